@@ -1,0 +1,10 @@
+//! Run files, themes and keymaps: text in, validated values or a list of everything wrong out.
+//!
+//! ```text
+//! text ─ yaml ─▶ tree ─ typed ─▶ RunFile ─ ladder ─▶ one Preset a rung ─ check ─▶ Run
+//!          └──────── problems, each with the line and column of what is wrong ──────┘
+//! ```
+
+pub mod knobs;
+pub mod problem;
+pub mod units;

@@ -1,0 +1,126 @@
+//! Values with a unit: `30 s`, `10 min`, `500 steps`, `1 epoch`.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::{fmt, str::FromStr, time::Duration};
+
+/// A rhythm, on the wall clock or on the clock of the run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Every {
+    /// Wall-clock seconds.
+    Seconds(f64),
+    /// Optimizer steps.
+    Steps(u64),
+    /// Passes over the training data.
+    Epochs(u64),
+    /// Not at all.
+    Never,
+}
+
+impl Every {
+    /// The rhythm as a duration, where it is one.
+    #[must_use]
+    pub fn duration(self) -> Option<Duration> {
+        match self {
+            Self::Seconds(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Every {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Seconds(seconds) => write!(formatter, "{seconds} s"),
+            Self::Steps(1) => formatter.write_str("1 step"),
+            Self::Steps(steps) => write!(formatter, "{steps} steps"),
+            Self::Epochs(1) => formatter.write_str("1 epoch"),
+            Self::Epochs(epochs) => write!(formatter, "{epochs} epochs"),
+            Self::Never => formatter.write_str("never"),
+        }
+    }
+}
+
+impl FromStr for Every {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!("`{text}` is no rhythm; write a number and a unit: 30 s, 10 min, 2 h, 500 steps, 1 epoch, or never")
+        };
+        let text = text.trim();
+        if text == "never" {
+            return Ok(Self::Never);
+        }
+        let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(wrong)?;
+        let (number, unit) = (text[..split].trim(), text[split..].trim());
+        let seconds = |factor: f64| match number.parse::<f64>() {
+            Ok(value) if value > 0.0 && value < 1e9 => Ok(Self::Seconds(value * factor)),
+            _ => Err(wrong()),
+        };
+        let count = || match number.parse::<u64>() {
+            Ok(value) if value > 0 => Ok(value),
+            _ => Err(wrong()),
+        };
+        match unit {
+            "ms" => seconds(0.001),
+            "s" => seconds(1.0),
+            "min" => seconds(60.0),
+            "h" => seconds(3600.0),
+            "step" | "steps" => count().map(Self::Steps),
+            "epoch" | "epochs" => count().map(Self::Epochs),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl Serialize for Every {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Every {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl de::Visitor<'_> for Text {
+            type Value = Every;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a number and a unit: 30 s, 10 min, 2 h, 500 steps, 1 epoch, or never")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Every, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Every;
+
+    #[test]
+    fn rhythms_are_read_and_written_back() {
+        for (text, every) in [
+            ("30 s", Every::Seconds(30.0)),
+            ("1.5 s", Every::Seconds(1.5)),
+            ("500 steps", Every::Steps(500)),
+            ("1 step", Every::Steps(1)),
+            ("1 epoch", Every::Epochs(1)),
+            ("never", Every::Never),
+        ] {
+            assert_eq!(text.parse(), Ok(every));
+            assert_eq!(every.to_string(), text);
+        }
+        assert_eq!("2 min".parse(), Ok(Every::Seconds(120.0)));
+        assert_eq!("2h".parse(), Ok(Every::Seconds(7200.0)));
+    }
+
+    #[test]
+    fn other_text_is_refused_with_examples() {
+        for text in ["", "30", "s", "-3 s", "0 s", "1.5 epochs", "0 steps", "3 weeks", "nan s"] {
+            let refusal = text.parse::<Every>().unwrap_err();
+            assert!(refusal.contains("10 min"), "{text}: {refusal}");
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What the processes say to each other: JSON, one object a line, one enum per direction.
+//!
+//! ```text
+//! cockpit ── control::Request ──▶ keeper ── worker::Order ──▶ worker
+//!         ◀── control::Update ──         ◀── worker::Event ──
+//!                                        ◀── probe::Reading ── probe
+//! ```
+//! Numbers on the wire are finite. A line that is no message is a log line, never an error.
+
+pub mod control;
+pub mod line;
+pub mod probe;
+pub mod worker;

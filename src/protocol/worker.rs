@@ -1,0 +1,298 @@
+//! The worker contract.
+
+use crate::recipe::batch::Position;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The version of the contract; a keeper refuses a worker that speaks another.
+pub const PROTOCOL: u32 = 1;
+
+/// keeper → worker, on the worker's stdin. A closed stdin means [`Order::Stop`] with a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+pub enum Order {
+    /// Save at the next step border and go on.
+    Checkpoint,
+    /// End at the next step border.
+    Stop {
+        /// Save first.
+        checkpoint: bool,
+    },
+}
+
+/// What a worker is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Loading data, weights and the device.
+    Starting,
+    /// Compiling and tuning kernels: the first step of a process on a GPU.
+    Compiling,
+    /// Taking optimizer steps.
+    Training,
+    /// Measuring on the validation set.
+    Evaluating,
+    /// Copying state to the host, with training at rest.
+    Checkpointing,
+}
+
+/// worker → keeper, on the worker's private copy of stdout.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The first line of every worker.
+    Hello(Hello),
+    /// The worker has turned to something else.
+    Phase {
+        /// What it does now.
+        phase: Phase,
+    },
+    /// An optimizer step was taken and its loss read back.
+    Step(Step),
+    /// A step whose loss or gradient was not finite: dropped whole, weights and moments untouched.
+    Skipped(Skipped),
+    /// A pass over the validation set.
+    Eval(Eval),
+    /// A checkpoint is durable.
+    Saved(Saved),
+    /// A checkpoint could not be written; training goes on.
+    SaveFailed {
+        /// The step it was for.
+        step: u64,
+        /// What went wrong.
+        message: String,
+    },
+    /// Something a person may want to know.
+    Note {
+        /// How much it matters.
+        level: Level,
+        /// A sentence.
+        text: String,
+    },
+    /// A fault asked for with `--inject` is about to happen; said first, so that it happens once.
+    Injected {
+        /// The fault as it was asked for: `oom@150`.
+        fault: String,
+        /// The step it strikes.
+        step: u64,
+    },
+    /// The worker ends because of this; the last line, if there is time for one.
+    Failed(Failed),
+    /// The worker ends as it should.
+    Done {
+        /// Why it ended.
+        reason: DoneReason,
+        /// The last step taken.
+        step: u64,
+    },
+}
+
+/// Who the worker is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL`] of the worker's build.
+    pub protocol: u32,
+    /// Its version, so that a rebuild during a run is seen.
+    pub build: String,
+    /// Its process id.
+    pub pid: u32,
+    /// The device, for people: `cpu`, `cuda:0 NVIDIA GeForce RTX 4090`.
+    pub device: String,
+    /// The backend, for people: `flex f32`, `cuda bf16, fused`.
+    pub backend: String,
+    /// Trainable parameters.
+    pub parameters: u64,
+    /// The step of the checkpoint it went on from; none for a fresh start.
+    pub resumed_from: Option<u64>,
+    /// Where the clock of the run stands.
+    pub position: Position,
+    /// Units (samples, tokens) in an epoch.
+    pub epoch_units: u64,
+    /// Units in the whole run.
+    pub total_units: u64,
+    /// Optimizer steps in the whole run, if every step is taken on this rung.
+    pub total_steps: u64,
+    /// What a unit is called: `samples` or `tokens`.
+    pub unit: String,
+}
+
+/// One optimizer step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Optimizer steps attempted so far, this one included.
+    pub step: u64,
+    /// The clock after the step.
+    pub samples: u64,
+    /// The epoch the step's samples belong to.
+    pub epoch: u64,
+    /// Mean training loss over the step's samples.
+    pub loss: f64,
+    /// The learning rate the step used.
+    pub lr: f64,
+    /// Norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// Forward and backward passes taken.
+    pub micro_batches: u32,
+    /// Time spent waiting for data.
+    pub data_wait_ms: f64,
+    /// Time from the first forward pass to the loss in hand.
+    pub compute_ms: f64,
+}
+
+/// A step that the guard dropped.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Its number.
+    pub step: u64,
+    /// The clock after it: skipped samples count as consumed.
+    pub samples: u64,
+    /// The epoch its samples belong to.
+    pub epoch: u64,
+    /// The learning rate it would have used.
+    pub lr: f64,
+    /// What was not finite: `loss` or `gradient`.
+    pub what: String,
+    /// Where: the micro-batch or the parameter, for people.
+    #[serde(rename = "where")]
+    pub place: String,
+}
+
+/// A pass over the validation set.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Eval {
+    /// The step after which it was measured.
+    pub step: u64,
+    /// The clock then.
+    pub samples: u64,
+    /// Mean loss.
+    pub loss: f64,
+    /// Share of right answers, 0 to 1, where the task has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<f64>,
+    /// `exp(loss)`, where the task has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub perplexity: Option<f64>,
+}
+
+/// A durable checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    /// Its directory, relative to the run directory.
+    pub path: String,
+    /// The step it holds.
+    pub step: u64,
+    /// The clock it holds.
+    pub samples: u64,
+    /// Its size on disk.
+    pub bytes: u64,
+    /// How long training stood still for it.
+    pub pause_ms: f64,
+    /// How long until it was durable.
+    pub total_ms: f64,
+    /// Loss of the newest evaluation it has seen, if any.
+    pub eval_loss: Option<f64>,
+}
+
+/// Why a worker had to end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Failed {
+    /// What kind of failure.
+    pub class: FailureClass,
+    /// The words of whoever failed.
+    pub message: String,
+    /// The step under way, if training had begun.
+    pub step: Option<u64>,
+    /// The thread that failed, if it was a panic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
+    /// True when the failure was asked for with `--inject`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub injected: bool,
+}
+
+/// Why a worker ended well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DoneReason {
+    /// The last step of the run is taken and durable.
+    Finished,
+    /// It was asked to.
+    Stopped,
+}
+
+/// How much a note matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Good to know.
+    Info,
+    /// Should be looked at.
+    Warn,
+    /// Something broke.
+    Error,
+}
+
+/// What kind of failure ended a worker. Each has its own exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureClass {
+    /// An allocation on the device failed.
+    DeviceOutOfMemory,
+    /// The device raised an error or its thread panicked.
+    DeviceFault,
+    /// More non-finite steps in a row than the guard puts up with.
+    NonFinite,
+    /// The configuration cannot be run.
+    Config,
+    /// The checkpoint cannot be used.
+    Checkpoint,
+    /// The data cannot be read.
+    Data,
+    /// Any other panic.
+    Panic,
+}
+
+impl FailureClass {
+    /// The exit code of a worker that ends so.
+    #[must_use]
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::DeviceOutOfMemory => 10,
+            Self::DeviceFault => 11,
+            Self::NonFinite => 12,
+            Self::Config => 13,
+            Self::Checkpoint => 14,
+            Self::Data => 15,
+            Self::Panic => 101,
+        }
+    }
+
+    /// The class behind an exit code.
+    #[must_use]
+    pub fn from_exit_code(code: i32) -> Option<Self> {
+        const ALL: [FailureClass; 7] = [
+            FailureClass::DeviceOutOfMemory,
+            FailureClass::DeviceFault,
+            FailureClass::NonFinite,
+            FailureClass::Config,
+            FailureClass::Checkpoint,
+            FailureClass::Data,
+            FailureClass::Panic,
+        ];
+        ALL.into_iter().find(|class| i32::from(class.exit_code()) == code)
+    }
+}
+
+impl fmt::Display for FailureClass {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::DeviceOutOfMemory => "out of device memory",
+            Self::DeviceFault => "device fault",
+            Self::NonFinite => "non-finite beyond the guard",
+            Self::Config => "configuration",
+            Self::Checkpoint => "checkpoint",
+            Self::Data => "data",
+            Self::Panic => "panic",
+        })
+    }
+}

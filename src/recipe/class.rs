@@ -1,0 +1,152 @@
+//! What a change of knobs means for the experiment.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::fmt;
+
+/// How far a change moves the experiment, mildest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Class {
+    /// The same optimization problem: sums differ by rounding alone.
+    A,
+    /// Another trajectory: the same weights go on under other rules.
+    B,
+    /// Other shapes: weights or optimizer state no longer fit one to one.
+    C,
+}
+
+impl Class {
+    /// What the class means, in two words.
+    #[must_use]
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::A => "same problem",
+            Self::B => "other trajectory",
+            Self::C => "other shapes",
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{self:?}")
+    }
+}
+
+/// One knob that differs between two presets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// Dotted path of the knob.
+    pub path: String,
+    /// Its value before; `null` where it was not set.
+    pub from: Value,
+    /// Its value after; `null` where it is no longer set.
+    pub to: Value,
+    /// What the change means.
+    pub class: Class,
+}
+
+/// Every knob that differs between two presets (as JSON objects), in the order of `from`.
+#[must_use]
+pub fn compare(from: &Value, to: &Value) -> Vec<Change> {
+    let mut changes = Vec::new();
+    walk(String::new(), from, to, &mut changes);
+    let same_batch = effective_batch(from) == effective_batch(to);
+    for change in &mut changes {
+        change.class = class_of(&change.path, same_batch);
+    }
+    changes
+}
+
+/// The class of a whole shift: that of its gravest change, A where nothing changes.
+#[must_use]
+pub fn gravest(changes: &[Change]) -> Class {
+    changes.iter().map(|change| change.class).max().unwrap_or(Class::A)
+}
+
+/// Samples per optimizer step of a preset.
+#[must_use]
+pub fn effective_batch(preset: &Value) -> Option<u64> {
+    let training = preset.get("training")?;
+    Some(training.get("micro_batch")?.as_u64()? * training.get("accumulation")?.as_u64()?)
+}
+
+fn class_of(path: &str, same_batch: bool) -> Class {
+    const SAME_PROBLEM: [&str; 5] = [
+        "training.gradient_checkpointing",
+        "training.fused_kernels",
+        "training.autotune",
+        "training.memory_cleanup_every",
+        "training.loader",
+    ];
+    let under = |prefix: &str| path == prefix || path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.'));
+    match path {
+        "training.micro_batch" | "training.accumulation" if same_batch => Class::A,
+        "model.dropout" => Class::B,
+        _ if under("evaluation") || under("checkpoint") => Class::A,
+        _ if SAME_PROBLEM.into_iter().any(under) => Class::A,
+        _ if under("model") || under("data") => Class::C,
+        _ => Class::B,
+    }
+}
+
+fn walk(path: String, from: &Value, to: &Value, changes: &mut Vec<Change>) {
+    let (Value::Object(before), Value::Object(after)) = (from, to) else {
+        if from != to {
+            changes.push(Change { path, from: from.clone(), to: to.clone(), class: Class::A });
+        }
+        return;
+    };
+    let join = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    for (key, value) in before {
+        walk(join(key), value, after.get(key).unwrap_or(&Value::Null), changes);
+    }
+    for (key, value) in after.iter().filter(|(key, _)| !before.contains_key(*key)) {
+        walk(join(key), &Value::Null, value, changes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Class, compare, gravest};
+    use serde_json::json;
+
+    #[test]
+    fn micro_batch_and_accumulation_are_a_only_while_the_effective_batch_stays() {
+        let full = json!({"training": {"micro_batch": 32, "accumulation": 1}});
+        let same = json!({"training": {"micro_batch": 8, "accumulation": 4}});
+        let other = json!({"training": {"micro_batch": 8, "accumulation": 1}});
+        assert_eq!(gravest(&compare(&full, &same)), Class::A);
+        assert_eq!(compare(&full, &same).len(), 2);
+        assert_eq!(gravest(&compare(&full, &other)), Class::B);
+    }
+
+    #[test]
+    fn each_knob_has_its_class() {
+        let table = [
+            ("training", "fused_kernels", Class::A),
+            ("training", "autotune", Class::A),
+            ("training", "precision", Class::B),
+            ("training", "epochs", Class::B),
+            ("optimizer", "lr", Class::B),
+            ("model", "channels", Class::C),
+            ("model", "dropout", Class::B),
+            ("checkpoint", "every", Class::A),
+        ];
+        for (section, knob, class) in table {
+            let changes = compare(&json!({section: {knob: 1}}), &json!({section: {knob: 2}}));
+            assert_eq!(changes.len(), 1);
+            assert_eq!(changes[0].class, class, "{section}.{knob}");
+        }
+    }
+
+    #[test]
+    fn nested_and_missing_knobs_are_named_by_their_path() {
+        let changes = compare(
+            &json!({"optimizer": {"schedule": {"warmup": 0.1}}}),
+            &json!({"optimizer": {"schedule": {"kind": "linear"}}}),
+        );
+        let paths: Vec<_> = changes.iter().map(|change| change.path.as_str()).collect();
+        assert_eq!(paths, ["optimizer.schedule.warmup", "optimizer.schedule.kind"]);
+    }
+}

@@ -1,0 +1,3 @@
+//! The training worker: the only code that knows Burn.
+
+pub mod task;

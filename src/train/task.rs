@@ -1,0 +1,117 @@
+//! What a model must offer to be trained under downshift. The built-in tasks and a person's own
+//! implement the same two traits:
+//!
+//! ```text
+//! Task        name, config sections, data set, host-side micro-batches     no tensors
+//! Train<B>    model, loss, evaluation                                      for every backend B
+//! ```
+
+use crate::config::problem::Problem;
+use burn::module::AutodiffModule;
+use burn::tensor::{Tensor, backend::AutodiffBackend, backend::Backend};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Which samples are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Split {
+    /// Those that weights learn from.
+    Training,
+    /// Those held out.
+    Validation,
+}
+
+/// Data that cannot be used: which file, where in it, what is wrong, what would work.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{file}{}: {message}", .offset.map_or_else(String::new, |offset| format!(" at byte {offset}")))]
+pub struct DataError {
+    /// The file or folder.
+    pub file: String,
+    /// The byte where it goes wrong, where there is one.
+    pub offset: Option<u64>,
+    /// What is wrong and what would work.
+    pub message: String,
+}
+
+/// Which micro-batch to prepare: everything that randomness may depend on.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchRequest<'a> {
+    /// From which part of the data.
+    pub split: Split,
+    /// Which samples.
+    pub indices: &'a [u32],
+    /// In which epoch; augmentation is a pure function of (seed, epoch, sample).
+    pub epoch: u64,
+    /// The run's seed.
+    pub seed: u64,
+}
+
+/// Sums over a micro-batch of the validation set.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tally {
+    /// Sum of the losses.
+    pub loss_sum: f64,
+    /// How many were summed (samples, or tokens for text).
+    pub count: u64,
+    /// How many answers were right, for tasks that have right answers.
+    pub correct: Option<u64>,
+}
+
+/// A kind of training, without its tensors.
+pub trait Task: Send + Sync + Sized + 'static {
+    /// The word after `task:` in a run file.
+    const NAME: &'static str;
+    /// What the run's clock counts.
+    const UNIT: &'static str = "samples";
+    /// Whether `exp(loss)` means something.
+    const PERPLEXITY: bool = false;
+    /// The section `data:`.
+    type DataConfig: DeserializeOwned + Serialize + Send + 'static;
+    /// The section `model:`.
+    type ModelConfig: DeserializeOwned + Serialize + Send + Sync + 'static;
+    /// A loaded data set, shared with the loader threads.
+    type Data: Send + Sync + 'static;
+    /// A micro-batch on the host.
+    type Batch: Send + 'static;
+
+    /// Values that parse but cannot work, as `model.heads`, `data.validation` and so on.
+    fn check(data: &Self::DataConfig, model: &Self::ModelConfig) -> Vec<Problem>;
+
+    /// Paths in the `data:` section that are relative to the run file, made absolute by `absolute`.
+    fn resolve_paths(data: &mut Self::DataConfig, absolute: &dyn Fn(&str) -> String);
+
+    /// Reads the data set.
+    ///
+    /// # Errors
+    /// Names the file and the place in it.
+    fn load(data: &Self::DataConfig, model: &Self::ModelConfig, seed: u64) -> Result<Self::Data, DataError>;
+
+    /// Samples in a part of the data.
+    fn len(data: &Self::Data, split: Split) -> usize;
+
+    /// What one sample is worth on the clock: 1, or its length in tokens.
+    fn units(_model: &Self::ModelConfig) -> u64 {
+        1
+    }
+
+    /// Prepares a micro-batch on a loader thread. Pure.
+    fn batch(data: &Self::Data, request: BatchRequest<'_>) -> Self::Batch;
+}
+
+/// The tensors of a [`Task`], for one backend.
+pub trait Train<B: AutodiffBackend>: Task {
+    /// The model.
+    type Model: AutodiffModule<B>;
+
+    /// A fresh model. Weights are drawn from the backend's generator, seeded before the call.
+    fn init(model: &Self::ModelConfig, data: &Self::Data, device: &B::Device) -> Self::Model;
+
+    /// Mean loss over a micro-batch, shape `[1]`.
+    fn loss(model: &Self::Model, batch: Self::Batch, device: &B::Device) -> Tensor<B, 1>;
+
+    /// Sums over a micro-batch, without gradients.
+    fn evaluate(
+        model: &<Self::Model as AutodiffModule<B>>::InnerModule,
+        batch: Self::Batch,
+        device: &<B::InnerBackend as Backend>::Device,
+    ) -> Tally;
+}
