@@ -70,7 +70,7 @@ pub enum Update {
     /// A pass over the validation set.
     Eval(EvalRow),
     /// A reading of the probe.
-    Sample(SampleRow),
+    Sample(Box<SampleRow>),
     /// A new line of the journal.
     Journal(JournalRow),
     /// A checkpoint came, went or changed its verdict.
@@ -111,7 +111,6 @@ pub enum RunState {
 
 impl RunState {
     /// The word for people.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -131,7 +130,6 @@ impl RunState {
     }
 
     /// True once the keeper has nothing more to do.
-    #[must_use]
     pub fn is_over(self) -> bool {
         matches!(self, Self::Finished | Self::Failed | Self::NeedsPerson | Self::Stopped)
     }
@@ -213,7 +211,6 @@ pub struct Passage {
 
 impl Passage {
     /// How long the parts that are done took.
-    #[must_use]
     pub fn total_ms(&self) -> u64 {
         self.stages.iter().filter_map(|stage| stage.took_ms).sum()
     }

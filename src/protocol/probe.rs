@@ -14,7 +14,6 @@ pub enum Metric<T> {
 
 impl<T: Copy> Metric<T> {
     /// The value, where there is one.
-    #[must_use]
     pub fn get(&self) -> Option<T> {
         match self {
             Self::Is(value) => Some(*value),

@@ -7,7 +7,6 @@ use super::seed::{Purpose, Stream};
 ///
 /// # Panics
 /// Never for fewer than 2^32 samples, which [`crate::config`] checks.
-#[must_use]
 pub fn epoch_order(run_seed: u64, epoch: u64, samples: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..u32::try_from(samples).unwrap_or(u32::MAX)).collect();
     shuffle(&mut order, &mut Stream::of(run_seed, Purpose::Order, [epoch, 0, 0]));
@@ -24,7 +23,6 @@ pub fn shuffle<T>(items: &mut [T], stream: &mut Stream) {
 
 /// Splits samples into (training, validation) so that each label keeps its share: the given
 /// fraction of each label's samples, rounded, goes to validation. Seeded, sorted by index.
-#[must_use]
 pub fn stratified_split(labels: &[u32], validation: f64, run_seed: u64) -> (Vec<u32>, Vec<u32>) {
     let classes = labels.iter().max().map_or(0, |last| *last as usize + 1);
     let mut by_label = vec![Vec::new(); classes];
@@ -34,9 +32,7 @@ pub fn stratified_split(labels: &[u32], validation: f64, run_seed: u64) -> (Vec<
     let (mut train, mut held_out) = (Vec::new(), Vec::new());
     for (label, mut members) in by_label.into_iter().enumerate() {
         shuffle(&mut members, &mut Stream::of(run_seed, Purpose::Split, [label as u64, 0, 0]));
-        #[expect(clippy::cast_precision_loss, reason = "counts of samples are far below 2^52")]
         let wanted = members.len() as f64 * validation;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "validated to lie in 0..len")]
         let cut = (wanted.round() as usize).min(members.len());
         held_out.extend_from_slice(&members[..cut]);
         train.extend_from_slice(&members[cut..]);

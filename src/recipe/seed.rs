@@ -19,7 +19,6 @@ pub enum Purpose {
 }
 
 /// A 64-bit seed for `purpose`, from the run's seed and up to three counters.
-#[must_use]
 pub fn derive(run_seed: u64, purpose: Purpose, counters: [u64; 3]) -> u64 {
     let mut state = mix(run_seed ^ 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(purpose as u64 + 1));
     for counter in counters {
@@ -34,13 +33,11 @@ pub struct Stream(u64);
 
 impl Stream {
     /// The stream that starts at `seed`.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The stream for `purpose` at the given counters.
-    #[must_use]
     pub fn of(run_seed: u64, purpose: Purpose, counters: [u64; 3]) -> Self {
         Self(derive(run_seed, purpose, counters))
     }
@@ -60,7 +57,6 @@ impl Stream {
     /// A number in `[0, 1)` with 24 random bits, the precision of an `f32`.
     pub fn unit(&mut self) -> f32 {
         let bits = u32::try_from(self.next_u64() >> 40).unwrap_or(0);
-        #[expect(clippy::cast_precision_loss, reason = "24 bits fit an f32 exactly")]
         let numerator = bits as f32;
         numerator / 16_777_216.0
     }

@@ -8,7 +8,10 @@
 
 use crate::config::problem::Problem;
 use burn::module::AutodiffModule;
-use burn::tensor::{Tensor, backend::AutodiffBackend, backend::Backend};
+use burn::tensor::{
+    Tensor,
+    backend::{AutodiffBackend, BackendTypes},
+};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Which samples are meant.
@@ -112,6 +115,6 @@ pub trait Train<B: AutodiffBackend>: Task {
     fn evaluate(
         model: &<Self::Model as AutodiffModule<B>>::InnerModule,
         batch: Self::Batch,
-        device: &<B::InnerBackend as Backend>::Device,
+        device: &<B::InnerBackend as BackendTypes>::Device,
     ) -> Tally;
 }
