@@ -13,7 +13,13 @@ impl TaskSections for Tasks {
         vec!["vision".to_owned(), "lm".to_owned()]
     }
 
-    fn resolve(&self, _: &str, data: &Section, model: &Section, _: &Path) -> (Option<(Section, Section)>, Vec<Problem>) {
+    fn resolve(
+        &self,
+        _: &str,
+        data: &Section,
+        model: &Section,
+        _: &Path,
+    ) -> (Option<(Section, Section)>, Vec<Problem>) {
         let positive = model.get("channels").is_none_or(|channels| channels.as_u64().is_some_and(|count| count > 0));
         let problem = Problem::at("model.channels", "a model needs channels", "write 32");
         (Some((data.clone(), model.clone())), if positive { Vec::new() } else { vec![problem] })

@@ -54,6 +54,11 @@ pub trait TaskSections {
     /// The names of all tasks.
     fn names(&self) -> Vec<String>;
 
+    /// Whether a task of this name can be trained.
+    fn knows(&self, task: &str) -> bool {
+        self.names().iter().any(|name| name == task)
+    }
+
     /// The sections `data` and `model` with every default filled in and paths made absolute from
     /// `base`, and everything that is wrong with them.
     fn resolve(
