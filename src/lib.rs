@@ -2,5 +2,6 @@
 pub mod config;
 pub mod protocol;
 pub mod recipe;
+pub mod store;
 #[cfg(feature = "train")]
 pub mod train;

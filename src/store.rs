@@ -1,0 +1,3 @@
+//! What lies in a run directory.
+
+pub mod checkpoint;
