@@ -6,6 +6,7 @@
 //! Checkpoint manifests are the truth about training; run.db is the truth about decisions. Only
 //! the keeper writes run.db and deletes checkpoints; everybody may read.
 
+pub mod checkpoint;
 pub mod database;
 pub mod lock;
 pub mod reader;
