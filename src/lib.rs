@@ -1,5 +1,6 @@
 //! downshift keeps a training run alive.
 pub mod config;
+pub mod keeper;
 pub mod policy;
 pub mod probe;
 pub mod protocol;

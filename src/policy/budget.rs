@@ -37,7 +37,7 @@ impl Budget {
 fn back_off(faults: u32) -> Duration {
     match faults {
         0 | 1 => Duration::ZERO,
-        more => Duration::from_secs(1 << (more - 2).min(6)).min(Duration::from_secs(60)),
+        more => Duration::from_secs(1 << (more - 2).min(6)).min(Duration::from_mins(1)),
     }
 }
 

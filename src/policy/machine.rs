@@ -62,6 +62,11 @@ impl Policy {
         }
     }
 
+    /// The run was paused when an earlier keeper died, and stays so.
+    pub fn rest(&mut self) {
+        self.life = Life::Paused;
+    }
+
     /// Where the run stands.
     pub fn life(&self) -> &Life {
         &self.life

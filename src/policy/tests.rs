@@ -282,7 +282,6 @@ proptest! {
                     let request = match what {
                         0 => Request::Shift { to: Target::Down },
                         1 => Request::Shift { to: Target::Up },
-                        2 => Request::Checkpoint,
                         3 => Request::Restart,
                         4 => Request::Pause,
                         5 => Request::Resume,
