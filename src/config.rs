@@ -10,6 +10,7 @@ pub mod knobs;
 pub mod ladder;
 pub mod problem;
 pub mod run;
+pub mod shipped;
 pub mod typed;
 pub mod units;
 pub mod yaml;

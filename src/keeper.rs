@@ -18,7 +18,7 @@ mod perform;
 mod probe;
 mod recorder;
 mod retention;
-mod sentences;
+pub mod sentences;
 mod socket;
 mod takeover;
 

@@ -157,22 +157,18 @@ fn validate(mut file: RunFile, tasks: &dyn TaskSections, base: &Path, problems: 
     for (index, spec) in file.ladder.iter().enumerate() {
         problems.extend(check::name(&format!("ladder[{index}].name"), &spec.name));
     }
-    let names = tasks.names();
-    if !names.contains(&file.task) {
-        let known: Vec<&str> = names.iter().map(String::as_str).collect();
-        problems.push(Problem::at(
-            "task",
-            format!("no task is called `{}`", file.task),
-            typed::closest(&file.task, &known),
-        ));
-    }
-    let known_task = names.contains(&file.task);
+    let known_task = tasks.knows(&file.task);
     if known_task {
         let (sections, wrong) = tasks.resolve(&file.task, &file.data, &file.model, base);
         problems.extend(wrong);
         if let Some((data, model)) = sections {
             (file.data, file.model) = (data, model);
         }
+    } else {
+        let names = tasks.names();
+        let known: Vec<&str> = names.iter().map(String::as_str).collect();
+        let wrong = format!("no task is called `{}`", file.task);
+        problems.push(Problem::at("task", wrong, typed::closest(&file.task, &known)));
     }
     let full = Preset {
         data: file.data,

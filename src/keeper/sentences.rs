@@ -59,15 +59,18 @@ pub fn skipped(skipped: &Skipped) -> String {
 
 /// The run is done.
 pub fn finished(step: u64, eval: Option<&Eval>) -> String {
-    let mut text = format!("finished at step {}", grouped(step));
-    if let Some(eval) = eval {
-        let _ = write!(text, ", validation loss {:.4}", eval.loss);
-        if let Some(accuracy) = eval.accuracy {
-            let _ = write!(text, ", accuracy {:.2} %", accuracy * 100.0);
-        }
-        if let Some(perplexity) = eval.perplexity {
-            let _ = write!(text, ", perplexity {perplexity:.2}");
-        }
+    let measured = eval.map_or_else(String::new, |eval| format!(", validation {}", measured(eval)));
+    format!("finished at step {}{measured}", grouped(step))
+}
+
+/// What an evaluation says.
+pub fn measured(eval: &Eval) -> String {
+    let mut text = format!("loss {:.4}", eval.loss);
+    if let Some(accuracy) = eval.accuracy {
+        let _ = write!(text, ", accuracy {:.2} %", accuracy * 100.0);
+    }
+    if let Some(perplexity) = eval.perplexity {
+        let _ = write!(text, ", perplexity {perplexity:.2}");
     }
     text
 }
