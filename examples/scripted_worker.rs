@@ -173,7 +173,7 @@ impl Script {
             Some(Fault::Panic) => self.fail(FailureClass::Panic, "asked to panic")?,
             Some(Fault::Exit0) => exit(0),
             Some(Fault::Kill) => {
-                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?
+                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?;
             }
             Some(Fault::Hang) => loop {
                 std::thread::park();
