@@ -30,4 +30,5 @@ mod session;
 mod step;
 mod strike;
 pub mod task;
+pub mod tasks;
 pub mod worker;

@@ -1,0 +1,303 @@
+//! `task: lm`: a decoder-only transformer that learns to continue text.
+//!
+//! ```text
+//! data.source ─ read ─▶ text ─ tokenizer ─▶ tokens ─▶ training ......... | validation
+//!                                                     └ windows of `sequence` tokens ┘
+//! ```
+//! The last share of the tokens is held out, in one piece. A sample is a window: `sequence` tokens
+//! to read and, one further on, `sequence` tokens to predict. Training windows do not overlap and
+//! start a little later in each epoch, so that their borders move: by a pure function of (seed, epoch).
+
+pub mod model;
+pub mod text;
+
+use crate::config::problem::Problem;
+use crate::recipe::seed::{Purpose, Stream};
+use crate::train::task::{BatchRequest, DataError, Split, Tally, Task, Train};
+use crate::train::tasks::{draw_weights, files};
+use burn::module::AutodiffModule;
+use burn::tensor::{
+    Int, Tensor, TensorData,
+    backend::{AutodiffBackend, Backend, BackendTypes},
+};
+use model::{Transformer, token_losses};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use text::{BYTES, EMBEDDED, SHIPPED};
+
+/// The task.
+#[derive(Debug, Clone, Copy)]
+pub struct LanguageModel;
+
+/// The section `data:` of a text run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TextData {
+    /// `embedded:text`, a text file, a folder of .txt files, or a list of these.
+    pub source: Sources,
+    /// `bytes`, or the path of a Hugging Face `tokenizer.json`.
+    #[serde(default = "bytes")]
+    pub tokenizer: String,
+    /// The share of the tokens held out, from the end of the text.
+    #[serde(default = "a_tenth")]
+    pub validation: f64,
+}
+
+/// One source, or several that are read one after the other.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a path, or a list of paths")]
+pub enum Sources {
+    /// A single one.
+    One(String),
+    /// Several, in this order.
+    Many(Vec<String>),
+}
+
+impl Sources {
+    /// All of them.
+    pub fn as_slice(&self) -> &[String] {
+        match self {
+            Self::One(source) => std::slice::from_ref(source),
+            Self::Many(sources) => sources,
+        }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [String] {
+        match self {
+            Self::One(source) => std::slice::from_mut(source),
+            Self::Many(sources) => sources,
+        }
+    }
+}
+
+/// The section `model:` of a text run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TextModel {
+    /// Transformer blocks.
+    pub layers: usize,
+    /// Attention heads of a block; they share the width evenly.
+    pub heads: usize,
+    /// Numbers that stand for a token inside the model.
+    pub width: usize,
+    /// Tokens that the model sees at once.
+    pub sequence: usize,
+    /// Share of the activations that a training step drops.
+    pub dropout: f64,
+    /// Whether the head reads tokens off with the matrix that looks them up.
+    pub tied: bool,
+}
+
+impl Default for TextModel {
+    fn default() -> Self {
+        Self { layers: 4, heads: 4, width: 128, sequence: 128, dropout: 0.0, tied: true }
+    }
+}
+
+/// A tokenized text.
+#[derive(Debug)]
+pub struct Corpus {
+    training: Vec<u32>,
+    validation: Vec<u32>,
+    vocabulary: usize,
+    sequence: usize,
+}
+
+/// A micro-batch of windows on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextBatch {
+    /// The tokens to read, `[window, position]`.
+    pub inputs: Vec<i32>,
+    /// The token that follows each of them, `[window, position]`.
+    pub targets: Vec<i32>,
+    /// How many windows.
+    pub windows: usize,
+}
+
+impl TextBatch {
+    /// Inputs and targets as tensors `[batch, sequence]`.
+    fn tensors<B: Backend>(self, device: &B::Device) -> [Tensor<B, 2, Int>; 2] {
+        let shape = [self.windows, self.inputs.len() / self.windows.max(1)];
+        [self.inputs, self.targets].map(|tokens| Tensor::from_data(TensorData::new(tokens, shape), device))
+    }
+}
+
+impl Task for LanguageModel {
+    const NAME: &'static str = "lm";
+    const UNIT: &'static str = "tokens";
+    const PERPLEXITY: bool = true;
+    type DataConfig = TextData;
+    type ModelConfig = TextModel;
+    type Data = Corpus;
+    type Batch = TextBatch;
+
+    fn check(data: &TextData, model: &TextModel) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut need = |holds: bool, path: &str, wrong: String, fix: &str| {
+            if !holds {
+                problems.push(Problem::at(path, wrong, fix));
+            }
+        };
+        let sources = data.source.as_slice();
+        need(
+            !sources.is_empty(),
+            "data.source",
+            "the list is empty".into(),
+            "write embedded:text, or the path of a text",
+        );
+        for source in sources {
+            let known = !source.is_empty() && (!source.starts_with(EMBEDDED) || source == SHIPPED);
+            need(known, "data.source", format!("there is no `{source}`"), "write embedded:text, or the path of a text");
+        }
+        let tokenizer = !data.tokenizer.is_empty();
+        need(
+            tokenizer,
+            "data.tokenizer",
+            "no tokenizer is named".into(),
+            "write bytes, or the path of a tokenizer.json",
+        );
+        let share = data.validation;
+        let in_between = share > 0.0 && share < 1.0;
+        need(in_between, "data.validation", format!("{share} is no share between 0 and 1"), "0.1 holds out a tenth");
+        for (knob, value, usual) in [
+            ("layers", model.layers, "4 works"),
+            ("heads", model.heads, "4 works"),
+            ("width", model.width, "128 works"),
+            ("sequence", model.sequence, "128 works"),
+        ] {
+            need(value > 0, &format!("model.{knob}"), "0 leaves no model".into(), usual);
+        }
+        if model.heads > 0 && !model.width.is_multiple_of(model.heads) {
+            let (heads, width) = (model.heads, model.width);
+            let fix = heads_that_fit(heads, width);
+            need(false, "model.heads", format!("{heads} heads cannot share a width of {width} evenly"), &fix);
+        }
+        let dropout = model.dropout;
+        let droppable = (0.0..1.0).contains(&dropout);
+        need(droppable, "model.dropout", format!("{dropout} is not in 0 ≤ x < 1"), "0.0 drops nothing, 0.1 is usual");
+        problems
+    }
+
+    fn resolve_paths(data: &mut TextData, absolute: &dyn Fn(&str) -> String) {
+        for source in data.source.as_mut_slice().iter_mut().filter(|source| !source.starts_with(EMBEDDED)) {
+            *source = absolute(source);
+        }
+        if data.tokenizer != BYTES {
+            data.tokenizer = absolute(&data.tokenizer);
+        }
+    }
+
+    fn load(data: &TextData, model: &TextModel, _seed: u64) -> Result<Corpus, DataError> {
+        let (mut training, vocabulary) = text::tokens(data.source.as_slice(), &data.tokenizer)?;
+        let total = training.len();
+        let held_out = (total as f64 * data.validation).round() as usize;
+        let validation = training.split_off(total - held_out.min(total));
+        let corpus = Corpus { training, validation, vocabulary, sequence: model.sequence };
+        if corpus.windows(Split::Training) == 0 || corpus.windows(Split::Validation) == 0 {
+            let longest = (corpus.training.len() / 2).min(corpus.validation.len().saturating_sub(1));
+            let message = format!(
+                "its {total} tokens leave {} to train on and {held_out} to validate with, too few for windows of {}; {}",
+                corpus.training.len(),
+                model.sequence,
+                if longest == 0 {
+                    "take a longer text".to_owned()
+                } else {
+                    format!("set model.sequence to {longest} or less, or take a longer text")
+                }
+            );
+            return Err(files::wrong(Path::new(&data.source.as_slice().join(", ")), message));
+        }
+        Ok(corpus)
+    }
+
+    fn len(data: &Corpus, split: Split) -> usize {
+        data.windows(split)
+    }
+
+    fn units(model: &TextModel) -> u64 {
+        model.sequence as u64
+    }
+
+    fn batch(data: &Corpus, request: BatchRequest<'_>) -> TextBatch {
+        let (tokens, first) = match request.split {
+            Split::Training => (&data.training, data.first_start(request.seed, request.epoch)),
+            Split::Validation => (&data.validation, 0),
+        };
+        let size = request.indices.len() * data.sequence;
+        let mut batch = TextBatch {
+            inputs: Vec::with_capacity(size),
+            targets: Vec::with_capacity(size),
+            windows: request.indices.len(),
+        };
+        for index in request.indices {
+            let start = first + *index as usize * data.sequence;
+            let window = tokens[start..=start + data.sequence].iter().map(|token| token.cast_signed());
+            batch.inputs.extend(window.clone().take(data.sequence));
+            batch.targets.extend(window.skip(1));
+        }
+        batch
+    }
+}
+
+impl Corpus {
+    /// Windows in a part. Training keeps one window's length free, so that every start below
+    /// `sequence` fits and the count is the same in every epoch.
+    fn windows(&self, split: Split) -> usize {
+        match split {
+            Split::Training => (self.training.len() / self.sequence).saturating_sub(1),
+            Split::Validation => self.validation.len().saturating_sub(1) / self.sequence,
+        }
+    }
+
+    /// Where the first training window of an epoch starts.
+    fn first_start(&self, seed: u64, epoch: u64) -> usize {
+        Stream::of(seed, Purpose::Task, [epoch, 0, 0]).below(self.sequence as u64) as usize
+    }
+}
+
+impl<B: AutodiffBackend> Train<B> for LanguageModel {
+    type Model = Transformer<B>;
+
+    fn init(model: &TextModel, data: &Corpus, device: &B::Device) -> Transformer<B> {
+        draw_weights(Transformer::new(model, data.vocabulary, device))
+    }
+
+    fn loss(model: &Transformer<B>, batch: TextBatch, device: &B::Device) -> Tensor<B, 1> {
+        let [inputs, targets] = batch.tensors(device);
+        token_losses(model.forward(inputs), targets).mean()
+    }
+
+    fn evaluate(
+        model: &<Transformer<B> as AutodiffModule<B>>::InnerModule,
+        batch: TextBatch,
+        device: &<B::InnerBackend as BackendTypes>::Device,
+    ) -> Tally {
+        let [inputs, targets] = batch.tensors(device);
+        let losses = token_losses(model.forward(inputs), targets).into_data();
+        let count = losses.num_elements() as u64;
+        Tally { loss_sum: losses.iter::<f32>().map(f64::from).sum(), count, correct: None }
+    }
+}
+
+/// The divisors of `width` next to `heads`, as a sentence.
+fn heads_that_fit(heads: usize, width: usize) -> String {
+    let fits = |count: &usize| width.is_multiple_of(*count);
+    let fewer = (1..heads).rev().find(fits);
+    let more = (heads + 1..=width).find(fits);
+    match (fewer, more) {
+        (Some(fewer), Some(more)) => format!("{fewer} or {more} heads can"),
+        (Some(only), None) | (None, Some(only)) => format!("{only} can"),
+        (None, None) => "choose a width that the heads divide".to_owned(),
+    }
+}
+
+fn bytes() -> String {
+    BYTES.to_owned()
+}
+
+fn a_tenth() -> f64 {
+    0.1
+}
+
+#[cfg(test)]
+mod tests;

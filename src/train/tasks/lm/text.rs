@@ -1,0 +1,172 @@
+//! Text in, tokens out.
+
+use crate::train::task::DataError;
+use crate::train::tasks::files;
+use std::path::{Path, PathBuf};
+use tokenizers::Tokenizer;
+
+/// What a source must begin with to mean data shipped with downshift.
+pub const EMBEDDED: &str = "embedded:";
+/// The text shipped with downshift; `assets/README.md` says where it comes from.
+pub const SHIPPED: &str = "embedded:text";
+/// The tokenizer that needs no file: a token is a byte.
+pub const BYTES: &str = "bytes";
+
+static PERSUASION: &[u8] = include_bytes!("../../../../assets/persuasion.txt");
+
+/// A tokenizer reads pieces of about this many bytes, each ending with a line.
+const PIECE: usize = 1 << 16;
+
+/// All tokens of the sources, in order, and the size of the vocabulary.
+///
+/// # Errors
+/// Names the file, the byte where there is one, and what would work.
+pub fn tokens(sources: &[String], tokenizer: &str) -> Result<(Vec<u32>, usize), DataError> {
+    let tokenizer = if tokenizer == BYTES { None } else { Some(open(Path::new(tokenizer))?) };
+    let mut tokens = Vec::new();
+    for source in sources {
+        for (file, text) in texts(source)? {
+            match &tokenizer {
+                None => tokens.extend(text.iter().map(|byte| u32::from(*byte))),
+                Some(tokenizer) => encode(tokenizer, &file, &text, &mut tokens)?,
+            }
+        }
+    }
+    let vocabulary = tokenizer.map_or(256, |tokenizer| {
+        tokenizer.get_vocab(true).into_values().max().map_or(0, |highest| highest as usize + 1)
+    });
+    Ok((tokens, vocabulary))
+}
+
+/// The files of a source with their contents.
+fn texts(source: &str) -> Result<Vec<(PathBuf, Vec<u8>)>, DataError> {
+    if source == SHIPPED {
+        return Ok(vec![(source.into(), PERSUASION.to_vec())]);
+    }
+    let path = Path::new(source);
+    if !path.exists() {
+        let message = "does not exist; data.source wants a text file, a folder of .txt files, or embedded:text, which needs no file";
+        return Err(files::wrong(path, message));
+    }
+    if !path.is_dir() {
+        return Ok(vec![(path.to_path_buf(), files::read(path)?)]);
+    }
+    let entries = files::list(path)?;
+    let is_text = |file: &&PathBuf| {
+        let name = files::name(file).to_ascii_lowercase();
+        name.ends_with(".txt") || name.ends_with(".txt.gz")
+    };
+    let texts: Vec<&PathBuf> = entries.iter().filter(is_text).collect();
+    if texts.is_empty() {
+        let found = files::found(&entries);
+        return Err(files::wrong(path, format!("holds no .txt file ({found}); name the files in data.source instead")));
+    }
+    texts.into_iter().map(|file| Ok((file.clone(), files::read(file)?))).collect()
+}
+
+fn open(file: &Path) -> Result<Tokenizer, DataError> {
+    let json = files::read(file)?;
+    Tokenizer::from_bytes(json).map_err(|error| {
+        files::wrong(
+            file,
+            format!("is no tokenizer.json that can be read ({error}); data.tokenizer: bytes needs no file"),
+        )
+    })
+}
+
+fn encode(tokenizer: &Tokenizer, file: &Path, text: &[u8], tokens: &mut Vec<u32>) -> Result<(), DataError> {
+    let text = std::str::from_utf8(text).map_err(|error| {
+        let message = "is not UTF-8 from here on; convert it, or use data.tokenizer: bytes";
+        files::wrong_at(file, error.valid_up_to(), message)
+    })?;
+    let mut start = 0;
+    while start < text.len() {
+        let end = piece_end(text, start);
+        let encoding = tokenizer.encode_fast(&text[start..end], false).map_err(|error| {
+            files::wrong_at(file, start, format!("the tokenizer fails on the text from here on ({error})"))
+        })?;
+        tokens.extend_from_slice(encoding.get_ids());
+        start = end;
+    }
+    Ok(())
+}
+
+/// The end of the first line that ends at least a piece after `start`, or of the text.
+fn piece_end(text: &str, start: usize) -> usize {
+    text.as_bytes()
+        .get(start + PIECE..)
+        .and_then(|rest| rest.iter().position(|byte| *byte == b'\n'))
+        .map_or(text.len(), |newline| start + PIECE + newline + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BYTES, PIECE, SHIPPED, piece_end, tokens};
+    use std::fs;
+    use tokenizers::{Tokenizer, models::wordlevel::WordLevel, pre_tokenizers::whitespace::Whitespace};
+
+    /// A tokenizer.json of three words, one of them with a hole before its number.
+    fn tokenizer_json() -> String {
+        let words = [("[UNK]", 0), ("to", 1), ("be", 5)].map(|(word, id)| (word.to_owned(), id));
+        let model = WordLevel::builder().vocab(words.into_iter().collect()).unk_token("[UNK]".into()).build().unwrap();
+        let mut tokenizer = Tokenizer::new(model);
+        tokenizer.with_pre_tokenizer(Some(Whitespace {}));
+        tokenizer.to_string(false).unwrap()
+    }
+
+    #[test]
+    fn the_shipped_text_is_a_whole_novel() {
+        let (text, vocabulary) = tokens(&[SHIPPED.into()], BYTES).unwrap();
+        assert_eq!((text.len(), vocabulary), (466_854, 256));
+        assert!(text.iter().all(|byte| *byte < 128));
+    }
+
+    #[test]
+    fn a_tokenizer_file_is_used_and_its_vocabulary_reaches_the_highest_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        fs::write(path("tokenizer.json"), tokenizer_json()).unwrap();
+        fs::write(path("b.txt"), "be or not\nto be").unwrap();
+        fs::write(path("a.txt"), "to be").unwrap();
+        fs::write(path("c.md"), "ignored").unwrap();
+        let read = tokens(&[folder.path().display().to_string()], &path("tokenizer.json")).unwrap();
+        assert_eq!(read, (vec![1, 5, 5, 0, 0, 1, 5], 6));
+        let one = tokens(&[path("b.txt"), path("a.txt")], BYTES).unwrap();
+        assert_eq!(one.0.len(), "be or not\nto beto be".len());
+    }
+
+    #[test]
+    fn long_texts_are_cut_at_line_ends() {
+        let line = "to be\n".repeat(PIECE / 6 + 3);
+        let end = piece_end(&line, 0);
+        assert!(end >= PIECE && end < PIECE + 7 && line[..end].ends_with('\n'), "{end}");
+        assert_eq!(piece_end(&line, end), line.len());
+        assert_eq!(piece_end(&"é".repeat(PIECE), 0), 2 * PIECE);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        fs::create_dir(path("none")).unwrap();
+        fs::write(path("empty.txt"), "").unwrap();
+        fs::write(path("latin1.txt"), b"caf\xe9 au lait").unwrap();
+        fs::write(path("cut.gz"), [0x1f, 0x8b, 8, 0]).unwrap();
+        fs::write(path("tokenizer.json"), tokenizer_json()).unwrap();
+        fs::write(path("half.json"), &tokenizer_json()[..50]).unwrap();
+        for (source, tokenizer, named, offset, wanted) in [
+            ("missing.txt", BYTES, "missing.txt", None, "does not exist"),
+            ("none", BYTES, "none", None, "the folder is empty"),
+            ("empty.txt", BYTES, "empty.txt", Some(0), "empty"),
+            ("cut.gz", BYTES, "cut.gz", Some(0), "gzip"),
+            ("latin1.txt", "tokenizer.json", "latin1.txt", Some(3), "UTF-8"),
+            ("latin1.txt", "half.json", "half.json", None, "tokenizer.json"),
+            ("latin1.txt", "missing.json", "missing.json", None, "cannot be read"),
+        ] {
+            let tokenizer = if tokenizer == BYTES { BYTES.to_owned() } else { path(tokenizer) };
+            let error = tokens(&[path(source)], &tokenizer).unwrap_err();
+            assert_eq!((error.file.as_str(), error.offset), (path(named).as_str(), offset), "{error}");
+            assert!(error.message.contains(wanted), "{error}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! `task: vision`: a convolutional classifier of images.
+//!
+//! ```text
+//! data.source ─ read ─▶ Images ─ split ─▶ training | validation ─ batch (augment, normalise) ─▶ model
+//! ```
+
+pub mod augment;
+pub mod images;
+pub mod model;
+pub mod read;
+
+use crate::config::problem::Problem;
+use crate::recipe::order::stratified_split;
+use crate::train::task::{BatchRequest, DataError, Split, Tally, Task, Train};
+use crate::train::tasks::{draw_weights, files};
+use augment::{Augment, Change};
+use burn::module::AutodiffModule;
+use burn::tensor::{
+    Int, Tensor, TensorData, activation,
+    backend::{AutodiffBackend, Backend, BackendTypes},
+};
+use images::{Images, statistics};
+use model::Classifier;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The share held out where neither the run file nor the set itself says which.
+const VALIDATION: f64 = 0.2;
+
+/// The task.
+#[derive(Debug, Clone, Copy)]
+pub struct Vision;
+
+/// The section `data:` of a vision run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VisionData {
+    /// `embedded:digits`, or a folder: MNIST-style, CIFAR binary, or one folder of pictures per class.
+    pub source: String,
+    /// The share of the training images held out, each class alike. Not set: the set's own test
+    /// part where it has one, else 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<f64>,
+    /// Pictures in folders are brought to so many pixels a side. Not set: they must be of one size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<usize>,
+    /// Random changes of the training images.
+    #[serde(default)]
+    pub augment: Augment,
+}
+
+/// The section `model:` of a vision run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VisionModel {
+    /// Channels of the first block; they double wherever the image is halved.
+    pub channels: usize,
+    /// Depthwise-separable blocks.
+    pub layers: usize,
+    /// Share of a block's outputs that a training step drops.
+    pub dropout: f64,
+}
+
+impl Default for VisionModel {
+    fn default() -> Self {
+        Self { channels: 32, layers: 4, dropout: 0.0 }
+    }
+}
+
+/// A loaded set.
+#[derive(Debug)]
+pub struct VisionSet {
+    images: Images,
+    training: Vec<u32>,
+    validation: Vec<u32>,
+    /// Mean and 1 / standard deviation of each channel of the training images.
+    statistics: Vec<[f32; 2]>,
+    augment: Augment,
+}
+
+/// A micro-batch on the host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VisionBatch {
+    /// `[sample, channel, row, column]`, normalised by channel.
+    pub pixels: Vec<f32>,
+    /// One class a sample.
+    pub labels: Vec<i32>,
+    /// `[channels, height, width]`.
+    pub shape: [usize; 3],
+}
+
+impl VisionBatch {
+    /// The images as a tensor `[batch, channels, height, width]`.
+    fn images<B: Backend>(&mut self, device: &B::Device) -> Tensor<B, 4> {
+        let [channels, height, width] = self.shape;
+        let pixels = std::mem::take(&mut self.pixels);
+        Tensor::from_data(TensorData::new(pixels, [self.labels.len(), channels, height, width]), device)
+    }
+}
+
+impl Task for Vision {
+    const NAME: &'static str = "vision";
+    type DataConfig = VisionData;
+    type ModelConfig = VisionModel;
+    type Data = VisionSet;
+    type Batch = VisionBatch;
+
+    fn check(data: &VisionData, model: &VisionModel) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut need = |holds: bool, path: &str, wrong: String, fix: &str| {
+            if !holds {
+                problems.push(Problem::at(path, wrong, fix));
+            }
+        };
+        let source = data.source.as_str();
+        let known = !source.is_empty() && (!source.starts_with(read::EMBEDDED) || source == read::DIGITS);
+        need(known, "data.source", format!("there is no `{source}`"), "write embedded:digits, or the path of a folder");
+        let share = data.validation.unwrap_or(VALIDATION);
+        let in_between = share > 0.0 && share < 1.0;
+        need(in_between, "data.validation", format!("{share} is no share between 0 and 1"), "0.2 holds out a fifth");
+        need(data.size != Some(0), "data.size", "0 pixels hold no picture".into(), "32 works");
+        need(model.channels > 0, "model.channels", "a block needs a channel".into(), "32 works");
+        need(model.layers > 0, "model.layers", "the model needs a block".into(), "4 works");
+        let dropout = model.dropout;
+        let droppable = (0.0..1.0).contains(&dropout);
+        need(droppable, "model.dropout", format!("{dropout} is not in 0 ≤ x < 1"), "0.0 drops nothing, 0.1 is usual");
+        problems
+    }
+
+    fn resolve_paths(data: &mut VisionData, absolute: &dyn Fn(&str) -> String) {
+        if !data.source.starts_with(read::EMBEDDED) {
+            data.source = absolute(&data.source);
+        }
+    }
+
+    fn load(data: &VisionData, _model: &VisionModel, seed: u64) -> Result<VisionSet, DataError> {
+        let set = read::read(&data.source, data.size)?;
+        let mut images = set.training;
+        let given = images.labels.len();
+        let (training, validation) = match (data.validation, set.test) {
+            (None, Some(test)) => {
+                images.append(test);
+                (indices(0..given), indices(given..images.labels.len()))
+            }
+            (share, _) => stratified_split(&images.labels, share.unwrap_or(VALIDATION), seed),
+        };
+        let refuse = |message: String| Err(files::wrong(Path::new(&data.source), message));
+        if training.is_empty() || validation.is_empty() {
+            let (kept, held_out) = (training.len(), validation.len());
+            return refuse(format!(
+                "its {} images leave {kept} to train on and {held_out} to validate with; change data.validation or take a larger set",
+                images.labels.len()
+            ));
+        }
+        if images.classes < 2 {
+            return refuse("all its images are of one class; a classifier needs two".into());
+        }
+        let [_, height, width] = images.shape;
+        if data.augment.shift >= height.min(width) {
+            let shift = data.augment.shift;
+            return refuse(format!(
+                "data.augment.shift is {shift}, but its images are {width}×{height} pixels; choose a shift below their size"
+            ));
+        }
+        let statistics = statistics(&images, &training);
+        Ok(VisionSet { images, training, validation, statistics, augment: data.augment })
+    }
+
+    fn len(data: &VisionSet, split: Split) -> usize {
+        data.part(split).len()
+    }
+
+    fn batch(data: &VisionSet, request: BatchRequest<'_>) -> VisionBatch {
+        let part = data.part(request.split);
+        let mut batch = VisionBatch {
+            pixels: Vec::with_capacity(request.indices.len() * data.images.stride()),
+            labels: Vec::with_capacity(request.indices.len()),
+            shape: data.images.shape,
+        };
+        for index in request.indices {
+            let sample = part[*index as usize];
+            let change = match request.split {
+                Split::Training => data.augment.draw(request.seed, request.epoch, sample),
+                Split::Validation => Change::NONE,
+            };
+            data.render(sample, change, &mut batch.pixels);
+            batch.labels.push(data.images.labels[sample as usize].cast_signed());
+        }
+        batch
+    }
+}
+
+impl VisionSet {
+    fn part(&self, split: Split) -> &[u32] {
+        match split {
+            Split::Training => &self.training,
+            Split::Validation => &self.validation,
+        }
+    }
+
+    /// Appends one changed, normalised image.
+    fn render(&self, sample: u32, change: Change, pixels: &mut Vec<f32>) {
+        let [_, height, width] = self.images.shape;
+        let bytes = self.images.image(sample as usize);
+        for (channel, [mean, scale]) in bytes.chunks_exact(height * width).zip(&self.statistics) {
+            for row in 0..height {
+                for column in 0..width {
+                    let source = change.source([height, width], row, column);
+                    let byte = source.map_or(0, |(row, column)| channel[row * width + column]);
+                    pixels.push((f32::from(byte) - mean) * scale);
+                }
+            }
+        }
+    }
+}
+
+fn indices(range: std::ops::Range<usize>) -> Vec<u32> {
+    range.filter_map(|index| u32::try_from(index).ok()).collect()
+}
+
+impl<B: AutodiffBackend> Train<B> for Vision {
+    type Model = Classifier<B>;
+
+    fn init(model: &VisionModel, data: &VisionSet, device: &B::Device) -> Classifier<B> {
+        draw_weights(Classifier::new(model, data.images.shape, data.images.classes, device))
+    }
+
+    fn loss(model: &Classifier<B>, mut batch: VisionBatch, device: &B::Device) -> Tensor<B, 1> {
+        let logits = model.forward(batch.images(device));
+        let count = batch.labels.len();
+        let labels = Tensor::<B, 2, Int>::from_data(TensorData::new(batch.labels, [count, 1]), device);
+        activation::log_softmax(logits, 1).gather(1, labels).mean().neg()
+    }
+
+    fn evaluate(
+        model: &<Classifier<B> as AutodiffModule<B>>::InnerModule,
+        mut batch: VisionBatch,
+        device: &<B::InnerBackend as BackendTypes>::Device,
+    ) -> Tally {
+        let logits = model.forward(batch.images(device));
+        let [count, classes] = logits.dims();
+        let scores: Vec<f32> = logits.into_data().iter().collect();
+        let mut tally = Tally { loss_sum: 0.0, count: count as u64, correct: None };
+        let mut correct = 0;
+        for (scores, label) in scores.chunks_exact(classes).zip(batch.labels) {
+            let (loss, right) = judge(scores, label.cast_unsigned() as usize);
+            tally.loss_sum += loss;
+            correct += u64::from(right);
+        }
+        tally.correct = Some(correct);
+        tally
+    }
+}
+
+/// Cross-entropy of one sample, and whether its own class has the highest score.
+fn judge(scores: &[f32], label: usize) -> (f64, bool) {
+    let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = scores.iter().map(|score| f64::from(score - highest).exp()).sum();
+    let loss = sum.ln() - f64::from(scores[label] - highest);
+    let first = scores.iter().position(|score| *score >= highest);
+    (loss, first == Some(label))
+}
+
+#[cfg(test)]
+mod tests;

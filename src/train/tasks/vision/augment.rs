@@ -1,0 +1,80 @@
+//! Small random changes of the training images: a pure function of (seed, epoch, sample).
+
+use crate::recipe::seed::{Purpose, Stream};
+use serde::{Deserialize, Serialize};
+
+/// How training images may be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Augment {
+    /// Move by up to so many pixels along each axis; what comes in from outside is 0.
+    pub shift: usize,
+    /// Mirror left to right, every second time.
+    pub flip: bool,
+}
+
+/// One drawn change: where each target pixel comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// Rows down.
+    pub down: isize,
+    /// Columns to the right.
+    pub right: isize,
+    /// Mirrored.
+    pub flipped: bool,
+}
+
+impl Augment {
+    /// The change of one sample in one epoch.
+    pub fn draw(self, seed: u64, epoch: u64, sample: u32) -> Change {
+        let mut stream = Stream::of(seed, Purpose::Augmentation, [epoch, u64::from(sample), 0]);
+        let span = 2 * self.shift as u64 + 1;
+        let mut offset = || stream.below(span).cast_signed() as isize - self.shift.cast_signed();
+        let (down, right) = (offset(), offset());
+        Change { down, right, flipped: self.flip && stream.below(2) == 1 }
+    }
+}
+
+impl Change {
+    /// No change at all, for the validation set.
+    pub const NONE: Self = Self { down: 0, right: 0, flipped: false };
+
+    /// Where the pixel at (row, column) of the changed image lies in the original; none = outside.
+    pub fn source(self, [height, width]: [usize; 2], row: usize, column: usize) -> Option<(usize, usize)> {
+        let column = if self.flipped { width - 1 - column } else { column };
+        let row = row.checked_add_signed(-self.down).filter(|row| *row < height)?;
+        let column = column.checked_add_signed(-self.right).filter(|column| *column < width)?;
+        Some((row, column))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Augment, Change};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_draw_depends_on_seed_epoch_and_sample_alone_and_reaches_every_offset() {
+        let augment = Augment { shift: 1, flip: true };
+        assert_eq!(augment.draw(7, 3, 5), augment.draw(7, 3, 5));
+        let draws = |epoch| (0..400).map(|sample| augment.draw(7, epoch, sample)).collect::<Vec<_>>();
+        assert_ne!(draws(0), draws(1));
+        let seen: BTreeSet<_> = draws(0).iter().map(|change| (change.down, change.right, change.flipped)).collect();
+        assert_eq!(seen.len(), 3 * 3 * 2);
+        assert_eq!(Augment::default().draw(7, 0, 1), Change::NONE);
+    }
+
+    #[test]
+    fn pixels_come_from_where_they_should() {
+        let size = [2, 3];
+        assert_eq!(Change::NONE.source(size, 1, 2), Some((1, 2)));
+        let right = Change { right: 1, ..Change::NONE };
+        assert_eq!(right.source(size, 0, 1), Some((0, 0)));
+        assert_eq!(right.source(size, 0, 0), None);
+        let up = Change { down: -1, ..Change::NONE };
+        assert_eq!(up.source(size, 0, 0), Some((1, 0)));
+        assert_eq!(up.source(size, 1, 0), None);
+        let mirrored = Change { flipped: true, ..Change::NONE };
+        assert_eq!(mirrored.source(size, 0, 0), Some((0, 2)));
+    }
+}

@@ -1,0 +1,78 @@
+//! Labelled images in memory, as bytes.
+
+/// Images of one size with a label each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Images {
+    /// `[channels, height, width]` of every image.
+    pub shape: [usize; 3],
+    /// `[image, channel, row, column]`, flat.
+    pub pixels: Vec<u8>,
+    /// The class of each image, below `classes`.
+    pub labels: Vec<u32>,
+    /// How many classes there are.
+    pub classes: usize,
+}
+
+impl Images {
+    /// Bytes of one image.
+    pub fn stride(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// The bytes of image `index`, `[channel, row, column]`.
+    pub fn image(&self, index: usize) -> &[u8] {
+        let stride = self.stride();
+        &self.pixels[index * stride..(index + 1) * stride]
+    }
+
+    /// Adds the images of `other`, which must have the same shape.
+    pub fn append(&mut self, mut other: Self) {
+        self.pixels.append(&mut other.pixels);
+        self.labels.append(&mut other.labels);
+        self.classes = self.classes.max(other.classes);
+    }
+}
+
+/// What a reader found: images to learn from, and those the set itself holds out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageSet {
+    /// To learn from.
+    pub training: Images,
+    /// The set's own test part, of the same shape.
+    pub test: Option<Images>,
+}
+
+/// Mean and 1 / standard deviation of each channel over the given images, in bytes.
+pub fn statistics(images: &Images, indices: &[u32]) -> Vec<[f32; 2]> {
+    let [channels, height, width] = images.shape;
+    let area = height * width;
+    (0..channels)
+        .map(|channel| {
+            let (mut sum, mut squares) = (0u64, 0u64);
+            for index in indices {
+                for byte in &images.image(*index as usize)[channel * area..(channel + 1) * area] {
+                    sum += u64::from(*byte);
+                    squares += u64::from(*byte) * u64::from(*byte);
+                }
+            }
+            let count = (indices.len() * area).max(1) as f64;
+            let mean = sum as f64 / count;
+            let variance = (squares as f64 / count - mean * mean).max(0.0);
+            let scale = if variance > 0.0 { 1.0 / variance.sqrt() } else { 1.0 };
+            [mean as f32, scale as f32]
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Images, statistics};
+
+    #[test]
+    fn statistics_are_per_channel_and_survive_a_flat_one() {
+        let images = Images { shape: [2, 1, 2], pixels: vec![0, 2, 7, 7, 4, 2, 7, 7], labels: vec![0, 1], classes: 2 };
+        let [first, second] = statistics(&images, &[0, 1])[..] else { panic!("two channels") };
+        assert!((first[0] - 2.0).abs() < 1e-6 && (first[1] - 1.0 / 2f32.sqrt()).abs() < 1e-6, "{first:?}");
+        assert_eq!(second, [7.0, 1.0]);
+    }
+}

@@ -1,0 +1,157 @@
+//! A small convolutional classifier out of depthwise-separable blocks (Chollet, 2017; Howard et
+//! al., 2017), normalised over the channels of each pixel, so that no sample sees another one and
+//! the split into micro-batches changes nothing.
+//!
+//! ```text
+//! image ─ stem 3×3 ─ block ─ ... ─ block/2 ─ block ─ ... ─ mean over pixels ─ norm ─ linear ─ logits
+//!
+//! block:  x ─ depthwise 3×3 ─ norm ─ relu ─ pointwise 1×1 ─ dropout ─(+ x)     /2: stride 2, channels × 2, no + x
+//! ```
+//! Convolutions want `[batch, channels, height, width]`; norm and pointwise see
+//! `[batch, height, width, channels]`, where they are one matrix product each.
+
+use super::VisionModel;
+use burn::module::Module;
+use burn::nn::{
+    Dropout, DropoutConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig, PaddingConfig2d,
+    conv::{Conv2d, Conv2dConfig},
+};
+use burn::tensor::{Tensor, activation, backend::Backend};
+
+/// Feature maps are not made smaller than this.
+const SMALLEST: usize = 4;
+/// At most so many blocks halve the feature map.
+const MOST_HALVINGS: usize = 3;
+/// Images of more than twice this size are shrunk by the stem already.
+const STEM_SIZE: usize = 32;
+
+/// The classifier.
+#[derive(Module, Debug)]
+pub struct Classifier<B: Backend> {
+    stem: Conv2d<B>,
+    blocks: Vec<Block<B>>,
+    norm: LayerNorm<B>,
+    head: Linear<B>,
+}
+
+/// One depthwise-separable block.
+#[derive(Module, Debug)]
+pub struct Block<B: Backend> {
+    depthwise: Conv2d<B>,
+    norm: LayerNorm<B>,
+    pointwise: Linear<B>,
+    dropout: Dropout,
+    halves: bool,
+}
+
+impl<B: Backend> Classifier<B> {
+    /// A fresh classifier for images of `shape` `[channels, height, width]`.
+    pub fn new(config: &VisionModel, shape: [usize; 3], classes: usize, device: &B::Device) -> Self {
+        let [colours, height, width] = shape;
+        let stem_stride = (height.min(width) / STEM_SIZE).clamp(1, 4);
+        let halved = halvings(config.layers, height.min(width) / stem_stride);
+        let mut channels = config.channels;
+        let stem = convolution([colours, channels], stem_stride, 1, true, device);
+        let mut blocks = Vec::with_capacity(config.layers);
+        for layer in 0..config.layers {
+            let halves = halved.contains(&layer);
+            let out = if halves { 2 * channels } else { channels };
+            blocks.push(Block::new([channels, out], halves, config.dropout, device));
+            channels = out;
+        }
+        let norm = LayerNormConfig::new(channels).init(device);
+        let head = LinearConfig::new(channels, classes).init(device);
+        Self { stem, blocks, norm, head }
+    }
+
+    /// Images `[batch, channels, height, width]` to logits `[batch, classes]`.
+    pub fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
+        let features = self.blocks.iter().fold(self.stem.forward(images), |x, block| block.forward(x));
+        let [batch, channels, height, width] = features.dims();
+        let pooled = features.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels]);
+        self.head.forward(self.norm.forward(pooled))
+    }
+}
+
+impl<B: Backend> Block<B> {
+    fn new([from, to]: [usize; 2], halves: bool, dropout: f64, device: &B::Device) -> Self {
+        Self {
+            depthwise: convolution([from, from], if halves { 2 } else { 1 }, from, false, device),
+            norm: LayerNormConfig::new(from).init(device),
+            pointwise: LinearConfig::new(from, to).init(device),
+            dropout: DropoutConfig::new(dropout).init(),
+            halves,
+        }
+    }
+
+    /// `[batch, channels, height, width]` to the same shape, or to
+    /// `[batch, 2 × channels, ⌈height / 2⌉, ⌈width / 2⌉]` for a halving block.
+    fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+        let spatial = self.depthwise.forward(x.clone()).permute([0, 2, 3, 1]);
+        let mixed = self.pointwise.forward(activation::relu(self.norm.forward(spatial)));
+        let out = self.dropout.forward(mixed).permute([0, 3, 1, 2]);
+        if self.halves { out } else { x + out }
+    }
+}
+
+/// A 3×3 convolution that keeps the size but for its stride.
+fn convolution<B: Backend>(
+    channels: [usize; 2],
+    stride: usize,
+    groups: usize,
+    bias: bool,
+    device: &B::Device,
+) -> Conv2d<B> {
+    Conv2dConfig::new(channels, [3, 3])
+        .with_stride([stride, stride])
+        .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
+        .with_groups(groups)
+        .with_bias(bias)
+        .init(device)
+}
+
+/// Which of the blocks halve the feature map: spread evenly, as many as the image allows.
+fn halvings(layers: usize, size: usize) -> Vec<usize> {
+    let possible = (size / SMALLEST).checked_ilog2().unwrap_or(0) as usize;
+    let wanted = possible.min(MOST_HALVINGS).min(layers);
+    (1..=wanted).map(|nth| (layers * nth / (wanted + 1)).max(nth - 1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Classifier, halvings};
+    use crate::train::tasks::vision::VisionModel;
+    use burn::backend::Flex;
+    use burn::tensor::{Distribution, Tensor};
+
+    #[test]
+    fn maps_are_halved_evenly_and_never_below_four_pixels() {
+        for (layers, size, wanted) in [
+            (4, 8, vec![2]),
+            (4, 7, vec![]),
+            (6, 28, vec![2, 4]),
+            (8, 32, vec![2, 4, 6]),
+            (1, 32, vec![0]),
+            (2, 32, vec![0, 1]),
+            (3, 3, vec![]),
+        ] {
+            assert_eq!(halvings(layers, size), wanted, "{layers} layers, {size} pixels");
+        }
+    }
+
+    #[test]
+    fn every_size_of_image_gives_logits_and_no_sample_sees_another() {
+        let device = Default::default();
+        for shape in [[1, 1, 1], [1, 8, 8], [3, 17, 9], [1, 28, 28], [3, 130, 66]] {
+            let config = VisionModel { channels: 4, layers: 3, dropout: 0.5 };
+            let model = Classifier::<Flex>::new(&config, shape, 5, &device);
+            let [colours, height, width] = shape;
+            let images = Tensor::<Flex, 4>::random([3, colours, height, width], Distribution::Default, &device);
+            let together = model.forward(images.clone());
+            assert_eq!(together.dims(), [3, 5]);
+            let alone = model.forward(images.slice([1..2]));
+            let difference = (together.slice([1..2]) - alone).abs().max().into_scalar();
+            assert!(difference < 1e-5, "{shape:?}: {difference}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Which kind of image set lies at a path, and reading it.
+//!
+//! ```text
+//! embedded:digits                      the digits shipped with downshift
+//! folder with *train-images-idx3-ubyte MNIST and its relatives, plain or .gz        idx
+//! folder with data_batch_1.bin         CIFAR-10, binary version                     cifar
+//! folder with train.bin                CIFAR-100, binary version                    cifar
+//! folder with one folder a class       png and jpeg files                           folder
+//! ```
+
+mod cifar;
+mod digits;
+mod folder;
+mod idx;
+
+use super::images::ImageSet;
+use crate::train::task::DataError;
+use crate::train::tasks::files;
+use std::path::Path;
+
+/// What `data.source` must begin with to mean data shipped with downshift.
+pub const EMBEDDED: &str = "embedded:";
+/// The image set shipped with downshift.
+pub const DIGITS: &str = "embedded:digits";
+
+const WHAT_WORKS: &str = "a folder with MNIST-style files (train-images-idx3-ubyte and train-labels-idx1-ubyte, \
+     plain or .gz), with the binary version of CIFAR-10 (data_batch_1.bin) or CIFAR-100 (train.bin), or with one \
+     folder of png or jpeg files per class; or embedded:digits, which needs no files";
+
+/// Reads the set at `source`. Pictures in folders are brought to `size` × `size` pixels where it is given.
+///
+/// # Errors
+/// Names the file, the byte where there is one, and what would work.
+pub fn read(source: &str, size: Option<usize>) -> Result<ImageSet, DataError> {
+    if source == DIGITS {
+        return Ok(ImageSet { training: digits::read()?, test: None });
+    }
+    let root = Path::new(source);
+    if !root.exists() {
+        return Err(files::wrong(root, format!("does not exist; data.source wants {WHAT_WORKS}")));
+    }
+    if !root.is_dir() {
+        return Err(files::wrong(root, format!("is a file; data.source wants {WHAT_WORKS}")));
+    }
+    let entries = files::list(root)?;
+    if let Some(set) = idx::read(root, &entries)? {
+        return Ok(set);
+    }
+    if let Some(set) = cifar::read(root, &entries)? {
+        return Ok(set);
+    }
+    if let Some(set) = folder::read(&entries, size)? {
+        return Ok(set);
+    }
+    let found = files::found(&entries);
+    Err(files::wrong(root, format!("holds no image set that is known here ({found}); data.source wants {WHAT_WORKS}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read;
+
+    #[test]
+    fn what_is_no_image_set_is_refused_with_what_would_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        std::fs::create_dir(root.join("empty")).unwrap();
+        std::fs::write(root.join("notes.txt"), "words").unwrap();
+        for (source, wanted) in [
+            (root.join("missing"), "does not exist"),
+            (root.join("notes.txt"), "is a file"),
+            (root.join("empty"), "the folder is empty"),
+            (root.to_path_buf(), "found empty, notes.txt"),
+        ] {
+            let error = read(source.to_str().unwrap(), None).unwrap_err();
+            assert_eq!(error.file, source.display().to_string());
+            assert!(error.message.contains(wanted), "{error}");
+            assert!(error.message.contains("embedded:digits"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Pictures in folders: one folder a class, in the order of their names.
+//!
+//! ```text
+//! cats/1.png cats/2.jpg dogs/1.png           or, with a test part of its own,
+//! train/cats/… train/dogs/… test/cats/… test/dogs/…
+//! ```
+//! Pictures become three colours each, or one where every picture is grey.
+
+use crate::train::task::DataError;
+use crate::train::tasks::files;
+use crate::train::tasks::vision::images::{ImageSet, Images};
+use image::{ImageReader, RgbImage, imageops::FilterType};
+use std::path::{Path, PathBuf};
+
+const TEST_NAMES: [&str; 3] = ["test", "val", "validation"];
+const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
+
+/// The set under a folder with these entries, if it is one.
+pub(super) fn read(entries: &[PathBuf], size: Option<usize>) -> Result<Option<ImageSet>, DataError> {
+    let folders: Vec<PathBuf> = entries.iter().filter(|path| path.is_dir()).cloned().collect();
+    let named = |wanted: &[&str]| folders.iter().find(|path| wanted.contains(&files::name(path).as_str()));
+    let (classes, test) = match (named(&["train"]), named(&TEST_NAMES)) {
+        (Some(train), Some(test)) => (subfolders(train)?, subfolders(test)?),
+        _ => (folders, Vec::new()),
+    };
+    let names: Vec<String> = classes.iter().map(|folder| files::name(folder)).collect();
+    let mut pile = Pile { size, first: None, pixels: Vec::new(), labels: Vec::new(), grey: true };
+    if !classes.iter().map(|folder| pile.add_folder(folder, &names)).collect::<Result<Vec<_>, _>>()?.contains(&true) {
+        return Ok(None);
+    }
+    let training = pile.labels.len();
+    for folder in &test {
+        pile.add_folder(folder, &names)?;
+    }
+    Ok(Some(pile.into_set(training, names.len())))
+}
+
+fn subfolders(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    Ok(files::list(folder)?.into_iter().filter(|path| path.is_dir()).collect())
+}
+
+/// Pictures read so far, all of one size.
+struct Pile {
+    size: Option<usize>,
+    first: Option<(PathBuf, [u32; 2])>,
+    /// `[picture, red | green | blue, row, column]`
+    pixels: Vec<u8>,
+    labels: Vec<u32>,
+    grey: bool,
+}
+
+impl Pile {
+    /// Adds the pictures of a class; says whether there were any.
+    fn add_folder(&mut self, folder: &Path, classes: &[String]) -> Result<bool, DataError> {
+        let name = files::name(folder);
+        let Some(label) = classes.iter().position(|class| *class == name) else {
+            let message = format!("is a class that the training part does not have ({})", classes.join(", "));
+            return Err(files::wrong(folder, message));
+        };
+        let before = self.labels.len();
+        for file in files::list(folder)?.iter().filter(|file| is_picture(file)) {
+            self.add(file)?;
+            self.labels.push(label as u32);
+        }
+        Ok(self.labels.len() > before)
+    }
+
+    fn add(&mut self, file: &Path) -> Result<(), DataError> {
+        let mut picture = decode(file)?;
+        if let Some(side) = self.size {
+            picture = image::imageops::resize(&picture, side as u32, side as u32, FilterType::Triangle);
+        }
+        let dimensions = [picture.width(), picture.height()];
+        let (first, wanted) = self.first.get_or_insert_with(|| (file.to_path_buf(), dimensions));
+        if dimensions != *wanted {
+            let message = format!(
+                "is {}×{} pixels, but {} is {}×{}; set data.size to bring all pictures to one size",
+                dimensions[0],
+                dimensions[1],
+                first.display(),
+                wanted[0],
+                wanted[1]
+            );
+            return Err(files::wrong(file, message));
+        }
+        for channel in 0..3 {
+            self.pixels.extend(picture.pixels().map(|pixel| pixel.0[channel]));
+        }
+        self.grey &= picture.pixels().all(|pixel| pixel.0[0] == pixel.0[1] && pixel.0[1] == pixel.0[2]);
+        Ok(())
+    }
+
+    /// The first `training` pictures to learn from, the others to test with.
+    fn into_set(mut self, training: usize, classes: usize) -> ImageSet {
+        let [width, height] = self.first.map_or([0, 0], |(_, [width, height])| [width as usize, height as usize]);
+        let area = width * height;
+        let channels = if self.grey { 1 } else { 3 };
+        if self.grey {
+            self.pixels = self.pixels.chunks(3 * area).flat_map(|picture| &picture[..area]).copied().collect();
+        }
+        let shape = [channels, height, width];
+        let test_pixels = self.pixels.split_off(training * channels * area);
+        let test_labels = self.labels.split_off(training);
+        let test =
+            (!test_labels.is_empty()).then_some(Images { shape, pixels: test_pixels, labels: test_labels, classes });
+        ImageSet { training: Images { shape, pixels: self.pixels, labels: self.labels, classes }, test }
+    }
+}
+
+fn is_picture(file: &Path) -> bool {
+    file.extension().is_some_and(|end| ENDINGS.iter().any(|known| end.eq_ignore_ascii_case(known)))
+}
+
+fn decode(file: &Path) -> Result<RgbImage, DataError> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        files::wrong(file, format!("is no png or jpeg that can be read ({error}); replace or remove it"))
+    };
+    let reader = ImageReader::open(file).map_err(|error| unreadable(&error))?;
+    let reader = reader.with_guessed_format().map_err(|error| unreadable(&error))?;
+    Ok(reader.decode().map_err(|error| unreadable(&error))?.into_rgb8())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::train::tasks::vision::{images::ImageSet, read};
+    use image::{Rgb, RgbImage};
+    use std::{fs, path::Path};
+
+    fn save(root: &Path, name: &str, [width, height]: [u32; 2], colour: [u8; 3]) {
+        let file = root.join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        RgbImage::from_pixel(width, height, Rgb(colour)).save(file).unwrap();
+    }
+
+    fn open(root: &Path, size: Option<usize>) -> Result<ImageSet, crate::train::task::DataError> {
+        read::read(root.to_str().unwrap(), size)
+    }
+
+    #[test]
+    fn folders_are_classes_and_grey_pictures_have_one_channel() {
+        let folder = tempfile::tempdir().unwrap();
+        save(folder.path(), "b/1.png", [3, 2], [5, 5, 5]);
+        save(folder.path(), "a/1.png", [3, 2], [9, 9, 9]);
+        fs::write(folder.path().join("a/notes.txt"), "not a picture").unwrap();
+        let set = open(folder.path(), None).unwrap();
+        assert_eq!((set.training.shape, set.training.classes), ([1, 2, 3], 2));
+        assert_eq!(set.training.labels, [0, 1]);
+        assert_eq!(set.training.pixels, [[9; 6], [5; 6]].concat());
+
+        save(folder.path(), "b/2.png", [3, 2], [1, 2, 3]);
+        let set = open(folder.path(), None).unwrap();
+        assert_eq!(set.training.shape, [3, 2, 3]);
+        assert_eq!(set.training.image(2), [[1; 6], [2; 6], [3; 6]].concat());
+    }
+
+    #[test]
+    fn a_test_part_and_resizing_are_honoured() {
+        let folder = tempfile::tempdir().unwrap();
+        save(folder.path(), "train/a/1.png", [3, 2], [5, 6, 7]);
+        save(folder.path(), "train/b/1.png", [4, 4], [5, 6, 7]);
+        save(folder.path(), "val/b/1.png", [8, 2], [5, 6, 7]);
+        let set = open(folder.path(), Some(4)).unwrap();
+        assert_eq!(set.training.shape, [3, 4, 4]);
+        let test = set.test.unwrap();
+        assert_eq!((test.labels.as_slice(), test.pixels.len()), ([1].as_slice(), 48));
+        let error = open(folder.path(), None).unwrap_err();
+        assert!(error.file.ends_with("train/b/1.png") && error.message.contains("data.size"), "{error}");
+        save(folder.path(), "val/c/1.png", [8, 2], [5, 6, 7]);
+        assert!(open(folder.path(), Some(4)).unwrap_err().file.ends_with("val/c"));
+    }
+
+    #[test]
+    fn damaged_pictures_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        save(folder.path(), "a/1.png", [3, 2], [5, 6, 7]);
+        let whole = fs::read(folder.path().join("a/1.png")).unwrap();
+        for (case, bytes) in [("empty", vec![]), ("cut", whole[..40].to_vec()), ("text", b"hello".to_vec())] {
+            fs::write(folder.path().join("a/2.png"), bytes).unwrap();
+            let error = open(folder.path(), None).unwrap_err();
+            assert!(error.file.ends_with("a/2.png") && error.message.contains("replace"), "{case}: {error}");
+        }
+    }
+}
