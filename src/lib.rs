@@ -20,6 +20,12 @@ pub mod store;
 #[cfg(feature = "train")]
 pub mod train;
 
+/// The program with these tasks: the built-in ones, or a person's own.
+#[cfg(feature = "train")]
+pub fn main_with(tasks: &train::registry::Registry) -> std::process::ExitCode {
+    cli::main(tasks)
+}
+
 /// The program without a trainer: the cockpit, the keeper and every command that looks at runs.
 #[cfg(not(feature = "train"))]
 pub fn main_without_training() -> std::process::ExitCode {

@@ -2,6 +2,12 @@
 
 use std::process::ExitCode;
 
+#[cfg(feature = "train")]
+fn main() -> ExitCode {
+    downshift::main_with(&downshift::train::registry::Registry::with_builtin())
+}
+
+#[cfg(not(feature = "train"))]
 fn main() -> ExitCode {
     downshift::main_without_training()
 }

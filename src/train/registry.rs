@@ -2,15 +2,19 @@
 
 use super::backends::{self, TrainAll};
 use super::task::{DataError, Split, Task};
+use super::tasks::{lm::LanguageModel, vision::Vision};
 use super::worker::Job;
 use crate::config::{
     knobs::{Preset, Section},
     problem::Problem,
+    run::TaskSections,
+    typed,
 };
 use crate::protocol::worker::{DoneReason, Failed};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::marker::PhantomData;
+use std::path::Path;
 
 /// How much data there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,14 +35,10 @@ pub trait AnyTask: Send + Sync {
     /// What the run's clock counts.
     fn unit(&self) -> &'static str;
 
-    /// What is wrong with the sections `data` and `model`, with paths from the root of the file.
-    fn check(&self, preset: &Preset) -> Vec<Problem>;
-
-    /// Writes every knob of `data` and `model` out, defaults too, and makes paths absolute.
-    ///
-    /// # Errors
-    /// The problem, where a section cannot be read.
-    fn resolve(&self, preset: &mut Preset, absolute: &dyn Fn(&str) -> String) -> Result<(), Problem>;
+    /// The sections `data` and `model` with every knob written out and paths made absolute from
+    /// `base`, where they can be read; and everything wrong with them, by path from the root of the
+    /// file.
+    fn resolve(&self, data: &Section, model: &Section, base: &Path) -> (Option<(Section, Section)>, Vec<Problem>);
 
     /// Reads the data and counts.
     ///
@@ -63,6 +63,12 @@ impl Registry {
         Self::default()
     }
 
+    /// The tasks that ship with downshift.
+    #[must_use]
+    pub fn with_builtin() -> Self {
+        Self::new().with::<Vision>().with::<LanguageModel>()
+    }
+
     /// Adds a task; one of the same name gives way.
     #[must_use]
     pub fn with<T: TrainAll>(mut self) -> Self {
@@ -82,6 +88,22 @@ impl Registry {
     }
 }
 
+impl TaskSections for Registry {
+    fn names(&self) -> Vec<String> {
+        self.0.iter().map(|task| task.name().to_owned()).collect()
+    }
+
+    fn resolve(
+        &self,
+        task: &str,
+        data: &Section,
+        model: &Section,
+        base: &Path,
+    ) -> (Option<(Section, Section)>, Vec<Problem>) {
+        self.get(task).map_or_else(|| (None, Vec::new()), |task| task.resolve(data, model, base))
+    }
+}
+
 struct Erased<T>(PhantomData<fn() -> T>);
 
 impl<T: TrainAll> AnyTask for Erased<T> {
@@ -93,21 +115,20 @@ impl<T: TrainAll> AnyTask for Erased<T> {
         T::UNIT
     }
 
-    fn check(&self, preset: &Preset) -> Vec<Problem> {
-        let data = read_section::<T::DataConfig>("data", &preset.data);
-        let model = read_section::<T::ModelConfig>("model", &preset.model);
-        match (data, model) {
-            (Ok(data), Ok(model)) => T::check(&data, &model),
-            (data, model) => data.err().into_iter().chain(model.err()).collect(),
+    fn resolve(&self, data: &Section, model: &Section, base: &Path) -> (Option<(Section, Section)>, Vec<Problem>) {
+        let (data, mut problems) = read_section::<T::DataConfig>("data", data);
+        let (model, wrong) = read_section::<T::ModelConfig>("model", model);
+        problems.extend(wrong);
+        let (Some(mut data), Some(model)) = (data, model) else { return (None, problems) };
+        problems.extend(T::check(&data, &model));
+        T::resolve_paths(&mut data, &|path| base.join(path).display().to_string());
+        match (write_section("data", &data), write_section("model", &model)) {
+            (Ok(data), Ok(model)) => (Some((data, model)), problems),
+            (data, model) => {
+                problems.extend(data.err().into_iter().chain(model.err()));
+                (None, problems)
+            }
         }
-    }
-
-    fn resolve(&self, preset: &mut Preset, absolute: &dyn Fn(&str) -> String) -> Result<(), Problem> {
-        let (mut data, model) = sections::<T>(preset)?;
-        T::resolve_paths(&mut data, absolute);
-        preset.data = write_section("data", &data)?;
-        preset.model = write_section("model", &model)?;
-        Ok(())
     }
 
     fn sizes(&self, preset: &Preset) -> Result<Sizes, DataError> {
@@ -130,21 +151,17 @@ impl<T: TrainAll> AnyTask for Erased<T> {
 /// The sections `data` and `model` of a preset, as the task reads them.
 ///
 /// # Errors
-/// The problem with the first that cannot be read.
+/// The first problem with them.
 pub fn sections<T: Task>(preset: &Preset) -> Result<(T::DataConfig, T::ModelConfig), Problem> {
-    Ok((read_section("data", &preset.data)?, read_section("model", &preset.model)?))
+    let (data, wrong) = read_section("data", &preset.data);
+    let (model, more) = read_section("model", &preset.model);
+    let unreadable = || Problem::at("model", "the task cannot read its sections", "see the shipped run files");
+    data.zip(model).ok_or_else(|| wrong.into_iter().chain(more).next().unwrap_or_else(unreadable))
 }
 
-fn read_section<C: DeserializeOwned>(name: &str, section: &Section) -> Result<C, Problem> {
-    serde_path_to_error::deserialize(Value::Object(section.clone())).map_err(|error| {
-        let inner = error.path().to_string();
-        let path = if inner == "." { name.to_owned() } else { format!("{name}.{inner}") };
-        let message = error.into_inner().to_string();
-        match message.split_once(", expected ") {
-            Some((wrong, expected)) => Problem::at(path, wrong, format!("expected {expected}")),
-            None => Problem::at(path, message, "see the comments in the shipped run files for what belongs here"),
-        }
-    })
+fn read_section<C: DeserializeOwned>(name: &str, section: &Section) -> (Option<C>, Vec<Problem>) {
+    let (config, problems) = typed::read(&Value::Object(section.clone()));
+    (config, problems.into_iter().map(|problem| problem.under(name)).collect())
 }
 
 fn write_section<C: Serialize>(name: &str, config: &C) -> Result<Section, Problem> {

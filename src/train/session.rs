@@ -174,12 +174,8 @@ fn plan<T: Task>(preset: &Preset, data: &T::Data, model: &T::ModelConfig) -> Res
             training.micro_batch
         )));
     }
-    let plan = BatchPlan {
-        epoch_samples,
-        units,
-        micro_batch: training.micro_batch,
-        accumulation: training.accumulation,
-    };
+    let plan =
+        BatchPlan { epoch_samples, units, micro_batch: training.micro_batch, accumulation: training.accumulation };
     match (training.epochs, training.steps) {
         (Some(epochs), _) => Ok((plan, epochs * plan.epoch_units())),
         (None, Some(steps)) => Ok((plan, plan.units_of_steps(steps))),
@@ -195,8 +191,7 @@ fn snapshot<B: AutodiffBackend, M: AutodiffModule<B>>(
     let (mut weights, mut moments) = (Reading::default(), Reading::default());
     params::read_into::<B::InnerBackend, _>(&model.valid(), &optimizer.masters, &mut weights);
     optimizer.read_into(&mut moments);
-    let read = |reading: Reading<B::InnerBackend>| {
-        reading.finish().map_err(|error| failure::device(&error.to_string()))
-    };
+    let read =
+        |reading: Reading<B::InnerBackend>| reading.finish().map_err(|error| failure::device(&error.to_string()));
     Ok(Snapshot { model: read(weights)?, optimizer: read(moments)? })
 }

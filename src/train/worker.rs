@@ -197,7 +197,7 @@ fn prepare(
     let task = registry.get(&args.task).ok_or_else(|| {
         failure::config(format!("no task is named `{}`; there are {}", args.task, registry.names().join(", ")))
     })?;
-    if let Some(problem) = task.check(&args.preset).first() {
+    if let Some(problem) = task.resolve(&args.preset.data, &args.preset.model, &args.run_dir).1.first() {
         return Err(failure::config(problem.to_string()));
     }
     let device = device::choose(args.device, args.preset.training.precision).map_err(failure::config)?;

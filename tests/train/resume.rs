@@ -67,9 +67,11 @@ fn forgetting_part_of_the_state_is_noticed() {
     assert!(same(&|_| {}), "the control of the control");
     assert!(!same(&|run| edit_optimizer(run, |name| name.ends_with(".exp_avg_sq"))), "second moment");
     assert!(!same(&|run| edit_optimizer(run, |name| name.ends_with(".exp_avg"))), "first moment");
-    for (field, value) in
-        [("optimizer_time", json!(0)), ("step", json!(8)), ("position", json!({"epoch": 1, "offset": 0, "samples": 72}))]
-    {
+    for (field, value) in [
+        ("optimizer_time", json!(0)),
+        ("step", json!(8)),
+        ("position", json!({"epoch": 1, "offset": 0, "samples": 72})),
+    ] {
         let edit = |files: &mut BTreeMap<String, Vec<u8>>| {
             let state = files.get_mut(checkpoint::STATE).unwrap();
             let mut json: serde_json::Value = serde_json::from_slice(state).unwrap();
@@ -97,10 +99,10 @@ fn edit_optimizer(run: &Path, forgotten: impl Fn(&str) -> bool) {
 fn rewrite(run: &Path, edit: impl Fn(&mut BTreeMap<String, Vec<u8>>)) {
     let mut loaded = checkpoint::newest_valid(run).0.unwrap();
     edit(&mut loaded.files);
-    let files: Vec<(&str, &[u8])> = loaded.files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
+    let files: Vec<(&str, &[u8])> =
+        loaded.files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
     let manifest = &loaded.manifest;
-    let contents =
-        Contents { step: manifest.step, samples: manifest.samples, build: &manifest.build, files: &files };
+    let contents = Contents { step: manifest.step, samples: manifest.samples, build: &manifest.build, files: &files };
     checkpoint::write(run, &contents).unwrap();
 }
 

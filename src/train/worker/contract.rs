@@ -174,7 +174,8 @@ mod tests {
             go.send(()).unwrap();
         }
         writer.flush(Duration::from_secs(30));
-        let events: Vec<Event> = lines.try_iter().flat_map(|text| text.lines().filter_map(line::decode).collect::<Vec<_>>()).collect();
+        let events: Vec<Event> =
+            lines.try_iter().flat_map(|text| text.lines().filter_map(line::decode).collect::<Vec<_>>()).collect();
         let phases = events.iter().filter(|event| matches!(event, Event::Phase { .. })).count();
         let rows = events.iter().filter(|event| matches!(event, Event::Skipped(_))).count();
         assert_eq!(phases, RESERVE / 2);

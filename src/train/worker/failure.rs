@@ -110,8 +110,10 @@ pub fn refused(what: &str, error: &std::io::Error) -> Failed {
 
 /// Too many non-finite steps in a row.
 pub fn non_finite(step: u64, in_a_row: u64, last: &str) -> Failed {
-    let message = format!("{in_a_row} steps in a row were not finite, the last one in its {last}; a safer rung lowers \
-         the learning rate or raises the precision");
+    let message = format!(
+        "{in_a_row} steps in a row were not finite, the last one in its {last}; a safer rung lowers \
+         the learning rate or raises the precision"
+    );
     Failed { step: Some(step), ..of(FailureClass::NonFinite, message) }
 }
 
