@@ -8,14 +8,15 @@ use std::time::Duration;
 pub struct PassageClock {
     shown: Passage,
     since: Duration,
+    crossed: bool,
 }
 
 impl PassageClock {
     /// A passage that begins now with its first part.
-    pub fn begin(from: &str, to: &str, before: Option<(u64, f64)>, first: &str, now: Duration) -> Self {
+    pub fn begin(from: &str, to: &str, first: &str, now: Duration) -> Self {
         let stages = vec![Stage { name: first.to_owned(), took_ms: None }];
-        let shown = Passage { from: from.to_owned(), to: to.to_owned(), stages, before, after: None };
-        Self { shown, since: now }
+        let shown = Passage { from: from.to_owned(), to: to.to_owned(), stages, before: None, after: None };
+        Self { shown, since: now, crossed: false }
     }
 
     /// The part under way is done, and the next one begins. Says it twice, counts it once.
@@ -27,10 +28,22 @@ impl PassageClock {
         self.shown.stages.push(Stage { name: name.to_owned(), took_ms: None });
     }
 
-    /// The first step after it was taken.
-    pub fn arrive(&mut self, after: (u64, f64), now: Duration) {
-        self.close(now);
-        self.shown.after = Some(after);
+    /// The next worker starts, on this rung; `before` is the last step of the one before.
+    pub fn cross(&mut self, to: &str, before: Option<(u64, f64)>, now: Duration) {
+        self.redirect(to);
+        self.shown.before = before;
+        self.crossed = true;
+        self.next("start and load", now);
+    }
+
+    /// A step was taken: the first one of the next worker ends the passage. True if it did.
+    pub fn arrive(&mut self, after: (u64, f64), now: Duration) -> bool {
+        let arrives = self.crossed && self.shown.after.is_none();
+        if arrives {
+            self.close(now);
+            self.shown.after = Some(after);
+        }
+        arrives
     }
 
     /// It goes somewhere else than was thought.
@@ -64,12 +77,13 @@ mod tests {
     #[test]
     fn parts_are_timed_and_add_up() {
         let at = Duration::from_millis;
-        let mut clock = PassageClock::begin("full", "safe", Some((10, 0.5)), "save", at(100));
+        let mut clock = PassageClock::begin("full", "safe", "save", at(100));
+        assert!(!clock.arrive((9, 0.6), at(120)), "the old worker still steps");
         clock.next("stop", at(150));
         clock.next("stop", at(160));
-        clock.next("start and load", at(180));
+        clock.cross("safe", Some((10, 0.5)), at(180));
         assert_eq!(clock.shown().stages.last().unwrap().took_ms, None);
-        clock.arrive((11, 0.4), at(600));
+        assert!(clock.arrive((11, 0.4), at(600)));
         let took: Vec<_> = clock.shown().stages.iter().map(|stage| stage.took_ms.unwrap()).collect();
         assert_eq!(took, [50, 30, 420]);
         assert_eq!(clock.shown().total_ms(), 500);

@@ -11,6 +11,7 @@ use crate::protocol::control::{
 use crate::protocol::probe::Reading;
 use crate::protocol::worker::{Event, Level, Saved};
 use crate::store::writer::{Batch, Writer};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// A note in the journal for the first skipped step of a streak, then for each so many.
@@ -28,6 +29,7 @@ pub struct Recorder {
     pub attempt: Attempt,
     passage: Option<PassageClock>,
     skips_in_a_row: u64,
+    said: HashSet<String>,
     checkpoints: Vec<CheckpointRow>,
     dirty: bool,
     /// The store refuses to be written; said once until it works again.
@@ -58,6 +60,7 @@ impl Recorder {
             attempt: Attempt::default(),
             passage: None,
             skips_in_a_row: 0,
+            said: HashSet::new(),
             checkpoints,
             dirty: true,
             store_failing: false,
@@ -89,6 +92,7 @@ impl Recorder {
         reason: &str,
         now: Duration,
     ) -> rusqlite::Result<u64> {
+        let before = self.status.loss.map(|loss| (self.status.step, loss));
         let row = crate::store::writer::NewAttempt { rung, rung_name, reason, started_ms: now_ms() };
         let id = self.store.begin_attempt(&row)?;
         self.attempt = Attempt::new(id, rung);
@@ -99,8 +103,7 @@ impl Recorder {
         self.status.rung = rung;
         rung_name.clone_into(&mut self.status.rung_name);
         if let Some(passage) = &mut self.passage {
-            passage.redirect(rung_name);
-            passage.next("start and load", now);
+            passage.cross(rung_name, before, now);
         }
         self.note(Level::Info, JournalKind::Worker, format!("attempt {id}: {reason}"));
         Ok(id)
@@ -108,10 +111,9 @@ impl Recorder {
 
     /// A passage to another worker begins.
     pub fn begin_passage(&mut self, to: &str, first: &str, now: Duration) {
-        let before = self.status.loss.map(|loss| (self.status.step, loss));
         match &mut self.passage {
             Some(passage) if !passage.arrived() => passage.redirect(to),
-            _ => self.passage = Some(PassageClock::begin(&self.status.rung_name, to, before, first, now)),
+            _ => self.passage = Some(PassageClock::begin(&self.status.rung_name, to, first, now)),
         }
     }
 
@@ -170,7 +172,12 @@ impl Recorder {
                     format!("checkpoint {step} not saved: {message}; {kept}"),
                 );
             }
-            Event::Note { level, text } => self.note(*level, JournalKind::Note, text.clone()),
+            // What each worker says again, such as why there is no GPU, is said once.
+            Event::Note { level, text } => {
+                if self.said.insert(text.clone()) {
+                    self.note(*level, JournalKind::Note, text.clone());
+                }
+            }
             Event::Injected { fault, step } => {
                 self.note(Level::Warn, JournalKind::Injected, format!("injected {fault} at step {step}"));
             }
@@ -193,8 +200,8 @@ impl Recorder {
             Some(Update::Steps { rows }) => rows.push(row),
             _ => self.updates.push(Update::Steps { rows: vec![row] }),
         }
-        if let (Some(passage), Some(loss)) = (self.passage.as_mut().filter(|passage| !passage.arrived()), row.loss) {
-            passage.arrive((row.step, loss), now);
+        let (Some(passage), Some(loss)) = (self.passage.as_mut(), row.loss) else { return };
+        if passage.arrive((row.step, loss), now) {
             let (text, same) = (sentences::passage(passage.shown()), passage.shown().from == passage.shown().to);
             let kind = if same { JournalKind::Restart } else { JournalKind::Shift };
             self.note(Level::Info, kind, text);
