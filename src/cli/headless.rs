@@ -25,9 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub fn follow(dir: &RunDir) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut follower = Follower { dir, printed: 0, progress: Instant::now(), status: None };
+        let signals = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         print(&format!("run {} in {}", dir.name(), dir.path().display()));
-        follower.follow().await
+        let mut follower = Follower { dir, printed: 0, progress: Instant::now(), status: None };
+        follower.follow(signals).await
     })
 }
 
@@ -40,8 +41,7 @@ struct Follower<'a> {
 }
 
 impl Follower<'_> {
-    async fn follow(&mut self) -> Outcome {
-        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    async fn follow(&mut self, (mut interrupt, mut terminate): (Signal, Signal)) -> Outcome {
         let mut lost: Option<Instant> = None;
         loop {
             if let Ok(stream) = UnixStream::connect(self.dir.socket()).await {

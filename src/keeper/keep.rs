@@ -9,7 +9,7 @@ use crate::config::run::Run;
 use crate::policy::Policy;
 use crate::policy::budget::Budget;
 use crate::policy::event::{Effect, Event, Exit, Limits};
-use crate::policy::life::{Life, Outcome};
+use crate::policy::life::{Life, Outcome, Then};
 use crate::protocol::control::{JournalKind, Request, RunState, Update};
 use crate::protocol::inject::Inject;
 use crate::protocol::worker::{Event as WorkerEvent, Failed, Level, PROTOCOL};
@@ -120,7 +120,6 @@ impl Keeper {
         let launch = args.launch.clone().or_else(|| store.fact("launch"));
         let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), inject: Vec::new() });
         store.put_fact("launch", &launch)?;
-        let imported = takeover::import_checkpoints(&run_dir, &mut store)?;
         let budget = if args.by_person { Budget::default() } else { store.fact("budget").unwrap_or_default() };
         let rung = store.fact("rung").filter(|rung| *rung < run.rungs.len()).unwrap_or(0);
         let limits = Limits {
@@ -130,15 +129,11 @@ impl Keeper {
         };
         let (fired, baseline) = (store.fact("fired").unwrap_or_default(), store.fact("baseline"));
         let mut recorder = Recorder::new(store, blank_status(&run_dir, &run))?;
-        let policy = Policy::new(limits, rung, recorder.status.durable_step, budget, baseline);
+        let policy = Policy::new(limits, rung, budget, baseline);
         if !logged {
             let text =
                 "this file system cannot carry a write-ahead log; run.db uses a rollback journal, which is slower";
             recorder.note(Level::Warn, JournalKind::Health, text.to_owned());
-        }
-        if imported > 0 {
-            let text = format!("took over {imported} checkpoint(s) saved while no keeper listened");
-            recorder.note(Level::Info, JournalKind::Checkpoint, text);
         }
         let (inputs, heard) = mpsc::channel(4096);
         let shown = (RunState::Starting, Instant::now());
@@ -188,10 +183,11 @@ impl Keeper {
     /// Ends what an earlier keeper left behind, waits for the card's baseline, begins.
     async fn take_over_run(&mut self, by_person: bool) {
         let before = self.recorder.status.state;
+        self.recorder.status.state = RunState::Starting;
+        self.recorder.flush();
         match takeover::end_orphan(&self.run_dir).await {
             Ok(false) => {}
             Ok(true) => {
-                let _ = takeover::import_checkpoints(&self.run_dir, self.recorder.store());
                 let text = "a worker of the keeper before was still alive; it has saved and ended".to_owned();
                 self.recorder.note(Level::Warn, JournalKind::Run, text);
             }
@@ -202,6 +198,17 @@ impl Keeper {
                 return;
             }
         }
+        let imported = takeover::import_checkpoints(&self.run_dir, self.recorder.store());
+        let imported = imported.and_then(|count| self.recorder.reload_checkpoints().map(|()| count));
+        match imported {
+            Ok(0) => {}
+            Ok(count) => {
+                let text = format!("took over {count} checkpoint(s) saved while no keeper listened");
+                self.recorder.note(Level::Info, JournalKind::Checkpoint, text);
+            }
+            Err(error) => self.recorder.note(Level::Error, JournalKind::Checkpoint, format!("run.db: {error}")),
+        }
+        self.policy.found(self.recorder.status.durable_step);
         if before == RunState::Paused && !by_person {
             self.policy.rest();
             return;
@@ -310,7 +317,7 @@ impl Keeper {
     }
 
     fn worker_gone(&mut self, exit: Exit, now: Duration) {
-        let asked = matches!(self.policy.life(), Life::Stopping { .. });
+        let asked = matches!(self.policy.life(), Life::Stopping { then: Then::Start(_) | Then::Pause | Then::End, .. });
         let words = match self.failure.take() {
             Some(failed) => format!("{}: {}", failed.class, failed.message),
             None => exit_words(exit),

@@ -48,8 +48,6 @@ impl Recorder {
         status.pid_probe = None;
         status.pid_keeper = fresh.pid_keeper;
         status.run_dir = fresh.run_dir;
-        let checkpoints = store.checkpoints()?;
-        status.durable_step = checkpoints.iter().filter(|row| row.kept).map(|row| row.step).max();
         let next_journal = store.last_journal_id()? + 1;
         Ok(Self {
             store,
@@ -61,10 +59,21 @@ impl Recorder {
             passage: None,
             skips_in_a_row: 0,
             said: HashSet::new(),
-            checkpoints,
+            checkpoints: Vec::new(),
             dirty: true,
             store_failing: false,
         })
+    }
+
+    /// Takes up what the store says of checkpoints.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn reload_checkpoints(&mut self) -> rusqlite::Result<()> {
+        self.checkpoints = self.store.checkpoints()?;
+        self.status.durable_step = self.checkpoints.iter().filter(|row| row.kept).map(|row| row.step).max();
+        self.dirty = true;
+        Ok(())
     }
 
     /// The store, for facts and attempts.

@@ -42,7 +42,7 @@ pub struct Policy {
 
 impl Policy {
     /// The decider of a run that stands on `rung`, with what an earlier keeper stored.
-    pub fn new(limits: Limits, rung: usize, durable: Option<u64>, budget: Budget, baseline: Option<u64>) -> Self {
+    pub fn new(limits: Limits, rung: usize, budget: Budget, baseline: Option<u64>) -> Self {
         let hang = HangWatch::new(limits.hang_min, Duration::ZERO);
         Self {
             limits,
@@ -53,13 +53,18 @@ impl Policy {
             save: Duration::ZERO,
             budget,
             step: None,
-            durable,
+            durable: None,
             failure: None,
             finished: false,
             on_gpu: false,
             vram: None,
             baseline,
         }
+    }
+
+    /// The newest step that checkpoints on the disk hold.
+    pub fn found(&mut self, durable: Option<u64>) {
+        self.durable = durable;
     }
 
     /// The run was paused when an earlier keeper died, and stays so.

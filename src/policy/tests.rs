@@ -12,7 +12,7 @@ use std::time::Duration;
 
 fn policy() -> Policy {
     let rungs = ["full", "plain", "safe"].map(str::to_owned).to_vec();
-    Policy::new(Limits { rungs, hang_min: Duration::from_secs(10), restarts: 3 }, 0, None, Budget::default(), None)
+    Policy::new(Limits { rungs, hang_min: Duration::from_secs(10), restarts: 3 }, 0, Budget::default(), None)
 }
 
 fn seconds(seconds: u64) -> Duration {

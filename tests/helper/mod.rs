@@ -1,0 +1,185 @@
+//! Runs of the real program in a folder of their own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    dead_code,
+    reason = "a helper of tests: it fails like a test, and no test crate uses all of it"
+)]
+
+use downshift::protocol::control::{JournalRow, RunState, Status};
+use downshift::store::reader::{Reader, live_status};
+use downshift::store::run_dir::RunDir;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Long enough for a loaded machine; a passing test never waits so long.
+pub const LIMIT: Duration = Duration::from_mins(1);
+
+/// Waits until `condition` gives a value.
+pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited {LIMIT:?} for {what}");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+/// A place with its own runs directory and sockets. What is left alive in it is killed at the end.
+pub struct Place {
+    pub dir: TempDir,
+    worker: Option<PathBuf>,
+}
+
+impl Place {
+    /// A place where the scripted worker trains.
+    pub fn scripted() -> Self {
+        Self::with(Some(example("scripted_worker")))
+    }
+
+    /// A place where the real worker trains.
+    pub fn real() -> Self {
+        Self::with(None)
+    }
+
+    fn with(worker: Option<PathBuf>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("sockets")).unwrap();
+        Self { dir, worker }
+    }
+
+    /// The program, set up for this place.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_downshift"));
+        command.args(words).current_dir(self.dir.path()).stdin(Stdio::null());
+        command.env("XDG_RUNTIME_DIR", self.dir.path().join("sockets"));
+        command.env("XDG_CACHE_HOME", self.dir.path().join("cache"));
+        command.env("DOWNSHIFT_RUNS_DIR", self.dir.path().join("runs"));
+        command.env_remove("DOWNSHIFT_WORKER");
+        if let Some(worker) = &self.worker {
+            command.env("DOWNSHIFT_WORKER", worker);
+        }
+        command
+    }
+
+    /// Runs a command to its end.
+    pub fn output(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    /// Writes a run file of the scripted task.
+    pub fn script(&self, model: &str, more: &str) {
+        let text = format!(
+            "name: scripted\ntask: scripted\nmodel: {model}\ntraining: {{ steps: 400, micro_batch: 8 }}\n\
+             optimizer: {{ lr: 0.1 }}\ncheckpoint: {{ every: 50 steps }}\nladder:\n\
+             \x20 - {{ name: accumulate, relieves: [memory], set: {{ training.micro_batch: 4, training.accumulation: 2 }} }}\n\
+             \x20 - {{ name: safe, relieves: [memory, numerics], set: {{ optimizer.lr: 0.05 }} }}\n{more}"
+        );
+        std::fs::write(self.dir.path().join("run.yaml"), text).unwrap();
+    }
+
+    /// Starts a headless run and gives its process; the run directory is there when this returns.
+    pub fn start(&self, words: &[&str]) -> (Child, RunDir) {
+        let words: Vec<&str> = ["run", "run.yaml", "--headless"].iter().chain(words).copied().collect();
+        let out = std::fs::File::create(self.dir.path().join("out.txt")).unwrap();
+        let child = self.command(&words).stdout(out).stderr(Stdio::inherit()).spawn().unwrap();
+        let run = wait_for("a run directory", || self.newest());
+        wait_for("a first status", || live_status(&run));
+        (child, run)
+    }
+
+    /// What the headless run printed.
+    pub fn printed(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("out.txt")).unwrap()
+    }
+
+    /// The newest run here.
+    pub fn newest(&self) -> Option<RunDir> {
+        RunDir::find(&self.dir.path().join("runs"), None).ok()
+    }
+
+    /// `status --format json`, as a script sees it.
+    pub fn status_json(&self) -> Value {
+        serde_json::from_slice(&self.output(&["status", "--format", "json"]).stdout).unwrap_or(Value::Null)
+    }
+
+    /// The exported rows.
+    pub fn rows(&self) -> Vec<Value> {
+        let out = self.output(&["export"]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The curve: for each step the row of the highest attempt. Fails on a hole, or where samples
+    /// do not go on from step to step.
+    pub fn curve(&self, steps: u64, batch: u64) -> Vec<Value> {
+        let rows = self.rows();
+        (1..=steps)
+            .map(|step| {
+                let row = rows.iter().filter(|row| row["step"] == step).max_by_key(|row| row["attempt"].as_u64());
+                let row = row.unwrap_or_else(|| panic!("a hole at step {step}"));
+                assert_eq!(row["samples"], step * batch, "samples at step {step}");
+                row.clone()
+            })
+            .collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let folder = self.dir.path().display().to_string();
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let pid = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
+            if let Some(pid) = pid.filter(|_| String::from_utf8_lossy(&words).contains(&folder)) {
+                kill(pid.unsigned_abs());
+            }
+        }
+    }
+}
+
+/// A program that `cargo test` builds from `examples/`.
+pub fn example(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let built = tests.parent().and_then(Path::parent).unwrap().join("examples").join(name);
+    assert!(built.exists(), "{} is missing; `cargo test` builds it, or `cargo build --examples`", built.display());
+    built
+}
+
+/// The status of a run once `condition` holds.
+pub fn wait_status(run: &RunDir, what: &str, condition: impl Fn(&Status) -> bool) -> Status {
+    wait_for(what, || live_status(run).filter(|status| condition(status)))
+}
+
+/// Waits until a run stands in a state.
+pub fn wait_state(run: &RunDir, state: RunState) -> Status {
+    wait_status(run, state.word(), |status| status.state == state)
+}
+
+/// The whole journal.
+pub fn journal(run: &RunDir) -> Vec<JournalRow> {
+    Reader::open(run).unwrap().journal(10_000).unwrap()
+}
+
+/// Whether any line of the journal has these words.
+pub fn journal_says(run: &RunDir, words: &str) -> bool {
+    journal(run).iter().any(|row| row.text.contains(words))
+}
+
+/// SIGKILL.
+pub fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+}
+
+/// The parent of a process.
+pub fn parent_of(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}

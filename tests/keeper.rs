@@ -1,0 +1,205 @@
+//! The real keeper with a scripted worker: what must hold whatever dies.
+
+mod helper;
+
+use downshift::protocol::control::RunState;
+use helper::{Place, journal, journal_says, kill, parent_of, wait_for, wait_state, wait_status};
+use rustix::process::{Pid, Signal, kill_process};
+
+const QUICK: &str = "{ step_ms: 2, save_ms: 1 }";
+const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
+
+#[test]
+fn a_run_finishes_and_its_curve_has_no_hole() {
+    let place = Place::scripted();
+    place.script(QUICK, "");
+    let (mut child, run) = place.start(&[]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let curve = place.curve(400, 8);
+    assert!(curve.iter().all(|row| row["attempt"] == 1 && row["skipped"] == false));
+    let status = place.status_json();
+    assert_eq!((&status["state"], &status["durable_step"]), (&"finished".into(), &400.into()));
+    assert!(status["pid_keeper"].is_null() && status["pid_worker"].is_null() && status["pid_probe"].is_null());
+    assert_eq!(status["eval"]["accuracy"], 0.9);
+    let csv = place.output(&["export", "--format", "csv"]);
+    assert_eq!(String::from_utf8(csv.stdout).unwrap().lines().count(), 401);
+    assert!(journal_says(&run, "finished at step 400"));
+}
+
+#[test]
+fn a_shift_goes_on_at_the_next_step_of_the_other_rung() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&[]);
+    wait_status(&run, "a few steps", |status| status.step >= 30);
+    assert!(place.output(&["shift", "down"]).status.success());
+    let shifted = wait_status(&run, "the next rung", |status| status.rung == 1 && status.state == RunState::Training);
+    assert_eq!((shifted.rung_name.as_str(), shifted.shifts, shifted.restarts), ("accumulate", 1, 0));
+    wait_for("the first step there", || journal_says(&run, "shifted full → accumulate").then_some(()));
+    assert!(place.output(&["shift", "full"]).status.success());
+    wait_status(&run, "back", |status| status.rung == 0 && status.attempts == 3);
+    wait_status(&run, "a few more steps", |status| status.step > shifted.step + 5);
+    place.output(&["stop"]);
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let last = wait_state(&run, RunState::Stopped).step;
+    let curve = place.curve(last, 8);
+    let attempts: Vec<u64> = curve.iter().map(|row| row["attempt"].as_u64().unwrap()).collect();
+    assert!(attempts.is_sorted() && attempts.last() == Some(&3), "no step is taken twice: {attempts:?}");
+    assert_eq!(place.rows().len() as u64, last, "no step is taken twice");
+    let told = journal(&run).into_iter().find(|row| row.text.starts_with("shifted full → accumulate")).unwrap();
+    for part in ["save", "stop", "start and load", "first step"] {
+        assert!(told.text.contains(part), "{}", told.text);
+    }
+}
+
+#[test]
+fn a_killed_worker_is_replaced_and_nothing_durable_is_lost() {
+    let place = Place::scripted();
+    place.script(QUICK, "");
+    let (mut child, run) = place.start(&["--inject", "kill@120,kill@230"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    place.curve(400, 8);
+    let status = place.status_json();
+    assert_eq!((&status["attempts"], &status["restarts"]), (&3.into(), &2.into()));
+    assert!(journal_says(&run, "injected kill@120") && journal_says(&run, "killed by SIGKILL"));
+}
+
+#[test]
+fn a_killed_keeper_comes_back_and_there_is_never_a_second_worker() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
+    let before = wait_status(&run, "steps", |status| status.step >= 60);
+    kill(before.pid_keeper.unwrap());
+    let after = wait_status(&run, "another keeper", |status| {
+        status.pid_keeper.is_some() && status.pid_keeper != before.pid_keeper && status.attempts == 2
+    });
+    assert_ne!(after.pid_worker, before.pid_worker);
+    assert_eq!(child.wait().unwrap().code(), Some(0), "the headless client lives through it");
+    place.curve(200, 8);
+    assert!(journal_says(&run, "took over") || journal_says(&run, "has saved and ended"));
+}
+
+#[test]
+fn killed_with_its_parent_a_run_is_resumed_by_a_person() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
+    let before = wait_status(&run, "steps", |status| status.step >= 60);
+    let keeper = before.pid_keeper.unwrap();
+    kill(parent_of(keeper).unwrap());
+    kill(keeper);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let dead = wait_status(&run, "no process", |status| status.pid_keeper.is_none() && status.pid_worker.is_none());
+    assert_eq!(dead.state, RunState::Stopped);
+    let resumed = place.output(&["resume", "--headless"]);
+    assert_eq!(resumed.status.code(), Some(0), "{}", String::from_utf8_lossy(&resumed.stderr));
+    place.curve(200, 8);
+}
+
+#[test]
+fn a_killed_probe_comes_back_and_the_run_does_not_notice() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (_child, run) = place.start(&[]);
+    let before = wait_status(&run, "a probe", |status| status.pid_probe.is_some() && status.step > 5);
+    kill(before.pid_probe.unwrap());
+    let after =
+        wait_status(&run, "another probe", |status| status.pid_probe.is_some_and(|pid| Some(pid) != before.pid_probe));
+    assert_eq!((after.attempts, after.pid_worker), (1, before.pid_worker));
+}
+
+#[test]
+fn a_killed_client_leaves_the_run_alone_and_an_interrupted_one_stops_it() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&[]);
+    let before = wait_status(&run, "steps", |status| status.step >= 5);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_status(&run, "more steps", |status| status.step > before.step + 5);
+    let printed = place.dir.path().join("again.txt");
+    let out = std::fs::File::create(&printed).unwrap();
+    let mut again = place.command(&["resume", "--headless"]).stdout(out).spawn().unwrap();
+    wait_for("the client to print", || {
+        std::fs::read_to_string(&printed).ok().filter(|text| text.contains("attempt 1"))
+    });
+    kill_process(Pid::from_child(&again), Signal::INT).unwrap();
+    assert_eq!(again.wait().unwrap().code(), Some(3));
+    wait_state(&run, RunState::Stopped);
+    assert!(place.status_json()["durable_step"].as_u64() > Some(before.step));
+}
+
+#[test]
+fn a_hang_is_seen_ended_by_force_and_restarted() {
+    let place = Place::scripted();
+    place.script("{ step_ms: 2, ignore_term: true }", "watch: { hang_min: 1 s }\n");
+    let (mut child, run) = place.start(&["--inject", "hang@120"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(journal_says(&run, "hang: no progress"));
+    assert_eq!(place.status_json()["restarts"], 1);
+    place.curve(400, 8);
+}
+
+#[test]
+fn faults_that_come_back_use_the_budget_up_and_ask_for_a_person() {
+    let place = Place::scripted();
+    place.script(QUICK, "watch: { restarts_without_progress: 2 }\n");
+    let (mut child, run) = place.start(&["--inject", "oom@120*"]);
+    assert_eq!(child.wait().unwrap().code(), Some(4));
+    let status = place.status_json();
+    assert_eq!((&status["state"], &status["attempts"]), (&"needs_person".into(), &3.into()));
+    assert_eq!(status["durable_step"], 100);
+    assert!(journal_says(&run, "out of device memory"));
+    let refused = place.output(&["shift", "down"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("downshift resume"));
+}
+
+#[test]
+fn an_early_exit_is_no_success_and_stray_prints_are_no_messages() {
+    let place = Place::scripted();
+    place.script("{ step_ms: 1, noise: true }", "");
+    let (mut child, run) = place.start(&["--inject", "exit0@60,nan@200"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let curve = place.curve(400, 8);
+    assert_eq!(curve.iter().filter(|row| row["skipped"] == true).count(), 1);
+    assert!(curve[199]["loss"].is_null());
+    assert_eq!(place.status_json()["attempts"], 2);
+    let log = std::fs::read_to_string(run.file("worker.log")).unwrap();
+    assert!(log.contains("a stray print of step 7"));
+}
+
+#[test]
+fn a_paused_run_frees_the_worker_and_goes_on_where_it_was() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (_child, run) = place.start(&[]);
+    wait_status(&run, "steps", |status| status.step >= 20);
+    assert!(place.output(&["pause"]).status.success());
+    let paused = wait_status(&run, "rest", |status| status.state == RunState::Paused && status.pid_worker.is_none());
+    assert_eq!(paused.durable_step, Some(paused.step));
+    assert!(place.output(&["shift", "safe"]).status.success());
+    let mut client = place.command(&["resume", "--headless"]).spawn().unwrap();
+    let resumed =
+        wait_status(&run, "training", |status| status.state == RunState::Training && status.step > paused.step);
+    assert_eq!((resumed.rung, resumed.attempts), (2, 2));
+    place.curve(resumed.step, 8);
+    client.kill().unwrap();
+    client.wait().unwrap();
+}
+
+#[test]
+fn a_second_keeper_is_refused() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (_child, run) = place.start(&[]);
+    let second = place.output(&["keeper", "--run-dir", run.path().to_str().unwrap()]);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&second.stderr).contains("a run has one keeper"));
+    assert!(place.output(&["checkpoint"]).status.success(), "the first one still answers");
+    assert!(place.output(&["restart"]).status.success());
+    wait_status(&run, "a restart", |status| status.attempts == 2 && status.state == RunState::Training);
+    assert!(journal_says(&run, "restart on full, asked for by a person"));
+}
