@@ -24,14 +24,13 @@ impl ModuleVisitor<Cpu> for Weights {
     }
 }
 
-/// Weights of a fresh model; the generator is moved on between `init` and their first use.
+/// Weights of a fresh model, drawn by looking at them.
 fn fresh<T: Task + Train<Cpu>>(data: &str, model: &str, seed: u64) -> Vec<f32> {
     let device = <Cpu as BackendTypes>::Device::default();
     let model_config = serde_json::from_str(model).unwrap();
     let set = T::load(&serde_json::from_str(data).unwrap(), &model_config, 7).unwrap();
     Cpu::seed(&device, seed);
     let model = T::init(&model_config, &set, &device);
-    Cpu::seed(&device, 999);
     let mut weights = Weights::default();
     model.visit(&mut weights);
     weights.0
