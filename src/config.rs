@@ -5,6 +5,12 @@
 //!          └──────── problems, each with the line and column of what is wrong ──────┘
 //! ```
 
+pub mod check;
 pub mod knobs;
+pub mod ladder;
 pub mod problem;
+pub mod run;
+pub mod shipped;
+pub mod typed;
 pub mod units;
+pub mod yaml;

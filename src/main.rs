@@ -1,1 +1,13 @@
-fn main() {}
+//! The program `downshift`, with the built-in tasks.
+
+use std::process::ExitCode;
+
+#[cfg(feature = "train")]
+fn main() -> ExitCode {
+    downshift::main_with(&downshift::train::registry::Registry::with_builtin())
+}
+
+#[cfg(not(feature = "train"))]
+fn main() -> ExitCode {
+    downshift::main_without_training()
+}

@@ -8,6 +8,8 @@
 //! Numbers on the wire are finite. A line that is no message is a log line, never an error.
 
 pub mod control;
+pub mod device;
+pub mod inject;
 pub mod line;
 pub mod probe;
 pub mod worker;

@@ -1,4 +1,34 @@
 //! The training worker: the only code that knows Burn.
+//!
+//! ```text
+//! worker   the process: lock, file descriptors, panic hook, contract, exit code
+//!    └─ session   one life of training, top down: data, model, resume, loop
+//!          ├─ loader      micro-batches, prepared ahead of the step by threads
+//!          ├─ step        forward, backward, one read-back, the guard's verdict
+//!          ├─ optimizer   AdamW, moments keyed by parameter path
+//!          ├─ evaluate    the validation set
+//!          └─ saver       host copies to a durable checkpoint, on a thread of its own
+//! registry   tasks by name, their types erased;  backends   every type they are compiled for
+//! device     which device there really is, found out without a panic
+//! ```
 
+pub mod backends;
+#[cfg(feature = "cuda")]
+mod cuda_probe;
+pub mod device;
+mod evaluate;
+mod exit;
+#[cfg(feature = "cuda")]
+mod kernels;
+mod loader;
+mod optimizer;
+mod params;
+pub mod registry;
+mod resume;
+mod saver;
+mod session;
+mod step;
+mod strike;
 pub mod task;
 pub mod tasks;
+pub mod worker;

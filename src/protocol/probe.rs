@@ -1,6 +1,15 @@
-//! probe → keeper: one [`Reading`] a line, about once a second.
+//! probe → keeper: one [`Reading`] a line, about once a second. keeper → probe: a [`ProbeOrder`].
 
 use serde::{Deserialize, Serialize};
+
+/// keeper → probe, on the probe's stdin. A closed stdin ends the probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeOrder {
+    /// The worker to watch from now on; none while there is none. Must be written, so that a line
+    /// that is something else does not pass for an order.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub worker_pid: Option<u32>,
+}
 
 /// One measurement, or the reason why there is none. A metric that is unknown is never a zero.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

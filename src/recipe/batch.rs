@@ -69,6 +69,12 @@ impl BatchPlan {
         self.epoch_samples.div_ceil(self.effective_batch())
     }
 
+    /// Units consumed by `steps` optimizer steps from the very first sample on.
+    pub fn units_of_steps(&self, steps: u64) -> u64 {
+        let rest = steps % self.steps_per_epoch() * self.effective_batch() * self.units;
+        steps / self.steps_per_epoch() * self.epoch_units() + rest
+    }
+
     /// The step that starts at `from`.
     pub fn step(&self, from: Position) -> StepPlan {
         let first = from.offset / self.units;
@@ -156,6 +162,13 @@ mod tests {
                 b = finer.step(b).after;
                 prop_assert_eq!(a, b);
             }
+        }
+
+        #[test]
+        fn units_of_steps_agrees_with_walking(plan in plan(), steps in 0u64..60) {
+            let mut at = Position::default();
+            for _ in 0..steps { at = plan.step(at).after; }
+            prop_assert_eq!(plan.units_of_steps(steps), at.samples);
         }
 
         #[test]

@@ -1,0 +1,255 @@
+//! A worker that trains nothing: it speaks the worker contract, writes real checkpoints, and
+//! misbehaves on command. The keeper starts it in place of the trainer when `DOWNSHIFT_WORKER`
+//! names it. The scenario is data: the section `model:` of the run file.
+//!
+//! ```yaml
+//! task: scripted
+//! model: { step_ms: 2, save_ms: 1, start_ms: 5, ignore_term: false, noise: false }
+//! ```
+
+use downshift::config::units::Every;
+use downshift::protocol::inject::{Fault, Inject};
+use downshift::protocol::line;
+use downshift::protocol::worker::{
+    DoneReason, Eval, Event, Failed, FailureClass, Hello, Order, PROTOCOL, Phase, Saved, Skipped, Step,
+};
+use downshift::store::checkpoint::state::{Row, TrainState};
+use downshift::store::checkpoint::{self, Contents};
+use downshift::store::lock::Lock;
+use downshift::store::run_dir::RunDir;
+use serde_json::{Value, json};
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::process::exit;
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+type Failing<T> = Result<T, Box<dyn std::error::Error>>;
+
+struct Script {
+    run_dir: RunDir,
+    rung: usize,
+    attempt: u64,
+    inject: Vec<Inject>,
+    scenario: Value,
+    batch: u64,
+    steps: u64,
+    save_every: Every,
+    state: TrainState,
+    rows: Vec<Row>,
+    orders: Receiver<Order>,
+}
+
+fn main() -> Failing<()> {
+    let mut script = read_arguments()?;
+    let _lock = Lock::take(&script.run_dir.file("worker.lock"))?;
+    if script.scenario["ignore_term"] == json!(true) {
+        ignore_term()?;
+    }
+    script.begin()?;
+    script.train()
+}
+
+fn read_arguments() -> Failing<Script> {
+    let words: Vec<String> = std::env::args().collect();
+    let after = |flag: &str| words.iter().position(|word| word == flag).and_then(|at| words.get(at + 1)).cloned();
+    let run_dir = RunDir::open(&PathBuf::from(after("--run-dir").ok_or("no --run-dir")?))?;
+    let run = run_dir.run()?;
+    let rung: usize = after("--rung").ok_or("no --rung")?.parse()?;
+    let preset = &run.rungs[rung].preset;
+    let (sender, orders) = mpsc::channel();
+    std::thread::spawn(move || {
+        for text in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if let Some(order) = line::decode::<Order>(&text) {
+                let _ = sender.send(order);
+            }
+        }
+        // The keeper is gone: save and end.
+        let _ = sender.send(Order::Stop { checkpoint: true });
+    });
+    Ok(Script {
+        rung,
+        attempt: after("--attempt").ok_or("no --attempt")?.parse()?,
+        inject: Inject::parse_list(&after("--inject").unwrap_or_default())?,
+        scenario: Value::Object(preset.model.clone()),
+        batch: preset.training.micro_batch * preset.training.accumulation,
+        steps: preset.training.steps.unwrap_or(100),
+        save_every: preset.checkpoint.every,
+        state: TrainState { rung, ..TrainState::default() },
+        rows: Vec::new(),
+        orders,
+        run_dir,
+    })
+}
+
+impl Script {
+    fn pause(&self, knob: &str) {
+        std::thread::sleep(Duration::from_secs_f64(self.scenario[knob].as_f64().unwrap_or(0.0) / 1000.0));
+    }
+
+    fn begin(&mut self) -> Failing<()> {
+        self.pause("start_ms");
+        let (newest, _) = checkpoint::newest_valid(self.run_dir.path());
+        let resumed =
+            newest.and_then(|loaded| serde_json::from_slice::<TrainState>(loaded.files.get("state.json")?).ok());
+        let resumed_from = resumed.as_ref().map(|state| state.step);
+        self.state = resumed.unwrap_or_default();
+        let total = self.steps * self.batch;
+        say(&Event::Hello(Hello {
+            protocol: PROTOCOL,
+            build: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            device: self.scenario["device"].as_str().unwrap_or("scripted").to_owned(),
+            backend: "no backend".to_owned(),
+            parameters: 1,
+            resumed_from,
+            position: self.state.position,
+            epoch_units: total,
+            total_units: total,
+            total_steps: self.steps,
+            unit: "samples".to_owned(),
+        }))?;
+        say(&Event::Phase { phase: Phase::Training })
+    }
+
+    fn train(&mut self) -> Failing<()> {
+        let mut saved_at = Instant::now();
+        while self.state.step < self.steps {
+            match self.orders.try_recv() {
+                Ok(Order::Checkpoint) => self.save()?,
+                Ok(Order::Stop { checkpoint }) => {
+                    if checkpoint {
+                        self.save()?;
+                    }
+                    self.end(DoneReason::Stopped, 3)?;
+                }
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+            }
+            self.step()?;
+            let due = match self.save_every {
+                Every::Seconds(seconds) => saved_at.elapsed().as_secs_f64() >= seconds,
+                Every::Steps(steps) => self.state.step.is_multiple_of(steps),
+                _ => false,
+            };
+            if due {
+                self.save()?;
+                saved_at = Instant::now();
+            }
+        }
+        let eval = Eval {
+            step: self.state.step,
+            samples: self.state.position.samples,
+            loss: 0.1,
+            accuracy: Some(0.9),
+            perplexity: None,
+        };
+        say(&Event::Eval(eval))?;
+        self.save()?;
+        self.end(DoneReason::Finished, 0)
+    }
+
+    fn step(&mut self) -> Failing<()> {
+        let step = self.state.step + 1;
+        let began = Instant::now();
+        let fault = self.inject.iter().find(|inject| inject.strikes(step)).copied();
+        if let Some(inject) = fault {
+            say(&Event::Injected { fault: inject.to_string(), step })?;
+        }
+        if self.scenario["noise"] == json!(true) {
+            println!("a stray print of step {step}\n{{\"half\": ");
+        }
+        self.pause("step_ms");
+        self.state.step = step;
+        self.state.position.samples += self.batch;
+        self.state.position.offset += self.batch;
+        let (samples, lr) = (self.state.position.samples, 0.1);
+        match fault.map(|inject| inject.fault) {
+            Some(Fault::Nan) => {
+                self.state.skipped += 1;
+                let (what, place) = ("loss".to_owned(), "micro-batch 1".to_owned());
+                return say(&Event::Skipped(Skipped { step, samples, epoch: 0, lr, what, place }));
+            }
+            Some(Fault::Oom) => self.fail(FailureClass::DeviceOutOfMemory, "can't allocate buffer of size: 1")?,
+            Some(Fault::Panic) => self.fail(FailureClass::Panic, "asked to panic")?,
+            Some(Fault::Exit0) => exit(0),
+            Some(Fault::Kill) => {
+                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?;
+            }
+            Some(Fault::Hang) => loop {
+                std::thread::park();
+            },
+            Some(Fault::Slow) => (0..9).for_each(|_| self.pause("step_ms")),
+            None => {}
+        }
+        let compute_ms = began.elapsed().as_secs_f64() * 1000.0;
+        let loss = 1.0 / (step as f64).sqrt();
+        say(&Event::Step(Step {
+            step,
+            samples,
+            epoch: 0,
+            loss,
+            lr,
+            grad_norm: 1.0,
+            micro_batches: 1,
+            data_wait_ms: 0.0,
+            compute_ms,
+        }))
+    }
+
+    fn save(&mut self) -> Failing<()> {
+        let began = Instant::now();
+        self.pause("save_ms");
+        self.state.rung = self.rung;
+        self.state.attempt = self.attempt;
+        let (state, rows) = (serde_json::to_vec(&self.state)?, Row::write_all(&self.rows));
+        self.rows.clear();
+        let (step, samples) = (self.state.step, self.state.position.samples);
+        let files: [(&str, &[u8]); 3] =
+            [("model.safetensors", b"no weights"), ("state.json", &state), ("steps.jsonl", rows.as_bytes())];
+        let written =
+            checkpoint::write(self.run_dir.path(), &Contents { step, samples, build: "scripted", files: &files })?;
+        let total_ms = began.elapsed().as_secs_f64() * 1000.0;
+        say(&Event::Saved(Saved {
+            path: written.path,
+            step,
+            samples,
+            bytes: written.bytes,
+            pause_ms: total_ms,
+            total_ms,
+            eval_loss: None,
+        }))
+    }
+
+    fn fail(&self, class: FailureClass, message: &str) -> Failing<()> {
+        let (message, step) = (message.to_owned(), Some(self.state.step));
+        say(&Event::Failed(Failed { class, message, step, thread: None, injected: true }))?;
+        exit(i32::from(class.exit_code()))
+    }
+
+    fn end(&self, reason: DoneReason, code: i32) -> Failing<()> {
+        say(&Event::Done { reason, step: self.state.step })?;
+        exit(code)
+    }
+}
+
+fn say(event: &Event) -> Failing<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(line::encode(event)?.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Lets SIGTERM pass by, as a worker stuck in a driver does.
+fn ignore_term() -> Failing<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (ready, listening) = mpsc::channel();
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            let stream = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
+            let _ = ready.send(());
+            if let Ok(mut stream) = stream {
+                while stream.recv().await.is_some() {}
+            }
+        });
+    });
+    Ok(listening.recv()?)
+}

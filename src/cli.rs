@@ -1,0 +1,172 @@
+//! The command line: one file a command. Nothing is decided here; commands read the store, talk to
+//! the keeper, or become one of the processes.
+
+mod attach;
+mod check;
+mod checkpoints;
+mod client;
+mod export;
+mod headless;
+mod internal;
+mod request;
+mod run;
+mod runs;
+mod status;
+pub mod trainer;
+
+use crate::protocol::inject::Inject;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use trainer::Trainer;
+
+/// A training cockpit that keeps a run alive.
+///
+/// Without a command: `downshift run` with the run file that ships inside (handwritten digits).
+#[derive(Debug, Parser)]
+#[command(name = "downshift", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: run::RunOptions,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where runs live.
+#[derive(Debug, Clone, Args)]
+struct Place {
+    /// The folder of all runs
+    #[arg(long, global = true, env = "DOWNSHIFT_RUNS_DIR", default_value = "runs", value_name = "DIR")]
+    runs_dir: PathBuf,
+}
+
+/// Which run is meant.
+#[derive(Debug, Clone, Args)]
+struct Which {
+    /// The name of a run, the beginning of it, or its folder; the newest run if left out
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a run (its keeper detached) and open the cockpit on it
+    Run(run::RunArgs),
+    /// Open the cockpit on a run, alive or finished
+    Attach(Which),
+    /// List runs
+    Runs,
+    /// One run at a glance
+    Status(status::StatusArgs),
+    /// Start again from the newest checkpoint that verifies; opens a fresh restart budget
+    Resume(run::ResumeArgs),
+    /// Save, then end a run; a second time ends it without waiting for the checkpoint
+    Stop(Which),
+    /// Go on under another rung, from exactly the step where the run is
+    Shift(request::ShiftArgs),
+    /// Save now
+    Checkpoint(Which),
+    /// Save, end the worker and free the card; `resume` goes on
+    Pause(Which),
+    /// Save, then start again on the same rung
+    Restart(Which),
+    /// Validate a run file and every rung of its ladder; nothing is started
+    Check(check::CheckArgs),
+    /// The curve, one row per attempt and step
+    Export(export::ExportArgs),
+    /// Look at the checkpoints of a run: [RUN] list | verify | export
+    Checkpoints(checkpoints::CheckpointsArgs),
+    #[command(hide = true)]
+    Worker(internal::WorkerArgs),
+    #[command(hide = true)]
+    Keeper(internal::KeeperArgs),
+    #[command(hide = true)]
+    Probe(internal::ProbeArgs),
+}
+
+/// A way to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For tmux's status line
+    Tmux,
+    /// For programs
+    Json,
+}
+
+/// What ends a command early: the sentence for stderr and the exit code.
+#[derive(Debug)]
+pub struct Failure {
+    /// What happened, to what, and what to do.
+    pub message: String,
+    /// 1 = own failure, 2 = usage, others as the worker's.
+    pub code: u8,
+}
+
+impl Failure {
+    fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { message: message.into(), code }
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::new(1, error.to_string())
+    }
+}
+
+type Outcome = Result<u8, Failure>;
+
+/// Parses the command line, runs the command, gives its exit code.
+pub fn main(trainer: &dyn Trainer) -> ExitCode {
+    let cli = Cli::parse();
+    let runs = &cli.place.runs_dir;
+    let outcome = match cli.command {
+        None => run::begin(None, &cli.run, runs, trainer),
+        Some(Command::Run(args)) => run::run(&args, runs, trainer),
+        Some(Command::Attach(which)) => attach::attach(&which, runs),
+        Some(Command::Runs) => Ok(runs::list(runs)),
+        Some(Command::Status(args)) => status::print(&args, runs),
+        Some(Command::Resume(args)) => run::resume(&args, runs, trainer),
+        Some(Command::Stop(which)) => request::stop(&which, runs),
+        Some(Command::Shift(args)) => request::shift(&args, runs),
+        Some(Command::Checkpoint(which)) => request::checkpoint(&which, runs),
+        Some(Command::Pause(which)) => request::pause(&which, runs),
+        Some(Command::Restart(which)) => request::restart(&which, runs),
+        Some(Command::Check(args)) => check::check(&args, trainer),
+        Some(Command::Export(args)) => export::export(&args, runs),
+        Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs),
+        Some(Command::Worker(args)) => internal::worker(&args, trainer),
+        Some(Command::Keeper(args)) => internal::keeper(&args),
+        Some(Command::Probe(args)) => return internal::probe(&args),
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            say(&failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// A sentence on stderr.
+#[expect(clippy::print_stderr, reason = "the one place that speaks to a person outside the cockpit")]
+fn say(message: &str) {
+    eprintln!("downshift: {message}");
+}
+
+/// A list of faults on the command line.
+#[derive(Debug, Clone, Default)]
+struct Faults(Vec<Inject>);
+
+impl FromStr for Faults {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Inject::parse_list(text).map(Self)
+    }
+}

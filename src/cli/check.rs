@@ -1,0 +1,123 @@
+//! `check`: every rung of a run file side by side.
+
+use super::trainer::Trainer;
+use super::{Outcome, run};
+use crate::config::check::batch_advice;
+use crate::config::run::Run;
+use crate::recipe::class::{self, Change};
+use clap::Args;
+use serde_json::Value;
+use std::path::PathBuf;
+use unicode_width::UnicodeWidthStr;
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// A run file, or one that ships inside: digits, text, cifar10
+    #[arg(value_name = "CONFIG")]
+    config: PathBuf,
+    /// Override a knob, as `--set training.epochs=2`
+    #[arg(long, value_parser = run::parse_override, value_name = "PATH=VALUE")]
+    set: Vec<(String, String)>,
+    /// The device to check for: auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    device: String,
+}
+
+pub fn check(args: &CheckArgs, trainer: &dyn Trainer) -> Outcome {
+    let run = run::load(Some(&args.config), &args.set, trainer)?;
+    for line in table(&run) {
+        println!("{line}");
+    }
+    let full = &run.rungs[0].preset;
+    for rung in &run.rungs[1..] {
+        if let Some(advice) = batch_advice(full, &rung.preset) {
+            println!("\nnote: rung {}: {advice}", rung.name);
+        }
+    }
+    match trainer.look_ahead(&run, &args.device) {
+        Ok(prospect) => {
+            println!();
+            for note in &prospect.notes {
+                println!("note: {note}");
+            }
+            let samples = prospect.samples.map_or_else(String::new, |(train, held_out)| {
+                format!(", {train} training and {held_out} validation samples")
+            });
+            println!("{} can be run on {}{samples}.", run.name, prospect.device);
+            Ok(0)
+        }
+        Err((code, message)) => Err(super::Failure::new(code, message)),
+    }
+}
+
+/// The rungs as columns, the knobs as rows; what a rung shares with `full` is a dot.
+fn table(run: &Run) -> Vec<String> {
+    let full = run.preset_tree(0);
+    let mut knobs = Vec::new();
+    leaves(String::new(), &full, &mut knobs);
+    let changes: Vec<Vec<Change>> =
+        (1..run.rungs.len()).map(|rung| class::compare(&full, &run.preset_tree(rung))).collect();
+    for change in changes.iter().flatten().filter(|change| change.from.is_null()) {
+        if !knobs.iter().any(|(path, _)| *path == change.path) {
+            knobs.push((change.path.clone(), "–".to_owned()));
+        }
+    }
+    let mut rows = vec![heading(run)];
+    for (path, value) in knobs {
+        let cells = changes.iter().map(|changes| match changes.iter().find(|change| change.path == path) {
+            Some(change) => format!("{}  {}", plain(&change.to), change.class),
+            None => "·".to_owned(),
+        });
+        let cells: Vec<String> = [path.clone(), value].into_iter().chain(cells).collect();
+        rows.push(cells);
+    }
+    let worst = changes.iter().map(|changes| {
+        let class = class::gravest(changes);
+        format!("{class} {}", class.meaning())
+    });
+    rows.push(["class".to_owned(), String::new()].into_iter().chain(worst).collect());
+    let relief =
+        run.rungs[1..].iter().map(|rung| rung.relieves.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+    rows.push(["relieves".to_owned(), String::new()].into_iter().chain(relief).collect());
+    align(&rows)
+}
+
+fn heading(run: &Run) -> Vec<String> {
+    let names = run.rungs.iter().enumerate().map(|(number, rung)| format!("{number} {}", rung.name));
+    [format!("{} ({})", run.name, run.task)].into_iter().chain(names).collect()
+}
+
+fn leaves(path: String, value: &Value, found: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                leaves(if path.is_empty() { key.clone() } else { format!("{path}.{key}") }, value, found);
+            }
+        }
+        other => found.push((path, plain(other))),
+    }
+}
+
+/// A value without quotes; none as a dash.
+pub fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "–".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn align(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width()).max().unwrap_or(0))
+        .collect();
+    rows.iter()
+        .map(|row| {
+            let cells =
+                row.iter().zip(&widths).map(|(cell, width)| format!("{cell}{}", " ".repeat(width - cell.width())));
+            cells.collect::<Vec<_>>().join("   ").trim_end().to_owned()
+        })
+        .collect()
+}

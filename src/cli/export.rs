@@ -1,0 +1,79 @@
+//! The curve as rows. The row of the highest attempt is the curve; the others are what was redone.
+
+use super::{Failure, Outcome};
+use crate::protocol::control::StepRow;
+use crate::store::reader::Reader;
+use crate::store::run_dir::RunDir;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::Path;
+
+/// Arguments of `export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The name of a run, the beginning of it, or its folder; the newest run if left out
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+    /// How to write the rows
+    #[arg(long, value_enum, default_value = "jsonl")]
+    format: Rows,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Rows {
+    /// One JSON object a line
+    Jsonl,
+    /// Comma-separated, with a header
+    Csv,
+}
+
+/// One exported row.
+#[derive(Debug, Serialize)]
+struct Row {
+    attempt: u64,
+    rung: usize,
+    step: u64,
+    samples: u64,
+    epoch: u64,
+    loss: Option<f64>,
+    lr: f64,
+    grad_norm: Option<f64>,
+    skipped: bool,
+}
+
+pub fn export(args: &ExportArgs, runs: &Path) -> Outcome {
+    let run = RunDir::find(runs, args.run.as_deref())?;
+    let reader =
+        Reader::open(&run).map_err(|error| Failure::new(1, format!("{}: {error}", run.file("run.db").display())))?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut written = match args.format {
+        Rows::Csv => writeln!(out, "attempt,rung,step,samples,epoch,loss,lr,grad_norm,skipped"),
+        Rows::Jsonl => Ok(()),
+    };
+    reader.each_step(|row| {
+        if written.is_ok() {
+            written = write_row(&mut out, args.format, &row);
+        }
+    })?;
+    match written.and_then(|()| out.flush()) {
+        // `| head` closes the pipe: that is no failure.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(0),
+    }
+}
+
+fn write_row(out: &mut impl Write, format: Rows, step: &StepRow) -> io::Result<()> {
+    let StepRow { attempt, rung, step, samples, epoch, loss, lr, grad_norm, skipped, .. } = *step;
+    match format {
+        Rows::Jsonl => {
+            let row = Row { attempt, rung, step, samples, epoch, loss, lr, grad_norm, skipped };
+            writeln!(out, "{}", serde_json::to_string(&row)?)
+        }
+        Rows::Csv => {
+            let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+            let (loss, norm) = (number(loss), number(grad_norm));
+            writeln!(out, "{attempt},{rung},{step},{samples},{epoch},{loss},{lr},{norm},{skipped}")
+        }
+    }
+}

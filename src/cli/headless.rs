@@ -1,0 +1,165 @@
+//! A run without a cockpit: one line per event on stdout. This process is a client like any other:
+//! an interrupt stops the run with a checkpoint, its own death does not touch it.
+
+use super::{Failure, Outcome};
+use crate::keeper::sentences::{grouped, measured};
+use crate::protocol::control::{EvalRow, JournalRow, Request, Status, Update};
+use crate::protocol::line;
+use crate::protocol::worker::Level;
+use crate::store::reader::{Reader, live_status};
+use crate::store::run_dir::RunDir;
+use std::io::{self, Write};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep};
+
+/// A line of progress at most this often.
+const PROGRESS: Duration = Duration::from_secs(10);
+/// A keeper that died is back within a second; it is waited for so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Follows a run to its end. The exit code is the run's.
+pub fn follow(dir: &RunDir) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut follower = Follower { dir, printed: 0, progress: Instant::now(), status: None };
+        print(&format!("run {} in {}", dir.name(), dir.path().display()));
+        follower.follow().await
+    })
+}
+
+struct Follower<'a> {
+    dir: &'a RunDir,
+    /// The last line of the journal that was printed.
+    printed: i64,
+    progress: Instant,
+    status: Option<Status>,
+}
+
+impl Follower<'_> {
+    async fn follow(&mut self) -> Outcome {
+        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let mut lost: Option<Instant> = None;
+        loop {
+            if let Ok(stream) = UnixStream::connect(self.dir.socket()).await {
+                lost = None;
+                let (read, write) = stream.into_split();
+                self.listen(BufReader::new(read).lines(), write, &mut interrupt, &mut terminate).await;
+            }
+            self.catch_up();
+            let now = live_status(self.dir);
+            if let Some(status) = now.filter(|status| status.pid_keeper.is_none() && status.state.is_over()) {
+                let stored = Reader::open(self.dir).ok().and_then(|reader| reader.fact::<u8>("exit_code"));
+                if let Some(code) =
+                    stored.filter(|_| status.why.is_none() || lost.is_some_and(|since| since.elapsed() > PATIENCE))
+                {
+                    return Ok(code);
+                }
+                if let Some(code) = stored.filter(|_| self.status.as_ref().is_some_and(|last| last.state.is_over())) {
+                    return Ok(code);
+                }
+            }
+            if lost.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                let name = self.dir.name();
+                return Err(Failure::new(
+                    1,
+                    format!(
+                        "the keeper of {name} is gone; `downshift resume {name}` goes on from the newest checkpoint"
+                    ),
+                ));
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Until the keeper closes the connection.
+    async fn listen(
+        &mut self,
+        mut lines: Lines<BufReader<OwnedReadHalf>>,
+        mut write: OwnedWriteHalf,
+        interrupt: &mut Signal,
+        terminate: &mut Signal,
+    ) {
+        if say(&mut write, &Request::Subscribe).await.is_err() {
+            return;
+        }
+        loop {
+            tokio::select! {
+                text = lines.next_line() => match text {
+                    Ok(Some(text)) => line::decode(&text).into_iter().for_each(|update| self.hear(update)),
+                    _ => return,
+                },
+                _ = interrupt.recv() => drop(say(&mut write, &Request::Stop).await),
+                _ = terminate.recv() => drop(say(&mut write, &Request::Stop).await),
+            }
+        }
+    }
+
+    fn hear(&mut self, update: Update) {
+        match update {
+            Update::Status(status) => {
+                if self.status.is_none() {
+                    self.catch_up();
+                }
+                self.status = Some(*status);
+                self.show_progress();
+            }
+            Update::Journal(row) => self.show(&row),
+            Update::Eval(row) => Self::show_eval(&row),
+            Update::Reply { message, .. } => print(&message),
+            Update::Steps { .. } | Update::Sample(_) | Update::Checkpoint(_) => {}
+        }
+    }
+
+    /// Prints what the journal says that was not heard.
+    fn catch_up(&mut self) {
+        let journal = Reader::open(self.dir).and_then(|reader| reader.journal(1000)).unwrap_or_default();
+        for row in journal {
+            self.show(&row);
+        }
+    }
+
+    fn show(&mut self, row: &JournalRow) {
+        if row.id <= self.printed {
+            return;
+        }
+        self.printed = row.id;
+        let mark = match row.level {
+            Level::Info => "",
+            Level::Warn => "warning: ",
+            Level::Error => "ERROR: ",
+        };
+        print_at(row.time_ms, &format!("{mark}{}", row.text));
+    }
+
+    fn show_eval(row: &EvalRow) {
+        let text = format!("evaluation at step {}: {}", grouped(row.eval.step), measured(&row.eval));
+        print_at(row.time_ms, &text);
+    }
+
+    fn show_progress(&mut self) {
+        let Some(status) = self.status.as_ref().filter(|_| self.progress.elapsed() >= PROGRESS) else { return };
+        self.progress = Instant::now();
+        let text = super::status::text(status);
+        print(&text);
+    }
+}
+
+fn print(text: &str) {
+    print_at(jiff::Timestamp::now().as_millisecond(), text);
+}
+
+/// A closed stdout is no reason to end: the exit code is still of use.
+fn print_at(time_ms: i64, text: &str) {
+    let time = jiff::Timestamp::from_millisecond(time_ms).unwrap_or_default();
+    let time = time.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string();
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{time}  {text}").and_then(|()| out.flush());
+}
+
+async fn say(write: &mut OwnedWriteHalf, request: &Request) -> io::Result<()> {
+    write.write_all(line::encode(request)?.as_bytes()).await
+}

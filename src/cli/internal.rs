@@ -1,0 +1,107 @@
+//! The hidden commands: this program as keeper, worker and probe.
+
+use super::trainer::{Trainer, WorkOrder};
+use super::{Failure, Faults, Outcome};
+use crate::keeper::{self, Launch, detach};
+use crate::store::run_dir::RunDir;
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Arguments of `worker`.
+#[derive(Debug, Args)]
+pub struct WorkerArgs {
+    #[arg(long)]
+    run_dir: PathBuf,
+    #[arg(long)]
+    rung: usize,
+    #[arg(long)]
+    attempt: u64,
+    #[arg(long, default_value = "auto")]
+    device: String,
+    #[arg(long)]
+    from: Option<u64>,
+    #[arg(long)]
+    require_checkpoint: bool,
+    #[arg(long, default_value = "")]
+    inject: Faults,
+}
+
+/// Arguments of `keeper`.
+#[derive(Debug, Args)]
+pub struct KeeperArgs {
+    #[arg(long)]
+    run_dir: PathBuf,
+    #[arg(long)]
+    device: Option<String>,
+    #[arg(long, default_value = "")]
+    inject: Faults,
+    /// A person asked for it.
+    #[arg(long)]
+    by_person: bool,
+    /// Leave the terminal and end; the parent goes on.
+    #[arg(long)]
+    detach: bool,
+    /// Be the parent: start the keeper and bring it back.
+    #[arg(long)]
+    parent: bool,
+}
+
+/// Arguments of `probe`.
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    #[arg(long)]
+    run_dir: PathBuf,
+    #[arg(long, default_value_t = 1000)]
+    interval_ms: u64,
+    #[arg(long, default_value_t = 0)]
+    gpu: u32,
+    #[arg(long)]
+    once: bool,
+}
+
+pub fn worker(args: &WorkerArgs, trainer: &dyn Trainer) -> Outcome {
+    let run_dir = RunDir::open(&args.run_dir)?;
+    let run = run_dir.run()?;
+    if args.rung >= run.rungs.len() {
+        return Err(Failure::new(13, format!("rung {} is not on the ladder of {}", args.rung, run_dir.name())));
+    }
+    Ok(trainer.work(WorkOrder {
+        run_dir: run_dir.path().to_owned(),
+        run,
+        rung: args.rung,
+        attempt: args.attempt,
+        device: args.device.clone(),
+        require_checkpoint: args.require_checkpoint,
+        from: args.from,
+        inject: args.inject.0.clone(),
+    }))
+}
+
+pub fn keeper(args: &KeeperArgs) -> Outcome {
+    let run = RunDir::open(&args.run_dir)?;
+    let launch = args.device.clone().map(|device| Launch { device, inject: args.inject.0.clone() });
+    if args.detach {
+        detach::leave_terminal(&run, launch.as_ref())?;
+        return Ok(0);
+    }
+    if args.parent {
+        return Ok(detach::bring_back(&run, launch.as_ref(), args.by_person)?);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let keeping = keeper::KeeperArgs { run_dir: args.run_dir.clone(), launch, by_person: args.by_person };
+    let outcome = runtime.block_on(keeper::keep(keeping));
+    runtime.shutdown_background();
+    Ok(outcome?)
+}
+
+pub fn probe(args: &ProbeArgs) -> ExitCode {
+    let probing = crate::probe::ProbeArgs {
+        run_dir: args.run_dir.clone(),
+        interval: Duration::from_millis(args.interval_ms),
+        gpu: args.gpu,
+        once: args.once,
+    };
+    crate::probe::run(&probing)
+}

@@ -1,0 +1,53 @@
+//! The keys of the cockpit as commands, for scripts and ssh.
+
+use super::client::ask;
+use super::{Outcome, Which};
+use crate::protocol::control::{Request, Target};
+use crate::store::run_dir::RunDir;
+use clap::Args;
+use std::path::Path;
+
+/// Arguments of `shift`.
+#[derive(Debug, Args)]
+pub struct ShiftArgs {
+    /// [RUN] and where to: down, up, or the name or number of a rung
+    #[arg(value_name = "[RUN] down|up|RUNG", num_args = 1..=2, required = true)]
+    words: Vec<String>,
+}
+
+pub fn shift(args: &ShiftArgs, runs: &Path) -> Outcome {
+    let (run, to) = match &args.words[..] {
+        [to] => (None, to),
+        [run, to, ..] => (Some(run.as_str()), to),
+        [] => (None, &String::new()),
+    };
+    let to = match to.as_str() {
+        "down" => Target::Down,
+        "up" => Target::Up,
+        name => Target::Rung(name.to_owned()),
+    };
+    tell(run, runs, &Request::Shift { to })
+}
+
+pub fn stop(which: &Which, runs: &Path) -> Outcome {
+    tell(which.run.as_deref(), runs, &Request::Stop)
+}
+
+pub fn checkpoint(which: &Which, runs: &Path) -> Outcome {
+    tell(which.run.as_deref(), runs, &Request::Checkpoint)
+}
+
+pub fn pause(which: &Which, runs: &Path) -> Outcome {
+    tell(which.run.as_deref(), runs, &Request::Pause)
+}
+
+pub fn restart(which: &Which, runs: &Path) -> Outcome {
+    tell(which.run.as_deref(), runs, &Request::Restart)
+}
+
+fn tell(run: Option<&str>, runs: &Path, request: &Request) -> Outcome {
+    let run = RunDir::find(runs, run)?;
+    let answer = ask(&run, request)?;
+    println!("{}: {answer}", run.name());
+    Ok(0)
+}

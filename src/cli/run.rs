@@ -1,0 +1,135 @@
+//! `run` and `resume`: see that it can work, start the keeper, look on.
+
+use super::trainer::Trainer;
+use super::{Failure, Faults, Outcome, Which, attach, client, headless, say};
+use crate::config::run::{Run, Source};
+use crate::config::shipped;
+use crate::keeper::{Launch, detach};
+use crate::protocol::control::Request;
+use crate::store::lock::living_owner;
+use crate::store::run_dir::RunDir;
+use clap::Args;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `run`.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// A run file, or one that ships inside: digits (the default), text, cifar10
+    #[arg(value_name = "CONFIG")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    pub options: RunOptions,
+}
+
+/// How a run is started.
+#[derive(Debug, Clone, Args)]
+pub struct RunOptions {
+    /// No cockpit: one line per event on stdout, the exit code tells how it ended
+    #[arg(long)]
+    headless: bool,
+    /// Where to train: auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    device: String,
+    /// Override a knob, as `--set training.epochs=2`
+    #[arg(long, value_parser = parse_override, value_name = "PATH=VALUE")]
+    set: Vec<(String, String)>,
+    /// Faults on purpose, as `nan@120,oom@150*,hang@400`; `*` = in every attempt
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "FAULT@STEP,…")]
+    inject: Faults,
+}
+
+/// Arguments of `resume`.
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    #[command(flatten)]
+    which: Which,
+    /// No cockpit: one line per event on stdout, the exit code tells how it ended
+    #[arg(long)]
+    headless: bool,
+    /// Where to train from now on; as before, if left out
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+}
+
+/// Reads a run file, or a shipped one of that name.
+pub fn load(config: Option<&Path>, overrides: &[(String, String)], trainer: &dyn Trainer) -> Result<Run, Failure> {
+    let path = config.unwrap_or(Path::new("digits"));
+    let (name, text, base) = match std::fs::read_to_string(path) {
+        Ok(text) => {
+            let absolute = path.canonicalize()?;
+            (path.display().to_string(), text, absolute.parent().map(Path::to_owned).unwrap_or_default())
+        }
+        Err(error) => {
+            let Some((name, text)) = shipped::run_file(path) else {
+                let names = shipped::names().join(", ");
+                let message = format!(
+                    "{}: {error}; give the path of a run file, or one that ships inside: {names}",
+                    path.display()
+                );
+                return Err(Failure::new(2, message));
+            };
+            (name.to_owned(), text.to_owned(), std::env::current_dir()?)
+        }
+    };
+    let source = Source { file: &name, text: &text, base: &base, overrides };
+    Run::read(&source, trainer).map_err(|refusal| Failure::new(13, format!("this run file cannot be run:\n{refusal}")))
+}
+
+pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+    begin(args.config.as_deref(), &args.options, runs, trainer)
+}
+
+/// Starts a run and looks on.
+pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+    let run = load(config, &options.set, trainer)?;
+    let prospect = trainer.look_ahead(&run, &options.device).map_err(|(code, message)| Failure::new(code, message))?;
+    for note in &prospect.notes {
+        say(note);
+    }
+    let dir = RunDir::create(runs, &run)?;
+    let launch = Launch { device: options.device.clone(), inject: options.inject.0.clone() };
+    start_keeper(&dir, Some(&launch))?;
+    look_on(&dir, options.headless)
+}
+
+pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+    let dir = RunDir::find(runs, args.which.run.as_deref())?;
+    if living_owner(&dir.file("keeper.lock")).is_some() {
+        client::wait_for_keeper(&dir)?;
+        // A paused run goes on; any other is going on already.
+        if let Ok(answer) = client::ask(&dir, &Request::Resume) {
+            println!("{}: {answer}", dir.name());
+        }
+        return look_on(&dir, args.headless);
+    }
+    let run = dir.run()?;
+    if let Some(device) = &args.device {
+        trainer.look_ahead(&run, device).map_err(|(code, message)| Failure::new(code, message))?;
+    }
+    let stored: Option<Launch> = crate::store::reader::Reader::open(&dir).ok().and_then(|reader| reader.fact("launch"));
+    let launch = args
+        .device
+        .clone()
+        .map(|device| Launch { device, inject: stored.map(|stored| stored.inject).unwrap_or_default() });
+    start_keeper(&dir, launch.as_ref())?;
+    look_on(&dir, args.headless)
+}
+
+fn start_keeper(dir: &RunDir, launch: Option<&Launch>) -> Result<(), Failure> {
+    detach::start(dir, launch)?;
+    client::wait_for_keeper(dir)
+}
+
+/// The cockpit where there is a terminal, else lines.
+fn look_on(dir: &RunDir, headless: bool) -> Outcome {
+    if headless || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return headless::follow(dir);
+    }
+    attach::open(dir)
+}
+
+pub fn parse_override(text: &str) -> Result<(String, String), String> {
+    let (path, value) = text.split_once('=').ok_or("write PATH=VALUE, as training.epochs=2")?;
+    Ok((path.trim().to_owned(), value.trim().to_owned()))
+}

@@ -1,0 +1,79 @@
+//! One run at a glance, from what is stored: it touches neither the keeper nor the GPU.
+
+use super::{Failure, Format, Outcome, Which};
+use crate::protocol::control::{RunState, Status};
+use crate::store::reader::live_status;
+use crate::store::run_dir::RunDir;
+use clap::Args;
+use std::fmt::Write;
+use std::path::Path;
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    which: Which,
+    /// How to print it
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+pub fn print(args: &StatusArgs, runs: &Path) -> Outcome {
+    let run = match RunDir::find(runs, args.which.run.as_deref()) {
+        // A status line without a run is empty, not an error.
+        Err(_) if args.format == Format::Tmux => {
+            println!();
+            return Ok(0);
+        }
+        found => found?,
+    };
+    let nothing = || Failure::new(1, format!("{} has not begun yet; try again in a moment", run.name()));
+    let status = live_status(&run).ok_or_else(nothing)?;
+    match args.format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&status)?),
+        Format::Text => println!("{}", text(&status)),
+        Format::Tmux => println!("{}", tmux(&status)),
+    }
+    Ok(0)
+}
+
+/// One line for people.
+pub fn text(status: &Status) -> String {
+    let mut line = format!("{}  {}  {}", status.run, status.state.word(), status.rung_name);
+    if !status.rungs.is_empty() {
+        let _ = write!(line, " ({} of {})", status.rung, status.rungs.len() - 1);
+    }
+    let _ = write!(line, "  step {}{}", status.step, percent(status));
+    if let Some(loss) = status.loss {
+        let _ = write!(line, "  loss {loss:.4}");
+    }
+    if let Some(eval) = status.eval {
+        let _ = write!(line, "  eval {:.4}", eval.loss);
+        if let Some(accuracy) = eval.accuracy {
+            let _ = write!(line, " ({:.2} %)", accuracy * 100.0);
+        }
+    }
+    if let Some(why) = &status.why {
+        let _ = write!(line, "  ({why})");
+    }
+    line
+}
+
+/// One short styled line for tmux.
+fn tmux(status: &Status) -> String {
+    let colour = match status.state {
+        RunState::Training | RunState::Evaluating | RunState::Checkpointing | RunState::Finished => "green",
+        RunState::Failed | RunState::NeedsPerson => "red",
+        _ => "yellow",
+    };
+    let loss = status.loss.map_or_else(String::new, |loss| format!(" loss {loss:.3}"));
+    let (state, rung) = (status.state.word(), &status.rung_name);
+    format!("#[fg={colour}]●#[default] {state} {rung}{}{loss}", percent(status))
+}
+
+fn percent(status: &Status) -> String {
+    match status.total_samples {
+        Some(total) if total > 0 => format!(" {:.0} %", 100.0 * status.samples as f64 / total as f64),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,177 @@
+//! What the command line needs of a trainer. A build without one (`--no-default-features`) still
+//! has the cockpit, the keeper and every command that looks at runs.
+
+use crate::config::run::{Run, TaskSections};
+use crate::protocol::inject::Inject;
+use std::path::PathBuf;
+
+/// A trainer, or its absence.
+pub trait Trainer: TaskSections {
+    /// Becomes the worker; comes back only with an exit code.
+    fn work(&self, order: WorkOrder) -> u8;
+
+    /// Looks at the device and at the data, without starting anything: what would make the worker
+    /// end at once. The error has a sentence and the exit code that the worker would end with.
+    ///
+    /// # Errors
+    /// What cannot work.
+    fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)>;
+}
+
+/// What a worker is told on its command line.
+#[derive(Debug, Clone)]
+pub struct WorkOrder {
+    /// The run directory.
+    pub run_dir: PathBuf,
+    /// The run as it was resolved.
+    pub run: Run,
+    /// The rung.
+    pub rung: usize,
+    /// Which life of a worker this is.
+    pub attempt: u64,
+    /// `auto`, `cpu`, `cuda` or `cuda:N`.
+    pub device: String,
+    /// Fail where there is no checkpoint to go on from.
+    pub require_checkpoint: bool,
+    /// Go on from this checkpoint rather than the newest.
+    pub from: Option<u64>,
+    /// Faults on purpose.
+    pub inject: Vec<Inject>,
+}
+
+/// What was seen by looking ahead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prospect {
+    /// The device that would be used.
+    pub device: String,
+    /// What a person should know about it.
+    pub notes: Vec<String>,
+    /// Training and validation samples, where the data could be counted.
+    pub samples: Option<(usize, usize)>,
+}
+
+#[cfg(feature = "train")]
+mod registry {
+    use super::{Prospect, Run, Trainer, WorkOrder};
+    use crate::protocol::device::DeviceChoice;
+    use crate::recipe::class::{self, Class};
+    use crate::store::checkpoint;
+    use crate::store::checkpoint::state::TrainState;
+    use crate::train::device;
+    use crate::train::registry::Registry;
+    use crate::train::worker::{self, WorkerArgs};
+
+    impl Trainer for Registry {
+        fn work(&self, order: WorkOrder) -> u8 {
+            let migrate = changes_shape(&order);
+            let rung = &order.run.rungs[order.rung];
+            let args = WorkerArgs {
+                run_dir: order.run_dir,
+                rung: order.rung,
+                rung_name: rung.name.clone(),
+                attempt: order.attempt,
+                task: order.run.task.clone(),
+                preset: rung.preset.clone(),
+                skips_in_a_row: order.run.watch.skips_in_a_row,
+                device: order.device.parse().unwrap_or_default(),
+                from: order.from,
+                require_checkpoint: order.require_checkpoint,
+                migrate,
+                inject: order.inject,
+            };
+            worker::main(args, self)
+        }
+
+        fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {
+            let choice: DeviceChoice = device.parse().map_err(|why| (2, why))?;
+            let mut prospect = Prospect { device: String::new(), notes: Vec::new(), samples: None };
+            for rung in &run.rungs {
+                let precision = rung.preset.training.precision;
+                let on_rung = |why: String| {
+                    if rung.name == run.rungs[0].name { why } else { format!("rung {}: {why}", rung.name) }
+                };
+                let chosen = device::choose(choice, precision).map_err(|why| (13, on_rung(why)))?;
+                (prospect.device, prospect.notes) = (chosen.name, chosen.notes);
+            }
+            let Some(task) = self.get(&run.task) else { return Ok(prospect) };
+            let sizes = task.sizes(&run.rungs[0].preset).map_err(|error| (15, error.to_string()))?;
+            prospect.samples = Some((sizes.training, sizes.validation));
+            let training = &run.rungs[0].preset.training;
+            let batch = training.micro_batch * training.accumulation;
+            if batch > sizes.training as u64 {
+                let (micro, times, samples) = (training.micro_batch, training.accumulation, sizes.training);
+                let message = format!(
+                    "training.micro_batch × training.accumulation: {micro} × {times} = {batch} samples a step, but there are only \
+                     {samples} training samples; {} × 1 would work",
+                    micro.min(samples as u64)
+                );
+                return Err((13, message));
+            }
+            Ok(prospect)
+        }
+    }
+
+    /// Whether the newest checkpoint was written by a rung of another model shape: then, and only
+    /// then, what does not fit may start anew.
+    fn changes_shape(order: &WorkOrder) -> bool {
+        let newest = checkpoint::list(&order.run_dir).into_iter().next();
+        let state = newest.and_then(|entry| std::fs::read(entry.path.join("state.json")).ok());
+        let state: Option<TrainState> = state.and_then(|text| serde_json::from_slice(&text).ok());
+        state.filter(|state| state.rung < order.run.rungs.len()).is_some_and(|state| {
+            let changes = class::compare(&order.run.preset_tree(state.rung), &order.run.preset_tree(order.rung));
+            class::gravest(&changes) == Class::C
+        })
+    }
+}
+
+/// A build without a trainer: it accepts every task's name and trains none.
+#[cfg(not(feature = "train"))]
+#[derive(Debug, Default)]
+pub struct NoTrainer;
+
+#[cfg(not(feature = "train"))]
+mod none {
+    use super::{NoTrainer, Prospect, Run, TaskSections, Trainer, WorkOrder};
+    use crate::config::knobs::Section;
+    use crate::config::problem::Problem;
+    use crate::keeper::child::WORKER_VARIABLE;
+    use std::path::Path;
+
+    const NO_TRAINER: &str =
+        "this downshift was built without a trainer; build it with the feature `train` (on by default)";
+
+    impl TaskSections for NoTrainer {
+        fn names(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn knows(&self, _: &str) -> bool {
+            true
+        }
+
+        fn resolve(
+            &self,
+            _: &str,
+            data: &Section,
+            model: &Section,
+            _: &Path,
+        ) -> (Option<(Section, Section)>, Vec<Problem>) {
+            (Some((data.clone(), model.clone())), Vec::new())
+        }
+    }
+
+    impl Trainer for NoTrainer {
+        fn work(&self, _: WorkOrder) -> u8 {
+            super::super::say(NO_TRAINER);
+            13
+        }
+
+        fn look_ahead(&self, _: &Run, device: &str) -> Result<Prospect, (u8, String)> {
+            // Another program may train in its place.
+            if std::env::var_os(WORKER_VARIABLE).is_none() {
+                return Err((13, NO_TRAINER.to_owned()));
+            }
+            Ok(Prospect { device: device.to_owned(), notes: Vec::new(), samples: None })
+        }
+    }
+}

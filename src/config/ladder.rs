@@ -1,0 +1,166 @@
+//! The ladder: the body of a run file is rung 0, `full`; every entry below it is a rung, written as
+//! overrides of the rung above or of the one named by `from`.
+
+use super::knobs::{Preset, Relief, Section};
+use super::problem::Problem;
+use super::typed;
+use crate::recipe::class;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The name of rung 0.
+pub const FULL: &str = "full";
+
+/// A rung as it stands in a run file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RungSpec {
+    /// Its name.
+    pub name: String,
+    /// What it helps against.
+    #[serde(default)]
+    pub relieves: Vec<Relief>,
+    /// The rung it changes; the one above where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Dotted paths of knobs and their values.
+    #[serde(default)]
+    pub set: Section,
+}
+
+/// A rung with every knob resolved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rung {
+    /// Its name.
+    pub name: String,
+    /// What it helps against.
+    pub relieves: Vec<Relief>,
+    /// Its knobs.
+    pub preset: Preset,
+}
+
+/// A rung while it is being resolved: typed, and as the tree that the next rung changes.
+pub struct Resolved {
+    /// The rung.
+    pub rung: Rung,
+    /// Its preset as a tree, every default filled in.
+    pub tree: Value,
+    /// Where its problems are to be shown: its `set`, or the body of the file for `full`.
+    pub place: Option<String>,
+    /// The knobs it sets itself.
+    pub sets: Vec<String>,
+}
+
+impl Resolved {
+    /// A problem with one of this rung's knobs, at the place in the file that made it so.
+    pub fn blame(&self, problem: Problem) -> Problem {
+        let Some(place) = &self.place else { return problem };
+        let mine = self.sets.iter().filter(|path| under(&problem.path, path) || under(path, &problem.path));
+        match mine.max_by_key(|path| path.len()) {
+            Some(path) => Problem { path: format!("{place}.{path}"), ..problem },
+            None => Problem { wrong: format!("{} (on rung `{}`)", problem.wrong, self.rung.name), ..problem },
+        }
+    }
+}
+
+/// Every rung resolved, `full` first, and what is wrong with the overrides.
+pub fn resolve(full: Preset, specs: &[RungSpec], pinned: &[String]) -> (Vec<Resolved>, Vec<Problem>) {
+    let tree = serde_json::to_value(&full).unwrap_or_default();
+    let rung = Rung { name: FULL.to_owned(), relieves: Vec::new(), preset: full };
+    let mut rungs = vec![Resolved { rung, tree, place: None, sets: Vec::new() }];
+    let mut problems = Vec::new();
+    for (index, spec) in specs.iter().enumerate() {
+        let place = format!("ladder[{index}]");
+        if rungs.iter().any(|above| above.rung.name == spec.name) {
+            let why = if spec.name == FULL { "`full` is the body of the file" } else { "two rungs have this name" };
+            problems.push(Problem::at(format!("{place}.name"), why, "give it a name of its own"));
+        }
+        let wanted = spec.from.as_deref();
+        let base = rungs.iter().rev().find(|above| wanted.is_none_or(|name| above.rung.name == name));
+        let Some(base) = base else {
+            let mut known: Vec<&str> = rungs.iter().map(|above| above.rung.name.as_str()).collect();
+            known.dedup();
+            let wrong = format!("no rung `{}` stands above this one", wanted.unwrap_or_default());
+            problems.push(Problem::at(
+                format!("{place}.from"),
+                wrong,
+                typed::closest(wanted.unwrap_or_default(), &known),
+            ));
+            continue;
+        };
+        let (resolved, wrong) = apply(base, spec, &format!("{place}.set"));
+        problems.extend(wrong);
+        if let Some(resolved) = resolved {
+            problems.extend(check_pins(&rungs[0].tree, &resolved, pinned));
+            rungs.push(resolved);
+        }
+    }
+    (rungs, problems)
+}
+
+fn apply(base: &Resolved, spec: &RungSpec, place: &str) -> (Option<Resolved>, Vec<Problem>) {
+    let mut tree = base.tree.clone();
+    let mut problems = Vec::new();
+    let overrides = flatten(&spec.set);
+    for (path, value) in &overrides {
+        if let Err(problem) = allowed(path).and_then(|()| typed::set(&mut tree, path, value.clone())) {
+            problems.push(problem.under(place));
+        }
+    }
+    let (preset, wrong) = typed::read::<Preset>(&tree);
+    problems.extend(wrong.into_iter().map(|problem| problem.under(place)));
+    let resolved = preset.map(|preset| Resolved {
+        tree: serde_json::to_value(&preset).unwrap_or_default(),
+        rung: Rung { name: spec.name.clone(), relieves: spec.relieves.clone(), preset },
+        place: Some(place.to_owned()),
+        sets: overrides.into_iter().map(|(path, _)| path).collect(),
+    });
+    (resolved, problems)
+}
+
+/// `{a.b: 1}` and `{a: {b: 1}}` both as `("a.b", 1)`.
+fn flatten(set: &Map<String, Value>) -> Vec<(String, Value)> {
+    let mut flat = Vec::new();
+    for (path, value) in set {
+        match value {
+            Value::Object(inner) => {
+                flat.extend(flatten(inner).into_iter().map(|(below, value)| (format!("{path}.{below}"), value)));
+            }
+            _ => flat.push((path.clone(), value.clone())),
+        }
+    }
+    flat
+}
+
+/// What a rung may change: knobs of training, not what is trained on what.
+fn allowed(path: &str) -> Result<(), Problem> {
+    const SECTIONS: [&str; 5] = ["training", "optimizer", "model", "evaluation", "checkpoint"];
+    let section = path.split('.').next().unwrap_or_default();
+    if path == "training.seed" || section == "data" {
+        let wrong = "no rung may change this: it would be another run";
+        return Err(Problem::at(path, wrong, "start a new run with it instead"));
+    }
+    if SECTIONS.contains(&section) && path.contains('.') {
+        return Ok(());
+    }
+    let wrong = format!("`{section}` has no knob that a rung can set");
+    Err(Problem::at(path, wrong, format!("write a dotted path below {}", SECTIONS.join(", "))))
+}
+
+fn check_pins(full: &Value, rung: &Resolved, pinned: &[String]) -> Vec<Problem> {
+    let mut changes = class::compare(full, &rung.tree);
+    // A rung that merely inherits the change is not to blame.
+    changes.retain(|change| rung.sets.iter().any(|path| under(&change.path, path)));
+    let hit = changes.iter().filter_map(|change| Some((change, pinned.iter().find(|pin| under(&change.path, pin))?)));
+    hit.map(|(change, pin)| {
+        let wrong =
+            format!("`{pin}` is pinned, and rung `{}` changes {} to {}", rung.rung.name, change.from, change.to);
+        rung.blame(Problem::at(&change.path, wrong, "take it out of the rung, or out of `pinned`"))
+    })
+    .collect()
+}
+
+/// Whether `path` is `top` or lies below it.
+fn under(path: &str, top: &str) -> bool {
+    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}

@@ -1,0 +1,236 @@
+//! A run file, from its text to a validated [`Run`], and back to the run.yaml of a run directory.
+
+use super::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
+use super::ladder::{FULL, Resolved, Rung, RungSpec, resolve};
+use super::problem::Problem;
+use super::{check, typed, yaml};
+use crate::recipe::class;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::path::Path;
+
+/// A run file as it is written.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunFile {
+    name: String,
+    task: String,
+    #[serde(default)]
+    data: Section,
+    #[serde(default)]
+    model: Section,
+    training: Training,
+    optimizer: Optimizer,
+    #[serde(default)]
+    evaluation: Evaluation,
+    #[serde(default)]
+    checkpoint: Checkpoint,
+    #[serde(default)]
+    watch: Watch,
+    #[serde(default)]
+    pinned: Vec<String>,
+    #[serde(default)]
+    ladder: Vec<RungSpec>,
+}
+
+/// A validated run: what to train, and every rung of its ladder.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// The name of the run.
+    pub name: String,
+    /// The name of its task.
+    pub task: String,
+    /// When the keeper should worry.
+    pub watch: Watch,
+    /// Knobs that no rung may change.
+    pub pinned: Vec<String>,
+    /// Fastest first; never empty.
+    pub rungs: Vec<Rung>,
+}
+
+/// What the tasks know about their own sections. The trainer's registry answers this.
+pub trait TaskSections {
+    /// The names of all tasks.
+    fn names(&self) -> Vec<String>;
+
+    /// Whether a task of this name can be trained.
+    fn knows(&self, task: &str) -> bool {
+        self.names().iter().any(|name| name == task)
+    }
+
+    /// The sections `data` and `model` with every default filled in and paths made absolute from
+    /// `base`, and everything that is wrong with them.
+    fn resolve(
+        &self,
+        task: &str,
+        data: &Section,
+        model: &Section,
+        base: &Path,
+    ) -> (Option<(Section, Section)>, Vec<Problem>);
+}
+
+/// A text with problems in it, ready to be shown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .lines.join("\n"))]
+pub struct Refusal {
+    /// One line a problem: `FILE:LINE:COL: path.of.key: what is wrong; what would work`.
+    pub lines: Vec<String>,
+}
+
+/// A run file's text and where it came from.
+pub struct Source<'a> {
+    /// What to call it in messages.
+    pub file: &'a str,
+    /// Its text.
+    pub text: &'a str,
+    /// What relative paths in it are relative to.
+    pub base: &'a Path,
+    /// `--set` overrides: dotted path and value.
+    pub overrides: &'a [(String, String)],
+}
+
+impl Run {
+    /// Reads and validates a run file.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, at once.
+    pub fn read(source: &Source<'_>, tasks: &dyn TaskSections) -> Result<Self, Refusal> {
+        let (mut tree, mut problems) = yaml::parse(source.text).map_err(|error| {
+            let (line, column) = error.place;
+            Refusal { lines: vec![format!("{}:{line}:{column}: {}", source.file, error.message)] }
+        })?;
+        if !tree.is_object() {
+            let wrong = "a run file is a list of `key: value` lines, beginning with `name:` and `task:`";
+            return Err(Refusal { lines: vec![format!("{}:1:1: {wrong}", source.file)] });
+        }
+        for (path, value) in source.overrides {
+            problems.extend(typed::set(&mut tree, path, yaml::scalar(value)).err());
+        }
+        let (file, wrong) = typed::read::<RunFile>(&tree);
+        problems.extend(wrong);
+        let run = file.map(|file| validate(file, tasks, source.base, &mut problems));
+        match run {
+            Some(run) if problems.is_empty() => Ok(run),
+            _ => Err(Refusal { lines: show(source, &problems) }),
+        }
+    }
+
+    /// The run as a run file with every knob and every rung written out, paths absolute.
+    pub fn to_yaml(&self) -> String {
+        let full = self.preset_tree(0);
+        let ladder: Vec<RungSpec> = (1..self.rungs.len())
+            .map(|index| RungSpec {
+                name: self.rungs[index].name.clone(),
+                relieves: self.rungs[index].relieves.clone(),
+                from: Some(FULL.to_owned()),
+                set: class::compare(&full, &self.preset_tree(index))
+                    .into_iter()
+                    .map(|change| (change.path, change.to))
+                    .collect(),
+            })
+            .collect();
+        let mut tree = json!({ "name": self.name, "task": self.task });
+        let tail = json!({ "watch": self.watch, "pinned": self.pinned, "ladder": ladder });
+        if let (Value::Object(tree), Value::Object(body), Value::Object(tail)) = (&mut tree, full, tail) {
+            tree.extend(body);
+            tree.extend(tail);
+        }
+        yaml::write(&tree)
+    }
+
+    /// One rung's knobs as a tree.
+    pub fn preset_tree(&self, rung: usize) -> Value {
+        serde_json::to_value(&self.rungs[rung].preset).unwrap_or_default()
+    }
+
+    /// The number of the rung called `name`, or with that number.
+    pub fn rung_named(&self, name: &str) -> Option<usize> {
+        let by_name = self.rungs.iter().position(|rung| rung.name == name);
+        by_name.or_else(|| name.parse().ok().filter(|number| *number < self.rungs.len()))
+    }
+}
+
+fn validate(mut file: RunFile, tasks: &dyn TaskSections, base: &Path, problems: &mut Vec<Problem>) -> Run {
+    problems.extend(check::name("name", &file.name));
+    problems.extend(check::watch(&file.watch));
+    for (index, spec) in file.ladder.iter().enumerate() {
+        problems.extend(check::name(&format!("ladder[{index}].name"), &spec.name));
+    }
+    let known_task = tasks.knows(&file.task);
+    if known_task {
+        let (sections, wrong) = tasks.resolve(&file.task, &file.data, &file.model, base);
+        problems.extend(wrong);
+        if let Some((data, model)) = sections {
+            (file.data, file.model) = (data, model);
+        }
+    } else {
+        let names = tasks.names();
+        let known: Vec<&str> = names.iter().map(String::as_str).collect();
+        let wrong = format!("no task is called `{}`", file.task);
+        problems.push(Problem::at("task", wrong, typed::closest(&file.task, &known)));
+    }
+    let full = Preset {
+        data: file.data,
+        model: file.model,
+        training: file.training,
+        optimizer: file.optimizer,
+        evaluation: file.evaluation,
+        checkpoint: file.checkpoint,
+    };
+    let (rungs, wrong) = resolve(full, &file.ladder, &file.pinned);
+    problems.extend(wrong);
+    problems.extend(check_pinned(&file.pinned, &rungs[0].tree));
+    check_rungs(&rungs, known_task.then_some((tasks, file.task.as_str(), base)), problems);
+    let rungs = rungs.into_iter().map(|resolved| resolved.rung).collect();
+    Run { name: file.name, task: file.task, watch: file.watch, pinned: file.pinned, rungs }
+}
+
+/// Checks every rung, and says what all rungs share once, at its place in the body of the file.
+fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path)>, problems: &mut Vec<Problem>) {
+    let mut said = HashSet::new();
+    for rung in rungs {
+        let preset = &rung.rung.preset;
+        let mut found = check::preset(preset);
+        if let Some((tasks, task, base)) = tasks.filter(|_| rung.place.is_some()) {
+            found.extend(tasks.resolve(task, &preset.data, &preset.model, base).1);
+        }
+        found.retain(|problem| {
+            let known = problems.iter().any(|earlier| earlier.path == problem.path && earlier.wrong == problem.wrong);
+            !known && said.insert((problem.path.clone(), problem.wrong.clone()))
+        });
+        problems.extend(found.into_iter().map(|problem| rung.blame(problem)));
+    }
+}
+
+fn check_pinned(pinned: &[String], full: &Value) -> Vec<Problem> {
+    let known = |path: &str| full.pointer(&format!("/{}", path.replace('.', "/"))).is_some();
+    let unknown = pinned.iter().enumerate().filter(|(_, path)| !known(path));
+    unknown
+        .map(|(index, path)| {
+            Problem::at(
+                format!("pinned[{index}]"),
+                format!("there is no knob `{path}`"),
+                "write a dotted path, such as training.accumulation",
+            )
+        })
+        .collect()
+}
+
+/// The problems in the order of the file, one a key: what follows from a mistake is not said too.
+fn show(source: &Source<'_>, problems: &[Problem]) -> Vec<String> {
+    let mut said = HashSet::new();
+    let mut placed: Vec<(yaml::Place, String)> = problems
+        .iter()
+        .filter(|problem| said.insert((&problem.path, problem.occurrence)))
+        .map(|problem| {
+            if let Some((path, value)) = source.overrides.iter().find(|(path, _)| problem.path == *path) {
+                return ((0, 0), format!("--set {path}={value}: {problem}"));
+            }
+            let place = yaml::locate(source.text, &problem.path, problem.occurrence);
+            (place, format!("{}:{}:{}: {problem}", source.file, place.0, place.1))
+        })
+        .collect();
+    placed.sort();
+    placed.into_iter().map(|(_, line)| line).collect()
+}

@@ -1,0 +1,21 @@
+//! The run files that ship inside the program.
+
+use std::path::Path;
+
+const RUN_FILES: [(&str, &str, &str); 3] = [
+    ("digits", "configs/digits.yaml", include_str!("../../configs/digits.yaml")),
+    ("text", "configs/text.yaml", include_str!("../../configs/text.yaml")),
+    ("cifar10", "configs/cifar10.yaml", include_str!("../../configs/cifar10.yaml")),
+];
+
+/// The names of the run files.
+pub fn names() -> Vec<&'static str> {
+    RUN_FILES.iter().map(|(name, ..)| *name).collect()
+}
+
+/// The file of a name, with or without its folder and ending: what to call it, and its text.
+pub fn run_file(path: &Path) -> Option<(&'static str, &'static str)> {
+    let wanted = path.file_stem()?.to_str()?;
+    let whole = path.components().count() == 1 || path.starts_with("configs");
+    RUN_FILES.iter().find(|(name, ..)| whole && *name == wanted).map(|(_, file, text)| (*file, *text))
+}

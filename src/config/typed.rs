@@ -1,0 +1,198 @@
+//! Tree → typed value, with **every** mistake found, not the first alone: what a mistake touches is
+//! cut out of the tree and the rest is read again, until nothing is left to complain about.
+
+use super::problem::Problem;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+/// The typed value, if the tree holds one, and everything that is wrong with it.
+pub fn read<T: DeserializeOwned>(tree: &Value) -> (Option<T>, Vec<Problem>) {
+    let mut tree = tree.clone();
+    let mut problems: Vec<Problem> = Vec::new();
+    // Each round settles one mistake; the bound only guards against a type that can never be read.
+    for _ in 0..200 {
+        let error = match serde_path_to_error::deserialize::<_, T>(&tree) {
+            Ok(value) => return (Some(value), problems),
+            Err(error) => error,
+        };
+        let path = error.path().to_string();
+        let path = if path == "." { String::new() } else { path };
+        let message = error.inner().to_string();
+        if let Some(field) = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
+            let missing = join(&path, field);
+            if !problems.iter().any(|problem| problem.path == missing) {
+                problems.push(Problem::at(&missing, "this key is missing", "add it"));
+            }
+            if !fill::<T>(&mut tree, &missing) {
+                return (None, problems);
+            }
+        } else {
+            problems.push(explain(&path, &message));
+            if !cut(&mut tree, &path) {
+                return (None, problems);
+            }
+        }
+    }
+    (None, problems)
+}
+
+fn join(path: &str, field: &str) -> String {
+    if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
+}
+
+/// Puts something readable where a key is missing, so that the rest can be looked at.
+fn fill<T: DeserializeOwned>(tree: &mut Value, path: &str) -> bool {
+    let (parent, field) = path.rsplit_once('.').unwrap_or(("", path));
+    let mut candidates = vec![Value::Null, json!([]), json!({}), json!(true), json!("1 epoch"), json!(1)];
+    while let Some(candidate) = candidates.pop() {
+        let Some(Value::Object(map)) = descend(tree, parent) else { return false };
+        map.insert(field.to_owned(), candidate);
+        let Err(error) = serde_path_to_error::deserialize::<_, T>(&*tree) else { return true };
+        let message = error.inner().to_string();
+        if error.path().to_string() != path || message.starts_with("missing field") {
+            return true;
+        }
+        if let Some(choice) = message.strip_prefix("unknown variant `").and_then(|rest| rest.split('`').nth(2)) {
+            candidates.push(json!(choice));
+        }
+    }
+    false
+}
+
+/// Removes the innermost key on the way to `path`.
+fn cut(tree: &mut Value, path: &str) -> bool {
+    let path = path.trim_end_matches(|c: char| c == ']' || c == '[' || c.is_ascii_digit() && path.ends_with(']'));
+    let (parent, field) = path.rsplit_once('.').unwrap_or(("", path));
+    match descend(tree, parent) {
+        Some(Value::Object(map)) => map.shift_remove(field).is_some(),
+        _ => false,
+    }
+}
+
+/// The value at a dotted path with `[index]` parts.
+pub fn descend<'a>(tree: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+    path.split(['.', '[']).filter(|part| !part.is_empty()).try_fold(tree, |at, part| match part.strip_suffix(']') {
+        Some(index) => at.get_mut(index.parse::<usize>().ok()?),
+        None => at.get_mut(part),
+    })
+}
+
+/// Sets the value at a dotted path, making the sections on the way.
+///
+/// # Errors
+/// When something on the way is no section.
+pub fn set(tree: &mut Value, path: &str, value: Value) -> Result<(), Problem> {
+    let (parents, last) = path.rsplit_once('.').map_or((None, path), |(parents, last)| (Some(parents), last));
+    let mut at = tree;
+    for part in parents.into_iter().flat_map(|parents| parents.split('.')) {
+        let Value::Object(map) = at else { return Err(no_section(path, part)) };
+        at = map.entry(part).or_insert_with(|| Value::Object(Map::new()));
+    }
+    match at {
+        Value::Object(map) => {
+            map.insert(last.to_owned(), value);
+            Ok(())
+        }
+        _ => Err(no_section(path, last)),
+    }
+}
+
+fn no_section(path: &str, part: &str) -> Problem {
+    Problem::at(
+        path,
+        format!("there is no section above `{part}`"),
+        "write the dotted path of a knob, such as training.micro_batch",
+    )
+}
+
+/// Serde's words for a mistake, in words for people.
+fn explain(path: &str, message: &str) -> Problem {
+    if let Some(rest) = message.strip_prefix("unknown field `") {
+        let mut words = rest.split('`').step_by(2);
+        let unknown = words.next().unwrap_or_default();
+        let known: Vec<&str> = rest.split('`').skip(2).step_by(2).collect();
+        let path = if path.rsplit('.').next() == Some(unknown) { path.to_owned() } else { join(path, unknown) };
+        return Problem::at(path, "no such key", closest(unknown, &known));
+    }
+    if let Some(rest) = message.strip_prefix("unknown variant `") {
+        let unknown = rest.split('`').next().unwrap_or_default();
+        let known: Vec<&str> = rest.split('`').skip(2).step_by(2).collect();
+        return Problem::at(path, format!("`{unknown}` is not one of the choices"), closest(unknown, &known));
+    }
+    let wrong_type = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
+    if let Some((found, wanted)) = wrong_type.and_then(|rest| rest.split_once(", expected ")) {
+        return mistyped(path, found, wanted);
+    }
+    let (wrong, fix) = message.split_once("; ").unwrap_or((message, "see the shipped run files for one that works"));
+    Problem::at(path, wrong, fix)
+}
+
+fn mistyped(path: &str, found: &str, wanted: &str) -> Problem {
+    let value = found.split('`').nth(1).or_else(|| found.split('"').nth(1)).unwrap_or(found);
+    let value = if value == "map" { "a section" } else { value };
+    let number = value.parse::<f64>().ok();
+    let (kind, fix) = match wanted {
+        "u64" | "u32" | "usize" => match number {
+            Some(number) if number >= 0.0 && number.fract() != 0.0 => {
+                ("a whole number", format!("write {} or {}", number.floor().max(1.0), number.ceil()))
+            }
+            Some(number) if number >= 0.0 => ("a whole number", format!("write {number}")),
+            Some(_) => ("a whole number of 0 or more", "write one, such as 1".to_owned()),
+            None => ("a whole number", "write one, such as 32".to_owned()),
+        },
+        "f64" => ("a number", "write one, such as 0.001".to_owned()),
+        "a boolean" => ("true or false", "write one of the two".to_owned()),
+        "a string" => ("text", format!("write it in quotes: \"{value}\"")),
+        _ if wanted.starts_with("struct ") => ("a section of keys", "put its keys below it, indented".to_owned()),
+        _ if wanted.contains("and a unit") => {
+            ("a number with a unit", "write 30 s, 10 min, 500 steps, 1 epoch or never".to_owned())
+        }
+        "a sequence" => ("a list", "write [a, b]".to_owned()),
+        other => (other, "see the shipped run files for one that works".to_owned()),
+    };
+    Problem::at(path, format!("found {value}, where {kind} must stand"), fix)
+}
+
+/// `did you mean …`, or the whole list.
+pub fn closest(unknown: &str, known: &[&str]) -> String {
+    let near = known.iter().map(|word| (strsim::damerau_levenshtein(unknown, word), word)).min();
+    match near {
+        Some((distance, word)) if distance <= 2.max(word.len() / 3) => format!("did you mean `{word}`?"),
+        _ if known.is_empty() => "leave it out".to_owned(),
+        _ => format!("choose from: {}", known.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read;
+    use crate::config::knobs::Training;
+    use serde_json::json;
+
+    fn problems(tree: &serde_json::Value) -> Vec<String> {
+        read::<Training>(tree).1.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn every_mistake_is_found_in_one_pass() {
+        let found = problems(&json!({
+            "micro_batch": 2.5, "acumulation": 2, "precision": "fp32", "fused_kernels": "no",
+            "loader": {"threads": -1, "prefech": 3}, "seed": "x",
+        }));
+        insta::assert_snapshot!(found.join("\n"));
+    }
+
+    #[test]
+    fn a_missing_key_does_not_hide_other_mistakes() {
+        let found = problems(&json!({"epochs": "many"}));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("epochs:") && found[1].starts_with("micro_batch:"), "{found:?}");
+    }
+
+    #[test]
+    fn what_is_right_is_read() {
+        let (value, problems) = read::<Training>(&json!({"micro_batch": 4}));
+        assert!(problems.is_empty());
+        assert_eq!(value.unwrap().loader.prefetch, 2);
+    }
+}

@@ -1,0 +1,380 @@
+//! The only place that knows the YAML crate: text → tree, a path → its line and column, tree → text.
+//!
+//! The tree is JSON's: what a run file may hold is what JSON may hold. Positions are not kept in the
+//! tree; when a message needs one, [`locate`] asks the parser again and stops it at the path.
+
+use super::problem::Problem;
+use serde::de::{
+    self, Deserialize, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor,
+};
+use serde_json::{Map, Value};
+use std::{cell::RefCell, fmt};
+
+/// The most that a run file may hold.
+const MAX_BYTES: usize = 1 << 20;
+
+/// A line and a column, both counted from 1.
+pub type Place = (usize, usize);
+
+/// Text that is not YAML at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SyntaxError {
+    /// Where the parser gave up.
+    pub place: Place,
+    /// Its words.
+    pub message: String,
+}
+
+/// The tree of a document, and what in it no tree can hold: duplicate keys, tags, `.nan`.
+///
+/// # Errors
+/// When the text is no YAML, is empty, holds several documents or is larger than a megabyte.
+pub fn parse(text: &str) -> Result<(Value, Vec<Problem>), SyntaxError> {
+    let whole = |message: &str| SyntaxError { place: (1, 1), message: message.to_owned() };
+    if text.len() > MAX_BYTES {
+        return Err(whole("the file is larger than 1 MiB, which no run file needs; is it the right file?"));
+    }
+    if text.trim().is_empty() {
+        return Err(whole("the file is empty; start from one of the shipped run files, such as configs/digits.yaml"));
+    }
+    let problems = RefCell::new(Vec::new());
+    let walk = Walk { path: String::new(), problems: &problems };
+    let tree = walk.deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| SyntaxError {
+        place: error.location().map_or((1, 1), |at| (at.line(), at.column())),
+        message: plain(&error.to_string()),
+    })?;
+    Ok((tree, problems.into_inner()))
+}
+
+/// Where the value at `path` stands (its key, for duplicates); the nearest key above it where the
+/// path itself is not in the text.
+pub fn locate(text: &str, path: &str, occurrence: usize) -> Place {
+    let mut path = path;
+    loop {
+        let find = Find { rest: path, on_key: occurrence > 0, occurrence };
+        let stopped = find.deserialize(serde_yaml::Deserializer::from_str(text)).err();
+        if let Some(error) = stopped.filter(|error| error.to_string().contains(FOUND)) {
+            return error.location().map_or((1, 1), |at| (at.line(), at.column()));
+        }
+        match path.rfind(['.', '[']) {
+            Some(cut) => path = &path[..cut],
+            None => return (1, 1),
+        }
+    }
+}
+
+/// A value as it would stand in a file: `2`, `true`, `[1, 2]`, `30 s`.
+pub fn scalar(text: &str) -> Value {
+    parse(text).map_or_else(|_| Value::String(text.to_owned()), |(value, _)| value)
+}
+
+/// The text of a tree.
+pub fn write(tree: &Value) -> String {
+    serde_yaml::to_string(tree).unwrap_or_default()
+}
+
+/// Reads a whole typed document at once; for files that are data of ours, such as themes.
+///
+/// # Errors
+/// The parser's words, with line and column.
+pub fn read<T: de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_yaml::from_str(text).map_err(|error| error.to_string())
+}
+
+fn plain(message: &str) -> String {
+    let end = message.find(" at line ").unwrap_or(message.len());
+    message[..end].to_owned()
+}
+
+/// Builds the tree and notes what does not fit into it.
+struct Walk<'a> {
+    path: String,
+    problems: &'a RefCell<Vec<Problem>>,
+}
+
+impl Walk<'_> {
+    fn child(&self, path: String) -> Self {
+        Self { path, problems: self.problems }
+    }
+
+    fn report(&self, wrong: &str, fix: &str) {
+        self.problems.borrow_mut().push(Problem::at(&self.path, wrong, fix));
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Walk<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_> {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("YAML")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        if !value.is_finite() {
+            self.report("not a finite number", "write a number");
+        }
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = items.next_element_seed(self.child(format!("{}[{}]", self.path, values.len())))? {
+            values.push(value);
+        }
+        Ok(values.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        let mut seen: Vec<String> = Vec::new();
+        while let Some(Key(key)) = entries.next_key()? {
+            let path = if self.path.is_empty() { key.clone() } else { format!("{}.{key}", self.path) };
+            let value = entries.next_value_seed(self.child(path.clone()))?;
+            let occurrence = seen.iter().filter(|known| **known == key).count();
+            seen.push(key.clone());
+            if occurrence > 0 {
+                let mut twice = Problem::at(path, "this key is given twice", "keep one of the two");
+                twice.occurrence = occurrence;
+                self.problems.borrow_mut().push(twice);
+            } else {
+                map.insert(key, value);
+            }
+        }
+        Ok(map.into())
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Value, A::Error> {
+        self.report("YAML tags (`!…`) mean nothing here", "leave the tag out");
+        let path = self.path.clone();
+        let (_, content) = tagged.variant::<String>()?;
+        content.newtype_variant_seed(Self { path, problems: self.problems })
+    }
+}
+
+/// A key, whatever it looks like, as text.
+struct Key(String);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(KeyText).map(Self)
+    }
+}
+
+struct KeyText;
+
+impl Visitor<'_> for KeyText {
+    type Value = String;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a word as key")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+}
+
+const FOUND: &str = "downshift stops here";
+
+/// Walks to a path and stops the parser there by an error, whose position is the answer.
+struct Find<'a> {
+    rest: &'a str,
+    on_key: bool,
+    occurrence: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Find<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+/// Defines visitor methods for scalars that stop when the path ends here.
+macro_rules! stop_at_scalar {
+    ($($method:ident: $kind:ty),*) => {
+        $(fn $method<E: de::Error>(self, _: $kind) -> Result<(), E> {
+            self.here()
+        })*
+    };
+}
+
+impl Find<'_> {
+    fn here<E: de::Error>(&self) -> Result<(), E> {
+        if self.rest.is_empty() { Err(E::custom(FOUND)) } else { Ok(()) }
+    }
+}
+
+impl<'de> Visitor<'de> for Find<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("YAML")
+    }
+
+    stop_at_scalar!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str);
+
+    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
+        self.here()
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<(), A::Error> {
+        let (_, content) = tagged.variant::<String>()?;
+        content.newtype_variant_seed(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        self.here()?;
+        for index in 0.. {
+            let found = self.rest.strip_prefix(&format!("[{index}]"));
+            let more = match found {
+                Some(rest) => items.next_element_seed(Find { rest: rest.trim_start_matches('.'), ..self })?.is_some(),
+                None => items.next_element::<de::IgnoredAny>()?.is_some(),
+            };
+            if !more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<(), A::Error> {
+        self.here()?;
+        loop {
+            let stop = FindKey { rest: self.rest, last: self.on_key, occurrence: &mut self.occurrence };
+            let Some(below) = entries.next_key_seed(stop)? else { return Ok(()) };
+            match below {
+                Some(rest) => {
+                    let (on_key, occurrence) = (self.on_key, self.occurrence);
+                    entries.next_value_seed(Find { rest: &rest, on_key, occurrence })?;
+                }
+                None => {
+                    entries.next_value::<de::IgnoredAny>()?;
+                }
+            }
+        }
+    }
+}
+
+/// Reads a key: what is left of the path below it, or none where the path does not go through it.
+struct FindKey<'a> {
+    rest: &'a str,
+    last: bool,
+    occurrence: &'a mut usize,
+}
+
+impl<'de> DeserializeSeed<'de> for FindKey<'_> {
+    type Value = Option<String>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<String>, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for FindKey<'_> {
+    type Value = Option<String>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a word as key")
+    }
+
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<Option<String>, E> {
+        let Some(rest) = self.rest.strip_prefix(key) else { return Ok(None) };
+        if rest.is_empty() && self.last {
+            if *self.occurrence == 0 {
+                return Err(E::custom(FOUND));
+            }
+            *self.occurrence -= 1;
+            return Ok(None);
+        }
+        Ok(match rest.strip_prefix('.') {
+            Some(rest) => Some(rest.to_owned()),
+            None if rest.is_empty() || rest.starts_with('[') => Some(rest.to_owned()),
+            None => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{locate, parse, scalar};
+    use serde_json::json;
+
+    const TEXT: &str = "name: x\ntraining:\n  micro_batch: 2.5\n  seed: 1\n  seed: 2\nladder:\n  - { name: a }\n  - name: b\n    set: { training.lr: 3 }\n";
+
+    #[test]
+    fn positions_are_those_of_values_and_second_keys() {
+        assert_eq!(locate(TEXT, "name", 0), (1, 7));
+        assert_eq!(locate(TEXT, "training.micro_batch", 0), (3, 16));
+        assert_eq!(locate(TEXT, "training.seed", 1), (5, 3));
+        assert_eq!(locate(TEXT, "ladder[1].name", 0), (8, 11));
+        assert_eq!(locate(TEXT, "ladder[1].set.training.lr", 0), (9, 25));
+    }
+
+    #[test]
+    fn a_missing_path_points_at_the_nearest_key_above() {
+        assert_eq!(locate(TEXT, "training.absent", 0), locate(TEXT, "training", 0));
+        assert_eq!(locate(TEXT, "nowhere.at.all", 0), (1, 1));
+    }
+
+    #[test]
+    fn duplicates_tags_and_nan_are_found_all_at_once() {
+        let (tree, problems) = parse("a: 1\na: 2\nb: !odd 3\nc: .nan\nd: { e: 1, e: 2 }\n").unwrap();
+        let paths: Vec<_> = problems.iter().map(|problem| problem.path.as_str()).collect();
+        assert_eq!(paths, ["a", "b", "c", "d.e"]);
+        assert_eq!(tree["a"], json!(1));
+        assert_eq!(tree["b"], json!(3));
+    }
+
+    #[test]
+    fn text_that_is_no_yaml_is_placed() {
+        assert_eq!(parse("a: [1,\n").unwrap_err().place.0, 2);
+        assert!(parse("").unwrap_err().message.contains("empty"));
+        assert!(parse("a: 1\n---\nb: 2\n").is_err());
+    }
+
+    #[test]
+    fn values_from_the_command_line_are_typed() {
+        assert_eq!(scalar("2"), json!(2));
+        assert_eq!(scalar("true"), json!(true));
+        assert_eq!(scalar("30 s"), json!("30 s"));
+        assert_eq!(scalar(""), json!(""));
+    }
+}

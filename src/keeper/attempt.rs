@@ -1,0 +1,47 @@
+//! What is known of the attempt under way.
+
+use crate::protocol::control::StepRow;
+use std::collections::VecDeque;
+
+/// Steps that the speed is measured over.
+const WINDOW: usize = 300;
+
+/// The attempt under way.
+#[derive(Debug, Default)]
+pub struct Attempt {
+    /// Its number.
+    pub id: u64,
+    /// Its rung.
+    pub rung: usize,
+    took_ms: VecDeque<f64>,
+}
+
+impl Attempt {
+    /// An attempt that begins.
+    pub fn new(id: u64, rung: usize) -> Self {
+        Self { id, rung, took_ms: VecDeque::new() }
+    }
+
+    /// A step was taken.
+    pub fn stepped(&mut self, row: &StepRow) {
+        if row.skipped {
+            return;
+        }
+        if self.took_ms.len() == WINDOW {
+            self.took_ms.pop_front();
+        }
+        self.took_ms.push_back(row.data_wait_ms + row.compute_ms);
+    }
+
+    /// The pace of the attempt: one over its median step, once there are a few.
+    pub fn steps_per_s(&self) -> Option<f64> {
+        // Sorting at each step would cost more than it tells: every sixteenth will do.
+        if self.took_ms.len() < 8 || !self.took_ms.len().is_multiple_of(16) && self.took_ms.len() < WINDOW {
+            return None;
+        }
+        let mut sorted: Vec<f64> = self.took_ms.iter().copied().collect();
+        let middle = sorted.len() / 2;
+        let (_, median, _) = sorted.select_nth_unstable_by(middle, f64::total_cmp);
+        Some(1000.0 / median.max(1e-3))
+    }
+}

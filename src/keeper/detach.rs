@@ -1,0 +1,86 @@
+//! How a keeper is started: with a session of its own, away from any terminal, and by a parent
+//! that does nothing but wait and bring it back.
+
+use super::keep::Launch;
+use crate::store::run_dir::RunDir;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// A keeper that dies more often than this in [`WINDOW`] is not brought back.
+const DEATHS: usize = 5;
+const WINDOW: Duration = Duration::from_mins(10);
+/// Between a death and the next keeper.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Starts the parent of a keeper, detached from this process and its terminal.
+///
+/// # Errors
+/// The system's words.
+pub fn start(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
+    let log = File::options().append(true).create(true).open(run.file("keeper.log"))?;
+    let mut command = program("keeper", run, launch);
+    command.args(["--detach", "--by-person"]).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    let status = command.spawn()?.wait()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("the keeper could not be started: {status}"))) }
+}
+
+/// The first of two processes: gives itself a session of its own, starts the parent and ends, so
+/// that nobody has to reap the parent.
+///
+/// # Errors
+/// The system's words.
+pub fn leave_terminal(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
+    rustix::process::setsid()?;
+    let mut command = program("keeper", run, launch);
+    command.args(["--parent", "--by-person"]).spawn()?;
+    Ok(())
+}
+
+/// The parent: starts the keeper, waits, and starts it again when it was killed or panicked.
+/// Returns the keeper's last exit code.
+///
+/// # Errors
+/// The system's words.
+pub fn bring_back(run: &RunDir, launch: Option<&Launch>, by_person: bool) -> io::Result<u8> {
+    let mut deaths: VecDeque<Instant> = VecDeque::new();
+    let mut by_person = by_person;
+    loop {
+        let mut command = program("keeper", run, launch);
+        if by_person {
+            command.arg("--by-person");
+        }
+        let mut child = command.process_group(0).spawn()?;
+        let status = child.wait()?;
+        if !died(status) {
+            return Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
+        }
+        deaths.push_back(Instant::now());
+        if deaths.len() > DEATHS && deaths.pop_front().is_some_and(|first| first.elapsed() < WINDOW) {
+            return Ok(1);
+        }
+        by_person = false;
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Killed or panicked, as against ended for a reason.
+fn died(status: ExitStatus) -> bool {
+    status.signal().is_some() || status.code() == Some(101)
+}
+
+fn program(command: &str, run: &RunDir, launch: Option<&Launch>) -> Command {
+    let mut program = Command::new("/proc/self/exe");
+    program.arg0("downshift-keeper").arg(command).arg("--run-dir").arg(run.path());
+    if let Some(launch) = launch {
+        program.args(["--device", &launch.device]);
+        let faults: Vec<String> = launch.inject.iter().map(ToString::to_string).collect();
+        if !faults.is_empty() {
+            program.args(["--inject", &faults.join(",")]);
+        }
+    }
+    program
+}

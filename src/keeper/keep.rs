@@ -1,0 +1,377 @@
+//! The loop: wait for one input, let the policy decide, perform the effects.
+
+use super::child::Worker;
+use super::glance::blank_status;
+use super::recorder::Recorder;
+use super::socket::{self, Clients};
+use super::{Input, probe, takeover};
+use crate::config::run::Run;
+use crate::policy::Policy;
+use crate::policy::budget::Budget;
+use crate::policy::event::{Effect, Event, Exit, Limits};
+use crate::policy::life::{Life, Outcome};
+use crate::protocol::control::{JournalKind, Request, RunState, Update};
+use crate::protocol::inject::Inject;
+use crate::protocol::worker::{Event as WorkerEvent, Failed, Level, PROTOCOL};
+use crate::store::lock::{Lock, LockError};
+use crate::store::run_dir::{RunDir, RunDirError};
+use crate::store::writer::Writer;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// Rows reach the store this often.
+const FLUSH: Duration = Duration::from_millis(250);
+/// Listeners get a new status at most this often, but at once when the state changes.
+pub(super) const STATUS: Duration = Duration::from_millis(100);
+/// The first reading of the probe is waited for this long, so that the card's baseline is known.
+const BASELINE: Duration = Duration::from_secs(2);
+/// A loop that was away for longer stood still: suspended, stopped, starved.
+const STANDSTILL: Duration = Duration::from_secs(2);
+
+/// How a keeper is started.
+#[derive(Debug, Clone)]
+pub struct KeeperArgs {
+    /// The run.
+    pub run_dir: PathBuf,
+    /// How it is to be launched; what an earlier keeper stored, where it is left out.
+    pub launch: Option<Launch>,
+    /// A person started it: a fresh budget, and a paused or ended run goes on.
+    pub by_person: bool,
+}
+
+/// What of the command line a run remembers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// `auto`, `cpu`, `cuda` or `cuda:N`.
+    pub device: String,
+    /// Faults on purpose.
+    pub inject: Vec<Inject>,
+}
+
+/// Why a keeper could not keep.
+#[derive(Debug, thiserror::Error)]
+pub enum KeeperError {
+    /// The run directory cannot be used.
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    /// There is another keeper.
+    #[error("{file}: {source}; a run has one keeper")]
+    Lock {
+        /// The lock file.
+        file: String,
+        /// Who has it.
+        source: LockError,
+    },
+    /// The store cannot be used.
+    #[error("run.db: {0}")]
+    Store(#[from] rusqlite::Error),
+    /// The socket or the signals cannot be used.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was attempted.
+        what: String,
+        /// The system's words.
+        source: std::io::Error,
+    },
+}
+
+/// Owns a run until it is over. Returns the exit code of the run.
+///
+/// # Errors
+/// When it cannot even begin.
+pub async fn keep(args: KeeperArgs) -> Result<u8, KeeperError> {
+    let run_dir = RunDir::open(&args.run_dir)?;
+    let lock_file = run_dir.file("keeper.lock");
+    let lock =
+        Lock::take(&lock_file).map_err(|source| KeeperError::Lock { file: lock_file.display().to_string(), source })?;
+    let mut keeper = Keeper::open(run_dir, &args)?;
+    let outcome = keeper.live(args.by_person).await?;
+    drop(lock);
+    Ok(outcome)
+}
+
+/// The keeper of one run.
+pub(super) struct Keeper {
+    pub(super) run_dir: RunDir,
+    pub(super) run: Run,
+    pub(super) launch: Launch,
+    pub(super) fired: Vec<String>,
+    pub(super) policy: Policy,
+    pub(super) recorder: Recorder,
+    pub(super) clients: Clients,
+    pub(super) worker: Option<Worker>,
+    pub(super) watched: watch::Sender<Option<u32>>,
+    pub(super) inputs: mpsc::Sender<Input>,
+    pub(super) heard: mpsc::Receiver<Input>,
+    pub(super) failure: Option<Failed>,
+    pub(super) started: Instant,
+    pub(super) shown: (RunState, Instant),
+    pub(super) outcome: Option<Outcome>,
+}
+
+impl Keeper {
+    fn open(run_dir: RunDir, args: &KeeperArgs) -> Result<Self, KeeperError> {
+        let run = run_dir.run()?;
+        let (mut store, logged) = Writer::open(&run_dir.file("run.db"))?;
+        let launch = args.launch.clone().or_else(|| store.fact("launch"));
+        let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), inject: Vec::new() });
+        store.put_fact("launch", &launch)?;
+        let imported = takeover::import_checkpoints(&run_dir, &mut store)?;
+        let budget = if args.by_person { Budget::default() } else { store.fact("budget").unwrap_or_default() };
+        let rung = store.fact("rung").filter(|rung| *rung < run.rungs.len()).unwrap_or(0);
+        let limits = Limits {
+            rungs: run.rungs.iter().map(|rung| rung.name.clone()).collect(),
+            hang_min: run.watch.hang_min.duration().unwrap_or(Duration::from_secs(10)),
+            restarts: run.watch.restarts_without_progress,
+        };
+        let (fired, baseline) = (store.fact("fired").unwrap_or_default(), store.fact("baseline"));
+        let mut recorder = Recorder::new(store, blank_status(&run_dir, &run))?;
+        let policy = Policy::new(limits, rung, recorder.status.durable_step, budget, baseline);
+        if !logged {
+            let text =
+                "this file system cannot carry a write-ahead log; run.db uses a rollback journal, which is slower";
+            recorder.note(Level::Warn, JournalKind::Health, text.to_owned());
+        }
+        if imported > 0 {
+            let text = format!("took over {imported} checkpoint(s) saved while no keeper listened");
+            recorder.note(Level::Info, JournalKind::Checkpoint, text);
+        }
+        let (inputs, heard) = mpsc::channel(4096);
+        let shown = (RunState::Starting, Instant::now());
+        let (clients, started) = (Clients::default(), Instant::now());
+        let watched = watch::Sender::new(None);
+        let (worker, failure, outcome) = (None, None, None);
+        Ok(Self {
+            run_dir,
+            run,
+            launch,
+            fired,
+            policy,
+            recorder,
+            clients,
+            worker,
+            watched,
+            inputs,
+            heard,
+            failure,
+            started,
+            shown,
+            outcome,
+        })
+    }
+
+    async fn live(&mut self, by_person: bool) -> Result<u8, KeeperError> {
+        let io = |what: &str| {
+            let what = what.to_owned();
+            move |source| KeeperError::Io { what, source }
+        };
+        let path = self.run_dir.socket();
+        let listener = socket::bind(&path).map_err(io("the control socket"))?;
+        tokio::spawn(socket::serve(listener, path.clone(), self.inputs.clone()));
+        self.listen_for_signals().map_err(io("signals"))?;
+        let gpu = self.launch.device.strip_prefix("cuda:").and_then(|index| index.parse().ok()).unwrap_or(0);
+        let (dir, inputs) = (self.run_dir.path().to_owned(), self.inputs.clone());
+        tokio::spawn(probe::watch_over(dir, gpu, self.watched.subscribe(), inputs));
+        self.take_over_run(by_person).await;
+        while self.outcome.is_none() {
+            self.turn().await;
+        }
+        self.say_goodbye().await;
+        let _ = std::fs::remove_file(path);
+        Ok(self.outcome.as_ref().map_or(1, Outcome::exit_code))
+    }
+
+    /// Ends what an earlier keeper left behind, waits for the card's baseline, begins.
+    async fn take_over_run(&mut self, by_person: bool) {
+        let before = self.recorder.status.state;
+        match takeover::end_orphan(&self.run_dir).await {
+            Ok(false) => {}
+            Ok(true) => {
+                let _ = takeover::import_checkpoints(&self.run_dir, self.recorder.store());
+                let text = "a worker of the keeper before was still alive; it has saved and ended".to_owned();
+                self.recorder.note(Level::Warn, JournalKind::Run, text);
+            }
+            Err(orphan) => {
+                let why =
+                    format!("process {} of an earlier keeper cannot be killed; no other worker is started", orphan.pid);
+                self.perform(vec![Effect::Finish(Outcome::NeedsPerson(why))], None);
+                return;
+            }
+        }
+        if before == RunState::Paused && !by_person {
+            self.policy.rest();
+            return;
+        }
+        let first = timeout(BASELINE, self.first_reading()).await;
+        if let Ok(Some(input)) = first {
+            self.take(input);
+        }
+        self.decide(Event::Begin, None);
+    }
+
+    async fn first_reading(&mut self) -> Option<Input> {
+        loop {
+            match self.heard.recv().await? {
+                input @ Input::Reading(_) => return Some(input),
+                other => self.take(other),
+            }
+        }
+    }
+
+    /// One turn of the loop.
+    async fn turn(&mut self) {
+        let wake = self.policy.next_wake().map(|due| self.started + due);
+        let flush = Instant::now() + FLUSH;
+        let next = wake.map_or(flush, |wake| wake.min(flush));
+        let asleep = Instant::now();
+        let input = tokio::select! {
+            input = self.heard.recv() => input,
+            () = sleep_until(next) => None,
+        };
+        if asleep.elapsed() > FLUSH + STANDSTILL {
+            self.decide(Event::StoodStill, None);
+        }
+        if let Some(input) = input {
+            self.take(input);
+        }
+        while let Ok(input) = self.heard.try_recv() {
+            self.take(input);
+        }
+        self.decide(Event::Tick, None);
+        self.publish();
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn take(&mut self, input: Input) {
+        let now = self.now();
+        match input {
+            Input::Worker(attempt, event) if attempt == self.recorder.attempt.id => self.heard_from_worker(event, now),
+            Input::Exited(attempt, exit) if attempt == self.recorder.attempt.id => self.worker_gone(exit, now),
+            Input::Worker(..) | Input::Exited(..) => {}
+            Input::ProbeStarted(pid) => self.recorder.status.pid_probe = Some(pid),
+            Input::ProbeLost(why) => {
+                self.recorder.status.pid_probe = None;
+                if let Some(why) = why {
+                    self.recorder.note(Level::Warn, JournalKind::Health, why);
+                }
+                self.decide(Event::Vram(None), None);
+            }
+            Input::Reading(reading) => {
+                let used = reading.gpu.as_ref().ok().and_then(|gpu| gpu.vram_used_bytes.get());
+                self.recorder.measured(*reading);
+                self.decide(Event::Vram(used), None);
+            }
+            Input::Connected(id, sender) => self.clients.add(id, sender),
+            Input::Left(id) => self.clients.remove(id),
+            Input::Asked(id, Request::Subscribe) => {
+                self.recorder.flush();
+                self.publish();
+                self.clients.subscribe(id);
+                let status = Box::new(self.status());
+                self.clients.tell(id, &Update::Status(status));
+            }
+            Input::Asked(id, request) => self.decide(Event::Request(request), Some(id)),
+            Input::Garbled(id) => {
+                let message = "this line is no request of this version of downshift".to_owned();
+                self.clients.tell(id, &Update::Reply { accepted: false, message });
+            }
+            Input::Terminated => self.decide(Event::Request(Request::Stop), None),
+        }
+    }
+
+    fn heard_from_worker(&mut self, event: WorkerEvent, now: Duration) {
+        match &event {
+            WorkerEvent::Hello(hello) if hello.protocol != PROTOCOL => {
+                let why =
+                    format!("the worker speaks version {} of the contract, this keeper {PROTOCOL}", hello.protocol);
+                self.recorder.note(Level::Error, JournalKind::Worker, why);
+            }
+            WorkerEvent::Injected { fault, .. } if !fault.ends_with('*') => {
+                self.fired.push(fault.clone());
+                let _ = self.recorder.store().put_fact("fired", &self.fired);
+            }
+            WorkerEvent::Failed(failed) => self.failure = Some(failed.clone()),
+            _ => {}
+        }
+        self.recorder.heard(&event, now);
+        let saved = matches!(event, WorkerEvent::Saved(_));
+        self.decide(Event::Worker(event), None);
+        if saved {
+            self.retire_checkpoints();
+            let _ = self.recorder.store().put_fact("budget", self.policy.budget());
+        }
+    }
+
+    fn worker_gone(&mut self, exit: Exit, now: Duration) {
+        let asked = matches!(self.policy.life(), Life::Stopping { .. });
+        let words = match self.failure.take() {
+            Some(failed) => format!("{}: {}", failed.class, failed.message),
+            None => exit_words(exit),
+        };
+        self.worker = None;
+        self.watched.send_replace(None);
+        self.recorder.ended(&words, !asked && exit.code != Some(0));
+        let effects = self.policy.decide(Event::Exited(exit), now);
+        let _ = self.recorder.store().put_fact("budget", self.policy.budget());
+        let rung = self.run.rungs[self.policy.rung()].name.clone();
+        match self.policy.life() {
+            Life::AwaitingVram { .. } => self.recorder.begin_passage(&rung, "wait for VRAM", now),
+            Life::BackingOff { .. } => self.recorder.begin_passage(&rung, "back off", now),
+            Life::Running(_) => self.recorder.begin_passage(&rung, "start and load", now),
+            _ => self.recorder.end_passage(),
+        }
+        if !asked && !matches!(self.policy.life(), Life::Over(_)) {
+            self.recorder.status.restarts += 1;
+        }
+        self.perform(effects, None);
+    }
+
+    pub(super) fn decide(&mut self, event: Event, asker: Option<u64>) {
+        let now = self.now();
+        let effects = self.policy.decide(event, now);
+        self.perform(effects, asker);
+    }
+
+    fn listen_for_signals(&self) -> std::io::Result<()> {
+        for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+            let (mut stream, inputs) = (signal(kind)?, self.inputs.clone());
+            tokio::spawn(async move {
+                while stream.recv().await.is_some() {
+                    let _ = inputs.send(Input::Terminated).await;
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// The last word to the store and to whoever listens.
+    async fn say_goodbye(&mut self) {
+        self.recorder.status.pid_worker = None;
+        let status = self.status();
+        self.recorder.touch();
+        self.recorder.flush();
+        for update in self.recorder.take_updates() {
+            self.clients.publish(&update);
+        }
+        self.clients.publish(&Update::Status(Box::new(status)));
+        let _ = timeout(Duration::from_secs(1), self.clients.drained()).await;
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn exit_words(exit: Exit) -> String {
+    match exit {
+        Exit { code: Some(0), .. } => "ended".to_owned(),
+        Exit { code: Some(3), .. } => "stopped".to_owned(),
+        Exit { code: Some(code), .. } => format!("exit code {code}"),
+        Exit { signal: Some(signal), .. } => format!("ended by signal {signal}"),
+        _ => "gone".to_owned(),
+    }
+}

@@ -1,0 +1,150 @@
+//! What the keeper does when the policy has decided.
+
+use super::child::Worker;
+use super::keep::{Keeper, STATUS};
+use super::sentences;
+use crate::policy::event::{Effect, Event};
+use crate::policy::life::{Life, Outcome, Start, Then};
+use crate::protocol::control::{JournalKind, Status, Update};
+use crate::protocol::worker::Level;
+use crate::store::checkpoint;
+use tokio::time::Instant;
+
+impl Keeper {
+    pub(super) fn perform(&mut self, effects: Vec<Effect>, asker: Option<u64>) {
+        if effects.is_empty() {
+            return;
+        }
+        for effect in effects {
+            match effect {
+                Effect::Start(start) => self.start_worker(&start),
+                Effect::Order(order) => {
+                    self.note_passage();
+                    if let Some(worker) = &self.worker {
+                        worker.order(order);
+                    }
+                }
+                Effect::Signal(signal) => {
+                    if let Some(worker) = &self.worker {
+                        worker.signal(signal);
+                    }
+                }
+                Effect::Journal(level, kind, text) => self.recorder.note(level, kind, text),
+                Effect::Reply { accepted, message } => {
+                    if let Some(id) = asker {
+                        self.clients.tell(id, &Update::Reply { accepted, message });
+                    }
+                }
+                Effect::Finish(outcome) => self.finish(outcome),
+            }
+        }
+        self.recorder.touch();
+        let _ = self.recorder.store().put_fact("rung", &self.policy.rung());
+    }
+
+    /// A stop that leads to another start is the beginning of a passage.
+    fn note_passage(&mut self) {
+        let now = self.now();
+        if let Life::Stopping { then: Then::Start(start), .. } = self.policy.life() {
+            let to = self.run.rungs[start.rung].name.clone();
+            self.recorder.begin_passage(&to, "save", now);
+        }
+    }
+
+    fn start_worker(&mut self, start: &Start) {
+        let now = self.now();
+        let name = self.run.rungs[start.rung].name.clone();
+        let started = match self.recorder.begin_attempt(start.rung, &name, &start.reason, now) {
+            Ok(attempt) => {
+                let (arguments, log) = (self.worker_arguments(attempt, start.rung), self.run_dir.file("worker.log"));
+                Worker::start(attempt, &arguments, &log, self.inputs.clone()).map_err(|error| error.to_string())
+            }
+            Err(error) => Err(format!("the attempt cannot be recorded in run.db: {error}")),
+        };
+        match started {
+            Ok(worker) => {
+                let pid = worker.identity.pid;
+                self.recorder.status.pid_worker = Some(pid);
+                self.watched.send_replace(Some(pid));
+                let _ = self.recorder.store().put_fact("baseline", &self.policy.baseline());
+                self.worker = Some(worker);
+            }
+            Err(why) => self.decide(Event::StartFailed(why), None),
+        }
+    }
+
+    fn worker_arguments(&self, attempt: u64, rung: usize) -> Vec<String> {
+        let mut arguments =
+            vec!["worker".to_owned(), "--run-dir".to_owned(), self.run_dir.path().display().to_string()];
+        for (flag, value) in [("--rung", rung.to_string()), ("--attempt", attempt.to_string())] {
+            arguments.extend([flag.to_owned(), value]);
+        }
+        arguments.extend(["--device".to_owned(), self.launch.device.clone()]);
+        if self.recorder.status.durable_step.is_some() {
+            arguments.push("--require-checkpoint".to_owned());
+        }
+        let faults = self.launch.inject.iter().map(ToString::to_string).filter(|fault| !self.fired.contains(fault));
+        let faults: Vec<String> = faults.collect();
+        if !faults.is_empty() {
+            arguments.extend(["--inject".to_owned(), faults.join(",")]);
+        }
+        arguments
+    }
+
+    pub(super) fn retire_checkpoints(&mut self) {
+        let knobs = self.run.rungs[self.recorder.attempt.rung].preset.checkpoint;
+        let steps = self.recorder.retire(knobs.keep_last, knobs.keep_best);
+        if !steps.is_empty() {
+            let dir = self.run_dir.path().to_owned();
+            // Deleting gigabytes takes a while; the loop does not wait for it.
+            std::thread::spawn(move || steps.into_iter().for_each(|step| drop(checkpoint::remove(&dir, step))));
+        }
+    }
+
+    fn finish(&mut self, outcome: Outcome) {
+        let (level, text) = match &outcome {
+            Outcome::Finished => {
+                let status = &self.recorder.status;
+                (Level::Info, sentences::finished(status.step, status.eval.as_ref()))
+            }
+            Outcome::Stopped => {
+                (Level::Info, "stopped; `downshift resume` goes on from the newest checkpoint".to_owned())
+            }
+            Outcome::Failed(_, why) => (Level::Error, format!("failed: {why}")),
+            Outcome::NeedsPerson(why) => (Level::Error, format!("needs a person: {why}")),
+        };
+        self.recorder.note(level, JournalKind::Run, text);
+        let _ = self.recorder.store().put_fact("exit_code", &outcome.exit_code());
+        self.outcome = Some(outcome);
+    }
+
+    pub(super) fn status(&mut self) -> Status {
+        let state = self.policy.life().state();
+        let status = &mut self.recorder.status;
+        status.state = state;
+        status.why = self.policy.life().why();
+        status.autopilot = self.policy.autopilot();
+        if matches!(self.policy.life(), Life::Paused) {
+            status.rung = self.policy.rung();
+            status.rung_name.clone_from(&self.run.rungs[self.policy.rung()].name);
+        }
+        Status { passage: self.recorder.passage(), ..self.recorder.status.clone() }
+    }
+
+    /// Tells listeners what has happened, and the store every so often.
+    pub(super) fn publish(&mut self) {
+        let (state, since) = (self.policy.life().state(), self.shown.1.elapsed());
+        let changed = state != self.shown.0;
+        for update in self.recorder.take_updates() {
+            self.clients.publish(&update);
+        }
+        if changed || since >= STATUS {
+            let status = self.status();
+            if self.clients.listening() {
+                self.clients.publish(&Update::Status(Box::new(status)));
+            }
+            self.shown = (state, Instant::now());
+            self.recorder.flush();
+        }
+    }
+}

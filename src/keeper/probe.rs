@@ -1,0 +1,91 @@
+//! Keeps a probe alive: one that is silent is ended and started again, within a bound.
+
+use super::Input;
+use crate::protocol::line;
+use crate::protocol::probe::{ProbeOrder, Reading};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+/// A probe that is silent for so long is stuck in the driver.
+const SILENCE: Duration = Duration::from_secs(3);
+/// The first line may take longer: opening the driver can take seconds.
+const FIRST: Duration = Duration::from_secs(30);
+/// Starts within [`WINDOW`], then no more.
+const STARTS: usize = 5;
+const WINDOW: Duration = Duration::from_mins(10);
+
+/// Runs until the keeper ends. `worker` names the process whose memory is measured.
+pub async fn watch_over(run_dir: PathBuf, gpu: u32, worker: watch::Receiver<Option<u32>>, inputs: mpsc::Sender<Input>) {
+    let mut starts: VecDeque<Instant> = VecDeque::new();
+    loop {
+        starts.push_back(Instant::now());
+        if starts.len() > STARTS && starts.pop_front().is_some_and(|first| first.elapsed() < WINDOW) {
+            let why = "the probe ended six times in ten minutes; readings stop here, training goes on".to_owned();
+            let _ = inputs.send(Input::ProbeLost(Some(why))).await;
+            return;
+        }
+        match start(&run_dir, gpu) {
+            Ok(child) => {
+                let _ = inputs.send(Input::ProbeStarted(child.id().unwrap_or_default())).await;
+                listen(child, worker.clone(), &inputs).await;
+                let _ = inputs.send(Input::ProbeLost(None)).await;
+            }
+            Err(error) => {
+                let _ = inputs.send(Input::ProbeLost(Some(format!("the probe cannot be started: {error}")))).await;
+                return;
+            }
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+}
+
+fn start(run_dir: &std::path::Path, gpu: u32) -> std::io::Result<Child> {
+    Command::new("/proc/self/exe")
+        .arg0("downshift-probe")
+        .arg("probe")
+        .arg("--run-dir")
+        .arg(run_dir)
+        .args(["--gpu", &gpu.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+}
+
+/// Passes readings on until the probe ends or is silent for too long; then it is gone.
+async fn listen(mut child: Child, mut worker: watch::Receiver<Option<u32>>, inputs: &mpsc::Sender<Input>) {
+    let (Some(stdout), Some(mut stdin)) = (child.stdout.take(), child.stdin.take()) else { return };
+    let mut lines = BufReader::new(stdout).lines();
+    let mut patience = FIRST;
+    worker.mark_changed();
+    loop {
+        tokio::select! {
+            heard = timeout(patience, lines.next_line()) => {
+                let Ok(Ok(Some(text))) = heard else { break };
+                if let Some(reading) = line::decode::<Reading>(&text) {
+                    patience = SILENCE;
+                    let _ = inputs.send(Input::Reading(Box::new(reading))).await;
+                }
+            }
+            changed = worker.changed() => {
+                if changed.is_err() {
+                    break;
+                }
+                let order = ProbeOrder { worker_pid: *worker.borrow_and_update() };
+                let Ok(text) = line::encode(&order) else { continue };
+                if stdin.write_all(text.as_bytes()).await.is_err() {
+                    break;
+                }
+            }
+        }
+    }
+    let _ = child.start_kill();
+    let _ = timeout(SILENCE, child.wait()).await;
+}

@@ -1,0 +1,337 @@
+//! Remembers what happened: rows for the store, updates for whoever listens, the run at a glance.
+//! It decides nothing.
+
+use super::attempt::Attempt;
+use super::passage::PassageClock;
+use super::takeover::step_row;
+use super::{retention, sentences};
+use crate::protocol::control::{
+    CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, SampleRow, Status, StepRow, Update,
+};
+use crate::protocol::probe::Reading;
+use crate::protocol::worker::{Event, Level, Saved};
+use crate::store::writer::{Batch, Writer};
+use std::time::Duration;
+
+/// A note in the journal for the first skipped step of a streak, then for each so many.
+const SKIP_NOTE_EVERY: u64 = 100;
+
+/// The keeper's memory and its pen.
+pub struct Recorder {
+    store: Writer,
+    batch: Batch,
+    updates: Vec<Update>,
+    next_journal: i64,
+    /// The run at a glance.
+    pub status: Status,
+    /// The attempt under way.
+    pub attempt: Attempt,
+    passage: Option<PassageClock>,
+    skips_in_a_row: u64,
+    checkpoints: Vec<CheckpointRow>,
+    dirty: bool,
+    /// The store refuses to be written; said once until it works again.
+    store_failing: bool,
+}
+
+impl Recorder {
+    /// Goes on with what the store knows.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn new(store: Writer, fresh: Status) -> rusqlite::Result<Self> {
+        let mut status = store.fact::<Status>("status").unwrap_or_else(|| fresh.clone());
+        status.passage = None;
+        status.pid_worker = None;
+        status.pid_probe = None;
+        status.pid_keeper = fresh.pid_keeper;
+        status.run_dir = fresh.run_dir;
+        let checkpoints = store.checkpoints()?;
+        status.durable_step = checkpoints.iter().filter(|row| row.kept).map(|row| row.step).max();
+        let next_journal = store.last_journal_id()? + 1;
+        Ok(Self {
+            store,
+            batch: Batch::default(),
+            updates: Vec::new(),
+            next_journal,
+            status,
+            attempt: Attempt::default(),
+            passage: None,
+            skips_in_a_row: 0,
+            checkpoints,
+            dirty: true,
+            store_failing: false,
+        })
+    }
+
+    /// The store, for facts and attempts.
+    pub fn store(&mut self) -> &mut Writer {
+        &mut self.store
+    }
+
+    /// Writes a line of the journal.
+    pub fn note(&mut self, level: Level, kind: JournalKind, text: String) {
+        let step = Some(self.status.step).filter(|step| *step > 0);
+        let row = JournalRow { id: self.next_journal, time_ms: now_ms(), step, level, kind, text };
+        self.next_journal += 1;
+        self.batch.journal.push(row.clone());
+        self.updates.push(Update::Journal(row));
+    }
+
+    /// An attempt begins: its row is on the disk when this returns.
+    ///
+    /// # Errors
+    /// SQLite's words; then no worker may be started.
+    pub fn begin_attempt(
+        &mut self,
+        rung: usize,
+        rung_name: &str,
+        reason: &str,
+        now: Duration,
+    ) -> rusqlite::Result<u64> {
+        let row = crate::store::writer::NewAttempt { rung, rung_name, reason, started_ms: now_ms() };
+        let id = self.store.begin_attempt(&row)?;
+        self.attempt = Attempt::new(id, rung);
+        self.status.attempts = id;
+        if self.status.rung != rung {
+            self.status.shifts += 1;
+        }
+        self.status.rung = rung;
+        rung_name.clone_into(&mut self.status.rung_name);
+        if let Some(passage) = &mut self.passage {
+            passage.redirect(rung_name);
+            passage.next("start and load", now);
+        }
+        self.note(Level::Info, JournalKind::Worker, format!("attempt {id}: {reason}"));
+        Ok(id)
+    }
+
+    /// A passage to another worker begins.
+    pub fn begin_passage(&mut self, to: &str, first: &str, now: Duration) {
+        let before = self.status.loss.map(|loss| (self.status.step, loss));
+        match &mut self.passage {
+            Some(passage) if !passage.arrived() => passage.redirect(to),
+            _ => self.passage = Some(PassageClock::begin(&self.status.rung_name, to, before, first, now)),
+        }
+    }
+
+    /// The part of a passage that begins now, where there is a passage.
+    pub fn passage_part(&mut self, name: &str, now: Duration) {
+        if let Some(passage) = self.passage.as_mut().filter(|passage| !passage.arrived()) {
+            passage.next(name, now);
+        }
+    }
+
+    /// A passage that leads nowhere: the run pauses or ends.
+    pub fn end_passage(&mut self) {
+        self.passage = None;
+    }
+
+    /// What the worker said.
+    pub fn heard(&mut self, event: &Event, now: Duration) {
+        let time_ms = now_ms();
+        if let Some(row) = step_row(event, self.attempt.id, self.attempt.rung, time_ms) {
+            self.stepped(row, now);
+        }
+        match event {
+            Event::Hello(hello) => {
+                self.status.device = Some(hello.device.clone());
+                self.status.parameters = Some(hello.parameters);
+                self.status.total_samples = Some(hello.total_units);
+                self.status.total_steps = Some(hello.total_steps);
+                self.status.epoch_samples = Some(hello.epoch_units);
+                self.status.unit.clone_from(&hello.unit);
+                self.status.step = hello.resumed_from.unwrap_or(0);
+                self.status.samples = hello.position.samples;
+                let _ = self.store.attempt_resumed(self.attempt.id, hello.resumed_from);
+                self.note(Level::Info, JournalKind::Worker, sentences::hello(hello));
+                self.passage_part("first step", now);
+            }
+            Event::Phase { phase: crate::protocol::worker::Phase::Compiling } => self.passage_part("compile", now),
+            Event::Skipped(skipped) => {
+                self.skips_in_a_row += 1;
+                self.status.skipped += 1;
+                if self.skips_in_a_row % SKIP_NOTE_EVERY == 1 {
+                    self.note(Level::Warn, JournalKind::Skip, sentences::skipped(skipped));
+                }
+            }
+            Event::Eval(eval) => {
+                self.status.eval = Some(*eval);
+                let row = EvalRow { attempt: self.attempt.id, time_ms, eval: *eval };
+                self.batch.evals.push(row);
+                self.updates.push(Update::Eval(row));
+            }
+            Event::Saved(saved) => self.saved(saved, now),
+            Event::SaveFailed { step, message } => {
+                let kept = "training goes on, older checkpoints are kept";
+                self.note(
+                    Level::Error,
+                    JournalKind::Checkpoint,
+                    format!("checkpoint {step} not saved: {message}; {kept}"),
+                );
+            }
+            Event::Note { level, text } => self.note(*level, JournalKind::Note, text.clone()),
+            Event::Injected { fault, step } => {
+                self.note(Level::Warn, JournalKind::Injected, format!("injected {fault} at step {step}"));
+            }
+            Event::Phase { .. } | Event::Step(_) | Event::Failed(_) | Event::Done { .. } => {}
+        }
+        self.dirty = true;
+    }
+
+    fn stepped(&mut self, row: StepRow, now: Duration) {
+        self.status.step = row.step;
+        self.status.samples = row.samples;
+        if let Some(loss) = row.loss {
+            self.status.loss = Some(loss);
+            self.skips_in_a_row = 0;
+        }
+        self.attempt.stepped(&row);
+        self.measure_rung();
+        self.batch.steps.push(row);
+        match self.updates.last_mut() {
+            Some(Update::Steps { rows }) => rows.push(row),
+            _ => self.updates.push(Update::Steps { rows: vec![row] }),
+        }
+        if let (Some(passage), Some(loss)) = (self.passage.as_mut().filter(|passage| !passage.arrived()), row.loss) {
+            passage.arrive((row.step, loss), now);
+            let (text, same) = (sentences::passage(passage.shown()), passage.shown().from == passage.shown().to);
+            let kind = if same { JournalKind::Restart } else { JournalKind::Shift };
+            self.note(Level::Info, kind, text);
+        }
+    }
+
+    fn saved(&mut self, saved: &Saved, now: Duration) {
+        self.status.durable_step = self.status.durable_step.max(Some(saved.step));
+        self.checkpoints.retain(|row| row.step != saved.step);
+        self.checkpoints.push(CheckpointRow {
+            step: saved.step,
+            samples: saved.samples,
+            path: saved.path.clone(),
+            bytes: saved.bytes,
+            time_ms: now_ms(),
+            pause_ms: saved.pause_ms,
+            total_ms: saved.total_ms,
+            eval_loss: saved.eval_loss,
+            best: false,
+            kept: true,
+        });
+        self.mark_best();
+        self.put_checkpoint(saved.step);
+        self.note(Level::Info, JournalKind::Checkpoint, sentences::saved(saved));
+        if self.status.state == RunState::Stopping {
+            self.passage_part("stop", now);
+        }
+    }
+
+    /// The steps of checkpoints that are no longer wanted; recorded as gone.
+    pub fn retire(&mut self, keep_last: u64, keep_best: bool) -> Vec<u64> {
+        let steps = retention::superfluous(&self.checkpoints, keep_last, keep_best);
+        for step in &steps {
+            if let Some(row) = self.checkpoints.iter_mut().find(|row| row.step == *step) {
+                row.kept = false;
+                row.best = false;
+            }
+            self.put_checkpoint(*step);
+        }
+        steps
+    }
+
+    fn mark_best(&mut self) {
+        let best = retention::best(&self.checkpoints);
+        let changed: Vec<u64> = self
+            .checkpoints
+            .iter_mut()
+            .filter(|row| row.best != (best == Some(row.step)))
+            .map(|row| {
+                row.best = !row.best;
+                row.step
+            })
+            .collect();
+        for step in changed {
+            self.put_checkpoint(step);
+        }
+    }
+
+    fn put_checkpoint(&mut self, step: u64) {
+        if let Some(row) = self.checkpoints.iter().find(|row| row.step == step) {
+            let _ = self.store.put_checkpoint(row);
+            self.updates.push(Update::Checkpoint(row.clone()));
+        }
+    }
+
+    /// The worker is gone; `fault` when nobody asked for it.
+    pub fn ended(&mut self, words: &str, fault: bool) {
+        let _ = self.store.end_attempt(self.attempt.id, now_ms(), words);
+        self.status.pid_worker = None;
+        let step = self.status.step;
+        if let Some(record) = self.status.rungs.get_mut(self.attempt.rung).filter(|_| fault) {
+            record.fault = Some((words.to_owned(), step));
+        }
+        self.dirty = true;
+    }
+
+    /// What the probe measured.
+    pub fn measured(&mut self, reading: Reading) {
+        let vram = reading.gpu.as_ref().ok().and_then(|gpu| gpu.vram_worker_bytes.get());
+        let ram = reading.host.ram_worker_bytes.get();
+        if let Some(record) = self.status.rungs.get_mut(self.attempt.rung).filter(|_| self.status.pid_worker.is_some())
+        {
+            record.vram_bytes = record.vram_bytes.max(vram);
+            record.ram_bytes = record.ram_bytes.max(ram);
+        }
+        let row = SampleRow { time_ms: now_ms(), reading };
+        self.batch.samples.push(row.clone());
+        self.updates.push(Update::Sample(Box::new(row)));
+    }
+
+    fn measure_rung(&mut self) {
+        if let Some(record) = self.status.rungs.get_mut(self.attempt.rung) {
+            record.steps += 1;
+            record.steps_per_s = self.attempt.steps_per_s().or(record.steps_per_s);
+        }
+    }
+
+    /// Writes what has come since the last call. A store that refuses keeps everything for the
+    /// next try, within a bound.
+    pub fn flush(&mut self) {
+        let written = self.store.append(&self.batch);
+        match written {
+            Ok(()) => {
+                self.batch = Batch::default();
+                self.store_failing = false;
+            }
+            Err(error) if !self.store_failing => {
+                self.store_failing = true;
+                let text =
+                    format!("run.db cannot be written: {error}; training goes on, rows are kept for the next try");
+                self.note(Level::Error, JournalKind::Health, text);
+            }
+            Err(_) => self.batch.samples.clear(),
+        }
+        if self.dirty {
+            self.status.passage = self.passage.as_ref().map(|passage| passage.shown().clone());
+            self.dirty = self.store.put_fact("status", &self.status).is_err();
+        }
+    }
+
+    /// The status has changed outside of what the recorder heard.
+    pub fn touch(&mut self) {
+        self.dirty = true;
+    }
+
+    /// The passage as it is now.
+    pub fn passage(&self) -> Option<Passage> {
+        self.passage.as_ref().map(|passage| passage.shown().clone())
+    }
+
+    /// What listeners have to be told.
+    pub fn take_updates(&mut self) -> Vec<Update> {
+        std::mem::take(&mut self.updates)
+    }
+}
+
+/// Unix time in milliseconds.
+pub fn now_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
+}

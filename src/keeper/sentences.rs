@@ -1,0 +1,108 @@
+//! The keeper's words for the journal.
+
+use crate::protocol::control::Passage;
+use crate::protocol::worker::{Eval, Hello, Saved, Skipped};
+use std::fmt::Write;
+
+/// A number with thin groups: `1 204`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes in the unit that suits them.
+pub fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..1_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+    }
+}
+
+/// Milliseconds as seconds.
+pub fn seconds(ms: f64) -> String {
+    if ms < 995.0 { format!("{:.2} s", ms / 1000.0) } else { format!("{:.1} s", ms / 1000.0) }
+}
+
+/// A worker is ready.
+pub fn hello(hello: &Hello) -> String {
+    let parameters = grouped(hello.parameters);
+    let place = match hello.resumed_from {
+        Some(step) => format!("resumed at step {}", grouped(step)),
+        None => "begins at step 0".to_owned(),
+    };
+    format!("worker {} {place} on {} ({}), {parameters} parameters", hello.pid, hello.device, hello.backend)
+}
+
+/// A checkpoint is durable.
+pub fn saved(saved: &Saved) -> String {
+    let (step, size) = (grouped(saved.step), bytes(saved.bytes));
+    format!(
+        "checkpoint {step} saved, {size} in {}, training stood still for {}",
+        seconds(saved.total_ms),
+        seconds(saved.pause_ms)
+    )
+}
+
+/// A step was dropped.
+pub fn skipped(skipped: &Skipped) -> String {
+    let step = grouped(skipped.step);
+    format!("step {step} skipped: {} not finite ({}); weights and moments untouched", skipped.what, skipped.place)
+}
+
+/// The run is done.
+pub fn finished(step: u64, eval: Option<&Eval>) -> String {
+    let measured = eval.map_or_else(String::new, |eval| format!(", validation {}", measured(eval)));
+    format!("finished at step {}{measured}", grouped(step))
+}
+
+/// What an evaluation says.
+pub fn measured(eval: &Eval) -> String {
+    let mut text = format!("loss {:.4}", eval.loss);
+    if let Some(accuracy) = eval.accuracy {
+        let _ = write!(text, ", accuracy {:.2} %", accuracy * 100.0);
+    }
+    if let Some(perplexity) = eval.perplexity {
+        let _ = write!(text, ", perplexity {perplexity:.2}");
+    }
+    text
+}
+
+/// The proof of continuity after a passage.
+pub fn passage(passage: &Passage) -> String {
+    let way = if passage.from == passage.to {
+        format!("restarted {}", passage.to)
+    } else {
+        format!("shifted {} → {}", passage.from, passage.to)
+    };
+    let parts: Vec<String> = passage
+        .stages
+        .iter()
+        .filter_map(|stage| Some(format!("{} {}", stage.name, seconds(stage.took_ms? as f64))))
+        .collect();
+    let mut text = format!("{way} in {}", seconds(passage.total_ms() as f64));
+    if let Some(((before, loss_before), (after, loss_after))) = passage.before.zip(passage.after) {
+        let _ =
+            write!(text, ": step {} → {}, loss {loss_before:.4} → {loss_after:.4}", grouped(before), grouped(after));
+    }
+    format!("{text} ({})", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{bytes, grouped, seconds};
+
+    #[test]
+    fn numbers_are_read_at_a_glance() {
+        assert_eq!([grouped(7), grouped(1204), grouped(1_000_000)], ["7", "1 204", "1 000 000"]);
+        assert_eq!([bytes(31_000_000), bytes(4_200), bytes(2_500_000_000)], ["31.0 MB", "4 kB", "2.50 GB"]);
+        assert_eq!([seconds(53.0), seconds(994.0), seconds(2100.0)], ["0.05 s", "0.99 s", "2.1 s"]);
+    }
+}

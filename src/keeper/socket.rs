@@ -1,0 +1,131 @@
+//! The control socket: clients come, ask and listen; none of them can hold the keeper up.
+
+use super::Input;
+use crate::protocol::control::{Request, Update};
+use crate::protocol::line;
+use std::collections::HashMap;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Lines that may wait for one client. A client that falls further behind is dropped; it connects
+/// again and reads the store.
+const BACKLOG: usize = 1024;
+/// The socket is bound again within this time if its file disappears.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Makes the socket. The caller holds the run's lock, so a file of this name is a dead keeper's.
+///
+/// # Errors
+/// The system's words.
+pub fn bind(path: &Path) -> io::Result<UnixListener> {
+    crate::store::run_dir::prepare_socket_folder()?;
+    let _ = fs::remove_file(path);
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Takes clients until the keeper ends.
+pub async fn serve(mut listener: UnixListener, path: PathBuf, inputs: mpsc::Sender<Input>) {
+    let mut next = 0;
+    loop {
+        match timeout(LOOK, listener.accept()).await {
+            Ok(Ok((stream, _))) => {
+                next += 1;
+                tokio::spawn(attend(next, stream, inputs.clone()));
+            }
+            Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(_) if path.exists() => {}
+            Err(_) => {
+                if let Ok(again) = bind(&path) {
+                    listener = again;
+                }
+            }
+        }
+    }
+}
+
+/// One client: lines in, lines out.
+async fn attend(id: u64, stream: UnixStream, inputs: mpsc::Sender<Input>) {
+    let (read, mut write) = stream.into_split();
+    let (sender, mut queue) = mpsc::channel::<String>(BACKLOG);
+    let _ = inputs.send(Input::Connected(id, sender)).await;
+    let writing = tokio::spawn(async move {
+        while let Some(line) = queue.recv().await {
+            if write.write_all(line.as_bytes()).await.is_err() {
+                break;
+            }
+        }
+    });
+    let mut lines = BufReader::new(read).lines();
+    while let Ok(Some(text)) = lines.next_line().await {
+        let input = line::decode::<Request>(&text).map_or(Input::Garbled(id), |request| Input::Asked(id, request));
+        let _ = inputs.send(input).await;
+    }
+    let _ = inputs.send(Input::Left(id)).await;
+    writing.abort();
+}
+
+/// Who is connected, and who wants to hear everything.
+#[derive(Debug, Default)]
+pub struct Clients {
+    known: HashMap<u64, Client>,
+}
+
+#[derive(Debug)]
+struct Client {
+    sender: mpsc::Sender<String>,
+    subscribed: bool,
+}
+
+impl Clients {
+    /// Somebody came.
+    pub fn add(&mut self, id: u64, sender: mpsc::Sender<String>) {
+        self.known.insert(id, Client { sender, subscribed: false });
+    }
+
+    /// Somebody left.
+    pub fn remove(&mut self, id: u64) {
+        self.known.remove(&id);
+    }
+
+    /// Somebody wants to hear everything.
+    pub fn subscribe(&mut self, id: u64) {
+        if let Some(client) = self.known.get_mut(&id) {
+            client.subscribed = true;
+        }
+    }
+
+    /// Whether anybody would hear a publication.
+    pub fn listening(&self) -> bool {
+        self.known.values().any(|client| client.subscribed)
+    }
+
+    /// Waits until everything said has been taken by the writers.
+    pub async fn drained(&self) {
+        while self.known.values().any(|client| client.sender.capacity() < BACKLOG && !client.sender.is_closed()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Says something to one client.
+    pub fn tell(&mut self, id: u64, update: &Update) {
+        let Ok(line) = line::encode(update) else { return };
+        if self.known.get(&id).is_some_and(|client| client.sender.try_send(line).is_err()) {
+            self.remove(id);
+        }
+    }
+
+    /// Says something to everybody who subscribed.
+    pub fn publish(&mut self, update: &Update) {
+        let Ok(line) = line::encode(update) else { return };
+        self.known.retain(|_, client| !client.subscribed || client.sender.try_send(line.clone()).is_ok());
+    }
+}

@@ -1,0 +1,135 @@
+//! What a keeper does before it trusts the run directory: it makes sure that no worker of an
+//! earlier keeper lives, and takes over what that worker saved.
+
+use crate::protocol::control::{CheckpointRow, StepRow};
+use crate::protocol::worker::Event;
+use crate::store::checkpoint;
+use crate::store::checkpoint::state::{Row, TrainState};
+use crate::store::lock::{Identity, living_owner};
+use crate::store::run_dir::RunDir;
+use crate::store::writer::{Batch, Writer};
+use rustix::process::Signal;
+use std::fs;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// An orphaned worker saves and ends by itself within five seconds; it is given so long.
+const ORPHAN_GRACE: Duration = Duration::from_secs(8);
+const TERM_GRACE: Duration = Duration::from_secs(5);
+const KILL_GRACE: Duration = Duration::from_secs(10);
+
+/// Waits for a worker that an earlier keeper left behind, and ends it if it does not end.
+///
+/// # Errors
+/// The process that cannot be killed: then no other worker may be started.
+pub async fn end_orphan(run: &RunDir) -> Result<bool, Identity> {
+    let Some(orphan) = living_owner(&run.file("worker.lock")) else { return Ok(false) };
+    if gone_within(&orphan, ORPHAN_GRACE).await {
+        return Ok(true);
+    }
+    for (signal, grace) in [(Signal::TERM, TERM_GRACE), (Signal::KILL, KILL_GRACE)] {
+        let _ = orphan.signal_group(signal);
+        if gone_within(&orphan, grace).await {
+            return Ok(true);
+        }
+    }
+    Err(orphan)
+}
+
+async fn gone_within(process: &Identity, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    while process.is_alive() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    true
+}
+
+/// Takes the rows and the record of every checkpoint that the store does not know: those saved
+/// while no keeper listened. Returns how many there were.
+///
+/// # Errors
+/// SQLite's words.
+pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<usize> {
+    checkpoint::clean(run.path());
+    let on_disk = checkpoint::list(run.path());
+    let mut imported = 0;
+    let known = store.checkpoints()?;
+    for row in known.iter().filter(|row| row.kept && !on_disk.iter().any(|entry| entry.step == row.step)) {
+        store.put_checkpoint(&CheckpointRow { kept: false, best: false, ..row.clone() })?;
+    }
+    for entry in on_disk.iter().rev().filter(|entry| !known.iter().any(|row| row.kept && row.step == entry.step)) {
+        let Ok(loaded) = checkpoint::load(&entry.path) else { continue };
+        let rows = loaded.files.get("steps.jsonl").map(|text| Row::read_all(text)).unwrap_or_default();
+        let state: Option<TrainState> =
+            loaded.files.get("state.json").and_then(|text| serde_json::from_slice(text).ok());
+        store.append(&batch_of(rows))?;
+        store.put_checkpoint(&CheckpointRow {
+            step: entry.step,
+            samples: loaded.manifest.samples,
+            path: checkpoint::relative_path(entry.step),
+            bytes: loaded.manifest.bytes(),
+            time_ms: modified_ms(&entry.path.join("manifest.json")),
+            pause_ms: 0.0,
+            total_ms: 0.0,
+            eval_loss: state.and_then(|state| Some(state.eval?.loss)),
+            best: false,
+            kept: true,
+        })?;
+        imported += 1;
+    }
+    Ok(imported)
+}
+
+/// The row of an event that is a step, taken or skipped.
+pub fn step_row(event: &Event, attempt: u64, rung: usize, time_ms: i64) -> Option<StepRow> {
+    match event {
+        Event::Step(step) => Some(StepRow {
+            attempt,
+            rung,
+            step: step.step,
+            samples: step.samples,
+            epoch: step.epoch,
+            loss: Some(step.loss),
+            lr: step.lr,
+            grad_norm: Some(step.grad_norm),
+            skipped: false,
+            data_wait_ms: step.data_wait_ms,
+            compute_ms: step.compute_ms,
+            time_ms,
+        }),
+        Event::Skipped(skipped) => Some(StepRow {
+            attempt,
+            rung,
+            step: skipped.step,
+            samples: skipped.samples,
+            epoch: skipped.epoch,
+            loss: None,
+            lr: skipped.lr,
+            grad_norm: None,
+            skipped: true,
+            data_wait_ms: 0.0,
+            compute_ms: 0.0,
+            time_ms,
+        }),
+        _ => None,
+    }
+}
+
+fn batch_of(rows: Vec<Row>) -> Batch {
+    let mut batch = Batch::default();
+    for row in rows {
+        match row {
+            Row::Step(row) => batch.steps.push(row),
+            Row::Eval(row) => batch.evals.push(row),
+        }
+    }
+    batch
+}
+
+fn modified_ms(path: &std::path::Path) -> i64 {
+    let modified = fs::metadata(path).and_then(|made| made.modified()).ok();
+    modified.and_then(|at| jiff::Timestamp::try_from(at).ok()).map_or(0, jiff::Timestamp::as_millisecond)
+}

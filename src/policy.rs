@@ -1,0 +1,25 @@
+//! What the keeper decides, as a pure state machine: an event and the time in, effects out.
+//!
+//! ```text
+//!            ┌──────────── fault, budget left ─────────────┐
+//!            ▼                                             │
+//!  ── start ──▶ Running ── shift, restart, pause, stop ──▶ Stopping ── gone ──▶ AwaitingVram ──▶ start
+//!                  │                                            └──▶ Paused, Over
+//!                  ├── fault ──▶ AwaitingVram, BackingOff ──▶ start
+//!                  └── finished, needs a person ──▶ Over
+//! ```
+//! It never touches a clock, a file or a process: time is a number that the caller counts up, so
+//! that tests drive it through years in a second. Every wait has an end, and no worker is started
+//! while another may still live.
+
+pub mod budget;
+pub mod event;
+pub mod hang;
+pub mod life;
+mod machine;
+mod requests;
+
+#[cfg(test)]
+mod tests;
+
+pub use machine::Policy;

@@ -1,0 +1,78 @@
+//! What the state machine takes and gives.
+
+use super::life::{Outcome, Start};
+use crate::protocol::control::{JournalKind, Request};
+use crate::protocol::worker::{Event as WorkerEvent, Level, Order};
+use std::time::Duration;
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The keeper is ready: start the first worker.
+    Begin,
+    /// A message of the worker.
+    Worker(WorkerEvent),
+    /// The worker's process is gone.
+    Exited(Exit),
+    /// A worker could not be started.
+    StartFailed(String),
+    /// Bytes in use on the whole card; none where that is unknown.
+    Vram(Option<u64>),
+    /// A person asks.
+    Request(Request),
+    /// The keeper itself stood still for a while.
+    StoodStill,
+    /// Time has passed.
+    Tick,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exit {
+    /// Its exit code, unless a signal ended it.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+}
+
+/// What has to be done now, in this order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Start a worker. The attempt is committed to the store first.
+    Start(Start),
+    /// Tell the worker.
+    Order(Order),
+    /// Send a signal to the worker's process group.
+    Signal(Signal),
+    /// Write a line into the journal.
+    Journal(Level, JournalKind, String),
+    /// Answer the request.
+    Reply {
+        /// Whether it will be done.
+        accepted: bool,
+        /// What will happen, or why not.
+        message: String,
+    },
+    /// The run is over.
+    Finish(Outcome),
+}
+
+/// How a worker is ended by force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM.
+    Terminate,
+    /// SIGKILL.
+    Kill,
+}
+
+/// The settings of a run that decisions depend on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// The names of the rungs, fastest first.
+    pub rungs: Vec<String>,
+    /// A step may always take so long.
+    pub hang_min: Duration,
+    /// Restarts without a new durable step.
+    pub restarts: u32,
+}

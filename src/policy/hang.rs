@@ -1,0 +1,126 @@
+//! When silence means that a worker hangs: a limit per phase, learned from the steps it has taken.
+
+use crate::protocol::worker::Phase;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Steps of a fresh worker that are not judged: caches fill, kernels are tuned.
+const FREE_STEPS: u64 = 5;
+/// Steps from which on the limit is learned.
+const LEARNED_AFTER: usize = 16;
+/// Steps that the limit is learned from.
+const WINDOW: usize = 64;
+/// A step may take so many times as long as the longest one of the window.
+const PATIENCE: u32 = 5;
+
+/// Watches one worker's progress.
+#[derive(Debug, Clone)]
+pub struct HangWatch {
+    least: Duration,
+    phase: Phase,
+    since: Duration,
+    steps: u64,
+    took: VecDeque<Duration>,
+    longest_eval: Option<Duration>,
+}
+
+impl HangWatch {
+    /// Watches a worker that starts now. A step may always take `least`.
+    pub fn new(least: Duration, now: Duration) -> Self {
+        Self { least, phase: Phase::Starting, since: now, steps: 0, took: VecDeque::new(), longest_eval: None }
+    }
+
+    /// The worker said that it turned to something else.
+    pub fn phase(&mut self, phase: Phase, now: Duration) {
+        if self.phase == Phase::Evaluating && phase != Phase::Evaluating {
+            let took = now.saturating_sub(self.since);
+            self.longest_eval = self.longest_eval.max(Some(took));
+        }
+        self.phase = phase;
+        self.since = now;
+    }
+
+    /// A step was attempted: the only thing that counts as progress while training.
+    pub fn step(&mut self, now: Duration) {
+        self.steps += 1;
+        if self.steps > FREE_STEPS && self.phase == Phase::Training {
+            self.took.push_back(now.saturating_sub(self.since));
+            if self.took.len() > WINDOW {
+                self.took.pop_front();
+            }
+        }
+        self.since = now;
+    }
+
+    /// The keeper itself stood still: what it missed is not the worker's fault.
+    pub fn forgive(&mut self, now: Duration) {
+        self.since = now;
+    }
+
+    /// The moment from which on silence is a hang.
+    pub fn deadline(&self) -> Duration {
+        self.since + self.limit()
+    }
+
+    /// How long the worker may be silent now.
+    pub fn limit(&self) -> Duration {
+        let longest = self.took.iter().max().copied().unwrap_or_default();
+        match self.phase {
+            Phase::Starting => Duration::from_mins(10),
+            Phase::Compiling => Duration::from_mins(15),
+            Phase::Checkpointing => Duration::from_mins(7),
+            Phase::Evaluating => match self.longest_eval {
+                Some(longest) => (longest * PATIENCE).max(self.least),
+                None => Duration::from_mins(10),
+            },
+            Phase::Training if self.took.len() >= LEARNED_AFTER => (longest * PATIENCE).max(self.least),
+            Phase::Training => Duration::from_mins(3).max(self.least),
+        }
+    }
+
+    /// The longest step of the window.
+    pub fn longest_step(&self) -> Duration {
+        self.took.iter().max().copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HangWatch;
+    use crate::protocol::worker::Phase;
+    use std::time::Duration;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_limit_is_learned_from_steps_and_never_below_the_least() {
+        let mut watch = HangWatch::new(seconds(10), seconds(0));
+        watch.phase(Phase::Training, seconds(1));
+        let mut now = seconds(1);
+        for _ in 0..21 {
+            now += seconds(4);
+            watch.step(now);
+        }
+        assert_eq!(watch.limit(), seconds(20));
+        for _ in 0..64 {
+            now += Duration::from_millis(5);
+            watch.step(now);
+        }
+        assert_eq!(watch.limit(), seconds(10));
+        assert_eq!(watch.deadline(), now + seconds(10));
+    }
+
+    #[test]
+    fn slow_first_steps_and_long_phases_are_no_hang() {
+        let mut watch = HangWatch::new(seconds(10), seconds(0));
+        assert!(watch.limit() >= seconds(600));
+        watch.phase(Phase::Compiling, seconds(5));
+        assert!(watch.limit() >= seconds(900));
+        watch.phase(Phase::Training, seconds(300));
+        assert!(watch.limit() >= seconds(180));
+        watch.phase(Phase::Checkpointing, seconds(400));
+        assert!(watch.limit() >= seconds(420));
+    }
+}

@@ -1,0 +1,170 @@
+//! What people ask for, by a key or a command.
+
+use super::event::Effect;
+use super::life::{Life, Outcome, Pressure, Start, Then};
+use super::machine::Policy;
+use crate::protocol::control::{JournalKind, Request, Target};
+use crate::protocol::worker::{Level, Order};
+use std::time::Duration;
+
+impl Policy {
+    pub(super) fn asked(&mut self, request: &Request, now: Duration) -> Vec<Effect> {
+        if let Life::Over(_) = self.life {
+            return refuse("the run is over; `downshift resume` starts it again from its newest checkpoint");
+        }
+        match request {
+            Request::Subscribe => Vec::new(),
+            Request::Shift { to } => self.asked_to_shift(to, now),
+            Request::Checkpoint => match self.life {
+                Life::Running(_) => accept("saves at the next step border", vec![Effect::Order(Order::Checkpoint)]),
+                _ => refuse("no worker is running, so there is nothing new to save"),
+            },
+            Request::Restart => self.asked_to_restart(now),
+            Request::Pause => self.asked_to_pause(now),
+            Request::Resume => match self.life {
+                Life::Paused => {
+                    let reason = format!("resumed on {}", self.rung_name(self.rung));
+                    let effects = self.start(Start { rung: self.rung, reason }, now);
+                    accept("starts again from the newest checkpoint", effects)
+                }
+                _ => refuse("the run is not paused"),
+            },
+            Request::Stop => self.asked_to_stop(now),
+            Request::Autopilot { on } => {
+                self.autopilot = *on;
+                let text = if *on {
+                    "autopilot on: the keeper may shift alone"
+                } else {
+                    "autopilot off: only a person shifts"
+                };
+                accept(text, vec![Effect::Journal(Level::Info, JournalKind::Request, text.to_owned())])
+            }
+        }
+    }
+
+    fn asked_to_shift(&mut self, to: &Target, now: Duration) -> Vec<Effect> {
+        let target = match self.target(to) {
+            Ok(target) => target,
+            Err(why) => return refuse(&why),
+        };
+        let (from, onto) = (self.rung_name(self.rung).to_owned(), self.rung_name(target).to_owned());
+        let direction = if target > self.rung { "down" } else { "up" };
+        let reason = format!("shift {direction}: {from} → {onto}");
+        let start = Start { rung: target, reason: reason.clone() };
+        let told = Effect::Journal(Level::Info, JournalKind::Shift, format!("{reason}, asked for by a person"));
+        match std::mem::replace(&mut self.life, Life::New) {
+            Life::Running(phase) => {
+                self.life = Life::Running(phase);
+                let mut effects = vec![told];
+                effects.extend(self.press(Then::Start(start), Pressure::Asked, now));
+                self.rung = target;
+                accept(&format!("shifts to {onto} at the next step border"), effects)
+            }
+            Life::Stopping { then: Then::Start(_) | Then::Recover(_), pressure, until } => {
+                self.life = Life::Stopping { then: Then::Start(start), pressure, until };
+                self.rung = target;
+                accept(&format!("goes on to {onto} instead"), vec![told])
+            }
+            Life::AwaitingVram { until, .. } => {
+                self.life = Life::AwaitingVram { start, until };
+                self.rung = target;
+                accept(&format!("starts on {onto} once the card is free"), vec![told])
+            }
+            Life::BackingOff { until, .. } => {
+                self.life = Life::BackingOff { start, until };
+                self.rung = target;
+                accept(&format!("starts on {onto} after the wait"), vec![told])
+            }
+            Life::Paused => {
+                self.life = Life::Paused;
+                self.rung = target;
+                accept(&format!("stays paused; resumes on {onto}"), vec![told])
+            }
+            other => {
+                self.life = other;
+                refuse("the run is ending; shift after `downshift resume`")
+            }
+        }
+    }
+
+    /// The rung that is meant, if it is another one.
+    fn target(&self, to: &Target) -> Result<usize, String> {
+        let (here, rungs) = (self.rung, &self.limits.rungs);
+        let target = match to {
+            Target::Down if here + 1 >= rungs.len() => {
+                return Err(format!("{} is the safest rung", self.rung_name(here)));
+            }
+            Target::Up if here == 0 => return Err(format!("{} is the fastest rung", self.rung_name(here))),
+            Target::Down => here + 1,
+            Target::Up => here - 1,
+            Target::Rung(name) => rungs
+                .iter()
+                .position(|rung| rung == name)
+                .or_else(|| name.parse().ok().filter(|number| *number < rungs.len()))
+                .ok_or_else(|| format!("no rung `{name}`; the ladder has {}", rungs.join(", ")))?,
+        };
+        if target == here { Err(format!("the run is on {} already", self.rung_name(here))) } else { Ok(target) }
+    }
+
+    fn asked_to_restart(&mut self, now: Duration) -> Vec<Effect> {
+        if !matches!(self.life, Life::Running(_)) {
+            return refuse("no worker is running that could be restarted");
+        }
+        let name = self.rung_name(self.rung).to_owned();
+        let start = Start { rung: self.rung, reason: format!("restart on {name}") };
+        let text = format!("restart on {name}, asked for by a person");
+        let mut effects = vec![Effect::Journal(Level::Info, JournalKind::Restart, text)];
+        effects.extend(self.press(Then::Start(start), Pressure::Asked, now));
+        accept(&format!("saves at the next step border and starts again on {name}"), effects)
+    }
+
+    fn asked_to_pause(&mut self, now: Duration) -> Vec<Effect> {
+        let told = Effect::Journal(Level::Info, JournalKind::Request, "pause, asked for by a person".to_owned());
+        match self.life {
+            Life::Running(_) => {
+                let mut effects = vec![told];
+                effects.extend(self.press(Then::Pause, Pressure::Asked, now));
+                accept("saves at the next step border, then frees the card", effects)
+            }
+            Life::AwaitingVram { .. } | Life::BackingOff { .. } => {
+                self.life = Life::Paused;
+                accept("pauses now", vec![told])
+            }
+            Life::Paused => refuse("the run is paused already"),
+            _ => refuse("the worker is ending already"),
+        }
+    }
+
+    fn asked_to_stop(&mut self, now: Duration) -> Vec<Effect> {
+        let told = Effect::Journal(Level::Info, JournalKind::Request, "stop, asked for by a person".to_owned());
+        match self.life {
+            Life::Running(_) => {
+                let mut effects = vec![told];
+                effects.extend(self.press(Then::End, Pressure::Asked, now));
+                accept("saves at the next step border, then ends; ask again to end without waiting", effects)
+            }
+            Life::Stopping { then: Then::End, pressure: Pressure::Asked, .. } => {
+                let effects = self.press(Then::End, Pressure::Terminated, now);
+                accept("ends without waiting for the checkpoint", effects)
+            }
+            Life::Stopping { pressure, until, .. } => {
+                self.life = Life::Stopping { then: Then::End, pressure, until };
+                accept("ends instead of starting again", vec![told])
+            }
+            _ => {
+                let mut effects = vec![told];
+                effects.extend(self.finish(Outcome::Stopped));
+                accept("ends now", effects)
+            }
+        }
+    }
+}
+
+fn accept(message: &str, mut effects: Vec<Effect>) -> Vec<Effect> {
+    effects.insert(0, Effect::Reply { accepted: true, message: message.to_owned() });
+    effects
+}
+
+fn refuse(message: &str) -> Vec<Effect> {
+    vec![Effect::Reply { accepted: false, message: message.to_owned() }]
+}

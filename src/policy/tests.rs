@@ -1,0 +1,313 @@
+//! The machine against tables, and against a random world on a virtual clock.
+
+use super::budget::Budget;
+use super::event::{Effect, Event, Exit, Limits, Signal};
+use super::life::{Life, Outcome};
+use super::machine::Policy;
+use crate::protocol::control::{Request, Target};
+use crate::protocol::worker::{Event as WorkerEvent, Failed, FailureClass, Hello, Order, Phase, Saved, Step};
+use crate::recipe::batch::Position;
+use proptest::prelude::*;
+use std::time::Duration;
+
+fn policy() -> Policy {
+    let rungs = ["full", "plain", "safe"].map(str::to_owned).to_vec();
+    Policy::new(Limits { rungs, hang_min: Duration::from_secs(10), restarts: 3 }, 0, None, Budget::default(), None)
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn hello(device: &str) -> Event {
+    Event::Worker(WorkerEvent::Hello(Hello {
+        protocol: 1,
+        build: "0".to_owned(),
+        pid: 1,
+        device: device.to_owned(),
+        backend: String::new(),
+        parameters: 1,
+        resumed_from: None,
+        position: Position::default(),
+        epoch_units: 10,
+        total_units: 100,
+        total_steps: 10,
+        unit: "samples".to_owned(),
+    }))
+}
+
+fn saved(step: u64) -> Event {
+    Event::Worker(WorkerEvent::Saved(Saved {
+        path: String::new(),
+        step,
+        samples: step,
+        bytes: 1,
+        pause_ms: 1.0,
+        total_ms: 10.0,
+        eval_loss: None,
+    }))
+}
+
+fn step(step: u64) -> Event {
+    Event::Worker(WorkerEvent::Step(Step {
+        step,
+        samples: step,
+        epoch: 0,
+        loss: 1.0,
+        lr: 0.1,
+        grad_norm: 1.0,
+        micro_batches: 1,
+        data_wait_ms: 0.0,
+        compute_ms: 1.0,
+    }))
+}
+
+fn failed(class: FailureClass) -> Event {
+    Event::Worker(WorkerEvent::Failed(Failed {
+        class,
+        message: "x".to_owned(),
+        step: Some(1),
+        thread: None,
+        injected: false,
+    }))
+}
+
+const KILLED: Event = Event::Exited(Exit { code: None, signal: Some(9) });
+
+fn exited(code: i32) -> Event {
+    Event::Exited(Exit { code: Some(code), signal: None })
+}
+
+fn starts(effects: &[Effect]) -> Vec<usize> {
+    effects
+        .iter()
+        .filter_map(|effect| if let Effect::Start(start) = effect { Some(start.rung) } else { None })
+        .collect()
+}
+
+fn training(policy: &mut Policy) {
+    policy.decide(Event::Begin, seconds(0));
+    policy.decide(hello("cpu"), seconds(1));
+    policy.decide(Event::Worker(WorkerEvent::Phase { phase: Phase::Training }), seconds(1));
+}
+
+#[test]
+fn a_shift_saves_stops_and_starts_on_the_next_rung() {
+    let mut policy = policy();
+    training(&mut policy);
+    let effects = policy.decide(Event::Request(Request::Shift { to: Target::Down }), seconds(2));
+    assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: true })), "{effects:?}");
+    assert!(starts(&effects).is_empty(), "no start while the old worker lives");
+    assert_eq!(starts(&policy.decide(exited(3), seconds(3))), [1]);
+}
+
+#[test]
+fn shifts_beyond_the_ladder_are_refused_in_words() {
+    let mut policy = policy();
+    training(&mut policy);
+    for (to, words) in [
+        (Target::Up, "fastest"),
+        (Target::Rung("full".to_owned()), "already"),
+        (Target::Rung("none".to_owned()), "the ladder has full, plain, safe"),
+        (Target::Rung("3".to_owned()), "no rung"),
+    ] {
+        let effects = policy.decide(Event::Request(Request::Shift { to }), seconds(2));
+        assert!(
+            matches!(&effects[..], [Effect::Reply { accepted: false, message }] if message.contains(words)),
+            "{effects:?}"
+        );
+    }
+}
+
+#[test]
+fn a_second_shift_while_stopping_goes_one_rung_further() {
+    let mut policy = policy();
+    training(&mut policy);
+    policy.decide(Event::Request(Request::Shift { to: Target::Down }), seconds(2));
+    policy.decide(Event::Request(Request::Shift { to: Target::Down }), seconds(2));
+    assert_eq!(starts(&policy.decide(exited(3), seconds(3))), [2]);
+}
+
+#[test]
+fn deaths_are_restarted_within_the_budget_and_progress_renews_it() {
+    let mut policy = policy();
+    training(&mut policy);
+    assert_eq!(starts(&policy.decide(KILLED, seconds(2))), [0], "the first restart is immediate");
+    assert!(starts(&policy.decide(KILLED, seconds(3))).is_empty());
+    assert!(starts(&policy.decide(Event::Tick, Duration::from_millis(3_999))).is_empty());
+    assert_eq!(starts(&policy.decide(Event::Tick, seconds(4))), [0]);
+    policy.decide(saved(50), seconds(5));
+    assert_eq!(starts(&policy.decide(KILLED, seconds(6))), [0], "a durable step opens a fresh budget");
+    for at in [10, 20, 30] {
+        policy.decide(KILLED, seconds(at));
+        policy.decide(Event::Tick, seconds(at + 9));
+    }
+    assert!(matches!(policy.life(), Life::Over(Outcome::NeedsPerson(_))), "{:?}", policy.life());
+}
+
+#[test]
+fn what_no_restart_can_mend_fails_with_its_exit_code() {
+    for class in [FailureClass::Config, FailureClass::Data, FailureClass::Checkpoint] {
+        let mut policy = policy();
+        training(&mut policy);
+        policy.decide(failed(class), seconds(2));
+        let effects = policy.decide(exited(i32::from(class.exit_code())), seconds(2));
+        let [Effect::Finish(outcome)] = &effects[..] else { panic!("{effects:?}") };
+        assert_eq!(outcome.exit_code(), class.exit_code());
+    }
+}
+
+#[test]
+fn an_early_exit_is_no_success() {
+    let mut policy = policy();
+    training(&mut policy);
+    assert_eq!(starts(&policy.decide(exited(0), seconds(2))), [0]);
+}
+
+#[test]
+fn a_hang_is_ended_by_force_and_an_unkillable_worker_ends_everything() {
+    let mut policy = policy();
+    training(&mut policy);
+    for number in 1..=30 {
+        policy.decide(step(number), seconds(2));
+    }
+    assert!(policy.decide(Event::Tick, seconds(11)).is_empty());
+    assert_eq!(policy.decide(Event::Tick, seconds(12)), [Effect::Signal(Signal::Terminate)]);
+    assert_eq!(policy.decide(Event::Tick, seconds(17)), [Effect::Signal(Signal::Kill)]);
+    let effects = policy.decide(Event::Tick, seconds(27));
+    assert!(matches!(&effects[..], [Effect::Finish(Outcome::NeedsPerson(why))] if why.contains("cannot be killed")));
+}
+
+#[test]
+fn time_that_the_keeper_missed_is_given_back() {
+    let mut policy = policy();
+    training(&mut policy);
+    for number in 1..=30 {
+        policy.decide(step(number), seconds(2));
+    }
+    policy.decide(Event::StoodStill, seconds(100));
+    assert!(policy.decide(Event::Tick, seconds(105)).is_empty());
+}
+
+#[test]
+fn on_a_gpu_the_next_start_waits_for_the_baseline() {
+    let mut policy = policy();
+    policy.decide(Event::Vram(Some(3 << 30)), seconds(0));
+    policy.decide(Event::Begin, seconds(0));
+    policy.decide(hello("cuda:0 X"), seconds(1));
+    policy.decide(Event::Vram(Some(20 << 30)), seconds(2));
+    assert!(starts(&policy.decide(KILLED, seconds(3))).is_empty());
+    assert!(starts(&policy.decide(Event::Vram(Some(9 << 30)), seconds(4))).is_empty());
+    assert_eq!(starts(&policy.decide(Event::Vram(Some((3 << 30) + (64 << 20))), seconds(5))), [0]);
+    policy.decide(Event::Vram(Some(20 << 30)), seconds(6));
+    policy.decide(saved(9), seconds(6));
+    policy.decide(KILLED, seconds(7));
+    policy.decide(Event::Tick, seconds(57));
+    assert!(matches!(policy.life(), Life::Over(Outcome::NeedsPerson(why)) if why.contains("did not become free")));
+}
+
+#[test]
+fn a_card_that_cannot_be_read_costs_a_fixed_wait() {
+    let mut policy = policy();
+    policy.decide(Event::Begin, seconds(0));
+    policy.decide(hello("cuda:0 X"), seconds(1));
+    assert!(starts(&policy.decide(KILLED, seconds(3))).is_empty());
+    assert_eq!(starts(&policy.decide(Event::Tick, seconds(5))), [0]);
+}
+
+#[test]
+fn stop_asked_twice_does_not_wait() {
+    let mut policy = policy();
+    training(&mut policy);
+    policy.decide(Event::Request(Request::Stop), seconds(2));
+    let effects = policy.decide(Event::Request(Request::Stop), seconds(2));
+    assert!(effects.contains(&Effect::Signal(Signal::Terminate)));
+    assert_eq!(policy.decide(exited(3), seconds(3)), [Effect::Finish(Outcome::Stopped)]);
+}
+
+/// A world that answers as worker, card and people would, at random.
+#[derive(Debug, Clone)]
+enum Move {
+    Hear(u8),
+    Die(u8),
+    Ask(u8),
+    Measure(u8),
+    Wait(u16),
+}
+
+fn any_move() -> impl Strategy<Value = Move> {
+    prop_oneof![
+        (0u8..6).prop_map(Move::Hear),
+        (0u8..6).prop_map(Move::Die),
+        (0u8..9).prop_map(Move::Ask),
+        (0u8..4).prop_map(Move::Measure),
+        (0u16..900).prop_map(Move::Wait),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn never_two_workers_never_an_endless_wait(moves in prop::collection::vec(any_move(), 1..120)) {
+        let mut policy = policy();
+        let (mut alive, mut now, mut durable) = (false, seconds(0), 0);
+        let (mut starts_since_progress, mut person_started) = (0u32, 0u32);
+        let mut run = |policy: &mut Policy, event: Event, now: Duration, alive: &mut bool| {
+            for effect in policy.decide(event, now) {
+                match effect {
+                    Effect::Start(_) => {
+                        assert!(!*alive, "a second worker");
+                        *alive = true;
+                        starts_since_progress += 1;
+                    }
+                    Effect::Signal(_) | Effect::Order(_) => assert!(*alive, "told nobody"),
+                    Effect::Finish(_) => assert!(matches!(policy.life(), Life::Over(_))),
+                    _ => {}
+                }
+            }
+        };
+        run(&mut policy, Event::Begin, now, &mut alive);
+        for choice in moves {
+            match choice {
+                Move::Hear(0) if alive => { durable += 1; run(&mut policy, saved(durable), now, &mut alive); }
+                Move::Hear(1) if alive => run(&mut policy, hello("cuda:0"), now, &mut alive),
+                Move::Hear(2) if alive => run(&mut policy, Event::Worker(WorkerEvent::Phase { phase: Phase::Training }), now, &mut alive),
+                Move::Hear(number) if alive => run(&mut policy, step(u64::from(number)), now, &mut alive),
+                Move::Die(how) if alive => {
+                    alive = false;
+                    let event = match how { 0 => exited(0), 1 => exited(3), 2 => exited(10), 3 => exited(101), _ => KILLED };
+                    run(&mut policy, event, now, &mut alive);
+                }
+                Move::Ask(what) => {
+                    let request = match what {
+                        0 => Request::Shift { to: Target::Down },
+                        1 => Request::Shift { to: Target::Up },
+                        3 => Request::Restart,
+                        4 => Request::Pause,
+                        5 => Request::Resume,
+                        6 => Request::Autopilot { on: false },
+                        7 => Request::Shift { to: Target::Rung("safe".to_owned()) },
+                        _ => Request::Checkpoint,
+                    };
+                    person_started += 1;
+                    run(&mut policy, Event::Request(request), now, &mut alive);
+                }
+                Move::Measure(level) => run(&mut policy, Event::Vram(Some(u64::from(level) << 30)), now, &mut alive),
+                Move::Wait(tenths) => {
+                    let until = now + Duration::from_millis(u64::from(tenths) * 100);
+                    while let Some(due) = policy.next_wake().filter(|due| *due <= until) {
+                        now = now.max(due);
+                        run(&mut policy, Event::Tick, now, &mut alive);
+                    }
+                    now = until;
+                }
+                _ => {}
+            }
+            let waits = policy.next_wake().is_some();
+            let rests = matches!(policy.life(), Life::Paused | Life::Over(_));
+            prop_assert!(waits || rests, "{:?} has no end", policy.life());
+        }
+        // Each durable step allows the budget once more, and each wish of a person one start.
+        prop_assert!(u64::from(starts_since_progress) <= 1 + u64::from(person_started) + 3 * (durable + 1) + durable);
+    }
+}

@@ -1,0 +1,201 @@
+//! The machine: memory, processors, the watched worker, the disk. The parsers are pure functions of
+//! the text of /proc; each figure is read on its own and may be missing.
+
+use crate::protocol::probe::{Host, Metric};
+use std::fs;
+use std::path::PathBuf;
+
+/// Processor time since boot, in ticks of all cores together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuTicks {
+    /// Ticks with something to do.
+    pub busy: u64,
+    /// Busy and idle ticks.
+    pub total: u64,
+}
+
+/// Reads the machine; remembers the processor time of the reading before.
+pub struct HostReader {
+    run_dir: PathBuf,
+    before: Option<CpuTicks>,
+}
+
+impl HostReader {
+    /// A reader that looks at the file system of `run_dir`.
+    pub fn new(run_dir: PathBuf) -> Self {
+        Self { run_dir, before: None }
+    }
+
+    /// One reading.
+    pub fn read(&mut self, worker: Option<u32>) -> Host {
+        let memory = fs::read_to_string("/proc/meminfo").ok();
+        let (ram_total_bytes, ram_used_bytes) = match memory.as_deref().and_then(ram) {
+            Some((total, used)) => (Metric::Is(total), Metric::Is(used)),
+            None => (not("not in /proc/meminfo"), not("not in /proc/meminfo")),
+        };
+        Host {
+            ram_total_bytes,
+            ram_used_bytes,
+            ram_worker_bytes: worker.map_or_else(|| not("no worker"), worker_ram),
+            cpu: self.cpu(),
+            disk_free_bytes: self.disk_free(),
+        }
+    }
+
+    fn cpu(&mut self) -> Metric<f64> {
+        let now = fs::read_to_string("/proc/stat").ok().as_deref().and_then(cpu_ticks);
+        let before = std::mem::replace(&mut self.before, now);
+        match (before, now) {
+            (_, None) => not("not in /proc/stat"),
+            (None, Some(_)) => not("first reading"),
+            (Some(before), Some(now)) => cpu_share(before, now).map_or_else(|| not("no time passed"), Metric::Is),
+        }
+    }
+
+    fn disk_free(&self) -> Metric<u64> {
+        match rustix::fs::statvfs(&self.run_dir) {
+            Ok(disk) => Metric::Is(disk.f_bavail.saturating_mul(disk.f_frsize)),
+            Err(error) => Metric::Not(error.to_string()),
+        }
+    }
+}
+
+fn worker_ram(pid: u32) -> Metric<u64> {
+    match fs::read_to_string(format!("/proc/{pid}/status")) {
+        Ok(status) => kibibytes(&status, "VmRSS").map_or_else(|| not("worker is ending"), Metric::Is),
+        Err(_) => not("worker has ended"),
+    }
+}
+
+/// Total and used bytes of /proc/meminfo, where used is what is not available.
+pub fn ram(meminfo: &str) -> Option<(u64, u64)> {
+    let total = kibibytes(meminfo, "MemTotal")?;
+    let available = kibibytes(meminfo, "MemAvailable")?;
+    Some((total, total.checked_sub(available)?))
+}
+
+/// The bytes of a line `key:   123 kB`.
+pub fn kibibytes(text: &str, key: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    value.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The ticks of the line `cpu` of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
+/// The guest columns after them are contained in user and nice.
+pub fn cpu_ticks(stat: &str) -> Option<CpuTicks> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<u64> = line.split_whitespace().take(8).map(str::parse).collect::<Result<_, _>>().ok()?;
+    let idle = ticks.get(3)?.checked_add(ticks.get(4).copied().unwrap_or(0))?;
+    let total = ticks.iter().try_fold(0_u64, |sum, more| sum.checked_add(*more))?;
+    Some(CpuTicks { busy: total - idle, total })
+}
+
+/// Share of busy time between two readings, 0 to 1. The kernel lets iowait run backwards at times.
+pub fn cpu_share(before: CpuTicks, now: CpuTicks) -> Option<f64> {
+    let total = now.total.checked_sub(before.total).filter(|total| *total > 0)?;
+    let busy = now.busy.saturating_sub(before.busy);
+    Some((busy as f64 / total as f64).min(1.0))
+}
+
+fn not<T>(why: &str) -> Metric<T> {
+    Metric::Not(why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ram_is_read_or_unknown() {
+        let cases = [
+            ("MemTotal:       16384 kB\nMemFree: 1 kB\nMemAvailable:    4096 kB\n", Some((16384 * 1024, 12288 * 1024))),
+            ("MemAvailable: 0 kB\nMemTotal: 8 kB\n", Some((8192, 8192))),
+            ("MemTotal: 8 kB\n", None),
+            ("MemTotal: 8 kB\nMemAvailable: 9 kB\n", None),
+            ("MemTotal: eight kB\nMemAvailable: 1 kB\n", None),
+            ("MemTotal: -8 kB\nMemAvailable: 1 kB\n", None),
+            ("MemTotal: 8 MB\nMemAvailable: 1 kB\n", None),
+            ("MemTotal: 18446744073709551615 kB\nMemAvailable: 1 kB\n", None),
+            ("MemTotalX: 8 kB\nMemAvailable: 1 kB\n", None),
+            ("", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(ram(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_resident_size_is_found_among_others() {
+        let status = "Name:\tVmRSS: 5 kB\nVmHWM:\t  900 kB\nVmRSS:\t  800 kB\nThreads:\t3\n";
+        assert_eq!(kibibytes(status, "VmRSS"), Some(800 * 1024));
+        assert_eq!(kibibytes("State:\tZ (zombie)\n", "VmRSS"), None);
+    }
+
+    #[test]
+    fn cpu_ticks_are_read_or_unknown() {
+        let ticks = |busy, total| Some(CpuTicks { busy, total });
+        let cases = [
+            ("cpu  10 1 9 70 10 0 0 0 500 500\ncpu0 1 1 1 1\n", ticks(20, 100)),
+            ("intr 5\ncpu 1 2 3 4\n", ticks(6, 10)),
+            ("cpu 1 2 3\n", None),
+            ("cpu 1 2 x 4 5\n", None),
+            ("cpu0 1 2 3 4 5\n", None),
+            ("cpu 18446744073709551615 2 3 4 5\n", None),
+            ("", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(cpu_ticks(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn cpu_share_is_of_the_time_between() {
+        let at = |busy, total| CpuTicks { busy, total };
+        assert_eq!(cpu_share(at(20, 100), at(70, 200)), Some(0.5));
+        assert_eq!(cpu_share(at(20, 100), at(20, 200)), Some(0.0));
+        assert_eq!(cpu_share(at(20, 100), at(20, 100)), None);
+        assert_eq!(cpu_share(at(20, 100), at(10, 90)), None);
+        assert_eq!(cpu_share(at(20, 100), at(10, 200)), Some(0.0));
+        assert_eq!(cpu_share(at(0, 100), at(150, 200)), Some(1.0));
+    }
+
+    #[test]
+    fn this_machine_can_be_read() {
+        let mut reader = HostReader::new(std::env::temp_dir());
+        let host = reader.read(Some(std::process::id()));
+        let total = host.ram_total_bytes.get().unwrap();
+        assert!(total > host.ram_used_bytes.get().unwrap());
+        let own = host.ram_worker_bytes.get().unwrap();
+        assert!(own > 100 * 1024 && own < total, "{own}");
+        assert!(host.disk_free_bytes.get().is_some());
+        assert_eq!(host.cpu, Metric::Not("first reading".into()));
+        assert_eq!(reader.read(Some(u32::MAX)).ram_worker_bytes, Metric::Not("worker has ended".into()));
+    }
+
+    #[test]
+    fn a_missing_run_directory_hides_nothing_else() {
+        let host = HostReader::new("/nonexistent/run".into()).read(None);
+        assert_eq!(host.disk_free_bytes.get(), None);
+        assert_eq!(host.ram_worker_bytes, Metric::Not("no worker".into()));
+        assert!(host.ram_total_bytes.get().is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_brings_a_parser_down(text in ".{0,200}", head in "(cpu |MemTotal:|MemAvailable:)") {
+            let text = format!("{head}{text}");
+            let _ = (ram(&text), kibibytes(&text, "VmRSS"));
+            if let Some(ticks) = cpu_ticks(&text) {
+                prop_assert!(ticks.busy <= ticks.total);
+            }
+        }
+
+        #[test]
+        fn a_share_stays_between_zero_and_one(a: u64, b: u64, c: u64, d: u64) {
+            if let Some(share) = cpu_share(CpuTicks { busy: a, total: b }, CpuTicks { busy: c, total: d }) {
+                prop_assert!((0.0..=1.0).contains(&share));
+            }
+        }
+    }
+}

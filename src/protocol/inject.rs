@@ -1,0 +1,163 @@
+//! Faults on purpose: `nan@120,oom@150*,slow@10-20`.
+//!
+//! ```text
+//! fault @ step [- last step] [*]      * = in every attempt that reaches it, else once per run
+//! ```
+//! The keeper leaves out those that have fired when it starts the next worker.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::{fmt, str::FromStr};
+
+/// What is broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The step's loss becomes NaN on the device.
+    Nan,
+    /// A device thread panics as it does when an allocation fails, and the main thread goes on.
+    Oom,
+    /// The main thread panics.
+    Panic,
+    /// The process ends with code 0, long before the run is over.
+    Exit0,
+    /// The process kills itself with SIGKILL.
+    Kill,
+    /// The main thread stops for ever.
+    Hang,
+    /// Steps take ten times as long.
+    Slow,
+}
+
+impl Fault {
+    const ALL: [(Self, &'static str); 7] = [
+        (Self::Nan, "nan"),
+        (Self::Oom, "oom"),
+        (Self::Panic, "panic"),
+        (Self::Exit0, "exit0"),
+        (Self::Kill, "kill"),
+        (Self::Hang, "hang"),
+        (Self::Slow, "slow"),
+    ];
+
+    fn may_last(self) -> bool {
+        matches!(self, Self::Nan | Self::Slow)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = Self::ALL.iter().find(|(fault, _)| fault == self).map_or("", |(_, word)| word);
+        formatter.write_str(word)
+    }
+}
+
+/// A fault, the optimizer steps it strikes, and how often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Inject {
+    /// What happens.
+    pub fault: Fault,
+    /// The first step it strikes.
+    pub first: u64,
+    /// The last step it strikes.
+    pub last: u64,
+    /// In every attempt that reaches it, rather than once per run.
+    pub always: bool,
+}
+
+impl Inject {
+    /// Whether `step` is struck.
+    pub fn strikes(&self, step: u64) -> bool {
+        (self.first..=self.last).contains(&step)
+    }
+
+    /// Reads a list: `nan@120,oom@150*`.
+    ///
+    /// # Errors
+    /// A sentence about the first fault that cannot be read.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
+        text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::parse).collect()
+    }
+}
+
+impl fmt::Display for Inject {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}@{}", self.fault, self.first)?;
+        if self.last != self.first {
+            write!(formatter, "-{}", self.last)?;
+        }
+        if self.always { formatter.write_str("*") } else { Ok(()) }
+    }
+}
+
+impl FromStr for Inject {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let (body, always) = text.strip_suffix('*').map_or((text, false), |body| (body, true));
+        let (word, at) = body
+            .split_once('@')
+            .ok_or_else(|| format!("`{text}` names no step; write fault@step: nan@120, oom@150*, slow@10-20"))?;
+        let fault = Fault::ALL.iter().find(|(_, known)| *known == word).map(|(fault, _)| *fault).ok_or_else(|| {
+            let known = Fault::ALL.map(|(_, word)| word).join(", ");
+            format!("`{word}` in `{text}` is no fault that can be injected; there are {known}")
+        })?;
+        let number = |digits: &str| match digits.parse::<u64>() {
+            Ok(step) if step > 0 => Ok(step),
+            _ => Err(format!("`{digits}` in `{text}` is no step; steps count from 1")),
+        };
+        let (first, last) = match at.split_once('-') {
+            Some((first, last)) => (number(first)?, number(last)?),
+            None => (number(at)?, number(at)?),
+        };
+        if last < first {
+            return Err(format!("`{text}` ends before it begins; write {word}@{last}-{first}"));
+        }
+        if last > first && !fault.may_last() {
+            return Err(format!("`{text}` cannot last: {word} strikes one step; write {word}@{first}"));
+        }
+        Ok(Self { fault, first, last, always })
+    }
+}
+
+impl Serialize for Inject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Inject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fault, Inject};
+
+    #[test]
+    fn faults_are_read_and_written_back() {
+        let text = "nan@120,oom@150*,panic@200,exit0@50,kill@90,hang@400,slow@10-20,nan@3-5*";
+        let faults = Inject::parse_list(text).unwrap();
+        assert_eq!(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(","), text);
+        assert_eq!(faults[1], Inject { fault: Fault::Oom, first: 150, last: 150, always: true });
+        assert!(faults[6].strikes(10) && faults[6].strikes(20) && !faults[6].strikes(21));
+        assert_eq!(Inject::parse_list(" "), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn other_text_is_refused_with_the_way_out() {
+        for (text, part) in [
+            ("oom", "names no step"),
+            ("boom@3", "there are nan, oom"),
+            ("nan@0", "count from 1"),
+            ("nan@x", "is no step"),
+            ("nan@5-3", "write nan@3-5"),
+            ("kill@5-7", "write kill@5"),
+            ("nan@1,,oom@", "is no step"),
+        ] {
+            let refusal = Inject::parse_list(text).unwrap_err();
+            assert!(refusal.contains(part), "{text}: {refusal}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Everything of a run that outlives its processes.
+//!
+//! ```text
+//! run directory   run.yaml  run.db  keeper.lock  worker.lock  checkpoints/  kernels/  *.log
+//! ```
+//! Checkpoint manifests are the truth about training; run.db is the truth about decisions. Only
+//! the keeper writes run.db and deletes checkpoints; everybody may read.
+
+pub mod checkpoint;
+pub mod database;
+pub mod lock;
+pub mod reader;
+pub mod run_dir;
+pub mod writer;

@@ -1,0 +1,328 @@
+//! The checkpoint container: a directory that is either whole under its name or not there.
+//!
+//! ```text
+//! checkpoints/.new-step-000001200/      written and synced file by file, manifest.json last
+//!        └── rename ──▶ step-000001200/ {model,optimizer}.safetensors state.json steps.jsonl manifest.json
+//! ```
+//! The manifest lists every file with its length and BLAKE3 hash and carries a hash of itself. A
+//! checkpoint is what a manifest that verifies says it is; nothing else is believed, least of all
+//! a directory name. Directories go the same way: renamed aside first, deleted then.
+
+pub mod manifest;
+pub mod state;
+
+use manifest::Manifest;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+/// The folder of a run directory that holds its checkpoints.
+pub const FOLDER: &str = "checkpoints";
+/// The weights.
+pub const MODEL: &str = "model.safetensors";
+/// The moments of the optimizer.
+pub const OPTIMIZER: &str = "optimizer.safetensors";
+/// Clock, counters and configuration marks: [`state::TrainState`].
+pub const STATE: &str = "state.json";
+/// The rows of the curve since the checkpoint before: [`state::Row`], one a line.
+pub const STEPS: &str = "steps.jsonl";
+/// The list of files with their hashes.
+pub const MANIFEST: &str = "manifest.json";
+
+const UNFINISHED: &str = ".new-";
+const DISCARDED: &str = ".old-";
+
+/// Why a checkpoint cannot be written, read or believed.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The operating system refused.
+    #[error("cannot {action} {}: {source}", .file.display())]
+    Io {
+        /// The file or folder.
+        file: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// What is there is not what was written.
+    #[error("{} is damaged: {reason}", .file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// How it shows.
+        reason: String,
+    },
+    /// No such checkpoint.
+    #[error("there is no checkpoint {}", .0.display())]
+    Missing(PathBuf),
+}
+
+impl CheckpointError {
+    fn damaged(file: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
+        Self::Damaged { file: file.into(), reason: reason.into() }
+    }
+}
+
+/// Names the file and the action of a failed system call.
+trait Doing<T> {
+    fn doing(self, action: &'static str, file: &Path) -> Result<T, CheckpointError>;
+}
+
+impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
+    fn doing(self, action: &'static str, file: &Path) -> Result<T, CheckpointError> {
+        self.map_err(|error| CheckpointError::Io { file: file.to_owned(), action, source: error.into() })
+    }
+}
+
+/// What goes into a checkpoint.
+#[derive(Debug, Clone, Copy)]
+pub struct Contents<'a> {
+    /// The step it holds.
+    pub step: u64,
+    /// The clock it holds.
+    pub samples: u64,
+    /// The version of the program that writes it.
+    pub build: &'a str,
+    /// File names and their bytes.
+    pub files: &'a [(&'a str, &'a [u8])],
+}
+
+/// A durable checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// Its directory, relative to the run directory.
+    pub path: String,
+    /// Its size: all files, manifest included.
+    pub bytes: u64,
+}
+
+/// A checkpoint by name: nothing of it has been read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The step its name promises.
+    pub step: u64,
+    /// Its directory.
+    pub path: PathBuf,
+}
+
+/// A checkpoint, read and verified.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// Its directory.
+    pub path: PathBuf,
+    /// What it is.
+    pub manifest: Manifest,
+    /// Its files.
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+/// The directory of a checkpoint, relative to the run directory.
+pub fn relative_path(step: u64) -> String {
+    format!("{FOLDER}/{}", name_of(step))
+}
+
+/// Writes a checkpoint. When this returns it is on the disk and under its name; before that there
+/// is nothing, or the one that was there. Equal content already there is left alone.
+///
+/// # Errors
+/// Names the file; what was begun is removed, and what was there before is untouched.
+pub fn write(run_dir: &Path, contents: &Contents<'_>) -> Result<Written, CheckpointError> {
+    let folder = run_dir.join(FOLDER);
+    if !folder.is_dir() {
+        fs::create_dir_all(&folder).doing("create", &folder)?;
+        sync_dir(run_dir)?;
+    }
+    let name = name_of(contents.step);
+    let target = folder.join(&name);
+    let manifest = Manifest::of(contents);
+    let text = manifest.to_bytes();
+    let bytes = manifest.bytes() + text.len() as u64;
+    let written = Written { path: relative_path(contents.step), bytes };
+    if verify(&target).is_ok_and(|found| found == manifest) {
+        return Ok(written);
+    }
+    let unfinished = folder.join(format!("{UNFINISHED}{name}"));
+    let result = fill(&unfinished, contents, &text).and_then(|()| publish(&folder, &unfinished, &target));
+    if result.is_err() {
+        discard(&unfinished);
+    }
+    result.map(|()| written)
+}
+
+fn fill(directory: &Path, contents: &Contents<'_>, manifest: &[u8]) -> Result<(), CheckpointError> {
+    if directory.exists() {
+        fs::remove_dir_all(directory).doing("clear", directory)?;
+    }
+    fs::create_dir(directory).doing("create", directory)?;
+    for (name, bytes) in contents.files.iter().copied().chain([(MANIFEST, manifest)]) {
+        let path = directory.join(name);
+        let mut file = File::create_new(&path).doing("create", &path)?;
+        file.write_all(bytes).doing("write", &path)?;
+        file.sync_all().doing("sync", &path)?;
+    }
+    sync_dir(directory)
+}
+
+fn publish(folder: &Path, unfinished: &Path, target: &Path) -> Result<(), CheckpointError> {
+    if !target.exists() {
+        fs::rename(unfinished, target).doing("rename", unfinished)?;
+        return sync_dir(folder);
+    }
+    // A redone step: both change names in one go where the file system can do that.
+    if renameat_with(CWD, unfinished, CWD, target, RenameFlags::EXCHANGE).is_err() {
+        let aside = set_aside(folder, target)?;
+        fs::rename(unfinished, target).doing("rename", unfinished)?;
+        discard(&aside);
+    }
+    sync_dir(folder)?;
+    discard(unfinished);
+    Ok(())
+}
+
+/// Checkpoints by name, newest first. Whatever is named otherwise, and links, are passed over.
+pub fn list(run_dir: &Path) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = fs::read_dir(run_dir.join(FOLDER))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter_map(|entry| Some(Entry { step: step_of(entry.file_name().to_str()?)?, path: entry.path() }))
+        .collect();
+    entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.step));
+    entries
+}
+
+/// Reads the manifest alone and checks it against itself and the directory's name.
+///
+/// # Errors
+/// When it is missing, unreadable, damaged, or of another checkpoint.
+pub fn manifest(path: &Path) -> Result<Manifest, CheckpointError> {
+    if !path.is_dir() {
+        return Err(CheckpointError::Missing(path.to_owned()));
+    }
+    let file = path.join(MANIFEST);
+    let bytes = fs::read(&file).doing("read", &file)?;
+    let manifest = Manifest::from_bytes(&bytes).map_err(|reason| CheckpointError::damaged(&file, reason))?;
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if step_of(name) != Some(manifest.step) {
+        let reason = format!("it is of step {}, in a directory named {name}", manifest.step);
+        return Err(CheckpointError::damaged(file, reason));
+    }
+    Ok(manifest)
+}
+
+/// Reads every byte and compares it with the manifest.
+///
+/// # Errors
+/// Names the first file that is missing, unreadable or other than it was written.
+pub fn verify(path: &Path) -> Result<Manifest, CheckpointError> {
+    let manifest = manifest(path)?;
+    let mut buffer = vec![0; 1 << 20];
+    for entry in &manifest.files {
+        let name = path.join(&entry.name);
+        let mut file = File::open(&name).doing("open", &name)?;
+        let (mut hasher, mut length) = (blake3::Hasher::new(), 0);
+        loop {
+            let count = file.read(&mut buffer).doing("read", &name)?;
+            if count == 0 {
+                break;
+            }
+            hasher.update(&buffer[..count]);
+            length += count as u64;
+        }
+        entry.compare(length, &hasher.finalize()).map_err(|reason| CheckpointError::damaged(name, reason))?;
+    }
+    Ok(manifest)
+}
+
+/// Reads a checkpoint into memory and verifies what it read.
+///
+/// # Errors
+/// As [`verify`].
+pub fn load(path: &Path) -> Result<Loaded, CheckpointError> {
+    let manifest = manifest(path)?;
+    let mut files = BTreeMap::new();
+    for entry in &manifest.files {
+        let name = path.join(&entry.name);
+        let bytes = fs::read(&name).doing("read", &name)?;
+        entry
+            .compare(bytes.len() as u64, &blake3::hash(&bytes))
+            .map_err(|reason| CheckpointError::damaged(name, reason))?;
+        files.insert(entry.name.clone(), bytes);
+    }
+    Ok(Loaded { path: path.to_owned(), manifest, files })
+}
+
+/// The newest checkpoint that verifies, and those above it that did not, newest first.
+pub fn newest_valid(run_dir: &Path) -> (Option<Loaded>, Vec<(PathBuf, CheckpointError)>) {
+    let mut rejected = Vec::new();
+    for entry in list(run_dir) {
+        match load(&entry.path) {
+            Ok(loaded) => return (Some(loaded), rejected),
+            Err(error) => rejected.push((entry.path, error)),
+        }
+    }
+    (None, rejected)
+}
+
+/// Deletes a checkpoint: first its name, then its bytes.
+///
+/// # Errors
+/// When it is not there or the operating system refuses.
+pub fn remove(run_dir: &Path, step: u64) -> Result<(), CheckpointError> {
+    let folder = run_dir.join(FOLDER);
+    let path = folder.join(name_of(step));
+    if !path.is_dir() {
+        return Err(CheckpointError::Missing(path));
+    }
+    let aside = set_aside(&folder, &path)?;
+    sync_dir(&folder)?;
+    fs::remove_dir_all(&aside).doing("delete", &aside)
+}
+
+/// Deletes what a killed writer or remover left behind. Only for who holds the run's worker lock.
+pub fn clean(run_dir: &Path) {
+    for entry in fs::read_dir(run_dir.join(FOLDER)).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let ours = name.to_str().is_some_and(|name| {
+            [UNFINISHED, DISCARDED].iter().any(|mark| name.strip_prefix(mark).and_then(step_of).is_some())
+        });
+        if ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            discard(&entry.path());
+        }
+    }
+}
+
+fn set_aside(folder: &Path, path: &Path) -> Result<PathBuf, CheckpointError> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let aside = folder.join(format!("{DISCARDED}{name}"));
+    discard(&aside);
+    fs::rename(path, &aside).doing("rename", path)?;
+    Ok(aside)
+}
+
+/// Deletes a directory nobody will look for again; what cannot be deleted now goes with [`clean`].
+fn discard(path: &Path) {
+    fs::remove_dir_all(path).ok();
+}
+
+fn sync_dir(path: &Path) -> Result<(), CheckpointError> {
+    File::open(path).and_then(|directory| directory.sync_all()).doing("sync", path)
+}
+
+fn name_of(step: u64) -> String {
+    format!("step-{step:09}")
+}
+
+fn step_of(name: &str) -> Option<u64> {
+    let step = name.strip_prefix("step-")?.parse().ok()?;
+    (name_of(step) == name).then_some(step)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! What a checkpoint is made of, in a form that notices any change to itself.
+//!
+//! The text of a manifest is the one way to write down its values: reading checks that writing
+//! them again gives the same bytes, and that the hash over all other values is the one inside.
+
+use super::Contents;
+use serde::{Deserialize, Serialize};
+
+/// The version of the container; another one is refused.
+pub const VERSION: u32 = 1;
+
+/// The content of `manifest.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// [`VERSION`] of the writer.
+    pub version: u32,
+    /// The step the checkpoint holds.
+    pub step: u64,
+    /// The clock it holds.
+    pub samples: u64,
+    /// The version of the program that wrote it.
+    pub build: String,
+    /// Every other file.
+    pub files: Vec<FileEntry>,
+    /// BLAKE3 over this manifest with this field empty, in hexadecimal.
+    pub blake3: String,
+}
+
+/// One file of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileEntry {
+    /// Its name.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// BLAKE3 of its content, in hexadecimal.
+    pub blake3: String,
+}
+
+impl FileEntry {
+    /// Whether a file of this length and hash is the one meant; the difference if not.
+    pub(super) fn compare(&self, bytes: u64, hash: &blake3::Hash) -> Result<(), String> {
+        if bytes != self.bytes {
+            return Err(format!("it has {bytes} bytes and had {} when it was written", self.bytes));
+        }
+        if hash.to_hex().as_str() != self.blake3 {
+            return Err("its content is not what was written (BLAKE3 differs)".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Manifest {
+    pub(super) fn of(contents: &Contents<'_>) -> Self {
+        let entry = |(name, bytes): &(&str, &[u8])| FileEntry {
+            name: (*name).to_owned(),
+            bytes: bytes.len() as u64,
+            blake3: blake3::hash(bytes).to_hex().to_string(),
+        };
+        let mut manifest = Self {
+            version: VERSION,
+            step: contents.step,
+            samples: contents.samples,
+            build: contents.build.to_owned(),
+            files: contents.files.iter().map(entry).collect(),
+            blake3: String::new(),
+        };
+        manifest.blake3 = manifest.own_hash();
+        manifest
+    }
+
+    /// Bytes in all files listed.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec_pretty(self).unwrap_or_default();
+        bytes.push(b'\n');
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+        let manifest: Self = serde_json::from_slice(bytes).map_err(|error| format!("it is no manifest: {error}"))?;
+        if manifest.version != VERSION {
+            let version = manifest.version;
+            return Err(format!("it is written in version {version}; this build reads version {VERSION}"));
+        }
+        if manifest.own_hash() != manifest.blake3 || manifest.to_bytes() != bytes {
+            return Err("its content is not what was written (BLAKE3 differs)".to_owned());
+        }
+        let plain = |name: &str| !name.is_empty() && !name.contains(['/', '\0']) && name != "." && name != "..";
+        match manifest.files.iter().find(|file| !plain(&file.name)) {
+            Some(file) => Err(format!("it names a file outside of its directory: {}", file.name)),
+            None => Ok(manifest),
+        }
+    }
+
+    fn own_hash(&self) -> String {
+        let body = Self { blake3: String::new(), ..self.clone() };
+        blake3::hash(&body.to_bytes()).to_hex().to_string()
+    }
+}

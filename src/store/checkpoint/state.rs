@@ -1,0 +1,90 @@
+//! The small files of a checkpoint: where training stands, and the rows of the curve since the
+//! checkpoint before.
+
+use crate::protocol::control::{EvalRow, StepRow};
+use crate::protocol::line;
+use crate::protocol::worker::Eval;
+use crate::recipe::batch::Position;
+use serde::{Deserialize, Serialize};
+
+/// Everything but tensors: the content of `state.json`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TrainState {
+    /// Optimizer steps attempted.
+    pub step: u64,
+    /// Where the run stands in its data: the clock.
+    pub position: Position,
+    /// Updates the optimizer has made: Adam's t. Skipped steps do not count.
+    pub optimizer_time: u64,
+    /// Steps the guard dropped.
+    pub skipped: u64,
+    /// How many of them just before this moment, without a good one in between.
+    pub skips_in_a_row: u64,
+    /// The run's seed.
+    pub seed: u64,
+    /// The rung that wrote this, 0 = fastest.
+    pub rung: usize,
+    /// Its name.
+    pub rung_name: String,
+    /// The attempt that wrote this.
+    pub attempt: u64,
+    /// The newest evaluation.
+    pub eval: Option<Eval>,
+    /// The lowest loss of all evaluations.
+    pub best_eval_loss: Option<f64>,
+    /// Seconds of training, in all attempts whose work is kept.
+    pub trained_s: f64,
+    /// [`TrainState::trained_s`] when the newest evaluation was made.
+    pub evaluated_at_s: f64,
+}
+
+/// A line of `steps.jsonl`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "row", rename_all = "snake_case")]
+pub enum Row {
+    /// An optimizer step, taken or skipped.
+    Step(StepRow),
+    /// An evaluation.
+    Eval(EvalRow),
+}
+
+impl Row {
+    /// The text of `steps.jsonl`.
+    pub fn write_all(rows: &[Self]) -> String {
+        rows.iter().filter_map(|row| line::encode(row).ok()).collect()
+    }
+
+    /// The rows of a `steps.jsonl`; lines that hold something else are passed over.
+    pub fn read_all(text: &[u8]) -> Vec<Self> {
+        String::from_utf8_lossy(text).lines().filter_map(line::decode).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Row;
+    use crate::protocol::control::{EvalRow, StepRow};
+    use crate::protocol::worker::Eval;
+
+    #[test]
+    fn rows_survive_the_file() {
+        let step = StepRow {
+            attempt: 2,
+            rung: 1,
+            step: 7,
+            samples: 224,
+            epoch: 0,
+            loss: None,
+            lr: 1e-3,
+            grad_norm: None,
+            skipped: true,
+            data_wait_ms: 0.1,
+            compute_ms: 12.0,
+            time_ms: 1_700_000_000_000,
+        };
+        let eval = Eval { step: 7, samples: 224, loss: 0.3, accuracy: Some(0.9), perplexity: None };
+        let rows = vec![Row::Step(step), Row::Eval(EvalRow { attempt: 2, time_ms: 5, eval })];
+        let text = Row::write_all(&rows) + "not a row\n{\"row\":\"other\"}\n";
+        assert_eq!(Row::read_all(text.as_bytes()), rows);
+    }
+}

@@ -1,0 +1,113 @@
+//! The schema of run.db and how it is opened.
+
+use rusqlite::{Connection, OpenFlags};
+use std::path::Path;
+use std::time::Duration;
+
+/// The version of the schema; counts up when it changes.
+const VERSION: i64 = 1;
+
+const SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS facts (
+    key   TEXT PRIMARY KEY,
+    value TEXT NOT NULL                 -- JSON
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS attempts (
+    id          INTEGER PRIMARY KEY,    -- counts up from 1
+    rung        INTEGER NOT NULL,
+    rung_name   TEXT NOT NULL,
+    reason      TEXT NOT NULL,
+    started_ms  INTEGER NOT NULL,
+    pid         INTEGER,
+    from_step   INTEGER,
+    ended_ms    INTEGER,
+    outcome     TEXT                    -- a sentence
+);
+CREATE TABLE IF NOT EXISTS steps (
+    attempt      INTEGER NOT NULL,
+    step         INTEGER NOT NULL,
+    rung         INTEGER NOT NULL,
+    samples      INTEGER NOT NULL,
+    epoch        INTEGER NOT NULL,
+    loss         REAL,                  -- NULL where skipped
+    lr           REAL NOT NULL,
+    grad_norm    REAL,
+    skipped      INTEGER NOT NULL,
+    data_wait_ms REAL NOT NULL,
+    compute_ms   REAL NOT NULL,
+    time_ms      INTEGER NOT NULL,
+    PRIMARY KEY (attempt, step)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS evals (
+    attempt INTEGER NOT NULL,
+    step    INTEGER NOT NULL,
+    time_ms INTEGER NOT NULL,
+    eval    TEXT NOT NULL,              -- JSON
+    PRIMARY KEY (attempt, step)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS samples (
+    time_ms INTEGER PRIMARY KEY,
+    reading TEXT NOT NULL               -- JSON
+);
+CREATE TABLE IF NOT EXISTS journal (
+    id      INTEGER PRIMARY KEY,
+    time_ms INTEGER NOT NULL,
+    step    INTEGER,
+    level   TEXT NOT NULL,
+    kind    TEXT NOT NULL,
+    text    TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS checkpoints (
+    step      INTEGER PRIMARY KEY,
+    samples   INTEGER NOT NULL,
+    path      TEXT NOT NULL,
+    bytes     INTEGER NOT NULL,
+    time_ms   INTEGER NOT NULL,
+    pause_ms  REAL NOT NULL,
+    total_ms  REAL NOT NULL,
+    eval_loss REAL,
+    best      INTEGER NOT NULL,
+    kept      INTEGER NOT NULL
+);
+";
+
+/// Opens run.db for its only writer. The second value is false where the file system cannot carry
+/// a write-ahead log (WSL's /mnt/c, for one) and a rollback journal is used instead.
+///
+/// # Errors
+/// SQLite's words, or that the file is of a newer version.
+pub fn open_writer(path: &Path) -> rusqlite::Result<(Connection, bool)> {
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    let logged = mode.eq_ignore_ascii_case("wal");
+    if !logged {
+        connection.query_row("PRAGMA journal_mode = TRUNCATE", [], |_| Ok(()))?;
+    }
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    check_version(&connection)?;
+    connection.execute_batch(SCHEMA)?;
+    connection.pragma_update(None, "user_version", VERSION)?;
+    Ok((connection, logged))
+}
+
+/// Opens run.db for reading.
+///
+/// # Errors
+/// SQLite's words, or that the file is of a newer version.
+pub fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
+    let connection =
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(Duration::from_secs(2))?;
+    check_version(&connection)?;
+    Ok(connection)
+}
+
+fn check_version(connection: &Connection) -> rusqlite::Result<()> {
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if version > VERSION {
+        let words = format!("run.db was written by a newer downshift (schema {version}, this one knows {VERSION})");
+        return Err(rusqlite::Error::ToSqlConversionFailure(words.into()));
+    }
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! Reading run.db while the keeper writes it: short queries, read-only.
+
+use super::database::open_reader;
+use super::lock;
+use super::run_dir::RunDir;
+use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, RunState, SampleRow, Status, StepRow};
+use crate::protocol::worker::{Eval, Level};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::de::DeserializeOwned;
+
+/// A read-only view of a run's store.
+pub struct Reader {
+    connection: Connection,
+}
+
+impl Reader {
+    /// Opens run.db.
+    ///
+    /// # Errors
+    /// SQLite's words; also when the keeper has not made it yet.
+    pub fn open(run: &RunDir) -> rusqlite::Result<Self> {
+        Ok(Self { connection: open_reader(&run.file("run.db"))? })
+    }
+
+    /// Where the run stands, as the keeper last wrote it.
+    pub fn status(&self) -> Option<Status> {
+        self.fact("status")
+    }
+
+    /// A fact.
+    pub fn fact<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
+        fact(&self.connection, key)
+    }
+
+    /// Calls `each` with every step of every attempt, in order of attempt and step.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn each_step(&self, mut each: impl FnMut(StepRow)) -> rusqlite::Result<()> {
+        let mut query = self.connection.prepare(
+            "SELECT attempt, step, rung, samples, epoch, loss, lr, grad_norm, skipped, data_wait_ms, compute_ms, time_ms
+             FROM steps ORDER BY attempt, step",
+        )?;
+        let mut rows = query.query([])?;
+        while let Some(row) = rows.next()? {
+            each(step_row(row)?);
+        }
+        Ok(())
+    }
+
+    /// All evaluations, in order of attempt and step.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn evals(&self) -> rusqlite::Result<Vec<EvalRow>> {
+        let mut query = self.connection.prepare("SELECT attempt, time_ms, eval FROM evals ORDER BY attempt, step")?;
+        let rows = query.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get::<_, String>(2)?)))?;
+        rows.filter_map(|row| {
+            row.map(|(attempt, time_ms, eval)| {
+                let eval: Eval = serde_json::from_str(&eval).ok()?;
+                Some(EvalRow { attempt: attempt.unsigned_abs(), time_ms, eval })
+            })
+            .transpose()
+        })
+        .collect()
+    }
+
+    /// The last `count` readings of the probe, oldest first.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn samples(&self, count: usize) -> rusqlite::Result<Vec<SampleRow>> {
+        let mut query =
+            self.connection.prepare("SELECT time_ms, reading FROM samples ORDER BY time_ms DESC LIMIT ?1")?;
+        let rows = query.query_map(params![count as i64], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+        let mut samples = Vec::new();
+        for row in rows {
+            let (time_ms, reading) = row?;
+            samples.extend(serde_json::from_str(&reading).ok().map(|reading| SampleRow { time_ms, reading }));
+        }
+        samples.reverse();
+        Ok(samples)
+    }
+
+    /// The last `count` lines of the journal, oldest first.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn journal(&self, count: usize) -> rusqlite::Result<Vec<JournalRow>> {
+        let mut query = self
+            .connection
+            .prepare("SELECT id, time_ms, step, level, kind, text FROM journal ORDER BY id DESC LIMIT ?1")?;
+        let rows = query.query_map(params![count as i64], |row| {
+            let (level, kind): (String, String) = (row.get(3)?, row.get(4)?);
+            Ok(JournalRow {
+                id: row.get(0)?,
+                time_ms: row.get(1)?,
+                step: row.get::<_, Option<i64>>(2)?.map(i64::unsigned_abs),
+                level: serde_json::from_str(&level).unwrap_or(Level::Info),
+                kind: serde_json::from_str(&kind).unwrap_or(crate::protocol::control::JournalKind::Note),
+                text: row.get(5)?,
+            })
+        })?;
+        let mut lines = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+        lines.reverse();
+        Ok(lines)
+    }
+
+    /// All checkpoints that ever were, oldest first.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn checkpoints(&self) -> rusqlite::Result<Vec<CheckpointRow>> {
+        checkpoints(&self.connection)
+    }
+}
+
+/// All checkpoints in the store, oldest first.
+pub(super) fn checkpoints(connection: &Connection) -> rusqlite::Result<Vec<CheckpointRow>> {
+    let mut query = connection.prepare(
+        "SELECT step, samples, path, bytes, time_ms, pause_ms, total_ms, eval_loss, best, kept FROM checkpoints ORDER BY step",
+    )?;
+    let rows = query.query_map([], |row| {
+        Ok(CheckpointRow {
+            step: count(row, 0)?,
+            samples: count(row, 1)?,
+            path: row.get(2)?,
+            bytes: count(row, 3)?,
+            time_ms: row.get(4)?,
+            pause_ms: row.get(5)?,
+            total_ms: row.get(6)?,
+            eval_loss: row.get(7)?,
+            best: row.get(8)?,
+            kept: row.get(9)?,
+        })
+    })?;
+    rows.collect()
+}
+
+/// A fact, if it is there and can be read.
+pub(super) fn fact<T: DeserializeOwned>(connection: &Connection, key: &str) -> Option<T> {
+    let value: Option<String> =
+        connection.query_row("SELECT value FROM facts WHERE key = ?1", [key], |row| row.get(0)).optional().ok()?;
+    serde_json::from_str(&value?).ok()
+}
+
+/// The status of a run with what is true of its processes **now**: from the store, and a look at
+/// the lock files. A run whose keeper is gone without an end is `stopped`.
+pub fn live_status(run: &RunDir) -> Option<Status> {
+    let mut status = Reader::open(run).ok()?.status()?;
+    let keeper = lock::living_owner(&run.file("keeper.lock"));
+    status.pid_keeper = keeper.map(|keeper| keeper.pid);
+    status.pid_worker = lock::living_owner(&run.file("worker.lock")).map(|worker| worker.pid);
+    if status.pid_keeper.is_none() {
+        status.pid_probe = None;
+        if !status.state.is_over() {
+            status.state = RunState::Stopped;
+            status.why = Some("the keeper is gone; `downshift resume` goes on from the newest checkpoint".to_owned());
+        }
+    }
+    Some(status)
+}
+
+fn step_row(row: &Row<'_>) -> rusqlite::Result<StepRow> {
+    Ok(StepRow {
+        attempt: count(row, 0)?,
+        step: count(row, 1)?,
+        rung: row.get::<_, i64>(2)?.unsigned_abs() as usize,
+        samples: count(row, 3)?,
+        epoch: count(row, 4)?,
+        loss: row.get(5)?,
+        lr: row.get(6)?,
+        grad_norm: row.get(7)?,
+        skipped: row.get(8)?,
+        data_wait_ms: row.get(9)?,
+        compute_ms: row.get(10)?,
+        time_ms: row.get(11)?,
+    })
+}
+
+fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(column).map(i64::unsigned_abs)
+}

@@ -1,0 +1,205 @@
+//! Where a run lives, and how one is found.
+
+use crate::config::knobs::Section;
+use crate::config::problem::Problem;
+use crate::config::run::{Run, Source, TaskSections};
+use rustix::process::getuid;
+use std::fs::{self, DirBuilder};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The directory of one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunDir {
+    path: PathBuf,
+}
+
+/// Why a run was not found, opened or made.
+#[derive(Debug, thiserror::Error)]
+pub enum RunDirError {
+    /// There are no runs at all.
+    #[error("no run in {0} yet; start one with `downshift run`, or name another place with --runs-dir")]
+    None(String),
+    /// There is none of this name.
+    #[error("no run called `{name}` in {place}; `downshift runs` lists them")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// Where it was looked for.
+        place: String,
+    },
+    /// A file of it cannot be used.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// Its run.yaml cannot be used.
+    #[error("{0}")]
+    Config(String),
+}
+
+impl RunDir {
+    /// Makes a directory `<name>-<date>-<time>` with its run.yaml in it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn create(runs: &Path, run: &Run) -> Result<Self, RunDirError> {
+        let wrong = |path: &Path, source| RunDirError::Io { path: path.display().to_string(), source };
+        fs::create_dir_all(runs).map_err(|error| wrong(runs, error))?;
+        let runs = runs.canonicalize().map_err(|error| wrong(runs, error))?;
+        let stamp = format!("{}-{}", run.name, jiff::Zoned::now().strftime("%Y%m%d-%H%M%S"));
+        let names = (1..100).map(|count| if count == 1 { stamp.clone() } else { format!("{stamp}-{count}") });
+        for name in names {
+            let path = runs.join(name);
+            match fs::create_dir(&path) {
+                Ok(()) => {
+                    let dir = Self { path };
+                    dir.write_atomically("run.yaml", run.to_yaml().as_bytes())
+                        .map_err(|error| wrong(&dir.path, error))?;
+                    return Ok(dir);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(wrong(&path, error)),
+            }
+        }
+        Err(wrong(&runs, io::Error::other("a hundred runs of this name began in this very second")))
+    }
+
+    /// The run at a path that is known to hold one.
+    ///
+    /// # Errors
+    /// When there is no run.yaml in it.
+    pub fn open(path: &Path) -> Result<Self, RunDirError> {
+        let absolute = path.canonicalize().ok().filter(|path| path.join("run.yaml").is_file());
+        absolute.map(|path| Self { path }).ok_or_else(|| RunDirError::Unknown {
+            name: path.display().to_string(),
+            place: "this file system".to_owned(),
+        })
+    }
+
+    /// The run called `name` (or at that path), or the newest one.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn find(runs: &Path, name: Option<&str>) -> Result<Self, RunDirError> {
+        let Some(name) = name else {
+            return Self::all(runs).into_iter().next().ok_or_else(|| RunDirError::None(runs.display().to_string()));
+        };
+        if let Ok(found) = Self::open(&runs.join(name)).or_else(|_| Self::open(Path::new(name))) {
+            return Ok(found);
+        }
+        let starting: Vec<Self> = Self::all(runs).into_iter().filter(|run| run.name().starts_with(name)).collect();
+        starting
+            .into_iter()
+            .next()
+            .ok_or_else(|| RunDirError::Unknown { name: name.to_owned(), place: runs.display().to_string() })
+    }
+
+    /// All runs, newest first.
+    pub fn all(runs: &Path) -> Vec<Self> {
+        let entries = fs::read_dir(runs).into_iter().flatten().flatten();
+        let mut found: Vec<(i64, i64, Self)> = entries
+            .filter_map(|entry| {
+                let made = fs::metadata(entry.path().join("run.yaml")).ok()?;
+                Some((made.mtime(), made.mtime_nsec(), Self::open(&entry.path()).ok()?))
+            })
+            .collect();
+        found.sort_by_key(|(seconds, nanoseconds, run)| std::cmp::Reverse((*seconds, *nanoseconds, run.name())));
+        found.into_iter().map(|(_, _, run)| run).collect()
+    }
+
+    /// Its path, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Its name: the last part of its path.
+    pub fn name(&self) -> String {
+        self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    /// The run as it was resolved when it began.
+    ///
+    /// # Errors
+    /// When run.yaml is missing or was edited into something that is no run.
+    pub fn run(&self) -> Result<Run, RunDirError> {
+        let path = self.file("run.yaml");
+        let file = path.display().to_string();
+        let text = fs::read_to_string(&path).map_err(|source| RunDirError::Io { path: file.clone(), source })?;
+        let source = Source { file: &file, text: &text, base: &self.path, overrides: &[] };
+        Run::read(&source, &AsWritten).map_err(|refusal| RunDirError::Config(refusal.to_string()))
+    }
+
+    /// The control socket. Its name is a hash of the run's path, since socket paths are limited to
+    /// 107 bytes; it lies in a folder of the user's own.
+    pub fn socket(&self) -> PathBuf {
+        let hash = blake3::hash(self.path.as_os_str().as_encoded_bytes());
+        socket_folder().join(format!("{}.sock", &hash.to_hex()[..16]))
+    }
+
+    /// Writes a file whole or not at all.
+    ///
+    /// # Errors
+    /// The system's words.
+    pub fn write_atomically(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let draft = self.path.join(format!(".{name}.{}", std::process::id()));
+        let mut file = fs::File::create(&draft)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&draft, self.path.join(name))?;
+        fs::File::open(&self.path)?.sync_all()
+    }
+}
+
+/// Makes the folder for sockets where it is missing; mode 0700.
+///
+/// # Errors
+/// When it cannot be made, or belongs to somebody else.
+pub fn prepare_socket_folder() -> io::Result<PathBuf> {
+    let folder = socket_folder();
+    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    if fs::metadata(&folder)?.uid() != getuid().as_raw() {
+        return Err(io::Error::other(format!("{} belongs to another user", folder.display())));
+    }
+    Ok(folder)
+}
+
+fn socket_folder() -> PathBuf {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
+    match runtime {
+        Some(folder) => folder.join("downshift"),
+        None => std::env::temp_dir().join(format!("downshift-{}", getuid().as_raw())),
+    }
+}
+
+/// run.yaml was checked when it was written: its task sections are taken as they stand.
+struct AsWritten;
+
+impl TaskSections for AsWritten {
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn knows(&self, _: &str) -> bool {
+        true
+    }
+
+    fn resolve(
+        &self,
+        _: &str,
+        data: &Section,
+        model: &Section,
+        _: &Path,
+    ) -> (Option<(Section, Section)>, Vec<Problem>) {
+        (Some((data.clone(), model.clone())), Vec::new())
+    }
+}

@@ -1,0 +1,207 @@
+//! The keeper's hand on run.db.
+
+use super::database::open_writer;
+use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, StepRow};
+use rusqlite::{Connection, params};
+use serde::{Serialize, de::DeserializeOwned};
+use std::path::Path;
+
+/// Writes the store. One per run: the keeper's.
+pub struct Writer {
+    connection: Connection,
+}
+
+/// An attempt that is about to begin.
+pub struct NewAttempt<'a> {
+    /// Its rung.
+    pub rung: usize,
+    /// The rung's name.
+    pub rung_name: &'a str,
+    /// Why it is started: a sentence.
+    pub reason: &'a str,
+    /// When.
+    pub started_ms: i64,
+}
+
+impl Writer {
+    /// Opens or makes run.db. The second value is false where it cannot have a write-ahead log.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn open(path: &Path) -> rusqlite::Result<(Self, bool)> {
+        let (connection, logged) = open_writer(path)?;
+        Ok((Self { connection }, logged))
+    }
+
+    /// Records an attempt **before** its worker is started, flushed to the disk: whatever happens
+    /// next, the start has been counted. Returns its number.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn begin_attempt(&mut self, attempt: &NewAttempt<'_>) -> rusqlite::Result<u64> {
+        self.connection.pragma_update(None, "synchronous", "FULL")?;
+        let inserted = self.connection.execute(
+            "INSERT INTO attempts (rung, rung_name, reason, started_ms) VALUES (?1, ?2, ?3, ?4)",
+            params![attempt.rung as i64, attempt.rung_name, attempt.reason, attempt.started_ms],
+        );
+        self.connection.pragma_update(None, "synchronous", "NORMAL")?;
+        inserted?;
+        Ok(self.connection.last_insert_rowid().unsigned_abs())
+    }
+
+    /// Notes the process of an attempt.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn attempt_started(&mut self, id: u64, pid: Option<u32>) -> rusqlite::Result<()> {
+        self.connection.execute("UPDATE attempts SET pid = ?2 WHERE id = ?1", params![id as i64, pid])?;
+        Ok(())
+    }
+
+    /// Notes the step an attempt went on from.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn attempt_resumed(&mut self, id: u64, from_step: Option<u64>) -> rusqlite::Result<()> {
+        let from = from_step.map(|step| step as i64);
+        self.connection.execute("UPDATE attempts SET from_step = ?2 WHERE id = ?1", params![id as i64, from])?;
+        Ok(())
+    }
+
+    /// Notes how an attempt ended.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn end_attempt(&mut self, id: u64, ended_ms: i64, outcome: &str) -> rusqlite::Result<()> {
+        self.connection.execute(
+            "UPDATE attempts SET ended_ms = ?2, outcome = ?3 WHERE id = ?1",
+            params![id as i64, ended_ms, outcome],
+        )?;
+        Ok(())
+    }
+
+    /// Writes rows that came since the last call, in one transaction. Rows that are known already
+    /// are left as they are.
+    ///
+    /// # Errors
+    /// SQLite's words; then nothing of the batch is written.
+    pub fn append(&mut self, batch: &Batch) -> rusqlite::Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let transaction = self.connection.transaction()?;
+        {
+            let mut step = transaction.prepare_cached(
+                "INSERT OR IGNORE INTO steps VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            )?;
+            for row in &batch.steps {
+                step.execute(params![
+                    row.attempt as i64,
+                    row.step as i64,
+                    row.rung as i64,
+                    row.samples as i64,
+                    row.epoch as i64,
+                    row.loss,
+                    row.lr,
+                    row.grad_norm,
+                    row.skipped,
+                    row.data_wait_ms,
+                    row.compute_ms,
+                    row.time_ms
+                ])?;
+            }
+            let mut eval = transaction.prepare_cached("INSERT OR IGNORE INTO evals VALUES (?1, ?2, ?3, ?4)")?;
+            for row in &batch.evals {
+                eval.execute(params![row.attempt as i64, row.eval.step as i64, row.time_ms, json(&row.eval)])?;
+            }
+            let mut sample = transaction.prepare_cached("INSERT OR REPLACE INTO samples VALUES (?1, ?2)")?;
+            for row in &batch.samples {
+                sample.execute(params![row.time_ms, json(&row.reading)])?;
+            }
+            let mut line =
+                transaction.prepare_cached("INSERT OR IGNORE INTO journal VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+            for row in &batch.journal {
+                let step = row.step.map(|step| step as i64);
+                line.execute(params![row.id, row.time_ms, step, json(&row.level), json(&row.kind), row.text])?;
+            }
+        }
+        transaction.commit()
+    }
+
+    /// Writes or rewrites what is known of a checkpoint.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn put_checkpoint(&mut self, row: &CheckpointRow) -> rusqlite::Result<()> {
+        self.connection.execute(
+            "INSERT OR REPLACE INTO checkpoints VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            params![
+                row.step as i64,
+                row.samples as i64,
+                row.path,
+                row.bytes as i64,
+                row.time_ms,
+                row.pause_ms,
+                row.total_ms,
+                row.eval_loss,
+                row.best,
+                row.kept
+            ],
+        )?;
+        Ok(())
+    }
+
+    /// All checkpoints that ever were, oldest first.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn checkpoints(&self) -> rusqlite::Result<Vec<CheckpointRow>> {
+        super::reader::checkpoints(&self.connection)
+    }
+
+    /// Writes a fact: a small value under a name.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn put_fact<T: Serialize>(&mut self, key: &str, value: &T) -> rusqlite::Result<()> {
+        self.connection.execute("INSERT OR REPLACE INTO facts VALUES (?1, ?2)", params![key, json(value)])?;
+        Ok(())
+    }
+
+    /// Reads a fact.
+    pub fn fact<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
+        super::reader::fact(&self.connection, key)
+    }
+
+    /// The number of the last line of the journal.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn last_journal_id(&self) -> rusqlite::Result<i64> {
+        self.connection.query_row("SELECT coalesce(max(id), 0) FROM journal", [], |row| row.get(0))
+    }
+}
+
+/// Rows on their way to the store.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Optimizer steps.
+    pub steps: Vec<StepRow>,
+    /// Evaluations.
+    pub evals: Vec<EvalRow>,
+    /// Readings of the probe.
+    pub samples: Vec<SampleRow>,
+    /// Lines of the journal.
+    pub journal: Vec<JournalRow>,
+}
+
+impl Batch {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.evals.is_empty() && self.samples.is_empty() && self.journal.is_empty()
+    }
+}
+
+fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}

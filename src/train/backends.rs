@@ -1,0 +1,121 @@
+//! Every backend a task is compiled for. Compile time goes to this list: each line is the whole
+//! model and training loop once more.
+//!
+//! ```text
+//!                      keep activations          recompute them (gradient_checkpointing)
+//! CPU (Flex)           Cpu                       CpuRecompute
+//! CUDA, fused kernels  CudaFused                 CudaFusedRecompute
+//! CUDA, plain          CudaPlain                 CudaPlainRecompute
+//! ```
+//! Precision is no type: Burn's tensors carry their number format, and the backends above take the
+//! one that new tensors get from the device's settings.
+
+use super::device::Place;
+use super::session;
+use super::task::Train;
+use super::worker::{Job, failure};
+use crate::protocol::worker::{DoneReason, Failed};
+use burn::backend::{
+    Autodiff,
+    autodiff::checkpoint::strategy::BalancedCheckpointing,
+    flex::{Flex, FlexDevice},
+};
+
+/// The CPU.
+pub type Cpu = Autodiff<Flex>;
+/// The CPU, with activations recomputed in the backward pass.
+pub type CpuRecompute = Autodiff<Flex, BalancedCheckpointing>;
+
+#[cfg(feature = "cuda")]
+mod cuda {
+    use burn::backend::{Autodiff, autodiff::checkpoint::strategy::BalancedCheckpointing};
+    use burn_cubecl::CubeBackend;
+    use burn_fusion::Fusion;
+    use cubecl::cuda::CudaRuntime;
+
+    type Plain = CubeBackend<CudaRuntime, f32, i32, u8>;
+    type Fused = Fusion<Plain>;
+
+    /// CUDA with fused element-wise kernels.
+    pub type CudaFused = Autodiff<Fused>;
+    /// The same, with activations recomputed in the backward pass.
+    pub type CudaFusedRecompute = Autodiff<Fused, BalancedCheckpointing>;
+    /// CUDA, one kernel per operation.
+    pub type CudaPlain = Autodiff<Plain>;
+    /// The same, with activations recomputed in the backward pass.
+    pub type CudaPlainRecompute = Autodiff<Plain, BalancedCheckpointing>;
+}
+#[cfg(feature = "cuda")]
+pub use cuda::{CudaFused, CudaFusedRecompute, CudaPlain, CudaPlainRecompute};
+
+/// A task that can be trained on every backend of this build. Nobody implements it by hand: it
+/// holds for every `impl<B: AutodiffBackend> Train<B> for MyTask`.
+#[cfg(not(feature = "cuda"))]
+pub trait TrainAll: Train<Cpu> + Train<CpuRecompute> {}
+#[cfg(not(feature = "cuda"))]
+impl<T: Train<Cpu> + Train<CpuRecompute>> TrainAll for T {}
+
+/// A task that can be trained on every backend of this build. Nobody implements it by hand: it
+/// holds for every `impl<B: AutodiffBackend> Train<B> for MyTask`.
+#[cfg(feature = "cuda")]
+pub trait TrainAll:
+    Train<Cpu>
+    + Train<CpuRecompute>
+    + Train<CudaFused>
+    + Train<CudaFusedRecompute>
+    + Train<CudaPlain>
+    + Train<CudaPlainRecompute>
+{
+}
+#[cfg(feature = "cuda")]
+impl<T> TrainAll for T where
+    T: Train<Cpu>
+        + Train<CpuRecompute>
+        + Train<CudaFused>
+        + Train<CudaFusedRecompute>
+        + Train<CudaPlain>
+        + Train<CudaPlainRecompute>
+{
+}
+
+/// One life of training on the backend that device and preset name.
+///
+/// # Errors
+/// Why training cannot go on.
+pub fn train<T: TrainAll>(job: Job) -> Result<DoneReason, Failed> {
+    let recompute = job.args.preset.training.gradient_checkpointing;
+    match (job.device.place, recompute) {
+        (Place::Cpu, false) => session::train::<T, Cpu>(job, &FlexDevice),
+        (Place::Cpu, true) => session::train::<T, CpuRecompute>(job, &FlexDevice),
+        (Place::Cuda(index), _) => train_on_cuda::<T>(job, index),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn train_on_cuda<T: TrainAll>(job: Job, index: usize) -> Result<DoneReason, Failed> {
+    use crate::config::knobs::Precision;
+    use burn::tensor::{FloatDType, IntDType, set_default_dtypes};
+    use cubecl::cuda::CudaDevice;
+
+    let device = CudaDevice::new(index);
+    let training = &job.args.preset.training;
+    let float = match training.precision {
+        Precision::F32 => FloatDType::F32,
+        Precision::Bf16 => FloatDType::BF16,
+        Precision::F16 => FloatDType::F16,
+    };
+    // The settings belong to the device, whichever of the four backends uses it.
+    set_default_dtypes::<CudaPlain>(&device, float, IntDType::I32)
+        .map_err(|error| failure::config(format!("training.precision: {error}; f32 works on every GPU")))?;
+    match (training.fused_kernels, training.gradient_checkpointing) {
+        (true, false) => session::train::<T, CudaFused>(job, &device),
+        (true, true) => session::train::<T, CudaFusedRecompute>(job, &device),
+        (false, false) => session::train::<T, CudaPlain>(job, &device),
+        (false, true) => session::train::<T, CudaPlainRecompute>(job, &device),
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn train_on_cuda<T: TrainAll>(_job: Job, index: usize) -> Result<DoneReason, Failed> {
+    Err(failure::config(format!("this build has no CUDA backend, so there is no cuda:{index}")))
+}

@@ -1,0 +1,244 @@
+//! Looks for a usable NVIDIA GPU through the driver itself, without Burn: what is missing comes
+//! back as one sentence with the way out, where Burn would panic.
+//!
+//! ```text
+//! libcuda.so.1 ─▶ cuInit ─▶ cuDeviceGetCount ─▶ libnvrtc.so ─▶ include/cuda_runtime.h ─▶ a GPU to use
+//! ```
+//! Libraries found here stay loaded: later look-ups by bare name find them even where they lie off
+//! the loader's path, as under WSL2.
+
+#![expect(unsafe_code, reason = "the driver and NVRTC are C libraries, called through symbols looked up by name")]
+
+use libloading::Library;
+use std::{
+    ffi::{CStr, c_char, c_int, c_uint},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// A GPU that can be trained on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gpu {
+    /// The model's name.
+    pub name: String,
+    /// Version of the driver's CUDA interface, and of the driver where it says so.
+    driver: String,
+    /// Version of the kernel compiler.
+    compiler: String,
+}
+
+impl Gpu {
+    /// What compiled kernels depend on, as a folder name.
+    pub fn fingerprint(&self) -> String {
+        let text = format!("{}-driver-{}-nvrtc-{}", self.name, self.driver, self.compiler);
+        text.chars().map(|c| if c.is_ascii_alphanumeric() || "-.".contains(c) { c } else { '_' }).collect()
+    }
+}
+
+const NO_DEVICE: c_int = 100;
+const WSL_LIBRARIES: &str = "/usr/lib/wsl/lib";
+
+/// The GPU of this index, if everything that training needs is there.
+pub fn look(index: usize) -> Result<Gpu, String> {
+    let driver = load(&["libcuda.so.1", "libcuda.so"], &[PathBuf::from(WSL_LIBRARIES)]).ok_or_else(no_driver)?;
+    let (name, cuda) = ask_driver(&driver, index)?;
+    keep(driver);
+    let compiler_names = ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11"];
+    let compiler = load(&compiler_names, &toolkit_folders()).ok_or_else(|| {
+        format!(
+            "the GPU is there ({name}), but NVRTC is not (libnvrtc.so, the compiler of the kernels); install the CUDA \
+             {cuda} toolkit or its package cuda-nvrtc, or train with --device cpu{}",
+            if is_wsl() { " (the driver from Windows does not bring it; install the toolkit inside WSL2)" } else { "" }
+        )
+    })?;
+    let version = compiler_version(&compiler).ok_or("NVRTC does not answer; install the CUDA toolkit again")?;
+    keep(compiler);
+    if version > cuda {
+        return Err(format!(
+            "NVRTC {version} writes kernels that the driver (CUDA {cuda}) cannot load; update the NVIDIA driver, or \
+             install the toolkit of CUDA {cuda}"
+        ));
+    }
+    headers()?;
+    let release = fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|text| release_in(&text));
+    let driver = release.map_or_else(|| cuda.to_string(), |release| format!("{release}-cuda-{cuda}"));
+    Ok(Gpu { name, driver, compiler: version.to_string() })
+}
+
+/// A version of CUDA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Version(c_int, c_int);
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}.{}", self.0, self.1)
+    }
+}
+
+/// The first library that loads, by bare name and then in these folders.
+fn load(names: &[&str], folders: &[PathBuf]) -> Option<Library> {
+    let bare = names.iter().map(PathBuf::from);
+    let absolute = folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+    // SAFETY: these are NVIDIA's libraries, whose initialisers do nothing but set themselves up; the
+    // training backend loads the very same ones right after.
+    bare.chain(absolute).find_map(|path| unsafe { Library::new(path) }.ok())
+}
+
+/// Leaves a library loaded for the rest of the process.
+fn keep(library: Library) {
+    std::mem::forget(library);
+}
+
+fn ask_driver(driver: &Library, index: usize) -> Result<(String, Version), String> {
+    let broken = |symbol: &str| format!("the NVIDIA driver library has no {symbol}; install the driver again");
+    let failed = |code: c_int| driver_failure(code);
+    let (mut version, mut count, mut device) = (0, 0, 0);
+    let mut name = [0; 256];
+    // SAFETY: the signatures are those of the CUDA driver API, unchanged since CUDA 2; every pointer
+    // is to a live local that is large enough, and cuInit comes before all other calls.
+    let code = unsafe {
+        let init = driver.get::<unsafe extern "C" fn(c_uint) -> c_int>(b"cuInit\0");
+        let init = init.map_err(|_| broken("cuInit"))?;
+        let get_version = driver.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"cuDriverGetVersion\0");
+        let get_version = get_version.map_err(|_| broken("cuDriverGetVersion"))?;
+        let get_count = driver.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"cuDeviceGetCount\0");
+        let get_count = get_count.map_err(|_| broken("cuDeviceGetCount"))?;
+        first_failure(&[&|| init(0), &|| get_version(&raw mut version), &|| get_count(&raw mut count)])
+    };
+    if code != 0 {
+        return Err(failed(code));
+    }
+    let ordinal = c_int::try_from(index).ok().filter(|ordinal| *ordinal < count).ok_or_else(|| match count {
+        0 => failed(NO_DEVICE),
+        1 => format!("there is no cuda:{index}, only cuda:0; name that one, or train with --device auto"),
+        _ => format!("there is no cuda:{index}, only cuda:0 to cuda:{}; name one of them", count - 1),
+    })?;
+    // SAFETY: as above; `name` is longer than the length it is said to have, so it ends with a zero.
+    let code = unsafe {
+        let get = driver.get::<unsafe extern "C" fn(*mut c_int, c_int) -> c_int>(b"cuDeviceGet\0");
+        let get = get.map_err(|_| broken("cuDeviceGet"))?;
+        let get_name = driver.get::<unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int>(b"cuDeviceGetName\0");
+        let get_name = get_name.map_err(|_| broken("cuDeviceGetName"))?;
+        let code = get(&raw mut device, ordinal);
+        if code == 0 { get_name(name.as_mut_ptr(), 255, device) } else { code }
+    };
+    if code != 0 {
+        return Err(failed(code));
+    }
+    // SAFETY: the driver ends the name with a zero, and the array does so in any case.
+    let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+    Ok((name, Version(version / 1000, version % 1000 / 10)))
+}
+
+fn first_failure(calls: &[&dyn Fn() -> c_int]) -> c_int {
+    calls.iter().map(|call| call()).find(|code| *code != 0).unwrap_or(0)
+}
+
+fn compiler_version(compiler: &Library) -> Option<Version> {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: the signature is that of NVRTC's nvrtcVersion; both pointers are to live locals.
+    let code = unsafe {
+        let version = compiler.get::<unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int>(b"nvrtcVersion\0").ok()?;
+        version(&raw mut major, &raw mut minor)
+    };
+    (code == 0).then_some(Version(major, minor))
+}
+
+fn no_driver() -> String {
+    if is_wsl() {
+        return "WSL2 has no CUDA driver; install the NVIDIA driver on Windows (none inside WSL2), then run \
+                `wsl --shutdown` and open the terminal again"
+            .to_owned();
+    }
+    if has_nvidia_card() {
+        return "there is an NVIDIA GPU, but no driver (libcuda.so.1); install the NVIDIA driver, or train with \
+                --device cpu"
+            .to_owned();
+    }
+    "there is no NVIDIA GPU in this machine; train with --device cpu".to_owned()
+}
+
+fn driver_failure(code: c_int) -> String {
+    match code {
+        NO_DEVICE if is_wsl() => "the CUDA driver of WSL2 sees no GPU; update the NVIDIA driver on Windows, then run \
+                                  `wsl --shutdown`"
+            .to_owned(),
+        NO_DEVICE => {
+            "the NVIDIA driver sees no GPU; see what `nvidia-smi` says and whether CUDA_VISIBLE_DEVICES hides \
+                      it, or train with --device cpu"
+                .to_owned()
+        }
+        _ if is_wsl() => format!(
+            "the GPU does not answer under WSL2 (CUDA error {code}); run `wsl --shutdown`, and remove any Linux NVIDIA \
+             driver installed inside WSL2"
+        ),
+        803 | 804 => format!(
+            "the NVIDIA driver's library and its kernel module are of different versions (CUDA error {code}); reboot, \
+             or install the driver again"
+        ),
+        _ => format!(
+            "the NVIDIA driver does not start (CUDA error {code}); see what `nvidia-smi` says, reboot, or train with \
+             --device cpu"
+        ),
+    }
+}
+
+/// The headers that kernels include, where the backend looks for them.
+fn headers() -> Result<(), String> {
+    let folder = cubecl::cuda::install::cuda_path().map(|path| path.join("include"));
+    if folder.is_some_and(|folder| folder.join("cuda_runtime.h").exists()) {
+        return Ok(());
+    }
+    let hint = std::env::var("CUDA_HOME").map_or_else(|_| "/path/to/cuda".to_owned(), |home| home);
+    Err(format!(
+        "the CUDA headers are missing (include/cuda_runtime.h under CUDA_PATH, /usr/local/cuda or /opt/cuda); install \
+         the toolkit or its package cuda-cudart-dev, or say where it is: export CUDA_PATH={hint}"
+    ))
+}
+
+/// Where a toolkit keeps its libraries when the loader does not know.
+fn toolkit_folders() -> Vec<PathBuf> {
+    let named = ["CUDA_PATH", "CUDA_HOME"].into_iter().filter_map(|name| std::env::var_os(name).map(PathBuf::from));
+    let usual = ["/usr/local/cuda", "/opt/cuda"].into_iter().map(PathBuf::from);
+    let inside = ["lib64", "targets/x86_64-linux/lib", "lib"];
+    named.chain(usual).flat_map(|root| inside.map(|folder| root.join(folder))).collect()
+}
+
+fn is_wsl() -> bool {
+    let names_microsoft = |text: String| text.to_lowercase().contains("microsoft");
+    Path::new("/dev/dxg").exists() || fs::read_to_string("/proc/version").is_ok_and(names_microsoft)
+}
+
+fn has_nvidia_card() -> bool {
+    let cards = fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
+    cards
+        .filter_map(|card| {
+            let read = |file: &str| fs::read_to_string(card.path().join(file)).ok();
+            Some((read("vendor")?, read("class")?))
+        })
+        .any(|(vendor, class)| vendor.trim() == "0x10de" && class.starts_with("0x03"))
+}
+
+/// The driver's own version in the text of `/proc/driver/nvidia/version`.
+fn release_in(text: &str) -> Option<String> {
+    let is_release = |word: &&str| {
+        word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.') && !word.starts_with('.')
+    };
+    text.lines().next()?.split_whitespace().find(is_release).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Gpu, Version, release_in};
+
+    #[test]
+    fn versions_are_read_compared_and_named() {
+        assert!(Version(12, 8) < Version(13, 0) && Version(12, 8) > Version(12, 4));
+        let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder)\n";
+        assert_eq!(release_in(text).as_deref(), Some("580.65.06"));
+        assert_eq!(release_in(""), None);
+        let gpu =
+            Gpu { name: "NVIDIA RTX/4090 (x)".into(), driver: "580.65.06-cuda-13.0".into(), compiler: "12.8".into() };
+        assert_eq!(gpu.fingerprint(), "NVIDIA_RTX_4090__x_-driver-580.65.06-cuda-13.0-nvrtc-12.8");
+    }
+}

@@ -1,0 +1,49 @@
+//! A pass over the validation set, in f64 sums, without gradients.
+
+use super::loader::{Loader, validation};
+use super::task::{Split, Tally, Train};
+use crate::config::knobs::Training;
+use burn::module::AutodiffModule;
+use burn::tensor::backend::AutodiffBackend;
+use std::{io, sync::Arc};
+
+/// The means over a validation set.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Means {
+    /// Mean loss.
+    pub loss: f64,
+    /// Share of right answers, for tasks that have right answers.
+    pub accuracy: Option<f64>,
+    /// `exp(loss)`, for tasks where it means something.
+    pub perplexity: Option<f64>,
+}
+
+/// Measures `model` on the whole validation set; none where that is empty.
+///
+/// # Errors
+/// When no loader thread can be started.
+pub fn measure<T: Train<B>, B: AutodiffBackend>(
+    model: &T::Model,
+    data: &Arc<T::Data>,
+    training: &Training,
+    device: &B::Device,
+) -> io::Result<Option<Means>> {
+    let requests = validation(T::len(data, Split::Validation), training.micro_batch);
+    let mut loader = Loader::<T>::start(data, training.seed, training.loader, requests)?;
+    let model = model.valid();
+    let mut total = Tally::default();
+    while let Some(batch) = loader.next() {
+        let tally = T::evaluate(&model, batch, device);
+        total.loss_sum += tally.loss_sum;
+        total.count += tally.count;
+        total.correct = tally.correct.map(|correct| correct + total.correct.unwrap_or(0)).or(total.correct);
+    }
+    Ok((total.count > 0).then(|| means(&total, T::PERPLEXITY)))
+}
+
+fn means(total: &Tally, perplexity: bool) -> Means {
+    let loss = total.loss_sum / total.count as f64;
+    let accuracy = total.correct.map(|correct| correct as f64 / total.count as f64);
+    let perplexity = perplexity.then(|| loss.exp()).filter(|value| value.is_finite());
+    Means { loss, accuracy, perplexity }
+}

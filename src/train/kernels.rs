@@ -1,0 +1,45 @@
+//! Where compiled kernels and tuning decisions are kept.
+//!
+//! Compiling is most of a cold start, about a second a kernel, and depends on GPU, driver and
+//! compiler alone: compiled kernels go to a user-wide cache keyed by these and by the build.
+//! Tuning picks kernels by their measured speed, so two tunings may pick differently and change
+//! the last bits of results: its decisions are part of a run and stay with it.
+
+use crate::config::knobs::Autotune;
+use cubecl::config::{
+    CubeClRuntimeConfig, RuntimeConfig,
+    autotune::{AutotuneConfig, AutotuneLevel},
+    cache::CacheConfig,
+    compilation::CompilationConfig,
+};
+use std::path::{Path, PathBuf};
+
+/// Tuning decisions, in the run directory.
+const DECISIONS: &str = "kernels";
+
+/// Settles it for this process, whatever configuration files lie around and whatever `CUBECL_`
+/// variables are set. To be called before the first use of a device, once.
+pub fn settle(run_dir: &Path, fingerprint: &str, autotune: Autotune) {
+    let decisions = run_dir.join(DECISIONS);
+    let compiled = user_cache().map_or_else(|| decisions.clone(), |cache| compiled_in(&cache, fingerprint));
+    let level = match autotune {
+        Autotune::Minimal => AutotuneLevel::Minimal,
+        Autotune::Balanced => AutotuneLevel::Balanced,
+        Autotune::Extensive => AutotuneLevel::Extensive,
+        Autotune::Full => AutotuneLevel::Full,
+    };
+    CubeClRuntimeConfig::set(CubeClRuntimeConfig {
+        autotune: AutotuneConfig { level, cache: CacheConfig::File(decisions), ..AutotuneConfig::default() },
+        compilation: CompilationConfig { cache: Some(CacheConfig::File(compiled)), ..CompilationConfig::default() },
+        ..CubeClRuntimeConfig::default()
+    });
+}
+
+fn compiled_in(cache: &Path, fingerprint: &str) -> PathBuf {
+    cache.join("downshift/kernels").join(format!("{fingerprint}-{}", env!("CARGO_PKG_VERSION")))
+}
+
+fn user_cache() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))
+}

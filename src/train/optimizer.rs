@@ -1,0 +1,151 @@
+//! AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017):
+//!
+//! ```text
+//! m ← β₁ m + (1 − β₁) g        v ← β₂ v + (1 − β₂) g²
+//! w ← (1 − lr·λ) w − lr/(1 − β₁ᵗ) · m / (√(v/(1 − β₂ᵗ)) + ε)
+//! ```
+//! Moments are f32 and keyed by parameter path. Weight decay leaves out tensors of one dimension:
+//! biases and norms. Where the module computes in 16 bits, the weights proper are kept here in f32
+//! and the module gets a rounded copy after each update, so that small updates are not lost.
+
+use super::params::{Reading, Tensors, Trail, erase, follow_trail, from_safetensors, ranked};
+use crate::config::knobs;
+use burn::module::{AutodiffModule, ModuleMapper, Param};
+use burn::tensor::{
+    DType, FloatDType, Tensor,
+    backend::{AutodiffBackend, Backend},
+    ops::FloatTensor,
+};
+use safetensors::SafeTensors;
+use std::collections::BTreeMap;
+
+const FIRST: &str = ".exp_avg";
+const SECOND: &str = ".exp_avg_sq";
+
+/// The two moments of one parameter.
+struct Moments<B: Backend> {
+    first: FloatTensor<B>,
+    second: FloatTensor<B>,
+}
+
+/// The optimizer's state on the inner backend `B`.
+pub struct AdamW<B: Backend> {
+    knobs: knobs::Optimizer,
+    time: u64,
+    moments: BTreeMap<String, Moments<B>>,
+    /// The weights in f32, where the module holds fewer bits.
+    pub masters: Tensors<B>,
+}
+
+impl<B: Backend> AdamW<B> {
+    /// An optimizer without history.
+    pub fn new(knobs: knobs::Optimizer) -> Self {
+        Self { knobs, time: 0, moments: BTreeMap::new(), masters: BTreeMap::new() }
+    }
+
+    /// Updates made: t.
+    pub fn time(&self) -> u64 {
+        self.time
+    }
+
+    /// Moves the weights by one update. `scale` is what clipping leaves of the gradient, 1 = all.
+    pub fn update<A, M>(&mut self, module: M, gradients: Tensors<B>, lr: f64, scale: f64) -> M
+    where
+        A: AutodiffBackend<InnerBackend = B>,
+        M: AutodiffModule<A>,
+    {
+        self.time += 1;
+        module.map(&mut Update { trail: Trail::default(), optimizer: self, gradients, lr, scale })
+    }
+
+    fn move_weights<const D: usize>(
+        &mut self,
+        path: String,
+        weights: Tensor<B, D>,
+        gradient: Tensor<B, D>,
+        lr: f64,
+    ) -> Tensor<B, D> {
+        let [beta_1, beta_2] = self.knobs.betas;
+        let (first, second) = match self.moments.remove(&path) {
+            Some(moments) => (ranked::<B, D>(moments.first), ranked::<B, D>(moments.second)),
+            None => (gradient.zeros_like(), gradient.zeros_like()),
+        };
+        let first = first.mul_scalar(beta_1) + gradient.clone().mul_scalar(1.0 - beta_1);
+        let second = second.mul_scalar(beta_2) + gradient.square().mul_scalar(1.0 - beta_2);
+        let denominator = second.clone().div_scalar(self.correction(beta_2)).sqrt().add_scalar(self.knobs.epsilon);
+        let direction = first.clone().div(denominator).mul_scalar(lr / self.correction(beta_1));
+        self.moments.insert(path, Moments { first: erase(first), second: erase(second) });
+        let decay = if D >= 2 { lr * self.knobs.weight_decay } else { 0.0 };
+        let kept = if decay > 0.0 { weights.mul_scalar(1.0 - decay) } else { weights };
+        kept - direction
+    }
+
+    fn correction(&self, beta: f64) -> f64 {
+        1.0 - beta.powf(self.time as f64)
+    }
+
+    /// Adds the moments to a reading: `<path>.exp_avg` and `<path>.exp_avg_sq`.
+    pub fn read_into(&self, reading: &mut Reading<B>) {
+        for (path, moments) in &self.moments {
+            reading.add(format!("{path}{FIRST}"), moments.first.clone());
+            reading.add(format!("{path}{SECOND}"), moments.second.clone());
+        }
+    }
+
+    /// Takes the moments of the parameters in `kept` from a file; others start at zero.
+    pub fn restore<'a>(
+        &mut self,
+        time: u64,
+        file: &SafeTensors<'_>,
+        kept: impl Iterator<Item = &'a String>,
+        device: &B::Device,
+    ) {
+        self.time = time;
+        for path in kept {
+            let of = |suffix: &str| file.tensor(&format!("{path}{suffix}")).ok();
+            if let (Some(first), Some(second)) = (of(FIRST), of(SECOND)) {
+                let [first, second] = [first, second].map(|view| from_safetensors::<B>(&view, device));
+                self.moments.insert(path.clone(), Moments { first, second });
+            }
+        }
+    }
+}
+
+/// One update on its way through the module.
+struct Update<'a, B: Backend> {
+    trail: Trail,
+    optimizer: &'a mut AdamW<B>,
+    gradients: Tensors<B>,
+    lr: f64,
+    scale: f64,
+}
+
+impl<A, B> ModuleMapper<A> for Update<'_, B>
+where
+    A: AutodiffBackend<InnerBackend = B>,
+    B: Backend,
+{
+    follow_trail!();
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<A, D>>) -> Param<Tensor<A, D>> {
+        let path = self.trail.path();
+        let Some(gradient) = self.gradients.remove(&path) else { return param };
+        let (id, tensor, mapper) = param.consume();
+        let mut gradient = ranked::<B, D>(gradient);
+        if self.scale < 1.0 {
+            gradient = gradient.mul_scalar(self.scale);
+        }
+        let dtype = tensor.dtype();
+        let inner = tensor.inner();
+        let moved = if dtype == DType::F32 {
+            self.optimizer.move_weights(path, inner, gradient, self.lr)
+        } else {
+            let master = self.optimizer.masters.remove(&path);
+            let master = master.map_or_else(|| inner.cast(FloatDType::F32), ranked);
+            let moved = self.optimizer.move_weights(path.clone(), master, gradient, self.lr);
+            self.optimizer.masters.insert(path, erase(moved.clone()));
+            moved.cast(FloatDType::from(dtype))
+        };
+        Param::from_mapped_value(id, Tensor::from_inner(moved).require_grad(), mapper)
+    }
+}

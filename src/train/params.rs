@@ -1,0 +1,284 @@
+//! Parameters by path: `blocks.0.attention.weight`.
+//!
+//! Burn names parameters by ids that are fresh in each process; the path through the module's
+//! fields is the same in every one, so it is what gradients, moments and files are keyed by.
+//! Tensors of any rank live in one map by their backend's own type, which knows no rank.
+
+use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
+use burn::tensor::{
+    DType, FloatDType, Tensor, TensorData, TensorMetadata, TensorPrimitive,
+    backend::{AutodiffBackend, Backend, ExecutionError},
+    ops::{FloatTensor, FloatTensorOps, TransactionPrimitive},
+    read_sync,
+};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use std::{collections::BTreeMap, fmt::Write as _};
+
+/// Tensors of one backend by parameter path.
+pub type Tensors<B> = BTreeMap<String, FloatTensor<B>>;
+/// Values on the host by name, always f32.
+pub type HostTensors = Vec<(String, TensorData)>;
+
+/// A tensor without its rank.
+pub fn erase<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
+    tensor.into_primitive().tensor()
+}
+
+/// A tensor with its rank again.
+pub fn ranked<B: Backend, const D: usize>(tensor: FloatTensor<B>) -> Tensor<B, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(tensor))
+}
+
+/// The way from the root of a module to where a visitor stands.
+#[derive(Default)]
+pub struct Trail(Vec<String>);
+
+impl Trail {
+    /// Steps into a field.
+    pub fn enter(&mut self, name: &str) {
+        self.0.push(name.to_owned());
+    }
+
+    /// Steps out again.
+    pub fn leave(&mut self) {
+        self.0.pop();
+    }
+
+    /// The path, joined by dots.
+    pub fn path(&self) -> String {
+        self.0.join(".")
+    }
+}
+
+/// Implements the bookkeeping of a visitor or mapper with a field `trail`.
+macro_rules! follow_trail {
+    () => {
+        fn enter_module(&mut self, name: &str, _container: &str) {
+            self.trail.enter(name);
+        }
+
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.trail.leave();
+        }
+    };
+}
+pub(super) use follow_trail;
+
+/// Tensors on their way to the host, read in one transfer.
+pub struct Reading<B: Backend> {
+    names: Vec<String>,
+    tensors: Vec<FloatTensor<B>>,
+}
+
+impl<B: Backend> Default for Reading<B> {
+    fn default() -> Self {
+        Self { names: Vec::new(), tensors: Vec::new() }
+    }
+}
+
+impl<B: Backend> Reading<B> {
+    /// Adds a tensor; it is read as f32.
+    pub fn add(&mut self, name: String, tensor: FloatTensor<B>) {
+        self.names.push(name);
+        self.tensors.push(as_f32::<B>(tensor));
+    }
+
+    /// Waits for the values.
+    ///
+    /// # Errors
+    /// What the device reports, now or about earlier work.
+    pub fn finish(self) -> Result<HostTensors, ExecutionError> {
+        let transaction = TransactionPrimitive::new(self.tensors, Vec::new(), Vec::new(), Vec::new());
+        let data = read_sync(B::tr_execute(transaction))?.read_floats;
+        Ok(self.names.into_iter().zip(data).collect())
+    }
+}
+
+/// A tensor in f32.
+pub fn as_f32<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
+    if tensor.dtype() == DType::F32 { tensor } else { B::float_cast(tensor, FloatDType::F32) }
+}
+
+/// Adds every float parameter of a module, but those that `masters` holds in full precision.
+pub fn read_into<B: Backend, M: Module<B>>(module: &M, masters: &Tensors<B>, reading: &mut Reading<B>) {
+    struct Visitor<'a, B: Backend> {
+        trail: Trail,
+        masters: &'a Tensors<B>,
+        reading: &'a mut Reading<B>,
+    }
+    impl<B: Backend> ModuleVisitor<B> for Visitor<'_, B> {
+        follow_trail!();
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            let path = self.trail.path();
+            let tensor = self.masters.get(&path).cloned().unwrap_or_else(|| erase(param.val()));
+            self.reading.add(path, tensor);
+        }
+    }
+    module.visit(&mut Visitor { trail: Trail::default(), masters, reading });
+}
+
+/// The shape of every float parameter. Draws those that are not drawn yet, in the module's order.
+pub fn shapes<B: Backend, M: Module<B>>(module: &M) -> BTreeMap<String, Vec<usize>> {
+    struct Visitor {
+        trail: Trail,
+        shapes: BTreeMap<String, Vec<usize>>,
+    }
+    impl<B: Backend> ModuleVisitor<B> for Visitor {
+        follow_trail!();
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            self.shapes.insert(self.trail.path(), param.val().dims().to_vec());
+        }
+    }
+    let mut visitor = Visitor { trail: Trail::default(), shapes: BTreeMap::new() };
+    module.visit(&mut visitor);
+    visitor.shapes
+}
+
+/// Moves the gradients of a backward pass into `sum`, as f32, each times `weight`.
+pub fn add_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
+    module: &M,
+    gradients: &mut B::Gradients,
+    weight: f64,
+    sum: &mut Tensors<B::InnerBackend>,
+) {
+    struct Visitor<'a, B: AutodiffBackend> {
+        trail: Trail,
+        gradients: &'a mut B::Gradients,
+        weight: f64,
+        sum: &'a mut Tensors<B::InnerBackend>,
+    }
+    impl<B: AutodiffBackend> ModuleVisitor<B> for Visitor<'_, B> {
+        follow_trail!();
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            let Some(gradient) = param.val().grad_remove(self.gradients) else { return };
+            let mut gradient = as_f32::<B::InnerBackend>(erase(gradient));
+            if self.weight < 1.0 {
+                gradient = B::InnerBackend::float_mul_scalar(gradient, self.weight.into());
+            }
+            let path = self.trail.path();
+            if let Some(earlier) = self.sum.remove(&path) {
+                gradient = B::InnerBackend::float_add(earlier, gradient);
+            }
+            self.sum.insert(path, gradient);
+        }
+    }
+    module.visit(&mut Visitor { trail: Trail::default(), gradients, weight, sum });
+}
+
+/// Writes tensors in the safetensors format. The bytes depend on names, shapes and values alone.
+///
+/// # Errors
+/// What the format refuses: the same name twice.
+pub fn to_safetensors(tensors: &HostTensors) -> Result<Vec<u8>, String> {
+    let views: Result<BTreeMap<&str, TensorView<'_>>, _> = tensors
+        .iter()
+        .map(|(name, data)| Ok((name.as_str(), TensorView::new(Dtype::F32, data.shape.to_vec(), data.as_bytes())?)))
+        .collect();
+    let views = views.map_err(|error: safetensors::SafeTensorError| error.to_string())?;
+    safetensors::serialize(views, None).map_err(|error| error.to_string())
+}
+
+/// A tensor of a safetensors file on a device, as f32.
+pub fn from_safetensors<B: Backend>(view: &TensorView<'_>, device: &B::Device) -> FloatTensor<B> {
+    let data = TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), DType::F32);
+    B::float_from_data(data, device)
+}
+
+/// How the parameters of a file fit those of a model.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Fit {
+    /// Paths that the model has and the file has not.
+    pub missing: Vec<String>,
+    /// Paths that the file has and the model has not.
+    pub unexpected: Vec<String>,
+    /// Paths with another shape: path, shape in the model, shape in the file.
+    pub reshaped: Vec<(String, Vec<usize>, Vec<usize>)>,
+}
+
+impl Fit {
+    /// Compares a model's parameters with a file's.
+    pub fn of(model: &BTreeMap<String, Vec<usize>>, file: &SafeTensors<'_>) -> Self {
+        let mut fit = Self::default();
+        for (path, shape) in model {
+            match file.tensor(path) {
+                Err(_) => fit.missing.push(path.clone()),
+                Ok(view) if view.shape() != shape => {
+                    fit.reshaped.push((path.clone(), shape.clone(), view.shape().to_vec()));
+                }
+                Ok(_) => {}
+            }
+        }
+        fit.unexpected =
+            file.names().into_iter().filter(|name| !model.contains_key(*name)).map(str::to_owned).collect();
+        fit.unexpected.sort_unstable();
+        fit
+    }
+
+    /// Whether every parameter has its value.
+    pub fn is_whole(&self) -> bool {
+        self.missing.is_empty() && self.unexpected.is_empty() && self.reshaped.is_empty()
+    }
+}
+
+impl std::fmt::Display for Fit {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut parts = Vec::new();
+        if !self.missing.is_empty() {
+            parts.push(format!("missing in the checkpoint: {}", self.missing.join(", ")));
+        }
+        if !self.unexpected.is_empty() {
+            parts.push(format!("unexpected in the checkpoint: {}", self.unexpected.join(", ")));
+        }
+        if !self.reshaped.is_empty() {
+            let mut text = "of another shape:".to_owned();
+            for (index, (path, model, file)) in self.reshaped.iter().enumerate() {
+                let comma = if index == 0 { "" } else { "," };
+                write!(text, "{comma} {path} {file:?} in the checkpoint, {model:?} in the model")?;
+            }
+            parts.push(text);
+        }
+        formatter.write_str(&parts.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fit, to_safetensors};
+    use burn::tensor::TensorData;
+    use safetensors::SafeTensors;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn what_does_not_fit_is_listed_by_name() {
+        let data = |shape: [usize; 2]| TensorData::zeros::<f32, _>(shape);
+        let bytes = to_safetensors(&vec![
+            ("head.weight".into(), data([4, 2])),
+            ("old.weight".into(), data([1, 1])),
+            ("same".into(), data([3, 3])),
+        ]);
+        let bytes = bytes.unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let model = BTreeMap::from([
+            ("head.weight".to_owned(), vec![8, 2]),
+            ("new.weight".to_owned(), vec![1]),
+            ("same".to_owned(), vec![3, 3]),
+        ]);
+        let fit = Fit::of(&model, &file);
+        assert!(!fit.is_whole());
+        assert_eq!(
+            fit.to_string(),
+            "missing in the checkpoint: new.weight; unexpected in the checkpoint: old.weight; \
+             of another shape: head.weight [4, 2] in the checkpoint, [8, 2] in the model"
+        );
+    }
+
+    #[test]
+    fn the_bytes_depend_on_the_tensors_alone() {
+        let tensor = |value: f32| TensorData::new(vec![value; 6], [2, 3]);
+        let there = to_safetensors(&vec![("b".into(), tensor(1.0)), ("a".into(), tensor(2.0))]).unwrap();
+        let back = to_safetensors(&vec![("a".into(), tensor(2.0)), ("b".into(), tensor(1.0))]).unwrap();
+        assert_eq!(there, back);
+        let file = SafeTensors::deserialize(&there).unwrap();
+        assert_eq!(file.tensor("b").unwrap().shape(), [2, 3]);
+    }
+}

@@ -1,0 +1,174 @@
+//! Tasks by name, their types erased: what configs, `check` and the worker see of them.
+
+use super::backends::{self, TrainAll};
+use super::task::{DataError, Split, Task};
+use super::tasks::{lm::LanguageModel, vision::Vision};
+use super::worker::Job;
+use crate::config::{
+    knobs::{Preset, Section},
+    problem::Problem,
+    run::TaskSections,
+    typed,
+};
+use crate::protocol::worker::{DoneReason, Failed};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::marker::PhantomData;
+use std::path::Path;
+
+/// How much data there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// Training samples.
+    pub training: usize,
+    /// Validation samples.
+    pub validation: usize,
+    /// Units a sample is worth on the clock.
+    pub units: u64,
+}
+
+/// A [`Task`] without its types.
+pub trait AnyTask: Send + Sync {
+    /// The word after `task:` in a run file.
+    fn name(&self) -> &'static str;
+
+    /// What the run's clock counts.
+    fn unit(&self) -> &'static str;
+
+    /// The sections `data` and `model` with every knob written out and paths made absolute from
+    /// `base`, where they can be read; and everything wrong with them, by path from the root of the
+    /// file.
+    fn resolve(&self, data: &Section, model: &Section, base: &Path) -> (Option<(Section, Section)>, Vec<Problem>);
+
+    /// Reads the data and counts.
+    ///
+    /// # Errors
+    /// Names the file and the place in it; a section that cannot be read counts as a file.
+    fn sizes(&self, preset: &Preset) -> Result<Sizes, DataError>;
+
+    /// One life of training.
+    ///
+    /// # Errors
+    /// Why the worker has to end.
+    fn train(&self, job: Job) -> Result<DoneReason, Failed>;
+}
+
+/// The tasks this program can train.
+#[derive(Default)]
+pub struct Registry(Vec<Box<dyn AnyTask>>);
+
+impl Registry {
+    /// A registry without tasks.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The tasks that ship with downshift.
+    #[must_use]
+    pub fn with_builtin() -> Self {
+        Self::new().with::<Vision>().with::<LanguageModel>()
+    }
+
+    /// Adds a task; one of the same name gives way.
+    #[must_use]
+    pub fn with<T: TrainAll>(mut self) -> Self {
+        self.0.retain(|task| task.name() != T::NAME);
+        self.0.push(Box::new(Erased::<T>(PhantomData)));
+        self
+    }
+
+    /// The task of this name.
+    pub fn get(&self, name: &str) -> Option<&dyn AnyTask> {
+        self.0.iter().find(|task| task.name() == name).map(Box::as_ref)
+    }
+
+    /// All names, in the order they were added.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.0.iter().map(|task| task.name()).collect()
+    }
+}
+
+impl TaskSections for Registry {
+    fn names(&self) -> Vec<String> {
+        self.0.iter().map(|task| task.name().to_owned()).collect()
+    }
+
+    fn resolve(
+        &self,
+        task: &str,
+        data: &Section,
+        model: &Section,
+        base: &Path,
+    ) -> (Option<(Section, Section)>, Vec<Problem>) {
+        self.get(task).map_or_else(|| (None, Vec::new()), |task| task.resolve(data, model, base))
+    }
+}
+
+struct Erased<T>(PhantomData<fn() -> T>);
+
+impl<T: TrainAll> AnyTask for Erased<T> {
+    fn name(&self) -> &'static str {
+        T::NAME
+    }
+
+    fn unit(&self) -> &'static str {
+        T::UNIT
+    }
+
+    fn resolve(&self, data: &Section, model: &Section, base: &Path) -> (Option<(Section, Section)>, Vec<Problem>) {
+        let (data, mut problems) = read_section::<T::DataConfig>("data", data);
+        let (model, wrong) = read_section::<T::ModelConfig>("model", model);
+        problems.extend(wrong);
+        let (Some(mut data), Some(model)) = (data, model) else { return (None, problems) };
+        problems.extend(T::check(&data, &model));
+        T::resolve_paths(&mut data, &|path| base.join(path).display().to_string());
+        match (write_section("data", &data), write_section("model", &model)) {
+            (Ok(data), Ok(model)) => (Some((data, model)), problems),
+            (data, model) => {
+                problems.extend(data.err().into_iter().chain(model.err()));
+                (None, problems)
+            }
+        }
+    }
+
+    fn sizes(&self, preset: &Preset) -> Result<Sizes, DataError> {
+        let unreadable =
+            |problem: Problem| DataError { file: problem.path.clone(), offset: None, message: problem.wrong };
+        let (data, model) = sections::<T>(preset).map_err(unreadable)?;
+        let loaded = T::load(&data, &model, preset.training.seed)?;
+        Ok(Sizes {
+            training: T::len(&loaded, Split::Training),
+            validation: T::len(&loaded, Split::Validation),
+            units: T::units(&model),
+        })
+    }
+
+    fn train(&self, job: Job) -> Result<DoneReason, Failed> {
+        backends::train::<T>(job)
+    }
+}
+
+/// The sections `data` and `model` of a preset, as the task reads them.
+///
+/// # Errors
+/// The first problem with them.
+pub fn sections<T: Task>(preset: &Preset) -> Result<(T::DataConfig, T::ModelConfig), Problem> {
+    let (data, wrong) = read_section("data", &preset.data);
+    let (model, more) = read_section("model", &preset.model);
+    let unreadable = || Problem::at("model", "the task cannot read its sections", "see the shipped run files");
+    data.zip(model).ok_or_else(|| wrong.into_iter().chain(more).next().unwrap_or_else(unreadable))
+}
+
+fn read_section<C: DeserializeOwned>(name: &str, section: &Section) -> (Option<C>, Vec<Problem>) {
+    let (config, problems) = typed::read(&Value::Object(section.clone()));
+    (config, problems.into_iter().map(|problem| problem.under(name)).collect())
+}
+
+fn write_section<C: Serialize>(name: &str, config: &C) -> Result<Section, Problem> {
+    match serde_json::to_value(config) {
+        Ok(Value::Object(section)) => Ok(section),
+        Ok(Value::Null) => Ok(Section::new()),
+        Ok(_) => Err(Problem::at(name, "the task's config is no section", "make its type a struct with fields")),
+        Err(error) => Err(Problem::at(name, error.to_string(), "use values that JSON can hold")),
+    }
+}

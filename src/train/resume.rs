@@ -1,0 +1,151 @@
+//! From a checkpoint back to a model: which one, whether it fits, and its values onto the device.
+
+use super::optimizer::AdamW;
+use super::params::{self, Fit, Tensors, Trail, as_f32, erase, follow_trail, from_safetensors, ranked};
+use super::worker::{WorkerArgs, failure};
+use crate::protocol::worker::{Failed, Level, Saved};
+use crate::store::checkpoint::{self, Loaded, MODEL, OPTIMIZER, STATE, state::TrainState};
+use burn::module::{AutodiffModule, ModuleMapper, Param};
+use burn::tensor::{
+    DType, FloatDType, Tensor,
+    backend::{AutodiffBackend, Backend},
+};
+use safetensors::{Dtype, SafeTensors};
+use std::collections::BTreeSet;
+
+/// Something to tell once the worker has said hello.
+pub type Note = (Level, String);
+
+/// The checkpoint to go on from; none for a fresh start.
+///
+/// # Errors
+/// When the one asked for is unusable, when one is required and none verifies, and when there are
+/// some and all are damaged: a run never starts from scratch over the remains of another.
+pub fn find(args: &WorkerArgs, notes: &mut Vec<Note>) -> Result<Option<Loaded>, Failed> {
+    if let Some(step) = args.from {
+        let path = args.run_dir.join(checkpoint::relative_path(step));
+        return checkpoint::load(&path).map(Some).map_err(|error| failure::checkpoint(error.to_string()));
+    }
+    let (loaded, rejected) = checkpoint::newest_valid(&args.run_dir);
+    if loaded.is_none() && (args.require_checkpoint || !rejected.is_empty()) {
+        let folder = args.run_dir.join(checkpoint::FOLDER);
+        let reasons: Vec<String> = rejected.iter().map(|(_, error)| error.to_string()).collect();
+        let why = if reasons.is_empty() { "there is none".to_owned() } else { reasons.join("; ") };
+        let text = format!(
+            "no checkpoint in {} can be used: {why}; put a good copy back, or start a new run",
+            folder.display()
+        );
+        return Err(failure::checkpoint(text));
+    }
+    notes.extend(rejected.into_iter().map(|(_, error)| (Level::Warn, format!("checkpoint passed over: {error}"))));
+    Ok(loaded)
+}
+
+/// A model and an optimizer as a checkpoint holds them.
+pub struct Restored<M, B: Backend> {
+    /// The model.
+    pub model: M,
+    /// The optimizer.
+    pub optimizer: AdamW<B>,
+    /// Where training stood.
+    pub state: TrainState,
+    /// The checkpoint, as it was announced when it was saved.
+    pub saved: Saved,
+}
+
+/// Puts the values of a checkpoint into a fresh model and optimizer.
+///
+/// # Errors
+/// When a file of it cannot be read, or holds other parameters than the model and the run does not
+/// allow for that.
+pub fn restore<A, M>(
+    loaded: &Loaded,
+    model: M,
+    mut optimizer: AdamW<A::InnerBackend>,
+    args: &WorkerArgs,
+    device: &A::Device,
+    notes: &mut Vec<Note>,
+) -> Result<Restored<M, A::InnerBackend>, Failed>
+where
+    A: AutodiffBackend,
+    M: AutodiffModule<A>,
+{
+    let bytes = |name: &str| {
+        let missing = || failure::checkpoint(format!("{} holds no {name}", loaded.path.display()));
+        loaded.files.get(name).ok_or_else(missing)
+    };
+    let unreadable = |name: &str, error: &dyn std::fmt::Display| {
+        failure::checkpoint(format!("{}: cannot read {name}: {error}", loaded.path.display()))
+    };
+    let state: TrainState = serde_json::from_slice(bytes(STATE)?).map_err(|error| unreadable(STATE, &error))?;
+    let weights = SafeTensors::deserialize(bytes(MODEL)?).map_err(|error| unreadable(MODEL, &error))?;
+    let moments = SafeTensors::deserialize(bytes(OPTIMIZER)?).map_err(|error| unreadable(OPTIMIZER, &error))?;
+    if weights.iter().chain(moments.iter()).any(|(_, view)| view.dtype() != Dtype::F32) {
+        return Err(unreadable(MODEL, &"it holds other numbers than f32"));
+    }
+    let kept = fitting::<A, M>(&model, &weights, args.migrate, notes)?;
+    optimizer.restore(state.optimizer_time, &moments, kept.iter(), device);
+    let masters = &mut optimizer.masters;
+    let model = model.map(&mut Fill::<A> { trail: Trail::default(), weights: &weights, kept: &kept, masters, device });
+    let saved = Saved {
+        path: checkpoint::relative_path(state.step),
+        step: state.step,
+        samples: state.position.samples,
+        bytes: loaded.manifest.bytes(),
+        pause_ms: 0.0,
+        total_ms: 0.0,
+        eval_loss: state.eval.map(|eval| eval.loss),
+    };
+    Ok(Restored { model, optimizer, state, saved })
+}
+
+/// The parameters of the model whose values the checkpoint has in the same shape.
+fn fitting<A: AutodiffBackend, M: AutodiffModule<A>>(
+    model: &M,
+    weights: &SafeTensors<'_>,
+    migrate: bool,
+    notes: &mut Vec<Note>,
+) -> Result<BTreeSet<String>, Failed> {
+    let shapes = params::shapes::<A, M>(model);
+    let fit = Fit::of(&shapes, weights);
+    if !fit.is_whole() && !migrate {
+        return Err(failure::checkpoint(format!(
+            "the checkpoint does not fit the model: {fit}; go back to the rung that wrote it, or give this rung \
+             `warm_start: true` to keep what fits"
+        )));
+    }
+    let lost: BTreeSet<&String> = fit.missing.iter().chain(fit.reshaped.iter().map(|(path, ..)| path)).collect();
+    if !fit.is_whole() {
+        let kept = shapes.len() - lost.len();
+        let text = format!("kept {kept} of {} parameters of the checkpoint, the others are fresh: {fit}", shapes.len());
+        notes.push((Level::Warn, text));
+    }
+    Ok(shapes.keys().filter(|path| !lost.contains(path)).cloned().collect())
+}
+
+/// Replaces parameters on their way through the module.
+struct Fill<'a, A: AutodiffBackend> {
+    trail: Trail,
+    weights: &'a SafeTensors<'a>,
+    kept: &'a BTreeSet<String>,
+    masters: &'a mut Tensors<A::InnerBackend>,
+    device: &'a A::Device,
+}
+
+impl<A: AutodiffBackend> ModuleMapper<A> for Fill<'_, A> {
+    follow_trail!();
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<A, D>>) -> Param<Tensor<A, D>> {
+        let path = self.trail.path();
+        let view = self.weights.tensor(&path).ok().filter(|_| self.kept.contains(&path));
+        let Some(view) = view else { return param };
+        let (id, old, mapper) = param.consume();
+        let mut values = ranked::<A::InnerBackend, D>(from_safetensors::<A::InnerBackend>(&view, self.device));
+        if old.dtype() != DType::F32 {
+            self.masters.insert(path, as_f32::<A::InnerBackend>(erase(values.clone())));
+            values = values.cast(FloatDType::from(old.dtype()));
+        }
+        let tensor = Tensor::from_inner(values).set_require_grad(old.is_require_grad());
+        Param::from_mapped_value(id, tensor, mapper)
+    }
+}

@@ -1,0 +1,177 @@
+//! Checkpoints, off the training thread.
+//!
+//! ```text
+//! step border: copy values to the host (training pauses) ──▶ saver thread: check, hash, write,
+//!              one save in flight at a time                  sync, rename ──▶ `saved`
+//! ```
+//! Rows of the curve travel with the save; when it fails they come back and go with the next one.
+
+use super::params::{HostTensors, to_safetensors};
+use super::worker::Sink;
+use crate::protocol::worker::{Event, Saved};
+use crate::store::checkpoint::{
+    self, Contents, MODEL, OPTIMIZER, STATE, STEPS,
+    state::{Row, TrainState},
+};
+use burn::tensor::TensorData;
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Rows kept for a save that never comes; older ones are given up.
+const MOST_ROWS: usize = 1 << 20;
+
+/// Values of one step border on the host.
+pub struct Snapshot {
+    /// Weights by path.
+    pub model: HostTensors,
+    /// Moments by path and kind.
+    pub optimizer: HostTensors,
+}
+
+/// A save to be made.
+pub struct Job {
+    /// The values.
+    pub snapshot: Snapshot,
+    /// Everything else.
+    pub state: TrainState,
+    /// When the copy to the host began.
+    pub begun: Instant,
+    /// How long training stood still.
+    pub pause: Duration,
+}
+
+/// How a save ended: durable, or with its rows still to be saved.
+type Outcome = Result<Saved, Vec<Row>>;
+
+/// The saver thread, seen from the training thread.
+pub struct Saver {
+    jobs: SyncSender<(Job, Vec<Row>)>,
+    outcomes: Receiver<Outcome>,
+    in_flight: bool,
+    durable: Option<Saved>,
+    rows: Vec<Row>,
+    sink: Arc<dyn Sink>,
+}
+
+impl Saver {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the operating system refuses one.
+    pub fn start(run_dir: PathBuf, durable: Option<Saved>, sink: Arc<dyn Sink>) -> io::Result<Self> {
+        let (jobs, inbox) = sync_channel::<(Job, Vec<Row>)>(1);
+        let (outbox, outcomes) = sync_channel(1);
+        let events = Arc::clone(&sink);
+        thread::Builder::new().name("saver".to_owned()).spawn(move || {
+            for (job, rows) in inbox {
+                let outcome = match save(&run_dir, &job, &rows) {
+                    Ok(saved) => {
+                        events.send(Event::Saved(saved.clone()));
+                        Ok(saved)
+                    }
+                    Err(message) => {
+                        events.send(Event::SaveFailed { step: job.state.step, message });
+                        Err(rows)
+                    }
+                };
+                if outbox.send(outcome).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { jobs, outcomes, in_flight: false, durable, rows: Vec::new(), sink })
+    }
+
+    /// Adds a row of the curve to the next checkpoint.
+    pub fn row(&mut self, row: Row) {
+        if self.rows.len() >= MOST_ROWS {
+            self.rows.drain(..MOST_ROWS / 8);
+        }
+        self.rows.push(row);
+    }
+
+    /// Whether a save is under way.
+    pub fn is_busy(&mut self) -> bool {
+        if let Ok(outcome) = self.outcomes.try_recv() {
+            self.settle(outcome);
+        }
+        self.in_flight
+    }
+
+    /// Waits until no save is under way.
+    pub fn wait(&mut self) {
+        while self.in_flight {
+            match self.outcomes.recv() {
+                Ok(outcome) => self.settle(outcome),
+                Err(_) => self.in_flight = false,
+            }
+        }
+    }
+
+    /// The newest step that is durable.
+    pub fn durable_step(&self) -> Option<u64> {
+        self.durable.as_ref().map(|saved| saved.step)
+    }
+
+    /// Says again that the newest durable step is durable, to whoever asked for it just now.
+    pub fn say_again(&self) {
+        if let Some(saved) = &self.durable {
+            self.sink.send(Event::Saved(saved.clone()));
+        }
+    }
+
+    /// Hands a save over. Only while none is under way.
+    pub fn submit(&mut self, job: Job) {
+        let step = job.state.step;
+        match self.jobs.send((job, std::mem::take(&mut self.rows))) {
+            Ok(()) => self.in_flight = true,
+            Err(refused) => {
+                self.rows = refused.0.1;
+                self.sink.send(Event::SaveFailed { step, message: "the saver thread is gone".to_owned() });
+            }
+        }
+    }
+
+    fn settle(&mut self, outcome: Outcome) {
+        self.in_flight = false;
+        match outcome {
+            Ok(saved) => self.durable = Some(saved),
+            Err(mut rows) => {
+                rows.append(&mut self.rows);
+                self.rows = rows;
+            }
+        }
+    }
+}
+
+fn save(run_dir: &Path, job: &Job, rows: &[Row]) -> Result<Saved, String> {
+    let Job { snapshot: Snapshot { model, optimizer }, state, begun, pause } = job;
+    let finite = |data: &TensorData| data.iter::<f32>().all(f32::is_finite);
+    if let Some((name, _)) = model.iter().chain(optimizer).find(|(_, data)| !finite(data)) {
+        return Err(format!("{name} holds a value that is not finite; nothing was written"));
+    }
+    let text = serde_json::to_vec_pretty(state).map_err(|error| error.to_string())?;
+    let (model, optimizer, steps) = (to_safetensors(model)?, to_safetensors(optimizer)?, Row::write_all(rows));
+    let files: [(&str, &[u8]); 4] =
+        [(MODEL, &model), (OPTIMIZER, &optimizer), (STATE, &text), (STEPS, steps.as_bytes())];
+    let samples = state.position.samples;
+    let contents = Contents { step: state.step, samples, build: env!("CARGO_PKG_VERSION"), files: &files };
+    let written = checkpoint::write(run_dir, &contents).map_err(|error| error.to_string())?;
+    Ok(Saved {
+        path: written.path,
+        step: state.step,
+        samples,
+        bytes: written.bytes,
+        pause_ms: pause.as_secs_f64() * 1e3,
+        total_ms: begun.elapsed().as_secs_f64() * 1e3,
+        eval_loss: state.eval.map(|eval| eval.loss),
+    })
+}

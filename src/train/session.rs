@@ -1,0 +1,197 @@
+//! One life of training, from top to bottom: data, model, resume, loop.
+//!
+//! At every step border, in this order: orders, the step, evaluation if due, a checkpoint if due.
+//! All of it is a function of the state and the knobs, so a life that goes on from a checkpoint
+//! does what the unbroken one would have done.
+
+mod life;
+
+use super::evaluate;
+use super::loader::{self, Loader};
+use super::optimizer::AdamW;
+use super::params::{self, Reading};
+use super::registry;
+use super::resume::{self, Note};
+use super::saver::{Saver, Snapshot};
+use super::step::{self, Moment};
+use super::strike::Strikes;
+use super::task::{Split, Task, Train};
+use super::worker::{Job, WorkerArgs, failure};
+use crate::config::knobs::Preset;
+use crate::protocol::worker::{DoneReason, Event, Failed, Hello, Level, Order, PROTOCOL, Phase, Saved};
+use crate::recipe::{
+    batch::{BatchPlan, Position},
+    seed::{Purpose, derive},
+};
+use crate::store::checkpoint::state::TrainState;
+use burn::module::{AutodiffModule, Module};
+use burn::tensor::backend::AutodiffBackend;
+use life::Life;
+use std::{
+    sync::{Arc, mpsc::Receiver},
+    thread,
+    time::Instant,
+};
+
+/// Trains until the run is over or somebody asks for an end.
+///
+/// # Errors
+/// Why training cannot go on.
+pub fn train<T: Train<B>, B: AutodiffBackend>(job: Job, device: &B::Device) -> Result<DoneReason, Failed> {
+    let Job { args, device: chosen, sink, orders, pulse } = job;
+    let mut notes: Vec<Note> = chosen.notes.iter().map(|text| (Level::Info, text.clone())).collect();
+    let session = open::<T, B>(&args, device, &mut notes)?;
+    sink.send(Event::Hello(Hello {
+        protocol: PROTOCOL,
+        build: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        device: chosen.name.clone(),
+        backend: chosen.backend(&args.preset.training),
+        parameters: session.model.num_params() as u64,
+        resumed_from: session.saved.as_ref().map(|saved| saved.step),
+        position: session.state.position,
+        epoch_units: session.plan.epoch_units(),
+        total_units: session.total_units,
+        total_steps: session.plan.steps_left(Position::default(), session.total_units),
+        unit: T::UNIT.to_owned(),
+    }));
+    for (level, text) in notes {
+        sink.send(Event::Note { level, text });
+    }
+    let saver = Saver::start(args.run_dir.clone(), session.saved.clone(), Arc::clone(&sink)).map_err(no_thread)?;
+    let strikes = Strikes::new(&args.inject, Arc::clone(&sink), Arc::clone(&pulse));
+    let mut life = Life::begin(&args, session.state.clone(), sink, pulse, saver);
+    life.turn_to(if chosen.compiles() { Phase::Compiling } else { Phase::Training });
+    learn(session, life, strikes, &orders, &args, device)
+}
+
+/// Everything that training goes on from.
+struct Session<T: Train<B>, B: AutodiffBackend> {
+    data: Arc<T::Data>,
+    plan: BatchPlan,
+    total_units: u64,
+    model: T::Model,
+    optimizer: AdamW<B::InnerBackend>,
+    state: TrainState,
+    saved: Option<Saved>,
+}
+
+/// Data, model and optimizer: fresh, or as a checkpoint holds them.
+fn open<T: Train<B>, B: AutodiffBackend>(
+    args: &WorkerArgs,
+    device: &B::Device,
+    notes: &mut Vec<Note>,
+) -> Result<Session<T, B>, Failed> {
+    let (preset, seed) = (&args.preset, args.preset.training.seed);
+    let (data_config, model_config) =
+        registry::sections::<T>(preset).map_err(|problem| failure::config(problem.to_string()))?;
+    let data = Arc::new(T::load(&data_config, &model_config, seed).map_err(|error| failure::data(&error))?);
+    let (plan, total_units) = plan::<T>(preset, &data, &model_config)?;
+    let found = resume::find(args, notes)?;
+    B::seed(device, derive(seed, Purpose::Weights, [0; 3]));
+    let model = T::init(&model_config, &data, device);
+    params::shapes::<B, _>(&model); // Burn draws weights when they are first looked at: now, in order.
+    let optimizer = AdamW::new(preset.optimizer.clone());
+    let fresh = TrainState { seed, ..TrainState::default() };
+    let Some(loaded) = found else {
+        return Ok(Session { data, plan, total_units, model, optimizer, state: fresh, saved: None });
+    };
+    let restored = resume::restore::<B, _>(&loaded, model, optimizer, args, device, notes)?;
+    let resume::Restored { model, optimizer, state, saved } = restored;
+    if state.seed != seed {
+        let text = format!("the seed changes from {} to {seed}: another order of the data from here on", state.seed);
+        notes.push((Level::Warn, text));
+    }
+    Ok(Session { data, plan, total_units, model, optimizer, state, saved: Some(saved) })
+}
+
+/// The loop.
+fn learn<T: Train<B>, B: AutodiffBackend>(
+    session: Session<T, B>,
+    mut life: Life<'_>,
+    mut strikes: Strikes,
+    orders: &Receiver<Order>,
+    args: &WorkerArgs,
+    device: &B::Device,
+) -> Result<DoneReason, Failed> {
+    let Session { data, plan, total_units, mut model, mut optimizer, state, .. } = session;
+    let (training, knobs) = (&args.preset.training, &args.preset.optimizer);
+    let requests = loader::training(plan, training.seed, state.position, total_units);
+    let mut loader = Loader::<T>::start(&data, training.seed, training.loader, requests).map_err(no_thread)?;
+    while life.state.position.samples < total_units {
+        if let Some(reason) = life.obey(orders, || snapshot::<B, _>(&model, &optimizer))? {
+            return Ok(life.done(reason));
+        }
+        let begun = Instant::now();
+        let (step_plan, number) = (plan.step(life.state.position), life.begin_step());
+        let suffering = strikes.at(number);
+        let moment = Moment { seed: training.seed, step: number, poisoned: suffering.poisoned };
+        let (verdict, timing) = step::take::<T, B>(&model, &step_plan, &mut loader, &moment, device)?;
+        let lr = knobs.schedule.lr(knobs.lr, step_plan.after.samples, total_units);
+        match verdict {
+            Ok(gradient) => {
+                let (loss, norm) = (gradient.loss, gradient.norm);
+                let scale = knobs.max_norm.map_or(1.0, |most| most / (norm + 1e-6)).min(1.0);
+                model = optimizer.update::<B, _>(model, gradient.tensors, lr, scale);
+                life.took(&step_plan, loss, norm, lr, timing, optimizer.time());
+            }
+            Err(dropped) => life.skipped(&step_plan, dropped, lr, timing)?,
+        }
+        if training.memory_cleanup_every > 0 && number.is_multiple_of(training.memory_cleanup_every) {
+            B::memory_cleanup(device);
+        }
+        if suffering.slowed {
+            thread::sleep(begun.elapsed() * 9);
+        }
+        if life.evaluation_is_due(step_plan.epoch, total_units) {
+            life.turn_to(Phase::Evaluating);
+            life.evaluated(evaluate::measure::<T, B>(&model, &data, training, device).map_err(no_thread)?);
+        }
+        life.turn_to(Phase::Training);
+        if life.checkpoint_is_due(step_plan.epoch) {
+            life.save(|| snapshot::<B, _>(&model, &optimizer))?;
+        }
+    }
+    life.make_last_step_durable(|| snapshot::<B, _>(&model, &optimizer))?;
+    Ok(life.done(DoneReason::Finished))
+}
+
+fn no_thread(error: std::io::Error) -> Failed {
+    failure::refused("a thread", &error)
+}
+
+/// How the run is cut into steps, and how long it is on the clock.
+fn plan<T: Task>(preset: &Preset, data: &T::Data, model: &T::ModelConfig) -> Result<(BatchPlan, u64), Failed> {
+    let training = &preset.training;
+    let epoch_samples = T::len(data, Split::Training) as u64;
+    let units = T::units(model);
+    if epoch_samples == 0 || units == 0 || training.micro_batch == 0 || training.accumulation == 0 {
+        return Err(failure::config(format!(
+            "there is nothing to train on: {epoch_samples} training samples of {units} {}, in {} micro-batches of {}; \
+             all of these must be at least 1",
+            T::UNIT,
+            training.accumulation,
+            training.micro_batch
+        )));
+    }
+    let plan =
+        BatchPlan { epoch_samples, units, micro_batch: training.micro_batch, accumulation: training.accumulation };
+    match (training.epochs, training.steps) {
+        (Some(epochs), _) => Ok((plan, epochs * plan.epoch_units())),
+        (None, Some(steps)) => Ok((plan, plan.units_of_steps(steps))),
+        (None, None) => Err(failure::config("training: no length is given; set training.epochs or training.steps")),
+    }
+}
+
+/// Weights and moments on the host, with training at rest.
+fn snapshot<B: AutodiffBackend, M: AutodiffModule<B>>(
+    model: &M,
+    optimizer: &AdamW<B::InnerBackend>,
+) -> Result<Snapshot, Failed> {
+    let (mut weights, mut moments) = (Reading::default(), Reading::default());
+    params::read_into::<B::InnerBackend, _>(&model.valid(), &optimizer.masters, &mut weights);
+    optimizer.read_into(&mut moments);
+    let read =
+        |reading: Reading<B::InnerBackend>| reading.finish().map_err(|error| failure::device(&error.to_string()));
+    Ok(Snapshot { model: read(weights)?, optimizer: read(moments)? })
+}

@@ -1,0 +1,286 @@
+//! What a life of training does besides computing: state, events, rows of the curve, rhythms,
+//! orders, saves.
+
+use crate::config::units::Every;
+use crate::protocol::control::{EvalRow, StepRow};
+use crate::protocol::worker::{DoneReason, Eval, Event, Failed, Level, Order, Phase, Skipped, Step};
+use crate::recipe::batch::StepPlan;
+use crate::store::checkpoint::state::{Row, TrainState};
+use crate::train::evaluate::Means;
+use crate::train::saver::{Job, Saver, Snapshot};
+use crate::train::step::{Dropped, Timing};
+use crate::train::worker::{Pulse, Sink, WorkerArgs, failure};
+use std::{
+    sync::{Arc, mpsc::Receiver},
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Tries to make the last step durable before giving up.
+const LAST_SAVES: u32 = 3;
+
+/// The state of training and everyone who has to hear of it.
+pub struct Life<'a> {
+    /// Where training stands.
+    pub state: TrainState,
+    args: &'a WorkerArgs,
+    sink: Arc<dyn Sink>,
+    pulse: Arc<Pulse>,
+    saver: Saver,
+    phase: Option<Phase>,
+    begun: Instant,
+    trained_before_s: f64,
+    last_save: Instant,
+    save_is_owed: bool,
+}
+
+impl<'a> Life<'a> {
+    /// A life that goes on from `state`.
+    pub fn begin(
+        args: &'a WorkerArgs,
+        mut state: TrainState,
+        sink: Arc<dyn Sink>,
+        pulse: Arc<Pulse>,
+        saver: Saver,
+    ) -> Self {
+        (state.rung, state.rung_name, state.attempt) = (args.rung, args.rung_name.clone(), args.attempt);
+        state.seed = args.preset.training.seed;
+        let (now, trained_before_s) = (Instant::now(), state.trained_s);
+        Self {
+            state,
+            args,
+            sink,
+            pulse,
+            saver,
+            phase: None,
+            begun: now,
+            trained_before_s,
+            last_save: now,
+            save_is_owed: false,
+        }
+    }
+
+    /// Says what the worker does now, where that is something else than before.
+    pub fn turn_to(&mut self, phase: Phase) {
+        if self.phase.replace(phase) != Some(phase) {
+            self.sink.send(Event::Phase { phase });
+        }
+    }
+
+    /// The number of the step that begins.
+    pub fn begin_step(&mut self) -> u64 {
+        let number = self.state.step + 1;
+        self.pulse.at_step(number);
+        number
+    }
+
+    /// A step has moved the weights.
+    pub fn took(&mut self, plan: &StepPlan, loss: f64, norm: f64, lr: f64, timing: Timing, optimizer_time: u64) {
+        self.advance(plan);
+        self.state.skips_in_a_row = 0;
+        self.state.optimizer_time = optimizer_time;
+        let row = StepRow { loss: Some(loss), grad_norm: Some(norm), ..self.row(plan, lr, timing) };
+        self.saver.row(Row::Step(row));
+        self.sink.send(Event::Step(Step {
+            step: row.step,
+            samples: row.samples,
+            epoch: row.epoch,
+            loss,
+            lr,
+            grad_norm: norm,
+            micro_batches: u32::try_from(plan.micro_batches.len()).unwrap_or(u32::MAX),
+            data_wait_ms: row.data_wait_ms,
+            compute_ms: row.compute_ms,
+        }));
+    }
+
+    /// The guard has dropped a step.
+    ///
+    /// # Errors
+    /// When there were too many in a row.
+    pub fn skipped(&mut self, plan: &StepPlan, dropped: Dropped, lr: f64, timing: Timing) -> Result<(), Failed> {
+        self.advance(plan);
+        self.state.skipped += 1;
+        self.state.skips_in_a_row += 1;
+        let row = StepRow { skipped: true, ..self.row(plan, lr, timing) };
+        self.saver.row(Row::Step(row));
+        let (step, samples, epoch) = (row.step, row.samples, row.epoch);
+        let Dropped { what, place } = dropped;
+        self.sink.send(Event::Skipped(Skipped { step, samples, epoch, lr, what: what.to_owned(), place }));
+        let in_a_row = self.state.skips_in_a_row;
+        if in_a_row >= self.args.skips_in_a_row.max(1) {
+            return Err(failure::non_finite(step, in_a_row, what));
+        }
+        Ok(())
+    }
+
+    /// The validation set has been measured.
+    pub fn evaluated(&mut self, means: Option<Means>) {
+        self.state.trained_s = self.trained_s();
+        self.state.evaluated_at_s = self.state.trained_s;
+        let Some(means) = means else { return };
+        if !means.loss.is_finite() {
+            let text = format!("the validation loss after step {} is not finite", self.state.step);
+            self.sink.send(Event::Note { level: Level::Warn, text });
+            return;
+        }
+        let eval = Eval {
+            step: self.state.step,
+            samples: self.state.position.samples,
+            loss: means.loss,
+            accuracy: means.accuracy,
+            perplexity: means.perplexity,
+        };
+        self.state.eval = Some(eval);
+        self.state.best_eval_loss = Some(self.state.best_eval_loss.map_or(eval.loss, |best| best.min(eval.loss)));
+        self.saver.row(Row::Eval(EvalRow { attempt: self.args.attempt, time_ms: unix_ms(), eval }));
+        self.sink.send(Event::Eval(eval));
+    }
+
+    /// Whether to measure after a step of epoch `epoch`.
+    pub fn evaluation_is_due(&self, epoch: u64, total_units: u64) -> bool {
+        let since_s = self.trained_s() - self.state.evaluated_at_s;
+        let over = self.state.position.samples >= total_units;
+        over || self.is_due(self.args.preset.evaluation.every, epoch, since_s)
+    }
+
+    /// Whether to save after a step of epoch `epoch`.
+    pub fn checkpoint_is_due(&self, epoch: u64) -> bool {
+        let since_s = self.last_save.elapsed().as_secs_f64();
+        self.save_is_owed || self.is_due(self.args.preset.checkpoint.every, epoch, since_s)
+    }
+
+    /// Saves at this step border, or at the next one where a save is still under way.
+    ///
+    /// # Errors
+    /// When the device cannot be read.
+    pub fn save(&mut self, snapshot: impl Fn() -> Result<Snapshot, Failed>) -> Result<(), Failed> {
+        self.save_is_owed = self.saver.is_busy();
+        if !self.save_is_owed && self.saver.durable_step() != Some(self.state.step) {
+            self.submit(snapshot)?;
+        }
+        Ok(())
+    }
+
+    /// Carries out the orders that have come in; the reason to end, where there is one.
+    ///
+    /// # Errors
+    /// When the device cannot be read.
+    pub fn obey(
+        &mut self,
+        orders: &Receiver<Order>,
+        snapshot: impl Fn() -> Result<Snapshot, Failed>,
+    ) -> Result<Option<DoneReason>, Failed> {
+        while let Ok(order) = orders.try_recv() {
+            match order {
+                Order::Checkpoint => self.save_now(&snapshot)?,
+                Order::Stop { checkpoint: false } => return Ok(Some(DoneReason::Stopped)),
+                Order::Stop { checkpoint: true } => {
+                    self.save_now(&snapshot)?;
+                    self.saver.wait();
+                    return Ok(Some(DoneReason::Stopped));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns once the step that training stands at is on the disk.
+    ///
+    /// # Errors
+    /// When it cannot be written, or the device cannot be read.
+    pub fn make_last_step_durable(&mut self, snapshot: impl Fn() -> Result<Snapshot, Failed>) -> Result<(), Failed> {
+        for attempt in 0..LAST_SAVES {
+            self.saver.wait();
+            if self.saver.durable_step() != Some(self.state.step) {
+                thread::sleep(Duration::from_secs(attempt.into()));
+                self.submit(&snapshot)?;
+                self.saver.wait();
+            }
+        }
+        if self.saver.durable_step() == Some(self.state.step) {
+            return Ok(());
+        }
+        let text = format!("step {} is the last one and could not be saved in {LAST_SAVES} tries", self.state.step);
+        Err(failure::checkpoint(text))
+    }
+
+    /// Says that the worker ends as it should.
+    pub fn done(self, reason: DoneReason) -> DoneReason {
+        self.sink.send(Event::Done { reason, step: self.state.step });
+        reason
+    }
+
+    fn save_now(&mut self, snapshot: impl Fn() -> Result<Snapshot, Failed>) -> Result<(), Failed> {
+        let was_busy = self.saver.is_busy();
+        self.saver.wait();
+        if self.saver.durable_step() != Some(self.state.step) {
+            self.submit(snapshot)
+        } else {
+            if !was_busy {
+                self.saver.say_again();
+            }
+            Ok(())
+        }
+    }
+
+    fn submit(&mut self, snapshot: impl Fn() -> Result<Snapshot, Failed>) -> Result<(), Failed> {
+        let phase = self.phase;
+        self.turn_to(Phase::Checkpointing);
+        let begun = Instant::now();
+        let snapshot = snapshot()?;
+        let state = self.state.clone();
+        self.saver.submit(Job { snapshot, state, begun, pause: begun.elapsed() });
+        self.last_save = Instant::now();
+        if let Some(phase) = phase {
+            self.turn_to(phase);
+        }
+        Ok(())
+    }
+
+    /// Moves the clock over a step's samples, used or dropped.
+    fn advance(&mut self, plan: &StepPlan) {
+        self.state.step += 1;
+        self.state.position = plan.after;
+        self.state.trained_s = self.trained_s();
+    }
+
+    fn trained_s(&self) -> f64 {
+        self.trained_before_s + self.begun.elapsed().as_secs_f64()
+    }
+
+    /// `epoch` is that of the step just taken; behind its last sample the position is in the next.
+    fn is_due(&self, every: Every, epoch: u64, since_s: f64) -> bool {
+        match every {
+            Every::Seconds(seconds) => since_s >= seconds,
+            Every::Steps(steps) => self.state.step.is_multiple_of(steps.max(1)),
+            Every::Epochs(epochs) => {
+                let now = self.state.position.epoch;
+                now > epoch && now.is_multiple_of(epochs.max(1))
+            }
+            Every::Never => false,
+        }
+    }
+
+    fn row(&self, plan: &StepPlan, lr: f64, timing: Timing) -> StepRow {
+        StepRow {
+            attempt: self.args.attempt,
+            rung: self.args.rung,
+            step: self.state.step,
+            samples: self.state.position.samples,
+            epoch: plan.epoch,
+            loss: None,
+            lr,
+            grad_norm: None,
+            skipped: false,
+            data_wait_ms: timing.data_wait.as_secs_f64() * 1e3,
+            compute_ms: timing.compute.as_secs_f64() * 1e3,
+            time_ms: unix_ms(),
+        }
+    }
+}
+
+fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,123 @@
+//! One optimizer step up to the verdict of the guard: micro-batches forward and backward, gradients
+//! summed with the weight of their samples, then **one** read-back of every loss and the gradient's
+//! norm. What comes out is either a finite gradient or the reason to drop the step whole.
+
+use super::loader::Loader;
+use super::params::{self, Reading, Tensors};
+use super::task::Train;
+use crate::protocol::worker::Failed;
+use crate::recipe::{
+    batch::StepPlan,
+    seed::{Purpose, derive},
+};
+use crate::train::worker::failure;
+use burn::tensor::{
+    FloatDType, Tensor, TensorData,
+    backend::{AutodiffBackend, Backend, ExecutionError},
+};
+use std::time::{Duration, Instant};
+
+/// The gradient of a whole optimizer step.
+pub struct Gradient<B: Backend> {
+    /// By parameter path, f32, weighted by real sample counts.
+    pub tensors: Tensors<B>,
+    /// Mean loss over the step's samples.
+    pub loss: f64,
+    /// Norm of all gradients together, before clipping.
+    pub norm: f64,
+}
+
+/// What the guard keeps out of the weights.
+pub struct Dropped {
+    /// `loss` or `gradient`.
+    pub what: &'static str,
+    /// The micro-batch or the parameter.
+    pub place: String,
+}
+
+/// Where the time of a step went.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Timing {
+    /// Waiting for data.
+    pub data_wait: Duration,
+    /// From the first forward pass to the loss in hand, less the waiting.
+    pub compute: Duration,
+}
+
+/// Which step this is, for whatever is random on the device.
+pub struct Moment {
+    /// The run's seed.
+    pub seed: u64,
+    /// The step's number.
+    pub step: u64,
+    /// Make the loss NaN, on purpose.
+    pub poisoned: bool,
+}
+
+/// A step's verdict: a gradient to use or the reason why there is none.
+pub type Verdict<B> = Result<Gradient<B>, Dropped>;
+
+/// Runs every micro-batch of `plan` through `model`.
+///
+/// # Errors
+/// When the device reports a failure or the data ran out.
+pub fn take<T: Train<B>, B: AutodiffBackend>(
+    model: &T::Model,
+    plan: &StepPlan,
+    loader: &mut Loader<T>,
+    moment: &Moment,
+    device: &B::Device,
+) -> Result<(Verdict<B::InnerBackend>, Timing), Failed> {
+    let (begun, mut data_wait) = (Instant::now(), Duration::ZERO);
+    let (mut losses, mut tensors) = (Vec::new(), Tensors::<B::InnerBackend>::new());
+    let total = plan.samples() as f64;
+    for (micro, range) in plan.micro_batches.iter().enumerate() {
+        let asked = Instant::now();
+        let batch = loader.next().ok_or_else(|| failure::data_ran_out(moment.step))?;
+        data_wait += asked.elapsed();
+        B::seed(device, derive(moment.seed, Purpose::Device, [moment.step, micro as u64, 0]));
+        let mut loss = T::loss(model, batch, device);
+        if moment.poisoned && micro == 0 {
+            loss = loss.mul_scalar(f32::NAN);
+        }
+        params::add_gradients::<B, _>(model, &mut loss.backward(), range.len() as f64 / total, &mut tensors);
+        losses.push(loss.inner().cast(FloatDType::F32));
+    }
+    let verdict = judge(losses, plan, tensors, device).map_err(|error| failure::device(&error.to_string()))?;
+    Ok((verdict, Timing { data_wait, compute: begun.elapsed().saturating_sub(data_wait) }))
+}
+
+/// Reads losses and norm back and decides.
+fn judge<B: Backend>(
+    losses: Vec<Tensor<B, 1>>,
+    plan: &StepPlan,
+    tensors: Tensors<B>,
+    device: &B::Device,
+) -> Result<Verdict<B>, ExecutionError> {
+    let squares = tensors.values().map(|tensor| B::float_sum(B::float_mul(tensor.clone(), tensor.clone())));
+    let square = squares.reduce(B::float_add).map_or_else(|| Tensor::zeros([1], device), params::ranked::<B, 1>);
+    let read = Tensor::cat(losses.into_iter().chain([square]).collect(), 0).try_into_data()?;
+    let mut values: Vec<f64> = read.iter::<f64>().collect();
+    let square = values.pop().unwrap_or_default();
+    if let Some(micro) = values.iter().position(|loss| !loss.is_finite()) {
+        let place = format!("micro-batch {} of {}", micro + 1, values.len());
+        return Ok(Err(Dropped { what: "loss", place }));
+    }
+    if !square.is_finite() {
+        return Ok(Err(Dropped { what: "gradient", place: worst_parameter::<B>(tensors)? }));
+    }
+    let total = plan.samples() as f64;
+    let loss = values.iter().zip(&plan.micro_batches).map(|(loss, range)| loss * range.len() as f64 / total).sum();
+    Ok(Ok(Gradient { tensors, loss, norm: square.sqrt() }))
+}
+
+/// The first parameter whose gradient is not finite. Reads once more; only for steps that are lost.
+fn worst_parameter<B: Backend>(tensors: Tensors<B>) -> Result<String, ExecutionError> {
+    let mut reading = Reading::<B>::default();
+    for (path, tensor) in tensors {
+        reading.add(path, B::float_sum(B::float_abs(tensor)));
+    }
+    let finite = |data: &TensorData| data.iter::<f32>().all(f32::is_finite);
+    let worst = reading.finish()?.into_iter().find(|(_, sum)| !finite(sum));
+    Ok(worst.map_or_else(|| "the norm over all parameters overflows".to_owned(), |(path, _)| path))
+}

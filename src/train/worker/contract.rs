@@ -1,0 +1,200 @@
+//! The worker's end of the contract: the private stdout and the thread that writes events to it.
+//!
+//! Life-cycle events are never dropped; a sender waits for room if it must. Rows of the curve are
+//! dropped once the reader is that far behind: they reach the keeper with the next checkpoint.
+
+use super::{Sink, leash::Leash};
+use crate::protocol::line;
+use crate::protocol::worker::{Event, Level};
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io::{self, Write},
+    os::fd::OwnedFd,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+/// Events that may wait for the reader before rows are dropped.
+const MOST_WAITING: usize = 1 << 16;
+/// Room beyond that for events that are never dropped.
+const RESERVE: usize = 1 << 10;
+
+/// Keeps the real stdout for events and points fd 1 at stderr, so that a stray print cannot
+/// corrupt the contract.
+pub fn claim_stdout() -> io::Result<Arc<OwnedFd>> {
+    let contract = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+    rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
+    Ok(Arc::new(contract))
+}
+
+#[derive(Default)]
+struct Queue {
+    events: VecDeque<Event>,
+    dropped: u64,
+    writing: bool,
+    broken: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The queue in front of the writer thread.
+pub struct Writer(Arc<Shared>);
+
+impl Writer {
+    /// Starts the thread. When the reader is gone, the leash is let go.
+    pub fn start(contract: &OwnedFd, leash: Leash) -> io::Result<Self> {
+        Self::onto(File::from(contract.try_clone()?), leash)
+    }
+
+    fn onto(mut out: impl Write + Send + 'static, leash: Leash) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let queue = Arc::clone(&shared);
+        thread::Builder::new().name("events".to_owned()).spawn(move || {
+            if write_all(&queue, &mut out).is_err() {
+                let mut broken = queue.lock();
+                (broken.broken, broken.writing) = (true, false);
+                broken.events.clear();
+                drop(broken);
+                queue.changed.notify_all();
+                leash.let_go();
+            }
+        })?;
+        Ok(Self(shared))
+    }
+}
+
+fn write_all(shared: &Shared, out: &mut impl Write) -> io::Result<()> {
+    loop {
+        let batch = {
+            let mut queue = shared.lock();
+            queue.writing = false;
+            shared.changed.notify_all();
+            while queue.events.is_empty() {
+                queue = shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+            queue.writing = true;
+            let mut batch = std::mem::take(&mut queue.events);
+            let dropped = std::mem::take(&mut queue.dropped);
+            if dropped > 0 {
+                let text = format!("the keeper reads too slowly: {dropped} steps come with the next checkpoint only");
+                batch.push_back(Event::Note { level: Level::Warn, text });
+            }
+            batch
+        };
+        shared.changed.notify_all();
+        let lines: String = batch.iter().filter_map(|event| line::encode(event).ok()).collect();
+        out.write_all(lines.as_bytes())?;
+        out.flush()?;
+    }
+}
+
+impl Sink for Writer {
+    fn send(&self, event: Event) {
+        let row = matches!(event, Event::Step(_) | Event::Skipped(_));
+        let mut queue = self.0.lock();
+        if row && queue.events.len() >= MOST_WAITING {
+            queue.dropped += 1;
+            return;
+        }
+        while queue.events.len() >= MOST_WAITING + RESERVE && !queue.broken {
+            queue = self.0.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        if !queue.broken {
+            queue.events.push_back(event);
+            self.0.changed.notify_all();
+        }
+    }
+
+    fn flush(&self, limit: Duration) {
+        let queue = self.0.lock();
+        let unwritten = |queue: &mut Queue| !queue.broken && (queue.writing || !queue.events.is_empty());
+        drop(self.0.changed.wait_timeout_while(queue, limit, unwritten));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST_WAITING, RESERVE, Writer};
+    use crate::protocol::line;
+    use crate::protocol::worker::{Event, Order, Phase, Skipped};
+    use crate::train::worker::{Sink, leash::Leash};
+    use std::{
+        io::{self, Write},
+        sync::mpsc::{Receiver, Sender, channel},
+        time::Duration,
+    };
+
+    /// A reader that takes a batch only when told to.
+    struct Slow {
+        go: Receiver<()>,
+        written: Sender<String>,
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.go.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
+            self.written.send(String::from_utf8_lossy(bytes).into_owned()).ok();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn row(step: u64) -> Event {
+        let (what, place) = ("loss".to_owned(), String::new());
+        Event::Skipped(Skipped { step, samples: step, epoch: 0, lr: 0.0, what, place })
+    }
+
+    #[test]
+    fn a_reader_that_stands_still_costs_rows_and_never_life_cycle_events() {
+        let ((go, wait), (written, lines)) = (channel(), channel());
+        let (orders, _keep) = channel();
+        let writer = Writer::onto(Slow { go: wait, written }, Leash::without_end(orders)).unwrap();
+        let sent = MOST_WAITING as u64 * 2;
+        for step in 0..sent {
+            writer.send(row(step));
+        }
+        for _ in 0..RESERVE / 2 {
+            writer.send(Event::Phase { phase: Phase::Training });
+        }
+        for _ in 0..10 {
+            go.send(()).unwrap();
+        }
+        writer.flush(Duration::from_secs(30));
+        let events: Vec<Event> =
+            lines.try_iter().flat_map(|text| text.lines().filter_map(line::decode).collect::<Vec<_>>()).collect();
+        let phases = events.iter().filter(|event| matches!(event, Event::Phase { .. })).count();
+        let rows = events.iter().filter(|event| matches!(event, Event::Skipped(_))).count();
+        assert_eq!(phases, RESERVE / 2);
+        assert!(rows >= MOST_WAITING && rows < MOST_WAITING * 2, "{rows}");
+        let noted = events.iter().any(|event| matches!(event, Event::Note { text, .. } if text.contains("too slowly")));
+        assert!(noted);
+    }
+
+    #[test]
+    fn a_reader_that_is_gone_asks_for_a_stop_and_blocks_nobody() {
+        let ((go, wait), (written, _lines)) = (channel::<()>(), channel());
+        let (give, orders) = channel();
+        let writer = Writer::onto(Slow { go: wait, written }, Leash::without_end(give)).unwrap();
+        drop(go);
+        writer.send(row(1));
+        assert_eq!(orders.recv_timeout(Duration::from_secs(30)), Ok(Order::Stop { checkpoint: true }));
+        for step in 0..MOST_WAITING as u64 * 2 {
+            writer.send(row(step));
+        }
+        writer.flush(Duration::from_secs(30));
+    }
+}

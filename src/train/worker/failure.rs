@@ -1,0 +1,152 @@
+//! How a worker fails: the class of a panic, the record it leaves, and the failures with names.
+
+use super::WorkerArgs;
+use crate::protocol::worker::{Failed, FailureClass};
+use crate::train::task::DataError;
+use serde::{Deserialize, Serialize};
+use std::{fs, path::Path};
+
+/// The record of the failure that ended the last worker, in the run directory.
+pub const FAILURE_FILE: &str = "failure.json";
+
+/// What [`FAILURE_FILE`] holds, for when the contract's last line did not get through.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FailureRecord {
+    /// The life of a worker that failed.
+    pub attempt: u64,
+    /// Its process.
+    pub pid: u32,
+    /// The rung it ran on.
+    pub rung: usize,
+    /// What went wrong.
+    pub failed: Failed,
+}
+
+/// Writes the record; a run directory that cannot be written to is no reason not to end.
+pub fn record(args: &WorkerArgs, failed: &Failed) {
+    let record =
+        FailureRecord { attempt: args.attempt, pid: std::process::id(), rung: args.rung, failed: failed.clone() };
+    if let Ok(text) = serde_json::to_vec_pretty(&record) {
+        fs::write(args.run_dir.join(FAILURE_FILE), text).ok();
+    }
+}
+
+/// Removes the record of an earlier worker.
+pub fn forget(run_dir: &Path) {
+    fs::remove_file(run_dir.join(FAILURE_FILE)).ok();
+}
+
+/// Threads that cubecl runs a device's work on.
+const DEVICE_THREADS: [&str; 2] = ["DSD-", "DSU-"];
+/// A failed allocation, in the words of cubecl and of the driver.
+const OUT_OF_MEMORY: [&str; 4] =
+    ["can't allocate buffer", "out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "Memory page 0 doesn't exist"];
+/// A fault on the device, reported on another thread.
+const DEVICE_WORDS: [&str; 3] = ["CUDA_ERROR", "DriverError", "NVRTC_ERROR"];
+
+/// The class of a panic, from the thread's name and the message.
+pub fn classify(thread: &str, message: &str) -> FailureClass {
+    let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
+    let on_device = DEVICE_THREADS.iter().any(|name| thread.starts_with(name));
+    if missing_library(message).is_some() {
+        FailureClass::Config
+    } else if says(&OUT_OF_MEMORY) && (on_device || says(&DEVICE_WORDS) || says(&OUT_OF_MEMORY[..1])) {
+        FailureClass::DeviceOutOfMemory
+    } else if on_device || says(&DEVICE_WORDS) {
+        FailureClass::DeviceFault
+    } else {
+        FailureClass::Panic
+    }
+}
+
+/// What to do about a CUDA library that cannot be loaded, where a panic is about that.
+pub fn missing_library(message: &str) -> Option<&'static str> {
+    let missing = message.contains("Unable to dynamically load the");
+    if missing && message.contains("\"nvrtc\"") {
+        return Some("install the CUDA toolkit's runtime compiler (NVRTC), or train with --device cpu");
+    }
+    if missing && message.contains("\"cuda\"") {
+        return Some("install the NVIDIA driver, or train with --device cpu");
+    }
+    if message.contains("CUDA installation not found") {
+        return Some("set CUDA_PATH to the folder that holds include/cuda_runtime.h, or train with --device cpu");
+    }
+    None
+}
+
+fn of(class: FailureClass, message: impl Into<String>) -> Failed {
+    Failed { class, message: message.into(), step: None, thread: None, injected: false }
+}
+
+/// The configuration cannot be run.
+pub fn config(message: impl Into<String>) -> Failed {
+    of(FailureClass::Config, message)
+}
+
+/// The checkpoint cannot be used.
+pub fn checkpoint(message: impl Into<String>) -> Failed {
+    of(FailureClass::Checkpoint, message)
+}
+
+/// The data cannot be read.
+pub fn data(error: &DataError) -> Failed {
+    of(FailureClass::Data, error.to_string())
+}
+
+/// The loader ended before the run did, which its list of requests rules out.
+pub fn data_ran_out(step: u64) -> Failed {
+    Failed { step: Some(step), ..of(FailureClass::Panic, "the data loader ended before the last step of the run") }
+}
+
+/// The device reported a failure as a value.
+pub fn device(message: &str) -> Failed {
+    of(classify(DEVICE_THREADS[0], message), message)
+}
+
+/// The operating system refused.
+pub fn refused(what: &str, error: &std::io::Error) -> Failed {
+    of(FailureClass::Panic, format!("the operating system refuses {what}: {error}"))
+}
+
+/// Too many non-finite steps in a row.
+pub fn non_finite(step: u64, in_a_row: u64, last: &str) -> Failed {
+    let message = format!(
+        "{in_a_row} steps in a row were not finite, the last one in its {last}; a safer rung lowers \
+         the learning rate or raises the precision"
+    );
+    Failed { step: Some(step), ..of(FailureClass::NonFinite, message) }
+}
+
+/// Another worker holds the run.
+pub fn locked(message: String) -> Failed {
+    of(FailureClass::Panic, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FailureClass, classify};
+
+    #[test]
+    fn panics_are_classified_by_thread_and_words() {
+        use FailureClass::{Config, DeviceFault, DeviceOutOfMemory, Panic};
+        let table = [
+            ("DSD-0-0", "can't allocate buffer of size: 68719476736", DeviceOutOfMemory),
+            ("DSD-0-0", "couldn't find resource for that handle: Memory page 0 doesn't exist", DeviceOutOfMemory),
+            ("DSU-0-0", "DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")", DeviceOutOfMemory),
+            ("main", "called `Result::unwrap()`: DriverError(CUDA_ERROR_OUT_OF_MEMORY)", DeviceOutOfMemory),
+            ("main", "can't allocate buffer of size: 12", DeviceOutOfMemory),
+            ("DSD-0-1", "DriverError(CUDA_ERROR_ILLEGAL_ADDRESS)", DeviceFault),
+            ("DSD-0-0", "index out of bounds", DeviceFault),
+            ("main", "DriverError(CUDA_ERROR_LAUNCH_FAILED)", DeviceFault),
+            ("main", "Unable to dynamically load the \"nvrtc\" shared library - searched", Config),
+            ("DSD-0-0", "Unable to dynamically load the \"cuda\" shared library - searched", Config),
+            ("DSD-0-0", "CUDA installation not found.", Config),
+            ("loader-0", "index out of bounds", Panic),
+            ("main", "the pool of ideas is out of memory", Panic),
+            ("saver", "attempt to divide by zero", Panic),
+        ];
+        for (thread, message, class) in table {
+            assert_eq!(classify(thread, message), class, "{thread}: {message}");
+        }
+    }
+}

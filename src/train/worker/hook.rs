@@ -1,0 +1,74 @@
+//! The panic hook: any panic, of any thread, ends the process with its class.
+//!
+//! A failed allocation on a CUDA device is a panic of the device's own thread inside
+//! `catch_unwind`; the training thread hears nothing and would go on with garbage. The hook runs
+//! before any unwinding, so nothing can hide a panic from it. It takes no lock, waits for no
+//! reader and runs no destructor: the device may never answer again.
+
+use super::{Pulse, WorkerArgs, failure};
+use crate::protocol::line;
+use crate::protocol::worker::{Event, Failed};
+use crate::train::exit;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    panic::{self, PanicHookInfo},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+/// What a pipe takes in one piece.
+const PIPE_BUF: usize = 4096;
+
+/// Sets the hook for the rest of the process.
+pub fn install(contract: &Arc<OwnedFd>, args: &WorkerArgs, pulse: Arc<Pulse>) {
+    let (contract, args, taken) = (Arc::clone(contract), args.clone(), AtomicBool::new(false));
+    panic::set_hook(Box::new(move |panic| {
+        if taken.swap(true, Ordering::SeqCst) {
+            // The first panic is the cause; its thread is about to end the process.
+            loop {
+                thread::park();
+            }
+        }
+        let failed = describe(panic, &pulse);
+        let event = Event::Failed(failed.clone());
+        // Another thread may have written half a line.
+        write_at_once(contract.as_fd(), format!("\n{}", line::encode(&event).unwrap_or_default()).as_bytes());
+        failure::record(&args, &failed);
+        let place = panic.location().map_or_else(String::new, |place| format!(" at {place}"));
+        let thread = failed.thread.as_deref().unwrap_or("?");
+        say(&format!("\nthread {thread} panicked{place}: {} ({})\n", failed.message, failed.class));
+        exit::now(failed.class.exit_code());
+    }));
+}
+
+fn describe(panic: &PanicHookInfo<'_>, pulse: &Pulse) -> Failed {
+    let payload = panic.payload();
+    let words =
+        payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let mut message: String = words.unwrap_or("a panic without words").chars().take(1000).collect();
+    let thread = thread::current().name().unwrap_or("without a name").to_owned();
+    let class = failure::classify(&thread, &message);
+    if let Some(fix) = failure::missing_library(&message) {
+        message =
+            format!("{}; {fix}", message.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default());
+    }
+    Failed { class, message, step: pulse.step(), thread: Some(thread), injected: pulse.injected() }
+}
+
+/// Writes to stderr, if that takes it at once.
+pub fn say(text: &str) {
+    write_at_once(rustix::stdio::stderr(), text.as_bytes());
+}
+
+/// One write, and only if there is room for it now.
+fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) {
+    let mut ready = [PollFd::new(&fd, PollFlags::OUT)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    if poll(&mut ready, Some(&now)).is_ok_and(|count| count > 0) && ready[0].revents().contains(PollFlags::OUT) {
+        rustix::io::write(fd, &bytes[..bytes.len().min(PIPE_BUF)]).ok();
+    }
+}

@@ -1,0 +1,79 @@
+//! Run files: those that must be accepted, and those that must be refused with exactly these words.
+
+use downshift::config::knobs::Section;
+use downshift::config::problem::Problem;
+use downshift::config::run::{Refusal, Run, Source, TaskSections};
+use std::{fs, path::Path};
+
+/// A task that knows two keys, like a built-in one.
+struct Tasks;
+
+impl TaskSections for Tasks {
+    fn names(&self) -> Vec<String> {
+        vec!["vision".to_owned(), "lm".to_owned()]
+    }
+
+    fn resolve(
+        &self,
+        _: &str,
+        data: &Section,
+        model: &Section,
+        _: &Path,
+    ) -> (Option<(Section, Section)>, Vec<Problem>) {
+        let positive = model.get("channels").is_none_or(|channels| channels.as_u64().is_some_and(|count| count > 0));
+        let problem = Problem::at("model.channels", "a model needs channels", "write 32");
+        (Some((data.clone(), model.clone())), if positive { Vec::new() } else { vec![problem] })
+    }
+}
+
+fn read(file: &str, text: &str, overrides: &[(String, String)]) -> Result<Run, Refusal> {
+    Run::read(&Source { file, text, base: Path::new("/base"), overrides }, &Tasks)
+}
+
+#[test]
+fn every_invalid_file_is_refused_with_all_its_problems() {
+    insta::glob!("configs/invalid/*.yaml", |path| {
+        let text = fs::read_to_string(path).unwrap();
+        let name = path.file_name().unwrap().to_string_lossy();
+        let refusal = read(&name, &text, &[]).expect_err("must be refused");
+        insta::assert_snapshot!(refusal.to_string());
+    });
+}
+
+#[test]
+fn every_valid_file_survives_being_written_and_read_again() {
+    let mut seen = 0;
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs/valid")).unwrap() {
+        let path = entry.unwrap().path();
+        let run = read("valid", &fs::read_to_string(&path).unwrap(), &[]).unwrap_or_else(|refusal| panic!("{refusal}"));
+        let again = read("run.yaml", &run.to_yaml(), &[]).unwrap_or_else(|refusal| panic!("{refusal}"));
+        assert_eq!(run, again);
+        seen += 1;
+    }
+    assert_eq!(seen, 2);
+}
+
+#[test]
+fn rungs_build_on_the_rung_they_name() {
+    let run = read("whole.yaml", include_str!("configs/valid/whole.yaml"), &[]).unwrap();
+    let [full, accumulate, plain, safe] = &run.rungs[..] else { panic!("four rungs") };
+    assert_eq!((full.preset.training.micro_batch, full.preset.training.accumulation), (32, 1));
+    assert_eq!((accumulate.preset.training.micro_batch, accumulate.preset.training.accumulation), (16, 2));
+    assert_eq!((plain.preset.training.micro_batch, plain.preset.training.fused_kernels), (32, false));
+    assert_eq!((safe.preset.training.micro_batch, safe.preset.optimizer.lr), (16, 1.0e-3));
+    assert_eq!(run.rung_named("plain"), Some(2));
+    assert_eq!(run.rung_named("3"), Some(3));
+    assert_eq!(run.rung_named("4"), None);
+}
+
+#[test]
+fn overrides_from_the_command_line_win_and_are_named_when_wrong() {
+    let text = include_str!("configs/valid/whole.yaml");
+    let set = |path: &str, value: &str| [(path.to_owned(), value.to_owned())];
+    let run = read("whole.yaml", text, &set("training.epochs", "2")).unwrap();
+    assert_eq!(run.rungs[3].preset.training.epochs, Some(2));
+    let refusal = read("whole.yaml", text, &set("training.epochs", "two")).unwrap_err();
+    assert!(refusal.to_string().starts_with("--set training.epochs=two: training.epochs: found two"), "{refusal}");
+    let refusal = read("whole.yaml", text, &set("trainng.epochs", "2")).unwrap_err();
+    assert!(refusal.to_string().contains("did you mean `training`?"), "{refusal}");
+}

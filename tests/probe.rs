@@ -1,0 +1,329 @@
+//! The real probe against a library that plays NVML (examples/fake_nvml.rs).
+#![expect(clippy::unwrap_used, clippy::panic, reason = "the helpers of a test fail by panicking, as the test does")]
+
+use downshift::probe::reader::{REOPEN, Reader, Source};
+use downshift::protocol::line;
+use downshift::protocol::probe::{Gpu, Metric, Reading, Throttle};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A copy of the library with a script of its own.
+struct Fake {
+    dir: TempDir,
+}
+
+impl Fake {
+    fn new(script: &Value) -> Self {
+        let fake = Self { dir: TempDir::new().unwrap() };
+        fs::write(fake.path(), built_library()).unwrap();
+        fake.play(script);
+        fake
+    }
+
+    /// A copy in which nobody finds `symbol`.
+    fn without(symbol: &str) -> Self {
+        let fake = Self::new(&json!({}));
+        let mut bytes = built_library();
+        let name = format!("\0{symbol}\0").into_bytes();
+        let places: Vec<usize> = (0..bytes.len() - name.len()).filter(|at| bytes[*at..].starts_with(&name)).collect();
+        assert!(!places.is_empty(), "{symbol} is not exported");
+        for at in places {
+            bytes[at + 1] = b'x';
+        }
+        fs::write(fake.path(), bytes).unwrap();
+        fake
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("libfake_nvml.so")
+    }
+
+    /// Changes the script at one stroke.
+    fn play(&self, script: &Value) {
+        let new = self.dir.path().join("new");
+        fs::write(&new, script.to_string()).unwrap();
+        fs::rename(new, self.path().with_extension("json")).unwrap();
+    }
+
+    fn hangs(&self) -> bool {
+        self.path().with_extension("hung").exists()
+    }
+
+    fn reader(&self, now: Instant) -> Reader {
+        self.reader_of(0, now)
+    }
+
+    fn reader_of(&self, gpu: u32, now: Instant) -> Reader {
+        Reader::new(Source { run_dir: self.dir.path().into(), gpu, nvml_path: Some(self.path()) }, now)
+    }
+
+    /// One reading of a new reader.
+    fn read(&self, worker: Option<u32>) -> Result<Gpu, String> {
+        let now = Instant::now();
+        self.reader(now).read(worker, now).gpu
+    }
+
+    /// The program itself, as the keeper starts it.
+    fn spawn(&self, words: &[&str]) -> Probe {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_downshift"));
+        command.arg("probe").arg("--run-dir").arg(self.dir.path()).args(words);
+        command.env("DOWNSHIFT_NVML_PATH", self.path());
+        Probe(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
+    }
+}
+
+/// `cargo test` has built it beside the tests.
+fn built_library() -> Vec<u8> {
+    let test = std::env::current_exe().unwrap();
+    let path = test.parent().and_then(Path::parent).unwrap().join("examples/libfake_nvml.so");
+    fs::read(&path).unwrap_or_else(|error| {
+        panic!("{}: {error}; a filtered test run does not build it: cargo build --example fake_nvml", path.display())
+    })
+}
+
+fn not<T>(why: &str) -> Metric<T> {
+    Metric::Not(why.to_owned())
+}
+
+/// Waits for something to become true.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < LIMIT, "{what} did not happen");
+        thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+/// The program; killed when a test lets go of it.
+struct Probe(Child);
+
+impl Probe {
+    fn end(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the end of the probe", || {
+            status = self.0.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_healthy_gpu_is_read_whole() {
+    let fake = Fake::new(&json!({
+        "nvmlDeviceGetComputeRunningProcesses_v3": [{"value": [{"pid": 10, "used": 1000}, {"pid": 4242, "used": 5_000_000}]}],
+        "nvmlDeviceGetCurrentClocksThrottleReasons": [{"value": 4}],
+    }));
+    let expected = Gpu {
+        index: 0,
+        name: "NVIDIA GeForce RTX 4090".into(),
+        driver: Metric::Is("580.95.05".into()),
+        vram_total_bytes: Metric::Is(24_000_000_000),
+        vram_used_bytes: Metric::Is(6_000_000_000),
+        vram_worker_bytes: Metric::Is(5_000_000),
+        temperature_c: Metric::Is(61.0),
+        slowdown_c: Metric::Is(95.0),
+        utilisation: Metric::Is(0.87),
+        power_w: Metric::Is(312.5),
+        power_limit_w: Metric::Is(450.0),
+        sm_clock_mhz: Metric::Is(2505),
+        throttle: Metric::Is(Throttle { thermal: false, power: true, hardware: false }),
+    };
+    assert_eq!(fake.read(Some(4242)), Ok(expected));
+    assert_eq!(fake.read(None).unwrap().vram_worker_bytes, not("no worker"));
+    assert_eq!(fake.read(Some(77)).unwrap().vram_worker_bytes, not("worker not listed"));
+}
+
+#[test]
+fn wsl_refuses_some_metrics_and_gives_the_others() {
+    let fake = Fake::new(&json!({
+        "nvmlSystemGetDriverVersion": [{"value": "581.80"}],
+        "nvmlDeviceGetUtilizationRates": [{"code": 3}],
+        "nvmlDeviceGetEnforcedPowerLimit": [{"code": 3}],
+        "nvmlDeviceGetComputeRunningProcesses_v3": [{"value": [{"pid": 4242, "used": null}]}],
+    }));
+    let gpu = fake.read(Some(4242)).unwrap();
+    assert_eq!(gpu.driver, Metric::Is("581.80".into()));
+    assert_eq!(gpu.utilisation, not("not supported"));
+    assert_eq!(gpu.power_limit_w, not("not supported"));
+    assert_eq!(gpu.vram_worker_bytes, not("not told per process"));
+    assert_eq!(gpu.vram_used_bytes, Metric::Is(6_000_000_000));
+    assert_eq!(gpu.power_w, Metric::Is(312.5));
+}
+
+#[test]
+fn a_process_list_that_grows_while_it_is_read_is_unknown() {
+    let many: Vec<Value> = (0..9).map(|pid| json!({"pid": pid, "used": 1})).collect();
+    let fake = Fake::new(&json!({
+        "nvmlDeviceGetComputeRunningProcesses_v3": [{"value": many[..1]}, {"after": 1, "value": many}],
+    }));
+    assert_eq!(fake.read(Some(0)).unwrap().vram_worker_bytes, not("list changed while reading"));
+}
+
+#[test]
+fn the_temperature_follows_the_card() {
+    let now = Instant::now();
+    let fake = Fake::new(&json!({"nvmlDeviceGetTemperature": [{"value": 60, "per_call": 7}]}));
+    let mut reader = fake.reader(now);
+    let seen: Vec<_> = (0..4).map(|_| reader.read(None, now).gpu.unwrap().temperature_c).collect();
+    assert_eq!(seen, [60.0, 67.0, 74.0, 81.0].map(Metric::Is));
+}
+
+#[test]
+fn a_lost_gpu_keeps_its_name_shows_no_zeros_and_is_opened_again_rarely() {
+    let now = Instant::now();
+    let fake = Fake::new(&json!({}));
+    let mut reader = fake.reader(now);
+    assert_eq!(reader.read(None, now).gpu.unwrap().temperature_c, Metric::Is(61.0));
+
+    // Every call about the device fails, as after "fallen off the bus"; NVML itself would need a restart.
+    fake.play(&json!({"*": [{"code": 15}], "nvmlInit_v2": [{"code": 9}]}));
+    let lost = reader.read(Some(1), now).gpu.unwrap();
+    assert_eq!(lost.name, "NVIDIA GeForce RTX 4090");
+    let text = serde_json::to_value(&lost).unwrap();
+    let unknown = text.as_object().unwrap().values().filter(|metric| **metric == json!({"not": "GPU is lost"})).count();
+    assert_eq!(unknown, 10, "{text}");
+
+    let shortly_before = now + REOPEN.mul_f64(0.99);
+    assert!(reader.read(None, shortly_before).gpu.is_ok(), "not opened again yet");
+    let refusal = reader.read(None, now + REOPEN).gpu.unwrap_err();
+    assert!(refusal.contains("the NVIDIA driver"), "{refusal}");
+
+    fake.play(&json!({}));
+    assert_eq!(reader.read(None, now + REOPEN).gpu, Err(refusal), "tried again rarely");
+    assert_eq!(reader.read(None, now + 2 * REOPEN).gpu.unwrap().temperature_c, Metric::Is(61.0));
+}
+
+#[test]
+fn a_gpu_lost_in_the_middle_of_a_reading_keeps_what_was_read() {
+    let now = Instant::now();
+    let fake = Fake::new(&json!({}));
+    let mut reader = fake.reader(now);
+    let whole = reader.read(None, now).gpu.unwrap();
+    fake.play(&json!({"*": [{"code": 15}], "nvmlDeviceGetHandleByIndex_v2": [], "nvmlDeviceGetMemoryInfo_v2": []}));
+    let gpu = reader.read(None, now).gpu.unwrap();
+    assert_eq!(gpu.name, whole.name);
+    assert_eq!(gpu.vram_used_bytes, whole.vram_used_bytes);
+    assert_eq!(gpu.temperature_c, not("GPU is lost"));
+    assert_eq!(gpu.throttle, not("GPU is lost"));
+}
+
+#[test]
+fn each_code_of_init_gives_a_sentence_of_its_own() {
+    for (code, expected) in
+        [(9, "driver"), (17, "the operating system blocks access"), (18, "different versions"), (4, "no permission")]
+    {
+        let refusal = Fake::new(&json!({"nvmlInit_v2": [{"code": code}]})).read(None).unwrap_err();
+        assert!(refusal.contains(expected), "{code}: {refusal}");
+    }
+    let none = Fake::new(&json!({"nvmlDeviceGetCount_v2": [{"value": 0}]})).read(None).unwrap_err();
+    assert!(none.contains("GPU") || none.contains("driver"), "{none}");
+    let now = Instant::now();
+    let second = Fake::new(&json!({})).reader_of(1, now).read(None, now).gpu.unwrap_err();
+    assert!(second.contains("there is no GPU 1"), "{second}");
+}
+
+#[test]
+fn a_missing_library_says_which_and_what_to_do() {
+    let now = Instant::now();
+    let path = PathBuf::from("/nonexistent/libnvidia-ml.so.1");
+    let source = Source { run_dir: "/".into(), gpu: 0, nvml_path: Some(path) };
+    let reading = Reader::new(source, now).read(None, now);
+    let refusal = reading.gpu.unwrap_err();
+    assert!(refusal.contains("/nonexistent/libnvidia-ml.so.1") && refusal.contains("DOWNSHIFT_NVML_PATH"), "{refusal}");
+    assert!(reading.host.ram_total_bytes.get().is_some());
+}
+
+#[test]
+fn a_missing_symbol_costs_only_its_metric() {
+    let gpu = Fake::without("nvmlDeviceGetMemoryInfo_v2").read(None).unwrap();
+    assert_eq!(gpu.vram_total_bytes, not("not in this driver"));
+    assert_eq!(gpu.temperature_c, Metric::Is(61.0));
+    let refusal = Fake::without("nvmlInit_v2").read(None).unwrap_err();
+    assert!(refusal.contains("no usable NVML"), "{refusal}");
+}
+
+/// The wrapper panics when it is dropped without this symbol.
+#[test]
+fn a_library_that_cannot_shut_down_is_left_open() {
+    let now = Instant::now();
+    let fake = Fake::without("nvmlShutdown");
+    assert!(fake.reader_of(5, now).read(None, now).gpu.is_err(), "opened, then given up");
+    let mut reader = fake.reader(now);
+    assert!(reader.read(None, now).gpu.is_ok());
+    fake.play(&json!({"*": [{"code": 15}]}));
+    assert!(reader.read(None, now).gpu.is_ok());
+    assert!(reader.read(None, now + REOPEN).gpu.is_ok(), "opened a second time");
+    drop(reader);
+}
+
+#[test]
+fn the_program_prints_one_reading_and_ends() {
+    let fake = Fake::new(&json!({}));
+    let mut probe = fake.spawn(&["--once"]);
+    let text = io::read_to_string(probe.0.stdout.take().unwrap()).unwrap();
+    assert!(probe.end().success());
+    assert_eq!(text.lines().count(), 1, "{text}");
+    let reading: Reading = line::decode(&text).unwrap();
+    assert_eq!(reading.gpu.unwrap().temperature_c, Metric::Is(61.0));
+    assert!(reading.host.disk_free_bytes.get().is_some());
+}
+
+#[test]
+fn the_program_watches_the_worker_it_is_told_and_ends_with_its_keeper() {
+    let own = std::process::id();
+    let fake = Fake::new(&json!({
+        "nvmlDeviceGetComputeRunningProcesses_v3": [{"value": [{"pid": own, "used": 123}]}],
+    }));
+    let mut probe = fake.spawn(&["--interval-ms", "10"]);
+    let mut orders = probe.0.stdin.take().unwrap();
+    let mut readings = BufReader::new(probe.0.stdout.take().unwrap()).lines();
+    let mut next = move || line::decode::<Reading>(&readings.next().unwrap().unwrap()).unwrap();
+
+    assert_eq!(next().gpu.unwrap().vram_worker_bytes, not("no worker"));
+    writeln!(orders, "{{\"worker_pid\": {own}}}").unwrap();
+    until("a reading of the worker", || {
+        let reading = next();
+        let of_worker = (reading.gpu.unwrap().vram_worker_bytes.get(), reading.host.ram_worker_bytes.get());
+        matches!(of_worker, (Some(123), Some(ram)) if ram > 100 * 1024) && reading.host.cpu.get().is_some()
+    });
+    writeln!(orders, "{{\"worker_pid\": null}}").unwrap();
+    until("a reading without a worker", || next().host.ram_worker_bytes == not("no worker"));
+    drop(orders);
+    assert!(probe.end().success());
+}
+
+#[test]
+fn the_program_ends_with_its_keeper_while_nvml_hangs() {
+    for symbol in ["nvmlInit_v2", "nvmlDeviceGetTemperature"] {
+        let fake = Fake::new(&json!({symbol: [{"hang": true}]}));
+        let mut probe = fake.spawn(&["--interval-ms", "10"]);
+        until("the hang", || fake.hangs());
+        assert_eq!(probe.0.try_wait().unwrap(), None, "it hangs in {symbol}");
+        drop(probe.0.stdin.take());
+        probe.end();
+    }
+}
+
+#[test]
+fn the_program_ends_when_nobody_reads() {
+    let fake = Fake::new(&json!({}));
+    let mut probe = fake.spawn(&["--interval-ms", "10"]);
+    drop(probe.0.stdout.take());
+    assert!(probe.end().success());
+}

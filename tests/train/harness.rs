@@ -1,0 +1,142 @@
+//! A life of training in this process, with its events in hand.
+
+use crate::tiny::Tiny;
+use downshift::config::knobs::Preset;
+use downshift::protocol::device::DeviceChoice;
+use downshift::protocol::worker::{DoneReason, Event, Failed, Order};
+use downshift::store::checkpoint;
+use downshift::train::registry::Registry;
+use downshift::train::worker::{Pulse, Sink, WorkerArgs, run_in_process};
+use serde_json::{Value, json};
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Sender, channel},
+    },
+};
+
+/// Burn's CPU backend has one random generator per process: one life at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+pub fn registry() -> Registry {
+    Registry::new().with::<Tiny>()
+}
+
+/// 41 samples in steps of 8: five whole steps an epoch and one of a single sample.
+pub fn preset(dropout: f64) -> Value {
+    json!({
+        "data": { "samples": 41 },
+        "model": { "hidden": 12, "dropout": dropout },
+        "training": { "epochs": 4, "micro_batch": 4, "accumulation": 2, "seed": 7,
+                      "loader": { "threads": 2, "prefetch": 3 } },
+        "optimizer": { "lr": 0.01, "weight_decay": 0.1, "max_norm": 0.5,
+                       "schedule": { "kind": "cosine", "warmup": 0.1, "final": 0.1 } },
+        "evaluation": { "every": "1 epoch" },
+        "checkpoint": { "every": "never" },
+    })
+}
+
+/// Sets knobs by their path.
+pub fn with(mut preset: Value, knobs: &[(&str, Value)]) -> Value {
+    for (path, value) in knobs {
+        let mut at = &mut preset;
+        for key in path.split('.') {
+            at = &mut at[key];
+        }
+        *at = value.clone();
+    }
+    preset
+}
+
+pub fn args(run_dir: &Path, preset: Value) -> WorkerArgs {
+    WorkerArgs {
+        run_dir: run_dir.to_owned(),
+        rung: 0,
+        rung_name: "full".into(),
+        attempt: 1,
+        task: "tiny".into(),
+        preset: serde_json::from_value::<Preset>(preset).unwrap(),
+        skips_in_a_row: 5,
+        device: DeviceChoice::Cpu,
+        from: None,
+        require_checkpoint: false,
+        migrate: false,
+        inject: Vec::new(),
+    }
+}
+
+/// What a life of training said and how it ended.
+#[derive(Debug)]
+pub struct Told {
+    pub outcome: Result<DoneReason, Failed>,
+    pub events: Vec<Event>,
+}
+
+struct Recorder {
+    events: Mutex<Vec<Event>>,
+    orders: Mutex<Vec<(u64, Order)>>,
+    give: Sender<Order>,
+}
+
+impl Sink for Recorder {
+    fn send(&self, event: Event) {
+        let step = match &event {
+            Event::Step(step) => Some(step.step),
+            Event::Skipped(skipped) => Some(skipped.step),
+            _ => None,
+        };
+        for (_, order) in self.orders.lock().unwrap().extract_if(.., |(at, _)| step == Some(*at)) {
+            self.give.send(order).ok();
+        }
+        self.events.lock().unwrap().push(event);
+    }
+}
+
+/// Runs to the end, or until an order given right after a step takes effect.
+pub fn live(args: WorkerArgs, orders: &[(u64, Order)]) -> Told {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (give, take) = channel();
+    let recorder = Arc::new(Recorder { events: Mutex::default(), orders: Mutex::new(orders.to_vec()), give });
+    let sink: Arc<dyn Sink> = recorder.clone();
+    let outcome = run_in_process(args, &registry(), sink, take, Arc::new(Pulse::default()));
+    let events = std::mem::take(&mut *recorder.events.lock().unwrap());
+    Told { outcome, events }
+}
+
+impl Told {
+    /// Step number, loss and gradient norm of every step taken.
+    pub fn curve(&self) -> Vec<(u64, f64, f64)> {
+        let step = |event: &Event| match event {
+            Event::Step(step) => Some((step.step, step.loss, step.grad_norm)),
+            _ => None,
+        };
+        self.events.iter().filter_map(step).collect()
+    }
+
+    pub fn evals(&self) -> Vec<(u64, f64)> {
+        let eval = |event: &Event| match event {
+            Event::Eval(eval) => Some((eval.step, eval.loss)),
+            _ => None,
+        };
+        self.events.iter().filter_map(eval).collect()
+    }
+
+    pub fn saved(&self) -> Vec<u64> {
+        let saved = |event: &Event| match event {
+            Event::Saved(saved) => Some(saved.step),
+            _ => None,
+        };
+        self.events.iter().filter_map(saved).collect()
+    }
+
+    pub fn has(&self, wanted: impl Fn(&Event) -> bool) -> bool {
+        self.events.iter().any(wanted)
+    }
+}
+
+/// Weights and moments of a checkpoint, as bytes.
+pub fn tensors(run_dir: &Path, step: u64) -> (Vec<u8>, Vec<u8>) {
+    let mut loaded = checkpoint::load(&run_dir.join(checkpoint::relative_path(step))).unwrap();
+    (loaded.files.remove(checkpoint::MODEL).unwrap(), loaded.files.remove(checkpoint::OPTIMIZER).unwrap())
+}

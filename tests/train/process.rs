@@ -1,0 +1,193 @@
+//! The worker as a process: contract, exit codes, panics, lock, the end of whoever listens.
+//!
+//! The test binary starts itself again; `the_worker_itself` is the worker where the environment
+//! says so, and an empty test everywhere else.
+
+use crate::harness::{args, preset, registry, with};
+use downshift::protocol::inject::Inject;
+use downshift::protocol::line;
+use downshift::protocol::worker::{DoneReason, Event, FailureClass, Order, PROTOCOL};
+use downshift::store::checkpoint;
+use downshift::train::worker::{self, FailureRecord};
+use serde_json::json;
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::process::ExitStatusExt,
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+const RUN_DIR: &str = "DOWNSHIFT_TEST_RUN_DIR";
+const INJECT: &str = "DOWNSHIFT_TEST_INJECT";
+const EPOCHS: &str = "DOWNSHIFT_TEST_EPOCHS";
+
+#[test]
+fn the_worker_itself() {
+    let Ok(run_dir) = std::env::var(RUN_DIR) else { return };
+    let epochs: u64 = std::env::var(EPOCHS).unwrap().parse().unwrap();
+    let knobs = [("training.epochs", json!(epochs)), ("evaluation.every", json!("never"))];
+    let mut args = args(Path::new(&run_dir), with(preset(0.0), &knobs));
+    args.inject = Inject::parse_list(&std::env::var(INJECT).unwrap()).unwrap();
+    worker::main(args, &registry());
+}
+
+struct Worker {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+fn start(run: &Path, epochs: u64, inject: &str) -> Worker {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["process::the_worker_itself", "--exact", "--nocapture", "--test-threads=1"])
+        .env(RUN_DIR, run)
+        .env(INJECT, inject)
+        .env(EPOCHS, epochs.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    Worker { child, out }
+}
+
+/// Long enough to be stopped in the middle.
+const LONG: u64 = 1_000_000;
+
+impl Worker {
+    /// The next event; lines that are none are the test harness's.
+    fn event(&mut self) -> Option<Event> {
+        let mut text = String::new();
+        while self.out.read_line(&mut text).unwrap() > 0 {
+            if let Some(event) = line::decode(&text) {
+                return Some(event);
+            }
+            text.clear();
+        }
+        None
+    }
+
+    fn wait_for(&mut self, wanted: impl Fn(&Event) -> bool) -> Event {
+        loop {
+            let event = self.event().expect("the worker ended first");
+            if wanted(&event) {
+                return event;
+            }
+        }
+    }
+
+    fn order(&mut self, order: Order) {
+        let text = line::encode(&order).unwrap();
+        self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// All events from here on, and the exit code; negative for a signal.
+    fn end(mut self) -> (Vec<Event>, i32) {
+        let events = std::iter::from_fn(|| self.event()).collect();
+        let status = self.child.wait().unwrap();
+        (events, status.code().unwrap_or_else(|| -status.signal().unwrap()))
+    }
+}
+
+fn failed(events: &[Event]) -> (FailureClass, Option<u64>, bool) {
+    let Some(Event::Failed(failed)) = events.last() else { panic!("no failure: {events:?}") };
+    (failed.class, failed.step, failed.injected)
+}
+
+#[test]
+fn a_whole_run_speaks_the_contract() {
+    let run = TempDir::new().unwrap();
+    let (events, code) = start(run.path(), 4, "").end();
+    assert_eq!(code, 0);
+    let Some(Event::Hello(hello)) = events.first() else { panic!("{events:?}") };
+    assert_eq!((hello.protocol, hello.device.as_str(), hello.backend.as_str()), (PROTOCOL, "cpu", "flex f32"));
+    assert_eq!(events.iter().filter(|event| matches!(event, Event::Step(_))).count(), 24);
+    assert_eq!(events.last(), Some(&Event::Done { reason: DoneReason::Finished, step: 24 }));
+    let saved = events.iter().any(|event| matches!(event, Event::Saved(saved) if saved.step == 24));
+    assert!(saved && checkpoint::newest_valid(run.path()).0.unwrap().manifest.step == 24);
+    assert!(!run.path().join(worker::FAILURE_FILE).exists());
+}
+
+#[test]
+fn a_panic_of_a_device_thread_ends_the_worker_as_out_of_memory() {
+    let run = TempDir::new().unwrap();
+    let (events, code) = start(run.path(), LONG, "oom@5").end();
+    assert_eq!(code, 10);
+    assert_eq!(failed(&events), (FailureClass::DeviceOutOfMemory, Some(5), true));
+    let steps = events.iter().filter(|event| matches!(event, Event::Step(_))).count();
+    assert_eq!(steps, 4, "no step counts after the failed allocation");
+    assert!(events.contains(&Event::Injected { fault: "oom@5".into(), step: 5 }));
+    let record: FailureRecord =
+        serde_json::from_slice(&fs::read(run.path().join(worker::FAILURE_FILE)).unwrap()).unwrap();
+    assert_eq!((record.attempt, record.failed.class), (1, FailureClass::DeviceOutOfMemory));
+    assert_eq!(record.failed.thread.as_deref(), Some("DSD-0-0"));
+}
+
+#[test]
+fn every_other_end_has_its_code() {
+    for (inject, code) in [("panic@3", 101), ("exit0@3", 0), ("kill@3", -9), ("nan@3-50", 12)] {
+        let run = TempDir::new().unwrap();
+        let (events, ended) = start(run.path(), LONG, inject).end();
+        assert_eq!(ended, code, "{inject}");
+        assert!(events.contains(&Event::Injected { fault: inject.into(), step: 3 }), "{inject}: {events:?}");
+        let finished = events.iter().any(|event| matches!(event, Event::Done { .. }));
+        assert!(!finished, "{inject}");
+    }
+}
+
+#[test]
+fn orders_are_obeyed_and_a_second_worker_waits_for_the_first() {
+    let run = TempDir::new().unwrap();
+    let mut first = start(run.path(), LONG, "");
+    first.wait_for(|event| matches!(event, Event::Step(_)));
+    let lock: serde_json::Value =
+        serde_json::from_slice(&fs::read(run.path().join(worker::LOCK_FILE)).unwrap()).unwrap();
+    assert_eq!(lock["pid"], first.child.id());
+    let mut second = start(run.path(), LONG, "");
+    first.order(Order::Checkpoint);
+    let Event::Saved(saved) = first.wait_for(|event| matches!(event, Event::Saved(_))) else { unreachable!() };
+    first.wait_for(|event| matches!(event, Event::Step(step) if step.step > saved.step));
+    first.order(Order::Stop { checkpoint: true });
+    let (events, code) = first.end();
+    let Some(Event::Done { reason: DoneReason::Stopped, step }) = events.last() else { panic!("{events:?}") };
+    assert_eq!(code, 3);
+    // The second one was there all along and begins where the first one ended.
+    second.wait_for(|event| matches!(event, Event::Hello(hello) if hello.resumed_from == Some(*step)));
+    second.order(Order::Stop { checkpoint: false });
+    assert_eq!(second.end().1, 3);
+}
+
+#[test]
+fn a_worker_that_nobody_listens_to_saves_and_ends() {
+    let run = TempDir::new().unwrap();
+    let mut lonely = start(run.path(), LONG, "");
+    lonely.wait_for(|event| matches!(event, Event::Step(_)));
+    drop(lonely.child.stdin.take());
+    let (events, code) = lonely.end();
+    assert_eq!(code, 3);
+    let Some(Event::Done { reason: DoneReason::Stopped, step }) = events.last() else { panic!("{events:?}") };
+    assert_eq!(checkpoint::newest_valid(run.path()).0.unwrap().manifest.step, *step);
+
+    let mut deaf = start(run.path(), LONG, "");
+    deaf.wait_for(|event| matches!(event, Event::Step(_)));
+    let Worker { mut child, out } = deaf;
+    drop(out);
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert!(checkpoint::newest_valid(run.path()).0.unwrap().manifest.step > *step);
+}
+
+#[test]
+fn a_worker_that_hangs_is_gone_5_s_after_the_keeper() {
+    let run = TempDir::new().unwrap();
+    let mut hanging = start(run.path(), LONG, "hang@3");
+    hanging.wait_for(|event| matches!(event, Event::Injected { .. }));
+    let asked = Instant::now();
+    drop(hanging.child.stdin.take());
+    let mut log = String::new();
+    hanging.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    assert_eq!(hanging.end().1, 3, "{log}");
+    assert!(asked.elapsed() < Duration::from_secs(8));
+}

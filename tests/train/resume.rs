@@ -1,0 +1,183 @@
+//! A run that is stopped or dies at any step and goes on is the unbroken run, to the last bit.
+
+use crate::harness::{args, live, preset, tensors, with};
+use downshift::protocol::worker::{DoneReason, Event, Level, Order};
+use downshift::store::checkpoint::{self, Contents, state::Row};
+use safetensors::SafeTensors;
+use serde_json::json;
+use std::{collections::BTreeMap, fs, path::Path};
+use tempfile::TempDir;
+
+const STEPS: u64 = 24;
+const STOP: Order = Order::Stop { checkpoint: true };
+
+#[test]
+fn a_run_stopped_at_any_step_and_resumed_is_bit_identical() {
+    for dropout in [0.0, 0.3] {
+        let whole_dir = TempDir::new().unwrap();
+        let whole = live(args(whole_dir.path(), preset(dropout)), &[]);
+        assert_eq!(whole.outcome, Ok(DoneReason::Finished));
+        assert_eq!(whole.curve().len() as u64, STEPS);
+        let first = whole.curve()[0].1;
+        let last = whole.evals().last().unwrap().1;
+        assert!(last < first * 0.9, "it does not learn: {first} to {last}");
+        for stop in 1..STEPS {
+            let dir = TempDir::new().unwrap();
+            let one = live(args(dir.path(), preset(dropout)), &[(stop, STOP)]);
+            assert_eq!((one.outcome.as_ref(), one.saved()), (Ok(&DoneReason::Stopped), vec![stop]));
+            let two = live(args(dir.path(), preset(dropout)), &[]);
+            assert_eq!(two.outcome, Ok(DoneReason::Finished));
+            let joined: Vec<_> = one.curve().into_iter().chain(two.curve()).collect();
+            assert_eq!(joined, whole.curve(), "dropout {dropout}, stopped at {stop}");
+            let evals: Vec<_> = one.evals().into_iter().chain(two.evals()).collect();
+            assert_eq!(evals, whole.evals());
+            assert_eq!(tensors(dir.path(), STEPS), tensors(whole_dir.path(), STEPS));
+        }
+    }
+}
+
+#[test]
+fn a_run_that_dies_between_checkpoints_redoes_the_same_steps() {
+    let every_five = || with(preset(0.3), &[("checkpoint.every", json!("5 steps"))]);
+    let whole_dir = TempDir::new().unwrap();
+    let whole = live(args(whole_dir.path(), every_five()), &[]);
+    let dir = TempDir::new().unwrap();
+    let dies_at = Order::Stop { checkpoint: false };
+    let one = live(args(dir.path(), every_five()), &[(13, dies_at)]);
+    assert_eq!(one.curve().last().unwrap().0, 13);
+    let two = live(args(dir.path(), every_five()), &[]);
+    let from = two.curve()[0].0;
+    assert!((6..=11).contains(&from), "resumed before step {from}");
+    assert_eq!(two.curve()[..], whole.curve()[usize::try_from(from - 1).unwrap()..]);
+    assert_eq!(tensors(dir.path(), STEPS), tensors(whole_dir.path(), STEPS));
+}
+
+#[test]
+fn forgetting_part_of_the_state_is_noticed() {
+    let whole_dir = TempDir::new().unwrap();
+    let whole = live(args(whole_dir.path(), preset(0.3)), &[]);
+    let same = |change: &dyn Fn(&Path)| {
+        let dir = TempDir::new().unwrap();
+        live(args(dir.path(), preset(0.3)), &[(9, STOP)]);
+        change(dir.path());
+        let rest = live(args(dir.path(), preset(0.3)), &[]);
+        assert_eq!(rest.outcome, Ok(DoneReason::Finished));
+        rest.curve()[..] == whole.curve()[9..]
+    };
+    assert!(same(&|_| {}), "the control of the control");
+    assert!(!same(&|run| edit_optimizer(run, |name| name.ends_with(".exp_avg_sq"))), "second moment");
+    assert!(!same(&|run| edit_optimizer(run, |name| name.ends_with(".exp_avg"))), "first moment");
+    for (field, value) in [
+        ("optimizer_time", json!(0)),
+        ("step", json!(8)),
+        ("position", json!({"epoch": 1, "offset": 0, "samples": 72})),
+    ] {
+        let edit = |files: &mut BTreeMap<String, Vec<u8>>| {
+            let state = files.get_mut(checkpoint::STATE).unwrap();
+            let mut json: serde_json::Value = serde_json::from_slice(state).unwrap();
+            json[field] = value.clone();
+            *state = serde_json::to_vec(&json).unwrap();
+        };
+        assert!(!same(&|run| rewrite(run, edit)), "{field}");
+    }
+}
+
+/// Sets those tensors of the newest checkpoint's optimizer to zero.
+fn edit_optimizer(run: &Path, forgotten: impl Fn(&str) -> bool) {
+    rewrite(run, |files| {
+        let bytes = files.get_mut(checkpoint::OPTIMIZER).unwrap();
+        let (header, metadata) = SafeTensors::read_metadata(bytes).unwrap();
+        for name in SafeTensors::deserialize(&bytes.clone()).unwrap().names() {
+            if forgotten(name) {
+                let (start, end) = metadata.info(name).unwrap().data_offsets;
+                bytes[8 + header + start..8 + header + end].fill(0);
+            }
+        }
+    });
+}
+
+fn rewrite(run: &Path, edit: impl Fn(&mut BTreeMap<String, Vec<u8>>)) {
+    let mut loaded = checkpoint::newest_valid(run).0.unwrap();
+    edit(&mut loaded.files);
+    let files: Vec<(&str, &[u8])> =
+        loaded.files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
+    let manifest = &loaded.manifest;
+    let contents = Contents { step: manifest.step, samples: manifest.samples, build: &manifest.build, files: &files };
+    checkpoint::write(run, &contents).unwrap();
+}
+
+#[test]
+fn checkpoints_carry_the_rows_since_the_one_before() {
+    let dir = TempDir::new().unwrap();
+    let told = live(args(dir.path(), with(preset(0.0), &[("checkpoint.every", json!("1 epoch"))])), &[]);
+    let mut steps = Vec::new();
+    let mut evals = Vec::new();
+    for entry in checkpoint::list(dir.path()).into_iter().rev() {
+        let loaded = checkpoint::load(&entry.path).unwrap();
+        for row in Row::read_all(&loaded.files[checkpoint::STEPS]) {
+            match row {
+                Row::Step(row) => steps.push((row.step, row.loss.unwrap(), row.grad_norm.unwrap())),
+                Row::Eval(row) => evals.push((row.eval.step, row.eval.loss)),
+            }
+        }
+    }
+    assert_eq!(steps, told.curve());
+    assert_eq!(evals, told.evals());
+}
+
+#[test]
+fn the_clock_carries_schedule_and_evaluation() {
+    let dir = TempDir::new().unwrap();
+    let told = live(args(dir.path(), preset(0.0)), &[]);
+    assert_eq!(told.evals().iter().map(|(step, _)| *step).collect::<Vec<_>>(), [6, 12, 18, 24]);
+    let samples: Vec<u64> = told
+        .events
+        .iter()
+        .filter_map(|event| if let Event::Step(step) = event { Some(step.samples) } else { None })
+        .collect();
+    assert_eq!(samples[..7], [8, 16, 24, 32, 40, 41, 49]);
+    assert!(told.has(|event| matches!(event, Event::Hello(hello)
+        if hello.total_units == 164 && hello.total_steps == 24 && hello.epoch_units == 41 && hello.resumed_from.is_none())));
+    let again = live(args(dir.path(), preset(0.0)), &[]);
+    assert_eq!((again.outcome, again.events.len()), (Ok(DoneReason::Finished), 3), "hello, phase, done");
+}
+
+#[test]
+fn a_damaged_checkpoint_is_passed_over_and_never_for_scratch() {
+    let dir = TempDir::new().unwrap();
+    let told = live(args(dir.path(), with(preset(0.0), &[("checkpoint.every", json!("6 steps"))])), &[(13, STOP)]);
+    assert_eq!(told.saved().last(), Some(&13));
+    let damage = |step| {
+        let file = dir.path().join(checkpoint::relative_path(step)).join(checkpoint::MODEL);
+        let mut bytes = fs::read(&file).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+        fs::write(file, bytes).unwrap();
+    };
+    damage(13);
+    let resumed = live(args(dir.path(), preset(0.0)), &[(14, Order::Stop { checkpoint: false })]);
+    assert!(resumed.has(|event| matches!(event, Event::Hello(hello) if hello.resumed_from == Some(12))));
+    assert!(resumed.has(|event| matches!(event, Event::Note { level: Level::Warn, text }
+        if text.contains("step-000000013") && text.contains("damaged"))));
+    let refused = live(WorkerArgs13::from(args(dir.path(), preset(0.0))), &[]).outcome.unwrap_err();
+    assert_eq!(refused.class.exit_code(), 14);
+    damage(12);
+    damage(6);
+    let refused = live(args(dir.path(), preset(0.0)), &[]).outcome.unwrap_err();
+    assert_eq!(refused.class.exit_code(), 14);
+    assert!(refused.message.contains("step-000000006"), "{}", refused.message);
+    let empty = TempDir::new().unwrap();
+    let mut required = args(empty.path(), preset(0.0));
+    required.require_checkpoint = true;
+    assert_eq!(live(required, &[]).outcome.unwrap_err().class.exit_code(), 14);
+}
+
+/// Asks for the damaged step by its number.
+struct WorkerArgs13;
+
+impl WorkerArgs13 {
+    fn from(mut args: downshift::train::worker::WorkerArgs) -> downshift::train::worker::WorkerArgs {
+        args.from = Some(13);
+        args
+    }
+}

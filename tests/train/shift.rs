@@ -1,0 +1,58 @@
+//! A class A shift is the same problem: same samples, same gradient up to rounding.
+
+use crate::harness::{args, live, preset, with};
+use downshift::protocol::worker::{DoneReason, Order};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+fn batches(micro_batch: u64, accumulation: u64) -> Value {
+    let knobs = [("training.micro_batch", json!(micro_batch)), ("training.accumulation", json!(accumulation))];
+    with(preset(0.0), &knobs)
+}
+
+fn relative(a: f64, b: f64) -> f64 {
+    (a - b).abs() / a.abs().max(1e-12)
+}
+
+#[test]
+fn a_class_a_shift_keeps_loss_and_gradient() {
+    let whole_dir = TempDir::new().unwrap();
+    let whole = live(args(whole_dir.path(), batches(8, 1)), &[]);
+    for (micro_batch, accumulation) in [(4, 2), (2, 4), (1, 8)] {
+        let dir = TempDir::new().unwrap();
+        let one = live(args(dir.path(), batches(8, 1)), &[(10, Order::Stop { checkpoint: true })]);
+        let mut shifted = args(dir.path(), batches(micro_batch, accumulation));
+        (shifted.rung, shifted.attempt) = (1, 2);
+        let two = live(shifted, &[]);
+        assert_eq!(two.outcome, Ok(DoneReason::Finished));
+        let joined: Vec<_> = one.curve().into_iter().chain(two.curve()).collect();
+        assert_eq!(joined.len(), whole.curve().len());
+        for (shifted, unshifted) in joined.iter().zip(whole.curve()) {
+            assert_eq!(shifted.0, unshifted.0);
+            assert!(relative(unshifted.1, shifted.1) < 1e-5, "loss: {shifted:?}, {unshifted:?}");
+        }
+        // The first step after the shift starts from the same weights: its gradient is the same.
+        let (first, unshifted) = (two.curve()[0], whole.curve()[10]);
+        assert_eq!(first.0, 11);
+        assert!(relative(unshifted.2, first.2) < 1e-5, "gradient norm: {first:?}, {unshifted:?}");
+    }
+}
+
+#[test]
+fn gradient_checkpointing_changes_nothing() {
+    let (plain_dir, recompute_dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let plain = live(args(plain_dir.path(), preset(0.3)), &[]);
+    let knobs = [("training.gradient_checkpointing", json!(true))];
+    let recompute = live(args(recompute_dir.path(), with(preset(0.3), &knobs)), &[]);
+    for (a, b) in plain.curve().iter().zip(recompute.curve()) {
+        assert!(relative(a.1, b.1) < 1e-5, "{a:?} {b:?}");
+    }
+}
+
+#[test]
+fn loader_threads_change_nothing() {
+    let (one_dir, many_dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let one = live(args(one_dir.path(), preset(0.3)), &[]);
+    let knobs = [("training.loader", json!({ "threads": 5, "prefetch": 0 }))];
+    assert_eq!(live(args(many_dir.path(), with(preset(0.3), &knobs)), &[]).curve(), one.curve());
+}
