@@ -1,6 +1,7 @@
 //! Fresh weights follow from the seed alone. In a process of its own, because the CPU backend has
 //! one generator for the whole process.
 #![cfg(feature = "train")]
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleVisitor, Param};
@@ -23,14 +24,13 @@ impl ModuleVisitor<Cpu> for Weights {
     }
 }
 
-/// Weights of a fresh model; the generator is moved on between `init` and their first use.
+/// Weights of a fresh model, drawn by looking at them.
 fn fresh<T: Task + Train<Cpu>>(data: &str, model: &str, seed: u64) -> Vec<f32> {
     let device = <Cpu as BackendTypes>::Device::default();
     let model_config = serde_json::from_str(model).unwrap();
     let set = T::load(&serde_json::from_str(data).unwrap(), &model_config, 7).unwrap();
     Cpu::seed(&device, seed);
     let model = T::init(&model_config, &set, &device);
-    Cpu::seed(&device, 999);
     let mut weights = Weights::default();
     model.visit(&mut weights);
     weights.0
@@ -41,7 +41,7 @@ fn depends_on_the_seed_alone<T: Task + Train<Cpu>>(data: &str, model: &str) {
     assert!(first.len() > 1000, "{}", first.len());
     assert!(first == fresh::<T>(data, model, 1), "the same seed gives the same weights");
     let other = fresh::<T>(data, model, 2);
-    let equal = first.iter().zip(&other).filter(|(a, b)| a == b).count();
+    let equal = first.iter().zip(&other).filter(|(a, b)| (*a - *b).abs() < f32::EPSILON).count();
     assert!(equal < first.len() / 2, "another seed gives other weights");
 }
 

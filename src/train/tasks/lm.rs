@@ -14,7 +14,7 @@ pub mod text;
 use crate::config::problem::Problem;
 use crate::recipe::seed::{Purpose, Stream};
 use crate::train::task::{BatchRequest, DataError, Split, Tally, Task, Train};
-use crate::train::tasks::{draw_weights, files};
+use crate::train::tasks::files;
 use burn::module::AutodiffModule;
 use burn::tensor::{
     Int, Tensor, TensorData,
@@ -259,7 +259,7 @@ impl<B: AutodiffBackend> Train<B> for LanguageModel {
     type Model = Transformer<B>;
 
     fn init(model: &TextModel, data: &Corpus, device: &B::Device) -> Transformer<B> {
-        draw_weights(Transformer::new(model, data.vocabulary, device))
+        Transformer::new(model, data.vocabulary, device)
     }
 
     fn loss(model: &Transformer<B>, batch: TextBatch, device: &B::Device) -> Tensor<B, 1> {

@@ -12,7 +12,7 @@ pub mod read;
 use crate::config::problem::Problem;
 use crate::recipe::order::stratified_split;
 use crate::train::task::{BatchRequest, DataError, Split, Tally, Task, Train};
-use crate::train::tasks::{draw_weights, files};
+use crate::train::tasks::files;
 use augment::{Augment, Change};
 use burn::module::AutodiffModule;
 use burn::tensor::{
@@ -222,7 +222,7 @@ impl<B: AutodiffBackend> Train<B> for Vision {
     type Model = Classifier<B>;
 
     fn init(model: &VisionModel, data: &VisionSet, device: &B::Device) -> Classifier<B> {
-        draw_weights(Classifier::new(model, data.images.shape, data.images.classes, device))
+        Classifier::new(model, data.images.shape, data.images.classes, device)
     }
 
     fn loss(model: &Classifier<B>, mut batch: VisionBatch, device: &B::Device) -> Tensor<B, 1> {

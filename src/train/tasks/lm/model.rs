@@ -15,8 +15,6 @@ use burn::nn::{
 };
 use burn::tensor::{DType, FloatDType, Int, Tensor, activation, backend::Backend};
 
-/// Standard deviation of fresh weights.
-const SPREAD: f64 = 0.02;
 /// The hidden layer of a block is so many times as wide as the model.
 const EXPANSION: usize = 4;
 
@@ -61,14 +59,14 @@ impl<B: Backend> Transformer<B> {
     /// A fresh model for tokens below `vocabulary`.
     pub fn new(config: &TextModel, vocabulary: usize, device: &B::Device) -> Self {
         let TextModel { layers, width, sequence, .. } = *config;
-        let normal = Initializer::Normal { mean: 0.0, std: SPREAD };
+        let normal = Initializer::Normal { mean: 0.0, std: spread(config) };
         Self {
             tokens: EmbeddingConfig::new(vocabulary, width).with_initializer(normal.clone()).init(device),
             positions: normal.init([sequence, width], device),
             dropout: DropoutConfig::new(config.dropout).init(),
             blocks: (0..layers).map(|_| Block::new(config, device)).collect(),
             norm: LayerNormConfig::new(width).init(device),
-            head: (!config.tied).then(|| linear(width, vocabulary, SPREAD, device)),
+            head: (!config.tied).then(|| linear(width, vocabulary, spread(config), device)),
             mask: causal_mask(sequence, device),
         }
     }
@@ -77,7 +75,7 @@ impl<B: Backend> Transformer<B> {
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         let [_, length] = tokens.dims();
         let mask = self.mask.clone().slice([0..1, 0..1, 0..length, 0..length]);
-        let positions = self.positions.val().slice([0..length]).unsqueeze::<3>();
+        let positions = self.positions.val().narrow(0, 0, length).unsqueeze::<3>();
         let x = self.dropout.forward(self.tokens.forward(tokens) + positions);
         let x = self.norm.forward(self.blocks.iter().fold(x, |x, block| block.forward(x, mask.clone())));
         match &self.head {
@@ -94,7 +92,7 @@ impl<B: Backend> Block<B> {
             attention_norm: LayerNormConfig::new(width).init(device),
             attention: Attention::new(config, device),
             widen_norm: LayerNormConfig::new(width).init(device),
-            widen: linear(width, EXPANSION * width, SPREAD, device),
+            widen: linear(width, EXPANSION * width, spread(config), device),
             narrow: linear(EXPANSION * width, width, onto_the_residual(config), device),
             dropout: DropoutConfig::new(config.dropout).init(),
         }
@@ -113,9 +111,9 @@ impl<B: Backend> Attention<B> {
     fn new(config: &TextModel, device: &B::Device) -> Self {
         let TextModel { width, heads, .. } = *config;
         Self {
-            query: linear(width, width, SPREAD, device),
-            key: linear(width, width, SPREAD, device),
-            value: linear(width, width, SPREAD, device),
+            query: linear(width, width, spread(config), device),
+            key: linear(width, width, spread(config), device),
+            value: linear(width, width, spread(config), device),
             output: linear(width, width, onto_the_residual(config), device),
             dropout: DropoutConfig::new(config.dropout).init(),
             heads,
@@ -152,10 +150,15 @@ fn linear<B: Backend>(from: usize, to: usize, spread: f64, device: &B::Device) -
     LinearConfig::new(from, to).with_bias(false).with_initializer(initializer).init(device)
 }
 
+/// Standard deviation of fresh weights: √(2 / 5 width) (Nguyen and Salazar, 2019).
+fn spread(config: &TextModel) -> f64 {
+    (0.4 / config.width as f64).sqrt()
+}
+
 /// The spread of layers that add onto the residual path: smaller the more of them there are, two a
 /// block (Radford et al., 2019).
 fn onto_the_residual(config: &TextModel) -> f64 {
-    SPREAD / (2.0 * config.layers as f64).sqrt()
+    spread(config) / (2.0 * config.layers as f64).sqrt()
 }
 
 fn causal_mask<B: Backend>(sequence: usize, device: &B::Device) -> Tensor<B, 4> {

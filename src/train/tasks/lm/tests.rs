@@ -1,7 +1,7 @@
 use super::model::{Transformer, token_losses};
 use super::{Corpus, LanguageModel, Sources, TextData, TextModel, heads_that_fit};
 use crate::train::task::{BatchRequest, Split, Task, Train};
-use burn::backend::{Autodiff, Flex};
+use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn::module::{AutodiffModule, Module};
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor};
@@ -18,7 +18,7 @@ fn small() -> TextModel {
 }
 
 fn random_tokens(batch: usize, length: usize) -> Tensor<Flex, 2, Int> {
-    let tokens = Tensor::<Flex, 1, Int>::arange(0..(batch * length) as i64, &Default::default());
+    let tokens = Tensor::<Flex, 1, Int>::arange(0..i64::try_from(batch * length).unwrap(), &FlexDevice);
     (tokens * 37 + 11).remainder_scalar(256).reshape([batch, length])
 }
 
@@ -113,7 +113,7 @@ fn epochs_start_their_windows_at_different_places() {
 
 #[test]
 fn no_position_sees_a_later_one() {
-    let model = Transformer::<Flex>::new(&small(), 256, &Default::default());
+    let model = Transformer::<Flex>::new(&small(), 256, &FlexDevice);
     let tokens = random_tokens(2, 12);
     let logits = model.forward(tokens.clone());
     for changed in [0, 5, 11] {
@@ -130,7 +130,7 @@ fn no_position_sees_a_later_one() {
 
 #[test]
 fn shorter_inputs_give_the_same_logits() {
-    let model = Transformer::<Flex>::new(&small(), 256, &Default::default());
+    let model = Transformer::<Flex>::new(&small(), 256, &FlexDevice);
     let tokens = random_tokens(1, 12);
     let whole = model.forward(tokens.clone()).slice([0..1, 0..7]);
     let short = model.forward(tokens.slice([0..1, 0..7]));
@@ -139,7 +139,7 @@ fn shorter_inputs_give_the_same_logits() {
 
 #[test]
 fn a_tied_head_is_one_parameter_less_and_reads_with_the_embedding() {
-    let device = Default::default();
+    let device = FlexDevice;
     let count = |tied| Transformer::<Flex>::new(&TextModel { tied, ..small() }, 256, &device).num_params();
     assert_eq!(count(false) - count(true), 256 * 16);
     // positions, embedding, final norm; a block: two norms, four attention matrices, two of the MLP
@@ -148,7 +148,7 @@ fn a_tied_head_is_one_parameter_less_and_reads_with_the_embedding() {
 
 #[test]
 fn losses_are_those_of_the_formula_and_in_f32_for_any_precision() {
-    let device = Default::default();
+    let device = FlexDevice;
     let logits = Tensor::<Flex, 3>::from_floats([[[0.0, 0.0], [3.0, 1.0]]], &device);
     let targets = Tensor::<Flex, 2, Int>::from_ints([[0, 1]], &device);
     let losses: Vec<f32> = token_losses(logits.clone(), targets.clone()).into_data().to_vec().unwrap();
@@ -160,7 +160,7 @@ fn losses_are_those_of_the_formula_and_in_f32_for_any_precision() {
 
 #[test]
 fn every_weight_gets_a_gradient_and_evaluation_agrees_with_the_loss() {
-    let device = Default::default();
+    let device = FlexDevice;
     for tied in [true, false] {
         let config = TextModel { tied, ..small() };
         let corpus = LanguageModel::load(&shipped(), &config, 7).unwrap();

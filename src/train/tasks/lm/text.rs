@@ -53,8 +53,8 @@ fn texts(source: &str) -> Result<Vec<(PathBuf, Vec<u8>)>, DataError> {
     }
     let entries = files::list(path)?;
     let is_text = |file: &&PathBuf| {
-        let name = files::name(file).to_ascii_lowercase();
-        name.ends_with(".txt") || name.ends_with(".txt.gz")
+        let name = files::name(file).to_lowercase();
+        name.strip_suffix(".gz").unwrap_or(&name).strip_suffix(".txt").is_some()
     };
     let texts: Vec<&PathBuf> = entries.iter().filter(is_text).collect();
     if texts.is_empty() {
@@ -139,7 +139,7 @@ mod tests {
     fn long_texts_are_cut_at_line_ends() {
         let line = "to be\n".repeat(PIECE / 6 + 3);
         let end = piece_end(&line, 0);
-        assert!(end >= PIECE && end < PIECE + 7 && line[..end].ends_with('\n'), "{end}");
+        assert!((PIECE..PIECE + 7).contains(&end) && line[..end].ends_with('\n'), "{end}");
         assert_eq!(piece_end(&line, end), line.len());
         assert_eq!(piece_end(&"é".repeat(PIECE), 0), 2 * PIECE);
     }

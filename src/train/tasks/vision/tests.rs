@@ -1,6 +1,6 @@
 use super::{Augment, Classifier, Vision, VisionBatch, VisionData, VisionModel, judge};
 use crate::train::task::{BatchRequest, Split, Task, Train};
-use burn::backend::{Autodiff, Flex};
+use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn::module::{AutodiffModule, list_param_ids};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 
@@ -115,7 +115,7 @@ fn the_judge_agrees_with_the_formula() {
 
 #[test]
 fn every_weight_gets_a_gradient_and_evaluation_agrees_with_the_loss() {
-    let device = Default::default();
+    let device = FlexDevice;
     let config = VisionModel { channels: 8, layers: 2, dropout: 0.0 };
     let set = Vision::load(&digits(), &config, 7).unwrap();
     let batch: VisionBatch = Vision::batch(&set, request(Split::Training, &(0..64).collect::<Vec<_>>(), 0));

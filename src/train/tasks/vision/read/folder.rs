@@ -18,8 +18,8 @@ const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 /// The set under a folder with these entries, if it is one.
 pub(super) fn read(entries: &[PathBuf], size: Option<usize>) -> Result<Option<ImageSet>, DataError> {
     let folders: Vec<PathBuf> = entries.iter().filter(|path| path.is_dir()).cloned().collect();
-    let named = |wanted: &[&str]| folders.iter().find(|path| wanted.contains(&files::name(path).as_str()));
-    let (classes, test) = match (named(&["train"]), named(&TEST_NAMES)) {
+    let folder_of = |wanted: &[&str]| folders.iter().find(|path| wanted.contains(&files::name(path).as_str()));
+    let (classes, test) = match (folder_of(&["train"]), folder_of(&TEST_NAMES)) {
         (Some(train), Some(test)) => (subfolders(train)?, subfolders(test)?),
         _ => (folders, Vec::new()),
     };

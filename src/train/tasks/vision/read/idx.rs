@@ -117,6 +117,9 @@ mod tests {
     const IMAGES: &str = "train-images-idx3-ubyte";
     const LABELS: &str = "train-labels-idx1-ubyte";
 
+    /// Case, bytes of the images, bytes of the labels, which file is at fault, where, why.
+    type Case = (&'static str, Vec<u8>, Vec<u8>, &'static str, Option<u64>, &'static str);
+
     fn images(count: u8) -> Vec<u8> {
         let mut bytes = vec![0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, 2, 0, 0, 0, 3];
         bytes.extend((0..count * 6).collect::<Vec<_>>());
@@ -174,7 +177,7 @@ mod tests {
         };
         let packed = gzip(&images(4));
         let half = packed.len() / 2;
-        let table: Vec<(&str, Vec<u8>, Vec<u8>, &str, Option<u64>, &str)> = vec![
+        let table: Vec<Case> = vec![
             ("empty images", vec![], labels(4), IMAGES, Some(0), "empty"),
             ("short header", cut(images(4), 9), labels(4), IMAGES, Some(9), "inside its header"),
             ("wrong magic", labels(20), labels(4), IMAGES, Some(0), "[0, 0, 8, 3]"),

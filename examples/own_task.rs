@@ -1,0 +1,118 @@
+//! A task of one's own: which of two entwined spirals does a point of the plane lie on? Cockpit,
+//! ladder, checkpoints and restarts all work with it:
+//! `cargo run --release --example own_task -- run examples/own_task.yaml`
+
+use burn::module::{AutodiffModule, Module};
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::backend::{AutodiffBackend, Backend, BackendTypes};
+use burn::tensor::{ElementConversion, Int, Tensor, TensorData, activation};
+use downshift::config::problem::Problem;
+use downshift::recipe::seed::{Purpose, Stream};
+use downshift::train::registry::Registry;
+use downshift::train::task::{BatchRequest, DataError, Split, Tally, Task, Train};
+use serde::{Deserialize, Serialize};
+
+struct Spirals;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DataConfig {
+    /// Points to learn from; a fifth as many are held out.
+    points: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelConfig {
+    /// Width of the two hidden layers.
+    width: usize,
+}
+
+/// Where points lie and on which spiral.
+struct Points(Vec<([f32; 2], i32)>);
+
+impl Task for Spirals {
+    const NAME: &'static str = "spirals";
+    type DataConfig = DataConfig;
+    type ModelConfig = ModelConfig;
+    type Data = [Points; 2];
+    type Batch = Points;
+
+    fn check(data: &DataConfig, _model: &ModelConfig) -> Vec<Problem> {
+        let too_few = Problem::at("data.points", "this leaves no point to hold out", "1000 works");
+        if data.points < 5 { vec![too_few] } else { Vec::new() }
+    }
+
+    fn resolve_paths(_data: &mut DataConfig, _absolute: &dyn Fn(&str) -> String) {}
+
+    fn load(data: &DataConfig, _model: &ModelConfig, seed: u64) -> Result<[Points; 2], DataError> {
+        let mut stream = Stream::of(seed, Purpose::Task, [0; 3]);
+        let mut points = |count| Points((0..count).map(|_| point(&mut stream)).collect());
+        Ok([points(data.points), points(data.points / 5)])
+    }
+
+    fn len([training, validation]: &[Points; 2], split: Split) -> usize {
+        if split == Split::Training { training.0.len() } else { validation.0.len() }
+    }
+
+    fn batch([training, validation]: &[Points; 2], request: BatchRequest<'_>) -> Points {
+        let part = if request.split == Split::Training { training } else { validation };
+        Points(request.indices.iter().map(|index| part.0[*index as usize]).collect())
+    }
+}
+
+/// A point on one of the spirals, two turns long, with a little noise.
+fn point(stream: &mut Stream) -> ([f32; 2], i32) {
+    let spiral = i32::from(stream.unit() < 0.5);
+    let along = stream.unit().sqrt();
+    let angle = std::f32::consts::PI * (4.0 * along + spiral as f32);
+    let mut noise = || 0.03 * (stream.unit() - 0.5);
+    ([along * angle.cos() + noise(), along * angle.sin() + noise()], spiral)
+}
+
+#[derive(Module, Debug)]
+struct Network<B: Backend> {
+    layers: [Linear<B>; 3],
+}
+
+impl<B: Backend> Network<B> {
+    /// Points `[batch, 2]` to logits `[batch, 2]`, and the answers `[batch, 1]`.
+    fn forward(&self, points: &Points, device: &B::Device) -> (Tensor<B, 2>, Tensor<B, 2, Int>) {
+        let (places, answers): (Vec<[f32; 2]>, Vec<i32>) = points.0.iter().copied().unzip();
+        let x = Tensor::from_data(TensorData::new(places.concat(), [answers.len(), 2]), device);
+        let answers = TensorData::new(answers, [points.0.len(), 1]);
+        let [first, second, last] = &self.layers;
+        let hidden = activation::gelu(second.forward(activation::gelu(first.forward(x))));
+        (last.forward(hidden), Tensor::from_data(answers, device))
+    }
+}
+
+impl<B: AutodiffBackend> Train<B> for Spirals {
+    type Model = Network<B>;
+
+    fn init(model: &ModelConfig, _data: &[Points; 2], device: &B::Device) -> Network<B> {
+        let sizes = [[2, model.width], [model.width, model.width], [model.width, 2]];
+        Network { layers: sizes.map(|[from, to]| LinearConfig::new(from, to).init(device)) }
+    }
+
+    fn loss(model: &Network<B>, batch: Points, device: &B::Device) -> Tensor<B, 1> {
+        let (logits, answers) = model.forward(&batch, device);
+        activation::log_softmax(logits, 1).gather(1, answers).mean().neg()
+    }
+
+    fn evaluate(
+        model: &<Network<B> as AutodiffModule<B>>::InnerModule,
+        batch: Points,
+        device: &<B::InnerBackend as BackendTypes>::Device,
+    ) -> Tally {
+        let (logits, answers) = model.forward(&batch, device);
+        let scores = activation::log_softmax(logits, 1);
+        let right = scores.clone().argmax(1).equal(answers.clone()).int().sum().into_scalar();
+        let loss_sum = scores.gather(1, answers).sum().neg().into_scalar().elem();
+        Tally { loss_sum, count: batch.0.len() as u64, correct: Some(right.elem()) }
+    }
+}
+
+fn main() -> std::process::ExitCode {
+    downshift::main_with(&Registry::with_builtin().with::<Spirals>())
+}

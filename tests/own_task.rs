@@ -1,0 +1,48 @@
+//! The example of a person's own task, trained from start to finish as the program that it is.
+#![cfg(feature = "train")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The example, which `cargo test` builds beside the tests.
+fn example() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.parent().and_then(Path::parent).unwrap().join("examples/own_task");
+    assert!(
+        program.exists(),
+        "{}: a filtered test run does not build it: cargo build --example own_task",
+        program.display()
+    );
+    program
+}
+
+fn call(runs: &Path, arguments: &[&str]) -> Output {
+    Command::new(example())
+        .args(arguments)
+        .args([Path::new("--runs-dir"), runs])
+        .env("XDG_RUNTIME_DIR", runs)
+        .output()
+        .unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
+}
+
+#[test]
+fn a_task_of_ones_own_learns_and_names_its_own_mistakes() {
+    let runs = tempfile::tempdir().unwrap();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/own_task.yaml");
+    let run = call(runs.path(), &["run", "--headless", "--device", "cpu", file]);
+    assert!(run.status.success(), "{}", text(&run));
+    let status = call(runs.path(), &["status", "--format", "json"]);
+    let status: serde_json::Value =
+        serde_json::from_slice(&status.stdout).unwrap_or_else(|_| panic!("{}", text(&status)));
+    assert_eq!(status["state"], "finished");
+    assert!(status["eval"]["accuracy"].as_f64().unwrap() > 0.95, "{status}");
+
+    let refused = call(runs.path(), &["check", "--set", "data.points=3", file]);
+    assert_eq!(refused.status.code(), Some(13), "{}", text(&refused));
+    assert!(text(&refused).contains("data.points: this leaves no point to hold out; 1000 works"), "{}", text(&refused));
+}
