@@ -47,7 +47,12 @@ fn main() -> Failing<()> {
         ignore_term()?;
     }
     script.begin()?;
-    script.train()
+    if script.train().is_err() {
+        // Nobody reads any more: the keeper is gone. Save and end.
+        let _ = script.save();
+        exit(3);
+    }
+    Ok(())
 }
 
 fn read_arguments() -> Failing<Script> {
