@@ -94,9 +94,9 @@ impl FromStr for Inject {
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let (body, always) = text.strip_suffix('*').map_or((text, false), |body| (body, true));
-        let (word, at) = body.split_once('@').ok_or_else(|| {
-            format!("`{text}` names no step; write fault@step: nan@120, oom@150*, slow@10-20")
-        })?;
+        let (word, at) = body
+            .split_once('@')
+            .ok_or_else(|| format!("`{text}` names no step; write fault@step: nan@120, oom@150*, slow@10-20"))?;
         let fault = Fault::ALL.iter().find(|(_, known)| *known == word).map(|(fault, _)| *fault).ok_or_else(|| {
             let known = Fault::ALL.map(|(_, word)| word).join(", ");
             format!("`{word}` in `{text}` is no fault that can be injected; there are {known}")

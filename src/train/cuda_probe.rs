@@ -163,9 +163,11 @@ fn driver_failure(code: c_int) -> String {
         NO_DEVICE if is_wsl() => "the CUDA driver of WSL2 sees no GPU; update the NVIDIA driver on Windows, then run \
                                   `wsl --shutdown`"
             .to_owned(),
-        NO_DEVICE => "the NVIDIA driver sees no GPU; see what `nvidia-smi` says and whether CUDA_VISIBLE_DEVICES hides \
+        NO_DEVICE => {
+            "the NVIDIA driver sees no GPU; see what `nvidia-smi` says and whether CUDA_VISIBLE_DEVICES hides \
                       it, or train with --device cpu"
-            .to_owned(),
+                .to_owned()
+        }
         _ if is_wsl() => format!(
             "the GPU does not answer under WSL2 (CUDA error {code}); run `wsl --shutdown`, and remove any Linux NVIDIA \
              driver installed inside WSL2"
@@ -235,7 +237,8 @@ mod tests {
         let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder)\n";
         assert_eq!(release_in(text).as_deref(), Some("580.65.06"));
         assert_eq!(release_in(""), None);
-        let gpu = Gpu { name: "NVIDIA RTX/4090 (x)".into(), driver: "580.65.06-cuda-13.0".into(), compiler: "12.8".into() };
+        let gpu =
+            Gpu { name: "NVIDIA RTX/4090 (x)".into(), driver: "580.65.06-cuda-13.0".into(), compiler: "12.8".into() };
         assert_eq!(gpu.fingerprint(), "NVIDIA_RTX_4090__x_-driver-580.65.06-cuda-13.0-nvrtc-12.8");
     }
 }

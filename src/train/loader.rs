@@ -31,7 +31,12 @@ pub struct Request {
 }
 
 /// The training micro-batches from a position to the end of the run, in order.
-pub fn training(plan: BatchPlan, seed: u64, from: Position, total_units: u64) -> impl Iterator<Item = Request> + Clone + Send + use<> {
+pub fn training(
+    plan: BatchPlan,
+    seed: u64,
+    from: Position,
+    total_units: u64,
+) -> impl Iterator<Item = Request> + Clone + Send + use<> {
     let samples = usize::try_from(plan.epoch_samples).unwrap_or(usize::MAX);
     let (mut at, mut shuffled, mut order) = (from, None, Vec::new());
     let steps = std::iter::from_fn(move || {
@@ -75,7 +80,7 @@ impl<T: Task> Loader<T> {
     ///
     /// # Errors
     /// When the operating system refuses a thread.
-    pub fn start<I>(data: &Arc<T::Data>, seed: u64, knobs: knobs::Loader, requests: I) -> io::Result<Self>
+    pub fn start<I>(data: &Arc<T::Data>, seed: u64, knobs: knobs::Loader, requests: &I) -> io::Result<Self>
     where
         I: Iterator<Item = Request> + Clone + Send + 'static,
     {
@@ -140,7 +145,8 @@ mod tests {
 
     fn all(threads: u64, prefetch: u64, from: Position) -> Vec<(u64, Vec<u32>)> {
         let requests = training(PLAN, 7, from, 60);
-        let mut loader = Loader::<Echo>::start(&Arc::new(()), 7, knobs::Loader { threads, prefetch }, requests).unwrap();
+        let mut loader =
+            Loader::<Echo>::start(&Arc::new(()), 7, knobs::Loader { threads, prefetch }, &requests).unwrap();
         std::iter::from_fn(|| loader.next()).collect()
     }
 

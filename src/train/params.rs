@@ -208,7 +208,8 @@ impl Fit {
                 Ok(_) => {}
             }
         }
-        fit.unexpected = file.names().into_iter().filter(|name| !model.contains_key(*name)).map(str::to_owned).collect();
+        fit.unexpected =
+            file.names().into_iter().filter(|name| !model.contains_key(*name)).map(str::to_owned).collect();
         fit.unexpected.sort_unstable();
         fit
     }

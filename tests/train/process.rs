@@ -16,6 +16,8 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -31,15 +33,29 @@ fn the_worker_itself() {
     let knobs = [("training.epochs", json!(epochs)), ("evaluation.every", json!("never"))];
     let mut args = args(Path::new(&run_dir), with(preset(0.0), &knobs));
     args.inject = Inject::parse_list(&std::env::var(INJECT).unwrap()).unwrap();
-    worker::main(args, &registry());
+    println!(); // Behind what the test harness has written on this line.
+    worker::main(&args, &registry());
 }
 
 struct Worker {
     child: Child,
-    out: BufReader<ChildStdout>,
+    events: Receiver<Event>,
 }
 
+/// Starts a worker and reads what it says; lines that are no events are the test harness's.
 fn start(run: &Path, epochs: u64, inject: &str) -> Worker {
+    let (mut worker, out) = start_unread(run, epochs, inject);
+    let (give, events) = channel();
+    worker.events = events;
+    thread::spawn(move || {
+        for text in out.lines() {
+            line::decode(&text.unwrap()).map(|event| give.send(event).ok());
+        }
+    });
+    worker
+}
+
+fn start_unread(run: &Path, epochs: u64, inject: &str) -> (Worker, BufReader<ChildStdout>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["process::the_worker_itself", "--exact", "--nocapture", "--test-threads=1"])
         .env(RUN_DIR, run)
@@ -51,32 +67,38 @@ fn start(run: &Path, epochs: u64, inject: &str) -> Worker {
         .spawn()
         .unwrap();
     let out = BufReader::new(child.stdout.take().unwrap());
-    Worker { child, out }
+    (Worker { child, events: channel().1 }, out)
 }
 
 /// Long enough to be stopped in the middle.
 const LONG: u64 = 1_000_000;
 
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
 impl Worker {
-    /// The next event; lines that are none are the test harness's.
+    /// The next event; none once the worker is gone.
     fn event(&mut self) -> Option<Event> {
-        let mut text = String::new();
-        while self.out.read_line(&mut text).unwrap() > 0 {
-            if let Some(event) = line::decode(&text) {
-                return Some(event);
-            }
-            text.clear();
+        match self.events.recv_timeout(Duration::from_secs(60)) {
+            Ok(event) => Some(event),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("nothing for a minute"),
         }
-        None
     }
 
     fn wait_for(&mut self, wanted: impl Fn(&Event) -> bool) -> Event {
-        loop {
-            let event = self.event().expect("the worker ended first");
+        let asked = Instant::now();
+        while let Some(event) = self.event() {
             if wanted(&event) {
                 return event;
             }
+            assert!(asked.elapsed() < Duration::from_secs(60), "it does not come");
         }
+        panic!("the worker ended first");
     }
 
     fn order(&mut self, order: Order) {
@@ -171,11 +193,14 @@ fn a_worker_that_nobody_listens_to_saves_and_ends() {
     let Some(Event::Done { reason: DoneReason::Stopped, step }) = events.last() else { panic!("{events:?}") };
     assert_eq!(checkpoint::newest_valid(run.path()).0.unwrap().manifest.step, *step);
 
-    let mut deaf = start(run.path(), LONG, "");
-    deaf.wait_for(|event| matches!(event, Event::Step(_)));
-    let Worker { mut child, out } = deaf;
+    let (mut deaf, mut out) = start_unread(run.path(), LONG, "");
+    let mut text = String::new();
+    while !matches!(line::decode(&text), Some(Event::Step(_))) {
+        text.clear();
+        assert_ne!(out.read_line(&mut text).unwrap(), 0, "the worker ended first");
+    }
     drop(out);
-    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert_eq!(deaf.child.wait().unwrap().code(), Some(3));
     assert!(checkpoint::newest_valid(run.path()).0.unwrap().manifest.step > *step);
 }
 

@@ -35,7 +35,11 @@ fn weights_lie_under_their_paths_with_their_shapes() {
     let mut shapes: Vec<_> = model.iter().map(|(name, view)| format!("{name} {:?}", view.shape())).collect();
     shapes.sort();
     let wanted = [
-        "blocks.0.bias [12]", "blocks.0.weight [6, 12]", "head.bias [2]", "head.weight [12, 2]", "norm.beta [12]",
+        "blocks.0.bias [12]",
+        "blocks.0.weight [6, 12]",
+        "head.bias [2]",
+        "head.weight [12, 2]",
+        "norm.beta [12]",
         "norm.gamma [12]",
     ];
     assert_eq!(shapes, wanted);

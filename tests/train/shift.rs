@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 fn batches(micro_batch: u64, accumulation: u64) -> Value {
-    let knobs =
-        [("training.micro_batch", json!(micro_batch)), ("training.accumulation", json!(accumulation))];
+    let knobs = [("training.micro_batch", json!(micro_batch)), ("training.accumulation", json!(accumulation))];
     with(preset(0.0), &knobs)
 }
 

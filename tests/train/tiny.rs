@@ -2,7 +2,9 @@
 //! hidden layer and dropout.
 
 use burn::module::{AutodiffModule, Module};
-use burn::nn::{Dropout, DropoutConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig, loss::CrossEntropyLossConfig};
+use burn::nn::{
+    Dropout, DropoutConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig, loss::CrossEntropyLossConfig,
+};
 use burn::tensor::{
     Int, Tensor, TensorData, activation,
     backend::{AutodiffBackend, Backend, BackendTypes},

@@ -174,11 +174,12 @@ mod tests {
             go.send(()).unwrap();
         }
         writer.flush(Duration::from_secs(30));
-        let events: Vec<Event> = lines.try_iter().flat_map(|text| text.lines().filter_map(line::decode).collect::<Vec<_>>()).collect();
+        let events: Vec<Event> =
+            lines.try_iter().flat_map(|text| text.lines().filter_map(line::decode).collect::<Vec<_>>()).collect();
         let phases = events.iter().filter(|event| matches!(event, Event::Phase { .. })).count();
         let rows = events.iter().filter(|event| matches!(event, Event::Skipped(_))).count();
         assert_eq!(phases, RESERVE / 2);
-        assert!(rows >= MOST_WAITING && rows < MOST_WAITING * 2, "{rows}");
+        assert!((MOST_WAITING..MOST_WAITING * 2).contains(&rows), "{rows}");
         let noted = events.iter().any(|event| matches!(event, Event::Note { text, .. } if text.contains("too slowly")));
         assert!(noted);
     }

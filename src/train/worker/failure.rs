@@ -103,6 +103,12 @@ pub fn device(message: &str) -> Failed {
     of(classify(DEVICE_THREADS[0], message), message)
 }
 
+/// The operating system refused a thread.
+#[expect(clippy::needless_pass_by_value, reason = "it is passed to map_err")]
+pub fn no_thread(error: std::io::Error) -> Failed {
+    refused("a thread", &error)
+}
+
 /// The operating system refused.
 pub fn refused(what: &str, error: &std::io::Error) -> Failed {
     of(FailureClass::Panic, format!("the operating system refuses {what}: {error}"))
@@ -110,8 +116,10 @@ pub fn refused(what: &str, error: &std::io::Error) -> Failed {
 
 /// Too many non-finite steps in a row.
 pub fn non_finite(step: u64, in_a_row: u64, last: &str) -> Failed {
-    let message = format!("{in_a_row} steps in a row were not finite, the last one in its {last}; a safer rung lowers \
-         the learning rate or raises the precision");
+    let message = format!(
+        "{in_a_row} steps in a row were not finite, the last one in its {last}; a safer rung lowers \
+         the learning rate or raises the precision"
+    );
     Failed { step: Some(step), ..of(FailureClass::NonFinite, message) }
 }
 

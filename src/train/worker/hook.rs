@@ -47,12 +47,14 @@ pub fn install(contract: &Arc<OwnedFd>, args: &WorkerArgs, pulse: Arc<Pulse>) {
 
 fn describe(panic: &PanicHookInfo<'_>, pulse: &Pulse) -> Failed {
     let payload = panic.payload();
-    let words = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let words =
+        payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     let mut message: String = words.unwrap_or("a panic without words").chars().take(1000).collect();
     let thread = thread::current().name().unwrap_or("without a name").to_owned();
     let class = failure::classify(&thread, &message);
     if let Some(fix) = failure::missing_library(&message) {
-        message = format!("{}; {fix}", message.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default());
+        message =
+            format!("{}; {fix}", message.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default());
     }
     Failed { class, message, step: pulse.step(), thread: Some(thread), injected: pulse.injected() }
 }
