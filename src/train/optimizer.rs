@@ -154,6 +154,7 @@ where
 mod tests {
     use super::AdamW;
     use crate::config::knobs;
+    use crate::recipe::schedule::Schedule;
     use crate::train::params::{Reading, erase, read_into};
     use burn::backend::{Autodiff, Flex, flex::FlexDevice};
     use burn::module::{AutodiffModule, Module, Param};
@@ -200,7 +201,7 @@ mod tests {
             max_norm: None,
             betas: [0.9, 0.99],
             epsilon: 1e-8,
-            schedule: Default::default(),
+            schedule: Schedule::default(),
         };
         let mut optimizer = AdamW::<Flex>::new(knobs);
         let mut paper = [1.0, -2.0, 0.5, 3.0].map(|weight| Paper { weight, first: 0.0, second: 0.0 });
