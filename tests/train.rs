@@ -2,17 +2,24 @@
 //! the guard, checkpoints, and the worker as a process.
 #![cfg(feature = "train")]
 
+#[cfg(test)]
 #[path = "train/guard.rs"]
 mod guard;
+#[cfg(test)]
 #[path = "train/harness.rs"]
 mod harness;
+#[cfg(test)]
 #[path = "train/process.rs"]
 mod process;
+#[cfg(test)]
 #[path = "train/resume.rs"]
 mod resume;
+#[cfg(test)]
 #[path = "train/shapes.rs"]
 mod shapes;
+#[cfg(test)]
 #[path = "train/shift.rs"]
 mod shift;
+#[cfg(test)]
 #[path = "train/tiny.rs"]
 mod tiny;

@@ -79,7 +79,7 @@ mod registry {
                 migrate,
                 inject: order.inject,
             };
-            worker::main(args, self)
+            worker::main(&args, self)
         }
 
         fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {

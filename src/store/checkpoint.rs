@@ -222,7 +222,7 @@ pub fn manifest(path: &Path) -> Result<Manifest, CheckpointError> {
 /// Names the first file that is missing, unreadable or other than it was written.
 pub fn verify(path: &Path) -> Result<Manifest, CheckpointError> {
     let manifest = manifest(path)?;
-    let mut buffer = vec![0; 1 << 20];
+    let mut buffer = vec![0; 1 << 16];
     for entry in &manifest.files {
         let name = path.join(&entry.name);
         let mut file = File::open(&name).doing("open", &name)?;

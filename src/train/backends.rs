@@ -87,7 +87,12 @@ pub fn train<T: TrainAll>(job: Job) -> Result<DoneReason, Failed> {
     match (job.device.place, recompute) {
         (Place::Cpu, false) => session::train::<T, Cpu>(job, &FlexDevice),
         (Place::Cpu, true) => session::train::<T, CpuRecompute>(job, &FlexDevice),
+        #[cfg(feature = "cuda")]
         (Place::Cuda(index), _) => train_on_cuda::<T>(job, index),
+        #[cfg(not(feature = "cuda"))]
+        (Place::Cuda(index), _) => {
+            Err(failure::config(format!("this build has no CUDA backend, so there is no cuda:{index}")))
+        }
     }
 }
 
@@ -113,9 +118,4 @@ fn train_on_cuda<T: TrainAll>(job: Job, index: usize) -> Result<DoneReason, Fail
         (false, false) => session::train::<T, CudaPlain>(job, &device),
         (false, true) => session::train::<T, CudaPlainRecompute>(job, &device),
     }
-}
-
-#[cfg(not(feature = "cuda"))]
-fn train_on_cuda<T: TrainAll>(_job: Job, index: usize) -> Result<DoneReason, Failed> {
-    Err(failure::config(format!("this build has no CUDA backend, so there is no cuda:{index}")))
 }

@@ -103,7 +103,10 @@ fn ask_driver(driver: &Library, index: usize) -> Result<(String, Version), Strin
         let get_version = get_version.map_err(|_| broken("cuDriverGetVersion"))?;
         let get_count = driver.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"cuDeviceGetCount\0");
         let get_count = get_count.map_err(|_| broken("cuDeviceGetCount"))?;
-        first_failure(&[&|| init(0), &|| get_version(&raw mut version), &|| get_count(&raw mut count)])
+        match (init(0), get_version(&raw mut version)) {
+            (0, 0) => get_count(&raw mut count),
+            (0, code) | (code, _) => code,
+        }
     };
     if code != 0 {
         return Err(failed(code));
@@ -128,10 +131,6 @@ fn ask_driver(driver: &Library, index: usize) -> Result<(String, Version), Strin
     // SAFETY: the driver ends the name with a zero, and the array does so in any case.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
     Ok((name, Version(version / 1000, version % 1000 / 10)))
-}
-
-fn first_failure(calls: &[&dyn Fn() -> c_int]) -> c_int {
-    calls.iter().map(|call| call()).find(|code| *code != 0).unwrap_or(0)
 }
 
 fn compiler_version(compiler: &Library) -> Option<Version> {
@@ -189,7 +188,7 @@ fn headers() -> Result<(), String> {
     if folder.is_some_and(|folder| folder.join("cuda_runtime.h").exists()) {
         return Ok(());
     }
-    let hint = std::env::var("CUDA_HOME").map_or_else(|_| "/path/to/cuda".to_owned(), |home| home);
+    let hint = std::env::var("CUDA_HOME").unwrap_or_else(|_| "/path/to/cuda".to_owned());
     Err(format!(
         "the CUDA headers are missing (include/cuda_runtime.h under CUDA_PATH, /usr/local/cuda or /opt/cuda); install \
          the toolkit or its package cuda-cudart-dev, or say where it is: export CUDA_PATH={hint}"

@@ -60,7 +60,11 @@ pub fn choose(asked: DeviceChoice, precision: Precision) -> Result<Chosen, Strin
         DeviceChoice::Cuda(index) => look(index)?,
         DeviceChoice::Auto => match look(0) {
             Ok(chosen) => chosen,
-            Err(why) => Chosen::cpu(vec![format!("training on the CPU: {why}")]),
+            Err(why) => {
+                let why =
+                    why.trim_end_matches(", or train with --device cpu").trim_end_matches("; train with --device cpu");
+                Chosen::cpu(vec![format!("training on the CPU: {why}")])
+            }
         },
     };
     if chosen.place == Place::Cpu && precision != Precision::F32 {

@@ -29,7 +29,7 @@ pub fn measure<T: Train<B>, B: AutodiffBackend>(
     device: &B::Device,
 ) -> io::Result<Option<Means>> {
     let requests = validation(T::len(data, Split::Validation), training.micro_batch);
-    let mut loader = Loader::<T>::start(data, training.seed, training.loader, requests)?;
+    let mut loader = Loader::<T>::start(data, training.seed, training.loader, &requests)?;
     let model = model.valid();
     let mut total = Tally::default();
     while let Some(batch) = loader.next() {

@@ -80,7 +80,7 @@ impl<T: Task> Loader<T> {
     ///
     /// # Errors
     /// When the operating system refuses a thread.
-    pub fn start<I>(data: &Arc<T::Data>, seed: u64, knobs: knobs::Loader, requests: I) -> io::Result<Self>
+    pub fn start<I>(data: &Arc<T::Data>, seed: u64, knobs: knobs::Loader, requests: &I) -> io::Result<Self>
     where
         I: Iterator<Item = Request> + Clone + Send + 'static,
     {
@@ -146,7 +146,7 @@ mod tests {
     fn all(threads: u64, prefetch: u64, from: Position) -> Vec<(u64, Vec<u32>)> {
         let requests = training(PLAN, 7, from, 60);
         let mut loader =
-            Loader::<Echo>::start(&Arc::new(()), 7, knobs::Loader { threads, prefetch }, requests).unwrap();
+            Loader::<Echo>::start(&Arc::new(()), 7, knobs::Loader { threads, prefetch }, &requests).unwrap();
         std::iter::from_fn(|| loader.next()).collect()
     }
 

@@ -149,3 +149,81 @@ where
         Param::from_mapped_value(id, Tensor::from_inner(moved).require_grad(), mapper)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::AdamW;
+    use crate::config::knobs;
+    use crate::recipe::schedule::Schedule;
+    use crate::train::params::{Reading, erase, read_into};
+    use burn::backend::{Autodiff, Flex, flex::FlexDevice};
+    use burn::module::{AutodiffModule, Module, Param};
+    use burn::tensor::{Tensor, backend::Backend};
+    use std::collections::BTreeMap;
+
+    #[derive(Module, Debug)]
+    struct Pair<B: Backend> {
+        matrix: Param<Tensor<B, 2>>,
+        bias: Param<Tensor<B, 1>>,
+    }
+
+    /// One number, updated as the paper writes it.
+    struct Paper {
+        weight: f64,
+        first: f64,
+        second: f64,
+    }
+
+    impl Paper {
+        fn update(&mut self, gradient: f64, lr: f64, decay: f64, time: i32) {
+            self.first = 0.9 * self.first + 0.1 * gradient;
+            self.second = 0.99 * self.second + 0.01 * gradient * gradient;
+            let first = self.first / (1.0 - 0.9_f64.powi(time));
+            let second = self.second / (1.0 - 0.99_f64.powi(time));
+            self.weight -= lr * (first / (second.sqrt() + 1e-8) + decay * self.weight);
+        }
+    }
+
+    #[test]
+    fn it_moves_weights_as_the_paper_says_and_decays_matrices_alone() {
+        let device = FlexDevice;
+        let values = |matrix: [f32; 2], bias: [f32; 2]| {
+            (Tensor::<Flex, 2>::from_data([matrix], &device), Tensor::<Flex, 1>::from_data(bias, &device))
+        };
+        let (matrix, bias) = values([1.0, -2.0], [0.5, 3.0]);
+        let mut module = Pair::<Autodiff<Flex>> {
+            matrix: Param::from_tensor(Tensor::from_inner(matrix)),
+            bias: Param::from_tensor(Tensor::from_inner(bias)),
+        };
+        let knobs = knobs::Optimizer {
+            lr: 0.1,
+            weight_decay: 0.2,
+            max_norm: None,
+            betas: [0.9, 0.99],
+            epsilon: 1e-8,
+            schedule: Schedule::default(),
+        };
+        let mut optimizer = AdamW::<Flex>::new(knobs);
+        let mut paper = [1.0, -2.0, 0.5, 3.0].map(|weight| Paper { weight, first: 0.0, second: 0.0 });
+        for time in 1..=20_i32 {
+            let gradient = |index: i32| ((time * 7 + index * 3) % 11 - 5) as f32 / 4.0;
+            let lr = 0.1 / f64::from(time);
+            let (matrix, bias) = values([gradient(0), gradient(1)], [gradient(2), gradient(3)]);
+            let gradients = BTreeMap::from([("matrix".to_owned(), erase(matrix)), ("bias".to_owned(), erase(bias))]);
+            // A scale of a half halves the gradient before the moments see it.
+            module = optimizer.update::<Autodiff<Flex>, _>(module, gradients, lr, 0.5);
+            for (index, number) in (0..).zip(&mut paper) {
+                let decay = if index < 2 { 0.2 } else { 0.0 };
+                number.update(f64::from(gradient(index)) * 0.5, lr, decay, time);
+            }
+        }
+        let mut reading = Reading::<Flex>::default();
+        read_into(&module.valid(), &optimizer.masters, &mut reading);
+        let read = reading.finish().unwrap();
+        let found: Vec<f64> = read.iter().flat_map(|(_, data)| data.iter::<f64>().collect::<Vec<_>>()).collect();
+        for (found, wanted) in found.into_iter().zip(&paper) {
+            assert!((found - wanted.weight).abs() < 1e-5, "{found} and {}", wanted.weight);
+        }
+        assert_eq!(optimizer.time(), 20);
+    }
+}

@@ -58,7 +58,8 @@ pub fn train<T: Train<B>, B: AutodiffBackend>(job: Job, device: &B::Device) -> R
     for (level, text) in notes {
         sink.send(Event::Note { level, text });
     }
-    let saver = Saver::start(args.run_dir.clone(), session.saved.clone(), Arc::clone(&sink)).map_err(no_thread)?;
+    let saver =
+        Saver::start(args.run_dir.clone(), session.saved.clone(), Arc::clone(&sink)).map_err(failure::no_thread)?;
     let strikes = Strikes::new(&args.inject, Arc::clone(&sink), Arc::clone(&pulse));
     let mut life = Life::begin(&args, session.state.clone(), sink, pulse, saver);
     life.turn_to(if chosen.compiles() { Phase::Compiling } else { Phase::Training });
@@ -117,7 +118,8 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
     let Session { data, plan, total_units, mut model, mut optimizer, state, .. } = session;
     let (training, knobs) = (&args.preset.training, &args.preset.optimizer);
     let requests = loader::training(plan, training.seed, state.position, total_units);
-    let mut loader = Loader::<T>::start(&data, training.seed, training.loader, requests).map_err(no_thread)?;
+    let mut loader =
+        Loader::<T>::start(&data, training.seed, training.loader, &requests).map_err(failure::no_thread)?;
     while life.state.position.samples < total_units {
         if let Some(reason) = life.obey(orders, || snapshot::<B, _>(&model, &optimizer))? {
             return Ok(life.done(reason));
@@ -145,7 +147,7 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
         }
         if life.evaluation_is_due(step_plan.epoch, total_units) {
             life.turn_to(Phase::Evaluating);
-            life.evaluated(evaluate::measure::<T, B>(&model, &data, training, device).map_err(no_thread)?);
+            life.evaluated(evaluate::measure::<T, B>(&model, &data, training, device).map_err(failure::no_thread)?);
         }
         life.turn_to(Phase::Training);
         if life.checkpoint_is_due(step_plan.epoch) {
@@ -154,10 +156,6 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
     }
     life.make_last_step_durable(|| snapshot::<B, _>(&model, &optimizer))?;
     Ok(life.done(DoneReason::Finished))
-}
-
-fn no_thread(error: std::io::Error) -> Failed {
-    failure::refused("a thread", &error)
 }
 
 /// How the run is cut into steps, and how long it is on the clock.

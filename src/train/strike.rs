@@ -56,6 +56,7 @@ impl Strikes {
         suffering
     }
 
+    #[expect(clippy::panic, reason = "panicking is the fault that was asked for")]
     fn carry_out(&self, fault: Fault) {
         self.sink.flush(Duration::from_secs(5));
         self.pulse.expect_injected();
@@ -74,6 +75,7 @@ impl Strikes {
 
 /// What a failed allocation on a CUDA device looks like from outside: the device's own thread
 /// panics twice, each time inside `catch_unwind`, and whoever asked for the work hears nothing.
+#[expect(clippy::panic, reason = "panicking is what the device does")]
 fn lose_device_memory() {
     let device_thread = || {
         catch_unwind(|| panic_any("can't allocate buffer of size: 68719476736")).ok();

@@ -122,7 +122,7 @@ pub struct Job {
 }
 
 /// The training process, from start to exit.
-pub fn main(args: WorkerArgs, registry: &Registry) -> ! {
+pub fn main(args: &WorkerArgs, registry: &Registry) -> ! {
     let pulse = Arc::new(Pulse::default());
     let contract = match contract::claim_stdout() {
         Ok(contract) => contract,
@@ -131,23 +131,23 @@ pub fn main(args: WorkerArgs, registry: &Registry) -> ! {
             exit::now(crate::protocol::worker::FailureClass::Panic.exit_code());
         }
     };
-    hook::install(&contract, &args, Arc::clone(&pulse));
+    hook::install(&contract, args, Arc::clone(&pulse));
     let (give, orders) = channel();
     let leash = leash::Leash::new(give);
     let writer = match contract::Writer::start(&contract, leash.clone()) {
-        Ok(writer) => Arc::new(writer),
-        Err(error) => end(&args, &failure::refused("a thread", &error)),
+        Ok(writer) => writer,
+        Err(error) => end(args, &failure::no_thread(error)),
     };
-    let sink: Arc<dyn Sink> = writer;
+    let sink: Arc<dyn Sink> = Arc::new(writer);
     let alone = lock::take(&args.run_dir).and_then(|lock| {
-        leash.watch_stdin(Arc::clone(&sink)).map_err(|error| failure::refused("a thread", &error))?;
+        leash.watch_stdin(Arc::clone(&sink)).map_err(failure::no_thread)?;
         Ok(lock)
     });
     let outcome = match &alone {
         Ok(_lock) => {
             failure::forget(&args.run_dir);
             checkpoint::clean(&args.run_dir);
-            run_in_process(args.clone(), registry, Arc::clone(&sink), orders, pulse)
+            run_in_process(args, registry, &sink, orders, pulse)
         }
         Err(failed) => {
             sink.send(Event::Failed(failed.clone()));
@@ -158,7 +158,7 @@ pub fn main(args: WorkerArgs, registry: &Registry) -> ! {
     match outcome {
         Ok(DoneReason::Finished) => exit::now(0),
         Ok(DoneReason::Stopped) => exit::now(STOPPED),
-        Err(failed) => end(&args, &failed),
+        Err(failed) => end(args, &failed),
     }
 }
 
@@ -174,13 +174,13 @@ fn end(args: &WorkerArgs, failed: &Failed) -> ! {
 /// # Errors
 /// Why training had to end.
 pub fn run_in_process(
-    args: WorkerArgs,
+    args: &WorkerArgs,
     registry: &Registry,
-    sink: Arc<dyn Sink>,
+    sink: &Arc<dyn Sink>,
     orders: Receiver<Order>,
     pulse: Arc<Pulse>,
 ) -> Result<DoneReason, Failed> {
-    let outcome = prepare(args, registry, Arc::clone(&sink), orders, pulse);
+    let outcome = prepare(args, registry, Arc::clone(sink), orders, pulse);
     if let Err(failed) = &outcome {
         sink.send(Event::Failed(failed.clone()));
     }
@@ -188,7 +188,7 @@ pub fn run_in_process(
 }
 
 fn prepare(
-    args: WorkerArgs,
+    args: &WorkerArgs,
     registry: &Registry,
     sink: Arc<dyn Sink>,
     orders: Receiver<Order>,
@@ -201,6 +201,6 @@ fn prepare(
         return Err(failure::config(problem.to_string()));
     }
     let device = device::choose(args.device, args.preset.training.precision).map_err(failure::config)?;
-    device::prepare(&device, &args);
-    task.train(Job { args, device, sink, orders, pulse })
+    device::prepare(&device, args);
+    task.train(Job { args: args.clone(), device, sink, orders, pulse })
 }

@@ -75,3 +75,14 @@ fn slow_steps_are_slow_and_nothing_else() {
     assert_eq!(told.curve(), plain.curve());
     assert!(told.has(|event| matches!(event, Event::Injected { fault, step: 2 } if fault == "slow@2-4")));
 }
+
+#[test]
+fn without_the_panic_hook_a_failed_allocation_goes_unnoticed() {
+    // The control of `process::a_panic_of_a_device_thread_ends_the_worker_as_out_of_memory`: a life
+    // in this process has no hook, and nothing else tells it that the device is lost.
+    let dir = TempDir::new().unwrap();
+    let mut struck = args(dir.path(), preset(0.0));
+    struck.inject = Inject::parse_list("oom@5").unwrap();
+    let told = live(struck, &[]);
+    assert_eq!((told.outcome.as_ref(), told.curve().len()), (Ok(&DoneReason::Finished), 24));
+}

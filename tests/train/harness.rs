@@ -94,12 +94,13 @@ impl Sink for Recorder {
 }
 
 /// Runs to the end, or until an order given right after a step takes effect.
+#[expect(clippy::needless_pass_by_value, reason = "every test makes its own")]
 pub fn live(args: WorkerArgs, orders: &[(u64, Order)]) -> Told {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (give, take) = channel();
     let recorder = Arc::new(Recorder { events: Mutex::default(), orders: Mutex::new(orders.to_vec()), give });
     let sink: Arc<dyn Sink> = recorder.clone();
-    let outcome = run_in_process(args, &registry(), sink, take, Arc::new(Pulse::default()));
+    let outcome = run_in_process(&args, &registry(), &sink, take, Arc::new(Pulse::default()));
     let events = std::mem::take(&mut *recorder.events.lock().unwrap());
     Told { outcome, events }
 }

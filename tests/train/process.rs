@@ -3,7 +3,7 @@
 //! The test binary starts itself again; `the_worker_itself` is the worker where the environment
 //! says so, and an empty test everywhere else.
 
-use crate::harness::{args, preset, registry, with};
+use crate::harness::{args, preset, registry, tensors, with};
 use downshift::protocol::inject::Inject;
 use downshift::protocol::line;
 use downshift::protocol::worker::{DoneReason, Event, FailureClass, Order, PROTOCOL};
@@ -16,6 +16,8 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -23,60 +25,91 @@ use tempfile::TempDir;
 const RUN_DIR: &str = "DOWNSHIFT_TEST_RUN_DIR";
 const INJECT: &str = "DOWNSHIFT_TEST_INJECT";
 const EPOCHS: &str = "DOWNSHIFT_TEST_EPOCHS";
+const SAVE: &str = "DOWNSHIFT_TEST_SAVE";
 
 #[test]
 fn the_worker_itself() {
     let Ok(run_dir) = std::env::var(RUN_DIR) else { return };
     let epochs: u64 = std::env::var(EPOCHS).unwrap().parse().unwrap();
-    let knobs = [("training.epochs", json!(epochs)), ("evaluation.every", json!("never"))];
-    let mut args = args(Path::new(&run_dir), with(preset(0.0), &knobs));
+    let save = std::env::var(SAVE).unwrap();
+    let knobs = [
+        ("training.epochs", json!(epochs)),
+        ("evaluation.every", json!("7 epochs")),
+        ("checkpoint.every", json!(save)),
+    ];
+    let mut args = args(Path::new(&run_dir), with(preset(0.3), &knobs));
     args.inject = Inject::parse_list(&std::env::var(INJECT).unwrap()).unwrap();
-    worker::main(args, &registry());
+    println!(); // Behind what the test harness has written on this line.
+    worker::main(&args, &registry());
 }
 
 struct Worker {
     child: Child,
-    out: BufReader<ChildStdout>,
+    events: Receiver<Event>,
 }
 
+/// Starts a worker and reads what it says; lines that are no events are the test harness's.
 fn start(run: &Path, epochs: u64, inject: &str) -> Worker {
+    start_saving(run, epochs, inject, "never")
+}
+
+fn start_saving(run: &Path, epochs: u64, inject: &str, save: &str) -> Worker {
+    let (mut worker, out) = start_unread(run, epochs, inject, save);
+    let (give, events) = channel();
+    worker.events = events;
+    thread::spawn(move || {
+        for text in out.lines() {
+            line::decode(&text.unwrap()).map(|event| give.send(event).ok());
+        }
+    });
+    worker
+}
+
+fn start_unread(run: &Path, epochs: u64, inject: &str, save: &str) -> (Worker, BufReader<ChildStdout>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["process::the_worker_itself", "--exact", "--nocapture", "--test-threads=1"])
         .env(RUN_DIR, run)
         .env(INJECT, inject)
         .env(EPOCHS, epochs.to_string())
+        .env(SAVE, save)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let out = BufReader::new(child.stdout.take().unwrap());
-    Worker { child, out }
+    (Worker { child, events: channel().1 }, out)
 }
 
 /// Long enough to be stopped in the middle.
 const LONG: u64 = 1_000_000;
 
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
 impl Worker {
-    /// The next event; lines that are none are the test harness's.
+    /// The next event; none once the worker is gone.
     fn event(&mut self) -> Option<Event> {
-        let mut text = String::new();
-        while self.out.read_line(&mut text).unwrap() > 0 {
-            if let Some(event) = line::decode(&text) {
-                return Some(event);
-            }
-            text.clear();
+        match self.events.recv_timeout(Duration::from_secs(60)) {
+            Ok(event) => Some(event),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("nothing for a minute"),
         }
-        None
     }
 
     fn wait_for(&mut self, wanted: impl Fn(&Event) -> bool) -> Event {
-        loop {
-            let event = self.event().expect("the worker ended first");
+        let asked = Instant::now();
+        while let Some(event) = self.event() {
             if wanted(&event) {
                 return event;
             }
+            assert!(asked.elapsed() < Duration::from_secs(60), "it does not come");
         }
+        panic!("the worker ended first");
     }
 
     fn order(&mut self, order: Order) {
@@ -171,11 +204,14 @@ fn a_worker_that_nobody_listens_to_saves_and_ends() {
     let Some(Event::Done { reason: DoneReason::Stopped, step }) = events.last() else { panic!("{events:?}") };
     assert_eq!(checkpoint::newest_valid(run.path()).0.unwrap().manifest.step, *step);
 
-    let mut deaf = start(run.path(), LONG, "");
-    deaf.wait_for(|event| matches!(event, Event::Step(_)));
-    let Worker { mut child, out } = deaf;
+    let (mut deaf, mut out) = start_unread(run.path(), LONG, "", "never");
+    let mut text = String::new();
+    while !matches!(line::decode(&text), Some(Event::Step(_))) {
+        text.clear();
+        assert_ne!(out.read_line(&mut text).unwrap(), 0, "the worker ended first");
+    }
     drop(out);
-    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert_eq!(deaf.child.wait().unwrap().code(), Some(3));
     assert!(checkpoint::newest_valid(run.path()).0.unwrap().manifest.step > *step);
 }
 
@@ -190,4 +226,29 @@ fn a_worker_that_hangs_is_gone_5_s_after_the_keeper() {
     hanging.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
     assert_eq!(hanging.end().1, 3, "{log}");
     assert!(asked.elapsed() < Duration::from_secs(8));
+}
+
+#[test]
+fn a_run_killed_over_and_over_is_the_unbroken_run() {
+    let (whole_run, run) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (epochs, last) = (300, 1800);
+    assert_eq!(start(whole_run.path(), epochs, "").end().1, 0);
+    // Saves come as fast as the disk takes them, so that kills hit the middle of many.
+    let (mut finished, mut kills) = (false, 0);
+    while !finished {
+        let mut worker = start_saving(run.path(), epochs, "", "1 step");
+        let mut left = 3 + 29 * kills % 101 + 10 * kills;
+        while let Some(event) = worker.event() {
+            left -= u64::from(matches!(event, Event::Step(_)));
+            if left == 0 {
+                worker.child.kill().unwrap();
+                kills += 1;
+                break;
+            }
+        }
+        finished = worker.end().1 == 0;
+        assert!(kills < 200, "it does not get on");
+    }
+    assert!(kills > 5, "only {kills} kills");
+    assert_eq!(tensors(run.path(), last), tensors(whole_run.path(), last));
 }

@@ -38,17 +38,13 @@ fn a_run_stopped_at_any_step_and_resumed_is_bit_identical() {
 
 #[test]
 fn a_run_that_dies_between_checkpoints_redoes_the_same_steps() {
-    let every_five = || with(preset(0.3), &[("checkpoint.every", json!("5 steps"))]);
-    let whole_dir = TempDir::new().unwrap();
-    let whole = live(args(whole_dir.path(), every_five()), &[]);
-    let dir = TempDir::new().unwrap();
-    let dies_at = Order::Stop { checkpoint: false };
-    let one = live(args(dir.path(), every_five()), &[(13, dies_at)]);
-    assert_eq!(one.curve().last().unwrap().0, 13);
-    let two = live(args(dir.path(), every_five()), &[]);
-    let from = two.curve()[0].0;
-    assert!((6..=11).contains(&from), "resumed before step {from}");
-    assert_eq!(two.curve()[..], whole.curve()[usize::try_from(from - 1).unwrap()..]);
+    let (whole_dir, dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let whole = live(args(whole_dir.path(), preset(0.3)), &[]);
+    live(args(dir.path(), preset(0.3)), &[(5, STOP)]);
+    let lost = live(args(dir.path(), preset(0.3)), &[(13, Order::Stop { checkpoint: false })]);
+    assert_eq!(lost.curve()[..], whole.curve()[5..13]);
+    let redone = live(args(dir.path(), preset(0.3)), &[]);
+    assert_eq!(redone.curve()[..], whole.curve()[5..]);
     assert_eq!(tensors(dir.path(), STEPS), tensors(whole_dir.path(), STEPS));
 }
 
@@ -145,8 +141,9 @@ fn the_clock_carries_schedule_and_evaluation() {
 #[test]
 fn a_damaged_checkpoint_is_passed_over_and_never_for_scratch() {
     let dir = TempDir::new().unwrap();
-    let told = live(args(dir.path(), with(preset(0.0), &[("checkpoint.every", json!("6 steps"))])), &[(13, STOP)]);
-    assert_eq!(told.saved().last(), Some(&13));
+    for step in [6, 12, 13] {
+        assert_eq!(live(args(dir.path(), preset(0.0)), &[(step, STOP)]).saved().last(), Some(&step));
+    }
     let damage = |step| {
         let file = dir.path().join(checkpoint::relative_path(step)).join(checkpoint::MODEL);
         let mut bytes = fs::read(&file).unwrap();
@@ -159,8 +156,9 @@ fn a_damaged_checkpoint_is_passed_over_and_never_for_scratch() {
     assert!(resumed.has(|event| matches!(event, Event::Hello(hello) if hello.resumed_from == Some(12))));
     assert!(resumed.has(|event| matches!(event, Event::Note { level: Level::Warn, text }
         if text.contains("step-000000013") && text.contains("damaged"))));
-    let refused = live(WorkerArgs13::from(args(dir.path(), preset(0.0))), &[]).outcome.unwrap_err();
-    assert_eq!(refused.class.exit_code(), 14);
+    let mut asked = args(dir.path(), preset(0.0));
+    asked.from = Some(13);
+    assert_eq!(live(asked, &[]).outcome.unwrap_err().class.exit_code(), 14);
     damage(12);
     damage(6);
     let refused = live(args(dir.path(), preset(0.0)), &[]).outcome.unwrap_err();
@@ -170,14 +168,4 @@ fn a_damaged_checkpoint_is_passed_over_and_never_for_scratch() {
     let mut required = args(empty.path(), preset(0.0));
     required.require_checkpoint = true;
     assert_eq!(live(required, &[]).outcome.unwrap_err().class.exit_code(), 14);
-}
-
-/// Asks for the damaged step by its number.
-struct WorkerArgs13;
-
-impl WorkerArgs13 {
-    fn from(mut args: downshift::train::worker::WorkerArgs) -> downshift::train::worker::WorkerArgs {
-        args.from = Some(13);
-        args
-    }
 }

@@ -215,13 +215,12 @@ impl<'a> Life<'a> {
         let was_busy = self.saver.is_busy();
         self.saver.wait();
         if self.saver.durable_step() != Some(self.state.step) {
-            self.submit(snapshot)
-        } else {
-            if !was_busy {
-                self.saver.say_again();
-            }
-            Ok(())
+            return self.submit(snapshot);
         }
+        if !was_busy {
+            self.saver.say_again();
+        }
+        Ok(())
     }
 
     fn submit(&mut self, snapshot: impl Fn() -> Result<Snapshot, Failed>) -> Result<(), Failed> {

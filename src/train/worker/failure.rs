@@ -103,6 +103,12 @@ pub fn device(message: &str) -> Failed {
     of(classify(DEVICE_THREADS[0], message), message)
 }
 
+/// The operating system refused a thread.
+#[expect(clippy::needless_pass_by_value, reason = "it is passed to map_err")]
+pub fn no_thread(error: std::io::Error) -> Failed {
+    refused("a thread", &error)
+}
+
 /// The operating system refused.
 pub fn refused(what: &str, error: &std::io::Error) -> Failed {
     of(FailureClass::Panic, format!("the operating system refuses {what}: {error}"))

@@ -1,0 +1,43 @@
+//! Training in 16 bits: the module computes in bfloat16, the weights proper are f32 and survive a
+//! checkpoint to the last bit. A test binary of its own, because the number format belongs to the
+//! device for as long as the process lives. (Run files refuse 16 bits on the CPU: it is slow there.)
+#![cfg(feature = "train")]
+
+#[cfg(test)]
+#[path = "train/harness.rs"]
+#[expect(dead_code, reason = "shared with the tests in f32")]
+mod harness;
+#[cfg(test)]
+#[path = "train/tiny.rs"]
+mod tiny;
+
+#[cfg(test)]
+mod tests {
+    use crate::harness::{args, live, preset, tensors};
+    use burn::backend::flex::{Flex, FlexDevice};
+    use burn::tensor::{FloatDType, IntDType, set_default_dtypes};
+    use downshift::protocol::worker::{DoneReason, Order};
+    use safetensors::SafeTensors;
+    use tempfile::TempDir;
+
+    #[test]
+    fn weights_in_full_precision_survive_a_checkpoint() {
+        set_default_dtypes::<Flex>(&FlexDevice, FloatDType::BF16, IntDType::I32).unwrap();
+        let (whole_dir, dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let whole = live(args(whole_dir.path(), preset(0.3)), &[]);
+        assert_eq!(whole.outcome, Ok(DoneReason::Finished));
+        let loss = whole.evals();
+        assert!(loss.last().unwrap().1 < 0.65, "it does not learn: {loss:?}");
+        live(args(dir.path(), preset(0.3)), &[(11, Order::Stop { checkpoint: true })]);
+        let rest = live(args(dir.path(), preset(0.3)), &[]);
+        assert_eq!(rest.curve()[..], whole.curve()[11..]);
+        assert_eq!(tensors(dir.path(), 24), tensors(whole_dir.path(), 24));
+
+        let (model, _) = tensors(dir.path(), 24);
+        let file = SafeTensors::deserialize(&model).unwrap();
+        let weight = file.tensor("head.weight").unwrap();
+        // bfloat16 has zeros in the lower half of each f32.
+        let full = weight.data().chunks(4).filter(|bytes| bytes[..2] != [0, 0]).count();
+        assert!(full > 0, "the weights were rounded to 16 bits");
+    }
+}
