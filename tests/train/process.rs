@@ -94,7 +94,7 @@ impl Drop for Worker {
 impl Worker {
     /// The next event; none once the worker is gone.
     fn event(&mut self) -> Option<Event> {
-        match self.events.recv_timeout(Duration::from_secs(60)) {
+        match self.events.recv_timeout(Duration::from_mins(1)) {
             Ok(event) => Some(event),
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => panic!("nothing for a minute"),
@@ -107,7 +107,7 @@ impl Worker {
             if wanted(&event) {
                 return event;
             }
-            assert!(asked.elapsed() < Duration::from_secs(60), "it does not come");
+            assert!(asked.elapsed() < Duration::from_mins(1), "it does not come");
         }
         panic!("the worker ended first");
     }
