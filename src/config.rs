@@ -7,4 +7,5 @@
 
 pub mod knobs;
 pub mod problem;
+pub mod theme;
 pub mod units;

@@ -1,4 +1,5 @@
 //! downshift keeps a training run alive.
+pub mod cockpit;
 pub mod config;
 pub mod protocol;
 pub mod recipe;
