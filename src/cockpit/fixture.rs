@@ -224,7 +224,8 @@ pub fn on_gpu(size: (u16, u16)) -> State {
 pub fn at(size: (u16, u16), status: Status, history: History) -> State {
     let mut state = connected(size);
     tell(&mut state, status);
-    update(&mut state, Msg::History(Ok(HistoryBox(Box::new(history)))));
+    let asked = state.facts.asked;
+    update(&mut state, Msg::History { asked, history: Ok(HistoryBox(Box::new(history))) });
     assert_eq!(state.facts.loading, Loading::Done);
     state
 }

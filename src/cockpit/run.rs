@@ -195,7 +195,7 @@ impl<S: Screen> Cockpit<S> {
                 Effect::Quit => return Ok(None),
                 // A full queue means that the keeper does not read; what it says next tells.
                 Effect::Send(request) => drop(self.ask.try_send(request)),
-                Effect::LoadHistory => self.load_history(),
+                Effect::LoadHistory(asked) => self.load_history(asked),
                 Effect::ReadLog => effects.extend(update(&mut self.state, Msg::Log(self.log.more()))),
             }
         }
@@ -208,12 +208,12 @@ impl<S: Screen> Cockpit<S> {
         Duration::from_millis(u64::try_from(interval - past).unwrap_or(1000))
     }
 
-    fn load_history(&self) {
+    fn load_history(&self, asked: u64) {
         let (source, inbox) = (Arc::clone(&self.history), self.inbox.clone());
         tokio::task::spawn_blocking(move || {
             let history = source().map(|history| HistoryBox(Box::new(history)));
             // Closed meanwhile: nobody wants it.
-            let _ = inbox.blocking_send(Msg::History(history));
+            let _ = inbox.blocking_send(Msg::History { asked, history });
         });
     }
 }

@@ -139,7 +139,7 @@ pub fn quiet(frame: &mut Frame<'_>, area: Rect, text: &str, theme: &Theme) {
 }
 
 /// A text in lines of at most `width` columns, broken between words where that is possible. A
-/// space between two digits holds a number together and is no place to break.
+/// space within a number, or between it and its unit, is no place to break.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut rows = Vec::new();
@@ -164,12 +164,15 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     rows
 }
 
+const UNITS: [&str; 13] = ["s", "ms", "min", "h", "d", "%", "B", "KiB", "MiB", "GiB", "TiB", "°C", "W"];
+
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         let digits = word.len() >= 3 && word.bytes().take(3).all(|byte| byte.is_ascii_digit());
+        let unit = UNITS.contains(&word.trim_end_matches([',', '.', ';', ':', ')']));
         match words.last_mut() {
-            Some(last) if digits && last.len() <= 7 && last.ends_with(|c: char| c.is_ascii_digit()) => {
+            Some(last) if (digits || unit) && last.len() <= 11 && last.ends_with(|c: char| c.is_ascii_digit()) => {
                 last.push(' ');
                 last.push_str(word);
             }
@@ -222,6 +225,7 @@ mod tests {
     #[test]
     fn text_is_wrapped_between_words_and_never_within_a_number() {
         assert_eq!(wrap("resumed at step 1 204 after", 17), ["resumed at step", "1 204 after"]);
+        assert_eq!(wrap("went on after 0.9 s, well", 18), ["went on after", "0.9 s, well"]);
         assert_eq!(wrap("abcdefgh", 3), ["abc", "def", "gh"]);
         assert_eq!(cut("abcdef", 4), "abc…");
         assert_eq!((pad("ab", 4), pad_left("ab", 4)), ("ab  ".to_owned(), "  ab".to_owned()));

@@ -29,7 +29,12 @@ pub enum Msg {
     /// The keeper does not answer; what the system said.
     KeeperLost(String),
     /// The history was read, or why not.
-    History(Result<HistoryBox, String>),
+    History {
+        /// The number that the question had.
+        asked: u64,
+        /// What it is.
+        history: Result<HistoryBox, String>,
+    },
     /// New lines of the worker's log.
     Log(Vec<String>),
     /// The time: Unix milliseconds.
@@ -57,8 +62,8 @@ pub enum Effect {
     Repaint,
     /// Ask the keeper.
     Send(Request),
-    /// Read the store.
-    LoadHistory,
+    /// Read the store; the answer carries this number.
+    LoadHistory(u64),
     /// Read what the worker's log has gained.
     ReadLog,
     /// Ring the terminal's bell.
@@ -89,8 +94,8 @@ pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
             vec![Effect::Redraw]
         }
         Msg::KeeperLost(reason) => lost(state, reason),
-        Msg::History(history) => {
-            state.facts.load(history.map(|history| *history.0), state.now_ms);
+        Msg::History { asked, history } => {
+            state.facts.load(asked, history.map(|history| *history.0), state.now_ms);
             vec![Effect::Redraw]
         }
         Msg::Log(lines) if lines.is_empty() => Vec::new(),
@@ -112,10 +117,7 @@ fn keeper(state: &mut State, update: Update) -> Vec<Effect> {
     let is_status = matches!(update, Update::Status(_));
     state.facts.apply(update, state.now_ms);
     if is_status {
-        if state.facts.loading == Loading::Needed {
-            state.facts.loading = Loading::Reading(Vec::new());
-            effects.push(Effect::LoadHistory);
-        }
+        effects.extend(state.facts.ask_for_history().map(Effect::LoadHistory));
         if let Some(status) = &state.facts.status {
             state.passage = state.passage.after(status, state.now_ms);
         }
@@ -139,10 +141,7 @@ fn lost(state: &mut State, reason: String) -> Vec<Effect> {
         }
         state.link = Link::Lost { since_ms: state.now_ms, reason };
     }
-    if state.facts.loading == Loading::Needed {
-        state.facts.loading = Loading::Reading(Vec::new());
-        effects.push(Effect::LoadHistory);
-    }
+    effects.extend(state.facts.ask_for_history().map(Effect::LoadHistory));
     effects
 }
 

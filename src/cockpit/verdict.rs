@@ -3,7 +3,7 @@
 //! Rules stand in the order of how much they matter; the first that applies speaks.
 
 use super::action::Action;
-use super::format::{age, clock, count, counted, figure, percent, rate, took};
+use super::format::{age, count, counted, figure, percent, rate, took};
 use super::series::Metric;
 use super::state::passage::proof;
 use super::state::{Link, State};
@@ -124,21 +124,22 @@ fn orphaned(state: &State) -> Option<Verdict> {
 }
 
 fn waiting(state: &State, status: &Status) -> Option<Verdict> {
-    let since = age(state.now_ms.saturating_sub(state.facts.state_since_ms));
+    let since = state.facts.state_since_ms.map(|since| age(state.now_ms.saturating_sub(since)));
+    let since = |word: &str| since.as_ref().map_or_else(String::new, |since| format!("{word}{since}"));
     let because = status.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
     let busy = |text: String| Some(Verdict::new(Tone::Busy, text));
     match status.state {
-        RunState::Paused => Some(
-            Verdict::new(Tone::Warn, format!("paused for {since}{because}; the worker is gone and its memory free"))
-                .advise(Action::Pause, "goes on"),
-        ),
-        RunState::Stopping => busy(format!("stopping{because}")),
-        RunState::AwaitingVram => busy(format!("waiting for the card to be free, {since}{because}")),
-        RunState::BackingOff => {
-            Some(Verdict::new(Tone::Warn, format!("waiting before the next start, {since}{because}")))
+        RunState::Paused => {
+            let text = format!("paused{}{because}; the worker is gone and its memory free", since(" for "));
+            Some(Verdict::new(Tone::Warn, text).advise(Action::Pause, "goes on"))
         }
-        RunState::Starting => busy(format!("the worker loads data, weights and device, {since}{because}")),
-        RunState::Compiling => busy(format!("compiling kernels, {since}{because}")),
+        RunState::BackingOff => {
+            Some(Verdict::new(Tone::Warn, format!("waiting before the next start{}{because}", since(", "))))
+        }
+        RunState::Stopping => busy(format!("stopping{because}")),
+        RunState::AwaitingVram => busy(format!("waiting for the card to be free{}{because}", since(", "))),
+        RunState::Starting => busy(format!("the worker loads data, weights and device{}{because}", since(", "))),
+        RunState::Compiling => busy(format!("compiling kernels{}{because}", since(", "))),
         _ => None,
     }
 }
@@ -174,7 +175,7 @@ fn stalled(state: &State, status: &Status) -> Option<Verdict> {
     if status.state != RunState::Training {
         return None;
     }
-    let newest = state.facts.recent.back()?.time_ms.max(state.facts.state_since_ms);
+    let newest = state.facts.recent.back()?.time_ms.max(state.facts.state_since_ms.unwrap_or(i64::MIN));
     let still = state.now_ms.saturating_sub(newest);
     let pace = state.facts.pace().map_or(0.0, |pace| 20e3 / pace.steps_per_s);
     let floor = state.watch.hang_min.duration().map_or(10e3, |duration| duration.as_secs_f64() * 1e3);
@@ -258,7 +259,5 @@ fn trend(state: &State) -> Option<&'static str> {
     })
 }
 
-/// When something happened, for people in this time zone.
-pub fn at_clock(state: &State, unix_ms: i64) -> String {
-    clock(unix_ms, state.utc_offset_s)
-}
+#[cfg(test)]
+mod tests;

@@ -60,7 +60,7 @@ fn row(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
     ]);
     let relieves = view.relieves.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let shown = shown(record, theme);
-    let columns = [(14, shown.speed), (11, shown.memory), (16, shown.steps)];
+    let columns = [(14, shown.speed), (11, shown.memory), (15, shown.steps)];
     // Least important first to go: memory, then steps, then speed.
     let mut room = width.saturating_sub(4 + name_width);
     let mut kept = [false; 3];

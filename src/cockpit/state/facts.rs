@@ -48,10 +48,13 @@ pub struct Facts {
     pub status: Option<Status>,
     /// When the keeper last said anything, Unix milliseconds.
     pub heard_ms: Option<i64>,
-    /// When the run began to do what it is doing, as far as seen, Unix milliseconds.
-    pub state_since_ms: i64,
+    /// When the run was seen to begin what it is doing, Unix milliseconds; none where it did
+    /// before the cockpit looked.
+    pub state_since_ms: Option<i64>,
     /// How far the history has come.
     pub loading: Loading,
+    /// How often it was asked for: an answer to an earlier question is stale.
+    pub asked: u64,
     /// Why the history could not be read.
     pub history_error: Option<String>,
     /// The curve.
@@ -75,8 +78,9 @@ impl Default for Facts {
         Self {
             status: None,
             heard_ms: None,
-            state_since_ms: 0,
+            state_since_ms: None,
             loading: Loading::Needed,
+            asked: 0,
             history_error: None,
             series: Series::default(),
             recent: VecDeque::new(),
@@ -105,8 +109,20 @@ impl Facts {
         }
     }
 
+    /// The number of a new question for the history, if one is needed now.
+    pub fn ask_for_history(&mut self) -> Option<u64> {
+        (self.loading == Loading::Needed).then(|| {
+            self.loading = Loading::Reading(Vec::new());
+            self.asked += 1;
+            self.asked
+        })
+    }
+
     /// Puts the history in place of what was there, then what the keeper said meanwhile.
-    pub fn load(&mut self, history: Result<History, String>, now_ms: i64) {
+    pub fn load(&mut self, asked: u64, history: Result<History, String>, now_ms: i64) {
+        if asked != self.asked || !matches!(self.loading, Loading::Reading(_)) {
+            return;
+        }
         let pending = match std::mem::replace(&mut self.loading, Loading::Done) {
             Loading::Reading(pending) => pending,
             Loading::Needed | Loading::Done => Vec::new(),
@@ -132,8 +148,8 @@ impl Facts {
         self.history_error = None;
         self.series = Series::default();
         self.recent.clear();
-        history.steps.iter().for_each(|row| self.step(row));
         self.evals.clear();
+        history.steps.iter().for_each(|row| self.step(row));
         history.evals.into_iter().for_each(|row| self.eval(row));
         self.journal.clear();
         history.journal.into_iter().for_each(|row| self.journal_row(row));
@@ -149,29 +165,39 @@ impl Facts {
     }
 
     fn set_status(&mut self, status: Status, now_ms: i64) {
-        if self.status.as_ref().map(|known| known.state) != Some(status.state) {
-            self.state_since_ms = now_ms;
+        if self.status.as_ref().is_some_and(|known| known.state != status.state) {
+            self.state_since_ms = Some(now_ms);
         }
         self.status = Some(status);
     }
 
     fn step(&mut self, row: &StepRow) {
+        let before = self.series.segments().len();
         if self.series.push(row) {
             self.recent.push_back(*row);
             trim(&mut self.recent, RECENT);
-            let Some((first, _)) = self.evals.last_key_value() else { return };
-            // A later attempt that went back measures again what lies ahead.
-            if *first > row.step {
-                self.evals.retain(|step, eval| *step < row.step || eval.attempt >= row.attempt);
+            if self.series.segments().len() != before {
+                self.drop_redone_evals();
             }
         }
     }
 
     fn eval(&mut self, row: EvalRow) {
         let known = self.evals.get(&row.eval.step);
-        if known.is_none_or(|known| known.attempt <= row.attempt) {
+        if known.is_none_or(|known| known.attempt <= row.attempt) && !self.is_redone(&row) {
             self.evals.insert(row.eval.step, row);
         }
+    }
+
+    /// Whether a later attempt went back before this evaluation.
+    fn is_redone(&self, row: &EvalRow) -> bool {
+        self.series.segments().iter().any(|later| later.attempt > row.attempt && later.first <= row.eval.step)
+    }
+
+    fn drop_redone_evals(&mut self) {
+        let mut evals = std::mem::take(&mut self.evals);
+        evals.retain(|_, row| !self.is_redone(row));
+        self.evals = evals;
     }
 
     fn sample(&mut self, row: SampleRow) {

@@ -17,6 +17,10 @@ fn letter(letter: char) -> Msg {
     key(KeyCode::Char(letter))
 }
 
+fn history_of(asked: u64, history: History) -> Msg {
+    Msg::History { asked, history: Ok(HistoryBox(Box::new(history))) }
+}
+
 fn asked(effects: &[Effect]) -> Vec<Request> {
     let request = |effect: &Effect| match effect {
         Effect::Send(request) => Some(request.clone()),
@@ -159,15 +163,15 @@ fn the_filter_takes_letters_that_are_keys_elsewhere() {
 fn the_history_is_read_once_the_keeper_spoke_and_joins_without_a_gap() {
     let mut state = fixture::connected(SIZE);
     let status = Update::Status(Box::new(fixture::status(RunState::Training, 5)));
-    assert!(update(&mut state, Msg::Keeper(status.clone())).contains(&Effect::LoadHistory));
-    assert!(!update(&mut state, Msg::Keeper(status)).contains(&Effect::LoadHistory));
+    assert!(update(&mut state, Msg::Keeper(status.clone())).contains(&Effect::LoadHistory(1)));
+    assert!(!update(&mut state, Msg::Keeper(status)).contains(&Effect::LoadHistory(1)));
     let rows =
         |steps: std::ops::RangeInclusive<u64>| steps.map(|step| fixture::step_row(1, step, NOW)).collect::<Vec<_>>();
     // Rows 3 to 5 are heard while the store is read, which holds 1 to 4 by then.
     update(&mut state, Msg::Keeper(Update::Steps { rows: rows(3..=5) }));
     assert!(state.facts.series.is_empty());
     let history = History { steps: rows(1..=4), ..History::default() };
-    update(&mut state, Msg::History(Ok(HistoryBox(Box::new(history)))));
+    update(&mut state, history_of(1, history));
     assert_eq!((state.facts.series.len(), state.facts.series.ends()), (5, Some((1, 5))));
     update(&mut state, Msg::Keeper(Update::Steps { rows: rows(5..=6) }));
     assert_eq!(state.facts.series.len(), 6);
@@ -176,11 +180,11 @@ fn the_history_is_read_once_the_keeper_spoke_and_joins_without_a_gap() {
 #[test]
 fn without_a_keeper_the_history_alone_is_shown() {
     let mut state = State::new(fixture::ladder(), crate::config::knobs::Watch::default(), SIZE, NOW, 0);
-    assert!(update(&mut state, Msg::KeeperLost("no such file".to_owned())).contains(&Effect::LoadHistory));
-    assert!(!update(&mut state, Msg::KeeperLost("no such file".to_owned())).contains(&Effect::LoadHistory));
+    assert!(update(&mut state, Msg::KeeperLost("no such file".to_owned())).contains(&Effect::LoadHistory(1)));
+    assert!(!update(&mut state, Msg::KeeperLost("no such file".to_owned())).contains(&Effect::LoadHistory(1)));
     let mut history = fixture::history(100, false);
     history.status = Some(fixture::status(RunState::Finished, 100));
-    update(&mut state, Msg::History(Ok(HistoryBox(Box::new(history)))));
+    update(&mut state, history_of(1, history));
     assert_eq!((state.run_state(), state.facts.series.len()), (Some(RunState::Finished), 100));
     assert!(!state.is_orphaned());
 }
@@ -189,7 +193,7 @@ fn without_a_keeper_the_history_alone_is_shown() {
 fn a_store_that_cannot_be_read_is_said_and_not_fatal() {
     let mut state = fixture::connected(SIZE);
     fixture::tell(&mut state, fixture::status(RunState::Training, 5));
-    update(&mut state, Msg::History(Err("run.db is damaged".to_owned())));
+    update(&mut state, Msg::History { asked: 1, history: Err("run.db is damaged".to_owned()) });
     assert_eq!(state.facts.loading, Loading::Done);
     update(&mut state, Msg::Keeper(Update::Steps { rows: vec![fixture::step_row(1, 6, NOW)] }));
     assert_eq!(state.facts.series.len(), 1);
@@ -201,8 +205,11 @@ fn a_keeper_that_comes_back_is_read_again() {
     update(&mut state, Msg::KeeperBack);
     assert_eq!((&state.link, &state.facts.loading), (&Link::Live, &Loading::Needed));
     let status = Update::Status(Box::new(fixture::status(RunState::Training, 900)));
-    assert!(update(&mut state, Msg::Keeper(status)).contains(&Effect::LoadHistory));
-    update(&mut state, Msg::History(Ok(HistoryBox(Box::new(fixture::history(900, false))))));
+    assert!(update(&mut state, Msg::Keeper(status)).contains(&Effect::LoadHistory(2)));
+    // An answer to the question before the keeper went away is stale.
+    update(&mut state, history_of(1, fixture::history(800, false)));
+    assert_eq!(state.facts.series.len(), 700);
+    update(&mut state, history_of(2, fixture::history(900, false)));
     assert_eq!(state.facts.series.len(), 900);
 }
 
@@ -256,4 +263,24 @@ fn an_unbound_key_changes_nothing() {
     let before = state.screen.clone();
     assert_eq!(update(&mut state, letter('w')), []);
     assert_eq!(state.screen, before);
+}
+
+#[test]
+fn evaluations_of_a_stretch_that_was_redone_are_gone() {
+    let eval = |attempt, step| {
+        let eval = crate::protocol::worker::Eval { step, samples: 0, loss: 1.0, accuracy: None, perplexity: None };
+        Update::Eval(crate::protocol::control::EvalRow { attempt, time_ms: NOW, eval })
+    };
+    let rows = |attempt, steps: std::ops::RangeInclusive<u64>| Update::Steps {
+        rows: steps.map(|step| fixture::step_row(attempt, step, NOW)).collect(),
+    };
+    let steps = |state: &State| state.facts.evals.keys().copied().collect::<Vec<_>>();
+    let mut state = fixture::young(SIZE);
+    for said in [rows(1, 1..=10), eval(1, 5), eval(1, 10), rows(2, 8..=9)] {
+        update(&mut state, Msg::Keeper(said));
+    }
+    assert_eq!(steps(&state), [5]);
+    update(&mut state, Msg::Keeper(eval(1, 10)));
+    update(&mut state, Msg::Keeper(eval(2, 9)));
+    assert_eq!(steps(&state), [5, 9]);
 }
