@@ -8,6 +8,7 @@
 //! ```
 
 use downshift::config::units::Every;
+use downshift::protocol::control::StepRow;
 use downshift::protocol::inject::{Fault, Inject};
 use downshift::protocol::line;
 use downshift::protocol::worker::{
@@ -172,7 +173,7 @@ impl Script {
             Some(Fault::Nan) => {
                 self.state.skipped += 1;
                 let (what, place) = ("loss".to_owned(), "micro-batch 1".to_owned());
-                return say(&Event::Skipped(Skipped { step, samples, epoch: 0, lr, what, place }));
+                return self.tell(&Event::Skipped(Skipped { step, samples, epoch: 0, lr, what, place }));
             }
             Some(Fault::Oom) => self.fail(FailureClass::DeviceOutOfMemory, "can't allocate buffer of size: 1")?,
             Some(Fault::Panic) => self.fail(FailureClass::Panic, "asked to panic")?,
@@ -188,17 +189,24 @@ impl Script {
         }
         let compute_ms = began.elapsed().as_secs_f64() * 1000.0;
         let loss = 1.0 / (step as f64).sqrt();
-        say(&Event::Step(Step {
+        let (epoch, grad_norm, micro_batches, data_wait_ms) = (0, 1.0, 1, 0.0);
+        self.tell(&Event::Step(Step {
             step,
             samples,
-            epoch: 0,
+            epoch,
             loss,
             lr,
-            grad_norm: 1.0,
-            micro_batches: 1,
-            data_wait_ms: 0.0,
+            grad_norm,
+            micro_batches,
+            data_wait_ms,
             compute_ms,
         }))
+    }
+
+    /// Tells of a step, and keeps its row for the next checkpoint.
+    fn tell(&mut self, event: &Event) -> Failing<()> {
+        self.rows.extend(StepRow::of(event, self.attempt, self.rung, 0).map(Row::Step));
+        say(event)
     }
 
     fn save(&mut self) -> Failing<()> {

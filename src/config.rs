@@ -11,6 +11,7 @@ pub mod ladder;
 pub mod problem;
 pub mod run;
 pub mod shipped;
+pub mod theme;
 pub mod typed;
 pub mod units;
 pub mod yaml;

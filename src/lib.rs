@@ -10,6 +10,7 @@
 //! ```
 
 pub mod cli;
+pub mod cockpit;
 pub mod config;
 pub mod keeper;
 pub mod policy;

@@ -1,14 +1,80 @@
 //! The cockpit on a run.
 
-use super::{Outcome, Which, headless};
+use super::{Failure, Outcome, Which, say};
+use crate::cockpit::run::{self, Attach};
+use crate::cockpit::state::RungView;
+use crate::cockpit::state::facts::History;
+use crate::config::theme::{Colours, Theme};
+use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
+use std::io::IsTerminal;
 use std::path::Path;
+use std::sync::Arc;
+
+/// Readings of the probe that the cockpit begins with: half an hour of them.
+const SAMPLES: usize = 1800;
+/// Lines of the journal that the cockpit begins with.
+const JOURNAL: usize = 2000;
 
 pub fn attach(which: &Which, runs: &Path) -> Outcome {
-    open(&RunDir::find(runs, which.run.as_deref())?)
+    let dir = RunDir::find(runs, which.run.as_deref())?;
+    if !std::io::stdout().is_terminal() {
+        let name = dir.name();
+        return Err(Failure::new(2, format!("the cockpit needs a terminal; `downshift status {name}` prints a line")));
+    }
+    open(&dir)
 }
 
-/// Opens the cockpit.
+/// Opens the cockpit. Its exit code is that of a run in the foreground once the run is over.
 pub fn open(dir: &RunDir) -> Outcome {
-    headless::follow(dir)
+    let run = dir.run()?;
+    let colours = Colours::detect(|name| std::env::var(name).ok());
+    let themes = Theme::shipped().map_err(|why| Failure::new(1, why))?;
+    let ladder = run.rungs.iter().enumerate().map(|(index, rung)| RungView {
+        name: rung.name.clone(),
+        relieves: rung.relieves.clone(),
+        preset: run.preset_tree(index),
+    });
+    let source = dir.clone();
+    let attach = Attach {
+        run_dir: dir.path().to_owned(),
+        socket: dir.socket(),
+        ladder: ladder.collect(),
+        watch: run.watch.clone(),
+        themes: themes.into_iter().map(|theme| theme.shown_with(colours)).collect(),
+        history: Arc::new(move || history(&source).map_err(|error| format!("run.db: {error}"))),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(run::run(attach))?;
+    runtime.shutdown_background();
+    Ok(farewell(dir))
+}
+
+/// Says where the run stands once the cockpit is closed.
+fn farewell(dir: &RunDir) -> u8 {
+    let name = dir.name();
+    match live_status(dir) {
+        Some(status) if status.state.is_over() => {
+            say(&super::status::text(&status));
+            Reader::open(dir).ok().and_then(|reader| reader.fact("exit_code")).unwrap_or(0)
+        }
+        _ => {
+            say(&format!("{name} goes on; `downshift attach` opens the cockpit again, `downshift stop` ends the run"));
+            0
+        }
+    }
+}
+
+fn history(dir: &RunDir) -> rusqlite::Result<History> {
+    let reader = Reader::open(dir)?;
+    let mut steps = Vec::new();
+    reader.each_step(|row| steps.push(row))?;
+    Ok(History {
+        steps,
+        evals: reader.evals()?,
+        journal: reader.journal(JOURNAL)?,
+        checkpoints: reader.checkpoints()?,
+        samples: reader.samples(SAMPLES)?,
+        status: live_status(dir),
+    })
 }

@@ -3,7 +3,6 @@
 
 use super::attempt::Attempt;
 use super::passage::PassageClock;
-use super::takeover::step_row;
 use super::{retention, sentences};
 use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, SampleRow, Status, StepRow, Update,
@@ -141,7 +140,7 @@ impl Recorder {
     /// What the worker said.
     pub fn heard(&mut self, event: &Event, now: Duration) {
         let time_ms = now_ms();
-        if let Some(row) = step_row(event, self.attempt.id, self.attempt.rung, time_ms) {
+        if let Some(row) = StepRow::of(event, self.attempt.id, self.attempt.rung, time_ms) {
             self.stepped(row, now);
         }
         match event {

@@ -1,8 +1,7 @@
 //! What a keeper does before it trusts the run directory: it makes sure that no worker of an
 //! earlier keeper lives, and takes over what that worker saved.
 
-use crate::protocol::control::{CheckpointRow, StepRow};
-use crate::protocol::worker::Event;
+use crate::protocol::control::CheckpointRow;
 use crate::store::checkpoint;
 use crate::store::checkpoint::state::{Row, TrainState};
 use crate::store::lock::{Identity, living_owner};
@@ -81,41 +80,6 @@ pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<
         imported += 1;
     }
     Ok(imported)
-}
-
-/// The row of an event that is a step, taken or skipped.
-pub fn step_row(event: &Event, attempt: u64, rung: usize, time_ms: i64) -> Option<StepRow> {
-    match event {
-        Event::Step(step) => Some(StepRow {
-            attempt,
-            rung,
-            step: step.step,
-            samples: step.samples,
-            epoch: step.epoch,
-            loss: Some(step.loss),
-            lr: step.lr,
-            grad_norm: Some(step.grad_norm),
-            skipped: false,
-            data_wait_ms: step.data_wait_ms,
-            compute_ms: step.compute_ms,
-            time_ms,
-        }),
-        Event::Skipped(skipped) => Some(StepRow {
-            attempt,
-            rung,
-            step: skipped.step,
-            samples: skipped.samples,
-            epoch: skipped.epoch,
-            loss: None,
-            lr: skipped.lr,
-            grad_norm: None,
-            skipped: true,
-            data_wait_ms: 0.0,
-            compute_ms: 0.0,
-            time_ms,
-        }),
-        _ => None,
-    }
 }
 
 fn batch_of(rows: Vec<Row>) -> Batch {

@@ -6,7 +6,7 @@
 //! it hears on the socket overlap, and never leave a gap.
 
 use super::probe::Reading;
-use super::worker::{Eval, Level};
+use super::worker::{Eval, Event, Level};
 use serde::{Deserialize, Serialize};
 
 /// client → keeper.
@@ -269,6 +269,43 @@ pub struct StepRow {
     pub compute_ms: f64,
     /// When it reached the keeper, Unix milliseconds.
     pub time_ms: i64,
+}
+
+impl StepRow {
+    /// The row of an event that is a step, taken or skipped.
+    pub fn of(event: &Event, attempt: u64, rung: usize, time_ms: i64) -> Option<Self> {
+        match event {
+            Event::Step(step) => Some(Self {
+                attempt,
+                rung,
+                step: step.step,
+                samples: step.samples,
+                epoch: step.epoch,
+                loss: Some(step.loss),
+                lr: step.lr,
+                grad_norm: Some(step.grad_norm),
+                skipped: false,
+                data_wait_ms: step.data_wait_ms,
+                compute_ms: step.compute_ms,
+                time_ms,
+            }),
+            Event::Skipped(skipped) => Some(Self {
+                attempt,
+                rung,
+                step: skipped.step,
+                samples: skipped.samples,
+                epoch: skipped.epoch,
+                loss: None,
+                lr: skipped.lr,
+                grad_norm: None,
+                skipped: true,
+                data_wait_ms: 0.0,
+                compute_ms: 0.0,
+                time_ms,
+            }),
+            _ => None,
+        }
+    }
 }
 
 /// One evaluation of one attempt.

@@ -21,6 +21,16 @@ pub enum Metric<T> {
     Not(String),
 }
 
+impl<T> Metric<T> {
+    /// Why the value is unknown, where it is.
+    pub fn why(&self) -> Option<&str> {
+        match self {
+            Self::Is(_) => None,
+            Self::Not(why) => Some(why),
+        }
+    }
+}
+
 impl<T: Copy> Metric<T> {
     /// The value, where there is one.
     pub fn get(&self) -> Option<T> {

@@ -1,0 +1,134 @@
+//! The client of the keeper: subscribes, passes on what it says, and comes back when it does.
+
+use super::update::Msg;
+use crate::protocol::control::{Request, Update};
+use crate::protocol::line;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc::{Receiver, Sender};
+use tokio::time::sleep;
+
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+/// Serves the cockpit until it closes: requests out, updates in, over as many connections as it
+/// takes. What is asked while nobody answers is dropped; the screen has said so.
+pub async fn keep(socket: PathBuf, mut requests: Receiver<Request>, inbox: Sender<Msg>) {
+    let mut wait = FIRST_WAIT;
+    loop {
+        let ended = match connect(&socket).await {
+            Ok(stream) => {
+                wait = FIRST_WAIT;
+                serve(stream, &mut requests, &inbox).await
+            }
+            Err(error) => Ended::Lost(error.to_string()),
+        };
+        let Ended::Lost(reason) = ended else { return };
+        if inbox.send(Msg::KeeperLost(reason)).await.is_err() {
+            return;
+        }
+        sleep(wait).await;
+        wait = (wait * 2).min(LONGEST_WAIT);
+        while requests.try_recv().is_ok() {}
+    }
+}
+
+enum Ended {
+    Lost(String),
+    CockpitClosed,
+}
+
+async fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let mut stream = UnixStream::connect(socket).await?;
+    say(&mut stream, &Request::Subscribe).await?;
+    Ok(stream)
+}
+
+async fn say(stream: &mut (impl AsyncWriteExt + Unpin), request: &Request) -> io::Result<()> {
+    let text = line::encode(request).map_err(io::Error::other)?;
+    stream.write_all(text.as_bytes()).await
+}
+
+async fn serve(stream: UnixStream, requests: &mut Receiver<Request>, inbox: &Sender<Msg>) -> Ended {
+    let (read, mut write) = stream.into_split();
+    let mut lines = BufReader::new(read).lines();
+    if inbox.send(Msg::KeeperBack).await.is_err() {
+        return Ended::CockpitClosed;
+    }
+    loop {
+        tokio::select! {
+            line = lines.next_line() => match line {
+                Ok(Some(text)) => {
+                    let update = line::decode::<Update>(&text);
+                    if let Some(update) = update && inbox.send(Msg::Keeper(update)).await.is_err() {
+                        return Ended::CockpitClosed;
+                    }
+                }
+                Ok(None) => return Ended::Lost("the keeper closed the connection".to_owned()),
+                Err(error) => return Ended::Lost(error.to_string()),
+            },
+            request = requests.recv() => match request {
+                Some(request) => if let Err(error) = say(&mut write, &request).await {
+                    return Ended::Lost(error.to_string());
+                },
+                None => return Ended::CockpitClosed,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::keep;
+    use crate::cockpit::update::Msg;
+    use crate::protocol::control::{Request, Update};
+    use crate::protocol::line;
+    use std::time::Duration;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::UnixListener;
+    use tokio::sync::mpsc;
+    use tokio::time::timeout;
+
+    async fn next(inbox: &mut mpsc::Receiver<Msg>) -> Msg {
+        timeout(Duration::from_secs(10), inbox.recv()).await.unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn it_subscribes_passes_on_and_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("keeper.sock");
+        let (inbox, mut messages) = mpsc::channel(16);
+        let (ask, requests) = mpsc::channel(16);
+        let client = tokio::spawn(keep(socket.clone(), requests, inbox));
+        assert!(matches!(next(&mut messages).await, Msg::KeeperLost(_)));
+        for round in 0..2 {
+            let _ = std::fs::remove_file(&socket);
+            let keeper = UnixListener::bind(&socket).unwrap();
+            let (stream, _) = timeout(Duration::from_secs(10), keeper.accept()).await.unwrap().unwrap();
+            let (read, mut write) = stream.into_split();
+            let mut lines = BufReader::new(read).lines();
+            let first = lines.next_line().await.unwrap().unwrap();
+            assert_eq!(line::decode(&first), Some(Request::Subscribe));
+            loop {
+                match next(&mut messages).await {
+                    Msg::KeeperBack => break,
+                    other => assert!(matches!(other, Msg::KeeperLost(_))),
+                }
+            }
+            let reply = Update::Reply { accepted: true, message: format!("round {round}") };
+            write.write_all(b"a line that is no message\n").await.unwrap();
+            write.write_all(line::encode(&reply).unwrap().as_bytes()).await.unwrap();
+            assert_eq!(next(&mut messages).await, Msg::Keeper(reply));
+            ask.send(Request::Pause).await.unwrap();
+            let second = lines.next_line().await.unwrap().unwrap();
+            assert_eq!(line::decode(&second), Some(Request::Pause));
+            drop((lines, write, keeper));
+            assert!(matches!(next(&mut messages).await, Msg::KeeperLost(_)));
+        }
+        drop((ask, messages));
+        timeout(Duration::from_secs(10), client).await.unwrap().unwrap();
+    }
+}

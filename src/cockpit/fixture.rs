@@ -1,0 +1,295 @@
+//! Runs to test with: the same on every machine and at every time.
+
+use super::series::Series;
+use super::state::facts::{History, Loading};
+use super::state::{Link, RungView, State};
+use super::update::{HistoryBox, Msg, update};
+use crate::config::knobs::{Relief, Watch};
+use crate::protocol::control::{
+    CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, RungRecord, SampleRow, Stage, Status, StepRow,
+    Update,
+};
+use crate::protocol::probe::{Gpu, Host, Metric, Reading, Throttle};
+use crate::protocol::worker::{Eval, Level};
+use serde_json::json;
+
+/// 20 November 2026, 14:02:11 UTC.
+pub const NOW: i64 = 1_795_183_331_000;
+const GIB: u64 = 1 << 30;
+
+pub fn ladder() -> Vec<RungView> {
+    let rung = |name: &str, relieves: &[Relief], micro: u64, accumulation: u64, fused: bool, lr: f64| RungView {
+        name: name.to_owned(),
+        relieves: relieves.to_vec(),
+        preset: json!({
+            "model": {"channels": 32, "layers": 4},
+            "training": {"epochs": 30, "micro_batch": micro, "accumulation": accumulation, "fused_kernels": fused},
+            "optimizer": {"lr": lr},
+        }),
+    };
+    vec![
+        rung("full", &[], 32, 1, true, 2e-3),
+        rung("accumulate", &[Relief::Memory], 16, 2, true, 2e-3),
+        rung("plain", &[Relief::Kernels], 32, 1, false, 2e-3),
+        rung("safe", &[Relief::Memory, Relief::Kernels, Relief::Numerics], 16, 2, false, 1e-3),
+    ]
+}
+
+pub fn status(state: RunState, step: u64) -> Status {
+    let record = |name: &str, steps: u64| RungRecord {
+        name: name.to_owned(),
+        steps,
+        steps_per_s: (steps > 0).then_some(27.4),
+        vram_bytes: None,
+        ram_bytes: (steps > 0).then_some(312 << 20),
+        fault: None,
+    };
+    Status {
+        run: "digits-20261120-140115".to_owned(),
+        state,
+        why: None,
+        rung: 1,
+        rung_name: "accumulate".to_owned(),
+        step,
+        samples: step.saturating_mul(32),
+        total_samples: Some(43_110),
+        total_steps: Some(1350),
+        epoch_samples: Some(1437),
+        unit: "samples".to_owned(),
+        durable_step: Some(600),
+        attempts: 2,
+        restarts: 0,
+        shifts: 1,
+        skipped: 3,
+        loss: Some(0.312),
+        eval: Some(Eval { step: 675, samples: 21_555, loss: 0.298, accuracy: Some(0.934), perplexity: None }),
+        device: Some("cpu".to_owned()),
+        parameters: Some(61_034),
+        pid_keeper: Some(1),
+        pid_worker: Some(2),
+        pid_probe: Some(3),
+        autopilot: false,
+        passage: None,
+        rungs: vec![record("full", 430), record("accumulate", 270), record("plain", 0), record("safe", 0)],
+        run_dir: "/home/ada/runs/digits-20261120-140115".to_owned(),
+    }
+}
+
+/// A pseudo-random share of 0 to 1 that depends on the step alone.
+fn noise(step: u64) -> f64 {
+    let mixed = (step ^ 0x9e37).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 40) as f64 / f64::from(1 << 24)
+}
+
+pub fn step_row(attempt: u64, step: u64, time_ms: i64) -> StepRow {
+    let skipped = matches!(step, 77 | 300 | 301);
+    let loss = 2.2 * (-(step as f64) / 90.0).exp() + 0.25 + 0.25 * (noise(step) - 0.5);
+    StepRow {
+        attempt,
+        rung: usize::from(attempt > 1),
+        step,
+        samples: step * 32,
+        epoch: step / 45,
+        loss: (!skipped).then_some(loss),
+        lr: 2e-3,
+        grad_norm: (!skipped).then_some(0.5 + noise(step + 7)),
+        skipped,
+        data_wait_ms: 0.6,
+        compute_ms: 34.0 + 4.0 * noise(step + 3),
+        time_ms,
+    }
+}
+
+fn reading(gpu: bool, second: i64) -> Reading {
+    let sway = (second % 20) as f64;
+    let gpu = if gpu {
+        Ok(Gpu {
+            index: 0,
+            name: "NVIDIA GeForce RTX 4090".to_owned(),
+            driver: Metric::Is("550.1".to_owned()),
+            vram_total_bytes: Metric::Is(24 * GIB),
+            vram_used_bytes: Metric::Is(18 * GIB + GIB / 5),
+            vram_worker_bytes: Metric::Is(17 * GIB),
+            temperature_c: Metric::Is(70.0 + sway / 10.0),
+            slowdown_c: Metric::Is(90.0),
+            utilisation: Metric::Is(0.94),
+            power_w: Metric::Is(312.0),
+            power_limit_w: Metric::Is(450.0),
+            sm_clock_mhz: Metric::Not("not supported".to_owned()),
+            throttle: Metric::Is(Throttle::default()),
+        })
+    } else {
+        Err("no GPU here: the NVIDIA driver's library libnvidia-ml.so.1 is missing; training runs on the CPU"
+            .to_owned())
+    };
+    let host = Host {
+        ram_total_bytes: Metric::Is(16 * GIB),
+        ram_used_bytes: Metric::Is(3 * GIB),
+        ram_worker_bytes: Metric::Is(312 << 20),
+        cpu: Metric::Is(0.8 + sway / 100.0),
+        disk_free_bytes: Metric::Is(211 * GIB),
+    };
+    Reading { gpu, host }
+}
+
+fn journal_row(id: i64, before_s: i64, level: Level, kind: JournalKind, text: &str) -> JournalRow {
+    JournalRow { id, time_ms: NOW - before_s * 1000, step: None, level, kind, text: text.to_owned() }
+}
+
+fn checkpoint(step: u64, before_s: i64, best: bool, kept: bool) -> CheckpointRow {
+    CheckpointRow {
+        step,
+        samples: step * 32,
+        path: format!("checkpoints/step-{step:09}"),
+        bytes: 31 << 20,
+        time_ms: NOW - before_s * 1000,
+        pause_ms: 12.0,
+        total_ms: 210.0,
+        eval_loss: Some(0.298),
+        best,
+        kept,
+    }
+}
+
+pub fn history(steps: u64, gpu: bool) -> History {
+    let time = |step: u64| NOW - (steps - step).cast_signed() * 36;
+    let eval = |step: u64| EvalRow {
+        attempt: 1 + u64::from(step > 430),
+        time_ms: time(step),
+        eval: Eval {
+            step,
+            samples: step * 32,
+            loss: 2.0 * (-(step as f64) / 100.0).exp() + 0.3,
+            accuracy: None,
+            perplexity: None,
+        },
+    };
+    History {
+        steps: (1..=steps).map(|step| step_row(1 + u64::from(step > 430), step, time(step))).collect(),
+        evals: (1..=steps / 45).map(|epoch| eval(epoch * 45)).collect(),
+        journal: vec![
+            journal_row(1, 56, Level::Info, JournalKind::Run, "run started on cpu, 61 034 parameters, rung full"),
+            journal_row(
+                2,
+                40,
+                Level::Warn,
+                JournalKind::Skip,
+                "step 300 skipped: the gradient of conv2.weight was not finite",
+            ),
+            journal_row(3, 32, Level::Info, JournalKind::Checkpoint, "checkpoint 400 saved, 31 MiB in 0.2 s, verified"),
+            journal_row(
+                4,
+                30,
+                Level::Info,
+                JournalKind::Shift,
+                "shifted down from full to accumulate at step 430, asked by a person: went on after 0.9 s, loss 0.344 → 0.345",
+            ),
+            journal_row(5, 12, Level::Info, JournalKind::Checkpoint, "checkpoint 600 saved, 31 MiB in 0.2 s, verified"),
+        ],
+        checkpoints: vec![
+            checkpoint(200, 40, false, false),
+            checkpoint(400, 32, false, true),
+            checkpoint(600, 12, true, true),
+        ],
+        samples: (0..90)
+            .map(|second| SampleRow { time_ms: NOW - (90 - second) * 1000, reading: reading(gpu, second) })
+            .collect(),
+        status: None,
+    }
+}
+
+/// Connected, nothing heard yet.
+pub fn connected(size: (u16, u16)) -> State {
+    let mut state = State::new(ladder(), Watch::default(), size, NOW, 0);
+    update(&mut state, Msg::KeeperBack);
+    state
+}
+
+/// A run in the middle of its training.
+pub fn training(size: (u16, u16)) -> State {
+    at(size, status(RunState::Training, 700), history(700, false))
+}
+
+/// The same on a GPU.
+pub fn on_gpu(size: (u16, u16)) -> State {
+    let mut status = status(RunState::Training, 700);
+    status.device = Some("cuda:0 NVIDIA GeForce RTX 4090".to_owned());
+    for record in &mut status.rungs {
+        record.vram_bytes = record.ram_bytes.map(|_| 17 * GIB);
+    }
+    at(size, status, history(700, true))
+}
+
+/// A run at some point.
+pub fn at(size: (u16, u16), status: Status, history: History) -> State {
+    let mut state = connected(size);
+    tell(&mut state, status);
+    let asked = state.facts.asked;
+    update(&mut state, Msg::History { asked, history: Ok(HistoryBox(Box::new(history))) });
+    assert_eq!(state.facts.loading, Loading::Done);
+    state
+}
+
+pub fn tell(state: &mut State, status: Status) {
+    update(state, Msg::Keeper(Update::Status(Box::new(status))));
+}
+
+/// A shift that has come so far: parts that are done, then one that is not.
+pub fn passage(done: &[(&str, u64)], open: Option<&str>) -> Passage {
+    let stage = |name: &str, took_ms| Stage { name: name.to_owned(), took_ms };
+    let mut stages: Vec<_> = done.iter().map(|(name, took)| stage(name, Some(*took))).collect();
+    stages.extend(open.map(|name| stage(name, None)));
+    Passage { from: "accumulate".to_owned(), to: "plain".to_owned(), stages, before: Some((700, 0.312)), after: None }
+}
+
+/// A shift under way.
+pub fn shifting(size: (u16, u16)) -> State {
+    let mut state = training(size);
+    let mut status = status(RunState::Starting, 700);
+    status.passage = Some(passage(&[("save", 212), ("stop", 94), ("start", 160)], Some("load")));
+    tell(&mut state, status);
+    update(&mut state, Msg::Tick(NOW + 300));
+    state
+}
+
+/// The same shift, done.
+pub fn shifted(size: (u16, u16)) -> State {
+    let mut state = shifting(size);
+    let mut status = status(RunState::Training, 701);
+    (status.rung, status.rung_name) = (2, "plain".to_owned());
+    let mut passage = passage(&[("save", 212), ("stop", 94), ("start", 160), ("load", 310), ("first step", 38)], None);
+    passage.after = Some((701, 0.309));
+    status.passage = Some(passage);
+    tell(&mut state, status);
+    state
+}
+
+/// A run whose keeper is gone.
+pub fn orphaned(size: (u16, u16)) -> State {
+    let mut state = training(size);
+    update(&mut state, Msg::KeeperLost("connection refused".to_owned()));
+    update(&mut state, Msg::Tick(NOW + 12_000));
+    assert!(matches!(state.link, Link::Lost { .. }));
+    state
+}
+
+/// A run before its first step.
+pub fn young(size: (u16, u16)) -> State {
+    let mut status = status(RunState::Starting, 0);
+    (status.rung, status.attempts, status.shifts, status.skipped) = (0, 1, 0, 0);
+    status.rung_name = "full".to_owned();
+    (status.loss, status.eval, status.durable_step) = (None, None, None);
+    status.rungs.iter_mut().for_each(|record| {
+        (record.steps, record.steps_per_s, record.ram_bytes) = (0, None, None);
+    });
+    at(size, status, History::default())
+}
+
+/// A series with so many steps.
+pub fn series(steps: u64) -> Series {
+    let mut series = Series::default();
+    for step in 1..=steps {
+        series.push(&step_row(1, step, 0));
+    }
+    series
+}

@@ -1,0 +1,133 @@
+//! The end of the worker's log: what it has gained since the last look, in whole lines, without
+//! what would move the cursor or change colours.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::PathBuf;
+
+const FIRST: u64 = 256 * 1024;
+const ONCE: u64 = 1024 * 1024;
+const LINE: usize = 2_000;
+
+/// A growing file, read from near its end.
+#[derive(Debug)]
+pub struct LogTail {
+    path: PathBuf,
+    offset: Option<u64>,
+    rest: Vec<u8>,
+}
+
+impl LogTail {
+    /// The tail of a file that may not be there yet.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, offset: None, rest: Vec::new() }
+    }
+
+    /// The lines since the last call; at first those of the last 256 KiB. A file that cannot be
+    /// read has no lines, and is tried again next time.
+    pub fn more(&mut self) -> Vec<String> {
+        self.read().unwrap_or_default()
+    }
+
+    fn read(&mut self) -> io::Result<Vec<String>> {
+        let mut file = File::open(&self.path)?;
+        let length = file.metadata()?.len();
+        let mut from = self.offset.unwrap_or_else(|| length.saturating_sub(FIRST));
+        if from > length {
+            // Begun anew by somebody.
+            from = 0;
+            self.rest.clear();
+        }
+        let within_a_line = self.offset.is_none() && from > 0;
+        file.seek(SeekFrom::Start(from))?;
+        let mut bytes = Vec::new();
+        let read = file.take(ONCE).read_to_end(&mut bytes)?;
+        self.offset = Some(from + read as u64);
+        self.rest.extend(bytes);
+        let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else {
+            self.rest.truncate(LINE);
+            return Ok(Vec::new());
+        };
+        let rest = self.rest.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.rest, rest);
+        let text = String::from_utf8_lossy(&whole);
+        Ok(text.lines().skip(usize::from(within_a_line)).map(plain).collect())
+    }
+}
+
+/// A line as it would stand on paper: escape sequences gone, of a progress bar its last state.
+pub fn plain(line: &str) -> String {
+    let line = line.trim_end_matches('\r');
+    let last = line.rsplit('\r').next().unwrap_or(line);
+    let mut text = String::new();
+    let mut letters = last.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\u{1b}' => skip_sequence(&mut letters),
+            '\t' => text.push_str("    "),
+            letter if letter.is_control() => {}
+            letter => text.push(letter),
+        }
+        if text.len() >= LINE {
+            break;
+        }
+    }
+    text
+}
+
+fn skip_sequence(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    match letters.next() {
+        // CSI: ends with a byte of @ to ~.
+        Some('[') => while letters.next().is_some_and(|letter| !('@'..='~').contains(&letter)) {},
+        // OSC: ends with BEL or ESC \.
+        Some(']') => {
+            while let Some(letter) = letters.next() {
+                if letter == '\u{7}' || (letter == '\u{1b}' && letters.next_if_eq(&'\\').is_some()) {
+                    break;
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LogTail, plain};
+    use std::fs::OpenOptions;
+    use std::io::Write;
+
+    #[test]
+    fn lines_come_whole_and_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("worker.log");
+        let mut tail = LogTail::new(path.clone());
+        assert!(tail.more().is_empty());
+        let mut file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        write!(file, "one\ntwo\nthr").unwrap();
+        assert_eq!(tail.more(), ["one", "two"]);
+        writeln!(file, "ee").unwrap();
+        assert_eq!(tail.more(), ["three"]);
+        assert!(tail.more().is_empty());
+        std::fs::write(&path, "anew\n").unwrap();
+        assert_eq!(tail.more(), ["anew"]);
+    }
+
+    #[test]
+    fn a_long_file_is_read_from_near_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("worker.log");
+        let lines: Vec<_> = (0..100_000).map(|line| format!("line {line}\n")).collect();
+        std::fs::write(&path, lines.concat()).unwrap();
+        let read = LogTail::new(path).more();
+        assert_eq!(read.last().map(String::as_str), Some("line 99999"));
+        assert!(read.len() < 30_000 && read.iter().all(|line| line.starts_with("line ")));
+    }
+
+    #[test]
+    fn escapes_and_progress_bars_are_plain_text() {
+        assert_eq!(plain("\u{1b}[1;31mred\u{1b}[0m and \u{1b}]0;title\u{7}more"), "red and more");
+        assert_eq!(plain("10 %\r20 %\r30 %\r"), "30 %");
+        assert_eq!(plain("a\tb\u{8}"), "a    b");
+    }
+}

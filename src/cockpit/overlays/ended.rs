@@ -1,0 +1,59 @@
+//! The run failed or needs a person: why, what led to it, and what to type.
+
+use crate::cockpit::action::{Action, key_of};
+use crate::cockpit::format::{clock, count};
+use crate::cockpit::state::State;
+use crate::cockpit::ui;
+use crate::cockpit::verdict::Tone;
+use crate::config::theme::Theme;
+use crate::protocol::control::RunState;
+use crate::protocol::worker::Level;
+use ratatui::{
+    Frame,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+const WIDTH: u16 = 86;
+const JOURNAL: usize = 3;
+const LOG: usize = 6;
+
+/// Draws the box.
+pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme) {
+    let Some(status) = state.status() else { return };
+    let width = usize::from(within.width.saturating_sub(8)).clamp(1, usize::from(WIDTH));
+    let why = status.why.as_deref().unwrap_or("the journal says why");
+    let mut lines: Vec<Line<'static>> =
+        ui::wrap(why, width).into_iter().map(|row| Line::styled(row, theme.strong)).collect();
+    lines.push(Line::default());
+    let troubles: Vec<_> =
+        state.facts.journal.iter().rev().filter(|row| row.level != Level::Info).take(JOURNAL).collect();
+    for row in troubles.into_iter().rev() {
+        let text = format!("{}  {}", clock(row.time_ms, state.utc_offset_s), row.text);
+        lines.extend(ui::wrap(&text, width).into_iter().map(Line::from));
+    }
+    let log = &state.facts.log;
+    let newest = log.iter().skip(log.len().saturating_sub(LOG));
+    lines.extend(newest.map(|text| Line::styled(ui::cut(text, width), theme.dim)));
+    let durable = match status.durable_step {
+        Some(step) => format!("Step {} is durable. ", count(step)),
+        None => "No step is durable yet. ".to_owned(),
+    };
+    let (title, next) = match status.state {
+        RunState::NeedsPerson => ("needs you", "When the cause is gone, type:"),
+        _ => ("failed", "When the cause is mended, type:"),
+    };
+    let tail = vec![
+        Line::default(),
+        Line::from(vec![Span::raw(durable), Span::styled(next, theme.dim)]),
+        Line::styled(format!("  downshift resume {}", status.run), theme.strong),
+        Line::default(),
+        Line::from(vec![Span::styled(key_of(Action::Back), theme.accent), Span::styled(" look around", theme.dim)]),
+    ];
+    // What to type stays, whatever else has to go.
+    lines.truncate(usize::from(within.height.saturating_sub(2)).saturating_sub(tail.len()));
+    lines.extend(tail);
+    let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);
+    let inner = ui::popup(frame, within, (WIDTH, high), title, Tone::Danger, theme);
+    ui::lines(frame, inner, lines);
+}

@@ -1,0 +1,58 @@
+//! Every key, from the table of actions: in two columns where there is room, else to scroll.
+
+use crate::cockpit::action::{Entry, Group, TABLE};
+use crate::cockpit::ui;
+use crate::cockpit::verdict::Tone;
+use crate::config::theme::Theme;
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    text::{Line, Span},
+};
+
+const GROUPS: [Group; 4] = [Group::Run, Group::Look, Group::Chart, Group::Cockpit];
+
+/// Draws the box; `from` is the first line seen where not all fit.
+pub fn render(frame: &mut Frame<'_>, within: Rect, from: usize, theme: &Theme) {
+    let mut blocks = GROUPS.into_iter().map(|group| block(group, theme));
+    if within.width >= 118 {
+        let lanes: [Vec<_>; 2] = [blocks.by_ref().take(2).flatten().collect(), blocks.flatten().collect()];
+        let high = u16::try_from(lanes[0].len().max(lanes[1].len())).unwrap_or(u16::MAX);
+        let inner = ui::popup(frame, within, (110, high), "keys", Tone::Plain, theme);
+        let areas: [Rect; 2] = Layout::horizontal([Constraint::Fill(1); 2]).spacing(3).areas(inner);
+        for (area, lines) in areas.into_iter().zip(lanes) {
+            ui::lines(frame, area, lines);
+        }
+        return;
+    }
+    let lines: Vec<_> = blocks.flatten().collect();
+    let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);
+    let inner = ui::popup(frame, within, (62, high), "keys", Tone::Plain, theme);
+    let hidden = lines.len().saturating_sub(usize::from(inner.height));
+    if hidden == 0 {
+        return ui::lines(frame, inner, lines);
+    }
+    let [list, hint] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(inner);
+    let from = from.min(hidden + 1);
+    ui::lines(frame, list, lines.into_iter().skip(from).collect());
+    let words = if from > hidden { "↑ more above" } else { "↓ more below" };
+    frame.render_widget(Line::styled(words, theme.accent).right_aligned(), hint);
+}
+
+fn block(group: Group, theme: &Theme) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::styled(group.title(), theme.strong)];
+    lines.extend(TABLE.iter().filter(|entry| entry.group == group).map(|entry| line(entry, theme)));
+    if group != Group::Cockpit {
+        lines.push(Line::default());
+    }
+    lines
+}
+
+fn line(entry: &Entry, theme: &Theme) -> Line<'static> {
+    let keys: Vec<_> = entry.keys.iter().map(|key| key.name()).collect();
+    Line::from(vec![
+        Span::styled(ui::pad_left(&keys.join(" "), 10), theme.accent),
+        Span::raw("  "),
+        Span::raw(entry.help),
+    ])
+}

@@ -1,0 +1,100 @@
+//! A shift or restart while it happens, part by part, and what it proved once it is done.
+
+use crate::cockpit::action::{Action, key_of};
+use crate::cockpit::format::{count, figure, took};
+use crate::cockpit::state::State;
+use crate::cockpit::state::passage::{PassageView, proof};
+use crate::cockpit::ui;
+use crate::cockpit::verdict::Tone;
+use crate::config::theme::Theme;
+use crate::protocol::control::Stage;
+use ratatui::{
+    Frame,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+const WIDTH: u16 = 52;
+
+/// Draws the box.
+pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme) {
+    let Some((status, passage)) = state.status().and_then(|status| Some((status, status.passage.as_ref()?))) else {
+        return;
+    };
+    let restart = passage.from == passage.to;
+    let (done, since) = match state.passage {
+        PassageView::Under { stage_since_ms, .. } => (false, state.now_ms.saturating_sub(stage_since_ms)),
+        PassageView::Done { .. } | PassageView::None => (true, 0),
+    };
+    let since = u64::try_from(since).unwrap_or(0);
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    for stage in &passage.stages {
+        lines.push(part(stage, since, theme));
+    }
+    lines.push(Line::default());
+    let open = passage.stages.last().is_some_and(|stage| stage.took_ms.is_none());
+    let total = passage.total_ms().saturating_add(if open { since } else { 0 });
+    lines.push(row("", "in all", &took(total), (theme.dim, theme.strong)));
+    if let Some((before, after)) = proof(status).filter(|_| done) {
+        lines.push(Line::default());
+        lines.push(arrow("step", &count(before.0), &count(after.0), theme));
+        lines.push(arrow("loss", &figure(before.1), &figure(after.1), theme));
+    } else if let Some((step, loss)) = passage.before {
+        let text = format!("from step {}, loss {}   {} hides this", count(step), figure(loss), key_of(Action::Back));
+        lines.push(Line::default());
+        lines.push(Line::styled(text, theme.dim));
+    }
+    let title = match (done, restart) {
+        (true, true) => format!("restarted: {}", passage.to),
+        (true, false) => format!("shifted: {} → {}", passage.from, passage.to),
+        (false, true) => format!("restarting: {}", passage.to),
+        (false, false) => format!("shifting: {} → {}", passage.from, passage.to),
+    };
+    let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);
+    let inner = ui::popup(frame, within, (WIDTH, high), &title, if done { Tone::Good } else { Tone::Busy }, theme);
+    ui::lines(frame, inner, lines);
+}
+
+fn row(sign: &str, name: &str, time: &str, styles: (ratatui::style::Style, ratatui::style::Style)) -> Line<'static> {
+    let name_width = usize::from(WIDTH).saturating_sub(14);
+    Line::from(vec![
+        Span::styled(ui::pad(sign, 2), styles.0),
+        Span::styled(ui::pad(name, name_width), styles.0),
+        Span::styled(ui::pad_left(time, 12), styles.1),
+    ])
+}
+
+fn part(stage: &Stage, since: u64, theme: &Theme) -> Line<'static> {
+    let name = in_words(&stage.name);
+    let plain = ratatui::style::Style::new();
+    match stage.took_ms {
+        Some(time) => {
+            let mut line = row("●", name, &took(time), (plain, plain));
+            line.spans[0].style = theme.good;
+            line
+        }
+        None => row("▸", name, &took(since), (theme.accent, theme.accent)),
+    }
+}
+
+fn in_words(name: &str) -> &str {
+    match name {
+        "save" => "save at the step border",
+        "stop" => "end the worker",
+        "wait for VRAM" => "wait until its VRAM is free",
+        "start" => "start the new worker",
+        "load" => "load and verify the checkpoint",
+        "compile" => "compile kernels",
+        "first step" => "first step",
+        other => other,
+    }
+}
+
+fn arrow(label: &str, before: &str, after: &str, theme: &Theme) -> Line<'static> {
+    Line::from(vec![
+        Span::styled(format!("  {label}  "), theme.dim),
+        Span::raw(before.to_owned()),
+        Span::styled(" → ", theme.dim),
+        Span::styled(after.to_owned(), theme.strong),
+    ])
+}

@@ -1,0 +1,149 @@
+//! The preview of a shift: what changes and what that means, what it costs, when it takes effect.
+
+use crate::cockpit::action::{Action, key_of};
+use crate::cockpit::format::{bytes, count, in_words, rate};
+use crate::cockpit::state::{RungView, State};
+use crate::cockpit::ui;
+use crate::cockpit::verdict::Tone;
+use crate::config::theme::Theme;
+use crate::protocol::control::{RunState, RungRecord, Status};
+use crate::recipe::class::{Change, Class, compare, effective_batch, gravest};
+use ratatui::{
+    Frame,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+const WIDTH: u16 = 74;
+
+/// Draws the box.
+pub fn render(frame: &mut Frame<'_>, within: Rect, to: usize, state: &State, theme: &Theme) {
+    let Some(status) = state.status() else { return };
+    let (Some(here), Some(target)) = (state.ladder.get(status.rung), state.ladder.get(to)) else { return };
+    let width = usize::from(within.width.saturating_sub(8)).clamp(1, usize::from(WIDTH));
+    let changes = compare(&here.preset, &target.preset);
+    let mut head = knobs(&changes, here, width, theme);
+    head.push(Line::default());
+    head.extend(cost(status, to, theme));
+    head.push(Line::default());
+    let mut tail = consequences(status, target, gravest(&changes), width, theme);
+    tail.push(Line::default());
+    tail.push(keys(theme));
+    // Where there is no room for everything, the list of knobs gives way, never the keys.
+    let room = usize::from(within.height.saturating_sub(2)).saturating_sub(tail.len());
+    if head.len() > room {
+        head.truncate(room.saturating_sub(1));
+        head.push(Line::styled("… more than fits on this screen", theme.dim));
+    }
+    head.extend(tail);
+    let high = u16::try_from(head.len()).unwrap_or(u16::MAX);
+    let direction = if to > status.rung { "down" } else { "up" };
+    let title = format!("shift {direction}: {} → {}", here.name, target.name);
+    let inner = ui::popup(frame, within, (WIDTH, high), &title, Tone::Busy, theme);
+    ui::lines(frame, inner, head);
+}
+
+fn knobs(changes: &[Change], here: &RungView, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+    if changes.is_empty() {
+        return vec![Line::styled("Nothing changes: both rungs have the same knobs.", theme.dim)];
+    }
+    let path_width = changes.iter().map(|change| change.path.chars().count()).max().unwrap_or(0).min(36);
+    let values = |change: &Change| format!("{} → {}", in_words(&change.from), in_words(&change.to));
+    let longest = changes.iter().map(|change| values(change).chars().count()).max().unwrap_or(0);
+    let value_width = width.saturating_sub(path_width + 28).clamp(12, 30).min(longest);
+    let batch = effective_batch(&here.preset);
+    changes
+        .iter()
+        .map(|change| {
+            let meaning = match (change.path.as_str(), change.class, batch) {
+                ("training.accumulation", Class::A, Some(batch)) => format!("effective batch stays {batch}"),
+                (_, class, _) => class.meaning().to_owned(),
+            };
+            Line::from(vec![
+                Span::raw(ui::pad(&change.path, path_width)),
+                Span::raw("  "),
+                Span::styled(ui::pad(&values(change), value_width), theme.strong),
+                Span::raw("  "),
+                Span::styled(change.class.to_string(), class_style(change.class, theme)),
+                Span::styled(format!("  {meaning}"), theme.dim),
+            ])
+        })
+        .collect()
+}
+
+fn class_style(class: Class, theme: &Theme) -> ratatui::style::Style {
+    match class {
+        Class::A => theme.good,
+        Class::B => theme.accent,
+        Class::C => theme.warn,
+    }
+}
+
+fn cost(status: &Status, to: usize, theme: &Theme) -> Vec<Line<'static>> {
+    let (now, then) = (status.rungs.get(status.rung), status.rungs.get(to));
+    let get = |record: Option<&RungRecord>, what: fn(&RungRecord) -> Option<String>| record.and_then(what);
+    let row = |label: &'static str, what: fn(&RungRecord) -> Option<String>| {
+        let now = get(now, what).map_or_else(|| "not measured".to_owned(), |text| format!("{text} now"));
+        let then = get(then, what)
+            .map_or_else(|| "not run yet on this rung".to_owned(), |text| format!("{text} measured there"));
+        Line::from(vec![
+            Span::styled(ui::pad(label, 8), theme.dim),
+            Span::raw(ui::pad(&now, 22)),
+            Span::styled(then, theme.dim),
+        ])
+    };
+    let has_vram = status.rungs.iter().any(|record| record.vram_bytes.is_some());
+    let memory = if has_vram {
+        row("VRAM", |record| record.vram_bytes.map(bytes))
+    } else {
+        row("RAM", |record| record.ram_bytes.map(bytes))
+    };
+    let mut rows = vec![row("speed", |record| Some(format!("{} steps/s", rate(record.steps_per_s?)))), memory];
+    if let Some((what, step)) = then.and_then(|record| record.fault.as_ref()) {
+        let text = format!("        that rung last ended with {what} at step {}", count(*step));
+        rows.push(Line::styled(text, theme.warn));
+    }
+    rows
+}
+
+fn consequences(status: &Status, target: &RungView, class: Class, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+    let meaning = match class {
+        Class::A => {
+            "The same problem: the loss curve goes on as if nothing had happened, up to rounding and the draw of dropout."
+        }
+        Class::B => "Another trajectory: weights, moments and data position are kept; the curve may bend.",
+        Class::C => {
+            "Other shapes: refused with the list of parameters, unless the rung says warm_start: true; \
+             then what fits is loaded and the rest starts afresh."
+        }
+    };
+    let next = count(status.step.saturating_add(1));
+    let when = match status.state {
+        RunState::Paused => format!("Takes effect when the run goes on, at step {next}."),
+        RunState::Starting | RunState::Compiling => "Takes effect once the worker has taken a step.".to_owned(),
+        _ => format!(
+            "Takes effect at the next step border: save, stop, start, load, go on at step {next}. Nothing is redone."
+        ),
+    };
+    let relieves: Vec<_> = target.relieves.iter().map(ToString::to_string).collect();
+    let mut lines = Vec::new();
+    if !relieves.is_empty() {
+        lines.push(Line::from(vec![Span::styled(ui::pad("relieves", 10), theme.dim), Span::raw(relieves.join(", "))]));
+    }
+    let style = if class == Class::C { theme.warn } else { ratatui::style::Style::new() };
+    lines.extend(ui::wrap(meaning, width).into_iter().map(|row| Line::styled(row, style)));
+    lines.extend(ui::wrap(&when, width).into_iter().map(Line::from));
+    lines
+}
+
+fn keys(theme: &Theme) -> Line<'static> {
+    let mut line = Line::default();
+    let (down, up) = (key_of(Action::ShiftDown), key_of(Action::ShiftUp));
+    for (key, word) in
+        [(key_of(Action::Confirm), "shift"), (format!("{down} {up}"), "another rung"), (key_of(Action::Back), "back")]
+    {
+        line.push_span(Span::styled(key, theme.accent));
+        line.push_span(Span::raw(format!(" {word}     ")));
+    }
+    line
+}

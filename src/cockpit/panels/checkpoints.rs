@@ -1,0 +1,53 @@
+//! The checkpoints on disk, newest first.
+
+use crate::cockpit::format::{age, bytes, count, figure, took};
+use crate::cockpit::state::State;
+use crate::cockpit::state::screen::Panel;
+use crate::cockpit::ui;
+use crate::config::theme::Theme;
+use crate::protocol::control::CheckpointRow;
+use ratatui::{
+    Frame,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// Draws the panel.
+pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+    let focused = state.screen.focus == Panel::Checkpoints;
+    let all = &state.facts.checkpoints;
+    let kept: Vec<_> = all.values().rev().filter(|row| row.kept).collect();
+    let note = if all.is_empty() { String::new() } else { format!("{} saved, {} kept", all.len(), kept.len()) };
+    let inner = ui::heading(frame, area, "checkpoints", Line::styled(note, theme.dim), focused, theme);
+    if kept.is_empty() {
+        return ui::quiet(frame, inner, "none yet", theme);
+    }
+    let skip = state.screen.checkpoints_back.min(kept.len().saturating_sub(1));
+    let durable = state.status().and_then(|status| status.durable_step);
+    let rows = kept.into_iter().skip(skip).take(usize::from(inner.height));
+    let lines = rows.map(|row| line(row, durable, state.now_ms, inner.width, theme)).collect();
+    ui::lines(frame, inner, lines);
+}
+
+fn line(row: &CheckpointRow, durable: Option<u64>, now_ms: i64, width: u16, theme: &Theme) -> Line<'static> {
+    let verified = durable.is_some_and(|durable| row.step <= durable);
+    let (dot, style) = if verified { ("●", theme.good) } else { ("○", theme.warn) };
+    let mut line = Line::from(vec![
+        Span::styled(format!("{dot} "), style),
+        Span::styled("step ", theme.dim),
+        Span::raw(ui::pad_left(&count(row.step), if width >= 60 { 9 } else { 7 })),
+        Span::styled(ui::pad_left(&format!("{} ago", age(now_ms.saturating_sub(row.time_ms))), 15), theme.dim),
+        Span::raw(ui::pad_left(&bytes(row.bytes), 10)),
+    ]);
+    line.push_span(Span::styled(ui::pad(if row.best { "  ◆ best" } else { "" }, 11), theme.second));
+    if width >= 90 {
+        let loss = row.eval_loss.map_or_else(String::new, |loss| format!("evaluation loss {}", figure(loss)));
+        let stood = row.pause_ms.max(0.0).round() as u64;
+        let total = row.total_ms.max(0.0).round() as u64;
+        let times = format!("paused {}, durable in {}", took(stood), took(total));
+        line.push_span(Span::raw(ui::pad(if verified { "verified" } else { "unproven" }, 10)));
+        line.push_span(Span::raw(ui::pad(&loss, 23)));
+        line.push_span(Span::styled(times, theme.dim));
+    }
+    line
+}

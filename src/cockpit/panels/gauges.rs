@@ -1,0 +1,102 @@
+//! The gauges: a figure, a bar, a note each; fewer rows each where there is less room.
+
+use super::meters::{Body, Fill, Meter, meters, why_no_gpu};
+use crate::cockpit::state::State;
+use crate::cockpit::state::screen::Panel;
+use crate::cockpit::ui;
+use crate::cockpit::verdict::Tone;
+use crate::config::theme::Theme;
+use ratatui::{
+    Frame,
+    layout::Rect,
+    text::{Line, Span},
+};
+use unicode_width::UnicodeWidthStr;
+
+/// Draws the panel.
+pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+    let focused = state.screen.focus == Panel::Gauges;
+    let inner = ui::heading(frame, area, "health", Line::default(), focused, theme);
+    let meters = meters(state);
+    let why = why_no_gpu(state).map(|why| ui::wrap(why, usize::from(inner.width))).unwrap_or_default();
+    let room = usize::from(inner.height);
+    // Value, bar, note and air, if need be without the last figure; without air; value and bar;
+    // at last one row each.
+    let draw = |(rows, left_out): (usize, usize)| -> Vec<Line<'static>> {
+        let shown = &meters[..meters.len() - left_out.min(meters.len())];
+        shown.iter().flat_map(|meter| several_rows(meter, inner.width, rows, theme)).collect()
+    };
+    let mut lines = [(4, 0), (4, 1), (3, 0), (2, 0)]
+        .into_iter()
+        .map(draw)
+        .find(|lines| lines.len() + why.len() <= room + usize::from(why.is_empty()))
+        .unwrap_or_else(|| one_row_each(&meters, inner.width, theme));
+    if lines.len() + why.len() < room && lines.last().is_some_and(|line| line.width() > 0) {
+        lines.push(Line::default());
+    }
+    lines.extend(why.into_iter().map(|row| Line::styled(row, theme.dim)));
+    ui::lines(frame, inner, lines);
+}
+
+fn several_rows(meter: &Meter, width: u16, rows: usize, theme: &Theme) -> Vec<Line<'static>> {
+    let value_width = usize::from(width).saturating_sub(meter.label.width());
+    let value = ui::pad_left(&meter.value, value_width);
+    let mut lines =
+        vec![Line::from(vec![Span::styled(meter.label, theme.dim), Span::styled(value, value_style(meter, theme))])];
+    if meter.body != Body::Nothing {
+        lines.push(body(meter, width, theme));
+    }
+    if rows >= 3 && !meter.notes.is_empty() {
+        lines.push(Line::styled(meter.note(usize::from(width)), theme.dim));
+    }
+    if rows >= 4 {
+        lines.push(Line::default());
+    }
+    lines
+}
+
+/// `skips  0.5 %  ━━━╾─────`, values and bars below each other.
+fn one_row_each(meters: &[Meter], width: u16, theme: &Theme) -> Vec<Line<'static>> {
+    const LABEL: usize = 6;
+    let values: Vec<_> = meters.iter().map(|meter| short(&meter.value)).collect();
+    let value_width = values.iter().map(|value| value.width()).max().unwrap_or(0);
+    let rest = u16::try_from(usize::from(width).saturating_sub(LABEL + value_width + 2)).unwrap_or(0);
+    let row = |(meter, value): (&Meter, &String)| {
+        let mut line = Line::from(vec![
+            Span::styled(ui::pad(meter.label, LABEL), theme.dim),
+            Span::styled(ui::pad_left(value, value_width), value_style(meter, theme)),
+            Span::raw("  "),
+        ]);
+        if rest >= 4 {
+            line.spans.extend(body(meter, rest, theme).spans);
+        }
+        line
+    };
+    meters.iter().zip(&values).map(row).collect()
+}
+
+/// A value without what its row has no room for.
+fn short(value: &str) -> String {
+    value.split(" of the last").next().unwrap_or(value).to_owned()
+}
+
+fn value_style(meter: &Meter, theme: &Theme) -> ratatui::style::Style {
+    match (&meter.body, meter.tone) {
+        (_, Tone::Warn | Tone::Danger) => ui::tone_style(theme, meter.tone),
+        (Body::Nothing, _) if meter.value == "n/a" => theme.dim,
+        _ => theme.strong,
+    }
+}
+
+fn body(meter: &Meter, width: u16, theme: &Theme) -> Line<'static> {
+    match &meter.body {
+        Body::Nothing => Line::default(),
+        Body::Spark(values) => ui::spark(width, values, theme.smooth),
+        Body::Bar(parts, limit) => {
+            let own = if meter.tone == Tone::Warn { theme.warn } else { theme.accent };
+            let style = |fill: Fill| if fill == Fill::Own { own } else { theme.second };
+            let parts: Vec<_> = parts.iter().map(|(ratio, fill)| (*ratio, style(*fill))).collect();
+            ui::bar(width, &parts, *limit, theme)
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The first line: which run, what it does, where it stands. What does not fit is left out, the
+//! least important first.
+
+use crate::cockpit::format::count;
+use crate::cockpit::state::State;
+use crate::cockpit::ui;
+use crate::cockpit::verdict::Tone;
+use crate::config::theme::Theme;
+use crate::protocol::control::{RunState, Status};
+use ratatui::{
+    Frame,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// Draws the line.
+pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+    frame.buffer_mut().set_style(area, theme.bar);
+    let Some(status) = state.status() else {
+        frame.render_widget(Line::from(vec![Span::raw(" "), Span::styled("downshift", theme.strong)]), area);
+        return;
+    };
+    let (left, right) = fields(state, status, theme);
+    let room = usize::from(area.width).saturating_sub(2);
+    let kept = fitting(&left, &right, room);
+    let join = |fields: Vec<Field>| {
+        let mut spans = Vec::new();
+        for field in fields.into_iter().filter(|field| kept.contains(&field.rank)) {
+            if !spans.is_empty() {
+                spans.push(Span::raw("   "));
+            }
+            spans.extend(field.spans);
+        }
+        Line::from(spans)
+    };
+    let inner = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
+    ui::two_sides(frame, inner, join(left), join(right));
+}
+
+/// A field of the line; a low rank goes last.
+struct Field {
+    rank: u8,
+    spans: Vec<Span<'static>>,
+}
+
+impl Field {
+    fn new(rank: u8, spans: Vec<Span<'static>>) -> Self {
+        Self { rank, spans }
+    }
+
+    fn width(&self) -> usize {
+        self.spans.iter().map(Span::width).sum::<usize>() + 3
+    }
+}
+
+fn fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Field>) {
+    let text = |text: String| Span::raw(text);
+    let label = |text: &'static str| Span::styled(text, theme.dim);
+    let value = |text: String| Span::styled(text, theme.strong);
+    let (dot, tone) = dot(state, status.state);
+    let style = ui::tone_style(theme, tone);
+    let mut left = vec![
+        Field::new(6, vec![label("downshift")]),
+        Field::new(1, vec![value(ui::cut(&status.run, 32))]),
+        Field::new(0, vec![Span::styled(format!("{dot} {}", status.state.word()), style)]),
+    ];
+    let rungs = state.ladder.len().max(status.rung + 1);
+    let rung = vec![value(status.rung_name.clone()), label(" "), text(format!("{} of {rungs}", status.rung + 1))];
+    left.push(Field::new(2, rung));
+    let mut right = Vec::new();
+    if let (Some(epoch), Some(total)) = (status.epoch_samples.filter(|samples| *samples > 0), status.total_samples) {
+        let now = status.samples.div_ceil(epoch).max(1);
+        let epochs = vec![label("epoch "), value(count(now)), label(" of "), text(count(total.div_ceil(epoch)))];
+        right.push(Field::new(4, epochs));
+    }
+    right.push(Field::new(3, vec![label("step "), value(count(status.step))]));
+    if let Some(device) = &status.device {
+        // The maker's names say nothing that the model's does not.
+        let device = device.replace("NVIDIA ", "").replace("GeForce ", "");
+        right.push(Field::new(5, vec![Span::styled(ui::cut(&device, 32), theme.dim)]));
+    }
+    (left, right)
+}
+
+fn dot(state: &State, run: RunState) -> (&'static str, Tone) {
+    if state.is_orphaned() {
+        return ("○", Tone::Danger);
+    }
+    match run {
+        RunState::Training | RunState::Evaluating | RunState::Checkpointing | RunState::Finished => ("●", Tone::Good),
+        RunState::Starting | RunState::Compiling | RunState::Stopping | RunState::AwaitingVram => ("◐", Tone::Busy),
+        RunState::Paused | RunState::BackingOff => ("○", Tone::Warn),
+        RunState::Stopped => ("○", Tone::Plain),
+        RunState::Failed | RunState::NeedsPerson => ("●", Tone::Danger),
+    }
+}
+
+fn fitting(left: &[Field], right: &[Field], room: usize) -> Vec<u8> {
+    let mut fields: Vec<_> = left.iter().chain(right).collect();
+    fields.sort_by_key(|field| field.rank);
+    let mut used = 0;
+    fields
+        .into_iter()
+        .take_while(|field| {
+            used += field.width();
+            used <= room
+        })
+        .map(|field| field.rank)
+        .collect()
+}

@@ -1,0 +1,70 @@
+//! What happened, in sentences; the newest at the bottom.
+
+use crate::cockpit::format::clock;
+use crate::cockpit::state::State;
+use crate::cockpit::state::screen::Panel;
+use crate::cockpit::ui;
+use crate::config::theme::Theme;
+use crate::protocol::control::{JournalKind, JournalRow};
+use crate::protocol::worker::Level;
+use ratatui::{
+    Frame,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+/// Draws the panel.
+pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+    let focused = state.screen.focus == Panel::Journal;
+    let back = state.screen.journal_back.min(state.facts.journal.len().saturating_sub(1));
+    let note = if back > 0 { format!("{back} newer below") } else { String::new() };
+    let inner = ui::heading(frame, area, "journal", Line::styled(note, theme.accent), focused, theme);
+    if state.facts.journal.is_empty() {
+        return ui::quiet(frame, inner, "nothing has happened yet", theme);
+    }
+    let room = usize::from(inner.height);
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    for row in state.facts.journal.iter().rev().skip(back) {
+        let entry = entry(row, usize::from(inner.width), state.utc_offset_s, theme);
+        // The first entry may be cut; another one is shown whole or not at all.
+        if !lines.is_empty() && lines.len() + entry.len() > room {
+            break;
+        }
+        lines.extend(entry.into_iter().rev());
+    }
+    lines.truncate(room);
+    lines.reverse();
+    ui::lines(frame, inner, lines);
+}
+
+fn entry(row: &JournalRow, width: usize, offset_s: i32, theme: &Theme) -> Vec<Line<'static>> {
+    const INDENT: usize = 11;
+    let text_style = match (row.level, row.kind) {
+        (Level::Error, _) => theme.danger,
+        (Level::Warn, _) => theme.warn,
+        (Level::Info, JournalKind::Checkpoint | JournalKind::Note | JournalKind::Health) => theme.dim,
+        (Level::Info, _) => Style::new(),
+    };
+    let sign = match row.kind {
+        JournalKind::Shift => Span::styled("┊", theme.accent),
+        JournalKind::Restart | JournalKind::Worker => Span::styled("┊", theme.mark),
+        JournalKind::Skip => Span::styled("▾", theme.warn),
+        JournalKind::Checkpoint => Span::styled("┴", theme.good),
+        JournalKind::Injected => Span::styled("×", theme.warn),
+        _ => Span::styled("·", theme.faint),
+    };
+    let rows = ui::wrap(&row.text, width.saturating_sub(INDENT).max(8));
+    let mut lines = Vec::with_capacity(rows.len());
+    for (place, text) in rows.into_iter().enumerate() {
+        let mut line = if place == 0 {
+            let time = Span::styled(clock(row.time_ms, offset_s), theme.dim);
+            Line::from(vec![time, Span::raw(" "), sign.clone(), Span::raw(" ")])
+        } else {
+            Line::from(" ".repeat(INDENT))
+        };
+        line.push_span(Span::styled(text, text_style));
+        lines.push(line);
+    }
+    lines
+}

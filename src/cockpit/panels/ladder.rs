@@ -1,0 +1,141 @@
+//! The ladder: every rung with what it has shown, the current one marked.
+
+use crate::cockpit::action::{Action, key_of};
+use crate::cockpit::format::{bytes, count, counted, in_words, rate};
+use crate::cockpit::state::screen::Panel;
+use crate::cockpit::state::{RungView, State};
+use crate::cockpit::ui;
+use crate::config::theme::Theme;
+use crate::protocol::control::RungRecord;
+use crate::recipe::class::{compare, effective_batch, gravest};
+use ratatui::{
+    Frame,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+/// Draws the panel.
+pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+    let focused = state.screen.focus == Panel::Ladder;
+    let autopilot = state.status().map(|status| if status.autopilot { "autopilot on" } else { "autopilot off" });
+    let note = Line::styled(autopilot.unwrap_or_default(), theme.dim);
+    let inner = ui::heading(frame, area, "ladder", note, focused, theme);
+    if state.ladder.is_empty() {
+        return ui::quiet(frame, inner, "this run has one preset and no ladder", theme);
+    }
+    let room = usize::from(inner.height);
+    let per_rung = if room >= state.ladder.len() * 3 && inner.width >= 90 { 3 } else { 1 };
+    let visible = (room / per_rung).max(1);
+    let cursor = state.screen.chosen_rung.or(state.rung()).unwrap_or(0);
+    let start = cursor.saturating_sub(visible.saturating_sub(1)).min(state.ladder.len().saturating_sub(visible));
+    let mut lines = Vec::new();
+    for rung in (start..state.ladder.len()).take(visible) {
+        lines.push(row(state, rung, inner.width, theme));
+        if per_rung == 3 {
+            lines.push(difference(state, rung, inner.width, theme));
+            lines.push(Line::default());
+        }
+    }
+    if lines.len() < room && focused && state.screen.chosen_rung.is_some_and(|chosen| Some(chosen) != state.rung()) {
+        let hint = format!("{} shows what a shift there changes", key_of(Action::Confirm));
+        lines.push(Line::styled(hint, theme.dim));
+    }
+    ui::lines(frame, inner, lines);
+}
+
+fn row(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
+    let Some(view) = state.ladder.get(rung) else { return Line::default() };
+    let current = state.rung() == Some(rung);
+    let chosen = state.screen.chosen_rung == Some(rung) && state.screen.focus == Panel::Ladder;
+    let record = state.status().and_then(|status| status.rungs.get(rung));
+    let width = usize::from(width);
+    let name_width = state.ladder.iter().map(|rung| rung.name.chars().count()).max().unwrap_or(4).clamp(4, 16);
+    let marker = if current { "▸ " } else { "  " };
+    let name_style = if current { theme.accent } else { Style::new() };
+    let mut line = Line::from(vec![
+        Span::styled(marker, theme.accent),
+        Span::styled(format!("{} ", rung + 1), theme.dim),
+        Span::styled(ui::pad(&view.name, name_width), name_style),
+    ]);
+    let relieves = view.relieves.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let shown = shown(record, theme);
+    let columns = [(14, shown.speed), (11, shown.memory), (15, shown.steps)];
+    // Least important first to go: memory, then steps, then speed.
+    let mut room = width.saturating_sub(4 + name_width);
+    let mut kept = [false; 3];
+    for place in [2, 0, 1] {
+        if columns[place].0 <= room {
+            kept[place] = true;
+            room -= columns[place].0;
+        }
+    }
+    for ((column, span), _) in columns.into_iter().zip(kept).filter(|(_, kept)| *kept) {
+        line.push_span(Span::styled(ui::pad_left(&span.content, column), span.style));
+    }
+    if room >= 12 && !relieves.is_empty() {
+        line.push_span(Span::styled(format!("  {}", ui::cut(&relieves, room - 2)), theme.dim));
+    }
+    if chosen { line.patch_style(theme.selected) } else { line }
+}
+
+/// What a rung has shown, in its columns.
+struct Shown {
+    speed: Span<'static>,
+    memory: Span<'static>,
+    steps: Span<'static>,
+}
+
+fn shown(record: Option<&RungRecord>, theme: &Theme) -> Shown {
+    let Some(record) = record.filter(|record| record.steps > 0 || record.fault.is_some()) else {
+        return Shown { speed: Span::raw(""), memory: Span::raw(""), steps: Span::styled("not run yet", theme.dim) };
+    };
+    let speed = record.steps_per_s.map_or_else(String::new, |speed| format!("{} steps/s", rate(speed)));
+    let memory = record.vram_bytes.or(record.ram_bytes).map_or_else(String::new, bytes);
+    let steps = match &record.fault {
+        Some((_, step)) => Span::styled(format!("fault at {}", count(*step)), theme.warn),
+        None => Span::styled(counted(record.steps, "step"), theme.dim),
+    };
+    Shown { speed: Span::raw(speed), memory: Span::raw(memory), steps }
+}
+
+/// Where a rung differs from the current one, or how it ended badly.
+fn difference(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
+    let record = state.status().and_then(|status| status.rungs.get(rung));
+    let fault = record.and_then(|record| record.fault.as_ref());
+    let mut text = match (state.rung() == Some(rung), state.ladder.get(rung)) {
+        (true, Some(view)) => batch(view),
+        _ => String::new(),
+    };
+    if let (Some(here), Some(there)) = (state.rung().and_then(|here| state.ladder.get(here)), state.ladder.get(rung))
+        && state.rung() != Some(rung)
+    {
+        let changes = compare(&here.preset, &there.preset);
+        let class = gravest(&changes);
+        let knobs: Vec<_> =
+            changes.iter().map(|change| format!("{} {}", knob(&change.path), in_words(&change.to))).collect();
+        text = format!("class {class}, {}: {}", class.meaning(), knobs.join(", "));
+    }
+    if let Some((what, step)) = fault {
+        let ended = format!("ended with {what} at step {}", count(*step));
+        text = if text.is_empty() { ended } else { format!("{ended} · {text}") };
+    }
+    Line::styled(format!("    {}", ui::cut(&text, usize::from(width).saturating_sub(4))), theme.dim)
+}
+
+/// The last part of a knob's path: enough where the preview tells the rest.
+fn knob(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}
+
+/// How a rung makes up its batch: `16 samples × 2 passes = batch of 32`.
+fn batch(view: &RungView) -> String {
+    let training = view.preset.get("training");
+    let number = |key: &str| training?.get(key)?.as_u64();
+    match (number("micro_batch"), number("accumulation"), effective_batch(&view.preset)) {
+        (Some(micro), Some(passes), Some(batch)) => {
+            format!("now: micro-batch {micro} × {passes} = effective batch {batch}")
+        }
+        _ => String::new(),
+    }
+}

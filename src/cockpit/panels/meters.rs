@@ -1,0 +1,212 @@
+//! What the gauges say: figures with a share, a limit and a note, computed from the state. How
+//! they are drawn is the panel's matter.
+
+use crate::cockpit::format::{bytes, bytes_of, count, percent, rate};
+use crate::cockpit::ratio::Ratio;
+use crate::cockpit::state::State;
+use crate::cockpit::verdict::{SKIP_WINDOW, Tone};
+use crate::protocol::probe::{Gpu, Host, Reading, Throttle};
+use unicode_width::UnicodeWidthStr;
+
+/// What a part of a bar stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fill {
+    /// The run's own share, or the only one.
+    Own,
+    /// Somebody else's.
+    Others,
+}
+
+/// What is drawn below the figure.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Body {
+    /// Parts of a whole, and a limit.
+    Bar(Vec<(Ratio, Fill)>, Option<Ratio>),
+    /// The newest values.
+    Spark(Vec<f64>),
+    /// Nothing: the value is unknown.
+    Nothing,
+}
+
+/// A figure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Meter {
+    /// What it is.
+    pub label: &'static str,
+    /// Its value with the unit; `n/a` where it is unknown.
+    pub value: String,
+    /// How it should look.
+    pub tone: Tone,
+    /// What is drawn.
+    pub body: Body,
+    /// More about it, the most important first.
+    pub notes: Vec<String>,
+}
+
+const NOT_KNOWN: &str = "n/a";
+
+/// The figures for the state, most important first.
+pub fn meters(state: &State) -> Vec<Meter> {
+    let mut meters = vec![speed(state), skips(state)];
+    match state.facts.samples.back().map(|row| &row.reading) {
+        Some(Reading { gpu: Ok(gpu), host }) => {
+            meters.extend([vram(state, gpu), temperature(state, gpu), ram(host), cpu(host)]);
+        }
+        Some(Reading { gpu: Err(_), host }) => meters.extend([ram(host), cpu(host), disk(host)]),
+        None => meters.push(unknown("RAM", "no reading of the probe yet")),
+    }
+    meters
+}
+
+impl Meter {
+    /// As many of the notes as fit into `width` columns.
+    pub fn note(&self, width: usize) -> String {
+        let mut text = String::new();
+        for note in &self.notes {
+            let joined = if text.is_empty() { note.clone() } else { format!("{text} · {note}") };
+            if joined.width() > width {
+                break;
+            }
+            text = joined;
+        }
+        text
+    }
+}
+
+/// Why there are no gauges of a GPU, if so.
+pub fn why_no_gpu(state: &State) -> Option<&str> {
+    state.facts.samples.back()?.reading.gpu.as_ref().err().map(String::as_str)
+}
+
+fn unknown(label: &'static str, note: &str) -> Meter {
+    Meter { label, value: NOT_KNOWN.to_owned(), tone: Tone::Plain, body: Body::Nothing, notes: vec![note.to_owned()] }
+}
+
+fn speed(state: &State) -> Meter {
+    let unit = state.status().map_or("samples", |status| status.unit.as_str());
+    if !state.is_moving() {
+        return unknown("speed", "no steps are taken just now");
+    }
+    let Some(pace) = state.facts.pace() else { return unknown("speed", "no two steps yet") };
+    let mut notes = vec![format!("{} {unit}/s", count(pace.units_per_s.max(0.0).round() as u64))];
+    notes.extend(pace.waiting.map(|share| format!("{} waiting for data", percent(share))));
+    Meter {
+        label: "speed",
+        value: format!("{} steps/s", rate(pace.steps_per_s)),
+        tone: Tone::Plain,
+        body: Body::Spark(state.facts.pace_over_time(64)),
+        notes,
+    }
+}
+
+fn skips(state: &State) -> Meter {
+    let series = &state.facts.series;
+    let ((near, near_of), (far, far_of)) = (series.skipped_among(SKIP_WINDOW), series.skipped_among(2000));
+    let Some(share) = Ratio::of(near, near_of) else { return unknown("skips", "no step yet") };
+    let limit = state.watch.skip_rate;
+    // The bar ends at twice the limit, so that the limit stands in its middle.
+    let scale = if limit > 0.0 { 2.0 * limit } else { 1.0 };
+    let all = state.status().map_or(far, |status| status.skipped.max(far));
+    let mut notes = vec![format!("{} of {}", percent(far as f64 / far_of.max(1) as f64), count(far_of))];
+    notes.push(format!("{} in all", count(all)));
+    notes.extend((series.streak() > 1).then(|| format!("{} in a row", count(series.streak()))));
+    notes.push(format!("limit {}", percent(limit)));
+    let tone = if share.get() > limit && near_of >= 20 { Tone::Warn } else { Tone::Plain };
+    Meter {
+        label: "skips",
+        value: format!("{} of the last {}", percent(share.get()), count(near_of)),
+        tone,
+        body: Body::Bar(
+            Ratio::new(share.get() / scale).map(|ratio| (ratio, Fill::Own)).into_iter().collect(),
+            Ratio::new(limit / scale),
+        ),
+        notes,
+    }
+}
+
+fn vram(state: &State, gpu: &Gpu) -> Meter {
+    let (Some(used), Some(total)) = (gpu.vram_used_bytes.get(), gpu.vram_total_bytes.get()) else {
+        return unknown("VRAM", gpu.vram_used_bytes.why().unwrap_or("unknown"));
+    };
+    let worker = gpu.vram_worker_bytes.get().map(|worker| worker.min(used));
+    let limit = Ratio::new(state.watch.vram);
+    let over = Ratio::of(used, total).is_some_and(|share| share.get() > state.watch.vram);
+    let tone = if over { Tone::Warn } else { Tone::Plain };
+    let notes = memory_notes(worker, used, total);
+    let body = Body::Bar(shares(worker, used, total), limit);
+    Meter { label: "VRAM", value: bytes_of(used, total), tone, body, notes }
+}
+
+fn memory_notes(worker: Option<u64>, used: u64, total: u64) -> Vec<String> {
+    let mut notes = vec![format!("worker {}", worker.map_or_else(|| NOT_KNOWN.to_owned(), bytes))];
+    notes.extend(worker.map(|worker| format!("others {}", bytes(used.saturating_sub(worker)))));
+    notes.push(format!("free {}", bytes(total.saturating_sub(used))));
+    notes
+}
+
+fn shares(worker: Option<u64>, used: u64, total: u64) -> Vec<(Ratio, Fill)> {
+    let own = worker.map_or(0, |worker| worker.min(used));
+    let part = |bytes: u64, fill: Fill| Ratio::of(bytes, total).map(|ratio| (ratio, fill));
+    [part(own, Fill::Own), part(used - own, Fill::Others)].into_iter().flatten().collect()
+}
+
+fn temperature(state: &State, gpu: &Gpu) -> Meter {
+    let Some(celsius) = gpu.temperature_c.get() else {
+        return unknown("heat", gpu.temperature_c.why().unwrap_or("unknown"));
+    };
+    let top = gpu.slowdown_c.get().filter(|slowdown| *slowdown > 0.0);
+    let scale = top.unwrap_or(100.0).max(state.watch.temperature_c);
+    let to_slowdown = top.map(|top| format!("{:.0}° to slowdown", top - celsius));
+    let load = gpu.utilisation.get().map(|share| format!("load {}", percent(share)));
+    let power = match (gpu.power_w.get(), gpu.power_limit_w.get()) {
+        (Some(watts), Some(limit)) => Some(format!("{watts:.0} of {limit:.0} W")),
+        (Some(watts), None) => Some(format!("{watts:.0} W")),
+        _ => None,
+    };
+    let slowed = gpu.throttle.get().and_then(throttle_word);
+    let notes = [slowed, to_slowdown, load, power].into_iter().flatten().collect();
+    Meter {
+        label: "heat",
+        value: format!("{celsius:.0} °C"),
+        tone: if celsius > state.watch.temperature_c { Tone::Warn } else { Tone::Plain },
+        body: Body::Bar(
+            Ratio::new(celsius / scale).map(|ratio| (ratio, Fill::Own)).into_iter().collect(),
+            Ratio::new(state.watch.temperature_c / scale),
+        ),
+        notes,
+    }
+}
+
+fn throttle_word(throttle: Throttle) -> Option<String> {
+    let words = [(throttle.thermal, "heat"), (throttle.power, "power"), (throttle.hardware, "hardware")];
+    let held: Vec<_> = words.into_iter().filter(|(held, _)| *held).map(|(_, word)| word).collect();
+    (!held.is_empty()).then(|| format!("slowed by {}", held.join(" and ")))
+}
+
+fn ram(host: &Host) -> Meter {
+    let (Some(used), Some(total)) = (host.ram_used_bytes.get(), host.ram_total_bytes.get()) else {
+        return unknown("RAM", host.ram_used_bytes.why().unwrap_or("unknown"));
+    };
+    let worker = host.ram_worker_bytes.get();
+    let over = Ratio::of(used, total).is_some_and(|share| share.get() > 0.95);
+    let tone = if over { Tone::Warn } else { Tone::Plain };
+    let notes = memory_notes(worker, used, total);
+    let body = Body::Bar(shares(worker, used, total), None);
+    Meter { label: "RAM", value: bytes_of(used, total), tone, body, notes }
+}
+
+fn cpu(host: &Host) -> Meter {
+    let Some(share) = host.cpu.get().and_then(Ratio::new) else {
+        return unknown("CPU", host.cpu.why().unwrap_or("unknown"));
+    };
+    let body = Body::Bar(vec![(share, Fill::Own)], None);
+    Meter { label: "CPU", value: percent(share.get()), tone: Tone::Plain, body, notes: vec!["of all cores".to_owned()] }
+}
+
+fn disk(host: &Host) -> Meter {
+    let Some(free) = host.disk_free_bytes.get() else {
+        return unknown("disk", host.disk_free_bytes.why().unwrap_or("unknown"));
+    };
+    let tone = if free < 1 << 30 { Tone::Warn } else { Tone::Plain };
+    Meter { label: "disk", value: format!("{} free", bytes(free)), tone, body: Body::Nothing, notes: Vec::new() }
+}

@@ -1,0 +1,20 @@
+//! How far the run is: a thin line below the first one.
+
+use crate::cockpit::ratio::Ratio;
+use crate::cockpit::state::State;
+use crate::cockpit::ui;
+use crate::config::theme::Theme;
+use ratatui::{Frame, layout::Rect};
+
+/// Draws the line.
+pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+    if let Some(done) = done(state) {
+        frame.render_widget(ui::bar(area.width, &[(done, theme.accent)], None, theme), area);
+    }
+}
+
+/// The share of the run's clock that has passed.
+pub fn done(state: &State) -> Option<Ratio> {
+    let status = state.status()?;
+    Ratio::of(status.samples, status.total_samples?)
+}

@@ -1,0 +1,67 @@
+//! The verdict, or the answer to the newest key; and how far the run is, in words.
+
+use super::progress::done;
+use crate::cockpit::action::key_of;
+use crate::cockpit::format::{age, percent};
+use crate::cockpit::state::State;
+use crate::cockpit::ui;
+use crate::cockpit::verdict::{Tone, verdict};
+use crate::config::theme::Theme;
+use ratatui::{
+    Frame,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// Draws the line.
+pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+    let area = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
+    let progress = progress_words(state, theme);
+    let room = usize::from(area.width).saturating_sub(progress.width() + 2);
+    ui::two_sides(frame, area, sentence(state, theme, room), progress);
+}
+
+/// The verdict or the answer, with the key that helps and as much more as fits.
+fn sentence(state: &State, theme: &Theme, room: usize) -> Line<'static> {
+    if let Some(notice) = &state.notice {
+        let style = if notice.refused { theme.warn } else { theme.accent };
+        return Line::from(vec![Span::styled("▸ ", style), Span::styled(notice.text.clone(), style)]);
+    }
+    let verdict = verdict(state);
+    let mut line = Line::from(match verdict.tone {
+        // Good news need no colour all over: the dot says it.
+        Tone::Good | Tone::Busy => {
+            vec![Span::styled("● ", ui::tone_style(theme, verdict.tone)), Span::raw(verdict.text)]
+        }
+        tone => vec![Span::styled(verdict.text, ui::tone_style(theme, tone))],
+    });
+    for more in verdict.more {
+        let more = Span::raw(format!(" · {more}"));
+        if line.width() + more.width() > room {
+            break;
+        }
+        line.push_span(more);
+    }
+    if let Some((action, why)) = verdict.advice {
+        line.push_span(Span::styled(" · ", theme.dim));
+        line.push_span(Span::styled(key_of(action), theme.accent));
+        line.push_span(Span::styled(format!(" {why}"), theme.dim));
+    }
+    line
+}
+
+fn left_words(state: &State) -> Option<String> {
+    if !state.is_moving() || state.is_orphaned() {
+        return None;
+    }
+    Some(format!("{} left", age(state.facts.left_ms()?)))
+}
+
+fn progress_words(state: &State, theme: &Theme) -> Line<'static> {
+    let Some(done) = done(state) else { return Line::default() };
+    let mut line = Line::from(Span::styled(percent(done.get()), theme.strong));
+    if let Some(left) = left_words(state) {
+        line.push_span(Span::styled(format!("  {left}"), theme.dim));
+    }
+    line
+}

@@ -1,0 +1,110 @@
+//! A canvas of braille dots: 2 a cell across, 4 down.
+
+use ratatui::{buffer::Buffer, layout::Rect, style::Style};
+use std::cmp::Ordering;
+
+/// Bit of each dot within its cell, by row and column.
+const BITS: [[u8; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
+
+/// One layer of dots.
+#[derive(Debug, Clone)]
+pub struct Braille {
+    cells_wide: usize,
+    cells_high: usize,
+    cells: Vec<u8>,
+}
+
+impl Braille {
+    /// An empty layer of so many cells.
+    pub fn new(cells_wide: usize, cells_high: usize) -> Self {
+        Self { cells_wide, cells_high, cells: vec![0; cells_wide * cells_high] }
+    }
+
+    /// Dots across.
+    pub fn dots_wide(&self) -> usize {
+        self.cells_wide * 2
+    }
+
+    /// Dots down.
+    pub fn dots_high(&self) -> usize {
+        self.cells_high * 4
+    }
+
+    /// Sets the dot in column `x` and row `y`, counted from the top left; outside is left out.
+    pub fn set(&mut self, x: usize, y: usize) {
+        if x < self.dots_wide() && y < self.dots_high() {
+            self.cells[y / 4 * self.cells_wide + x / 2] |= BITS[y % 4][x % 2];
+        }
+    }
+
+    /// Sets the dots of column `x` from row `from` to row `to`, in any order.
+    pub fn vertical(&mut self, x: usize, from: usize, to: usize) {
+        for y in from.min(to)..=from.max(to).min(self.dots_high().saturating_sub(1)) {
+            self.set(x, y);
+        }
+    }
+
+    /// A line from one dot to another, each column as a vertical stroke, so that it has no holes.
+    pub fn line(&mut self, from: (usize, usize), to: (usize, usize)) {
+        let (start, end) = if from.0 <= to.0 { (from, to) } else { (to, from) };
+        let width = end.0 - start.0;
+        if width == 0 {
+            return self.vertical(start.0, start.1, end.1);
+        }
+        let at = |x: f64| (start.1 as f64 + (end.1 as f64 - start.1 as f64) * x / width as f64).round() as usize;
+        for x in 0..=width {
+            // Strokes meet half-way between columns.
+            let left = at((x as f64 - 0.5).max(0.0));
+            let right = at((x as f64 + 0.5).min(width as f64));
+            // The dot where two strokes meet belongs to the right one, or slopes would look doubled.
+            let right = match left.cmp(&right) {
+                Ordering::Less if x < width => right - 1,
+                Ordering::Greater if x < width => right + 1,
+                _ => right,
+            };
+            self.vertical(start.0 + x, left, right);
+        }
+    }
+
+    /// Paints the cells that have dots; the others keep what they show.
+    pub fn paint(&self, area: Rect, buffer: &mut Buffer, style: Style) {
+        let rows = self.cells.chunks(self.cells_wide.max(1)).take(usize::from(area.height));
+        for (y, row) in (area.y..).zip(rows) {
+            for (x, bits) in (area.x..).zip(row.iter().take(usize::from(area.width))) {
+                let symbol = char::from_u32(0x2800 + u32::from(*bits)).filter(|_| *bits != 0);
+                if let (Some(symbol), Some(cell)) = (symbol, buffer.cell_mut((x, y))) {
+                    cell.set_char(symbol).set_style(style);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Braille;
+    use proptest::prelude::*;
+    use ratatui::{buffer::Buffer, layout::Rect, style::Style};
+
+    #[test]
+    fn dots_become_braille() {
+        let mut canvas = Braille::new(3, 1);
+        canvas.line((0, 3), (5, 0));
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 3, 1));
+        canvas.paint(buffer.area, &mut buffer, Style::new());
+        assert_eq!(buffer, Buffer::with_lines(["⣀⠤⠊"]));
+    }
+
+    proptest! {
+        #[test]
+        fn lines_have_no_holes(from in (0usize..40, 0usize..40), to in (0usize..40, 0usize..40)) {
+            let mut canvas = Braille::new(20, 10);
+            canvas.line(from, to);
+            let lit = |x: usize, y: usize| canvas.cells[y / 4 * 20 + x / 2] & super::BITS[y % 4][x % 2] != 0;
+            for x in from.0.min(to.0)..=from.0.max(to.0) {
+                prop_assert!((0..40).any(|y| lit(x, y)), "column {} is empty", x);
+            }
+            prop_assert!(lit(from.0, from.1) && lit(to.0, to.1));
+        }
+    }
+}

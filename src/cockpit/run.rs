@@ -1,0 +1,222 @@
+//! The loop: wait for one message, take all that are queued, update, draw. After a key it draws at
+//! once, else at most every 33 ms; when nothing changed it does not draw.
+
+use super::connect;
+use super::log_tail::LogTail;
+use super::state::facts::History;
+use super::state::{Link, RungView, State};
+use super::terminal::Held;
+use super::update::{Effect, HistoryBox, Msg, update};
+use crate::config::knobs::Watch;
+use crate::config::theme::Theme;
+use crate::protocol::control::{Request, Status};
+use crossterm::event::{Event, EventStream};
+use futures_util::StreamExt;
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::task::JoinSet;
+
+/// Reads what the store holds of the run; called on a thread that may block, again after a keeper
+/// came back.
+pub type HistorySource = Arc<dyn Fn() -> Result<History, String> + Send + Sync>;
+
+/// What a cockpit attaches to.
+pub struct Attach {
+    /// The run directory.
+    pub run_dir: PathBuf,
+    /// The keeper's socket.
+    pub socket: PathBuf,
+    /// The rungs, fastest first.
+    pub ladder: Vec<RungView>,
+    /// Thresholds.
+    pub watch: Watch,
+    /// The themes to go through, brought down to what the terminal shows; the first comes first.
+    pub themes: Vec<Theme>,
+    /// Reads the store.
+    pub history: HistorySource,
+}
+
+/// How the cockpit was left.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Where the run stood.
+    pub status: Option<Status>,
+    /// Whether a keeper answered at the end.
+    pub keeper_answers: bool,
+}
+
+/// Why a cockpit could not go on. The run does.
+#[derive(Debug, thiserror::Error)]
+pub enum CockpitError {
+    /// The terminal failed.
+    #[error("the terminal failed: {0}; the run goes on, `downshift attach` opens the cockpit again")]
+    Terminal(#[from] io::Error),
+    /// There is nothing to draw with.
+    #[error("no theme was given; this is a fault of the program that opened the cockpit")]
+    NoTheme,
+}
+
+/// Something to draw on.
+pub trait Screen {
+    /// Draws a frame.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    fn draw(&mut self, state: &State, theme: &Theme) -> io::Result<()>;
+
+    /// Forgets what is on the screen, so that the next frame draws all of it.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    fn repaint(&mut self) -> io::Result<()>;
+
+    /// Rings.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    fn bell(&mut self) -> io::Result<()>;
+}
+
+/// Opens the cockpit on a run and stays until a person closes it.
+///
+/// # Errors
+/// When the terminal fails; it has been given back by then.
+pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
+    let screen = Held::take()?;
+    let size = screen.size()?;
+    let (inbox, messages) = mpsc::channel(1024);
+    let (ask, requests) = mpsc::channel(64);
+    // Dropped on return, which ends what runs beside the loop.
+    let mut beside = JoinSet::new();
+    beside.spawn(read_terminal(inbox.clone()));
+    beside.spawn(connect::keep(attach.socket, requests, inbox.clone()));
+    let now = SystemTime::now();
+    let state = State::new(attach.ladder, attach.watch, size, unix_ms(now), utc_offset_s());
+    let log = LogTail::new(attach.run_dir.join("worker.log"));
+    let cockpit = Cockpit { state, screen, themes: attach.themes, messages, inbox, ask, log, history: attach.history };
+    cockpit.run().await
+}
+
+async fn read_terminal(inbox: Sender<Msg>) {
+    let mut events = EventStream::new();
+    while let Some(event) = events.next().await {
+        let msg = match event {
+            Ok(Event::Key(key)) => Msg::Key(key),
+            Ok(Event::Mouse(mouse)) => Msg::Mouse(mouse),
+            Ok(Event::Resize(width, height)) => Msg::Resize(width, height),
+            Ok(Event::Paste(text)) => Msg::Paste(text),
+            Ok(Event::FocusGained | Event::FocusLost) => continue,
+            Err(_) => break,
+        };
+        if inbox.send(msg).await.is_err() {
+            return;
+        }
+    }
+    // Nobody can press a key any more.
+    let _ = inbox.send(Msg::InputLost).await;
+}
+
+fn unix_ms(now: SystemTime) -> i64 {
+    now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+fn utc_offset_s() -> i32 {
+    jiff::Zoned::now().offset().seconds()
+}
+
+const FRAME: Duration = Duration::from_millis(33);
+/// So many messages at most before a frame may be drawn.
+const BURST: usize = 4096;
+
+struct Cockpit<S> {
+    state: State,
+    screen: S,
+    themes: Vec<Theme>,
+    messages: Receiver<Msg>,
+    inbox: Sender<Msg>,
+    ask: Sender<Request>,
+    log: LogTail,
+    history: HistorySource,
+}
+
+/// What is owed to the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Owed {
+    Nothing,
+    SomeTime,
+    Now,
+}
+
+impl<S: Screen> Cockpit<S> {
+    async fn run(mut self) -> Result<Outcome, CockpitError> {
+        let mut drawn = Instant::now();
+        let mut owed = Owed::Now;
+        loop {
+            if owed == Owed::Now || (owed == Owed::SomeTime && drawn.elapsed() >= FRAME) {
+                let theme = self.themes.get(self.state.screen.theme % self.themes.len().max(1));
+                self.screen.draw(&self.state, theme.ok_or(CockpitError::NoTheme)?)?;
+                (drawn, owed) = (Instant::now(), Owed::Nothing);
+            }
+            let wait = match owed {
+                Owed::Nothing => self.until_tick(),
+                _ => FRAME.saturating_sub(drawn.elapsed()).min(self.until_tick()),
+            };
+            let first = tokio::time::timeout(wait, self.messages.recv()).await.ok().flatten();
+            let tick = Msg::Tick(unix_ms(SystemTime::now()));
+            let queued = std::iter::from_fn(|| self.messages.try_recv().ok()).take(BURST);
+            let batch: Vec<_> = std::iter::once(tick).chain(first).chain(queued).collect();
+            for msg in batch {
+                let Some(more) = self.take(msg)? else {
+                    let keeper_answers = self.state.link == Link::Live;
+                    return Ok(Outcome { keeper_answers, status: self.state.facts.status });
+                };
+                owed = owed.max(more);
+            }
+        }
+    }
+
+    /// Takes a message in and does what follows from it; none when the cockpit is to close.
+    fn take(&mut self, msg: Msg) -> Result<Option<Owed>, CockpitError> {
+        let at_once = matches!(msg, Msg::Key(_) | Msg::Mouse(_) | Msg::Paste(_));
+        let mut effects = VecDeque::from(update(&mut self.state, msg));
+        let mut owed = Owed::Nothing;
+        while let Some(effect) = effects.pop_front() {
+            match effect {
+                Effect::Redraw => owed = owed.max(if at_once { Owed::Now } else { Owed::SomeTime }),
+                Effect::Repaint => {
+                    self.screen.repaint()?;
+                    owed = Owed::Now;
+                }
+                Effect::Bell => self.screen.bell()?,
+                Effect::Quit => return Ok(None),
+                // A full queue means that the keeper does not read; what it says next tells.
+                Effect::Send(request) => drop(self.ask.try_send(request)),
+                Effect::LoadHistory(asked) => self.load_history(asked),
+                Effect::ReadLog => effects.extend(update(&mut self.state, Msg::Log(self.log.more()))),
+            }
+        }
+        Ok(Some(owed))
+    }
+
+    fn until_tick(&self) -> Duration {
+        let interval = self.state.tick_ms();
+        let past = unix_ms(SystemTime::now()).rem_euclid(interval);
+        Duration::from_millis(u64::try_from(interval - past).unwrap_or(1000))
+    }
+
+    fn load_history(&self, asked: u64) {
+        let (source, inbox) = (Arc::clone(&self.history), self.inbox.clone());
+        tokio::task::spawn_blocking(move || {
+            let history = source().map(|history| HistoryBox(Box::new(history)));
+            // Closed meanwhile: nobody wants it.
+            let _ = inbox.blocking_send(Msg::History { asked, history });
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

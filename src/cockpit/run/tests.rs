@@ -1,0 +1,70 @@
+use super::{Cockpit, Screen};
+use crate::cockpit::fixture;
+use crate::cockpit::log_tail::LogTail;
+use crate::cockpit::state::State;
+use crate::cockpit::update::Msg;
+use crate::config::theme::Theme;
+use crate::protocol::control::{Request, RunState, Update};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Tells the step that each frame showed.
+struct Frames(mpsc::UnboundedSender<(u64, usize)>);
+
+impl Screen for Frames {
+    fn draw(&mut self, state: &State, _: &Theme) -> io::Result<()> {
+        let step = state.status().map_or(0, |status| status.step);
+        let _ = self.0.send((step, state.facts.series.len()));
+        Ok(())
+    }
+
+    fn repaint(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn bell(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn status(step: u64) -> Msg {
+    Msg::Keeper(Update::Status(Box::new(fixture::status(RunState::Training, step))))
+}
+
+#[tokio::test]
+async fn it_draws_what_comes_reads_the_store_asks_and_closes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (inbox, messages) = mpsc::channel(64);
+    let (ask, mut requests) = mpsc::channel(64);
+    let (frames, mut drawn) = mpsc::unbounded_channel();
+    let cockpit = Cockpit {
+        state: State::new(fixture::ladder(), crate::config::knobs::Watch::default(), (80, 24), 0, 0),
+        screen: Frames(frames),
+        themes: Theme::shipped().unwrap(),
+        messages,
+        inbox: inbox.clone(),
+        ask,
+        log: LogTail::new(folder.path().join("worker.log")),
+        history: Arc::new(|| Ok(fixture::history(50, false))),
+    };
+    let cockpit = tokio::spawn(cockpit.run());
+    inbox.send(Msg::KeeperBack).await.unwrap();
+    for step in 1..=500 {
+        inbox.send(status(step)).await.unwrap();
+    }
+    let mut frames = 0;
+    let limit = Duration::from_secs(10);
+    while timeout(limit, drawn.recv()).await.unwrap().unwrap() != (500, 50) {
+        frames += 1;
+    }
+    assert!(frames < 200, "{frames} frames for 500 messages");
+    inbox.send(Msg::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::NONE))).await.unwrap();
+    assert_eq!(timeout(limit, requests.recv()).await.unwrap(), Some(Request::Checkpoint));
+    inbox.send(Msg::Key(KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE))).await.unwrap();
+    let outcome = timeout(limit, cockpit).await.unwrap().unwrap().unwrap();
+    assert!(outcome.keeper_answers && outcome.status.is_some_and(|status| status.step == 500));
+}

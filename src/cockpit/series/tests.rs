@@ -1,0 +1,149 @@
+use super::{Column, Metric, Series};
+use crate::protocol::control::StepRow;
+use proptest::prelude::*;
+use std::time::Instant;
+
+fn row(attempt: u64, step: u64, loss: Option<f64>) -> StepRow {
+    StepRow {
+        attempt,
+        rung: usize::try_from(attempt).unwrap() % 3,
+        step,
+        samples: step.saturating_mul(32),
+        epoch: 0,
+        loss,
+        lr: 1e-3,
+        grad_norm: loss.map(|_| 1.0),
+        skipped: loss.is_none(),
+        data_wait_ms: 1.0,
+        compute_ms: 9.0,
+        time_ms: 0,
+    }
+}
+
+fn series(losses: &[Option<f64>]) -> Series {
+    let mut series = Series::default();
+    for (step, loss) in (1..).zip(losses) {
+        assert!(series.push(&row(1, step, *loss)));
+    }
+    series
+}
+
+fn whole(series: &Series, width: usize) -> Vec<Column> {
+    let (first, last) = series.ends().unwrap();
+    series.columns(Metric::Loss, first as f64..last as f64, width)
+}
+
+proptest! {
+    #[test]
+    fn thinning_keeps_the_smallest_the_largest_the_mean_and_every_skip(
+        losses in proptest::collection::vec(proptest::option::weighted(0.9, -1e3f64..1e3), 1..3000),
+        width in 1usize..200,
+    ) {
+        let series = series(&losses);
+        let columns = whole(&series, width);
+        let known: Vec<f32> = losses.iter().flatten().map(|loss| *loss as f32).collect();
+        let extents: Vec<_> = columns.iter().filter_map(|column| column.extent).collect();
+        let smallest = extents.iter().map(|extent| extent.min).fold(f32::INFINITY, f32::min);
+        let largest = extents.iter().map(|extent| extent.max).fold(f32::NEG_INFINITY, f32::max);
+        prop_assert_eq!(smallest.to_bits(), known.iter().copied().fold(f32::INFINITY, f32::min).to_bits());
+        prop_assert_eq!(largest.to_bits(), known.iter().copied().fold(f32::NEG_INFINITY, f32::max).to_bits());
+        let skipped: u32 = columns.iter().map(|column| column.skipped).sum();
+        prop_assert_eq!(skipped as usize, losses.len() - known.len());
+        let counted: u32 = extents.iter().map(|extent| extent.count).sum();
+        prop_assert_eq!(counted as usize, known.len());
+        let sum: f64 = extents.iter().map(|extent| f64::from(extent.mean) * f64::from(extent.count)).sum();
+        let expected: f64 = known.iter().map(|loss| f64::from(*loss)).sum();
+        prop_assert!((sum - expected).abs() <= 1e-3 * (1.0 + known.len() as f64 * 10.0));
+        prop_assert!(extents.iter().all(|extent| extent.min <= extent.mean + 1e-3 && extent.mean <= extent.max + 1e-3));
+    }
+
+    #[test]
+    fn a_redone_stretch_leaves_the_curve_of_the_highest_attempt(
+        lengths in proptest::collection::vec((1u64..200, 0u64..150), 1..6),
+        width in 1usize..60,
+    ) {
+        let (mut redone, mut model, mut last) = (Series::default(), Vec::new(), 0u64);
+        for (attempt, (length, back)) in (1u64..).zip(lengths) {
+            let start = last.saturating_sub(back) + 1;
+            model.truncate(usize::try_from(start - 1).unwrap());
+            for step in start..start + length {
+                let loss = Some((attempt * 1000 + step) as f64);
+                redone.push(&row(attempt, step, loss));
+                model.push((attempt, loss));
+            }
+            last = start + length - 1;
+        }
+        let mut fresh = Series::default();
+        for (step, (attempt, loss)) in (1..).zip(&model) { fresh.push(&row(*attempt, step, *loss)); }
+        prop_assert_eq!(whole(&redone, width), whole(&fresh, width));
+        prop_assert_eq!(redone.segments(), fresh.segments());
+    }
+
+    #[test]
+    fn no_window_panics(
+        losses in proptest::collection::vec(proptest::option::of(any::<f64>()), 0..100),
+        start: f64, end: f64, width in 0usize..50,
+    ) {
+        let series = series(&losses);
+        let columns = series.columns(Metric::Loss, start..end, width);
+        prop_assert_eq!(columns.len(), width);
+        prop_assert!(columns.iter().filter_map(|column| column.extent).all(|extent| extent.mean.is_finite()));
+    }
+}
+
+#[test]
+fn a_row_that_is_known_or_of_a_past_attempt_is_left_out() {
+    let mut series = series(&[Some(3.0), Some(2.0), Some(1.0)]);
+    assert!(!series.push(&row(1, 2, Some(9.0))));
+    assert!(series.push(&row(2, 3, Some(7.0))));
+    assert!(!series.push(&row(1, 4, Some(9.0))));
+    assert_eq!(series.newest(Metric::Loss), Some((3, 7.0)));
+    assert_eq!(series.len(), 3);
+}
+
+#[test]
+fn skips_are_counted_and_leave_no_value() {
+    let series = series(&[Some(1.0), None, Some(2.0), None, None]);
+    assert_eq!(series.skipped_among(3), (2, 3));
+    assert_eq!(series.skipped_among(200), (3, 5));
+    assert_eq!(series.streak(), 2);
+    assert_eq!(series.newest(Metric::Loss), Some((3, 2.0)));
+    let columns = whole(&series, 5);
+    assert!(columns[1].extent.is_none() && columns[1].skipped == 1);
+    assert!(columns[0].extent.is_some());
+}
+
+#[test]
+fn holes_and_huge_step_numbers_take_no_room() {
+    let mut series = Series::default();
+    for step in [1, 1_000_000, u64::MAX / 2, u64::MAX] {
+        assert!(series.push(&row(1, step, Some(1.0))));
+    }
+    assert_eq!(series.len(), 4);
+    assert_eq!(whole(&series, 10).iter().filter(|column| column.extent.is_some()).count(), 3);
+}
+
+#[test]
+fn a_long_run_is_drawn_from_few_buckets() {
+    let mut series = Series::default();
+    for step in 1..=100_000 {
+        series.push(&row(1, step, Some(1.0)));
+    }
+    let mut visited = 0;
+    series.walk(0..series.len(), series.level_for(series.len(), 160), |_| visited += 1);
+    assert!(visited < 160 * 16 + 64, "{visited} buckets for 160 columns");
+}
+
+#[test]
+#[ignore = "a measurement: run it with --release --ignored --nocapture"]
+fn a_million_rows() {
+    let start = Instant::now();
+    let mut series = Series::default();
+    for step in 1..=1_000_000u64 {
+        series.push(&row(1, step, if step % 97 == 0 { None } else { Some(1.0 / step as f64) }));
+    }
+    let taken = start.elapsed();
+    let start = Instant::now();
+    let drawn = (0..100).map(|_| whole(&series, 300).len()).sum::<usize>();
+    println!("1 000 000 rows in {taken:?}; {drawn} columns in {:?}", start.elapsed());
+}

@@ -1,0 +1,140 @@
+//! Everything the screen is drawn from. It changes in `update` alone and holds no clock, no
+//! connection and no lock: time comes in with messages.
+
+pub mod chart;
+pub mod facts;
+pub mod pace;
+pub mod passage;
+pub mod screen;
+
+use crate::config::knobs::{Relief, Watch};
+use crate::protocol::control::{RunState, Status};
+use facts::Facts;
+use passage::PassageView;
+use screen::Screen;
+
+/// A rung of the ladder, as the run file resolved it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RungView {
+    /// Its name.
+    pub name: String,
+    /// What it helps against.
+    pub relieves: Vec<Relief>,
+    /// Its knobs, as JSON.
+    pub preset: serde_json::Value,
+}
+
+/// The way to the keeper.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Link {
+    /// Not yet tried to the end.
+    Waiting,
+    /// Connected.
+    Live,
+    /// Nobody answers.
+    Lost {
+        /// Since when, Unix milliseconds.
+        since_ms: i64,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// A short answer to a key, shown for some seconds in place of the verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// A sentence.
+    pub text: String,
+    /// Whether what was asked for will not be done.
+    pub refused: bool,
+    /// Shown until then, Unix milliseconds.
+    pub until_ms: i64,
+}
+
+/// The whole of it.
+#[derive(Debug, Clone)]
+pub struct State {
+    /// What the keeper and the store said.
+    pub facts: Facts,
+    /// What is looked at, and how.
+    pub screen: Screen,
+    /// The way to the keeper.
+    pub link: Link,
+    /// The shift or restart on the screen.
+    pub passage: PassageView,
+    /// The answer to the newest key.
+    pub notice: Option<Notice>,
+    /// The rungs, fastest first.
+    pub ladder: Vec<RungView>,
+    /// Thresholds.
+    pub watch: Watch,
+    /// Unix milliseconds.
+    pub now_ms: i64,
+    /// Seconds that local time is ahead of UTC.
+    pub utc_offset_s: i32,
+    /// When the bell last rang, Unix milliseconds.
+    pub bell_ms: i64,
+}
+
+impl State {
+    /// The state before anything is known.
+    pub fn new(ladder: Vec<RungView>, watch: Watch, size: (u16, u16), now_ms: i64, utc_offset_s: i32) -> Self {
+        Self {
+            facts: Facts::default(),
+            screen: Screen::new(size),
+            link: Link::Waiting,
+            passage: PassageView::None,
+            notice: None,
+            ladder,
+            watch,
+            now_ms,
+            utc_offset_s,
+            bell_ms: i64::MIN,
+        }
+    }
+
+    /// Where the run stands, once known.
+    pub fn status(&self) -> Option<&Status> {
+        self.facts.status.as_ref()
+    }
+
+    /// What the run is doing, once known.
+    pub fn run_state(&self) -> Option<RunState> {
+        self.status().map(|status| status.state)
+    }
+
+    /// True once the run is over, for better or worse.
+    pub fn is_over(&self) -> bool {
+        self.run_state().is_some_and(RunState::is_over)
+    }
+
+    /// True where the keeper should be there and is not.
+    pub fn is_orphaned(&self) -> bool {
+        matches!(self.link, Link::Lost { .. }) && !self.is_over()
+    }
+
+    /// True where the run ended and should not have.
+    pub fn is_broken(&self) -> bool {
+        matches!(self.run_state(), Some(RunState::Failed | RunState::NeedsPerson))
+    }
+
+    /// True while steps are being taken, or will be in a moment.
+    pub fn is_moving(&self) -> bool {
+        matches!(self.run_state(), Some(RunState::Training | RunState::Evaluating | RunState::Checkpointing))
+    }
+
+    /// The current rung, within the ladder.
+    pub fn rung(&self) -> Option<usize> {
+        self.status().map(|status| status.rung).filter(|rung| *rung < self.ladder.len())
+    }
+
+    /// The learning rate of the newest step.
+    pub fn recent_lr(&self) -> Option<f64> {
+        self.facts.recent.back().map(|row| row.lr).filter(|lr| lr.is_finite())
+    }
+
+    /// The end of the line `downshift … RUN` for a person to type.
+    pub fn run_name(&self) -> &str {
+        self.status().map_or("", |status| &status.run)
+    }
+}

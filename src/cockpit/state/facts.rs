@@ -1,0 +1,227 @@
+//! What the keeper and the store said, joined without gaps and without doubles.
+//!
+//! The cockpit subscribes first and reads the store afterwards. What arrives in between waits in
+//! `pending` and is applied on top of the history; rows that both had are recognised by attempt
+//! and step, or by id.
+
+use crate::cockpit::series::Series;
+use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, Status, StepRow, Update};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What the store holds of a run, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    /// The curve: every attempt in order.
+    pub steps: Vec<StepRow>,
+    /// Evaluations.
+    pub evals: Vec<EvalRow>,
+    /// The journal.
+    pub journal: Vec<JournalRow>,
+    /// Checkpoints, those deleted included.
+    pub checkpoints: Vec<CheckpointRow>,
+    /// The last readings of the probe.
+    pub samples: Vec<SampleRow>,
+    /// Where the run stood when its keeper last wrote; used while no keeper answers.
+    pub status: Option<Status>,
+}
+
+/// How far the history has come.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Loading {
+    /// Not asked for yet.
+    Needed,
+    /// Being read; what the keeper says meanwhile.
+    Reading(Vec<Update>),
+    /// All there.
+    Done,
+}
+
+const RECENT: usize = 512;
+const SAMPLES: usize = 3600;
+const JOURNAL: usize = 20_000;
+const LOG: usize = 5_000;
+
+/// What is known about the run.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Where it stands.
+    pub status: Option<Status>,
+    /// When the keeper last said anything, Unix milliseconds.
+    pub heard_ms: Option<i64>,
+    /// When the run was seen to begin what it is doing, Unix milliseconds; none where it did
+    /// before the cockpit looked.
+    pub state_since_ms: Option<i64>,
+    /// How far the history has come.
+    pub loading: Loading,
+    /// How often it was asked for: an answer to an earlier question is stale.
+    pub asked: u64,
+    /// Why the history could not be read.
+    pub history_error: Option<String>,
+    /// The curve.
+    pub series: Series,
+    /// The newest steps in full.
+    pub recent: VecDeque<StepRow>,
+    /// Evaluations, by step; of a step measured again, the newest.
+    pub evals: BTreeMap<u64, EvalRow>,
+    /// The journal, oldest first.
+    pub journal: VecDeque<JournalRow>,
+    /// Checkpoints by step.
+    pub checkpoints: BTreeMap<u64, CheckpointRow>,
+    /// Readings of the probe, oldest first.
+    pub samples: VecDeque<SampleRow>,
+    /// The end of the worker's log.
+    pub log: VecDeque<String>,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self {
+            status: None,
+            heard_ms: None,
+            state_since_ms: None,
+            loading: Loading::Needed,
+            asked: 0,
+            history_error: None,
+            series: Series::default(),
+            recent: VecDeque::new(),
+            evals: BTreeMap::new(),
+            journal: VecDeque::new(),
+            checkpoints: BTreeMap::new(),
+            samples: VecDeque::new(),
+            log: VecDeque::new(),
+        }
+    }
+}
+
+impl Facts {
+    /// Takes in what the keeper said, or puts it aside while the history is being read.
+    pub fn apply(&mut self, update: Update, now_ms: i64) {
+        self.heard_ms = Some(now_ms);
+        match (update, &mut self.loading) {
+            (Update::Status(status), _) => self.set_status(*status, now_ms),
+            (other, Loading::Reading(pending)) => pending.push(other),
+            (Update::Steps { rows }, _) => rows.iter().for_each(|row| self.step(row)),
+            (Update::Eval(row), _) => self.eval(row),
+            (Update::Sample(row), _) => self.sample(*row),
+            (Update::Journal(row), _) => self.journal_row(row),
+            (Update::Checkpoint(row), _) => self.checkpoint(row),
+            (Update::Reply { .. }, _) => {}
+        }
+    }
+
+    /// The number of a new question for the history, if one is needed now.
+    pub fn ask_for_history(&mut self) -> Option<u64> {
+        (self.loading == Loading::Needed).then(|| {
+            self.loading = Loading::Reading(Vec::new());
+            self.asked += 1;
+            self.asked
+        })
+    }
+
+    /// Puts the history in place of what was there, then what the keeper said meanwhile.
+    pub fn load(&mut self, asked: u64, history: Result<History, String>, now_ms: i64) {
+        if asked != self.asked || !matches!(self.loading, Loading::Reading(_)) {
+            return;
+        }
+        let pending = match std::mem::replace(&mut self.loading, Loading::Done) {
+            Loading::Reading(pending) => pending,
+            Loading::Needed | Loading::Done => Vec::new(),
+        };
+        match history {
+            Ok(history) => self.replace(history, now_ms),
+            Err(reason) => self.history_error = Some(reason),
+        }
+        let heard = self.heard_ms;
+        for update in pending {
+            self.apply(update, now_ms);
+        }
+        self.heard_ms = heard;
+    }
+
+    /// New lines of the worker's log.
+    pub fn log_lines(&mut self, lines: Vec<String>) {
+        self.log.extend(lines);
+        trim(&mut self.log, LOG);
+    }
+
+    fn replace(&mut self, history: History, now_ms: i64) {
+        self.history_error = None;
+        self.series = Series::default();
+        self.recent.clear();
+        self.evals.clear();
+        history.steps.iter().for_each(|row| self.step(row));
+        history.evals.into_iter().for_each(|row| self.eval(row));
+        self.journal.clear();
+        history.journal.into_iter().for_each(|row| self.journal_row(row));
+        self.checkpoints.clear();
+        history.checkpoints.into_iter().for_each(|row| self.checkpoint(row));
+        self.samples.clear();
+        history.samples.into_iter().for_each(|row| self.sample(row));
+        if self.status.is_none()
+            && let Some(status) = history.status
+        {
+            self.set_status(status, now_ms);
+        }
+    }
+
+    fn set_status(&mut self, status: Status, now_ms: i64) {
+        if self.status.as_ref().is_some_and(|known| known.state != status.state) {
+            self.state_since_ms = Some(now_ms);
+        }
+        self.status = Some(status);
+    }
+
+    fn step(&mut self, row: &StepRow) {
+        let before = self.series.segments().len();
+        if self.series.push(row) {
+            self.recent.push_back(*row);
+            trim(&mut self.recent, RECENT);
+            if self.series.segments().len() != before {
+                self.drop_redone_evals();
+            }
+        }
+    }
+
+    fn eval(&mut self, row: EvalRow) {
+        let known = self.evals.get(&row.eval.step);
+        if known.is_none_or(|known| known.attempt <= row.attempt) && !self.is_redone(&row) {
+            self.evals.insert(row.eval.step, row);
+        }
+    }
+
+    /// Whether a later attempt went back before this evaluation.
+    fn is_redone(&self, row: &EvalRow) -> bool {
+        self.series.segments().iter().any(|later| later.attempt > row.attempt && later.first <= row.eval.step)
+    }
+
+    fn drop_redone_evals(&mut self) {
+        let mut evals = std::mem::take(&mut self.evals);
+        evals.retain(|_, row| !self.is_redone(row));
+        self.evals = evals;
+    }
+
+    fn sample(&mut self, row: SampleRow) {
+        if self.samples.back().is_none_or(|last| last.time_ms < row.time_ms) {
+            self.samples.push_back(row);
+            trim(&mut self.samples, SAMPLES);
+        }
+    }
+
+    fn journal_row(&mut self, row: JournalRow) {
+        if self.journal.back().is_none_or(|last| last.id < row.id) {
+            self.journal.push_back(row);
+            trim(&mut self.journal, JOURNAL);
+        }
+    }
+
+    fn checkpoint(&mut self, row: CheckpointRow) {
+        if row.best {
+            self.checkpoints.values_mut().for_each(|other| other.best = false);
+        }
+        self.checkpoints.insert(row.step, row);
+    }
+}
+
+fn trim<T>(rows: &mut VecDeque<T>, most: usize) {
+    rows.drain(..rows.len().saturating_sub(most));
+}

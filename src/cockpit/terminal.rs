@@ -1,0 +1,139 @@
+//! The terminal: taken on entry, given back on every way out.
+//!
+//! ```text
+//! return, error ─▶ Drop ─┐
+//! panic ─────────▶ hook ─┼─▶ give_back: once, however many come
+//! SIGTERM, SIGHUP ▶ thread of its own, then exit
+//! ```
+//! The thread matters: when the terminal vanishes, crossterm's reader spins and never returns, so
+//! nobody may wait for the loop to notice.
+
+use super::run::Screen;
+use super::state::State;
+use super::view;
+use crate::config::theme::Theme;
+use crossterm::event::{DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture};
+use crossterm::terminal::{
+    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode,
+    enable_raw_mode,
+};
+use crossterm::{cursor, execute, queue, style};
+use ratatui::{Terminal, backend::CrosstermBackend};
+use std::io::{self, BufWriter, Stdout, Write};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{panic, process, thread};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Whether the terminal is ours. A static because a panic hook and a signal thread need it.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+static WATCH: Once = Once::new();
+
+/// The terminal while the cockpit has it.
+#[derive(Debug)]
+pub struct Held {
+    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+}
+
+impl Held {
+    /// Takes the terminal: raw mode, the other screen, paste and mouse as events.
+    ///
+    /// # Errors
+    /// When standard output is no terminal, or it refuses.
+    pub fn take() -> io::Result<Self> {
+        WATCH.call_once(watch);
+        TAKEN.store(true, Ordering::SeqCst);
+        let entered = enable_raw_mode().and_then(|()| {
+            execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, EnableMouseCapture, cursor::Hide)
+        });
+        let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout()))));
+        if terminal.is_err() {
+            give_back();
+        }
+        Ok(Self { terminal: terminal? })
+    }
+
+    /// Columns and rows.
+    ///
+    /// # Errors
+    /// When the terminal does not say.
+    pub fn size(&self) -> io::Result<(u16, u16)> {
+        self.terminal.size().map(|size| (size.width, size.height))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+impl Screen for Held {
+    fn draw(&mut self, state: &State, theme: &Theme) -> io::Result<()> {
+        // A terminal that knows these shows the frame at once; the others ignore them.
+        queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
+        self.terminal.draw(|frame| view::render(frame, state, theme))?;
+        execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
+    }
+
+    fn repaint(&mut self) -> io::Result<()> {
+        self.terminal.clear()
+    }
+
+    fn bell(&mut self) -> io::Result<()> {
+        execute!(self.terminal.backend_mut(), style::Print("\u{7}"))
+    }
+}
+
+/// Gives the terminal back, if it is ours.
+pub fn give_back() {
+    if !TAKEN.swap(false, Ordering::SeqCst) {
+        return;
+    }
+    // Whatever fails here, the rest is still tried: there is nobody to tell.
+    let mut out = io::stdout();
+    let _ = execute!(out, EndSynchronizedUpdate, DisableMouseCapture, DisableBracketedPaste);
+    let _ = execute!(out, LeaveAlternateScreen, cursor::Show);
+    let _ = disable_raw_mode();
+    let _ = out.flush();
+}
+
+/// Gives the terminal back before a panic is reported, and before a signal ends the process.
+fn watch() {
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        give_back();
+        report(info);
+    }));
+    // Without the thread a signal ends the process as it always does, terminal as it is.
+    let _ = thread::Builder::new().name("signals".to_owned()).spawn(|| {
+        if let Some(code) = ending_signal() {
+            let (done, finished) = std::sync::mpsc::channel();
+            let restore = thread::Builder::new().spawn(move || {
+                give_back();
+                let _ = done.send(());
+            });
+            // A terminal that nobody reads any more may block the write: half a second is enough.
+            if restore.is_ok() {
+                let _ = finished.recv_timeout(Duration::from_millis(500));
+            }
+            process::exit(code);
+        }
+    });
+}
+
+/// Waits for a signal that ends the process; its exit code.
+fn ending_signal() -> Option<i32> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    runtime.block_on(async {
+        let mut hangup = signal(SignalKind::hangup()).ok()?;
+        let mut terminate = signal(SignalKind::terminate()).ok()?;
+        let mut interrupt = signal(SignalKind::interrupt()).ok()?;
+        tokio::select! {
+            _ = hangup.recv() => Some(129),
+            _ = interrupt.recv() => Some(130),
+            _ = terminate.recv() => Some(143),
+        }
+    })
+}

@@ -1,0 +1,256 @@
+//! Small pieces that panels share: headings, bars, boxes, lines with two sides.
+
+use super::ratio::Ratio;
+use super::verdict::Tone;
+use crate::config::theme::Theme;
+use ratatui::{
+    Frame,
+    layout::{Constraint, Rect},
+    style::Style,
+    text::{Line, Span},
+    widgets::{Block, BorderType, Clear, Padding},
+};
+use unicode_width::UnicodeWidthStr;
+
+/// The style of a tone.
+pub fn tone_style(theme: &Theme, tone: Tone) -> Style {
+    match tone {
+        Tone::Plain => Style::new(),
+        Tone::Good => theme.good,
+        Tone::Busy => theme.accent,
+        Tone::Warn => theme.warn,
+        Tone::Danger => theme.danger,
+    }
+}
+
+/// A panel's first row, a rule with its name and something at the right; what remains below.
+///
+/// ```text
+/// loss ────────────────────────────── smoothed 0.90
+/// ```
+pub fn heading(frame: &mut Frame<'_>, area: Rect, title: &str, right: Line<'_>, focused: bool, theme: &Theme) -> Rect {
+    let row = Rect { height: area.height.min(1), ..area };
+    let used = title.width() + 1;
+    let room = usize::from(area.width).saturating_sub(used);
+    let right_width = if right.width() + 4 <= room { right.width() } else { 0 };
+    let gap = usize::from(right_width > 0);
+    let rule = "─".repeat(room.saturating_sub(right_width + gap));
+    let style = if focused { theme.accent } else { theme.strong };
+    let mut line = Line::from(vec![Span::styled(title, style), Span::raw(" "), Span::styled(rule, theme.faint)]);
+    if right_width > 0 {
+        line.push_span(Span::raw(" "));
+        line.spans.extend(right.spans);
+    }
+    frame.render_widget(line, row);
+    Rect { y: area.y + row.height, height: area.height - row.height, ..area }
+}
+
+/// The left line, and the right one at the end of the row where both fit.
+pub fn two_sides(frame: &mut Frame<'_>, area: Rect, left: Line<'_>, right: Line<'_>) {
+    let room = usize::from(area.width);
+    let fits = left.width() + right.width() < room;
+    let width = u16::try_from(right.width()).unwrap_or(u16::MAX).min(area.width);
+    let mut left_area = Rect { height: area.height.min(1), ..area };
+    if fits && width > 0 {
+        frame.render_widget(right, Rect { x: area.right() - width, width, ..left_area });
+        left_area.width -= width;
+    }
+    frame.render_widget(left, left_area);
+}
+
+/// A bar of thin lines, half a cell fine: `━━━━━╾─────`. A limit is a stroke across it.
+pub fn bar(width: u16, parts: &[(Ratio, Style)], limit: Option<Ratio>, theme: &Theme) -> Line<'static> {
+    let halves = f64::from(width) * 2.0;
+    let mut ends = Vec::with_capacity(parts.len());
+    let mut sum = 0.0;
+    for (ratio, style) in parts {
+        sum += ratio.get();
+        // What there is a little of shall be seen.
+        let least = if ratio.get() > 0.0 { 1.0 } else { 0.0 };
+        ends.push(((sum.min(1.0) * halves).round().max(least), *style));
+    }
+    let style_at = |half: f64| ends.iter().find(|(end, _)| half < *end).map(|(_, style)| *style);
+    let limit = limit.map(|limit| (limit.get() * f64::from(width.saturating_sub(1))).round() as u16);
+    let cell = |x: u16| match (style_at(f64::from(x) * 2.0), style_at(f64::from(x) * 2.0 + 1.0)) {
+        _ if limit == Some(x) => Span::styled("┼", theme.mark),
+        (Some(style), Some(_)) => Span::styled("━", style),
+        (Some(style), None) => Span::styled("╸", style),
+        _ => Span::styled("─", theme.faint),
+    };
+    merged((0..width).map(cell))
+}
+
+/// The newest values as a line of dots, two a cell, from 0 at the bottom to the largest: `⠒⠒⠊⠉`.
+pub fn spark(width: u16, values: &[f64], style: Style) -> Line<'static> {
+    const DOTS: [[u32; 4]; 2] = [[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]];
+    let newest = &values[values.len().saturating_sub(usize::from(width) * 2)..];
+    let most = newest.iter().copied().filter(|value| value.is_finite()).fold(0.0, f64::max);
+    let level = |value: &f64| Ratio::new(value / most).map_or(0, |share| (share.get() * 3.0).round() as usize);
+    let cell = |pair: &[f64]| {
+        let bits: u32 = pair.iter().zip(DOTS).map(|(value, dots)| dots[level(value).min(3)]).sum();
+        char::from_u32(0x2800 + bits).unwrap_or(' ')
+    };
+    Line::styled(newest.chunks(2).map(cell).collect::<String>(), style)
+}
+
+fn merged(cells: impl Iterator<Item = Span<'static>>) -> Line<'static> {
+    let mut spans: Vec<Span<'static>> = Vec::new();
+    for cell in cells {
+        match spans.last_mut() {
+            Some(last) if last.style == cell.style => last.content.to_mut().push_str(&cell.content),
+            _ => spans.push(cell),
+        }
+    }
+    Line::from(spans)
+}
+
+/// A box above the screen, as large as what it holds where there is room; what is inside.
+pub fn popup(frame: &mut Frame<'_>, within: Rect, size: (u16, u16), title: &str, tone: Tone, theme: &Theme) -> Rect {
+    let size = (size.0.saturating_add(6).min(within.width), size.1.saturating_add(4).min(within.height));
+    let area = within.centered(Constraint::Length(size.0), Constraint::Length(size.1));
+    let roomy = size.1 == within.height.min(size.1) && within.height > size.1;
+    let border = if tone == Tone::Plain { theme.mark } else { tone_style(theme, tone) };
+    let block = Block::bordered()
+        .border_type(BorderType::Rounded)
+        .border_style(border)
+        .title(Span::styled(format!(" {title} "), theme.strong))
+        .padding(Padding::new(2, 2, u16::from(roomy), u16::from(roomy)))
+        .style(theme.overlay);
+    let inner = block.inner(area);
+    frame.render_widget(Clear, area);
+    frame.render_widget(block, area);
+    inner
+}
+
+/// Lines one below the other, as many as fit.
+pub fn lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>) {
+    for (row, line) in area.rows().zip(lines) {
+        frame.render_widget(line, row);
+    }
+}
+
+/// A sentence in the middle of an area that has nothing to show yet.
+pub fn quiet(frame: &mut Frame<'_>, area: Rect, text: &str, theme: &Theme) {
+    let wrapped = wrap(text, usize::from(area.width.saturating_sub(4)).max(1));
+    let top = (usize::from(area.height).saturating_sub(wrapped.len()) / 2).min(usize::from(area.height));
+    for (row, text) in area.rows().skip(top).zip(wrapped) {
+        frame.render_widget(Line::styled(text, theme.dim).centered(), row);
+    }
+}
+
+/// A text in lines of at most `width` columns, broken between words where that is possible. A
+/// space within a number, or between it and its unit, is no place to break.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut rows = Vec::new();
+    let mut row = String::new();
+    for word in words(text) {
+        if !row.is_empty() && row.width() + 1 + word.width() > width {
+            rows.push(std::mem::take(&mut row));
+        }
+        if !row.is_empty() {
+            row.push(' ');
+        }
+        for letter in word.chars() {
+            if !row.is_empty() && row.width() + letter.to_string().width() > width {
+                rows.push(std::mem::take(&mut row));
+            }
+            row.push(letter);
+        }
+    }
+    if !row.is_empty() {
+        rows.push(row);
+    }
+    rows
+}
+
+const UNITS: [&str; 13] = ["s", "ms", "min", "h", "d", "%", "B", "KiB", "MiB", "GiB", "TiB", "°C", "W"];
+
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let digits = word.len() >= 3 && word.bytes().take(3).all(|byte| byte.is_ascii_digit());
+        let unit = UNITS.contains(&word.trim_end_matches([',', '.', ';', ':', ')']));
+        match words.last_mut() {
+            Some(last) if (digits || unit) && last.len() <= 11 && last.ends_with(|c: char| c.is_ascii_digit()) => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
+/// A text cut to `width` columns, with `…` where something is missing.
+pub fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    for letter in text.chars() {
+        if kept.width() + letter.to_string().width() + 1 > width {
+            break;
+        }
+        kept.push(letter);
+    }
+    if width > 0 {
+        kept.push('…');
+    }
+    kept
+}
+
+/// A text in exactly `width` columns, at the left.
+pub fn pad(text: &str, width: usize) -> String {
+    let text = cut(text, width);
+    let missing = width - text.width().min(width);
+    text + &" ".repeat(missing)
+}
+
+/// A text in exactly `width` columns, at the right.
+pub fn pad_left(text: &str, width: usize) -> String {
+    let text = cut(text, width);
+    " ".repeat(width - text.width().min(width)) + &text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{bar, cut, pad, pad_left, spark, wrap};
+    use crate::cockpit::ratio::Ratio;
+    use crate::config::theme::Theme;
+    use proptest::prelude::*;
+    use ratatui::style::Style;
+    use unicode_width::UnicodeWidthStr;
+
+    #[test]
+    fn text_is_wrapped_between_words_and_never_within_a_number() {
+        assert_eq!(wrap("resumed at step 1 204 after", 17), ["resumed at step", "1 204 after"]);
+        assert_eq!(wrap("went on after 0.9 s, well", 18), ["went on after", "0.9 s, well"]);
+        assert_eq!(wrap("abcdefgh", 3), ["abc", "def", "gh"]);
+        assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!((pad("ab", 4), pad_left("ab", 4)), ("ab  ".to_owned(), "  ab".to_owned()));
+    }
+
+    #[test]
+    fn bars_are_half_a_cell_fine() {
+        let theme = Theme::shipped().unwrap().remove(0);
+        let text = |share: f64, limit: Option<f64>| {
+            bar(10, &[(Ratio::new(share).unwrap(), Style::new())], limit.and_then(Ratio::new), &theme).to_string()
+        };
+        assert_eq!(text(0.0, None), "──────────");
+        assert_eq!(text(0.001, None), "╸─────────");
+        assert_eq!(text(0.55, None), "━━━━━╸────");
+        assert_eq!(text(1.0, Some(0.5)), "━━━━━┼━━━━");
+        assert_eq!(spark(2, &[9.0, 0.0, 4.0, 4.0, f64::NAN], Style::new()).to_string(), "⡈⢁");
+    }
+
+    proptest! {
+        #[test]
+        fn widths_are_kept(text in "\\PC{0,60}", width in 0usize..40) {
+            prop_assert!(cut(&text, width).width() <= width);
+            prop_assert_eq!(pad(&text, width).width(), width);
+            prop_assert_eq!(pad_left(&text, width).width(), width);
+            prop_assert!(wrap(&text, width.max(2)).iter().all(|row| row.width() <= width.max(2)));
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! One message in, the state changed, effects out. Nothing here reads a clock or does anything.
+
+pub mod act;
+pub mod keys;
+
+use super::action::Action;
+use super::layout::places;
+use super::state::facts::{History, Loading};
+use super::state::screen::Panel;
+use super::state::{Link, Notice, State};
+use crate::protocol::control::{Request, RunState, Update};
+use crossterm::event::{KeyEvent, MouseEvent, MouseEventKind};
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Msg {
+    /// A key was pressed.
+    Key(KeyEvent),
+    /// Text was pasted.
+    Paste(String),
+    /// The mouse moved, clicked or rolled.
+    Mouse(MouseEvent),
+    /// The terminal has a new size: columns, rows.
+    Resize(u16, u16),
+    /// The keeper said something.
+    Keeper(Update),
+    /// The keeper answers.
+    KeeperBack,
+    /// The keeper does not answer; what the system said.
+    KeeperLost(String),
+    /// The history was read, or why not.
+    History {
+        /// The number that the question had.
+        asked: u64,
+        /// What it is.
+        history: Result<HistoryBox, String>,
+    },
+    /// New lines of the worker's log.
+    Log(Vec<String>),
+    /// The time: Unix milliseconds.
+    Tick(i64),
+    /// The terminal has no more keys to give.
+    InputLost,
+}
+
+/// A [`History`] behind a pointer, so that messages stay small.
+#[derive(Debug, Clone)]
+pub struct HistoryBox(pub Box<History>);
+
+impl PartialEq for HistoryBox {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(&raw const *self.0, &raw const *other.0)
+    }
+}
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Draw: something that is seen has changed.
+    Redraw,
+    /// Draw every cell again.
+    Repaint,
+    /// Ask the keeper.
+    Send(Request),
+    /// Read the store; the answer carries this number.
+    LoadHistory(u64),
+    /// Read what the worker's log has gained.
+    ReadLog,
+    /// Ring the terminal's bell.
+    Bell,
+    /// Close the cockpit.
+    Quit,
+}
+
+const NOTICE_MS: i64 = 4_000;
+const BELL_MS: i64 = 10_000;
+
+/// Takes a message in.
+pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
+    match msg {
+        Msg::Key(key) => keys::press(state, key),
+        Msg::Paste(text) => keys::paste(state, &text),
+        Msg::Mouse(event) => mouse(state, event),
+        Msg::Resize(width, height) => {
+            state.screen.size = (width, height);
+            vec![Effect::Redraw]
+        }
+        Msg::Keeper(update) => keeper(state, update),
+        Msg::KeeperBack => {
+            state.link = Link::Live;
+            state.screen.trouble_hidden = false;
+            state.facts.heard_ms = Some(state.now_ms);
+            state.facts.loading = Loading::Needed;
+            vec![Effect::Redraw]
+        }
+        Msg::KeeperLost(reason) => lost(state, reason),
+        Msg::History { asked, history } => {
+            state.facts.load(asked, history.map(|history| *history.0), state.now_ms);
+            vec![Effect::Redraw]
+        }
+        Msg::Log(lines) if lines.is_empty() => Vec::new(),
+        Msg::Log(lines) => {
+            state.facts.log_lines(lines);
+            vec![Effect::Redraw]
+        }
+        Msg::Tick(now_ms) => tick(state, now_ms),
+        Msg::InputLost => vec![Effect::Quit],
+    }
+}
+
+fn keeper(state: &mut State, update: Update) -> Vec<Effect> {
+    let mut effects = vec![Effect::Redraw];
+    let before = state.run_state();
+    if let Update::Reply { accepted, message } = &update {
+        say(state, message.clone(), !accepted);
+    }
+    let is_status = matches!(update, Update::Status(_));
+    state.facts.apply(update, state.now_ms);
+    if is_status {
+        effects.extend(state.facts.ask_for_history().map(Effect::LoadHistory));
+        if let Some(status) = &state.facts.status {
+            state.passage = state.passage.after(status, state.now_ms);
+        }
+        if before != state.run_state() && state.is_broken() {
+            state.screen.trouble_hidden = false;
+            effects.push(Effect::ReadLog);
+        }
+        let alarming = |now| matches!(now, RunState::NeedsPerson | RunState::Failed | RunState::Finished);
+        if before.is_some() && before != state.run_state() && state.run_state().is_some_and(alarming) {
+            effects.extend(bell(state));
+        }
+    }
+    effects
+}
+
+fn lost(state: &mut State, reason: String) -> Vec<Effect> {
+    let mut effects = vec![Effect::Redraw];
+    if !matches!(state.link, Link::Lost { .. }) {
+        if state.link == Link::Live && !state.is_over() {
+            effects.extend(bell(state));
+        }
+        state.link = Link::Lost { since_ms: state.now_ms, reason };
+    }
+    effects.extend(state.facts.ask_for_history().map(Effect::LoadHistory));
+    effects
+}
+
+fn bell(state: &mut State) -> Option<Effect> {
+    let rested = state.now_ms.saturating_sub(state.bell_ms) >= BELL_MS;
+    rested.then(|| {
+        state.bell_ms = state.now_ms;
+        Effect::Bell
+    })
+}
+
+fn tick(state: &mut State, now_ms: i64) -> Vec<Effect> {
+    let interval = state.tick_ms();
+    let seen = |ms: i64| ms.div_euclid(interval);
+    let changed = seen(now_ms) != seen(state.now_ms);
+    state.now_ms = now_ms;
+    if state.notice.as_ref().is_some_and(|notice| notice.until_ms <= now_ms) {
+        state.notice = None;
+    }
+    let mut effects = Vec::new();
+    if changed {
+        effects.push(Effect::Redraw);
+        if places(state.screen.size, state.screen.view).area_of(Panel::Log).is_some() {
+            effects.push(Effect::ReadLog);
+        }
+    }
+    effects
+}
+
+impl State {
+    /// How often time must be told for what is on the screen, milliseconds.
+    pub fn tick_ms(&self) -> i64 {
+        match self.passage {
+            super::state::passage::PassageView::Under { hidden: false, .. } => 100,
+            _ => 1000,
+        }
+    }
+}
+
+/// Says something in place of the verdict for some seconds.
+fn say(state: &mut State, text: impl Into<String>, refused: bool) {
+    let until_ms = state.now_ms.saturating_add(if refused { 2 * NOTICE_MS } else { NOTICE_MS });
+    state.notice = Some(Notice { text: text.into(), refused, until_ms });
+}
+
+fn mouse(state: &mut State, event: MouseEvent) -> Vec<Effect> {
+    let places = places(state.screen.size, state.screen.view);
+    let Some(panel) = places.panel_at(event.column, event.row) else { return Vec::new() };
+    let curve = matches!(panel, Panel::Loss | Panel::GradNorm | Panel::StepTime);
+    match event.kind {
+        MouseEventKind::Down(_) => {
+            state.screen.focus = panel;
+            vec![Effect::Redraw]
+        }
+        MouseEventKind::ScrollUp if curve => act::act(state, Action::ZoomIn),
+        MouseEventKind::ScrollDown if curve => act::act(state, Action::ZoomOut),
+        MouseEventKind::ScrollUp => act::scroll(state, panel, 3),
+        MouseEventKind::ScrollDown => act::scroll(state, panel, -3),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! What an action does.
+
+use super::{Effect, say};
+use crate::cockpit::action::{Action, key_of};
+use crate::cockpit::layout::places;
+use crate::cockpit::state::screen::{Mode, Panel, View};
+use crate::cockpit::state::{Link, State};
+use crate::protocol::control::{Request, RunState, Target};
+
+/// Does what a person asked for.
+pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
+    let ends = state.facts.series.ends();
+    let screen = &mut state.screen;
+    match action {
+        Action::Quit => return vec![Effect::Quit],
+        Action::Repaint => return vec![Effect::Repaint],
+        Action::ShiftDown => return preview(state, 1),
+        Action::ShiftUp => return preview(state, -1),
+        Action::Checkpoint => return ask(state, Request::Checkpoint, "asked the keeper for a checkpoint"),
+        Action::Restart => return ask(state, Request::Restart, "asked the keeper to restart the worker"),
+        Action::Pause => return pause(state),
+        Action::Autopilot => return autopilot(state),
+        Action::Stop => return stop(state),
+        Action::View(view) => return show(state, view),
+        Action::NextPanel => return focus(state, 1),
+        Action::PreviousPanel => return focus(state, -1),
+        Action::Up => return scroll(state, state.screen.focus, 1),
+        Action::Down => return scroll(state, state.screen.focus, -1),
+        Action::PageUp => return scroll(state, state.screen.focus, 10),
+        Action::PageDown => return scroll(state, state.screen.focus, -10),
+        Action::Confirm => return open(state),
+        Action::Back => return back(state),
+        Action::Left => screen.chart.pan(-1.0, ends),
+        Action::Right => screen.chart.pan(1.0, ends),
+        Action::ZoomIn => screen.chart.zoom(0.5, ends),
+        Action::ZoomOut => screen.chart.zoom(2.0, ends),
+        Action::Fit => screen.chart.fit(),
+        Action::LogScale => screen.chart.log = !screen.chart.log,
+        Action::Smoothing => screen.chart.next_smoothing(),
+        Action::Theme => screen.theme = screen.theme.wrapping_add(1),
+        Action::Help => screen.mode = Mode::Help { from: 0 },
+        Action::Filter => {
+            if places(screen.size, screen.view).area_of(Panel::Log).is_none() {
+                screen.view = View::Words;
+            }
+            screen.focus = Panel::Log;
+            screen.mode = Mode::Filter;
+            return vec![Effect::Redraw, Effect::ReadLog];
+        }
+    }
+    vec![Effect::Redraw]
+}
+
+/// Why nothing can be asked of the run just now, if so.
+pub fn refusal(state: &State) -> Option<String> {
+    match (&state.link, state.run_state()) {
+        (_, Some(over)) if over.is_over() => {
+            let run = state.run_name();
+            Some(match over {
+                RunState::Finished => "the run is finished; nothing is left to do".to_owned(),
+                _ => format!("the run has ended; `downshift resume {run}` goes on"),
+            })
+        }
+        (Link::Lost { .. }, _) => Some("no keeper answers; nothing was asked".to_owned()),
+        (Link::Waiting, _) | (_, None) => Some("not connected to the keeper yet; nothing was asked".to_owned()),
+        _ => None,
+    }
+}
+
+fn refuse(state: &mut State, why: String) -> Vec<Effect> {
+    say(state, why, true);
+    vec![Effect::Redraw]
+}
+
+fn ask(state: &mut State, request: Request, words: &str) -> Vec<Effect> {
+    if let Some(why) = refusal(state) {
+        return refuse(state, why);
+    }
+    say(state, words, false);
+    vec![Effect::Send(request), Effect::Redraw]
+}
+
+fn preview(state: &mut State, direction: isize) -> Vec<Effect> {
+    if let Some(why) = refusal(state) {
+        return refuse(state, why);
+    }
+    let Some(rung) = state.rung() else {
+        return refuse(state, "this run has no ladder to shift on".to_owned());
+    };
+    let Some(to) = rung.checked_add_signed(direction).filter(|to| *to < state.ladder.len()) else {
+        let end = if direction > 0 { "safest rung; there is none below" } else { "fastest rung; there is none above" };
+        let text = format!("{} is the {end}", state.ladder[rung].name);
+        return refuse(state, text);
+    };
+    state.screen.mode = Mode::Preview { to };
+    vec![Effect::Redraw]
+}
+
+/// Another rung in the open preview; the current one is passed over.
+pub fn move_preview(state: &mut State, to: usize, direction: isize) -> Vec<Effect> {
+    let last = state.ladder.len().saturating_sub(1);
+    let mut next = to.saturating_add_signed(direction).min(last);
+    if Some(next) == state.rung() {
+        next = next.saturating_add_signed(direction).min(last);
+    }
+    if Some(next) != state.rung() {
+        state.screen.mode = Mode::Preview { to: next };
+    }
+    vec![Effect::Redraw]
+}
+
+/// Yes to the open preview.
+pub fn confirm_shift(state: &mut State, to: usize) -> Vec<Effect> {
+    state.screen.mode = Mode::Normal;
+    let Some(name) = state.ladder.get(to).map(|rung| rung.name.clone()) else { return vec![Effect::Redraw] };
+    if Some(to) == state.rung() {
+        return refuse(state, format!("the run is on {name} already"));
+    }
+    ask(state, Request::Shift { to: Target::Rung(name.clone()) }, &format!("asked the keeper to shift to {name}"))
+}
+
+fn pause(state: &mut State) -> Vec<Effect> {
+    match state.run_state() {
+        Some(RunState::Paused) => ask(state, Request::Resume, "asked the keeper to go on"),
+        _ => ask(state, Request::Pause, "asked the keeper to pause: save, then free the memory"),
+    }
+}
+
+fn autopilot(state: &mut State) -> Vec<Effect> {
+    let on = !state.status().is_some_and(|status| status.autopilot);
+    let words = if on { "asked for the autopilot" } else { "asked the autopilot to stand back" };
+    ask(state, Request::Autopilot { on }, words)
+}
+
+fn stop(state: &mut State) -> Vec<Effect> {
+    if let Some(why) = refusal(state) {
+        return refuse(state, why);
+    }
+    state.screen.mode = Mode::Stop;
+    vec![Effect::Redraw]
+}
+
+fn show(state: &mut State, view: View) -> Vec<Effect> {
+    state.screen.view = view;
+    let panels = places(state.screen.size, view).panels;
+    if !panels.iter().any(|(panel, _)| *panel == state.screen.focus) {
+        state.screen.focus = panels.first().map_or(Panel::Loss, |(panel, _)| *panel);
+    }
+    vec![Effect::Redraw, Effect::ReadLog]
+}
+
+fn focus(state: &mut State, direction: isize) -> Vec<Effect> {
+    let panels = places(state.screen.size, state.screen.view).panels;
+    let here = panels.iter().position(|(panel, _)| *panel == state.screen.focus);
+    let next = here.map_or(Some(0), |here| here.checked_add_signed(direction)).and_then(|next| panels.get(next));
+    // Beyond an end the other end is next.
+    let other_end = if direction > 0 { panels.first() } else { panels.last() };
+    if let Some((panel, _)) = next.or(other_end) {
+        state.screen.focus = *panel;
+    }
+    vec![Effect::Redraw]
+}
+
+/// Moves in a panel: positive = up, towards what is older.
+pub fn scroll(state: &mut State, panel: Panel, lines: isize) -> Vec<Effect> {
+    let screen = &mut state.screen;
+    let moved = |back: usize, most: usize| back.saturating_add_signed(lines).min(most.saturating_sub(1));
+    match panel {
+        Panel::Journal => screen.journal_back = moved(screen.journal_back, state.facts.journal.len()),
+        Panel::Log => screen.log_back = moved(screen.log_back, state.facts.log.len()),
+        Panel::Checkpoints => screen.checkpoints_back = moved(screen.checkpoints_back, state.facts.checkpoints.len()),
+        Panel::Ladder if !state.ladder.is_empty() => {
+            let here = screen.chosen_rung.or(state.facts.status.as_ref().map(|status| status.rung)).unwrap_or(0);
+            screen.chosen_rung = Some(here.saturating_add_signed(-lines).min(state.ladder.len() - 1));
+        }
+        Panel::Loss | Panel::GradNorm | Panel::StepTime if lines != 0 => {
+            screen.chart.zoom(if lines > 0 { 0.5 } else { 2.0 }, state.facts.series.ends());
+        }
+        _ => return Vec::new(),
+    }
+    vec![Effect::Redraw]
+}
+
+/// Enter: the chosen rung's preview, or the focused panel in its own view, or back from there.
+fn open(state: &mut State) -> Vec<Effect> {
+    let chosen = state.screen.chosen_rung.filter(|_| state.screen.focus == Panel::Ladder);
+    if let (Some(to), Some(rung)) = (chosen, state.rung())
+        && to != rung
+        && to < state.ladder.len()
+    {
+        if let Some(why) = refusal(state) {
+            return refuse(state, why);
+        }
+        state.screen.mode = Mode::Preview { to };
+        return vec![Effect::Redraw];
+    }
+    let own = state.screen.focus.own_view();
+    show(state, if state.screen.view == own { View::Overview } else { own })
+}
+
+/// Esc: closes the nearest thing that can be closed.
+fn back(state: &mut State) -> Vec<Effect> {
+    if (state.is_orphaned() || state.is_broken()) && !state.screen.trouble_hidden {
+        state.screen.trouble_hidden = true;
+    } else if state.passage.is_shown(state.now_ms) {
+        state.passage = state.passage.closed();
+    } else if state.notice.is_some() {
+        state.notice = None;
+    } else if state.screen.chosen_rung.is_some() {
+        state.screen.chosen_rung = None;
+    } else if !state.screen.filter.is_empty() {
+        state.screen.filter.clear();
+    } else {
+        return show(state, View::Overview);
+    }
+    vec![Effect::Redraw]
+}
+
+/// Whether an action would do something just now; the last line shows the others dimmed.
+pub fn is_possible(state: &State, action: Action) -> bool {
+    let run = matches!(
+        action,
+        Action::ShiftDown
+            | Action::ShiftUp
+            | Action::Checkpoint
+            | Action::Restart
+            | Action::Pause
+            | Action::Autopilot
+            | Action::Stop
+    );
+    if run && refusal(state).is_some() {
+        return false;
+    }
+    match (action, state.rung()) {
+        (Action::ShiftDown, Some(rung)) => rung + 1 < state.ladder.len(),
+        (Action::ShiftUp, Some(rung)) => rung > 0,
+        (Action::ShiftDown | Action::ShiftUp, None) => false,
+        (Action::Checkpoint | Action::Restart, _) => state.run_state() != Some(RunState::Paused),
+        _ => true,
+    }
+}
+
+/// A hint how to close a box.
+pub fn close_hint() -> String {
+    format!("{} back", key_of(Action::Back))
+}

@@ -1,0 +1,286 @@
+use super::{Effect, HistoryBox, Msg, update};
+use crate::cockpit::fixture::{self, NOW};
+use crate::cockpit::state::facts::{History, Loading};
+use crate::cockpit::state::passage::PassageView;
+use crate::cockpit::state::screen::{Mode, Panel, View};
+use crate::cockpit::state::{Link, State};
+use crate::protocol::control::{Request, RunState, Target, Update};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+
+const SIZE: (u16, u16) = (120, 40);
+
+fn key(code: KeyCode) -> Msg {
+    Msg::Key(KeyEvent::new(code, KeyModifiers::NONE))
+}
+
+fn letter(letter: char) -> Msg {
+    key(KeyCode::Char(letter))
+}
+
+fn history_of(asked: u64, history: History) -> Msg {
+    Msg::History { asked, history: Ok(HistoryBox(Box::new(history))) }
+}
+
+fn asked(effects: &[Effect]) -> Vec<Request> {
+    let request = |effect: &Effect| match effect {
+        Effect::Send(request) => Some(request.clone()),
+        _ => None,
+    };
+    effects.iter().filter_map(request).collect()
+}
+
+/// The requests that some keys cause.
+fn after(state: &mut State, keys: &[KeyCode]) -> Vec<Request> {
+    keys.iter().flat_map(|code| asked(&update(state, key(*code)))).collect()
+}
+
+#[test]
+fn each_key_asks_for_its_own() {
+    use KeyCode::{Char, Down, Enter, Esc};
+    let rung = |name: &str| Request::Shift { to: Target::Rung(name.to_owned()) };
+    let table: [(&[KeyCode], Vec<Request>); 15] = [
+        (&[Char('c')], vec![Request::Checkpoint]),
+        (&[Char('r')], vec![Request::Restart]),
+        (&[Char('p')], vec![Request::Pause]),
+        (&[Char('a')], vec![Request::Autopilot { on: true }]),
+        (&[Char('d')], vec![]),
+        (&[Char('d'), Enter], vec![rung("plain")]),
+        (&[Char('u'), Enter], vec![rung("full")]),
+        (&[Char('d'), Char('d'), Enter], vec![rung("safe")]),
+        // Up from the preview of the next rung leads over the current one.
+        (&[Char('d'), Char('u'), Enter], vec![rung("full")]),
+        (&[Char('d'), Down, Down, Down, Enter], vec![rung("safe")]),
+        (&[Char('d'), Esc, Enter], vec![]),
+        (&[Char('d'), Char('q'), Char('c')], vec![Request::Checkpoint]),
+        (&[Char('x')], vec![]),
+        (&[Char('x'), Enter], vec![Request::Stop]),
+        (&[Char('x'), Esc, Enter], vec![]),
+    ];
+    for (keys, requests) in table {
+        let mut state = fixture::training(SIZE);
+        assert_eq!(after(&mut state, keys), requests, "{keys:?}");
+        assert_eq!(state.screen.mode == Mode::Normal, keys.len() > 1 || !matches!(keys[0], Char('d' | 'x')));
+    }
+}
+
+#[test]
+fn the_pause_key_goes_on_with_a_paused_run() {
+    let mut state = fixture::training(SIZE);
+    fixture::tell(&mut state, fixture::status(RunState::Paused, 700));
+    assert_eq!(after(&mut state, &[KeyCode::Char('p')]), [Request::Resume]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_words() {
+    let told = |state: &mut State, code: char| {
+        assert_eq!(after(state, &[KeyCode::Char(code)]), []);
+        let notice = state.notice.clone().unwrap();
+        assert!(notice.refused && state.screen.mode == Mode::Normal, "{notice:?}");
+        notice.text
+    };
+    let mut lowest = fixture::training(SIZE);
+    let mut status = fixture::status(RunState::Training, 700);
+    (status.rung, status.rung_name) = (3, "safe".to_owned());
+    fixture::tell(&mut lowest, status);
+    assert_eq!(told(&mut lowest, 'd'), "safe is the safest rung; there is none below");
+    for code in ['d', 'u', 'c', 'r', 'p', 'a', 'x'] {
+        assert!(told(&mut fixture::orphaned(SIZE), code).contains("no keeper answers"));
+        assert!(told(&mut fixture::connected(SIZE), code).contains("not connected"));
+        let mut over = fixture::training(SIZE);
+        fixture::tell(&mut over, fixture::status(RunState::Stopped, 700));
+        assert!(told(&mut over, code).contains("downshift resume digits-20261120-140115"));
+    }
+}
+
+#[test]
+fn closing_the_cockpit_asks_nothing_of_the_run() {
+    for mode in [Mode::Normal, Mode::Help { from: 0 }] {
+        let mut state = fixture::training(SIZE);
+        state.screen.mode = mode;
+        assert_eq!(update(&mut state, letter('q')), [Effect::Quit]);
+    }
+    // Ctrl-C closes from everywhere, and types nothing into the filter.
+    for mode in [Mode::Normal, Mode::Help { from: 0 }, Mode::Stop, Mode::Filter, Mode::Preview { to: 2 }] {
+        let mut state = fixture::training(SIZE);
+        state.screen.mode = mode;
+        let event = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(update(&mut state, Msg::Key(event)), [Effect::Quit]);
+    }
+}
+
+#[test]
+fn views_and_panels_are_reached_by_keys_and_mouse() {
+    let mut state = fixture::training(SIZE);
+    for (code, view) in [('2', View::Curves), ('3', View::Rungs), ('4', View::Words), ('5', View::Health)] {
+        update(&mut state, letter(code));
+        assert_eq!(state.screen.view, view);
+    }
+    update(&mut state, key(KeyCode::Esc));
+    assert_eq!((state.screen.view, state.screen.focus), (View::Overview, Panel::Loss));
+    update(&mut state, key(KeyCode::BackTab));
+    assert_eq!(state.screen.focus, Panel::Journal);
+    update(&mut state, key(KeyCode::Tab));
+    assert_eq!(state.screen.focus, Panel::Loss);
+    update(&mut state, key(KeyCode::Enter));
+    assert_eq!(state.screen.view, View::Curves);
+    update(&mut state, key(KeyCode::Enter));
+    assert_eq!(state.screen.view, View::Overview);
+    let mouse = |kind, column, row| Msg::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE });
+    update(&mut state, mouse(MouseEventKind::Down(MouseButton::Left), 100, 35));
+    assert_eq!(state.screen.focus, Panel::Journal);
+    update(&mut state, mouse(MouseEventKind::ScrollUp, 20, 10));
+    assert!(!state.screen.chart.is_fit());
+    assert_eq!(update(&mut state, mouse(MouseEventKind::Moved, 20, 10)), []);
+    assert_eq!(update(&mut state, mouse(MouseEventKind::ScrollUp, 5000, 10)), []);
+}
+
+#[test]
+fn a_rung_can_be_chosen_on_the_ladder() {
+    let mut state = fixture::training(SIZE);
+    state.screen.focus = Panel::Ladder;
+    let asked = after(&mut state, &[KeyCode::Down, KeyCode::Down, KeyCode::Enter, KeyCode::Enter]);
+    assert_eq!(asked, [Request::Shift { to: Target::Rung("safe".to_owned()) }]);
+}
+
+#[test]
+fn the_filter_takes_letters_that_are_keys_elsewhere() {
+    let mut state = fixture::training(SIZE);
+    assert_eq!(
+        after(&mut state, &[KeyCode::Char('/'), KeyCode::Char('d'), KeyCode::Char('x'), KeyCode::Char('q')]),
+        []
+    );
+    update(&mut state, Msg::Paste("ed\n".to_owned()));
+    assert_eq!((state.screen.filter.as_str(), state.screen.view), ("dxqed", View::Words));
+    update(&mut state, key(KeyCode::Backspace));
+    update(&mut state, key(KeyCode::Enter));
+    assert_eq!((state.screen.filter.as_str(), state.screen.mode), ("dxqe", Mode::Normal));
+    update(&mut state, letter('/'));
+    update(&mut state, key(KeyCode::Esc));
+    assert_eq!(state.screen.filter, "");
+}
+
+#[test]
+fn the_history_is_read_once_the_keeper_spoke_and_joins_without_a_gap() {
+    let mut state = fixture::connected(SIZE);
+    let status = Update::Status(Box::new(fixture::status(RunState::Training, 5)));
+    assert!(update(&mut state, Msg::Keeper(status.clone())).contains(&Effect::LoadHistory(1)));
+    assert!(!update(&mut state, Msg::Keeper(status)).contains(&Effect::LoadHistory(1)));
+    let rows =
+        |steps: std::ops::RangeInclusive<u64>| steps.map(|step| fixture::step_row(1, step, NOW)).collect::<Vec<_>>();
+    // Rows 3 to 5 are heard while the store is read, which holds 1 to 4 by then.
+    update(&mut state, Msg::Keeper(Update::Steps { rows: rows(3..=5) }));
+    assert!(state.facts.series.is_empty());
+    let history = History { steps: rows(1..=4), ..History::default() };
+    update(&mut state, history_of(1, history));
+    assert_eq!((state.facts.series.len(), state.facts.series.ends()), (5, Some((1, 5))));
+    update(&mut state, Msg::Keeper(Update::Steps { rows: rows(5..=6) }));
+    assert_eq!(state.facts.series.len(), 6);
+}
+
+#[test]
+fn without_a_keeper_the_history_alone_is_shown() {
+    let mut state = State::new(fixture::ladder(), crate::config::knobs::Watch::default(), SIZE, NOW, 0);
+    assert!(update(&mut state, Msg::KeeperLost("no such file".to_owned())).contains(&Effect::LoadHistory(1)));
+    assert!(!update(&mut state, Msg::KeeperLost("no such file".to_owned())).contains(&Effect::LoadHistory(1)));
+    let mut history = fixture::history(100, false);
+    history.status = Some(fixture::status(RunState::Finished, 100));
+    update(&mut state, history_of(1, history));
+    assert_eq!((state.run_state(), state.facts.series.len()), (Some(RunState::Finished), 100));
+    assert!(!state.is_orphaned());
+}
+
+#[test]
+fn a_store_that_cannot_be_read_is_said_and_not_fatal() {
+    let mut state = fixture::connected(SIZE);
+    fixture::tell(&mut state, fixture::status(RunState::Training, 5));
+    update(&mut state, Msg::History { asked: 1, history: Err("run.db is damaged".to_owned()) });
+    assert_eq!(state.facts.loading, Loading::Done);
+    update(&mut state, Msg::Keeper(Update::Steps { rows: vec![fixture::step_row(1, 6, NOW)] }));
+    assert_eq!(state.facts.series.len(), 1);
+}
+
+#[test]
+fn a_keeper_that_comes_back_is_read_again() {
+    let mut state = fixture::orphaned(SIZE);
+    update(&mut state, Msg::KeeperBack);
+    assert_eq!((&state.link, &state.facts.loading), (&Link::Live, &Loading::Needed));
+    let status = Update::Status(Box::new(fixture::status(RunState::Training, 900)));
+    assert!(update(&mut state, Msg::Keeper(status)).contains(&Effect::LoadHistory(2)));
+    // An answer to the question before the keeper went away is stale.
+    update(&mut state, history_of(1, fixture::history(800, false)));
+    assert_eq!(state.facts.series.len(), 700);
+    update(&mut state, history_of(2, fixture::history(900, false)));
+    assert_eq!(state.facts.series.len(), 900);
+}
+
+#[test]
+fn the_bell_rings_for_what_needs_a_person_and_not_twice_at_once() {
+    let mut state = fixture::training(SIZE);
+    let status = |state| Msg::Keeper(Update::Status(Box::new(fixture::status(state, 700))));
+    assert!(update(&mut state, status(RunState::NeedsPerson)).contains(&Effect::Bell));
+    assert!(!update(&mut state, status(RunState::NeedsPerson)).contains(&Effect::Bell));
+    update(&mut state, status(RunState::Training));
+    assert!(!update(&mut state, status(RunState::Finished)).contains(&Effect::Bell));
+    update(&mut state, Msg::Tick(NOW + 60_000));
+    update(&mut state, status(RunState::Training));
+    assert!(update(&mut state, Msg::KeeperLost("gone".to_owned())).contains(&Effect::Bell));
+}
+
+#[test]
+fn time_alone_redraws_once_a_second_and_ten_times_while_something_is_under_way() {
+    let redraws = |state: &mut State| {
+        update(state, Msg::Tick(NOW + 1000));
+        let effects = (1..=2000).flat_map(|ms| update(state, Msg::Tick(NOW + 1000 + ms)));
+        effects.filter(|effect| *effect == Effect::Redraw).count()
+    };
+    assert_eq!(redraws(&mut fixture::training(SIZE)), 2);
+    assert_eq!(redraws(&mut fixture::shifting(SIZE)), 20);
+}
+
+#[test]
+fn a_shift_shows_its_box_then_its_proof() {
+    let mut state = fixture::shifting(SIZE);
+    assert!(state.passage.is_shown(state.now_ms));
+    // A new part restarts the clock of the part, not of the box.
+    let mut status = fixture::status(RunState::Starting, 700);
+    status.passage =
+        Some(fixture::passage(&[("save", 1), ("stop", 1), ("start", 1), ("load", 310)], Some("first step")));
+    fixture::tell(&mut state, status);
+    assert_eq!(state.passage, PassageView::Under { stage_since_ms: NOW + 300, stages: 5, hidden: false });
+    let mut state = fixture::shifted(SIZE);
+    assert!(state.passage.is_shown(state.now_ms) && state.passage.is_news(state.now_ms));
+    update(&mut state, Msg::Tick(NOW + 10_000));
+    assert!(!state.passage.is_shown(state.now_ms) && state.passage.is_news(state.now_ms));
+    // Esc closes the box early.
+    let mut state = fixture::shifting(SIZE);
+    update(&mut state, key(KeyCode::Esc));
+    assert!(!state.passage.is_shown(state.now_ms));
+}
+
+#[test]
+fn an_unbound_key_changes_nothing() {
+    let mut state = fixture::training(SIZE);
+    let before = state.screen.clone();
+    assert_eq!(update(&mut state, letter('w')), []);
+    assert_eq!(state.screen, before);
+}
+
+#[test]
+fn evaluations_of_a_stretch_that_was_redone_are_gone() {
+    let eval = |attempt, step| {
+        let eval = crate::protocol::worker::Eval { step, samples: 0, loss: 1.0, accuracy: None, perplexity: None };
+        Update::Eval(crate::protocol::control::EvalRow { attempt, time_ms: NOW, eval })
+    };
+    let rows = |attempt, steps: std::ops::RangeInclusive<u64>| Update::Steps {
+        rows: steps.map(|step| fixture::step_row(attempt, step, NOW)).collect(),
+    };
+    let steps = |state: &State| state.facts.evals.keys().copied().collect::<Vec<_>>();
+    let mut state = fixture::young(SIZE);
+    for said in [rows(1, 1..=10), eval(1, 5), eval(1, 10), rows(2, 8..=9)] {
+        update(&mut state, Msg::Keeper(said));
+    }
+    assert_eq!(steps(&state), [5]);
+    update(&mut state, Msg::Keeper(eval(1, 10)));
+    update(&mut state, Msg::Keeper(eval(2, 9)));
+    assert_eq!(steps(&state), [5, 9]);
+}

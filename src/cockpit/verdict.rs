@@ -1,0 +1,263 @@
+//! The second line of the screen: how the run is, in words, and the key that helps.
+//!
+//! Rules stand in the order of how much they matter; the first that applies speaks.
+
+use super::action::Action;
+use super::format::{age, count, counted, figure, percent, rate, took};
+use super::series::Metric;
+use super::state::passage::proof;
+use super::state::{Link, State};
+use crate::protocol::control::{RunState, Status};
+
+/// How a sentence, a gauge or a line of the journal should look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// Nothing to say about it.
+    Plain,
+    /// All is well.
+    Good,
+    /// Something is happening.
+    Busy,
+    /// Should be looked at.
+    Warn,
+    /// Something broke.
+    Danger,
+}
+
+/// A sentence about the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// How it should look.
+    pub tone: Tone,
+    /// The sentence.
+    pub text: String,
+    /// More about it, the most important first; left out where there is no room.
+    pub more: Vec<String>,
+    /// What a person may want to do, with a word why.
+    pub advice: Option<(Action, &'static str)>,
+}
+
+impl Verdict {
+    fn new(tone: Tone, text: impl Into<String>) -> Self {
+        Self { tone, text: text.into(), more: Vec::new(), advice: None }
+    }
+
+    fn advise(mut self, action: Action, why: &'static str) -> Self {
+        self.advice = Some((action, why));
+        self
+    }
+}
+
+/// How the run is.
+pub fn verdict(state: &State) -> Verdict {
+    let Some(status) = state.status() else { return before_all(state) };
+    over(state, status)
+        .or_else(|| orphaned(state))
+        .or_else(|| waiting(state, status))
+        .or_else(|| news(state, status))
+        .or_else(|| silent(state))
+        .or_else(|| stalled(state, status))
+        .or_else(|| skipping(state))
+        .or_else(|| hot_or_full(state))
+        .unwrap_or_else(|| healthy(state, status))
+}
+
+fn before_all(state: &State) -> Verdict {
+    match (&state.link, &state.facts.history_error) {
+        (Link::Waiting, _) => Verdict::new(Tone::Busy, "looking for the keeper of this run"),
+        (Link::Live, _) => Verdict::new(Tone::Busy, "connected; waiting for the first word of the keeper"),
+        (Link::Lost { .. }, Some(reason)) => Verdict::new(Tone::Danger, format!("no keeper, and {reason}")),
+        (Link::Lost { .. }, None) => Verdict::new(Tone::Warn, "no keeper answers; reading what the run left behind"),
+    }
+}
+
+fn over(state: &State, status: &Status) -> Option<Verdict> {
+    let why = status.why.clone().unwrap_or_else(|| "the journal says more".to_owned());
+    let type_this = format!("`downshift resume {}`", status.run);
+    Some(match status.state {
+        RunState::Finished => Verdict::new(Tone::Good, format!("finished: {}", result(state, status))),
+        RunState::Stopped => {
+            let durable = status.durable_step.map_or_else(String::new, |step| format!(", durable at {}", count(step)));
+            let at = count(status.step);
+            Verdict::new(Tone::Plain, format!("stopped at step {at}{durable} · {type_this} goes on"))
+        }
+        RunState::Failed => Verdict::new(Tone::Danger, format!("failed: {why}")),
+        RunState::NeedsPerson => Verdict::new(Tone::Danger, format!("needs you: {why} · {type_this} tries again")),
+        _ => return None,
+    })
+}
+
+fn result(state: &State, status: &Status) -> String {
+    let mut parts = vec![counted(status.step, "step")];
+    let best = state.facts.evals.values().map(|row| row.eval).min_by(|a, b| a.loss.total_cmp(&b.loss));
+    if let Some(eval) = status.eval.or(best) {
+        parts.push(eval_words(eval.loss, eval.accuracy, eval.perplexity));
+    }
+    if status.skipped > 0 {
+        parts.push(format!("{} skipped", count(status.skipped)));
+    }
+    if status.shifts > 0 {
+        parts.push(counted(status.shifts, "shift"));
+    }
+    parts.join(", ")
+}
+
+/// An evaluation in a few words.
+pub fn eval_words(loss: f64, accuracy: Option<f64>, perplexity: Option<f64>) -> String {
+    match (accuracy, perplexity) {
+        (Some(share), _) => format!("accuracy {}", accuracy_words(share)),
+        (None, Some(perplexity)) => format!("perplexity {}", figure(perplexity)),
+        (None, None) => format!("evaluation loss {}", figure(loss)),
+    }
+}
+
+/// Accuracy to a tenth of a percent: `97.8 %`.
+pub fn accuracy_words(share: f64) -> String {
+    if share.is_finite() { format!("{:.1} %", share * 100.0) } else { percent(share) }
+}
+
+fn orphaned(state: &State) -> Option<Verdict> {
+    let Link::Lost { since_ms, .. } = state.link else { return None };
+    let since = age(state.now_ms.saturating_sub(since_ms));
+    let run = state.run_name();
+    Some(Verdict::new(Tone::Danger, format!("no keeper for {since} · `downshift resume {run}` brings the run back")))
+}
+
+fn waiting(state: &State, status: &Status) -> Option<Verdict> {
+    let since = state.facts.state_since_ms.map(|since| age(state.now_ms.saturating_sub(since)));
+    let since = |word: &str| since.as_ref().map_or_else(String::new, |since| format!("{word}{since}"));
+    let because = status.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    let busy = |text: String| Some(Verdict::new(Tone::Busy, text));
+    match status.state {
+        RunState::Paused => {
+            let text = format!("paused{}{because}; the worker is gone and its memory free", since(" for "));
+            Some(Verdict::new(Tone::Warn, text).advise(Action::Pause, "goes on"))
+        }
+        RunState::BackingOff => {
+            Some(Verdict::new(Tone::Warn, format!("waiting before the next start{}{because}", since(", "))))
+        }
+        RunState::Stopping => busy(format!("stopping{because}")),
+        RunState::AwaitingVram => busy(format!("waiting for the card to be free{}{because}", since(", "))),
+        RunState::Starting => busy(format!("the worker loads data, weights and device{}{because}", since(", "))),
+        RunState::Compiling => busy(format!("compiling kernels{}{because}", since(", "))),
+        _ => None,
+    }
+}
+
+fn news(state: &State, status: &Status) -> Option<Verdict> {
+    if !state.passage.is_news(state.now_ms) {
+        return None;
+    }
+    let passage = status.passage.as_ref()?;
+    let (before, after) = proof(status)?;
+    let what = if passage.from == passage.to {
+        format!("restarted {}", passage.to)
+    } else {
+        format!("{} → {}", passage.from, passage.to)
+    };
+    let text = format!(
+        "{what} in {}: step {} → {}, loss {} → {}",
+        took(passage.total_ms()),
+        count(before.0),
+        count(after.0),
+        figure(before.1),
+        figure(after.1)
+    );
+    Some(Verdict::new(Tone::Good, text))
+}
+
+fn silent(state: &State) -> Option<Verdict> {
+    let silence = state.now_ms.saturating_sub(state.facts.heard_ms?);
+    (silence > 10_000).then(|| Verdict::new(Tone::Warn, format!("the keeper has been silent for {}", age(silence))))
+}
+
+fn stalled(state: &State, status: &Status) -> Option<Verdict> {
+    if status.state != RunState::Training {
+        return None;
+    }
+    let newest = state.facts.recent.back()?.time_ms.max(state.facts.state_since_ms.unwrap_or(i64::MIN));
+    let still = state.now_ms.saturating_sub(newest);
+    let pace = state.facts.pace().map_or(0.0, |pace| 20e3 / pace.steps_per_s);
+    let floor = state.watch.hang_min.duration().map_or(10e3, |duration| duration.as_secs_f64() * 1e3);
+    (still as f64 > pace.max(floor)).then(|| {
+        Verdict::new(Tone::Warn, format!("no step for {} (the last was {})", age(still), count(status.step)))
+            .advise(Action::Restart, "restarts the worker")
+    })
+}
+
+/// How many of the newest steps the skip rate is taken over.
+pub const SKIP_WINDOW: usize = 200;
+
+fn skipping(state: &State) -> Option<Verdict> {
+    let (skipped, of) = state.facts.series.skipped_among(SKIP_WINDOW);
+    let share = skipped as f64 / of.max(1) as f64;
+    (of >= 20 && share > state.watch.skip_rate).then(|| {
+        let limit = percent(state.watch.skip_rate);
+        let text = format!("{} of the last {of} steps were not finite and skipped (limit {limit})", percent(share));
+        Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung")
+    })
+}
+
+fn hot_or_full(state: &State) -> Option<Verdict> {
+    let gpu = state.facts.samples.back()?.reading.gpu.as_ref().ok()?;
+    if let Some(celsius) = gpu.temperature_c.get().filter(|celsius| *celsius > state.watch.temperature_c) {
+        let limit = state.watch.temperature_c;
+        let text = format!("the GPU is at {celsius:.0} °C (limit {limit:.0} °C)");
+        return Some(Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung"));
+    }
+    let share = gpu.vram_used_bytes.get()? as f64 / gpu.vram_total_bytes.get()? as f64;
+    (share > state.watch.vram).then(|| {
+        let text = format!("{} of the card's memory is in use (limit {})", percent(share), percent(state.watch.vram));
+        Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung")
+    })
+}
+
+fn healthy(state: &State, status: &Status) -> Verdict {
+    let mut parts = Vec::new();
+    if let Some(word) = trend(state) {
+        parts.push(format!("loss {word}"));
+    }
+    if let Some(pace) = state.facts.pace() {
+        parts.push(format!("{} steps/s", rate(pace.steps_per_s)));
+    }
+    let newest = state.facts.checkpoints.values().rev().find(|row| row.kept);
+    if let Some(row) = newest {
+        parts.push(format!("saved {} ago", age(state.now_ms.saturating_sub(row.time_ms))));
+    }
+    let again = since_restart(state, status);
+    let head = match (status.state, again) {
+        (RunState::Evaluating, _) => "measuring on the validation set".to_owned(),
+        (RunState::Checkpointing, _) => "saving a checkpoint".to_owned(),
+        (_, Some((steps, what))) if steps < 1000 => {
+            format!("healthy again: {} since the {what}", counted(steps, "step"))
+        }
+        _ if parts.is_empty() => return Verdict::new(Tone::Busy, "training has begun"),
+        _ => "healthy".to_owned(),
+    };
+    Verdict { more: parts, ..Verdict::new(Tone::Good, head) }
+}
+
+/// How many steps ago the newest attempt began, and with what.
+fn since_restart(state: &State, status: &Status) -> Option<(u64, &'static str)> {
+    let [.., before, newest] = state.facts.series.segments() else { return None };
+    let steps = status.step.saturating_sub(newest.first.saturating_sub(1));
+    Some((steps, if before.rung == newest.rung { "restart" } else { "shift" }))
+}
+
+/// Where the loss goes, from the means of the first and the last third of the newest steps.
+fn trend(state: &State) -> Option<&'static str> {
+    let (_, last) = state.facts.series.ends()?;
+    let start = last.saturating_sub(299) as f64;
+    let thirds = state.facts.series.columns(Metric::Loss, start..last as f64, 3);
+    let mean = |place: usize| thirds.get(place)?.extent.filter(|extent| extent.count >= 10).map(|extent| extent.mean);
+    let (early, late) = (mean(0)?, mean(2)?);
+    let margin = early.abs() * 0.03;
+    Some(match late - early {
+        change if change < -margin => "falling",
+        change if change > margin => "rising",
+        _ => "level",
+    })
+}
+
+#[cfg(test)]
+mod tests;

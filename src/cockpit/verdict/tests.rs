@@ -1,0 +1,150 @@
+use super::{Tone, verdict};
+use crate::cockpit::action::Action;
+use crate::cockpit::fixture::{self, NOW};
+use crate::cockpit::state::State;
+use crate::cockpit::update::{Msg, update};
+use crate::config::knobs::Watch;
+use crate::protocol::control::{RunState, StepRow, Update};
+use crate::protocol::probe::Metric;
+
+const SIZE: (u16, u16) = (120, 40);
+
+/// The whole verdict as one text, with the advice.
+fn words(state: &State) -> (Tone, String, Option<Action>) {
+    let verdict = verdict(state);
+    let text = std::iter::once(verdict.text).chain(verdict.more).collect::<Vec<_>>().join(" · ");
+    (verdict.tone, text, verdict.advice.map(|(action, _)| action))
+}
+
+fn in_state(run: RunState, why: Option<&str>) -> State {
+    let mut state = fixture::training(SIZE);
+    let mut status = fixture::status(run, 700);
+    status.why = why.map(str::to_owned);
+    fixture::tell(&mut state, status);
+    update(&mut state, Msg::Tick(NOW + 9_000));
+    state
+}
+
+#[test]
+fn each_state_has_its_sentence() {
+    let table = [
+        (
+            RunState::Paused,
+            None,
+            Tone::Warn,
+            "paused for 9 s; the worker is gone and its memory free",
+            Some(Action::Pause),
+        ),
+        (RunState::Starting, None, Tone::Busy, "the worker loads data, weights and device, 9 s", None),
+        (RunState::Compiling, None, Tone::Busy, "compiling kernels, 9 s", None),
+        (
+            RunState::AwaitingVram,
+            Some("0.9 GiB still held"),
+            Tone::Busy,
+            "waiting for the card to be free, 9 s: 0.9 GiB still held",
+            None,
+        ),
+        (
+            RunState::BackingOff,
+            Some("device fault at step 861"),
+            Tone::Warn,
+            "waiting before the next start, 9 s: device fault at step 861",
+            None,
+        ),
+        (RunState::Finished, None, Tone::Good, "finished: 700 steps, accuracy 93.4 %, 3 skipped, 1 shift", None),
+        (
+            RunState::Stopped,
+            None,
+            Tone::Plain,
+            "stopped at step 700, durable at 600 · `downshift resume digits-20261120-140115` goes on",
+            None,
+        ),
+        (RunState::Failed, Some("the data are gone"), Tone::Danger, "failed: the data are gone", None),
+        (
+            RunState::NeedsPerson,
+            Some("3 restarts without progress"),
+            Tone::Danger,
+            "needs you: 3 restarts without progress · `downshift resume digits-20261120-140115` tries again",
+            None,
+        ),
+    ];
+    for (run, why, tone, text, advice) in table {
+        assert_eq!(words(&in_state(run, why)), (tone, text.to_owned(), advice), "{run:?}");
+    }
+}
+
+#[test]
+fn a_run_that_was_paused_before_the_cockpit_came_has_no_made_up_duration() {
+    let state = fixture::at(SIZE, fixture::status(RunState::Paused, 700), fixture::history(700, false));
+    assert!(words(&state).1.starts_with("paused; the worker is gone"));
+}
+
+#[test]
+fn a_healthy_run_says_how_it_goes() {
+    let (tone, text, _) = words(&fixture::training(SIZE));
+    assert_eq!(
+        (tone, text.as_str()),
+        (Tone::Good, "healthy again: 270 steps since the shift · loss falling · 27.8 steps/s · saved 12 s ago")
+    );
+}
+
+#[test]
+fn trouble_is_named_with_the_key_that_helps() {
+    let mut stalled = fixture::training(SIZE);
+    update(&mut stalled, Msg::Tick(NOW + 34_000));
+    stalled.facts.heard_ms = Some(NOW + 34_000);
+    assert_eq!(words(&stalled), (Tone::Warn, "no step for 34 s (the last was 700)".to_owned(), Some(Action::Restart)));
+
+    let mut silent = fixture::training(SIZE);
+    update(&mut silent, Msg::Tick(NOW + 34_000));
+    assert_eq!(words(&silent).1, "the keeper has been silent for 34 s");
+
+    let mut skipping = fixture::training(SIZE);
+    let row = |step| StepRow { loss: None, grad_norm: None, skipped: true, ..fixture::step_row(2, step, NOW) };
+    update(&mut skipping, Msg::Keeper(Update::Steps { rows: (701..=712).map(row).collect() }));
+    assert_eq!(
+        words(&skipping),
+        (
+            Tone::Warn,
+            "6 % of the last 200 steps were not finite and skipped (limit 5 %)".to_owned(),
+            Some(Action::ShiftDown)
+        )
+    );
+
+    let gpu = |change: fn(&mut crate::protocol::probe::Gpu)| {
+        let mut state = fixture::on_gpu(SIZE);
+        if let Some(Ok(gpu)) = state.facts.samples.back_mut().map(|row| row.reading.gpu.as_mut()) {
+            change(gpu);
+        }
+        words(&state)
+    };
+    let (tone, text, advice) = gpu(|gpu| gpu.temperature_c = Metric::Is(91.0));
+    assert_eq!(
+        (tone, text.as_str(), advice),
+        (Tone::Warn, "the GPU is at 91 °C (limit 85 °C)", Some(Action::ShiftDown))
+    );
+    let (_, text, _) = gpu(|gpu| gpu.vram_used_bytes = gpu.vram_total_bytes.clone());
+    assert_eq!(text, "100 % of the card's memory is in use (limit 95 %)");
+    // What is unknown is no trouble.
+    let (tone, ..) = gpu(|gpu| gpu.temperature_c = Metric::Not("not supported".to_owned()));
+    assert_eq!(tone, Tone::Good);
+}
+
+#[test]
+fn a_shift_is_proven_in_a_sentence() {
+    let (tone, text, _) = words(&fixture::shifted(SIZE));
+    assert_eq!((tone, text.as_str()), (Tone::Good, "accumulate → plain in 0.8 s: step 700 → 701, loss 0.312 → 0.309"));
+}
+
+#[test]
+fn before_the_first_word_it_says_what_it_waits_for() {
+    let mut state = State::new(Vec::new(), Watch::default(), SIZE, NOW, 0);
+    assert_eq!(words(&state).1, "looking for the keeper of this run");
+    update(&mut state, Msg::KeeperLost("no such file".to_owned()));
+    assert_eq!(words(&state).1, "no keeper answers; reading what the run left behind");
+    let failed = Msg::History { asked: 1, history: Err("run.db is damaged".to_owned()) };
+    update(&mut state, failed);
+    assert_eq!((words(&state).0, words(&state).1.as_str()), (Tone::Danger, "no keeper, and run.db is damaged"));
+    assert_eq!(words(&fixture::connected(SIZE)).1, "connected; waiting for the first word of the keeper");
+    assert!(words(&fixture::orphaned(SIZE)).1.contains("`downshift resume digits-20261120-140115`"));
+}
