@@ -1,0 +1,84 @@
+//! Who may use whom: the arrows of ARCHITECTURE.md, held against the code.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// Each module and those it may use.
+const ARROWS: [(&str, &[&str]); 9] = [
+    ("cli", &["cockpit", "config", "keeper", "probe", "protocol", "recipe", "store", "train"]),
+    ("cockpit", &["config", "protocol", "recipe", "store"]),
+    ("keeper", &["config", "policy", "protocol", "store"]),
+    ("policy", &["config", "protocol", "recipe"]),
+    ("train", &["config", "protocol", "recipe", "store"]),
+    ("probe", &["protocol"]),
+    ("store", &["config", "protocol", "recipe"]),
+    ("protocol", &["recipe"]),
+    ("config", &["recipe"]),
+];
+
+#[test]
+fn arrows_point_one_way() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut modules: BTreeSet<String> = ARROWS.iter().map(|(module, _)| (*module).to_owned()).collect();
+    modules.insert("recipe".to_owned());
+    let mut found = 0;
+    for module in &modules {
+        let allowed = ARROWS.iter().find(|(name, _)| name == module).map_or(&[][..], |(_, allowed)| *allowed);
+        for (file, text) in sources(&src, module) {
+            for used in uses(&text) {
+                if modules.contains(&used) && used != *module {
+                    found += 1;
+                    assert!(allowed.contains(&used.as_str()), "{file} uses {used}, which {module} may not");
+                }
+            }
+        }
+    }
+    assert!(found > 50, "only {found} arrows were seen: the test looks at the wrong place");
+}
+
+#[test]
+fn only_the_trainer_knows_burn_and_one_file_each_knows_yaml_and_sqlite() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let rules: [(&str, &str); 4] =
+        [("burn::", "train"), ("serde_yaml::", "config/yaml"), ("rusqlite::", "store"), ("nvml_wrapper::", "probe")];
+    for (words, home) in rules {
+        for (file, text) in sources(&src, "") {
+            let at_home = file.starts_with(home)
+                || words == "rusqlite::" && (file.starts_with("keeper") || file.starts_with("cli"));
+            assert!(at_home || !text.contains(words), "src/{file} uses {words}");
+        }
+    }
+}
+
+/// The files of a module (all, for an empty name), by their path below src.
+fn sources(src: &Path, module: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![src.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let below = path.strip_prefix(src).unwrap().display().to_string();
+            if path.is_dir() {
+                folders.push(path);
+            } else if below.ends_with(".rs")
+                && (below == format!("{module}.rs") || below.starts_with(&format!("{module}/")) || module.is_empty())
+            {
+                found.push((below, fs::read_to_string(path).unwrap()));
+            }
+        }
+    }
+    found
+}
+
+/// The modules that a text names as `crate::module`, outside of its unit tests.
+fn uses(text: &str) -> BTreeSet<String> {
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let mut names = BTreeSet::new();
+    for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        for rest in line.split("crate::").skip(1) {
+            names.insert(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
+        }
+    }
+    names
+}
