@@ -1,6 +1,6 @@
 //! The example of a person's own task, trained from start to finish as the program that it is.
 #![cfg(feature = "train")]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
