@@ -55,7 +55,7 @@ fn row(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
     let name_style = if current { theme.accent } else { Style::new() };
     let mut line = Line::from(vec![
         Span::styled(marker, theme.accent),
-        Span::styled(format!("{} ", rung + 1), theme.dim),
+        Span::styled(format!("{rung} "), theme.dim),
         Span::styled(ui::pad(&view.name, name_width), name_style),
     ]);
     let relieves = view.relieves.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
