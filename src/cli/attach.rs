@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Readings of the probe that the cockpit begins with: half an hour of them.
-const SAMPLES: usize = 1800;
+const SAMPLES: usize = 360;
 /// Lines of the journal that the cockpit begins with.
 const JOURNAL: usize = 2000;
 
