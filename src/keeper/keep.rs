@@ -308,10 +308,10 @@ impl Keeper {
             _ => {}
         }
         self.recorder.heard(&event, now);
+        self.mind_checkpoints(&event);
         let saved = matches!(event, WorkerEvent::Saved(_));
         self.decide(Event::Worker(event), None);
         if saved {
-            self.retire_checkpoints();
             let _ = self.recorder.store().put_fact("budget", self.policy.budget());
         }
     }

@@ -7,7 +7,6 @@ use crate::policy::event::{Effect, Event};
 use crate::policy::life::{Life, Outcome, Start, Then};
 use crate::protocol::control::{JournalKind, Status, Update};
 use crate::protocol::worker::Level;
-use crate::store::checkpoint;
 use tokio::time::Instant;
 
 impl Keeper {
@@ -29,6 +28,7 @@ impl Keeper {
                         worker.signal(signal);
                     }
                 }
+                Effect::GoBack(step) => self.go_back(step),
                 Effect::Journal(level, kind, text) => self.recorder.note(level, kind, text),
                 Effect::Reply { accepted, message } => {
                     if let Some(id) = asker {
@@ -89,16 +89,6 @@ impl Keeper {
             arguments.extend(["--inject".to_owned(), faults.join(",")]);
         }
         arguments
-    }
-
-    pub(super) fn retire_checkpoints(&mut self) {
-        let knobs = self.run.rungs[self.recorder.attempt.rung].preset.checkpoint;
-        let steps = self.recorder.retire(knobs.keep_last, knobs.keep_best);
-        if !steps.is_empty() {
-            let dir = self.run_dir.path().to_owned();
-            // Deleting gigabytes takes a while; the loop does not wait for it.
-            std::thread::spawn(move || steps.into_iter().for_each(|step| drop(checkpoint::remove(&dir, step))));
-        }
     }
 
     fn finish(&mut self, outcome: Outcome) {

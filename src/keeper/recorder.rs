@@ -3,7 +3,9 @@
 
 use super::attempt::Attempt;
 use super::passage::PassageClock;
+use super::proving::Proving;
 use super::{retention, sentences};
+use crate::config::knobs;
 use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, SampleRow, Status, StepRow, Update,
 };
@@ -30,6 +32,7 @@ pub struct Recorder {
     skips_in_a_row: u64,
     said: HashSet<String>,
     checkpoints: Vec<CheckpointRow>,
+    proving: Proving,
     dirty: bool,
     /// The store refuses to be written; said once until it works again.
     store_failing: bool,
@@ -59,6 +62,7 @@ impl Recorder {
             skips_in_a_row: 0,
             said: HashSet::new(),
             checkpoints: Vec::new(),
+            proving: Proving::default(),
             dirty: true,
             store_failing: false,
         })
@@ -156,6 +160,8 @@ impl Recorder {
                 let _ = self.store.attempt_resumed(self.attempt.id, hello.resumed_from);
                 self.note(Level::Info, JournalKind::Worker, sentences::hello(hello));
                 self.passage_part("first step", now);
+                self.status.durable_step = hello.resumed_from.or(self.status.durable_step);
+                self.restart_proving(hello.resumed_from.unwrap_or(0));
             }
             Event::Phase { phase: crate::protocol::worker::Phase::Compiling } => self.passage_part("compile", now),
             Event::Skipped(skipped) => {
@@ -230,7 +236,9 @@ impl Recorder {
             eval_loss: saved.eval_loss,
             best: false,
             kept: true,
+            proven: false,
         });
+        self.proving.saved(saved.step);
         self.mark_best();
         self.put_checkpoint(saved.step);
         self.note(Level::Info, JournalKind::Checkpoint, sentences::saved(saved));
@@ -240,16 +248,57 @@ impl Recorder {
     }
 
     /// The steps of checkpoints that are no longer wanted; recorded as gone.
-    pub fn retire(&mut self, keep_last: u64, keep_best: bool) -> Vec<u64> {
-        let steps = retention::superfluous(&self.checkpoints, keep_last, keep_best);
+    pub fn retire(&mut self, knobs: &knobs::Checkpoint) -> Vec<u64> {
+        let steps = retention::superfluous(&self.checkpoints, knobs);
         for step in &steps {
+            self.forget(*step);
+        }
+        steps
+    }
+
+    /// The checkpoints on disk that are newer than `step`, newest first; recorded as gone.
+    pub fn give_up_above(&mut self, step: u64) -> Vec<u64> {
+        let newer: Vec<u64> = self.checkpoints.iter().filter(|row| row.kept && row.step > step).map(|row| row.step).collect();
+        for step in &newer {
+            self.forget(*step);
+        }
+        self.mark_best();
+        newer.into_iter().rev().collect()
+    }
+
+    /// The newest checkpoint on disk that is older than `step`.
+    pub fn older_than(&self, step: u64) -> Option<u64> {
+        self.checkpoints.iter().filter(|row| row.kept && row.step < step).map(|row| row.step).max()
+    }
+
+    /// A checkpoint is no longer on disk.
+    fn forget(&mut self, step: u64) {
+        if let Some(row) = self.checkpoints.iter_mut().find(|row| row.step == step) {
+            row.kept = false;
+            row.best = false;
+        }
+        self.put_checkpoint(step);
+    }
+
+    /// Counts anew how many clean steps there are beyond each checkpoint, on the line that training
+    /// stands on: from its start up to step `until`.
+    fn restart_proving(&mut self, until: u64) {
+        self.flush();
+        let unproven = self.checkpoints.iter().filter(|row| row.kept && !row.proven).map(|row| row.step);
+        let counts = unproven.map(|step| (step, self.store.clean_steps(step, until).unwrap_or(0)));
+        self.proving.restart(counts.collect::<Vec<_>>());
+    }
+
+    /// A clean step was taken. True where it has proven a checkpoint.
+    pub fn prove(&mut self, step: u64, proven_after: u64) -> bool {
+        let proven = self.proving.stepped(step, proven_after);
+        for step in &proven {
             if let Some(row) = self.checkpoints.iter_mut().find(|row| row.step == *step) {
-                row.kept = false;
-                row.best = false;
+                row.proven = true;
             }
             self.put_checkpoint(*step);
         }
-        steps
+        !proven.is_empty()
     }
 
     fn mark_best(&mut self) {

@@ -393,6 +393,9 @@ pub struct CheckpointRow {
     pub eval_loss: Option<f64>,
     /// Whether it is the best so far.
     pub best: bool,
+    /// Whether enough clean steps were taken beyond it to trust what it holds.
+    #[serde(default)]
+    pub proven: bool,
     /// Whether it is still on disk.
     pub kept: bool,
 }

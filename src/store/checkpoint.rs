@@ -8,6 +8,7 @@
 //! checkpoint is what a manifest that verifies says it is; nothing else is believed, least of all
 //! a directory name. Directories go the same way: renamed aside first, deleted then.
 
+pub mod aside;
 pub mod manifest;
 pub mod state;
 
@@ -175,7 +176,7 @@ fn publish(folder: &Path, unfinished: &Path, target: &Path) -> Result<(), Checkp
     }
     // A redone step: both change names in one go where the file system can do that.
     if renameat_with(CWD, unfinished, CWD, target, RenameFlags::EXCHANGE).is_err() {
-        let aside = set_aside(folder, target)?;
+        let aside = hide(folder, target)?;
         fs::rename(unfinished, target).doing("rename", unfinished)?;
         discard(&aside);
     }
@@ -280,7 +281,7 @@ pub fn remove(run_dir: &Path, step: u64) -> Result<(), CheckpointError> {
     if !path.is_dir() {
         return Err(CheckpointError::Missing(path));
     }
-    let aside = set_aside(&folder, &path)?;
+    let aside = hide(&folder, &path)?;
     sync_dir(&folder)?;
     fs::remove_dir_all(&aside).doing("delete", &aside)
 }
@@ -298,7 +299,7 @@ pub fn clean(run_dir: &Path) {
     }
 }
 
-fn set_aside(folder: &Path, path: &Path) -> Result<PathBuf, CheckpointError> {
+fn hide(folder: &Path, path: &Path) -> Result<PathBuf, CheckpointError> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let aside = folder.join(format!("{DISCARDED}{name}"));
     discard(&aside);
