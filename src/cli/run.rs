@@ -4,8 +4,11 @@ use super::trainer::Trainer;
 use super::{Failure, Faults, Outcome, Which, attach, client, headless, say};
 use crate::config::run::{Run, Source};
 use crate::config::shipped;
+use crate::keeper::sentences::bytes;
 use crate::keeper::{Launch, detach};
 use crate::protocol::control::Request;
+use crate::store::checkpoint;
+use crate::store::disk;
 use crate::store::lock::living_owner;
 use crate::store::run_dir::RunDir;
 use clap::Args;
@@ -87,6 +90,7 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     for note in &prospect.notes {
         say(note);
     }
+    has_room(runs, &run, prospect.parameters)?;
     let dir = RunDir::create(runs, &run)?;
     let launch = Launch { device: options.device.clone(), inject: options.inject.0.clone() };
     start_keeper(&dir, Some(&launch))?;
@@ -104,6 +108,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
         return look_on(&dir, args.headless);
     }
     let run = dir.run()?;
+    has_room_to_go_on(&dir, &run)?;
     if let Some(device) = &args.device {
         trainer.look_ahead(&run, device).map_err(|(code, message)| Failure::new(code, message))?;
     }
@@ -114,6 +119,39 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
         .map(|device| Launch { device, inject: stored.map(|stored| stored.inject).unwrap_or_default() });
     start_keeper(&dir, launch.as_ref())?;
     look_on(&dir, args.headless)
+}
+
+/// Whether the disk has room for the checkpoints that a run will keep.
+fn has_room(runs: &Path, run: &Run, parameters: Option<u64>) -> Result<(), Failure> {
+    let Some(parameters) = parameters else { return Ok(()) };
+    let (keep_last, one) = (keep_last(run), disk::checkpoint_bytes(parameters));
+    disk::has_room(runs, disk::planned(one, keep_last)).map_err(|shortage| too_full(&shortage, one, keep_last))
+}
+
+/// The same for a run that has checkpoints already: those it has take their room already.
+fn has_room_to_go_on(dir: &RunDir, run: &Run) -> Result<(), Failure> {
+    let there = checkpoint::list(dir.path());
+    let sizes: Vec<u64> =
+        there.iter().filter_map(|entry| Some(checkpoint::manifest(&entry.path).ok()?.bytes())).collect();
+    let Some(one) = sizes.first().copied() else { return Ok(()) };
+    let keep_last = keep_last(run);
+    let missing = disk::planned(one, keep_last).saturating_sub(sizes.iter().sum()).max(one);
+    disk::has_room(dir.path(), missing).map_err(|shortage| too_full(&shortage, one, keep_last))
+}
+
+fn keep_last(run: &Run) -> u64 {
+    run.rungs.iter().map(|rung| rung.preset.checkpoint.keep_last).max().unwrap_or(1)
+}
+
+fn too_full(shortage: &disk::Shortage, one: u64, keep_last: u64) -> Failure {
+    let one = bytes(one);
+    Failure::new(
+        1,
+        format!(
+            "{shortage} for this run's checkpoints ({keep_last} newest, the best and a proven one, {one} each); \
+             free some room, lower checkpoint.keep_last, or put runs elsewhere with --runs-dir"
+        ),
+    )
 }
 
 fn start_keeper(dir: &RunDir, launch: Option<&Launch>) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 
 use crate::config::run::{Run, TaskSections};
 use crate::protocol::inject::Inject;
+use crate::recipe::interval::Faults;
 use std::path::PathBuf;
 
 /// A trainer, or its absence.
@@ -35,6 +36,8 @@ pub struct WorkOrder {
     pub require_checkpoint: bool,
     /// Go on from this checkpoint rather than the newest.
     pub from: Option<u64>,
+    /// How often workers of this run have died.
+    pub faults: Faults,
     /// Faults on purpose.
     pub inject: Vec<Inject>,
 }
@@ -48,6 +51,8 @@ pub struct Prospect {
     pub notes: Vec<String>,
     /// Training and validation samples, where the data could be counted.
     pub samples: Option<(usize, usize)>,
+    /// Trainable parameters, where the model could be counted.
+    pub parameters: Option<u64>,
 }
 
 #[cfg(feature = "train")]
@@ -77,6 +82,7 @@ mod registry {
                 from: order.from,
                 require_checkpoint: order.require_checkpoint,
                 migrate,
+                faults: order.faults,
                 inject: order.inject,
             };
             worker::main(&args, self)
@@ -84,7 +90,7 @@ mod registry {
 
         fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {
             let choice: DeviceChoice = device.parse().map_err(|why| (2, why))?;
-            let mut prospect = Prospect { device: String::new(), notes: Vec::new(), samples: None };
+            let mut prospect = Prospect { device: String::new(), notes: Vec::new(), samples: None, parameters: None };
             for rung in &run.rungs {
                 let precision = rung.preset.training.precision;
                 let on_rung = |why: String| {
@@ -96,6 +102,7 @@ mod registry {
             let Some(task) = self.get(&run.task) else { return Ok(prospect) };
             let sizes = task.sizes(&run.rungs[0].preset).map_err(|error| (15, error.to_string()))?;
             prospect.samples = Some((sizes.training, sizes.validation));
+            prospect.parameters = Some(sizes.parameters);
             let training = &run.rungs[0].preset.training;
             let batch = training.micro_batch * training.accumulation;
             if batch > sizes.training as u64 {
@@ -171,7 +178,7 @@ mod none {
             if std::env::var_os(WORKER_VARIABLE).is_none() {
                 return Err((13, NO_TRAINER.to_owned()));
             }
-            Ok(Prospect { device: device.to_owned(), notes: Vec::new(), samples: None })
+            Ok(Prospect { device: device.to_owned(), notes: Vec::new(), samples: None, parameters: None })
         }
     }
 }

@@ -35,22 +35,18 @@ impl Keeper {
 
     /// Goes one checkpoint back: workers that loaded the one of `step` all failed alike.
     pub(super) fn go_back(&mut self, step: u64) {
-        match self.recorder.older_than(step) {
-            Some(older) => {
-                self.set_aside_above(older, "two workers failed in the same way just after loading it");
-                self.recorder.status.durable_step = Some(older);
-                self.policy.found(Some(older));
-                let text = format!("goes one checkpoint back, to step {}", grouped(older));
-                self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
-            }
-            None => {
-                let text = format!(
-                    "two workers failed in the same way just after loading checkpoint {}, and there is no older one to go back to",
-                    grouped(step)
-                );
-                self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
-            }
-        }
+        let Some(older) = self.recorder.older_than(step) else {
+            let text = format!(
+                "two workers failed in the same way just after loading checkpoint {}, and there is no older one to go back to",
+                grouped(step)
+            );
+            return self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
+        };
+        self.set_aside_above(older, "two workers failed in the same way just after loading it");
+        self.recorder.status.durable_step = Some(older);
+        self.policy.found(Some(older));
+        let text = format!("goes one checkpoint back, to step {}", grouped(older));
+        self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
     }
 
     fn set_aside_above(&mut self, step: u64, why: &str) {

@@ -73,14 +73,20 @@ impl Keeper {
         }
     }
 
-    fn worker_arguments(&self, attempt: u64, rung: usize) -> Vec<String> {
+    fn worker_arguments(&mut self, attempt: u64, rung: usize) -> Vec<String> {
         let mut arguments =
             vec!["worker".to_owned(), "--run-dir".to_owned(), self.run_dir.path().display().to_string()];
         for (flag, value) in [("--rung", rung.to_string()), ("--attempt", attempt.to_string())] {
             arguments.extend([flag.to_owned(), value]);
         }
         arguments.extend(["--device".to_owned(), self.launch.device.clone()]);
-        if self.recorder.status.durable_step.is_some() {
+        let lived_s = self.recorder.store().lived_s().unwrap_or(0.0);
+        for (flag, value) in
+            [("--faults", self.recorder.status.restarts.to_string()), ("--lived-s", lived_s.to_string())]
+        {
+            arguments.extend([flag.to_owned(), value]);
+        }
+        if self.recorder.had_checkpoints() {
             arguments.push("--require-checkpoint".to_owned());
         }
         let faults = self.launch.inject.iter().map(ToString::to_string).filter(|fault| !self.fired.contains(fault));

@@ -30,6 +30,7 @@ pub struct Recorder {
     pub attempt: Attempt,
     passage: Option<PassageClock>,
     skips_in_a_row: u64,
+    failed_saves: u64,
     said: HashSet<String>,
     checkpoints: Vec<CheckpointRow>,
     proving: Proving,
@@ -60,6 +61,7 @@ impl Recorder {
             attempt: Attempt::default(),
             passage: None,
             skips_in_a_row: 0,
+            failed_saves: 0,
             said: HashSet::new(),
             checkpoints: Vec::new(),
             proving: Proving::default(),
@@ -179,12 +181,12 @@ impl Recorder {
             }
             Event::Saved(saved) => self.saved(saved, now),
             Event::SaveFailed { step, message } => {
-                let kept = "training goes on, older checkpoints are kept";
-                self.note(
-                    Level::Error,
-                    JournalKind::Checkpoint,
-                    format!("checkpoint {step} not saved: {message}; {kept}"),
-                );
+                self.failed_saves += 1;
+                // The first of a streak is told; how long it lasts is told by the age of the newest.
+                if self.failed_saves == 1 {
+                    let text = sentences::save_failed(*step, message);
+                    self.note(Level::Error, JournalKind::Checkpoint, text);
+                }
             }
             // What each worker says again, such as why there is no GPU, is said once.
             Event::Note { level, text } => {
@@ -242,6 +244,11 @@ impl Recorder {
         self.mark_best();
         self.put_checkpoint(saved.step);
         self.note(Level::Info, JournalKind::Checkpoint, sentences::saved(saved));
+        let failed = std::mem::take(&mut self.failed_saves);
+        if failed > 0 {
+            let text = format!("checkpoints are written again, after {failed} in a row that could not be");
+            self.note(Level::Info, JournalKind::Checkpoint, text);
+        }
         if self.status.state == RunState::Stopping {
             self.passage_part("stop", now);
         }
@@ -258,12 +265,18 @@ impl Recorder {
 
     /// The checkpoints on disk that are newer than `step`, newest first; recorded as gone.
     pub fn give_up_above(&mut self, step: u64) -> Vec<u64> {
-        let newer: Vec<u64> = self.checkpoints.iter().filter(|row| row.kept && row.step > step).map(|row| row.step).collect();
+        let newer: Vec<u64> =
+            self.checkpoints.iter().filter(|row| row.kept && row.step > step).map(|row| row.step).collect();
         for step in &newer {
             self.forget(*step);
         }
         self.mark_best();
         newer.into_iter().rev().collect()
+    }
+
+    /// Whether this run ever had a checkpoint: then no worker may begin from scratch.
+    pub fn had_checkpoints(&self) -> bool {
+        !self.checkpoints.is_empty()
     }
 
     /// The newest checkpoint on disk that is older than `step`.

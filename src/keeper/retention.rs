@@ -83,7 +83,7 @@ mod tests {
             keep_last in 0u64..5, keep_best: bool,
         ) {
             let mut all: Vec<_> = (1..).zip(rows).map(|(step, (loss, kept, proven))| CheckpointRow {
-                kept, proven, ..row(step, loss)
+                proven, kept, ..row(step, loss)
             }).collect();
             let (newest, proven) = (all.iter().rfind(|row| row.kept).map(|row| row.step), newest_proven(&all));
             for step in superfluous(&all, &keep(keep_last, keep_best)) {

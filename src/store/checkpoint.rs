@@ -64,7 +64,8 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    fn damaged(file: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
+    /// A file of it is not what it should be, for this reason.
+    pub fn damaged(file: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
         Self::Damaged { file: file.into(), reason: reason.into() }
     }
 }
@@ -261,9 +262,18 @@ pub fn load(path: &Path) -> Result<Loaded, CheckpointError> {
 
 /// The newest checkpoint that verifies, and those above it that did not, newest first.
 pub fn newest_valid(run_dir: &Path) -> (Option<Loaded>, Vec<(PathBuf, CheckpointError)>) {
+    newest_that(run_dir, |_| Ok(()))
+}
+
+/// The newest checkpoint that verifies and whose content is `sound`, and those above it that are not
+/// or do not, newest first.
+pub fn newest_that(
+    run_dir: &Path,
+    sound: impl Fn(&Loaded) -> Result<(), CheckpointError>,
+) -> (Option<Loaded>, Vec<(PathBuf, CheckpointError)>) {
     let mut rejected = Vec::new();
     for entry in list(run_dir) {
-        match load(&entry.path) {
+        match load(&entry.path).and_then(|loaded| sound(&loaded).map(|()| loaded)) {
             Ok(loaded) => return (Some(loaded), rejected),
             Err(error) => rejected.push((entry.path, error)),
         }

@@ -80,6 +80,16 @@ impl Writer {
         Ok(())
     }
 
+    /// Seconds that workers of this run have lived, all attempts together whose end was seen.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn lived_s(&self) -> rusqlite::Result<f64> {
+        let lived =
+            "SELECT coalesce(sum(max(ended_ms - started_ms, 0)), 0) / 1000.0 FROM attempts WHERE ended_ms IS NOT NULL";
+        self.connection.query_row(lived, [], |row| row.get(0))
+    }
+
     /// Writes rows that came since the last call, in one transaction. Rows that are known already
     /// are left as they are.
     ///

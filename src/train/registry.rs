@@ -1,7 +1,8 @@
 //! Tasks by name, their types erased: what configs, `check` and the worker see of them.
 
-use super::backends::{self, TrainAll};
-use super::task::{DataError, Split, Task};
+use super::backends::{self, Cpu, TrainAll};
+use super::params;
+use super::task::{DataError, Split, Task, Train};
 use super::tasks::{lm::LanguageModel, vision::Vision};
 use super::worker::Job;
 use crate::config::{
@@ -11,6 +12,7 @@ use crate::config::{
     typed,
 };
 use crate::protocol::worker::{DoneReason, Failed};
+use burn::backend::flex::FlexDevice;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::marker::PhantomData;
@@ -25,6 +27,8 @@ pub struct Sizes {
     pub validation: usize,
     /// Units a sample is worth on the clock.
     pub units: u64,
+    /// Trainable parameters.
+    pub parameters: u64,
 }
 
 /// A [`Task`] without its types.
@@ -140,6 +144,11 @@ impl<T: TrainAll> AnyTask for Erased<T> {
             training: T::len(&loaded, Split::Training),
             validation: T::len(&loaded, Split::Validation),
             units: T::units(&model),
+            parameters: params::count::<Cpu, <T as Train<Cpu>>::Model>(&<T as Train<Cpu>>::init(
+                &model,
+                &loaded,
+                &FlexDevice,
+            )),
         })
     }
 
