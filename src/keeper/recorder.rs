@@ -241,6 +241,9 @@ impl Recorder {
             proven: false,
         });
         self.proving.saved(saved.step);
+        // Rows first: a checkpoint that the store knows is not imported by the next keeper, so a
+        // keeper that dies between the two must not leave it without the rows it holds.
+        self.flush();
         self.mark_best();
         self.put_checkpoint(saved.step);
         self.note(Level::Info, JournalKind::Checkpoint, sentences::saved(saved));

@@ -223,7 +223,9 @@ impl Policy {
             }
             Verdict::Exhausted => {
                 let restarts = self.limits.restarts;
-                let why = format!("{restarts} restarts brought no new durable step; the last worker ended: {cause}");
+                let many = if restarts == 1 { "" } else { "s" };
+                let why =
+                    format!("{restarts} restart{many} brought no new durable step; the last worker ended: {cause}");
                 effects.extend(self.finish(Outcome::NeedsPerson(why)));
             }
         }

@@ -219,7 +219,7 @@ impl Passage {
 /// One part of a passage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stage {
-    /// `save`, `stop`, `wait for VRAM`, `start`, `load`, `compile`, `first step`.
+    /// `save`, `stop`, `wait for VRAM`, `back off`, `start and load`, `compile`, `first step`.
     pub name: String,
     /// How long it took; none while it is under way.
     pub took_ms: Option<u64>,
