@@ -9,6 +9,7 @@
 //! a session of its own by [`detach`], and by a parent that does nothing but bring it back.
 
 mod attempt;
+pub mod caretaker;
 mod checkpoints;
 pub mod child;
 pub mod detach;

@@ -13,7 +13,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Saves, a redone step, retention: what happens to a folder of checkpoints in its life.
 const LIFE: [&str; 9] = [
-    "save:10:0", "save:20:0", "save:30:0", "save:20:1", "remove:10", "save:40:0", "save:40:1", "remove:20", "save:50:0",
+    "save:10:0",
+    "save:20:0",
+    "save:30:0",
+    "save:20:1",
+    "remove:10",
+    "save:40:0",
+    "save:40:1",
+    "remove:20",
+    "save:50:0",
 ];
 
 /// States that are tried at one cut, at most; all of them where there are fewer.

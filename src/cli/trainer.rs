@@ -6,6 +6,7 @@ use crate::config::problem::Problem;
 use crate::config::run::{Run, TaskSections};
 use crate::keeper::child::WORKER_VARIABLE;
 use crate::protocol::inject::Inject;
+use crate::protocol::worker::Eval;
 use crate::recipe::interval::Faults;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,18 @@ pub trait Trainer: TaskSections {
     /// # Errors
     /// What cannot work.
     fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)>;
+
+    /// Measures checkpoints of a rung on the validation set, on the CPU: the card may be busy.
+    ///
+    /// # Errors
+    /// What cannot work, as [`Trainer::look_ahead`]. What is wrong with one checkpoint is said in
+    /// its place.
+    fn measure(
+        &self,
+        run: &Run,
+        rung: usize,
+        checkpoints: &[PathBuf],
+    ) -> Result<Vec<Result<Eval, String>>, (u8, String)>;
 }
 
 /// What a worker is told on its command line.
@@ -60,7 +73,7 @@ pub struct Prospect {
 
 #[cfg(feature = "train")]
 mod registry {
-    use super::{Prospect, Run, Trainer, WorkOrder};
+    use super::{Eval, PathBuf, Prospect, Run, Trainer, WorkOrder};
     use crate::protocol::device::DeviceChoice;
     use crate::recipe::class::{self, Class};
     use crate::store::checkpoint;
@@ -119,6 +132,17 @@ mod registry {
             }
             Ok(prospect)
         }
+
+        fn measure(
+            &self,
+            run: &Run,
+            rung: usize,
+            checkpoints: &[PathBuf],
+        ) -> Result<Vec<Result<Eval, String>>, (u8, String)> {
+            let task = self.get(&run.task).ok_or_else(|| (13, format!("no task is called `{}`", run.task)))?;
+            let measured = task.measure(&run.rungs[rung].preset, checkpoints);
+            measured.map_err(|failed| (failed.class.exit_code(), failed.message))
+        }
     }
 
     /// Whether the newest checkpoint was written by a rung of another model shape: then, and only
@@ -174,6 +198,10 @@ impl Trainer for Elsewhere {
         } else {
             Err((13, NO_TRAINER.to_owned()))
         }
+    }
+
+    fn measure(&self, _: &Run, _: usize, _: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, (u8, String)> {
+        Err((13, NO_TRAINER.to_owned()))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::config::knobs;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{Event, Level};
 use crate::store::checkpoint::{self, aside};
+use std::collections::BTreeSet;
 
 impl Keeper {
     fn checkpoint_knobs(&self) -> knobs::Checkpoint {
@@ -49,6 +50,19 @@ impl Keeper {
         self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
     }
 
+    /// What a person asks for while a worker runs: retention has kept what it keeps after each save
+    /// already, so what is left to delete is what was set aside.
+    pub(super) fn prune(&mut self) -> String {
+        self.retire_checkpoints();
+        let count = aside::all(self.run_dir.path()).len();
+        let dir = self.run_dir.path().to_owned();
+        std::thread::spawn(move || aside::delete_all(&dir));
+        let text =
+            format!("prunes: {count} checkpoint(s) that had been set aside go; the others are what retention keeps");
+        self.recorder.note(Level::Info, JournalKind::Checkpoint, format!("{text}, asked for by a person"));
+        text
+    }
+
     fn set_aside_above(&mut self, step: u64, why: &str) {
         for newer in self.recorder.give_up_above(step) {
             let name = grouped(newer);
@@ -62,7 +76,7 @@ impl Keeper {
 
     fn retire_checkpoints(&mut self) {
         let knobs = self.checkpoint_knobs();
-        let steps = self.recorder.retire(&knobs);
+        let steps = self.recorder.retire(&knobs, &BTreeSet::new());
         if !steps.is_empty() {
             let dir = self.run_dir.path().to_owned();
             // Deleting gigabytes takes a while; the loop does not wait for it.

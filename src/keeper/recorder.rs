@@ -12,7 +12,7 @@ use crate::protocol::control::{
 use crate::protocol::probe::Reading;
 use crate::protocol::worker::{Event, Level, Saved};
 use crate::store::writer::{Batch, Writer};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 /// A note in the journal for the first skipped step of a streak, then for each so many.
@@ -258,8 +258,11 @@ impl Recorder {
     }
 
     /// The steps of checkpoints that are no longer wanted; recorded as gone.
-    pub fn retire(&mut self, knobs: &knobs::Checkpoint) -> Vec<u64> {
-        let steps = retention::superfluous(&self.checkpoints, knobs);
+    /// Damaged ones are neither kept for their own sake nor deleted.
+    pub fn retire(&mut self, knobs: &knobs::Checkpoint, damaged: &BTreeSet<u64>) -> Vec<u64> {
+        let whole: Vec<CheckpointRow> =
+            self.checkpoints.iter().filter(|row| !damaged.contains(&row.step)).cloned().collect();
+        let steps = retention::superfluous(&whole, knobs);
         for step in &steps {
             self.forget(*step);
         }

@@ -22,6 +22,8 @@ pub enum Request {
     },
     /// Save now.
     Checkpoint,
+    /// Delete the checkpoints that retention does not keep.
+    Prune,
     /// Checkpoint, then start again on the same rung.
     Restart,
     /// Checkpoint, then end the worker and free the card.

@@ -119,6 +119,27 @@ where
     Ok(Restored { model, optimizer, state, saved })
 }
 
+/// Puts the weights of a checkpoint into a fresh model, for measuring it.
+///
+/// # Errors
+/// When the file cannot be read or holds other parameters than the model.
+pub fn weights_into<A, M>(loaded: &Loaded, model: M, device: &A::Device) -> Result<M, Failed>
+where
+    A: AutodiffBackend,
+    M: AutodiffModule<A>,
+{
+    finite(loaded).map_err(|error| failure::checkpoint(error.to_string()))?;
+    let unreadable =
+        |why: String| failure::checkpoint(format!("{}: cannot read {MODEL}: {why}", loaded.path.display()));
+    let bytes = loaded.files.get(MODEL).ok_or_else(|| unreadable("it is missing".to_owned()))?;
+    let weights = SafeTensors::deserialize(bytes).map_err(|error| unreadable(error.to_string()))?;
+    let kept = fitting::<A, M>(&model, &weights, false, &mut Vec::new())?;
+    let mut masters = Tensors::<A::InnerBackend>::new();
+    let fill =
+        &mut Fill::<A> { trail: Trail::default(), weights: &weights, kept: &kept, masters: &mut masters, device };
+    Ok(model.map(fill))
+}
+
 /// The parameters of the model whose values the checkpoint has in the same shape.
 fn fitting<A: AutodiffBackend, M: AutodiffModule<A>>(
     model: &M,

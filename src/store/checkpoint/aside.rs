@@ -43,10 +43,15 @@ pub fn all(run_dir: &Path) -> Vec<PathBuf> {
     paths
 }
 
+/// Deletes what lies aside. Returns what is gone.
+pub fn delete_all(run_dir: &Path) -> Vec<PathBuf> {
+    all(run_dir).into_iter().filter(|path| fs::remove_dir_all(path).is_ok()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Contents, clean, list, newest_valid, write};
-    use super::{all, set_aside};
+    use super::{all, delete_all, set_aside};
     use tempfile::TempDir;
 
     #[test]
@@ -70,5 +75,8 @@ mod tests {
         assert_eq!(std::fs::read(second.join("state.json")).unwrap(), b"[]");
         assert_eq!(list(run.path()).len(), 1);
         assert!(set_aside(run.path(), 20).is_err(), "it is not there any more");
+        std::fs::create_dir(first.with_file_name("a person's notes")).unwrap();
+        assert_eq!(delete_all(run.path()), [first, second]);
+        assert!(run.path().join("checkpoints/set-aside/a person's notes").is_dir());
     }
 }
