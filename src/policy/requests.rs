@@ -14,7 +14,8 @@ impl Policy {
             return refuse("the run is over; `downshift resume` starts it again from its newest checkpoint");
         }
         match request {
-            Request::Subscribe => Vec::new(),
+            // The keeper sees to these itself.
+            Request::Subscribe | Request::Prune => Vec::new(),
             Request::Shift { to } => self.asked_to_shift(to, now),
             Request::Checkpoint => match self.life {
                 Life::Running(_) => accept("saves at the next step border", vec![Effect::Order(Order::Checkpoint)]),
