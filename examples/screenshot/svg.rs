@@ -120,11 +120,12 @@ fn braille(letter: char, left: f64, top: f64) -> String {
         [(0.0, 0.0), (0.0, 1.0), (0.0, 2.0), (1.0, 0.0), (1.0, 1.0), (1.0, 2.0), (0.0, 3.0), (1.0, 3.0)];
     let bits = u32::from(letter) - 0x2800;
     let set = PLACES.iter().enumerate().filter(|(bit, _)| bits & (1 << bit) != 0);
-    set.map(|(_, (across, down))| {
+    let mut path = String::new();
+    for (_, (across, down)) in set {
         let (x, y) = (left + CELL.0 * (0.25 + 0.5 * across), top + CELL.1 * (0.125 + 0.25 * down));
-        format!("M{x:.1} {y:.1}h.01")
-    })
-    .collect()
+        let _ = write!(path, "M{x:.1} {y:.1}h.01");
+    }
+    path
 }
 
 fn colour(colour: Option<Color>, default: &str) -> String {

@@ -314,7 +314,8 @@ pub fn remove(run_dir: &Path, step: u64) -> Result<(), CheckpointError> {
 pub fn clean(run_dir: &Path) {
     for entry in fs::read_dir(run_dir.join(FOLDER)).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let replaced = name.to_str().and_then(|name| name.strip_prefix(REPLACED)).filter(|name| step_of(name).is_some());
+        let replaced =
+            name.to_str().and_then(|name| name.strip_prefix(REPLACED)).filter(|name| step_of(name).is_some());
         if let Some(target) = replaced.map(|name| entry.path().with_file_name(name)) {
             if target.exists() {
                 discard(&entry.path());
