@@ -17,6 +17,7 @@ use crate::store::lock::{Lock, LockError};
 use crate::store::run_dir::{RunDir, RunDirError};
 use crate::store::writer::Writer;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -124,6 +125,8 @@ impl Keeper {
         let rung = store.fact("rung").filter(|rung| *rung < run.rungs.len()).unwrap_or(0);
         let limits = Limits {
             rungs: run.rungs.iter().map(|rung| rung.name.clone()).collect(),
+            relieves: run.rungs.iter().map(|rung| rung.relieves.clone()).collect(),
+            barriers: barriers(&run),
             hang_min: run.watch.hang_min.duration().unwrap_or(Duration::from_secs(10)),
             restarts: run.watch.restarts_without_progress,
         };
@@ -185,6 +188,10 @@ impl Keeper {
         let before = self.recorder.status.state;
         self.recorder.status.state = RunState::Starting;
         self.recorder.flush();
+        if !by_person {
+            let text = "the keeper died and was brought back".to_owned();
+            self.recorder.note(Level::Warn, JournalKind::Run, text);
+        }
         match takeover::end_orphan(&self.run_dir).await {
             Ok(false) => {}
             Ok(true) => {
@@ -375,6 +382,13 @@ impl Keeper {
         let _ = timeout(Duration::from_secs(1), self.clients.drained()).await;
         sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Why one rung cannot be reached from another, for every pair where it cannot.
+fn barriers(run: &Run) -> BTreeMap<(usize, usize), String> {
+    let rungs = 0..run.rungs.len();
+    let pairs = rungs.clone().flat_map(|from| rungs.clone().map(move |to| (from, to)));
+    pairs.filter_map(|(from, to)| Some(((from, to), run.barrier(from, to)?))).collect()
 }
 
 fn exit_words(exit: Exit) -> String {

@@ -1,7 +1,7 @@
 //! The keeper's words for the journal.
 
 use crate::protocol::control::Passage;
-use crate::protocol::worker::{Eval, Hello, Saved, Skipped};
+use crate::protocol::worker::{Eval, Hello, Level, Saved, Skipped};
 use std::fmt::Write;
 
 /// A number with thin groups: `1 204`.
@@ -69,6 +69,23 @@ pub fn skipped(skipped: &Skipped) -> String {
 pub fn finished(step: u64, eval: Option<&Eval>) -> String {
     let measured = eval.map_or_else(String::new, |eval| format!(", validation {}", measured(eval)));
     format!("finished at step {}{measured}", grouped(step))
+}
+
+/// The run was ended by a person.
+pub fn stopped(step: u64, durable: Option<u64>) -> (Level, String) {
+    let resume = "`downshift resume` goes on from";
+    match durable {
+        Some(durable) if durable >= step => (Level::Info, format!("stopped; {resume} step {}", grouped(durable))),
+        Some(durable) => {
+            let (at, lost) = (grouped(step), grouped(step - durable));
+            let text =
+                format!("stopped at step {at}, not saved: {resume} step {}, {lost} steps are redone", grouped(durable));
+            (Level::Warn, text)
+        }
+        None => {
+            (Level::Warn, format!("stopped at step {} without a checkpoint: {resume} the beginning", grouped(step)))
+        }
+    }
 }
 
 /// What an evaluation says.

@@ -1,5 +1,6 @@
 //! Reading run.db while the keeper writes it: short queries, read-only.
 
+use super::checkpoint;
 use super::database::open_reader;
 use super::lock;
 use super::run_dir::RunDir;
@@ -154,6 +155,8 @@ pub fn live_status(run: &RunDir) -> Option<Status> {
     status.pid_keeper = keeper.map(|keeper| keeper.pid);
     status.pid_worker = lock::living_owner(&run.file("worker.lock")).map(|worker| worker.pid);
     if status.pid_keeper.is_none() {
+        // What a worker saved after its keeper was gone counts too.
+        status.durable_step = checkpoint::list(run.path()).first().map(|newest| newest.step).or(status.durable_step);
         status.pid_probe = None;
         if !status.state.is_over() {
             status.state = RunState::Stopped;
