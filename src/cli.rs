@@ -9,6 +9,7 @@ mod export;
 mod headless;
 mod internal;
 mod request;
+mod resume;
 mod run;
 mod runs;
 mod status;
@@ -61,8 +62,8 @@ enum Command {
     Runs,
     /// One run at a glance
     Status(status::StatusArgs),
-    /// Start again from the newest checkpoint that verifies; opens a fresh restart budget
-    Resume(run::ResumeArgs),
+    /// Start again from the newest checkpoint that verifies, or an older one; opens a fresh budget
+    Resume(resume::ResumeArgs),
     /// Save, then end a run; a second time ends it without waiting for the checkpoint
     Stop(Which),
     /// Go on under another rung, from exactly the step where the run is
@@ -77,7 +78,7 @@ enum Command {
     Check(check::CheckArgs),
     /// The curve, one row per attempt and step
     Export(export::ExportArgs),
-    /// Look at the checkpoints of a run: [RUN] list | verify | export
+    /// The checkpoints of a run: [RUN] list | verify | compare | export | copy | prune
     Checkpoints(checkpoints::CheckpointsArgs),
     #[command(hide = true)]
     Worker(internal::WorkerArgs),
@@ -124,6 +125,7 @@ type Outcome = Result<u8, Failure>;
 /// Parses the command line, runs the command, gives its exit code.
 pub fn main(trainer: &dyn Trainer) -> ExitCode {
     let cli = Cli::parse();
+    let trainer: &dyn Trainer = if trainer::is_elsewhere() { &trainer::Elsewhere } else { trainer };
     let runs = &cli.place.runs_dir;
     let outcome = match cli.command {
         None => run::begin(None, &cli.run, runs, trainer),
@@ -131,7 +133,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Attach(which)) => attach::attach(&which, runs),
         Some(Command::Runs) => Ok(runs::list(runs)),
         Some(Command::Status(args)) => status::print(&args, runs),
-        Some(Command::Resume(args)) => run::resume(&args, runs, trainer),
+        Some(Command::Resume(args)) => resume::resume(&args, runs, trainer),
         Some(Command::Stop(which)) => request::stop(&which, runs),
         Some(Command::Shift(args)) => request::shift(&args, runs),
         Some(Command::Checkpoint(which)) => request::checkpoint(&which, runs),
@@ -139,7 +141,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Restart(which)) => request::restart(&which, runs),
         Some(Command::Check(args)) => check::check(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
-        Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs),
+        Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
         Some(Command::Keeper(args)) => internal::keeper(&args),
         Some(Command::Probe(args)) => return internal::probe(&args),

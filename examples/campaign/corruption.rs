@@ -103,7 +103,9 @@ fn found(run: &Path, victims: &[Checkpoint], used: usize) -> Result<(), String> 
     if step != wanted.map(|wanted| wanted.step) {
         return Err(format!("step {step:?} was used instead of {:?}", wanted.map(|wanted| wanted.step)));
     }
-    let same = found.zip(wanted).is_none_or(|(found, wanted)| found.files.iter().all(|(name, bytes)| wanted.files[name] == *bytes));
+    let same = found
+        .zip(wanted)
+        .is_none_or(|(found, wanted)| found.files.iter().all(|(name, bytes)| wanted.files[name] == *bytes));
     if same { Ok(()) } else { Err("what was used is not what was saved".to_owned()) }
 }
 
@@ -115,25 +117,40 @@ fn damage_directories(run: &RunDir, victims: &[Checkpoint], table: &mut Table) -
     type Change<'a> = (&'a str, usize, Box<dyn Fn(&Path) -> std::io::Result<()> + 'a>);
     let changes: Vec<Change<'_>> = vec![
         ("renamed to a later step", 1, Box::new(|dir| fs::rename(dir.join(&newest), dir.join("step-000999999")))),
-        ("copied under a later step", 1, Box::new(|dir| {
-            copy_folder(&dir.join(&second), &dir.join("step-000999999")).map_err(|error| std::io::Error::other(error.to_string()))
-        })),
+        (
+            "copied under a later step",
+            1,
+            Box::new(|dir| {
+                copy_folder(&dir.join(&second), &dir.join("step-000999999"))
+                    .map_err(|error| std::io::Error::other(error.to_string()))
+            }),
+        ),
         ("an empty directory of a later step", 1, Box::new(|dir| fs::create_dir(dir.join("step-000999999")))),
         ("a file of a later step's name", 0, Box::new(|dir| fs::write(dir.join("step-000999999"), "x"))),
         ("a link of a later step's name", 0, Box::new(|dir| symlink(dir.join(&second), dir.join("step-000999999")))),
-        ("directories of other names", 0, Box::new(|dir| {
-            ["step-1", "step-abc", ".new-step-000999999", ".old-step-000999999", "notes"]
-                .iter()
-                .try_for_each(|name| fs::create_dir(dir.join(name)))
-        })),
+        (
+            "directories of other names",
+            0,
+            Box::new(|dir| {
+                ["step-1", "step-abc", ".new-step-000999999", ".old-step-000999999", "notes"]
+                    .iter()
+                    .try_for_each(|name| fs::create_dir(dir.join(name)))
+            }),
+        ),
         ("a link to nowhere for the weights", 1, Box::new(|dir| relink(&dir.join(&newest), Path::new("/nowhere")))),
-        ("a link to the weights of another step", 1, Box::new(|dir| {
-            relink(&dir.join(&newest), &dir.join(&second).join(checkpoint::MODEL))
-        })),
-        ("a folder for the weights", 1, Box::new(|dir| {
-            let file = dir.join(&newest).join(checkpoint::MODEL);
-            fs::remove_file(&file).and_then(|()| fs::create_dir(file))
-        })),
+        (
+            "a link to the weights of another step",
+            1,
+            Box::new(|dir| relink(&dir.join(&newest), &dir.join(&second).join(checkpoint::MODEL))),
+        ),
+        (
+            "a folder for the weights",
+            1,
+            Box::new(|dir| {
+                let file = dir.join(&newest).join(checkpoint::MODEL);
+                fs::remove_file(&file).and_then(|()| fs::create_dir(file))
+            }),
+        ),
     ];
     for (what, refused, change) in changes {
         let copy = tempfile::tempdir_in(run.path())?;
@@ -166,7 +183,9 @@ fn resume_over_damage(orders: &Orders, table: &mut Table) -> Failing<()> {
     let text = run_file(if orders.quick { 20 } else { 60 }, 250);
     let unbroken = unbroken(orders, &text)?;
     let rounds = if orders.quick { 1 } else { 10 };
-    for (fault, count) in [("newest damaged, resume", 1), ("newest two damaged, resume", 2), ("all damaged, resume", 99)] {
+    for (fault, count) in
+        [("newest damaged, resume", 1), ("newest two damaged, resume", 2), ("all damaged, resume", 99)]
+    {
         let mut row = Row::new(fault);
         for round in 0..rounds {
             let place = Place::new(&orders.dir)?;
@@ -197,7 +216,9 @@ fn resume_once(
         }
     }
     drop(client);
-    wait_for("the end of all processes", || processes(run.path()).iter().all(|(_, role)| role.is_none()).then_some(()))?;
+    wait_for("the end of all processes", || {
+        processes(run.path()).iter().all(|(_, role)| role.is_none()).then_some(())
+    })?;
     let victims = Checkpoint::all(run.path())?;
     for victim in victims.iter().take(count) {
         damage::flip(victim, stream.below(1000), &mut stream)?.inflict()?;
@@ -207,7 +228,11 @@ fn resume_once(
     if count >= victims.len() {
         let rows = verdict::attempts(&run)?.len();
         let refused = code == Some(i32::from(FailureClass::Checkpoint.exit_code())) && rows == 0;
-        return if refused { Ok(()) } else { Err(format!("the run ended with {code:?} after {rows} more starts").into()) };
+        return if refused {
+            Ok(())
+        } else {
+            Err(format!("the run ended with {code:?} after {rows} more starts").into())
+        };
     }
     if code != Some(0) {
         return Err(format!("the run ended with {code:?}").into());

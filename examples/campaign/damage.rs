@@ -163,7 +163,8 @@ pub fn foreign_content(victim: &Checkpoint, other: &Checkpoint) -> Vec<Damage> {
 pub fn swapped(one: &Checkpoint, two: &Checkpoint) -> Vec<Damage> {
     let mut found = Vec::new();
     for name in one.files.keys().filter(|name| one.files[*name] != two.files[*name]) {
-        let there = Damage::one(format!("{name} of two steps exchanged"), one.path.join(name), two.files.get(name).cloned());
+        let there =
+            Damage::one(format!("{name} of two steps exchanged"), one.path.join(name), two.files.get(name).cloned());
         found.push(there.and(Damage::one(String::new(), two.path.join(name), one.files.get(name).cloned())));
     }
     found

@@ -220,7 +220,9 @@ fn understand(disk: &Disk, call: &Call, root: &Path) -> Failing<Option<Op>> {
             let Some(path) = below(call.path(usize::from(call.name == "unlinkat"))) else { return Ok(None) };
             Some(Op::Remove { node: node(&path)?, at: place(&path)? })
         }
-        other if ["pwrite64", "writev", "ftruncate", "link", "linkat", "symlink", "copy_file_range"].contains(&other) => {
+        other
+            if ["pwrite64", "writev", "ftruncate", "link", "linkat", "symlink", "copy_file_range"].contains(&other) =>
+        {
             return Err(lost().into());
         }
         _ => None,
@@ -289,10 +291,8 @@ pub fn states(ops: &[Op], cut: usize, most: u64, stream: &mut Stream, mut visit:
         }
     }
     for _ in 0..most {
-        let fates: Vec<Fate> = open
-            .iter()
-            .map(|at| choices(*at)[stream.below(choices(*at).len() as u64) as usize])
-            .collect();
+        let fates: Vec<Fate> =
+            open.iter().map(|at| choices(*at)[stream.below(choices(*at).len() as u64) as usize]).collect();
         build(&fates);
     }
 }

@@ -15,7 +15,15 @@ use std::path::Path;
 
 /// Saves, a redone step, retention: what happens to a folder of checkpoints in its life.
 const LIFE: [&str; 9] = [
-    "save:10:0", "save:20:0", "save:30:0", "save:20:1", "remove:10", "save:40:0", "save:40:1", "remove:20", "save:50:0",
+    "save:10:0",
+    "save:20:0",
+    "save:30:0",
+    "save:20:1",
+    "remove:10",
+    "save:40:0",
+    "save:40:1",
+    "remove:20",
+    "save:50:0",
 ];
 
 /// The lives that are recorded: names exchanged in one go, and where the file system cannot do that.

@@ -72,7 +72,8 @@ impl Table {
 
     /// Prints the table as Markdown, then what was lost.
     pub fn print(&self, seed: u64) {
-        let mut text = String::from("\n| fault | tried | survived | steps redone | identical |\n|---|---:|---:|---|---|\n");
+        let mut text =
+            String::from("\n| fault | tried | survived | steps redone | identical |\n|---|---:|---:|---|---|\n");
         for row in &self.rows {
             let identical = row.identical.map_or("–", |identical| if identical { "yes" } else { "NO" });
             let _ = writeln!(

@@ -84,9 +84,8 @@ impl Claims {
             }
         }
         for (step, found) in &accepted {
-            let known = found.is_some_and(|found| {
-                self.saved.get(step) == Some(&found) || self.begun.contains(&(*step, found))
-            });
+            let known =
+                found.is_some_and(|found| self.saved.get(step) == Some(&found) || self.begun.contains(&(*step, found)));
             if !known {
                 return Err(format!("step {step} is accepted with content {found:?}, which nobody saved as that"));
             }

@@ -1,9 +1,14 @@
 //! What the command line needs of a trainer. A build without one (`--no-default-features`) still
 //! has the cockpit, the keeper and every command that looks at runs.
 
+use crate::config::knobs::Section;
+use crate::config::problem::Problem;
 use crate::config::run::{Run, TaskSections};
+use crate::keeper::child::WORKER_VARIABLE;
 use crate::protocol::inject::Inject;
-use std::path::PathBuf;
+use crate::protocol::worker::Eval;
+use crate::recipe::interval::Faults;
+use std::path::{Path, PathBuf};
 
 /// A trainer, or its absence.
 pub trait Trainer: TaskSections {
@@ -16,6 +21,18 @@ pub trait Trainer: TaskSections {
     /// # Errors
     /// What cannot work.
     fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)>;
+
+    /// Measures checkpoints of a rung on the validation set, on the CPU: the card may be busy.
+    ///
+    /// # Errors
+    /// What cannot work, as [`Trainer::look_ahead`]. What is wrong with one checkpoint is said in
+    /// its place.
+    fn measure(
+        &self,
+        run: &Run,
+        rung: usize,
+        checkpoints: &[PathBuf],
+    ) -> Result<Vec<Result<Eval, String>>, (u8, String)>;
 }
 
 /// What a worker is told on its command line.
@@ -35,6 +52,8 @@ pub struct WorkOrder {
     pub require_checkpoint: bool,
     /// Go on from this checkpoint rather than the newest.
     pub from: Option<u64>,
+    /// How often workers of this run have died.
+    pub faults: Faults,
     /// Faults on purpose.
     pub inject: Vec<Inject>,
 }
@@ -48,11 +67,13 @@ pub struct Prospect {
     pub notes: Vec<String>,
     /// Training and validation samples, where the data could be counted.
     pub samples: Option<(usize, usize)>,
+    /// Trainable parameters, where the model could be counted.
+    pub parameters: Option<u64>,
 }
 
 #[cfg(feature = "train")]
 mod registry {
-    use super::{Prospect, Run, Trainer, WorkOrder};
+    use super::{Eval, PathBuf, Prospect, Run, Trainer, WorkOrder};
     use crate::protocol::device::DeviceChoice;
     use crate::recipe::class::{self, Class};
     use crate::store::checkpoint;
@@ -77,6 +98,7 @@ mod registry {
                 from: order.from,
                 require_checkpoint: order.require_checkpoint,
                 migrate,
+                faults: order.faults,
                 inject: order.inject,
             };
             worker::main(&args, self)
@@ -84,7 +106,7 @@ mod registry {
 
         fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {
             let choice: DeviceChoice = device.parse().map_err(|why| (2, why))?;
-            let mut prospect = Prospect { device: String::new(), notes: Vec::new(), samples: None };
+            let mut prospect = Prospect { device: String::new(), notes: Vec::new(), samples: None, parameters: None };
             for rung in &run.rungs {
                 let precision = rung.preset.training.precision;
                 let on_rung = |why: String| {
@@ -96,6 +118,7 @@ mod registry {
             let Some(task) = self.get(&run.task) else { return Ok(prospect) };
             let sizes = task.sizes(&run.rungs[0].preset).map_err(|error| (15, error.to_string()))?;
             prospect.samples = Some((sizes.training, sizes.validation));
+            prospect.parameters = Some(sizes.parameters);
             let training = &run.rungs[0].preset.training;
             let batch = training.micro_batch * training.accumulation;
             if batch > sizes.training as u64 {
@@ -108,6 +131,17 @@ mod registry {
                 return Err((13, message));
             }
             Ok(prospect)
+        }
+
+        fn measure(
+            &self,
+            run: &Run,
+            rung: usize,
+            checkpoints: &[PathBuf],
+        ) -> Result<Vec<Result<Eval, String>>, (u8, String)> {
+            let task = self.get(&run.task).ok_or_else(|| (13, format!("no task is called `{}`", run.task)))?;
+            let measured = task.measure(&run.rungs[rung].preset, checkpoints);
+            measured.map_err(|failed| (failed.class.exit_code(), failed.message))
         }
     }
 
@@ -124,54 +158,54 @@ mod registry {
     }
 }
 
-/// A build without a trainer: it accepts every task's name and trains none.
-#[cfg(not(feature = "train"))]
+/// The trainer is another program, which [`WORKER_VARIABLE`] names, or there is none: every task's
+/// name and sections are taken as they stand.
 #[derive(Debug, Default)]
-pub struct NoTrainer;
+pub struct Elsewhere;
 
-#[cfg(not(feature = "train"))]
-mod none {
-    use super::{NoTrainer, Prospect, Run, TaskSections, Trainer, WorkOrder};
-    use crate::config::knobs::Section;
-    use crate::config::problem::Problem;
-    use crate::keeper::child::WORKER_VARIABLE;
-    use std::path::Path;
+const NO_TRAINER: &str =
+    "this downshift was built without a trainer; build it with the feature `train` (on by default)";
 
-    const NO_TRAINER: &str =
-        "this downshift was built without a trainer; build it with the feature `train` (on by default)";
+impl TaskSections for Elsewhere {
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
 
-    impl TaskSections for NoTrainer {
-        fn names(&self) -> Vec<String> {
-            Vec::new()
-        }
+    fn knows(&self, _: &str) -> bool {
+        true
+    }
 
-        fn knows(&self, _: &str) -> bool {
-            true
-        }
+    fn resolve(
+        &self,
+        _: &str,
+        data: &Section,
+        model: &Section,
+        _: &Path,
+    ) -> (Option<(Section, Section)>, Vec<Problem>) {
+        (Some((data.clone(), model.clone())), Vec::new())
+    }
+}
 
-        fn resolve(
-            &self,
-            _: &str,
-            data: &Section,
-            model: &Section,
-            _: &Path,
-        ) -> (Option<(Section, Section)>, Vec<Problem>) {
-            (Some((data.clone(), model.clone())), Vec::new())
+impl Trainer for Elsewhere {
+    fn work(&self, _: WorkOrder) -> u8 {
+        super::say(NO_TRAINER);
+        13
+    }
+
+    fn look_ahead(&self, _: &Run, device: &str) -> Result<Prospect, (u8, String)> {
+        if is_elsewhere() {
+            Ok(Prospect { device: device.to_owned(), notes: Vec::new(), samples: None, parameters: None })
+        } else {
+            Err((13, NO_TRAINER.to_owned()))
         }
     }
 
-    impl Trainer for NoTrainer {
-        fn work(&self, _: WorkOrder) -> u8 {
-            super::super::say(NO_TRAINER);
-            13
-        }
-
-        fn look_ahead(&self, _: &Run, device: &str) -> Result<Prospect, (u8, String)> {
-            // Another program may train in its place.
-            if std::env::var_os(WORKER_VARIABLE).is_none() {
-                return Err((13, NO_TRAINER.to_owned()));
-            }
-            Ok(Prospect { device: device.to_owned(), notes: Vec::new(), samples: None })
-        }
+    fn measure(&self, _: &Run, _: usize, _: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, (u8, String)> {
+        Err((13, NO_TRAINER.to_owned()))
     }
+}
+
+/// Whether another program trains.
+pub fn is_elsewhere() -> bool {
+    std::env::var_os(WORKER_VARIABLE).is_some()
 }

@@ -119,7 +119,8 @@ fn reading(gpu: bool, second: i64) -> Reading {
             throttle: Metric::Is(Throttle::default()),
         })
     } else {
-        Err("no GPU here: the NVIDIA driver's library libnvidia-ml.so.1 is missing; training runs on the CPU"
+        Err("the NVIDIA library was not found (libnvidia-ml.so.1: cannot open shared object file): install the NVIDIA \
+             driver, or name the library in DOWNSHIFT_NVML_PATH"
             .to_owned())
     };
     let host = Host {
@@ -148,6 +149,7 @@ fn checkpoint(step: u64, before_s: i64, best: bool, kept: bool) -> CheckpointRow
         eval_loss: Some(0.298),
         best,
         kept,
+        proven: false,
     }
 }
 
@@ -246,7 +248,7 @@ pub fn passage(done: &[(&str, u64)], open: Option<&str>) -> Passage {
 pub fn shifting(size: (u16, u16)) -> State {
     let mut state = training(size);
     let mut status = status(RunState::Starting, 700);
-    status.passage = Some(passage(&[("save", 212), ("stop", 94), ("start", 160)], Some("load")));
+    status.passage = Some(passage(&[("save", 212), ("stop", 94)], Some("start and load")));
     tell(&mut state, status);
     update(&mut state, Msg::Tick(NOW + 300));
     state
@@ -257,7 +259,7 @@ pub fn shifted(size: (u16, u16)) -> State {
     let mut state = shifting(size);
     let mut status = status(RunState::Training, 701);
     (status.rung, status.rung_name) = (2, "plain".to_owned());
-    let mut passage = passage(&[("save", 212), ("stop", 94), ("start", 160), ("load", 310), ("first step", 38)], None);
+    let mut passage = passage(&[("save", 212), ("stop", 94), ("start and load", 470), ("first step", 38)], None);
     passage.after = Some((701, 0.309));
     status.passage = Some(passage);
     tell(&mut state, status);

@@ -119,7 +119,11 @@ fn keeper(state: &mut State, update: Update) -> Vec<Effect> {
     if is_status {
         effects.extend(state.facts.ask_for_history().map(Effect::LoadHistory));
         if let Some(status) = &state.facts.status {
-            state.passage = state.passage.after(status, state.now_ms);
+            let passage = state.passage.after(status, state.now_ms);
+            let arrived = std::mem::replace(&mut state.passage, passage) != passage && passage.is_news(state.now_ms);
+            let rests = before != Some(status.state) && (status.state.is_over() || status.state == RunState::Paused);
+            // What a key was answered has come to pass.
+            state.notice.take_if(|notice| !notice.refused && (arrived || rests));
         }
         if before != state.run_state() && state.is_broken() {
             state.screen.trouble_hidden = false;

@@ -42,6 +42,11 @@ impl Verdict {
         Self { tone, text: text.into(), more: Vec::new(), advice: None }
     }
 
+    fn with(mut self, more: String) -> Self {
+        self.more.push(more);
+        self
+    }
+
     fn advise(mut self, action: Action, why: &'static str) -> Self {
         self.advice = Some((action, why));
         self
@@ -81,8 +86,10 @@ fn over(state: &State, status: &Status) -> Option<Verdict> {
             let at = count(status.step);
             Verdict::new(Tone::Plain, format!("stopped at step {at}{durable} · {type_this} goes on"))
         }
-        RunState::Failed => Verdict::new(Tone::Danger, format!("failed: {why}")),
-        RunState::NeedsPerson => Verdict::new(Tone::Danger, format!("needs you: {why} · {type_this} tries again")),
+        RunState::Failed => Verdict::new(Tone::Danger, format!("failed: {why}")).with(format!("{type_this} goes on")),
+        RunState::NeedsPerson => {
+            Verdict::new(Tone::Danger, format!("needs you: {why}")).with(format!("{type_this} tries again"))
+        }
         _ => return None,
     })
 }

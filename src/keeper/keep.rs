@@ -277,6 +277,10 @@ impl Keeper {
                 let status = Box::new(self.status());
                 self.clients.tell(id, &Update::Status(status));
             }
+            Input::Asked(id, Request::Prune) => {
+                let message = self.prune();
+                self.clients.tell(id, &Update::Reply { accepted: true, message });
+            }
             Input::Asked(id, request) => self.decide(Event::Request(request), Some(id)),
             Input::Garbled(id) => {
                 let message = "this line is no request of this version of downshift".to_owned();
@@ -305,10 +309,10 @@ impl Keeper {
             _ => {}
         }
         self.recorder.heard(&event, now);
+        self.mind_checkpoints(&event);
         let saved = matches!(event, WorkerEvent::Saved(_));
         self.decide(Event::Worker(event), None);
         if saved {
-            self.retire_checkpoints();
             let _ = self.recorder.store().put_fact("budget", self.policy.budget());
         }
     }

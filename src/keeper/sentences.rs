@@ -51,6 +51,14 @@ pub fn saved(saved: &Saved) -> String {
     )
 }
 
+/// A checkpoint could not be written.
+pub fn save_failed(step: u64, message: &str) -> String {
+    let step = grouped(step);
+    format!(
+        "checkpoint {step} not saved: {message}; training goes on, older checkpoints are kept, and it is tried again at the next rhythm"
+    )
+}
+
 /// A step was dropped.
 pub fn skipped(skipped: &Skipped) -> String {
     let step = grouped(skipped.step);

@@ -77,6 +77,7 @@ pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<
             eval_loss: state.and_then(|state| Some(state.eval?.loss)),
             best: false,
             kept: true,
+            proven: false,
         })?;
         imported += 1;
     }

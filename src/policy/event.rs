@@ -42,6 +42,9 @@ pub enum Effect {
     Start(Start),
     /// Tell the worker.
     Order(Order),
+    /// Set the checkpoint of this step aside if there is an older one: the next start goes on from
+    /// that.
+    GoBack(u64),
     /// Send a signal to the worker's process group.
     Signal(Signal),
     /// Write a line into the journal.

@@ -30,8 +30,10 @@ pub struct Policy {
     pub(super) hang: HangWatch,
     /// How long the newest save took.
     pub(super) save: Duration,
-    budget: Budget,
+    pub(super) budget: Budget,
     step: Option<u64>,
+    /// What the worker went on from, once it said so.
+    loaded: Option<u64>,
     durable: Option<u64>,
     failure: Option<Failed>,
     finished: bool,
@@ -53,6 +55,7 @@ impl Policy {
             save: Duration::ZERO,
             budget,
             step: None,
+            loaded: None,
             durable: None,
             failure: None,
             finished: false,
@@ -114,7 +117,7 @@ impl Policy {
             Event::Begin => self.begin(now),
             Event::Worker(event) => self.heard(event, now),
             Event::Exited(exit) => self.exited(exit, now),
-            Event::StartFailed(why) => self.fault(&format!("the worker could not be started: {why}"), now),
+            Event::StartFailed(why) => self.fault(&format!("the worker could not be started: {why}"), None, now),
             Event::Vram(used) => self.measured(used, now),
             Event::Request(request) => self.asked(&request, now),
             Event::StoodStill => {
@@ -137,7 +140,9 @@ impl Policy {
         match event {
             WorkerEvent::Hello(hello) => {
                 self.on_gpu = hello.device.starts_with("cuda");
-                self.durable = self.durable.max(hello.resumed_from);
+                // Newer checkpoints than the one it took are of no use.
+                self.durable = hello.resumed_from.or(self.durable);
+                self.loaded = hello.resumed_from;
                 self.step = hello.resumed_from;
             }
             WorkerEvent::Phase { phase } => {
@@ -181,7 +186,7 @@ impl Policy {
                 Vec::new()
             }
             Life::Stopping { then: Then::End, .. } => self.finish(Outcome::Stopped),
-            Life::Stopping { then: Then::Recover(cause), .. } => self.fault(&cause, now),
+            Life::Stopping { then: Then::Recover(cause), .. } => self.fault(&cause, Some("hang"), now),
             _ => self.died(failure.as_ref(), exit, now),
         }
     }
@@ -194,16 +199,20 @@ impl Policy {
             Some(class @ (FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint)) => {
                 self.finish(Outcome::Failed(class, cause))
             }
-            _ => self.fault(&cause, now),
+            _ => self.fault(&cause, kind(class, exit).as_deref(), now),
         }
     }
 
-    /// Starts again within the budget.
-    fn fault(&mut self, cause: &str, now: Duration) -> Vec<Effect> {
+    /// Starts again within the budget. `kind` is what makes two faults the same.
+    fn fault(&mut self, cause: &str, kind: Option<&str>, now: Duration) -> Vec<Effect> {
         let place = self.step.map_or_else(String::new, |step| format!(" at step {step}"));
         let ended = Effect::Journal(Level::Error, JournalKind::Worker, format!("worker ended{place}: {cause}"));
         let reason = format!("restart after: {cause}");
         let mut effects = vec![ended];
+        let (loaded, step) = (self.loaded, self.step);
+        if self.budget.relapse.fault(loaded, step, kind) {
+            effects.extend(loaded.map(Effect::GoBack));
+        }
         match self.budget.fault(self.durable, self.limits.restarts) {
             Verdict::Restart(Duration::ZERO) => effects.extend(self.start(Start { rung: self.rung, reason }, now)),
             Verdict::Restart(wait) => {
@@ -214,7 +223,9 @@ impl Policy {
             }
             Verdict::Exhausted => {
                 let restarts = self.limits.restarts;
-                let why = format!("{restarts} restarts brought no new durable step; the last worker ended: {cause}");
+                let many = if restarts == 1 { "" } else { "s" };
+                let why =
+                    format!("{restarts} restart{many} brought no new durable step; the last worker ended: {cause}");
                 effects.extend(self.finish(Outcome::NeedsPerson(why)));
             }
         }
@@ -238,6 +249,7 @@ impl Policy {
         }
         self.rung = start.rung;
         self.failure = None;
+        self.loaded = None;
         self.finished = false;
         self.hang = HangWatch::new(self.limits.hang_min, now);
         self.life = Life::Running(Phase::Starting);
@@ -328,6 +340,17 @@ impl Policy {
 
     pub(super) fn rung_name(&self, rung: usize) -> &str {
         self.limits.rungs.get(rung).map_or("?", String::as_str)
+    }
+}
+
+/// What makes two faults the same; none for those that come from outside of the worker or ask for
+/// memory, since they say nothing about what it had loaded.
+fn kind(class: Option<FailureClass>, exit: Exit) -> Option<String> {
+    match (class, exit) {
+        (Some(FailureClass::DeviceOutOfMemory), _) | (None, Exit { signal: Some(9 | 15), .. }) => None,
+        (Some(class), _) => Some(class.to_string()),
+        (None, Exit { signal: Some(signal), .. }) => Some(format!("signal {signal}")),
+        (None, Exit { code, .. }) => Some(format!("exit code {}", code.unwrap_or(-1))),
     }
 }
 

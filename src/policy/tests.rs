@@ -20,6 +20,10 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn hello(device: &str) -> Event {
+    hello_from(device, None)
+}
+
+fn hello_from(device: &str, resumed_from: Option<u64>) -> Event {
     Event::Worker(WorkerEvent::Hello(Hello {
         protocol: 1,
         build: "0".to_owned(),
@@ -27,7 +31,7 @@ fn hello(device: &str) -> Event {
         device: device.to_owned(),
         backend: String::new(),
         parameters: 1,
-        resumed_from: None,
+        resumed_from,
         position: Position::default(),
         epoch_units: 10,
         total_units: 100,
@@ -158,6 +162,32 @@ fn what_no_restart_can_mend_fails_with_its_exit_code() {
 }
 
 #[test]
+fn the_same_death_twice_just_after_a_load_goes_one_checkpoint_back() {
+    let deaths = |exit: &Event, at: u64| {
+        let mut policy = policy();
+        policy.decide(Event::Begin, seconds(0));
+        let mut all = Vec::new();
+        for life in 1..=2 {
+            policy.decide(hello_from("cpu", Some(100)), seconds(life));
+            policy.decide(step(at), seconds(life));
+            all.extend(policy.decide(exit.clone(), seconds(life)));
+            all.extend(policy.decide(Event::Tick, seconds(life + 2)));
+        }
+        let back: Vec<_> = all.iter().filter(|effect| matches!(effect, Effect::GoBack(_))).cloned().collect();
+        assert_eq!(starts(&all).len(), 2, "it is started again all the same: {all:?}");
+        if let Some(at) = all.iter().position(|effect| matches!(effect, Effect::GoBack(_))) {
+            assert!(starts(&all[at..]).len() == 1, "set aside before the next start: {all:?}");
+        }
+        back
+    };
+    assert_eq!(deaths(&exited(101), 103), [Effect::GoBack(100)]);
+    assert_eq!(deaths(&exited(12), 120), [Effect::GoBack(100)]);
+    assert_eq!(deaths(&exited(101), 121), [], "that far it was fine");
+    assert_eq!(deaths(&KILLED, 103), [], "a kill comes from outside");
+    assert_eq!(deaths(&exited(10), 103), [], "memory is no matter of content");
+}
+
+#[test]
 fn an_early_exit_is_no_success() {
     let mut policy = policy();
     training(&mut policy);
@@ -213,6 +243,17 @@ fn a_card_that_cannot_be_read_costs_a_fixed_wait() {
     policy.decide(hello("cuda:0 X"), seconds(1));
     assert!(starts(&policy.decide(KILLED, seconds(3))).is_empty());
     assert_eq!(starts(&policy.decide(Event::Tick, seconds(5))), [0]);
+}
+
+#[test]
+fn a_person_who_resumes_opens_a_fresh_budget() {
+    let mut policy = policy();
+    training(&mut policy);
+    policy.decide(KILLED, seconds(2));
+    policy.decide(KILLED, seconds(2));
+    assert!(matches!(policy.life(), Life::BackingOff { .. }));
+    assert_eq!(starts(&policy.decide(Event::Request(Request::Resume), seconds(2))), [0], "at once");
+    assert_eq!(starts(&policy.decide(KILLED, seconds(3))), [0], "and the next fault is the first one");
 }
 
 #[test]
@@ -307,7 +348,7 @@ proptest! {
             let rests = matches!(policy.life(), Life::Paused | Life::Over(_));
             prop_assert!(waits || rests, "{:?} has no end", policy.life());
         }
-        // Each durable step allows the budget once more, and each wish of a person one start.
-        prop_assert!(u64::from(starts_since_progress) <= 1 + u64::from(person_started) + 3 * (durable + 1) + durable);
+        // Each durable step opens the budget of 3 again, and each wish of a person may: a resume does.
+        prop_assert!(u64::from(starts_since_progress) <= 1 + 4 * u64::from(person_started) + 3 * (durable + 1) + durable);
     }
 }

@@ -8,6 +8,7 @@
 //! checkpoint is what a manifest that verifies says it is; nothing else is believed, least of all
 //! a directory name. Directories go the same way: renamed aside first, deleted then.
 
+pub mod aside;
 pub mod manifest;
 pub mod state;
 
@@ -66,7 +67,8 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    fn damaged(file: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
+    /// A file of it is not what it should be, for this reason.
+    pub fn damaged(file: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
         Self::Damaged { file: file.into(), reason: reason.into() }
     }
 }
@@ -273,9 +275,18 @@ pub fn load(path: &Path) -> Result<Loaded, CheckpointError> {
 
 /// The newest checkpoint that verifies, and those above it that did not, newest first.
 pub fn newest_valid(run_dir: &Path) -> (Option<Loaded>, Vec<(PathBuf, CheckpointError)>) {
+    newest_that(run_dir, |_| Ok(()))
+}
+
+/// The newest checkpoint that verifies and whose content is `sound`, and those above it that are not
+/// or do not, newest first.
+pub fn newest_that(
+    run_dir: &Path,
+    sound: impl Fn(&Loaded) -> Result<(), CheckpointError>,
+) -> (Option<Loaded>, Vec<(PathBuf, CheckpointError)>) {
     let mut rejected = Vec::new();
     for entry in list(run_dir) {
-        match load(&entry.path) {
+        match load(&entry.path).and_then(|loaded| sound(&loaded).map(|()| loaded)) {
             Ok(loaded) => return (Some(loaded), rejected),
             Err(error) => rejected.push((entry.path, error)),
         }
@@ -293,7 +304,7 @@ pub fn remove(run_dir: &Path, step: u64) -> Result<(), CheckpointError> {
     if !path.is_dir() {
         return Err(CheckpointError::Missing(path));
     }
-    let aside = set_aside(&folder, &path)?;
+    let aside = hide(&folder, &path)?;
     sync_dir(&folder)?;
     fs::remove_dir_all(&aside).doing("delete", &aside)
 }
@@ -303,7 +314,8 @@ pub fn remove(run_dir: &Path, step: u64) -> Result<(), CheckpointError> {
 pub fn clean(run_dir: &Path) {
     for entry in fs::read_dir(run_dir.join(FOLDER)).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let replaced = name.to_str().and_then(|name| name.strip_prefix(REPLACED)).filter(|name| step_of(name).is_some());
+        let replaced =
+            name.to_str().and_then(|name| name.strip_prefix(REPLACED)).filter(|name| step_of(name).is_some());
         if let Some(target) = replaced.map(|name| entry.path().with_file_name(name)) {
             if target.exists() {
                 discard(&entry.path());
@@ -321,7 +333,7 @@ pub fn clean(run_dir: &Path) {
     }
 }
 
-fn set_aside(folder: &Path, path: &Path) -> Result<PathBuf, CheckpointError> {
+fn hide(folder: &Path, path: &Path) -> Result<PathBuf, CheckpointError> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let aside = folder.join(format!("{DISCARDED}{name}"));
     discard(&aside);

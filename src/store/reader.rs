@@ -118,7 +118,8 @@ impl Reader {
 /// All checkpoints in the store, oldest first.
 pub(super) fn checkpoints(connection: &Connection) -> rusqlite::Result<Vec<CheckpointRow>> {
     let mut query = connection.prepare(
-        "SELECT step, samples, path, bytes, time_ms, pause_ms, total_ms, eval_loss, best, kept FROM checkpoints ORDER BY step",
+        "SELECT step, samples, path, bytes, time_ms, pause_ms, total_ms, eval_loss, best, kept, proven
+         FROM checkpoints ORDER BY step",
     )?;
     let rows = query.query_map([], |row| {
         Ok(CheckpointRow {
@@ -132,6 +133,7 @@ pub(super) fn checkpoints(connection: &Connection) -> rusqlite::Result<Vec<Check
             eval_loss: row.get(7)?,
             best: row.get(8)?,
             kept: row.get(9)?,
+            proven: row.get(10)?,
         })
     })?;
     rows.collect()

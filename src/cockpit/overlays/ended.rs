@@ -6,7 +6,7 @@ use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
-use crate::protocol::control::RunState;
+use crate::protocol::control::{JournalRow, RunState};
 use crate::protocol::worker::Level;
 use ratatui::{
     Frame,
@@ -26,15 +26,15 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     let mut lines: Vec<Line<'static>> =
         ui::wrap(why, width).into_iter().map(|row| Line::styled(row, theme.strong)).collect();
     lines.push(Line::default());
-    let troubles: Vec<_> =
-        state.facts.journal.iter().rev().filter(|row| row.level != Level::Info).take(JOURNAL).collect();
+    let new = |row: &&JournalRow| row.level != Level::Info && !row.text.ends_with(why);
+    let troubles: Vec<_> = state.facts.journal.iter().rev().filter(new).take(JOURNAL).collect();
     for row in troubles.into_iter().rev() {
         let text = format!("{}  {}", clock(row.time_ms, state.utc_offset_s), row.text);
         lines.extend(ui::wrap(&text, width).into_iter().map(Line::from));
     }
-    let log = &state.facts.log;
-    let newest = log.iter().skip(log.len().saturating_sub(LOG));
-    lines.extend(newest.map(|text| Line::styled(ui::cut(text, width), theme.dim)));
+    let log = state.facts.log.iter().rev().filter(|text| !text.trim().is_empty()).take(LOG);
+    let newest: Vec<_> = log.map(|text| Line::styled(ui::cut(text, width), theme.dim)).collect();
+    lines.extend(newest.into_iter().rev());
     let durable = match status.durable_step {
         Some(step) => format!("Step {} is durable. ", count(step)),
         None => "No step is durable yet. ".to_owned(),

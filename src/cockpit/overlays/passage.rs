@@ -82,10 +82,9 @@ fn in_words(name: &str) -> &str {
         "save" => "save at the step border",
         "stop" => "end the worker",
         "wait for VRAM" => "wait until its VRAM is free",
-        "start" => "start the new worker",
-        "load" => "load and verify the checkpoint",
+        "back off" => "wait before the next start",
+        "start and load" => "start the next one, load, verify",
         "compile" => "compile kernels",
-        "first step" => "first step",
         other => other,
     }
 }

@@ -1,8 +1,8 @@
 //! The gauges: a figure, a bar, a note each; fewer rows each where there is less room.
 
-use super::meters::{Body, Fill, Meter, meters, why_no_gpu};
+use super::meters::{Body, Fill, Meter, meters, why_no_gpu, why_no_gpu_in_short};
 use crate::cockpit::state::State;
-use crate::cockpit::state::screen::Panel;
+use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
@@ -16,9 +16,14 @@ use unicode_width::UnicodeWidthStr;
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Gauges;
-    let inner = ui::heading(frame, area, "health", Line::default(), focused, theme);
+    let title = if state.is_over() { "outcome" } else { "health" };
+    let inner = ui::heading(frame, area, title, Line::default(), focused, theme);
     let meters = meters(state);
-    let why = why_no_gpu(state).map(|why| ui::wrap(why, usize::from(inner.width))).unwrap_or_default();
+    let width = usize::from(inner.width);
+    let why = match state.screen.view {
+        View::Health => why_no_gpu(state).map(|why| ui::wrap(why, width)).unwrap_or_default(),
+        _ => why_no_gpu_in_short(state, width).into_iter().collect(),
+    };
     let room = usize::from(inner.height);
     // Value, bar, note and air, if need be without the last figure; without air; value and bar;
     // at last one row each.

@@ -64,8 +64,9 @@ fn fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Fie
         Field::new(1, vec![value(ui::cut(&status.run, 32))]),
         Field::new(0, vec![Span::styled(format!("{dot} {}", status.state.word()), style)]),
     ];
-    let rungs = state.ladder.len().max(status.rung + 1);
-    let rung = vec![value(status.rung_name.clone()), label(" "), text(format!("{} of {rungs}", status.rung + 1))];
+    // Counted from 0, as everywhere: the body of a run file is rung 0.
+    let last = state.ladder.len().saturating_sub(1).max(status.rung);
+    let rung = vec![value(status.rung_name.clone()), label(" "), text(format!("({} of {last})", status.rung))];
     left.push(Field::new(2, rung));
     let mut right = Vec::new();
     if let (Some(epoch), Some(total)) = (status.epoch_samples.filter(|samples| *samples > 0), status.total_samples) {

@@ -25,17 +25,17 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         return ui::quiet(frame, inner, "this run has one preset and no ladder", theme);
     }
     let room = usize::from(inner.height);
-    let per_rung = if room >= state.ladder.len() * 3 && inner.width >= 90 { 3 } else { 1 };
+    // What it has shown; where it differs; air.
+    let per_rung = (1..=3).rev().find(|rows| room >= state.ladder.len() * rows && (*rows == 1 || inner.width >= 90));
+    let per_rung = per_rung.unwrap_or(1);
     let visible = (room / per_rung).max(1);
     let cursor = state.screen.chosen_rung.or(state.rung()).unwrap_or(0);
     let start = cursor.saturating_sub(visible.saturating_sub(1)).min(state.ladder.len().saturating_sub(visible));
     let mut lines = Vec::new();
     for rung in (start..state.ladder.len()).take(visible) {
         lines.push(row(state, rung, inner.width, theme));
-        if per_rung == 3 {
-            lines.push(difference(state, rung, inner.width, theme));
-            lines.push(Line::default());
-        }
+        lines.extend((per_rung > 1).then(|| difference(state, rung, inner.width, theme)));
+        lines.extend((per_rung > 2).then(Line::default));
     }
     if lines.len() < room && focused && state.screen.chosen_rung.is_some_and(|chosen| Some(chosen) != state.rung()) {
         let hint = format!("{} shows what a shift there changes", key_of(Action::Confirm));
@@ -55,7 +55,7 @@ fn row(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
     let name_style = if current { theme.accent } else { Style::new() };
     let mut line = Line::from(vec![
         Span::styled(marker, theme.accent),
-        Span::styled(format!("{} ", rung + 1), theme.dim),
+        Span::styled(format!("{rung} "), theme.dim),
         Span::styled(ui::pad(&view.name, name_width), name_style),
     ]);
     let relieves = view.relieves.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");

@@ -1,11 +1,14 @@
 //! What the gauges say: figures with a share, a limit and a note, computed from the state. How
 //! they are drawn is the panel's matter.
 
-use crate::cockpit::format::{bytes, bytes_of, count, percent, rate};
+use crate::cockpit::action::{Action, key_of};
+use crate::cockpit::format::{age, bytes, bytes_of, count, counted, figure, percent, rate};
 use crate::cockpit::ratio::Ratio;
 use crate::cockpit::state::State;
-use crate::cockpit::verdict::{SKIP_WINDOW, Tone};
+use crate::cockpit::state::screen::View;
+use crate::cockpit::verdict::{SKIP_WINDOW, Tone, eval_words};
 use crate::protocol::probe::{Gpu, Host, Reading, Throttle};
+use crate::protocol::worker::Eval;
 use unicode_width::UnicodeWidthStr;
 
 /// What a part of a bar stands for.
@@ -45,15 +48,55 @@ pub struct Meter {
 
 const NOT_KNOWN: &str = "n/a";
 
-/// The figures for the state, most important first.
+/// The figures for the state, most important first; once the run is over, what came of it.
 pub fn meters(state: &State) -> Vec<Meter> {
+    if state.is_over() {
+        return outcome(state);
+    }
     let mut meters = vec![speed(state), skips(state)];
-    match state.facts.samples.back().map(|row| &row.reading) {
-        Some(Reading { gpu: Ok(gpu), host }) => {
+    match reading(state) {
+        Ok(Reading { gpu: Ok(gpu), host }) => {
             meters.extend([vram(state, gpu), temperature(state, gpu), ram(host), cpu(host)]);
         }
-        Some(Reading { gpu: Err(_), host }) => meters.extend([ram(host), cpu(host), disk(host)]),
-        None => meters.push(unknown("RAM", "no reading of the probe yet")),
+        Ok(Reading { gpu: Err(_), host }) => meters.extend([ram(host), cpu(host), disk(host)]),
+        Err(why) => meters.push(unknown("RAM", &why)),
+    }
+    meters
+}
+
+/// A reading older than this says nothing about now, milliseconds.
+const STALE_MS: i64 = 15_000;
+
+/// The newest reading of the probe, or why there is none.
+fn reading(state: &State) -> Result<&Reading, String> {
+    let row = state.facts.samples.back().ok_or("no reading of the probe yet")?;
+    let old = state.now_ms.saturating_sub(row.time_ms);
+    if old > STALE_MS { Err(format!("the probe was last heard {} ago", age(old))) } else { Ok(&row.reading) }
+}
+
+/// What a run that is over has come to.
+fn outcome(state: &State) -> Vec<Meter> {
+    let plain = |label: &'static str, value: String, notes: Vec<String>| Meter {
+        label,
+        value,
+        tone: Tone::Plain,
+        body: Body::Nothing,
+        notes,
+    };
+    let measured = |label: &'static str, eval: &Eval| {
+        let notes = vec![format!("at step {}", count(eval.step)), format!("evaluation loss {}", figure(eval.loss))];
+        plain(label, eval_words(eval.loss, eval.accuracy, eval.perplexity), notes)
+    };
+    let evals = || state.facts.evals.values().map(|row| &row.eval);
+    let last = state.status().and_then(|status| status.eval.as_ref()).or(evals().next_back());
+    let best = evals().min_by(|one, other| one.loss.total_cmp(&other.loss));
+    let mut meters: Vec<Meter> = last.map(|last| measured("result", last)).into_iter().collect();
+    let other = best.filter(|best| last.is_none_or(|last| last.step != best.step));
+    meters.extend(other.map(|best| measured("best", best)));
+    meters.push(skips(state));
+    if let Some(status) = state.status() {
+        let notes = vec![format!("{}, {}", counted(status.shifts, "shift"), counted(status.restarts, "restart"))];
+        meters.push(plain("lives", counted(status.attempts, "worker"), notes));
     }
     meters
 }
@@ -75,7 +118,21 @@ impl Meter {
 
 /// Why there are no gauges of a GPU, if so.
 pub fn why_no_gpu(state: &State) -> Option<&str> {
-    state.facts.samples.back()?.reading.gpu.as_ref().err().map(String::as_str)
+    reading(state).ok().filter(|_| !state.is_over())?.gpu.as_ref().err().map(String::as_str)
+}
+
+/// The same in one line of at most `width` columns.
+pub fn why_no_gpu_in_short(state: &State, width: usize) -> Option<String> {
+    let why = why_no_gpu(state)?;
+    let on_gpu =
+        state.status().and_then(|status| status.device.as_deref()).is_some_and(|name| name.starts_with("cuda"));
+    let what = if on_gpu { "GPU unknown" } else { "no GPU here" };
+    // What is missing; how to mend it stands in the view of its own.
+    let end = [why.find(" ("), why.find(": ")].into_iter().flatten().min().unwrap_or(why.len());
+    let why = why[..end].trim_start_matches("the ").replace(" was ", " ").replace(" is ", " ");
+    let long = format!("{what}: {why}");
+    let short = format!("{what}; {} says why", key_of(Action::View(View::Health)));
+    [long, short].into_iter().find(|text| text.width() <= width)
 }
 
 fn unknown(label: &'static str, note: &str) -> Meter {
@@ -85,7 +142,7 @@ fn unknown(label: &'static str, note: &str) -> Meter {
 fn speed(state: &State) -> Meter {
     let unit = state.status().map_or("samples", |status| status.unit.as_str());
     if !state.is_moving() {
-        return unknown("speed", "no steps are taken just now");
+        return unknown("speed", "no steps just now");
     }
     let Some(pace) = state.facts.pace() else { return unknown("speed", "no two steps yet") };
     let mut notes = vec![format!("{} {unit}/s", count(pace.units_per_s.max(0.0).round() as u64))];

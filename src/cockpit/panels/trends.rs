@@ -128,7 +128,7 @@ fn one_trend(frame: &mut Frame<'_>, area: Rect, trend: &Trend, state: &State, th
     curve::draw_band(&mut canvas, &columns, scale);
     canvas.paint(plot, frame.buffer_mut(), theme.smooth);
     let axis_row = Rect { y: plot.bottom(), height: 1, ..plot };
-    let left = Line::styled(format!("{} ago", age(span as i64)), theme.dim);
+    let left = Line::styled(format!("{} ago", age(span as i64).trim_end_matches(" 00 s")), theme.dim);
     let range = Line::styled(format!("0 to {}", (trend.words)(high)), theme.dim);
     ui::two_sides(frame, axis_row, left, range);
 }

@@ -17,23 +17,25 @@ use ratatui::{
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let area = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
     let progress = progress_words(state, theme);
-    let room = usize::from(area.width).saturating_sub(progress.width() + 2);
-    ui::two_sides(frame, area, sentence(state, theme, room), progress);
+    ui::two_sides(frame, area, sentence(state, theme, usize::from(area.width), progress.width() + 2), progress);
 }
 
-/// The verdict or the answer, with the key that helps and as much more as fits.
-fn sentence(state: &State, theme: &Theme, room: usize) -> Line<'static> {
+/// The verdict or the answer, cut to the width, with the key that helps and as much more as fits
+/// before what stands at the right.
+fn sentence(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'static> {
+    let (width, room) = (width.saturating_sub(2), width.saturating_sub(right));
     if let Some(notice) = &state.notice {
         let style = if notice.refused { theme.warn } else { theme.accent };
-        return Line::from(vec![Span::styled("▸ ", style), Span::styled(notice.text.clone(), style)]);
+        return Line::from(vec![Span::styled("▸ ", style), Span::styled(ui::cut(&notice.text, width), style)]);
     }
     let verdict = verdict(state);
+    let text = ui::cut(&verdict.text, width);
     let mut line = Line::from(match verdict.tone {
         // Good news need no colour all over: the dot says it.
         Tone::Good | Tone::Busy => {
-            vec![Span::styled("● ", ui::tone_style(theme, verdict.tone)), Span::raw(verdict.text)]
+            vec![Span::styled("● ", ui::tone_style(theme, verdict.tone)), Span::raw(text)]
         }
-        tone => vec![Span::styled(verdict.text, ui::tone_style(theme, tone))],
+        tone => vec![Span::styled(text, ui::tone_style(theme, tone))],
     });
     for more in verdict.more {
         let more = Span::raw(format!(" · {more}"));

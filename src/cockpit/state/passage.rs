@@ -3,7 +3,7 @@
 use crate::protocol::control::{Passage, RunState, Status};
 
 /// How long the box stays once all is done, milliseconds.
-pub const LINGER_MS: i64 = 5_000;
+pub const LINGER_MS: i64 = 3_000;
 /// How long the verdict tells the proof, milliseconds.
 pub const PROOF_MS: i64 = 60_000;
 

@@ -200,12 +200,12 @@ fn open(state: &mut State) -> Vec<Effect> {
 
 /// Esc: closes the nearest thing that can be closed.
 fn back(state: &mut State) -> Vec<Effect> {
+    // It would go by itself: it takes no key of its own.
+    state.notice = None;
     if (state.is_orphaned() || state.is_broken()) && !state.screen.trouble_hidden {
         state.screen.trouble_hidden = true;
     } else if state.passage.is_shown(state.now_ms) {
         state.passage = state.passage.closed();
-    } else if state.notice.is_some() {
-        state.notice = None;
     } else if state.screen.chosen_rung.is_some() {
         state.screen.chosen_rung = None;
     } else if !state.screen.filter.is_empty() {

@@ -59,7 +59,13 @@ fn each_state_has_its_sentence() {
             "stopped at step 700, durable at 600 · `downshift resume digits-20261120-140115` goes on",
             None,
         ),
-        (RunState::Failed, Some("the data are gone"), Tone::Danger, "failed: the data are gone", None),
+        (
+            RunState::Failed,
+            Some("the data are gone"),
+            Tone::Danger,
+            "failed: the data are gone · `downshift resume digits-20261120-140115` goes on",
+            None,
+        ),
         (
             RunState::NeedsPerson,
             Some("3 restarts without progress"),

@@ -1,0 +1,255 @@
+//! The cockpit as a person has it: a real terminal (a tmux server of its own), a real keeper, and a
+//! worker that is scripted or, with a trainer built in, trains the shipped digits.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test: what is missing fails it")]
+
+#[cfg(test)]
+mod helper;
+#[cfg(test)]
+#[path = "tmux/terminal.rs"]
+mod terminal;
+
+use downshift::cockpit::action::TABLE;
+use downshift::cockpit::terminal::Held;
+use downshift::config::theme::Theme;
+use downshift::protocol::control::{JournalKind, RunState};
+use downshift::store::run_dir::RunDir;
+use helper::{Place, journal, wait_for, wait_state, wait_status};
+use ratatui::style::Color;
+use rustix::process::{Pid, Signal, kill_process};
+use std::time::{Duration, Instant};
+use terminal::Terminal;
+
+const SMALL: (u16, u16) = (80, 24);
+const LARGE: (u16, u16) = (200, 50);
+const DOWNSHIFT: &str = env!("CARGO_BIN_EXE_downshift");
+
+/// A terminal with the cockpit on a new run of the scripted worker.
+fn cockpit(place: &Place, size: (u16, u16)) -> (Terminal, RunDir) {
+    place.script("{ step_ms: 20, save_ms: 1, noise: true }", "");
+    let terminal = Terminal::open(place, size);
+    terminal.enter(&format!("{DOWNSHIFT} run run.yaml --set training.steps=100000 --set 'checkpoint.every=1 h'"));
+    let run = wait_for("a run directory", || place.newest());
+    terminal.wait("steps", |screen| screen.contains("● training") && step(screen) > Some(5));
+    (terminal, run)
+}
+
+/// The step in the first line.
+fn step(screen: &str) -> Option<u64> {
+    let text = screen.lines().next()?.split_once("step ")?.1;
+    text.split("  ").next()?.replace(' ', "").parse().ok()
+}
+
+/// The main job: the loss falls; `d`, Enter; the run goes on from the same step on the next rung.
+fn shift_down(place: &Place, terminal: &Terminal, run: &RunDir) {
+    terminal.wait("falling loss", |screen| screen.contains("loss falling") && step(screen) >= Some(40));
+    terminal.press(&["d"]);
+    terminal.wait_words(&["shift down: full → accumulate", "training.micro_batch", "A  same problem", "Enter shift"]);
+    let before = wait_status(run, "a status", |status| status.rung == 0 && status.attempts == 1);
+    terminal.press(&["Enter"]);
+    terminal.wait_words(&["shifted: full → accumulate", "save at the step border", "first step", "in all"]);
+    terminal.wait_words(&["accumulate (1 of ", "● full → accumulate in "]);
+    let told = wait_for("the journal", || {
+        journal(run).into_iter().map(|row| row.text).find(|text| text.starts_with("shifted full → accumulate in "))
+    });
+    for part in ["save", "stop", "start and load", "first step"] {
+        assert!(told.contains(part), "how long each part took: {told}");
+    }
+    let steps = told.split_once("step ").and_then(|(_, rest)| rest.split_once(", loss")).unwrap().0.replace(' ', "");
+    let (last, next) = steps.split_once('→').unwrap();
+    let (last, next): (u64, u64) = (last.parse().unwrap(), next.parse().unwrap());
+    assert!(last >= before.step && next == last + 1, "{told}");
+    let after = wait_status(run, "more steps", |status| status.step > next + 20);
+    assert_eq!((after.rung, after.attempts, after.shifts, after.restarts), (1, 2, 1, 0));
+    let rows = place.rows();
+    let attempts: Vec<(u64, u64)> =
+        rows.iter().map(|row| (row["step"].as_u64().unwrap(), row["attempt"].as_u64().unwrap())).collect();
+    let expected: Vec<(u64, u64)> = (1..).zip(attempts.iter().map(|(step, _)| 1 + u64::from(*step > last))).collect();
+    assert_eq!(attempts, expected, "every step once, in order, the shift at its place");
+    let samples = |step: u64| rows[step as usize - 1]["samples"].as_u64().unwrap();
+    let batch = samples(1);
+    assert!((1..=next + 20).all(|step| samples(step) == step * batch), "samples go on");
+}
+
+/// Each view shows its panels; Tab, Enter and Esc lead there and back.
+fn look_around(terminal: &Terminal, size: (u16, u16)) {
+    let large = size == LARGE;
+    let curves: &[&str] =
+        if large { &["loss ──", "gradient norm ──", "step time, ms ──"] } else { &["loss ──"] };
+    let views: [(&str, &[&str]); 5] = [
+        ("2", curves),
+        ("3", &["ladder ──", "checkpoints ──"]),
+        ("4", &["journal ──", "worker's log ──"]),
+        ("5", &["RAM of the worker ──", "health ──"]),
+        ("1", &["loss ──", "health ──", "ladder ──", "journal ──"]),
+    ];
+    for (key, headings) in views {
+        terminal.press(&[key]);
+        terminal.wait_words(headings);
+    }
+    terminal.press(&["Tab", "Enter"]);
+    terminal.wait_words(&["RAM of the worker ──"]);
+    terminal.press(&["Escape"]);
+    terminal.wait_words(&["loss ──", "ladder ──"]);
+    terminal.press(&["?"]);
+    let mut seen = String::new();
+    wait_for("every action in the help", || {
+        seen.push_str(&terminal.screen());
+        let all = TABLE.iter().all(|entry| seen.contains(entry.help));
+        if !all {
+            terminal.press(&["Down"]);
+        }
+        all.then_some(())
+    });
+    terminal.press(&["Escape"]);
+    terminal.wait("no help", |screen| !screen.contains("╭ keys"));
+    let Some(Color::Rgb(red, green, blue)) = Theme::shipped().unwrap()[1].bar.bg else { panic!("a colour") };
+    terminal.press(&["t"]);
+    let colour = format!("48;2;{red};{green};{blue}");
+    wait_for("the other theme", || terminal.coloured().contains(&colour).then_some(()));
+}
+
+/// The keys that act on the run, but for shift and stop.
+fn act(terminal: &Terminal, run: &RunDir) {
+    let saved = || journal(run).iter().filter(|row| row.kind == JournalKind::Checkpoint).count();
+    let before = saved();
+    terminal.press(&["c"]);
+    wait_for("a checkpoint", || (saved() > before).then_some(()));
+    terminal.press(&["r"]);
+    wait_status(run, "a restart", |status| status.attempts == 3 && status.state == RunState::Training);
+    terminal.wait_words(&["restarted: accumulate"]);
+    terminal.press(&["Escape"]);
+    terminal.wait("the box to close", |screen| !screen.contains("restarted: accumulate"));
+    terminal.press(&["p"]);
+    let paused = wait_state(run, RunState::Paused);
+    assert_eq!((paused.pid_worker, paused.durable_step), (None, Some(paused.step)));
+    terminal.wait_words(&["○ paused", "p go on"]);
+    terminal.press(&["p"]);
+    let on = wait_status(run, "more steps", |status| status.step > paused.step && status.state == RunState::Training);
+    assert_eq!((on.attempts, on.rung), (4, 1));
+    terminal.wait_words(&["● training", "p pause"]);
+    terminal.press(&["a"]);
+    wait_status(run, "the autopilot", |status| status.autopilot != on.autopilot);
+    terminal.press(&["1"]);
+    terminal.wait_words(&[if on.autopilot { "autopilot off" } else { "autopilot on" }]);
+}
+
+/// `/`, words, Enter: the log shows the lines that hold them.
+fn filter(terminal: &Terminal) {
+    terminal.press(&["/"]);
+    terminal.wait_words(&["filter the log:", "worker's log ──"]);
+    terminal.write("step 17");
+    let screen = terminal.wait_words(&["hold \"step 17\"", "a stray print of step 17"]);
+    assert!(!screen.contains("a stray print of step 18"), "{screen}");
+    terminal.press(&["Enter"]);
+    terminal.wait("keys again", |screen| !screen.contains("filter the log:") && screen.contains("hold \"step 17\""));
+    terminal.press(&["Escape"]);
+    terminal.wait_words(&["/ filters"]);
+}
+
+fn every_key(size: (u16, u16)) {
+    let place = Place::scripted();
+    let (terminal, run) = cockpit(&place, size);
+    shift_down(&place, &terminal, &run);
+    act(&terminal, &run);
+    look_around(&terminal, size);
+    filter(&terminal);
+    terminal.press(&["x"]);
+    terminal.wait_words(&["╭ stop the run", "Enter save and stop"]);
+    terminal.press(&["Enter"]);
+    let stopped = wait_state(&run, RunState::Stopped);
+    assert_eq!(stopped.durable_step, Some(stopped.step));
+    terminal.wait_words(&["○ stopped", "stopped at step"]);
+    terminal.press(&["q"]);
+    terminal.expect_given_back();
+}
+
+#[test]
+fn a_person_shifts_down_and_uses_every_key_on_80_columns() {
+    every_key(SMALL);
+}
+
+#[test]
+fn a_person_shifts_down_and_uses_every_key_on_200_columns() {
+    every_key(LARGE);
+}
+
+#[cfg(feature = "train")]
+#[test]
+fn the_shipped_digits_are_learnt_and_shifted() {
+    let place = Place::real();
+    let terminal = Terminal::open(&place, SMALL);
+    terminal.enter(&format!("{DOWNSHIFT} run --device cpu"));
+    let run = wait_for("a run directory", || place.newest());
+    shift_down(&place, &terminal, &run);
+    terminal.press(&["x", "Enter"]);
+    wait_state(&run, RunState::Stopped);
+}
+
+#[test]
+fn the_cockpit_can_be_closed_ended_and_torn_away_and_the_run_goes_on() {
+    let place = Place::scripted();
+    let (terminal, run) = cockpit(&place, SMALL);
+    let keeper = wait_status(&run, "a keeper", |status| status.pid_keeper.is_some()).pid_keeper;
+    let goes_on = |after: &str| {
+        let seen = wait_status(&run, after, |status| status.state == RunState::Training).step;
+        let later = wait_status(&run, after, |status| status.step > seen + 10);
+        assert_eq!((later.pid_keeper, later.attempts), (keeper, 1), "{after}");
+    };
+    terminal.press(&["q"]);
+    terminal.wait_words(&["goes on; `downshift attach` opens the cockpit again"]);
+    terminal.expect_given_back();
+    goes_on("q");
+    terminal.enter(&format!("{DOWNSHIFT} attach"));
+    terminal.wait_words(&["● training", "loss ──"]);
+    let cockpit = terminal.program().unwrap();
+    kill_process(Pid::from_raw(cockpit.cast_signed()).unwrap(), Signal::TERM).unwrap();
+    terminal.expect_given_back();
+    goes_on("SIGTERM");
+    terminal.enter(&format!("{DOWNSHIFT} attach"));
+    terminal.wait_words(&["● training", "loss ──"]);
+    let cockpit = terminal.program().unwrap();
+    terminal.vanish();
+    let torn = Instant::now();
+    wait_for("the cockpit to end", || (!is_alive(cockpit)).then_some(()));
+    // A second, and as much again for a loaded machine.
+    assert!(torn.elapsed() < Duration::from_secs(2), "it took {:?}", torn.elapsed());
+    let (began, used) = (Instant::now(), processor_time(keeper.unwrap()));
+    goes_on("the end of the terminal");
+    let share =
+        processor_time(keeper.unwrap()).saturating_sub(used).as_secs_f64() / began.elapsed().as_secs_f64().max(0.2);
+    assert!(share < 0.5, "the keeper spins: {share}");
+}
+
+const TAKES_AND_PANICS: &str = "DOWNSHIFT_TEST_TAKES_AND_PANICS";
+
+#[test]
+fn a_panic_gives_the_terminal_back() {
+    if std::env::var_os(TAKES_AND_PANICS).is_some() {
+        let held = Held::take().unwrap();
+        std::mem::forget(held);
+        panic!("on purpose");
+    }
+    let place = Place::scripted();
+    let terminal = Terminal::open(&place, SMALL);
+    let itself = std::env::current_exe().unwrap();
+    let name = "a_panic_gives_the_terminal_back";
+    terminal.enter(&format!("RUST_BACKTRACE=0 {TAKES_AND_PANICS}=1 {} --exact {name} --nocapture", itself.display()));
+    terminal.wait_words(&["on purpose", "test result: FAILED"]);
+    terminal.expect_given_back();
+}
+
+/// Whether a process is there and no corpse.
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+/// What a process has used of the processor.
+fn processor_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    // Linux tells them in hundredths of a second, whatever the kernel ticks in.
+    Duration::from_millis(ticks * 10)
+}

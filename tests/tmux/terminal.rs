@@ -1,0 +1,117 @@
+//! A pane of a tmux server of its own, with a shell in it: what a person types and sees.
+
+use crate::helper::{Place, wait_for};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// A shell in a pane. When a test fails it prints what stood on the screen.
+pub struct Terminal {
+    socket: PathBuf,
+    envs: Vec<(OsString, Option<OsString>)>,
+    dir: PathBuf,
+}
+
+impl Terminal {
+    /// Opens a terminal of so many columns and rows in a place.
+    pub fn open(place: &Place, (columns, rows): (u16, u16)) -> Self {
+        // The folder's name in its arguments lets the place end the server, whatever happens.
+        let socket = place.dir.path().join("tmux.sock");
+        let command = place.command(&[]);
+        let envs = command.get_envs().map(|(name, value)| (name.to_owned(), value.map(OsString::from))).collect();
+        let terminal = Self { socket, envs, dir: place.dir.path().to_owned() };
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        terminal.tmux(&["new-session", "-d", "-x", &columns, "-y", &rows, "sh"]);
+        terminal.wait("a prompt", |screen| screen.starts_with(['$', '#']));
+        terminal
+    }
+
+    fn tmux(&self, words: &[&str]) -> Output {
+        let mut command = Command::new("tmux");
+        command.arg("-S").arg(&self.socket).args(["-f", "/dev/null"]).args(words);
+        command.current_dir(&self.dir).stdin(Stdio::null()).env_remove("TMUX").env_remove("ENV");
+        command.envs([("TERM", "xterm-256color"), ("COLORTERM", "truecolor"), ("LC_ALL", "C.UTF-8")]);
+        for (name, value) in &self.envs {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let output = command.output().unwrap_or_else(|error| {
+            panic!("tmux cannot be started ({error}); these tests need it: apt-get install tmux")
+        });
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "tmux {words:?}: {said}");
+        output
+    }
+
+    /// Presses keys, by tmux's names for them.
+    pub fn press(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+
+    /// Types letters as they are.
+    pub fn write(&self, text: &str) {
+        self.tmux(&["send-keys", "-l", "--", text]);
+    }
+
+    /// Types a command for the shell.
+    pub fn enter(&self, line: &str) {
+        self.write(line);
+        self.press(&["Enter"]);
+    }
+
+    /// What stands on the screen, wrapped lines joined.
+    pub fn screen(&self) -> String {
+        String::from_utf8_lossy(&self.tmux(&["capture-pane", "-p", "-J"]).stdout).into_owned()
+    }
+
+    /// The same with its colours, as escape sequences.
+    pub fn coloured(&self) -> String {
+        String::from_utf8_lossy(&self.tmux(&["capture-pane", "-p", "-e"]).stdout).into_owned()
+    }
+
+    /// Waits until the screen is as it should be; gives it.
+    pub fn wait(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
+        wait_for(what, || Some(self.screen()).filter(|screen| condition(screen)))
+    }
+
+    /// Waits until all of these stand on the screen.
+    pub fn wait_words(&self, words: &[&str]) -> String {
+        self.wait(&words.join(", "), |screen| words.iter().all(|words| screen.contains(words)))
+    }
+
+    /// The program that the shell runs just now.
+    pub fn program(&self) -> Option<u32> {
+        let shell = String::from_utf8(self.tmux(&["display-message", "-p", "#{pane_pid}"]).stdout).unwrap();
+        let shell = shell.trim().parse().unwrap();
+        let pids = std::fs::read_dir("/proc").unwrap().flatten();
+        pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .find(|pid| crate::helper::parent_of(*pid) == Some(shell))
+    }
+
+    /// Waits until the shell has the terminal again, and sees that it is as it was: it echoes, and
+    /// reads by lines.
+    pub fn expect_given_back(&self) {
+        wait_for("the shell to be alone", || self.program().is_none().then_some(()));
+        self.enter("clear; stty -a; echo as-it-was");
+        let screen = self.wait("stty", |screen| screen.contains("\nas-it-was"));
+        let off = ["-icanon", "-echo ", "-isig", "-opost"].into_iter().find(|word| screen.contains(word));
+        assert_eq!((off, screen.contains("icanon")), (None, true), "{screen}");
+        let mode = self.tmux(&["display-message", "-p", "#{alternate_on}#{mouse_any_flag}#{cursor_flag}"]).stdout;
+        assert_eq!(String::from_utf8_lossy(&mode).trim(), "001", "main screen, no mouse, a cursor");
+    }
+
+    /// Ends the server, as the end of a session does: the terminal is gone.
+    pub fn vanish(self) {
+        self.tmux(&["kill-server"]);
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the screen was:\n{}", self.screen());
+        }
+    }
+}
