@@ -13,6 +13,7 @@ use crate::policy::life::{Life, Outcome, Then};
 use crate::protocol::control::{JournalKind, Request, RunState, Update};
 use crate::protocol::inject::Inject;
 use crate::protocol::worker::{Event as WorkerEvent, Failed, Level, PROTOCOL};
+use crate::store::checkpoint;
 use crate::store::lock::{Lock, LockError};
 use crate::store::run_dir::{RunDir, RunDirError};
 use crate::store::writer::Writer;
@@ -205,16 +206,8 @@ impl Keeper {
                 return;
             }
         }
-        let imported = takeover::import_checkpoints(&self.run_dir, self.recorder.store());
-        let imported = imported.and_then(|count| self.recorder.reload_checkpoints().map(|()| count));
-        match imported {
-            Ok(0) => {}
-            Ok(count) => {
-                let text = format!("took over {count} checkpoint(s) saved while no keeper listened");
-                self.recorder.note(Level::Info, JournalKind::Checkpoint, text);
-            }
-            Err(error) => self.recorder.note(Level::Error, JournalKind::Checkpoint, format!("run.db: {error}")),
-        }
+        checkpoint::clean(self.run_dir.path());
+        self.take_over_checkpoints();
         self.policy.found(self.recorder.status.durable_step);
         if before == RunState::Paused && !by_person {
             self.policy.rest();
@@ -316,6 +309,10 @@ impl Keeper {
                 let _ = self.recorder.store().put_fact("fired", &self.fired);
             }
             WorkerEvent::Failed(failed) => self.failure = Some(failed.clone()),
+            // The worker before was killed between a save and the word about it.
+            WorkerEvent::Hello(hello) if self.recorder.never_heard_of(hello.resumed_from) => {
+                self.take_over_checkpoints();
+            }
             _ => {}
         }
         self.recorder.heard(&event, now);

@@ -86,6 +86,11 @@ impl Recorder {
         Ok(())
     }
 
+    /// Whether this is the step of a checkpoint that was never announced.
+    pub fn never_heard_of(&self, step: Option<u64>) -> bool {
+        step.is_some_and(|step| !self.checkpoints.iter().any(|row| row.kept && row.step == step))
+    }
+
     /// The store, for facts and attempts.
     pub fn store(&mut self) -> &mut Writer {
         &mut self.store
