@@ -56,15 +56,17 @@ fn sources(src: &Path, module: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut folders = vec![src.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let below = path.strip_prefix(src).unwrap().display().to_string();
+        for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
             if path.is_dir() {
                 folders.push(path);
-            } else if below.ends_with(".rs")
-                && (below == format!("{module}.rs") || below.starts_with(&format!("{module}/")) || module.is_empty())
-            {
-                found.push((below, fs::read_to_string(path).unwrap()));
+                continue;
+            }
+            let below = path.strip_prefix(src).unwrap_or(&path).display().to_string();
+            let code = path.extension().is_some_and(|ending| ending == "rs");
+            let inside =
+                module.is_empty() || below == format!("{module}.rs") || below.starts_with(&format!("{module}/"));
+            if code && inside {
+                found.push((below, fs::read_to_string(path).unwrap_or_default()));
             }
         }
     }

@@ -1,9 +1,12 @@
 //! What the command line needs of a trainer. A build without one (`--no-default-features`) still
 //! has the cockpit, the keeper and every command that looks at runs.
 
+use crate::config::knobs::Section;
+use crate::config::problem::Problem;
 use crate::config::run::{Run, TaskSections};
+use crate::keeper::child::WORKER_VARIABLE;
 use crate::protocol::inject::Inject;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A trainer, or its absence.
 pub trait Trainer: TaskSections {
@@ -124,54 +127,50 @@ mod registry {
     }
 }
 
-/// A build without a trainer: it accepts every task's name and trains none.
-#[cfg(not(feature = "train"))]
+/// The trainer is another program, which [`WORKER_VARIABLE`] names, or there is none: every task's
+/// name and sections are taken as they stand.
 #[derive(Debug, Default)]
-pub struct NoTrainer;
+pub struct Elsewhere;
 
-#[cfg(not(feature = "train"))]
-mod none {
-    use super::{NoTrainer, Prospect, Run, TaskSections, Trainer, WorkOrder};
-    use crate::config::knobs::Section;
-    use crate::config::problem::Problem;
-    use crate::keeper::child::WORKER_VARIABLE;
-    use std::path::Path;
+const NO_TRAINER: &str =
+    "this downshift was built without a trainer; build it with the feature `train` (on by default)";
 
-    const NO_TRAINER: &str =
-        "this downshift was built without a trainer; build it with the feature `train` (on by default)";
-
-    impl TaskSections for NoTrainer {
-        fn names(&self) -> Vec<String> {
-            Vec::new()
-        }
-
-        fn knows(&self, _: &str) -> bool {
-            true
-        }
-
-        fn resolve(
-            &self,
-            _: &str,
-            data: &Section,
-            model: &Section,
-            _: &Path,
-        ) -> (Option<(Section, Section)>, Vec<Problem>) {
-            (Some((data.clone(), model.clone())), Vec::new())
-        }
+impl TaskSections for Elsewhere {
+    fn names(&self) -> Vec<String> {
+        Vec::new()
     }
 
-    impl Trainer for NoTrainer {
-        fn work(&self, _: WorkOrder) -> u8 {
-            super::super::say(NO_TRAINER);
-            13
-        }
+    fn knows(&self, _: &str) -> bool {
+        true
+    }
 
-        fn look_ahead(&self, _: &Run, device: &str) -> Result<Prospect, (u8, String)> {
-            // Another program may train in its place.
-            if std::env::var_os(WORKER_VARIABLE).is_none() {
-                return Err((13, NO_TRAINER.to_owned()));
-            }
+    fn resolve(
+        &self,
+        _: &str,
+        data: &Section,
+        model: &Section,
+        _: &Path,
+    ) -> (Option<(Section, Section)>, Vec<Problem>) {
+        (Some((data.clone(), model.clone())), Vec::new())
+    }
+}
+
+impl Trainer for Elsewhere {
+    fn work(&self, _: WorkOrder) -> u8 {
+        super::say(NO_TRAINER);
+        13
+    }
+
+    fn look_ahead(&self, _: &Run, device: &str) -> Result<Prospect, (u8, String)> {
+        if is_elsewhere() {
             Ok(Prospect { device: device.to_owned(), notes: Vec::new(), samples: None })
+        } else {
+            Err((13, NO_TRAINER.to_owned()))
         }
     }
+}
+
+/// Whether another program trains.
+pub fn is_elsewhere() -> bool {
+    std::env::var_os(WORKER_VARIABLE).is_some()
 }

@@ -16,6 +16,9 @@ use std::time::Duration;
 /// A note in the journal for the first skipped step of a streak, then for each so many.
 const SKIP_NOTE_EVERY: u64 = 100;
 
+/// Readings of the probe reach the store at most this often.
+const STORED_EVERY_MS: i64 = 5000;
+
 /// The keeper's memory and its pen.
 pub struct Recorder {
     store: Writer,
@@ -29,6 +32,7 @@ pub struct Recorder {
     passage: Option<PassageClock>,
     skips_in_a_row: u64,
     said: HashSet<String>,
+    sampled_ms: i64,
     checkpoints: Vec<CheckpointRow>,
     dirty: bool,
     /// The store refuses to be written; said once until it works again.
@@ -58,6 +62,7 @@ impl Recorder {
             passage: None,
             skips_in_a_row: 0,
             said: HashSet::new(),
+            sampled_ms: 0,
             checkpoints: Vec::new(),
             dirty: true,
             store_failing: false,
@@ -231,6 +236,9 @@ impl Recorder {
             best: false,
             kept: true,
         });
+        // Rows first: a checkpoint that the store knows is not imported by the next keeper, so a
+        // keeper that dies between the two must not leave it without the rows it holds.
+        self.flush();
         self.mark_best();
         self.put_checkpoint(saved.step);
         self.note(Level::Info, JournalKind::Checkpoint, sentences::saved(saved));
@@ -296,7 +304,11 @@ impl Recorder {
             record.ram_bytes = record.ram_bytes.max(ram);
         }
         let row = SampleRow { time_ms: now_ms(), reading };
-        self.batch.samples.push(row.clone());
+        // A run of days would fill the disk with readings; listeners hear every one.
+        if row.time_ms - self.sampled_ms >= STORED_EVERY_MS {
+            self.sampled_ms = row.time_ms;
+            self.batch.samples.push(row.clone());
+        }
         self.updates.push(Update::Sample(Box::new(row)));
     }
 

@@ -30,7 +30,7 @@ pub struct Policy {
     pub(super) hang: HangWatch,
     /// How long the newest save took.
     pub(super) save: Duration,
-    budget: Budget,
+    pub(super) budget: Budget,
     step: Option<u64>,
     durable: Option<u64>,
     failure: Option<Failed>,

@@ -216,6 +216,17 @@ fn a_card_that_cannot_be_read_costs_a_fixed_wait() {
 }
 
 #[test]
+fn a_person_who_resumes_opens_a_fresh_budget() {
+    let mut policy = policy();
+    training(&mut policy);
+    policy.decide(KILLED, seconds(2));
+    policy.decide(KILLED, seconds(2));
+    assert!(matches!(policy.life(), Life::BackingOff { .. }));
+    assert_eq!(starts(&policy.decide(Event::Request(Request::Resume), seconds(2))), [0], "at once");
+    assert_eq!(starts(&policy.decide(KILLED, seconds(3))), [0], "and the next fault is the first one");
+}
+
+#[test]
 fn stop_asked_twice_does_not_wait() {
     let mut policy = policy();
     training(&mut policy);
@@ -307,7 +318,7 @@ proptest! {
             let rests = matches!(policy.life(), Life::Paused | Life::Over(_));
             prop_assert!(waits || rests, "{:?} has no end", policy.life());
         }
-        // Each durable step allows the budget once more, and each wish of a person one start.
-        prop_assert!(u64::from(starts_since_progress) <= 1 + u64::from(person_started) + 3 * (durable + 1) + durable);
+        // Each durable step opens the budget of 3 again, and each wish of a person may: a resume does.
+        prop_assert!(u64::from(starts_since_progress) <= 1 + 4 * u64::from(person_started) + 3 * (durable + 1) + durable);
     }
 }

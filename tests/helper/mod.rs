@@ -116,15 +116,20 @@ impl Place {
         String::from_utf8(out.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The curve: for each step the row of the highest attempt. Fails on a hole, or where samples
-    /// do not go on from step to step.
+    /// The curve: for each step the row of the highest attempt. Fails on a hole, or where the clock
+    /// does not show `batch` samples more from step to step.
     pub fn curve(&self, steps: u64, batch: u64) -> Vec<Value> {
+        self.curve_by(steps, |step| step * batch)
+    }
+
+    /// The same, where the clock is another function of the step.
+    pub fn curve_by(&self, steps: u64, clock: impl Fn(u64) -> u64) -> Vec<Value> {
         let rows = self.rows();
         (1..=steps)
             .map(|step| {
                 let row = rows.iter().filter(|row| row["step"] == step).max_by_key(|row| row["attempt"].as_u64());
                 let row = row.unwrap_or_else(|| panic!("a hole at step {step}"));
-                assert_eq!(row["samples"], step * batch, "samples at step {step}");
+                assert_eq!(row["samples"], clock(step), "samples at step {step}");
                 row.clone()
             })
             .collect()

@@ -1,0 +1,87 @@
+//! Runs of the real program for benchmarks: in a folder of their own, with the cockpit in a real
+//! tmux.
+
+#![allow(dead_code, reason = "no benchmark uses all of it")]
+
+use downshift::protocol::control::StepRow;
+use downshift::store::checkpoint::{self, state::Row};
+use downshift::store::run_dir::RunDir;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// What went wrong; benchmarks end with it.
+pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// The program under measurement.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_downshift");
+
+/// Waits until `look` finds something, for two minutes at most.
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Outcome<T> {
+    let deadline = Instant::now() + Duration::from_mins(2);
+    loop {
+        match look() {
+            Some(found) => return Ok(found),
+            None if Instant::now() > deadline => return Err(format!("waited in vain for {what}").into()),
+            None => std::thread::park_timeout(Duration::from_millis(2)),
+        }
+    }
+}
+
+/// The newest run in a folder.
+pub fn newest(runs: &Path) -> Option<RunDir> {
+    RunDir::find(runs, None).ok()
+}
+
+/// A terminal of 120 × 40 in a tmux server of its own; gone when dropped.
+pub struct Tmux(String);
+
+impl Tmux {
+    /// A server with one pane that runs a command.
+    pub fn start(command: &str) -> Outcome<Self> {
+        let tmux = Self(format!("downshift-bench-{}", std::process::id()));
+        tmux.call(&["-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40", command])?;
+        Ok(tmux)
+    }
+
+    /// Types a key.
+    pub fn key(&self, key: &str) -> Outcome<()> {
+        self.call(&["send-keys", key]).map(drop)
+    }
+
+    /// What is on the screen.
+    pub fn screen(&self) -> String {
+        let shown = self.call(&["capture-pane", "-p"]);
+        shown.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default()
+    }
+
+    fn call(&self, words: &[&str]) -> Outcome<Output> {
+        Ok(Command::new("tmux").arg("-L").arg(&self.0).args(words).output()?)
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        let _ = self.call(&["kill-server"]);
+    }
+}
+
+/// The rows that the worker itself wrote into its newest checkpoint.
+pub fn rows_of_worker(run: &RunDir) -> Outcome<Vec<StepRow>> {
+    let (newest, _) = checkpoint::newest_valid(run.path());
+    let newest = newest.ok_or("the run has no checkpoint")?;
+    let rows = newest.files.get("steps.jsonl").map(|text| Row::read_all(text)).unwrap_or_default();
+    Ok(rows.into_iter().filter_map(|row| if let Row::Step(row) = row { Some(row) } else { None }).collect())
+}
+
+/// The middle of some numbers.
+pub fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    quantile(&numbers, 0.5)
+}
+
+/// A quantile of sorted numbers, by the nearest rank.
+pub fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let rank = (share * (sorted.len() as f64 - 1.0)).round() as usize;
+    sorted.get(rank).copied().unwrap_or(f64::NAN)
+}

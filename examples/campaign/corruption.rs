@@ -1,0 +1,243 @@
+//! Damaged checkpoints of a real run: every damage is noticed, the next older whole checkpoint is
+//! used, and where none is whole the run stops instead of starting anew.
+
+use crate::damage::{self, Checkpoint, Damage};
+use crate::kills::{run_file, unbroken};
+use crate::place::{Place, Role, kill, processes, wait_for};
+use crate::report::{Row, Table};
+use crate::strace::copy_folder;
+use crate::verdict::{self, Trace};
+use crate::{Failing, Orders};
+use downshift::protocol::worker::FailureClass;
+use downshift::recipe::seed::Stream;
+use downshift::store::checkpoint::{self, FOLDER};
+use downshift::store::run_dir::RunDir;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+/// Flipped bits; more than ten thousand over all rows.
+const FLIPS: u64 = 10_000;
+const FLIPS_QUICK: u64 = 2000;
+
+/// The part.
+pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
+    let place = Place::new(&orders.dir)?;
+    let (mut client, run) = place.start(&run_file(8, 200))?;
+    if client.wait()? != Some(0) {
+        return Err(format!("the run to be damaged did not finish; see {}", place.keep().display()).into());
+    }
+    let mut victims = Checkpoint::all(run.path())?;
+    victims.truncate(3);
+    if victims.len() < 3 {
+        return Err(format!("the run kept {} checkpoints; three are needed", victims.len()).into());
+    }
+    damage_files(orders, &run, &victims, table)?;
+    damage_several(orders, &run, table)?;
+    damage_directories(&run, &victims, table)?;
+    resume_over_damage(orders, table)
+}
+
+/// One file of the newest checkpoint, or one of each of the newest two.
+fn damage_files(orders: &Orders, run: &RunDir, victims: &[Checkpoint], table: &mut Table) -> Failing<()> {
+    let mut stream = Stream::new(orders.seed);
+    let [newest, second, _] = victims else { return Err("three checkpoints are needed".into()) };
+    let flips = if orders.quick { FLIPS_QUICK } else { FLIPS };
+    let regions = newest.regions()?.len();
+    let mut row = Row::new(format!("one bit flipped, in each of {regions} regions"));
+    for index in 0..flips {
+        row.count(strike(run, victims, &damage::flip(newest, index, &mut stream)?, 1));
+    }
+    table.add(row);
+    let each = if orders.quick { 40 } else { 400 };
+    let kinds: [(&str, Vec<Damage>, usize); 6] = [
+        ("a file cut short, or longer", damage::truncations(newest, each, &mut stream), 1),
+        ("a block of zeros", damage::zeroed(newest), 1),
+        ("a file missing", damage::missing(newest), 1),
+        ("a file of another checkpoint, two files exchanged", damage::foreign_content(newest, second), 1),
+        ("a file exchanged between two checkpoints", damage::swapped(newest, second), 2),
+        ("another step in the manifest", damage::wrong_step(newest)?, 1),
+    ];
+    for (fault, damages, used) in kinds {
+        let mut row = Row::new(fault);
+        damages.iter().for_each(|damage| row.count(strike(run, victims, damage, used)));
+        table.add(row);
+    }
+    Ok(())
+}
+
+/// The newest two, and all of them.
+fn damage_several(orders: &Orders, run: &RunDir, table: &mut Table) -> Failing<()> {
+    let mut stream = Stream::new(orders.seed + 1);
+    let rounds = if orders.quick { 100 } else { 1000 };
+    // With the best one that is kept beside the newest three.
+    let all = Checkpoint::all(run.path())?;
+    for (fault, count) in [("the newest two damaged", 2), ("all damaged", all.len())] {
+        let mut row = Row::new(format!("{fault}: one bit flipped in each"));
+        for round in 0..rounds {
+            let mut hurt = damage::flip(&all[0], round, &mut stream)?;
+            for victim in &all[1..count] {
+                hurt = hurt.and(damage::flip(victim, stream.below(1000), &mut stream)?);
+            }
+            row.count(strike(run, &all, &hurt, count));
+        }
+        table.add(row);
+    }
+    Ok(())
+}
+
+/// Damages, looks, undoes: checkpoint number `used` must be the one that is found.
+fn strike(run: &RunDir, victims: &[Checkpoint], damage: &Damage, used: usize) -> Result<(), String> {
+    let undo = damage.inflict().map_err(|error| format!("{}: {error}", damage.what))?;
+    let outcome = found(run.path(), victims, used).map_err(|loss| format!("{}: {loss}", damage.what));
+    undo.inflict().map_err(|error| format!("{} cannot be undone: {error}", damage.what))?;
+    outcome
+}
+
+fn found(run: &Path, victims: &[Checkpoint], used: usize) -> Result<(), String> {
+    let (found, rejected) = checkpoint::newest_valid(run);
+    if rejected.len() != used {
+        return Err(format!("{} checkpoints were refused instead of {used}", rejected.len()));
+    }
+    let (step, wanted) = (found.as_ref().map(|found| found.manifest.step), victims.get(used));
+    if step != wanted.map(|wanted| wanted.step) {
+        return Err(format!("step {step:?} was used instead of {:?}", wanted.map(|wanted| wanted.step)));
+    }
+    let same = found
+        .zip(wanted)
+        .is_none_or(|(found, wanted)| found.files.iter().all(|(name, bytes)| wanted.files[name] == *bytes));
+    if same { Ok(()) } else { Err("what was used is not what was saved".to_owned()) }
+}
+
+/// Directories and links where they do not belong, in copies of the run's folder.
+fn damage_directories(run: &RunDir, victims: &[Checkpoint], table: &mut Table) -> Failing<()> {
+    let mut row = Row::new("renamed, foreign and linked directories and files");
+    let name = |checkpoint: &Checkpoint| checkpoint.path.file_name().map(|name| name.to_owned()).unwrap_or_default();
+    let (newest, second) = (name(&victims[0]), name(&victims[1]));
+    type Change<'a> = (&'a str, usize, Box<dyn Fn(&Path) -> std::io::Result<()> + 'a>);
+    let changes: Vec<Change<'_>> = vec![
+        ("renamed to a later step", 1, Box::new(|dir| fs::rename(dir.join(&newest), dir.join("step-000999999")))),
+        (
+            "copied under a later step",
+            1,
+            Box::new(|dir| {
+                copy_folder(&dir.join(&second), &dir.join("step-000999999"))
+                    .map_err(|error| std::io::Error::other(error.to_string()))
+            }),
+        ),
+        ("an empty directory of a later step", 1, Box::new(|dir| fs::create_dir(dir.join("step-000999999")))),
+        ("a file of a later step's name", 0, Box::new(|dir| fs::write(dir.join("step-000999999"), "x"))),
+        ("a link of a later step's name", 0, Box::new(|dir| symlink(dir.join(&second), dir.join("step-000999999")))),
+        (
+            "directories of other names",
+            0,
+            Box::new(|dir| {
+                ["step-1", "step-abc", ".new-step-000999999", ".old-step-000999999", "notes"]
+                    .iter()
+                    .try_for_each(|name| fs::create_dir(dir.join(name)))
+            }),
+        ),
+        ("a link to nowhere for the weights", 1, Box::new(|dir| relink(&dir.join(&newest), Path::new("/nowhere")))),
+        (
+            "a link to the weights of another step",
+            1,
+            Box::new(|dir| relink(&dir.join(&newest), &dir.join(&second).join(checkpoint::MODEL))),
+        ),
+        (
+            "a folder for the weights",
+            1,
+            Box::new(|dir| {
+                let file = dir.join(&newest).join(checkpoint::MODEL);
+                fs::remove_file(&file).and_then(|()| fs::create_dir(file))
+            }),
+        ),
+    ];
+    for (what, refused, change) in changes {
+        let copy = tempfile::tempdir_in(run.path())?;
+        copy_folder(&run.file(FOLDER), &copy.path().join(FOLDER))?;
+        change(&copy.path().join(FOLDER))?;
+        let renamed = what.starts_with("renamed");
+        // What was added is refused or passed over; the newest whole one is used.
+        let (found, rejected) = checkpoint::newest_valid(copy.path());
+        let hurt = renamed || what.ends_with("weights") || what.contains("weights of");
+        let wanted = &victims[usize::from(hurt)];
+        let step = found.map(|found| found.manifest.step);
+        row.count(if step == Some(wanted.step) && rejected.len() == refused {
+            Ok(())
+        } else {
+            Err(format!("{what}: step {step:?} was used, {} refused", rejected.len()))
+        });
+    }
+    table.add(row);
+    Ok(())
+}
+
+fn relink(directory: &Path, to: &Path) -> std::io::Result<()> {
+    let file = directory.join(checkpoint::MODEL);
+    fs::remove_file(&file)?;
+    symlink(to, file)
+}
+
+/// The real program: everything is killed, checkpoints are damaged, a person resumes.
+fn resume_over_damage(orders: &Orders, table: &mut Table) -> Failing<()> {
+    let text = run_file(if orders.quick { 20 } else { 60 }, 250);
+    let unbroken = unbroken(orders, &text)?;
+    let rounds = if orders.quick { 1 } else { 10 };
+    for (fault, count) in
+        [("newest damaged, resume", 1), ("newest two damaged, resume", 2), ("all damaged, resume", 99)]
+    {
+        let mut row = Row::new(fault);
+        for round in 0..rounds {
+            let place = Place::new(&orders.dir)?;
+            let stream = Stream::new(orders.seed + round);
+            let outcome = resume_once(&place, &text, count, stream, &unbroken, &mut row.redone);
+            let outcome = outcome.map_err(|loss| format!("round {round}: {loss}; see {}", place.keep().display()));
+            row.identical = if count == 99 { None } else { Some(row.identical.unwrap_or(true) && outcome.is_ok()) };
+            row.count(outcome);
+        }
+        table.add(row);
+    }
+    Ok(())
+}
+
+fn resume_once(
+    place: &Place,
+    text: &str,
+    count: usize,
+    mut stream: Stream,
+    unbroken: &Trace,
+    redone: &mut Vec<u64>,
+) -> Failing<()> {
+    let (client, run) = place.start(text)?;
+    wait_for("three checkpoints", || (checkpoint::list(run.path()).len() >= 3).then_some(()))?;
+    for role in [Role::Parent, Role::Keeper, Role::Worker] {
+        for (pid, _) in processes(run.path()).into_iter().filter(|(_, its)| *its == Some(role)) {
+            kill(pid);
+        }
+    }
+    drop(client);
+    wait_for("the end of all processes", || {
+        processes(run.path()).iter().all(|(_, role)| role.is_none()).then_some(())
+    })?;
+    let victims = Checkpoint::all(run.path())?;
+    for victim in victims.iter().take(count) {
+        damage::flip(victim, stream.below(1000), &mut stream)?.inflict()?;
+    }
+    let mut client = place.resume(&run)?;
+    let code = client.wait()?;
+    if count >= victims.len() {
+        let rows = verdict::attempts(&run)?.len();
+        let refused = code == Some(i32::from(FailureClass::Checkpoint.exit_code())) && rows == 0;
+        return if refused {
+            Ok(())
+        } else {
+            Err(format!("the run ended with {code:?} after {rows} more starts").into())
+        };
+    }
+    if code != Some(0) {
+        return Err(format!("the run ended with {code:?}").into());
+    }
+    redone.extend(verdict::attempts(&run)?.iter().map(|attempt| attempt.before.saturating_sub(attempt.from)));
+    verdict::check(&run)?;
+    verdict::trace(place, &run)?.check(unbroken)
+}

@@ -1,0 +1,234 @@
+//! SIGKILL at random moments. A run is started, struck a few times, resumed where nothing is left
+//! to go on by itself, and must end as the unbroken run did, bit by bit.
+
+use crate::place::{self, Place, Role, kill, processes, wait_for};
+use crate::report::{Row, Table};
+use crate::verdict::{self, Trace};
+use crate::{Failing, Orders};
+use downshift::protocol::control::RunState;
+use downshift::recipe::seed::Stream;
+use downshift::store::checkpoint::FOLDER;
+use downshift::store::run_dir::RunDir;
+use std::fs;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Target {
+    name: &'static str,
+    roles: &'static [Role],
+    /// So many of 20 strikes.
+    share: u64,
+}
+
+const TARGETS: [Target; 6] = [
+    Target { name: "kill -9 worker", roles: &[Role::Worker], share: 8 },
+    Target { name: "kill -9 keeper", roles: &[Role::Keeper], share: 4 },
+    Target { name: "kill -9 keeper and worker", roles: &[Role::Keeper, Role::Worker], share: 3 },
+    Target { name: "kill -9 parent and keeper, resume", roles: &[Role::Parent, Role::Keeper], share: 2 },
+    Target { name: "kill -9 all three, resume", roles: &[Role::Parent, Role::Keeper, Role::Worker], share: 2 },
+    Target { name: "kill -9 parent of the keeper", roles: &[Role::Parent], share: 1 },
+];
+
+/// When the next strike comes.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    /// After so long.
+    After(Duration),
+    /// So long after a save has begun.
+    Saving(Duration),
+}
+
+/// A strike to come.
+#[derive(Debug, Clone, Copy)]
+struct Strike {
+    target: usize,
+    moment: Moment,
+}
+
+/// The strikes on one run, drawn from the seed alone.
+fn plan(seed: u64, run: u64, most: u64) -> Vec<Strike> {
+    let mut stream = Stream::new(seed ^ run.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let count = (6 + stream.below(7)).min(most);
+    let mut strike = || {
+        let mut left = stream.below(20);
+        let target = TARGETS.iter().position(|target| {
+            let hit = left < target.share;
+            left = left.saturating_sub(target.share);
+            hit
+        });
+        let micros = |stream: &mut Stream, most: u64| Duration::from_micros(stream.below(most));
+        let moment = match stream.below(10) {
+            0..=1 => Moment::After(micros(&mut stream, 40_000)),
+            2..=4 => Moment::Saving(micros(&mut stream, 12_000)),
+            _ => Moment::After(micros(&mut stream, 500_000)),
+        };
+        Strike { target: target.unwrap_or(0), moment }
+    };
+    (0..count).map(|_| strike()).collect()
+}
+
+/// The run file: everything that a resume could get wrong is switched on, and the budget is high.
+pub fn run_file(epochs: u64, save_every: u64) -> String {
+    format!(
+        "name: tiny\ntask: tiny\ndata: {{ samples: 997 }}\nmodel: {{ hidden: 24, dropout: 0.3 }}\n\
+         training: {{ epochs: {epochs}, micro_batch: 4, accumulation: 2, seed: 7, loader: {{ threads: 2, prefetch: 8 }} }}\n\
+         optimizer: {{ lr: 0.01, weight_decay: 0.1, max_norm: 0.5, \
+         schedule: {{ kind: cosine, warmup: 0.1, final: 0.1 }} }}\n\
+         evaluation: {{ every: 3 epochs }}\ncheckpoint: {{ every: {save_every} steps, keep_last: 3 }}\n\
+         watch: {{ restarts_without_progress: 1000 }}\n"
+    )
+}
+
+/// The unbroken run.
+pub fn unbroken(orders: &Orders, text: &str) -> Failing<Trace> {
+    let place = Place::new(&orders.dir)?;
+    let begun = Instant::now();
+    let (mut client, run) = place.start(text)?;
+    let code = client.wait()?;
+    if code != Some(0) {
+        let dir = place.keep();
+        return Err(format!("the unbroken run ended with {code:?}; see {}", dir.display()).into());
+    }
+    let trace = verdict::trace(&place, &run)?;
+    println!("unbroken run: {} steps in {:.1} s", trace.steps(), begun.elapsed().as_secs_f64());
+    Ok(trace)
+}
+
+/// The part.
+pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
+    let text = run_file(if orders.quick { 40 } else { 120 }, 250);
+    let unbroken = unbroken(orders, &text)?;
+    let mut rows: Vec<Row> = TARGETS.iter().map(|target| Row::new(target.name)).collect();
+    let (begun, mut done, mut number) = (Instant::now(), 0, 0);
+    while done < orders.kills {
+        let strikes = plan(orders.seed, number, orders.kills - done);
+        let place = Place::new(&orders.dir)?;
+        let mut torment = Torment { place: &place, struck: Vec::new(), newest: None };
+        let outcome = torment.suffer(&text, &strikes, &unbroken);
+        let struck = std::mem::take(&mut torment.struck);
+        let outcome = outcome.map_err(|error| error.to_string());
+        let (minutes, count) = (begun.elapsed().as_secs_f64() / 60.0, struck.len() as u64);
+        done += count;
+        let verdict = outcome.as_ref().map_or_else(|loss| format!("LOST: {loss}"), |_| "identical".to_owned());
+        println!("run {number}: {count} kills, {verdict}; {done} kills, {:.0} a minute", done as f64 / minutes);
+        let outcome = outcome.map_err(|loss| format!("run {number}: {loss}; see {}", place.keep().display()));
+        account(&mut rows, &struck, outcome);
+        number += 1;
+    }
+    rows.into_iter().filter(|row| row.tried > 0).for_each(|row| table.add(row));
+    Ok(())
+}
+
+/// Enters one run into the table: a loss counts against every strike on it.
+fn account(rows: &mut [Row], struck: &[(usize, i64)], outcome: Result<Vec<verdict::Attempt>, String>) {
+    for (target, _) in struck {
+        let row = &mut rows[*target];
+        row.tried += 1;
+        row.survived += u64::from(outcome.is_ok());
+        row.identical = Some(row.identical.unwrap_or(true) && outcome.is_ok());
+    }
+    match outcome {
+        Ok(attempts) => {
+            for attempt in attempts {
+                // A start belongs to the last strike before it.
+                if let Some((target, _)) = struck.iter().rev().find(|(_, at)| *at <= attempt.started_ms) {
+                    rows[*target].redone.push(attempt.before.saturating_sub(attempt.from));
+                }
+            }
+        }
+        Err(loss) => rows[struck.first().map_or(0, |(target, _)| *target)].lost(loss),
+    }
+}
+
+/// One run and what it suffers.
+struct Torment<'a> {
+    place: &'a Place,
+    /// What was struck and when, in Unix milliseconds.
+    struck: Vec<(usize, i64)>,
+    /// The newest step that was ever acknowledged.
+    newest: Option<u64>,
+}
+
+impl Torment<'_> {
+    /// Every start of a worker; an error says what was lost.
+    fn suffer(&mut self, text: &str, strikes: &[Strike], unbroken: &Trace) -> Failing<Vec<verdict::Attempt>> {
+        let (mut client, run) = self.place.start(text)?;
+        for strike in strikes {
+            self.wait(&run, strike.moment);
+            self.strike(&run, strike.target);
+            self.check_acknowledged(&run)?;
+            if is_abandoned(&run) && !is_over(&run) {
+                drop(client);
+                client = self.place.resume(&run)?;
+            }
+        }
+        // A parent whose keeper died too often gives up: then a person resumes.
+        wait_for("the end of the run", || is_abandoned(&run).then_some(()))?;
+        while !is_over(&run) {
+            drop(client);
+            client = self.place.resume(&run)?;
+            wait_for("the end of the run", || is_abandoned(&run).then_some(()))?;
+        }
+        drop(client);
+        let state = place::status(&run).map_or(RunState::Failed, |status| status.state);
+        if state != RunState::Finished {
+            return Err(format!("the run is {}, not finished", state.word()).into());
+        }
+        verdict::check(&run)?;
+        verdict::trace(self.place, &run)?.check(unbroken)?;
+        verdict::attempts(&run)
+    }
+
+    fn wait(&self, run: &RunDir, moment: Moment) {
+        match moment {
+            Moment::After(time) => std::thread::sleep(time),
+            Moment::Saving(time) => {
+                let deadline = Instant::now() + Duration::from_millis(400);
+                while Instant::now() < deadline && !is_saving(run) {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                std::thread::sleep(time);
+            }
+        }
+    }
+
+    /// Kills what is alive of the target, where all of it is.
+    fn strike(&mut self, run: &RunDir, target: usize) {
+        let found = processes(run.path());
+        let roles = TARGETS[target].roles;
+        let pid = |role: &Role| found.iter().find(|(_, its)| *its == Some(*role)).map(|(pid, _)| *pid);
+        let Some(pids) = roles.iter().map(pid).collect::<Option<Vec<u32>>>() else { return };
+        // The parent comes first, or it would bring the keeper back.
+        if pids.into_iter().map(kill).fold(true, |all, killed| all && killed) {
+            self.struck.push((target, unix_ms()));
+        }
+    }
+
+    fn check_acknowledged(&mut self, run: &RunDir) -> Failing<()> {
+        let newest = verdict::acknowledged(run)?;
+        if newest < self.newest {
+            return Err(format!("step {:?} was acknowledged, and now {newest:?} is the newest", self.newest).into());
+        }
+        self.newest = newest;
+        Ok(())
+    }
+}
+
+/// Whether nobody is left to go on by itself.
+fn is_abandoned(run: &RunDir) -> bool {
+    !processes(run.path()).iter().any(|(_, role)| matches!(role, Some(Role::Parent | Role::Keeper)))
+}
+
+fn is_over(run: &RunDir) -> bool {
+    place::status(run).is_some_and(|status| status.state.is_over() && status.state != RunState::Stopped)
+}
+
+fn is_saving(run: &RunDir) -> bool {
+    let entries = fs::read_dir(run.file(FOLDER)).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(".new-"))
+}
+
+fn unix_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(0))
+}

@@ -1,0 +1,117 @@
+//! The campaign: faults of every kind against the real program, and a table of what survived.
+//!
+//! ```text
+//! cargo run --release --no-default-features --features train --example campaign -- --kills 1000 --seed 7
+//!
+//! kills       SIGKILL of worker, keeper, its parent, in any mixture, at random moments
+//! syscalls    SIGKILL at every system call of a save          ┐ strace does it, on a small
+//! errors      ENOSPC and EIO at every call of a save          ┘ process that only saves
+//! corruption  flipped bits, truncations, missing, swapped and foreign files
+//! powercut    every state of the disk that a cut may leave, from a recorded trace of saves
+//! ```
+//! This program is its own subject: called with a command of downshift (`run`, `worker`, `keeper`
+//! …) it is downshift with one tiny task. It ends with 1 when anything was lost.
+
+mod corruption;
+mod damage;
+mod disk;
+mod errors;
+mod kills;
+mod place;
+mod powercut;
+mod report;
+mod saver;
+mod strace;
+mod syscalls;
+#[path = "../../tests/train/tiny.rs"]
+mod tiny;
+mod verdict;
+
+use clap::{Parser, ValueEnum};
+use report::Table;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// What can go wrong with the campaign itself.
+type Failing<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Faults of every kind against the real program; prints what survived.
+#[derive(Debug, Parser)]
+#[command(name = "campaign")]
+struct Options {
+    /// Kills at random moments, over as many runs as it takes
+    #[arg(long, default_value_t = 1000)]
+    kills: u64,
+    /// Everything random follows from it; drawn and printed if left out
+    #[arg(long)]
+    seed: Option<u64>,
+    /// These parts alone
+    #[arg(long, value_delimiter = ',', value_name = "PART,…")]
+    only: Vec<Part>,
+    /// A short form of each part: about a minute
+    #[arg(long)]
+    quick: bool,
+    /// Where to work: a folder on the disk to be tested
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// A part of the campaign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Kills,
+    Syscalls,
+    Errors,
+    Corruption,
+    Powercut,
+}
+
+/// What every part is told.
+struct Orders {
+    seed: u64,
+    kills: u64,
+    quick: bool,
+    dir: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().collect();
+    match words.get(1).map(String::as_str) {
+        Some(saver::COMMAND) => saver::main(&words[2..]),
+        Some(word) if !word.starts_with('-') => {
+            let registry = downshift::train::registry::Registry::new().with::<tiny::Tiny>();
+            downshift::main_with(&registry)
+        }
+        _ => campaign(Options::parse()),
+    }
+}
+
+fn campaign(options: Options) -> ExitCode {
+    let drawn = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs() % 1_000_000);
+    let seed = options.seed.unwrap_or_else(drawn);
+    let kills = if options.quick { options.kills.min(12) } else { options.kills };
+    let dir = options.dir.unwrap_or_else(std::env::temp_dir);
+    // strace names paths without links.
+    let dir = dir.canonicalize().unwrap_or(dir);
+    let orders = Orders { seed, kills, quick: options.quick, dir };
+    println!("seed {seed}, in {}", orders.dir.display());
+    let mut table = Table::default();
+    let parts = if options.only.is_empty() { Part::value_variants() } else { &options.only[..] };
+    for part in parts {
+        let begun = Instant::now();
+        let done = match part {
+            Part::Kills => kills::run(&orders, &mut table),
+            Part::Syscalls => syscalls::run(&orders, &mut table),
+            Part::Errors => errors::run(&orders, &mut table),
+            Part::Corruption => corruption::run(&orders, &mut table),
+            Part::Powercut => powercut::run(&orders, &mut table),
+        };
+        if let Err(error) = done {
+            table.broken(&format!("{part:?}"), &error.to_string());
+        }
+        println!("{part:?}: {:.1} s", begun.elapsed().as_secs_f64());
+    }
+    table.print(seed);
+    if table.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

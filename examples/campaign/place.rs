@@ -1,0 +1,183 @@
+//! A folder with runs of its own, and the processes of the run in it.
+
+use crate::Failing;
+use downshift::protocol::control::Status;
+use downshift::store::reader::live_status;
+use downshift::store::run_dir::RunDir;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Nothing here takes longer, unless something is wrong.
+pub const LIMIT: Duration = Duration::from_mins(2);
+
+/// What a process is to a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Brings the keeper back.
+    Parent,
+    /// The keeper.
+    Keeper,
+    /// The worker.
+    Worker,
+}
+
+/// A folder with runs of its own. What is left alive in it is killed at the end.
+pub struct Place {
+    dir: TempDir,
+    program: PathBuf,
+}
+
+impl Place {
+    /// A place inside `parent`.
+    pub fn new(parent: &Path) -> Failing<Self> {
+        let dir = tempfile::Builder::new().prefix("campaign-").tempdir_in(parent)?;
+        fs::create_dir(dir.path().join("sockets"))?;
+        Ok(Self { dir, program: std::env::current_exe()? })
+    }
+
+    /// The program as downshift, set up for this place.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(words).current_dir(self.dir.path()).stdin(Stdio::null());
+        command.env("XDG_RUNTIME_DIR", self.dir.path().join("sockets"));
+        command.env("XDG_CACHE_HOME", self.dir.path().join("cache"));
+        command.env("DOWNSHIFT_RUNS_DIR", self.dir.path().join("runs"));
+        command.env_remove("DOWNSHIFT_WORKER");
+        command
+    }
+
+    /// Runs a command to its end; an error with its words where it fails.
+    pub fn output(&self, words: &[&str]) -> Failing<Output> {
+        let output = self.command(words).output()?;
+        if output.status.success() {
+            return Ok(output);
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("`{}` ended with {}: {}", words.join(" "), output.status, said.trim()).into())
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Starts a run of this file; its directory and its keeper are there when this returns.
+    pub fn start(&self, text: &str) -> Failing<(Client, RunDir)> {
+        fs::write(self.file("run.yaml"), text)?;
+        let client = self.client(&["run", "run.yaml", "--headless", "--device", "cpu"])?;
+        let runs = self.file("runs");
+        let run = wait_for("a run directory", || RunDir::find(&runs, None).ok())?;
+        self.wait_for_keeper(&run)?;
+        Ok((client, run))
+    }
+
+    /// Resumes the run; a keeper is there when this returns.
+    pub fn resume(&self, run: &RunDir) -> Failing<Client> {
+        let client = self.client(&["resume", "--headless"])?;
+        self.wait_for_keeper(run)?;
+        Ok(client)
+    }
+
+    fn wait_for_keeper(&self, run: &RunDir) -> Failing<()> {
+        wait_for("a keeper", || alive(run, Role::Keeper).map(drop)).map_err(|error| {
+            let said = fs::read_to_string(self.file("client.txt")).unwrap_or_default();
+            format!("{error}; the client said: {}", said.trim()).into()
+        })
+    }
+
+    fn client(&self, words: &[&str]) -> Failing<Client> {
+        let out = File::options().create(true).append(true).open(self.file("client.txt"))?;
+        Ok(Client(self.command(words).stdout(out.try_clone()?).stderr(out).spawn()?))
+    }
+
+    /// Leaves the folder where it is, for people to look at.
+    pub fn keep(mut self) -> PathBuf {
+        self.dir.disable_cleanup(true);
+        self.dir.path().to_owned()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A parent that saw its keeper die could bring it back: parents first, then again.
+        for _ in 0..3 {
+            let mut left = processes(self.dir.path());
+            left.sort_by_key(|(_, role)| *role != Some(Role::Parent));
+            for (pid, _) in left {
+                kill(pid);
+            }
+        }
+    }
+}
+
+/// A process that looks on; it ends with its value.
+pub struct Client(Child);
+
+impl Client {
+    /// Its exit code, once the run is over.
+    pub fn wait(&mut self) -> Failing<Option<i32>> {
+        wait_for("the run's end", || self.0.try_wait().ok().flatten()).map(|status| status.code())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Where a run stands now.
+pub fn status(run: &RunDir) -> Option<Status> {
+    live_status(run)
+}
+
+/// The first living process of a run in this role.
+pub fn alive(run: &RunDir, role: Role) -> Option<u32> {
+    processes(run.path()).into_iter().find(|(_, its)| *its == Some(role)).map(|(pid, _)| pid)
+}
+
+/// Living processes whose command line names this folder; clients have no role.
+pub fn processes(folder: &Path) -> Vec<(u32, Option<Role>)> {
+    let folder = folder.display().to_string();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        if pid != std::process::id() && line.contains(&folder) {
+            let words: Vec<&str> = line.split('\0').collect();
+            let role = match words.get(1) {
+                Some(&"worker") => Some(Role::Worker),
+                Some(&"keeper") if words.contains(&"--parent") => Some(Role::Parent),
+                Some(&"keeper") if !words.contains(&"--detach") => Some(Role::Keeper),
+                _ => None,
+            };
+            found.push((pid, role));
+        }
+    }
+    found
+}
+
+/// SIGKILL; whether there was such a process.
+pub fn kill(pid: u32) -> bool {
+    Pid::from_raw(pid.cast_signed()).is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok())
+}
+
+/// Waits until `condition` gives a value.
+pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> Failing<T> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(value) = condition() {
+            return Ok(value);
+        }
+        if Instant::now() >= deadline {
+            return Err(format!("waited {} s for {what}", LIMIT.as_secs()).into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,99 @@
+//! The table: one row a fault.
+
+use std::fmt::Write as _;
+
+/// Sentences about losses that are printed for one row.
+const MOST_LOSSES: usize = 8;
+
+/// One kind of fault and what became of it.
+#[derive(Debug, Default)]
+pub struct Row {
+    fault: String,
+    /// How often it struck.
+    pub tried: u64,
+    /// How often everything held that must hold.
+    pub survived: u64,
+    /// Optimizer steps done again, for each time that training started again.
+    pub redone: Vec<u64>,
+    /// Whether curve and weights were those of the unbroken run; none where nothing is trained.
+    pub identical: Option<bool>,
+    losses: Vec<String>,
+}
+
+impl Row {
+    /// A row without a fault yet.
+    pub fn new(fault: impl Into<String>) -> Self {
+        Self { fault: fault.into(), ..Self::default() }
+    }
+
+    /// The fault struck once; the error says what was lost.
+    pub fn count(&mut self, outcome: Result<(), String>) {
+        self.tried += 1;
+        match outcome {
+            Ok(()) => self.survived += 1,
+            Err(loss) => self.losses.push(loss),
+        }
+    }
+
+    /// Something was lost, whatever struck.
+    pub fn lost(&mut self, loss: impl Into<String>) {
+        self.losses.push(loss.into());
+    }
+
+    fn redone_text(&self) -> String {
+        let (Some(most), count) = (self.redone.iter().max(), self.redone.len() as f64) else { return "–".to_owned() };
+        format!("{:.0} on average, {most} at most", self.redone.iter().sum::<u64>() as f64 / count)
+    }
+}
+
+/// All rows.
+#[derive(Debug, Default)]
+pub struct Table {
+    rows: Vec<Row>,
+}
+
+impl Table {
+    /// Adds a row.
+    pub fn add(&mut self, row: Row) {
+        self.rows.push(row);
+    }
+
+    /// A part could not be carried out, which counts as a loss.
+    pub fn broken(&mut self, part: &str, why: &str) {
+        let mut row = Row::new(part);
+        row.lost(format!("could not be carried out: {why}"));
+        self.rows.push(row);
+    }
+
+    /// Whether nothing was lost.
+    pub fn is_clean(&self) -> bool {
+        self.rows.iter().all(|row| row.losses.is_empty() && row.survived == row.tried && row.identical != Some(false))
+    }
+
+    /// Prints the table as Markdown, then what was lost.
+    pub fn print(&self, seed: u64) {
+        let mut text =
+            String::from("\n| fault | tried | survived | steps redone | identical |\n|---|---:|---:|---|---|\n");
+        for row in &self.rows {
+            let identical = row.identical.map_or("–", |identical| if identical { "yes" } else { "NO" });
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {identical} |",
+                row.fault,
+                row.tried,
+                row.survived,
+                row.redone_text()
+            );
+        }
+        for row in &self.rows {
+            for loss in row.losses.iter().take(MOST_LOSSES) {
+                let _ = writeln!(text, "\nLOST ({}): {loss}", row.fault);
+            }
+            if row.losses.len() > MOST_LOSSES {
+                let _ = writeln!(text, "\n… and {} more under {}", row.losses.len() - MOST_LOSSES, row.fault);
+            }
+        }
+        let verdict = if self.is_clean() { "nothing was lost" } else { "SOMETHING WAS LOST" };
+        println!("{text}\n{verdict}; seed {seed}");
+    }
+}

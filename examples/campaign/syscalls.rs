@@ -1,0 +1,97 @@
+//! SIGKILL at every system call of a save, and of the deletion of a checkpoint: afterwards the old
+//! state or the new one is there, whole, and the next save works.
+
+use crate::report::{Row, Table};
+use crate::saver::{self, Claims};
+use crate::strace::{Stage, spans};
+use crate::{Failing, Orders};
+use downshift::store::checkpoint::{self, FOLDER};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// What a saver finds, and what it does when it is struck.
+pub struct Scenario {
+    /// For people.
+    pub name: &'static str,
+    /// Steps and versions saved before.
+    pub prepared: &'static [(u64, u64)],
+    /// What it does, in the saver's words.
+    pub action: &'static str,
+    /// What happens in any case, in strace's words.
+    pub always: &'static [&'static str],
+}
+
+/// Everything that the store ever does to a run's checkpoints.
+pub const SCENARIOS: [Scenario; 5] = [
+    Scenario { name: "first save", prepared: &[], action: "save:10:0", always: &[] },
+    Scenario { name: "next save", prepared: &[(10, 0)], action: "save:20:0", always: &[] },
+    Scenario { name: "save of a redone step", prepared: &[(10, 0), (20, 0)], action: "save:20:1", always: &[] },
+    Scenario {
+        name: "the same where names cannot be exchanged",
+        prepared: &[(10, 0), (20, 0)],
+        action: "save:20:1",
+        always: &["renameat2:error=EINVAL"],
+    },
+    Scenario { name: "deletion", prepared: &[(10, 0), (20, 0), (30, 0)], action: "remove:10", always: &[] },
+];
+
+/// The part.
+pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
+    for scenario in &SCENARIOS {
+        let mut row = Row::new(format!("kill -9 at each system call: {}", scenario.name));
+        let mut stage = Stage::new(&orders.dir, scenario.prepared)?;
+        for (name, (first, last)) in path_of(&mut stage, scenario)? {
+            for when in first..=last {
+                if scenario.always.iter().any(|always| always.starts_with(&format!("{name}:"))) {
+                    continue;
+                }
+                let dir = stage.fresh()?;
+                let mut injections: Vec<String> = scenario.always.iter().map(|&always| always.to_owned()).collect();
+                injections.push(format!("{name}:signal=KILL:when={when}"));
+                let ended = stage.inject(&dir, &[scenario.action], &injections)?;
+                if ended.killed {
+                    let outcome = check(&dir, scenario.prepared, &ended.said);
+                    row.count(outcome.map_err(|loss| format!("at {name} number {when}: {loss}")));
+                }
+                fs::remove_dir_all(&dir)?;
+            }
+        }
+        if row.tried == 0 {
+            row.lost("no call was struck; strace works otherwise than expected here");
+        }
+        table.add(row);
+    }
+    Ok(())
+}
+
+/// Every call on the way, by name: the first and the last of that name.
+pub fn path_of(stage: &mut Stage, scenario: &Scenario) -> Failing<BTreeMap<String, (usize, usize)>> {
+    let calls = stage.record(&[scenario.action])?;
+    let verb = if scenario.action.starts_with("save") { ("saving", "saved") } else { ("removing", "removed") };
+    Ok(spans(&calls, verb.0, verb.1))
+}
+
+/// What a directory is held against once its saver is gone.
+pub fn check(dir: &Path, prepared: &[(u64, u64)], said: &[String]) -> Result<(), String> {
+    let mut claims = Claims::default();
+    prepared.iter().for_each(|(step, version)| claims.hear(&format!("saved {step} {version}")));
+    said.iter().for_each(|line| claims.hear(line));
+    claims.check(dir)?;
+    // What a worker does next: clean up, save.
+    checkpoint::clean(dir);
+    claims.check(dir).map_err(|loss| format!("after cleaning up: {loss}"))?;
+    if let Some(left) = leftovers(dir).first() {
+        return Err(format!("{left} is left over after cleaning up"));
+    }
+    saver::save(dir, 90, 0).map_err(|error| format!("the next save fails: {error}"))?;
+    claims.hear("saved 90 0");
+    claims.check(dir).map_err(|loss| format!("after the next save: {loss}"))
+}
+
+/// What is in the folder of checkpoints and is none.
+pub fn leftovers(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir.join(FOLDER)).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| !name.starts_with("step-")).collect()
+}

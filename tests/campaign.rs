@@ -1,0 +1,26 @@
+//! The short form of the campaign: kills, injected errors, damaged checkpoints and power cuts
+//! against the real program. The long form is in RELIABILITY.md.
+#![cfg(feature = "train")]
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn nothing_is_lost_in_the_short_campaign() {
+    let tests = std::env::current_exe().unwrap();
+    let program = tests.parent().and_then(Path::parent).unwrap().join("examples/campaign");
+    assert!(program.exists(), "{} is missing: cargo build --example campaign", program.display());
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new(program)
+        .args(["--quick", "--kills", "12", "--seed", "7", "--dir"])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    // A campaign that tries nothing loses nothing.
+    for fault in ["kill -9 worker", "kill -9 at each system call: next save", "ENOSPC", "EIO", "power cut", "control"] {
+        assert!(said.contains(fault), "{fault} was not tried:\n{said}");
+    }
+}
