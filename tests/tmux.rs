@@ -67,8 +67,10 @@ fn shift_down(place: &Place, terminal: &Terminal, run: &RunDir) {
     let expected: Vec<(u64, u64)> = (1..).zip(attempts.iter().map(|(step, _)| 1 + u64::from(*step > last))).collect();
     assert_eq!(attempts, expected, "every step once, in order, the shift at its place");
     let samples = |step: u64| rows[step as usize - 1]["samples"].as_u64().unwrap();
-    let batch = samples(1);
-    assert!((1..=next + 20).all(|step| samples(step) == step * batch), "samples go on");
+    // An epoch ends with what is left of it.
+    let (batch, epoch) = (samples(1), after.epoch_samples.unwrap());
+    let expected = |step: u64| step / epoch.div_ceil(batch) * epoch + step % epoch.div_ceil(batch) * batch;
+    assert!((1..=next + 20).all(|step| samples(step) == expected(step)), "samples go on");
 }
 
 /// Each view shows its panels; Tab, Enter and Esc lead there and back.

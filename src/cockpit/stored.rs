@@ -7,7 +7,7 @@ use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 
 /// Readings of the probe that the cockpit begins with: half an hour of them.
-const SAMPLES: usize = 1800;
+const SAMPLES: usize = 360;
 /// Lines of the journal that the cockpit begins with.
 const JOURNAL: usize = 2000;
 
