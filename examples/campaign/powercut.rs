@@ -76,12 +76,7 @@ fn controls(orders: &Orders, ops: &[Op], table: &mut Table) -> Failing<()> {
 }
 
 /// Counts the outcome of every distinct state, as long as `count` wants more.
-fn try_all(
-    orders: &Orders,
-    ops: &[Op],
-    most: u64,
-    mut count: impl FnMut(Result<(), String>) -> bool,
-) -> Failing<()> {
+fn try_all(orders: &Orders, ops: &[Op], most: u64, mut count: impl FnMut(Result<(), String>) -> bool) -> Failing<()> {
     let folder = tempfile::Builder::new().prefix("campaign-").tempdir_in(&orders.dir)?;
     let (mut stream, mut seen, mut claims) = (Stream::new(orders.seed), HashSet::new(), Claims::default());
     let (mut failed, mut more) = (Ok(()), true);
