@@ -9,6 +9,7 @@ mod export;
 mod headless;
 mod internal;
 mod request;
+mod resume;
 mod run;
 mod runs;
 mod status;
@@ -16,6 +17,7 @@ pub mod trainer;
 
 use crate::protocol::inject::Inject;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -61,8 +63,8 @@ enum Command {
     Runs,
     /// One run at a glance
     Status(status::StatusArgs),
-    /// Start again from the newest checkpoint that verifies; opens a fresh restart budget
-    Resume(run::ResumeArgs),
+    /// Start again from the newest checkpoint that verifies, or an older one; opens a fresh budget
+    Resume(resume::ResumeArgs),
     /// Save, then end a run; a second time ends it without waiting for the checkpoint
     Stop(Which),
     /// Go on under another rung, from exactly the step where the run is
@@ -77,7 +79,7 @@ enum Command {
     Check(check::CheckArgs),
     /// The curve, one row per attempt and step
     Export(export::ExportArgs),
-    /// Look at the checkpoints of a run: [RUN] list | verify | export
+    /// The checkpoints of a run: [RUN] list | verify | compare | export | copy | prune
     Checkpoints(checkpoints::CheckpointsArgs),
     #[command(hide = true)]
     Worker(internal::WorkerArgs),
@@ -132,7 +134,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Attach(which)) => attach::attach(&which, runs),
         Some(Command::Runs) => Ok(runs::list(runs)),
         Some(Command::Status(args)) => status::print(&args, runs),
-        Some(Command::Resume(args)) => run::resume(&args, runs, trainer),
+        Some(Command::Resume(args)) => resume::resume(&args, runs, trainer),
         Some(Command::Stop(which)) => request::stop(&which, runs),
         Some(Command::Shift(args)) => request::shift(&args, runs),
         Some(Command::Checkpoint(which)) => request::checkpoint(&which, runs),
@@ -140,7 +142,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Restart(which)) => request::restart(&which, runs),
         Some(Command::Check(args)) => check::check(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
-        Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs),
+        Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
         Some(Command::Keeper(args)) => internal::keeper(&args),
         Some(Command::Probe(args)) => return internal::probe(&args),
@@ -153,6 +155,21 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         }
     }
 }
+
+/// A line on stdout. A reader that has gone, as `head` does, is no failure: there is nobody left to
+/// tell.
+fn print(line: &std::fmt::Arguments<'_>) {
+    let written = writeln!(std::io::stdout().lock(), "{line}");
+    if written.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
+        std::process::exit(0);
+    }
+}
+
+/// `println!` for commands whose reader may leave early.
+macro_rules! line {
+    ($($words:tt)*) => { $crate::cli::print(&format_args!($($words)*)) };
+}
+use line;
 
 /// A sentence on stderr.
 #[expect(clippy::print_stderr, reason = "the one place that speaks to a person outside the cockpit")]

@@ -9,6 +9,8 @@
 //! a session of its own by [`detach`], and by a parent that does nothing but bring it back.
 
 mod attempt;
+pub mod caretaker;
+mod checkpoints;
 pub mod child;
 pub mod detach;
 mod glance;
@@ -16,6 +18,7 @@ mod keep;
 mod passage;
 mod perform;
 mod probe;
+mod proving;
 mod recorder;
 mod retention;
 pub mod sentences;

@@ -17,6 +17,7 @@ pub mod event;
 pub mod hang;
 pub mod life;
 mod machine;
+pub mod relapse;
 mod requests;
 
 #[cfg(test)]

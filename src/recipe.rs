@@ -7,6 +7,7 @@
 
 pub mod batch;
 pub mod class;
+pub mod interval;
 pub mod order;
 pub mod schedule;
 pub mod seed;

@@ -8,6 +8,7 @@
 
 pub mod checkpoint;
 pub mod database;
+pub mod disk;
 pub mod lock;
 pub mod reader;
 pub mod run_dir;

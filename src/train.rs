@@ -6,13 +6,14 @@
 //!          ├─ loader      micro-batches, prepared ahead of the step by threads
 //!          ├─ step        forward, backward, one read-back, the guard's verdict
 //!          ├─ optimizer   AdamW, moments keyed by parameter path
-//!          ├─ evaluate    the validation set
+//!          ├─ evaluate    the validation set (compare: of one checkpoint after another)
 //!          └─ saver       host copies to a durable checkpoint, on a thread of its own
 //! registry   tasks by name, their types erased;  backends   every type they are compiled for
 //! device     which device there really is, found out without a panic
 //! ```
 
 pub mod backends;
+mod compare;
 #[cfg(feature = "cuda")]
 mod cuda_probe;
 pub mod device;

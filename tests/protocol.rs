@@ -87,6 +87,7 @@ fn orders_and_requests_stand_as_they_always_stood() {
         Request::Shift { to: Target::Down },
         Request::Shift { to: Target::Rung("safe".to_owned()) },
         Request::Checkpoint,
+        Request::Prune,
         Request::Restart,
         Request::Pause,
         Request::Resume,

@@ -1,8 +1,18 @@
-//! The checkpoints of a run: list them, verify every byte, take the weights out.
+//! The checkpoints of a run: list them, verify every byte, compare them, take the weights out, copy
+//! one to a second place, delete what is not wanted.
 
-use super::{Failure, Outcome};
+mod compare;
+mod copy;
+mod export;
+
+use super::line;
+use super::trainer::Trainer;
+use super::{Failure, Outcome, client};
+use crate::keeper::caretaker::Caretaker;
 use crate::keeper::sentences::{bytes, grouped};
-use crate::store::checkpoint::{self, Entry};
+use crate::protocol::control::{CheckpointRow, Request};
+use crate::store::checkpoint::{self, Entry, Loaded, aside};
+use crate::store::lock::living_owner;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use clap::Args;
@@ -11,22 +21,27 @@ use std::path::{Path, PathBuf};
 /// Arguments of `checkpoints`.
 #[derive(Debug, Args)]
 pub struct CheckpointsArgs {
-    /// [RUN] and what to do: list, verify (read every byte), export (the weights alone)
-    #[arg(value_name = "[RUN] list|verify|export", num_args = 0..=2)]
+    /// [RUN] and what to do: list; verify (read every byte); compare (measure on the validation
+    /// set); export (the weights alone); copy (the best one to a second place); prune (delete what
+    /// retention does not keep)
+    #[arg(value_name = "[RUN] list|verify|compare|export|copy|prune", num_args = 0..=2)]
     words: Vec<String>,
     /// export: where to write the safetensors file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// export: of this step; the newest that verifies, if left out
+    /// copy: the folder to copy to; a folder named after the run is made in it
+    #[arg(long, value_name = "DIR")]
+    to: Option<PathBuf>,
+    /// export, copy: of this step; if left out, export takes the newest that verifies, copy the best
     #[arg(long, value_name = "N")]
     step: Option<u64>,
+    /// compare: only so many of the newest
+    #[arg(long, value_name = "N")]
+    last: Option<usize>,
 }
 
-/// The file of a checkpoint that holds the weights.
-const WEIGHTS: &str = "model.safetensors";
-
-pub fn look(args: &CheckpointsArgs, runs: &Path) -> Outcome {
-    let known = ["list", "verify", "export"];
+pub fn look(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+    let known = ["list", "verify", "compare", "export", "copy", "prune"];
     let (run, action) = match &args.words[..] {
         [] => (None, "list"),
         [word] if known.contains(&word.as_str()) => (None, word.as_str()),
@@ -37,7 +52,10 @@ pub fn look(args: &CheckpointsArgs, runs: &Path) -> Outcome {
     match action {
         "list" => Ok(list(&run)),
         "verify" => Ok(verify(&run)),
-        "export" => export(&run, args),
+        "compare" => compare::compare(&run, args.last, trainer),
+        "export" => export::export(&run, args),
+        "copy" => copy::copy(&run, args),
+        "prune" => prune(&run),
         other => Err(Failure::new(
             2,
             format!("`{other}` is nothing to do with checkpoints; choose from: {}", known.join(", ")),
@@ -45,15 +63,23 @@ pub fn look(args: &CheckpointsArgs, runs: &Path) -> Outcome {
     }
 }
 
+fn rows(run: &RunDir) -> Vec<CheckpointRow> {
+    Reader::open(run).and_then(|reader| reader.checkpoints()).unwrap_or_default()
+}
+
 fn list(run: &RunDir) -> u8 {
-    let rows = Reader::open(run).and_then(|reader| reader.checkpoints()).unwrap_or_default();
+    let rows = rows(run);
     for entry in checkpoint::list(run.path()) {
         let row = rows.iter().find(|row| row.step == entry.step);
         let size = checkpoint::manifest(&entry.path)
             .map_or_else(|error| error.to_string(), |manifest| bytes(manifest.bytes()));
         let eval = row.and_then(|row| row.eval_loss).map_or_else(String::new, |loss| format!("  eval {loss:.4}"));
         let best = if row.is_some_and(|row| row.best) { "  best" } else { "" };
-        println!("step {:>9}  {size:>9}{eval}{best}  {}", grouped(entry.step), entry.path.display());
+        let proven = if row.is_some_and(|row| row.proven) { "  proven" } else { "" };
+        line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", grouped(entry.step), entry.path.display());
+    }
+    for path in aside::all(run.path()) {
+        line!("set aside: {}", path.display());
     }
     0
 }
@@ -61,47 +87,55 @@ fn list(run: &RunDir) -> u8 {
 fn verify(run: &RunDir) -> u8 {
     let entries = checkpoint::list(run.path());
     if entries.is_empty() {
-        println!("{} has no checkpoint", run.name());
+        line!("{} has no checkpoint", run.name());
     }
     let mut bad = 0;
     for entry in &entries {
         match checkpoint::verify(&entry.path) {
-            Ok(manifest) => println!("step {:>9}  whole, {}", grouped(entry.step), bytes(manifest.bytes())),
+            Ok(manifest) => line!("step {:>9}  whole, {}", grouped(entry.step), bytes(manifest.bytes())),
             Err(error) => {
                 bad += 1;
-                println!("step {:>9}  BROKEN: {error}", grouped(entry.step));
+                line!("step {:>9}  BROKEN: {error}", grouped(entry.step));
             }
         }
     }
     if bad == 0 { 0 } else { 14 }
 }
 
-fn export(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
-    let out = args
-        .out
-        .as_deref()
-        .ok_or_else(|| Failure::new(2, "export needs to know where to: --out weights.safetensors"))?;
-    let loaded = if let Some(step) = args.step {
-        let entries = checkpoint::list(run.path());
-        let entry = entries.iter().find(|entry| entry.step == step).ok_or_else(|| unknown(step, &entries))?;
-        checkpoint::load(&entry.path).map_err(|error| Failure::new(14, error.to_string()))?
-    } else {
+/// Only a keeper deletes: the one that lives, or this process in its place.
+fn prune(run: &RunDir) -> Outcome {
+    if living_owner(&run.file("keeper.lock")).is_some() {
+        line!("{}: {}", run.name(), client::ask(run, &Request::Prune)?);
+        return Ok(0);
+    }
+    let pruned = Caretaker::step_in(run)?.prune()?;
+    for step in &pruned.superfluous {
+        line!("deleted step {}", grouped(*step));
+    }
+    for path in &pruned.aside {
+        line!("deleted {}", path.display());
+    }
+    for damage in &pruned.damaged {
+        line!("left for you to look at: {damage}");
+    }
+    if pruned.superfluous.is_empty() && pruned.aside.is_empty() {
+        line!("nothing to delete: retention keeps every checkpoint of {} that verifies", run.name());
+    }
+    Ok(0)
+}
+
+/// The checkpoint of a step, or the newest that verifies.
+pub(super) fn chosen(run: &RunDir, step: Option<u64>) -> Result<Loaded, Failure> {
+    let Some(step) = step else {
         let (newest, rejected) = checkpoint::newest_valid(run.path());
         for (path, error) in &rejected {
             super::say(&format!("passed over {}: {error}", path.display()));
         }
-        newest.ok_or_else(|| Failure::new(14, format!("{} has no checkpoint that verifies", run.name())))?
+        return newest.ok_or_else(|| Failure::new(14, format!("{} has no checkpoint that verifies", run.name())));
     };
-    let weights = loaded.files.get(WEIGHTS);
-    let weights = weights.ok_or_else(|| Failure::new(14, format!("{} holds no {WEIGHTS}", loaded.path.display())))?;
-    std::fs::write(out, weights).map_err(|error| Failure::new(1, format!("{}: {error}", out.display())))?;
-    println!(
-        "wrote the weights of step {} to {}, {}",
-        grouped(loaded.manifest.step),
-        out.display(),
-        bytes(weights.len() as u64)
-    );
-    Ok(0)
+    let entries = checkpoint::list(run.path());
+    let entry = entries.iter().find(|entry| entry.step == step).ok_or_else(|| unknown(step, &entries))?;
+    checkpoint::load(&entry.path).map_err(|error| Failure::new(14, error.to_string()))
 }
 
 fn unknown(step: u64, entries: &[Entry]) -> Failure {

@@ -3,6 +3,7 @@
 use super::trainer::{Trainer, WorkOrder};
 use super::{Failure, Faults, Outcome};
 use crate::keeper::{self, Launch, detach};
+use crate::recipe::interval;
 use crate::store::run_dir::RunDir;
 use clap::Args;
 use std::path::PathBuf;
@@ -24,6 +25,10 @@ pub struct WorkerArgs {
     from: Option<u64>,
     #[arg(long)]
     require_checkpoint: bool,
+    #[arg(long, default_value_t = 0)]
+    faults: u64,
+    #[arg(long, default_value_t = 0.0)]
+    lived_s: f64,
     #[arg(long, default_value = "")]
     inject: Faults,
 }
@@ -75,6 +80,7 @@ pub fn worker(args: &WorkerArgs, trainer: &dyn Trainer) -> Outcome {
         device: args.device.clone(),
         require_checkpoint: args.require_checkpoint,
         from: args.from,
+        faults: interval::Faults { count: args.faults, lived_s: args.lived_s },
         inject: args.inject.0.clone(),
     }))
 }

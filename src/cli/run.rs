@@ -1,12 +1,13 @@
-//! `run` and `resume`: see that it can work, start the keeper, look on.
+//! `run`: see that it can work, start the keeper, look on.
 
 use super::trainer::Trainer;
-use super::{Failure, Faults, Outcome, Which, attach, client, headless, say};
+use super::{Failure, Faults, Outcome, attach, client, headless, say};
 use crate::config::run::{Run, Source};
 use crate::config::shipped;
+use crate::keeper::sentences::bytes;
 use crate::keeper::{Launch, detach};
-use crate::protocol::control::Request;
-use crate::store::lock::living_owner;
+use crate::store::checkpoint;
+use crate::store::disk;
 use crate::store::run_dir::RunDir;
 use clap::Args;
 use std::io::IsTerminal;
@@ -37,19 +38,6 @@ pub struct RunOptions {
     /// Faults on purpose, as `nan@120,oom@150*,hang@400`; `*` = in every attempt
     #[arg(long, default_value = "", hide_default_value = true, value_name = "FAULT@STEP,…")]
     inject: Faults,
-}
-
-/// Arguments of `resume`.
-#[derive(Debug, Args)]
-pub struct ResumeArgs {
-    #[command(flatten)]
-    which: Which,
-    /// No cockpit: one line per event on stdout, the exit code tells how it ended
-    #[arg(long)]
-    headless: bool,
-    /// Where to train from now on; as before, if left out
-    #[arg(long, value_name = "DEVICE")]
-    device: Option<String>,
 }
 
 /// Reads a run file, or a shipped one of that name.
@@ -87,42 +75,53 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     for note in &prospect.notes {
         say(note);
     }
+    has_room(runs, &run, prospect.parameters)?;
     let dir = RunDir::create(runs, &run)?;
     let launch = Launch { device: options.device.clone(), inject: options.inject.0.clone() };
     start_keeper(&dir, Some(&launch))?;
     look_on(&dir, options.headless)
 }
 
-pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
-    let dir = RunDir::find(runs, args.which.run.as_deref())?;
-    if living_owner(&dir.file("keeper.lock")).is_some() {
-        client::wait_for_keeper(&dir)?;
-        // A paused run goes on; any other is going on already.
-        if let Ok(answer) = client::ask(&dir, &Request::Resume) {
-            println!("{}: {answer}", dir.name());
-        }
-        return look_on(&dir, args.headless);
-    }
-    let run = dir.run()?;
-    if let Some(device) = &args.device {
-        trainer.look_ahead(&run, device).map_err(|(code, message)| Failure::new(code, message))?;
-    }
-    let stored: Option<Launch> = crate::store::reader::Reader::open(&dir).ok().and_then(|reader| reader.fact("launch"));
-    let launch = args
-        .device
-        .clone()
-        .map(|device| Launch { device, inject: stored.map(|stored| stored.inject).unwrap_or_default() });
-    start_keeper(&dir, launch.as_ref())?;
-    look_on(&dir, args.headless)
+/// Whether the disk has room for the checkpoints that a run will keep.
+pub fn has_room(runs: &Path, run: &Run, parameters: Option<u64>) -> Result<(), Failure> {
+    let Some(parameters) = parameters else { return Ok(()) };
+    let (keep_last, one) = (keep_last(run), disk::checkpoint_bytes(parameters));
+    disk::has_room(runs, disk::planned(one, keep_last)).map_err(|shortage| too_full(&shortage, one, keep_last))
 }
 
-fn start_keeper(dir: &RunDir, launch: Option<&Launch>) -> Result<(), Failure> {
+/// The same for a run that has checkpoints already: those it has take their room already.
+pub fn has_room_to_go_on(dir: &RunDir, run: &Run) -> Result<(), Failure> {
+    let there = checkpoint::list(dir.path());
+    let sizes: Vec<u64> =
+        there.iter().filter_map(|entry| Some(checkpoint::manifest(&entry.path).ok()?.bytes())).collect();
+    let Some(one) = sizes.first().copied() else { return Ok(()) };
+    let keep_last = keep_last(run);
+    let missing = disk::planned(one, keep_last).saturating_sub(sizes.iter().sum()).max(one);
+    disk::has_room(dir.path(), missing).map_err(|shortage| too_full(&shortage, one, keep_last))
+}
+
+fn keep_last(run: &Run) -> u64 {
+    run.rungs.iter().map(|rung| rung.preset.checkpoint.keep_last).max().unwrap_or(1)
+}
+
+fn too_full(shortage: &disk::Shortage, one: u64, keep_last: u64) -> Failure {
+    let one = bytes(one);
+    Failure::new(
+        1,
+        format!(
+            "{shortage} for this run's checkpoints ({keep_last} newest, the best and a proven one, {one} each); \
+             free some room, lower checkpoint.keep_last, or put runs elsewhere with --runs-dir"
+        ),
+    )
+}
+
+pub fn start_keeper(dir: &RunDir, launch: Option<&Launch>) -> Result<(), Failure> {
     detach::start(dir, launch)?;
     client::wait_for_keeper(dir)
 }
 
 /// The cockpit where there is a terminal, else lines.
-fn look_on(dir: &RunDir, headless: bool) -> Outcome {
+pub fn look_on(dir: &RunDir, headless: bool) -> Outcome {
     if headless || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return headless::follow(dir);
     }

@@ -6,6 +6,8 @@ use crate::config::problem::Problem;
 use crate::config::run::{Run, TaskSections};
 use crate::keeper::child::WORKER_VARIABLE;
 use crate::protocol::inject::Inject;
+use crate::protocol::worker::Eval;
+use crate::recipe::interval::Faults;
 use std::path::{Path, PathBuf};
 
 /// A trainer, or its absence.
@@ -19,6 +21,18 @@ pub trait Trainer: TaskSections {
     /// # Errors
     /// What cannot work.
     fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)>;
+
+    /// Measures checkpoints of a rung on the validation set, on the CPU: the card may be busy.
+    ///
+    /// # Errors
+    /// What cannot work, as [`Trainer::look_ahead`]. What is wrong with one checkpoint is said in
+    /// its place.
+    fn measure(
+        &self,
+        run: &Run,
+        rung: usize,
+        checkpoints: &[PathBuf],
+    ) -> Result<Vec<Result<Eval, String>>, (u8, String)>;
 }
 
 /// What a worker is told on its command line.
@@ -38,6 +52,8 @@ pub struct WorkOrder {
     pub require_checkpoint: bool,
     /// Go on from this checkpoint rather than the newest.
     pub from: Option<u64>,
+    /// How often workers of this run have died.
+    pub faults: Faults,
     /// Faults on purpose.
     pub inject: Vec<Inject>,
 }
@@ -51,11 +67,13 @@ pub struct Prospect {
     pub notes: Vec<String>,
     /// Training and validation samples, where the data could be counted.
     pub samples: Option<(usize, usize)>,
+    /// Trainable parameters, where the model could be counted.
+    pub parameters: Option<u64>,
 }
 
 #[cfg(feature = "train")]
 mod registry {
-    use super::{Prospect, Run, Trainer, WorkOrder};
+    use super::{Eval, PathBuf, Prospect, Run, Trainer, WorkOrder};
     use crate::protocol::device::DeviceChoice;
     use crate::recipe::class::{self, Class};
     use crate::store::checkpoint;
@@ -66,7 +84,7 @@ mod registry {
 
     impl Trainer for Registry {
         fn work(&self, order: WorkOrder) -> u8 {
-            let migrate = changes_shape(&order);
+            let migrate = may_migrate(&order);
             let rung = &order.run.rungs[order.rung];
             let args = WorkerArgs {
                 run_dir: order.run_dir,
@@ -80,6 +98,7 @@ mod registry {
                 from: order.from,
                 require_checkpoint: order.require_checkpoint,
                 migrate,
+                faults: order.faults,
                 inject: order.inject,
             };
             worker::main(&args, self)
@@ -87,7 +106,7 @@ mod registry {
 
         fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {
             let choice: DeviceChoice = device.parse().map_err(|why| (2, why))?;
-            let mut prospect = Prospect { device: String::new(), notes: Vec::new(), samples: None };
+            let mut prospect = Prospect { device: String::new(), notes: Vec::new(), samples: None, parameters: None };
             for rung in &run.rungs {
                 let precision = rung.preset.training.precision;
                 let on_rung = |why: String| {
@@ -99,30 +118,49 @@ mod registry {
             let Some(task) = self.get(&run.task) else { return Ok(prospect) };
             let sizes = task.sizes(&run.rungs[0].preset).map_err(|error| (15, error.to_string()))?;
             prospect.samples = Some((sizes.training, sizes.validation));
-            let training = &run.rungs[0].preset.training;
-            let batch = training.micro_batch * training.accumulation;
-            if batch > sizes.training as u64 {
-                let (micro, times, samples) = (training.micro_batch, training.accumulation, sizes.training);
-                let message = format!(
-                    "training.micro_batch × training.accumulation: {micro} × {times} = {batch} samples a step, but there are only \
-                     {samples} training samples; {} × 1 would work",
-                    micro.min(samples as u64)
-                );
-                return Err((13, message));
+            prospect.parameters = Some(sizes.parameters);
+            for rung in &run.rungs {
+                fits(&rung.name, &rung.preset.training, sizes.training as u64).map_err(|why| (13, why))?;
             }
             Ok(prospect)
         }
+
+        fn measure(
+            &self,
+            run: &Run,
+            rung: usize,
+            checkpoints: &[PathBuf],
+        ) -> Result<Vec<Result<Eval, String>>, (u8, String)> {
+            let task = self.get(&run.task).ok_or_else(|| (13, format!("no task is called `{}`", run.task)))?;
+            let measured = task.measure(&run.rungs[rung].preset, checkpoints);
+            measured.map_err(|failed| (failed.class.exit_code(), failed.message))
+        }
     }
 
-    /// Whether the newest checkpoint was written by a rung of another model shape: then, and only
-    /// then, what does not fit may start anew.
-    fn changes_shape(order: &WorkOrder) -> bool {
+    /// A step larger than the data would leave micro-batches empty.
+    fn fits(rung: &str, training: &Training, samples: u64) -> Result<(), String> {
+        let (micro, times) = (training.micro_batch, training.accumulation);
+        if micro * times <= samples {
+            return Ok(());
+        }
+        Err(format!(
+            "rung {rung}: training.micro_batch × training.accumulation = {micro} × {times} = {} samples a step, but \
+             there are only {samples} training samples; {} × 1 would work",
+            micro * times,
+            micro.min(samples)
+        ))
+    }
+
+    /// Whether what does not fit may start anew: the newest checkpoint was written by a rung of
+    /// another model shape, and one of the two says `warm_start: true`.
+    fn may_migrate(order: &WorkOrder) -> bool {
         let newest = checkpoint::list(&order.run_dir).into_iter().next();
         let state = newest.and_then(|entry| std::fs::read(entry.path.join("state.json")).ok());
         let state: Option<TrainState> = state.and_then(|text| serde_json::from_slice(&text).ok());
-        state.filter(|state| state.rung < order.run.rungs.len()).is_some_and(|state| {
-            let changes = class::compare(&order.run.preset_tree(state.rung), &order.run.preset_tree(order.rung));
-            class::gravest(&changes) == Class::C
+        let rungs = &order.run.rungs;
+        state.and_then(|state| Some((state.rung, rungs.get(state.rung)?))).is_some_and(|(from, left)| {
+            let changes = class::compare(&order.run.preset_tree(from), &order.run.preset_tree(order.rung));
+            class::gravest(&changes) == Class::C && (left.warm_start || rungs[order.rung].warm_start)
         })
     }
 }
@@ -163,10 +201,14 @@ impl Trainer for Elsewhere {
 
     fn look_ahead(&self, _: &Run, device: &str) -> Result<Prospect, (u8, String)> {
         if is_elsewhere() {
-            Ok(Prospect { device: device.to_owned(), notes: Vec::new(), samples: None })
+            Ok(Prospect { device: device.to_owned(), notes: Vec::new(), samples: None, parameters: None })
         } else {
             Err((13, NO_TRAINER.to_owned()))
         }
+    }
+
+    fn measure(&self, _: &Run, _: usize, _: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, (u8, String)> {
+        Err((13, NO_TRAINER.to_owned()))
     }
 }
 

@@ -149,6 +149,7 @@ fn checkpoint(step: u64, before_s: i64, best: bool, kept: bool) -> CheckpointRow
         eval_loss: Some(0.298),
         best,
         kept,
+        proven: false,
     }
 }
 

@@ -9,10 +9,12 @@ pub fn preset(preset: &Preset) -> Vec<Problem> {
     let mut found = Findings::default();
     training(preset, &mut found);
     optimizer(preset, &mut found);
-    if let Every::Seconds(_) = preset.evaluation.every {
+    if let Every::Seconds(_) | Every::Auto = preset.evaluation.every {
         let fix = "write it in steps or epochs: 1 epoch";
         found.push("evaluation.every", "the clock on the wall would make two runs differ", fix);
     }
+    let proves = preset.checkpoint.proven_after >= 1;
+    found.unless(proves, "checkpoint.proven_after", "0 steps prove nothing", "write 200");
     found.unless(
         preset.checkpoint.keep_last >= 1,
         "checkpoint.keep_last",

@@ -175,11 +175,14 @@ pub struct Checkpoint {
     /// Keep the one with the lowest evaluation loss too.
     #[serde(default = "yes")]
     pub keep_best: bool,
+    /// A checkpoint is proven after so many clean steps beyond it; the newest proven one stays.
+    #[serde(default = "two_hundred")]
+    pub proven_after: u64,
 }
 
 impl Default for Checkpoint {
     fn default() -> Self {
-        Self { every: half_a_minute(), keep_last: 3, keep_best: true }
+        Self { every: half_a_minute(), keep_last: 3, keep_best: true, proven_after: two_hundred() }
     }
 }
 
@@ -249,6 +252,10 @@ fn two() -> u64 {
 
 fn three() -> u64 {
     3
+}
+
+fn two_hundred() -> u64 {
+    200
 }
 
 fn yes() -> bool {

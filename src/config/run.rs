@@ -107,6 +107,7 @@ impl Run {
         for (path, value) in source.overrides {
             problems.extend(typed::set(&mut tree, path, yaml::scalar(value)).err());
         }
+        settle_length(&mut tree, source.overrides);
         let (file, wrong) = typed::read::<RunFile>(&tree);
         problems.extend(wrong);
         let run = file.map(|file| validate(file, tasks, source.base, &mut problems));
@@ -124,6 +125,7 @@ impl Run {
                 name: self.rungs[index].name.clone(),
                 relieves: self.rungs[index].relieves.clone(),
                 from: Some(FULL.to_owned()),
+                warm_start: self.rungs[index].warm_start,
                 set: class::compare(&full, &self.preset_tree(index))
                     .into_iter()
                     .map(|change| (change.path, change.to))
@@ -144,10 +146,43 @@ impl Run {
         serde_json::to_value(&self.rungs[rung].preset).unwrap_or_default()
     }
 
+    /// Why the run cannot go from one rung to another: the model's shape differs, and neither of the
+    /// two says `warm_start: true`.
+    pub fn barrier(&self, from: usize, to: usize) -> Option<String> {
+        let changes = class::compare(&self.preset_tree(from), &self.preset_tree(to));
+        let shapes: Vec<String> = changes
+            .iter()
+            .filter(|change| change.class == class::Class::C)
+            .map(|change| format!("{} {} → {}", change.path, change.from, change.to))
+            .collect();
+        if shapes.is_empty() || self.rungs[from].warm_start || self.rungs[to].warm_start {
+            return None;
+        }
+        Some(format!(
+            "rung {} has a model of another shape ({}), which the weights do not fit; `warm_start: true` on the rung \
+             would load what fits and start the rest anew",
+            self.rungs[to].name,
+            shapes.join(", ")
+        ))
+    }
+
     /// The number of the rung called `name`, or with that number.
     pub fn rung_named(&self, name: &str) -> Option<usize> {
         let by_name = self.rungs.iter().position(|rung| rung.name == name);
         by_name.or_else(|| name.parse().ok().filter(|number| *number < self.rungs.len()))
+    }
+}
+
+/// `--set training.steps=…` takes the place of the file's epochs, and the other way round.
+fn settle_length(tree: &mut Value, overrides: &[(String, String)]) {
+    let given = |path: &str| overrides.iter().any(|(set, _)| set == path);
+    let replaced = match (given("training.steps"), given("training.epochs")) {
+        (true, false) => "epochs",
+        (false, true) => "steps",
+        _ => return,
+    };
+    if let Some(Value::Object(training)) = tree.get_mut("training") {
+        training.shift_remove(replaced);
     }
 }
 

@@ -12,6 +12,8 @@ pub enum Every {
     Steps(u64),
     /// Passes over the training data.
     Epochs(u64),
+    /// As often as measured cost and failures make best; for checkpoints.
+    Auto,
     /// Not at all.
     Never,
 }
@@ -34,6 +36,7 @@ impl fmt::Display for Every {
             Self::Steps(steps) => write!(formatter, "{steps} steps"),
             Self::Epochs(1) => formatter.write_str("1 epoch"),
             Self::Epochs(epochs) => write!(formatter, "{epochs} epochs"),
+            Self::Auto => formatter.write_str("auto"),
             Self::Never => formatter.write_str("never"),
         }
     }
@@ -47,8 +50,10 @@ impl FromStr for Every {
             format!("`{text}` is no rhythm; write a number and a unit: 30 s, 10 min, 2 h, 500 steps, 1 epoch, or never")
         };
         let text = text.trim();
-        if text == "never" {
-            return Ok(Self::Never);
+        match text {
+            "never" => return Ok(Self::Never),
+            "auto" => return Ok(Self::Auto),
+            _ => {}
         }
         let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(wrong)?;
         let (number, unit) = (text[..split].trim(), text[split..].trim());
@@ -106,6 +111,7 @@ mod tests {
             ("500 steps", Every::Steps(500)),
             ("1 step", Every::Steps(1)),
             ("1 epoch", Every::Epochs(1)),
+            ("auto", Every::Auto),
             ("never", Every::Never),
         ] {
             assert_eq!(text.parse(), Ok(every));

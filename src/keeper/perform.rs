@@ -7,7 +7,6 @@ use crate::policy::event::{Effect, Event};
 use crate::policy::life::{Life, Outcome, Start, Then};
 use crate::protocol::control::{JournalKind, Status, Update};
 use crate::protocol::worker::Level;
-use crate::store::checkpoint;
 use tokio::time::Instant;
 
 impl Keeper {
@@ -29,6 +28,7 @@ impl Keeper {
                         worker.signal(signal);
                     }
                 }
+                Effect::GoBack(step) => self.go_back(step),
                 Effect::Journal(level, kind, text) => self.recorder.note(level, kind, text),
                 Effect::Reply { accepted, message } => {
                     if let Some(id) = asker {
@@ -73,14 +73,20 @@ impl Keeper {
         }
     }
 
-    fn worker_arguments(&self, attempt: u64, rung: usize) -> Vec<String> {
+    fn worker_arguments(&mut self, attempt: u64, rung: usize) -> Vec<String> {
         let mut arguments =
             vec!["worker".to_owned(), "--run-dir".to_owned(), self.run_dir.path().display().to_string()];
         for (flag, value) in [("--rung", rung.to_string()), ("--attempt", attempt.to_string())] {
             arguments.extend([flag.to_owned(), value]);
         }
         arguments.extend(["--device".to_owned(), self.launch.device.clone()]);
-        if self.recorder.status.durable_step.is_some() {
+        let lived_s = self.recorder.store().lived_s().unwrap_or(0.0);
+        for (flag, value) in
+            [("--faults", self.recorder.status.restarts.to_string()), ("--lived-s", lived_s.to_string())]
+        {
+            arguments.extend([flag.to_owned(), value]);
+        }
+        if self.recorder.had_checkpoints() {
             arguments.push("--require-checkpoint".to_owned());
         }
         let faults = self.launch.inject.iter().map(ToString::to_string).filter(|fault| !self.fired.contains(fault));
@@ -89,16 +95,6 @@ impl Keeper {
             arguments.extend(["--inject".to_owned(), faults.join(",")]);
         }
         arguments
-    }
-
-    pub(super) fn retire_checkpoints(&mut self) {
-        let knobs = self.run.rungs[self.recorder.attempt.rung].preset.checkpoint;
-        let steps = self.recorder.retire(knobs.keep_last, knobs.keep_best);
-        if !steps.is_empty() {
-            let dir = self.run_dir.path().to_owned();
-            // Deleting gigabytes takes a while; the loop does not wait for it.
-            std::thread::spawn(move || steps.into_iter().for_each(|step| drop(checkpoint::remove(&dir, step))));
-        }
     }
 
     fn finish(&mut self, outcome: Outcome) {

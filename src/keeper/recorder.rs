@@ -3,14 +3,16 @@
 
 use super::attempt::Attempt;
 use super::passage::PassageClock;
+use super::proving::Proving;
 use super::{retention, sentences};
+use crate::config::knobs;
 use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, SampleRow, Status, StepRow, Update,
 };
 use crate::protocol::probe::Reading;
 use crate::protocol::worker::{Event, Level, Saved};
 use crate::store::writer::{Batch, Writer};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 /// A note in the journal for the first skipped step of a streak, then for each so many.
@@ -31,9 +33,11 @@ pub struct Recorder {
     pub attempt: Attempt,
     passage: Option<PassageClock>,
     skips_in_a_row: u64,
+    failed_saves: u64,
     said: HashSet<String>,
     sampled_ms: i64,
     checkpoints: Vec<CheckpointRow>,
+    proving: Proving,
     dirty: bool,
     /// The store refuses to be written; said once until it works again.
     store_failing: bool,
@@ -61,9 +65,11 @@ impl Recorder {
             attempt: Attempt::default(),
             passage: None,
             skips_in_a_row: 0,
+            failed_saves: 0,
             said: HashSet::new(),
             sampled_ms: 0,
             checkpoints: Vec::new(),
+            proving: Proving::default(),
             dirty: true,
             store_failing: false,
         })
@@ -78,6 +84,11 @@ impl Recorder {
         self.status.durable_step = self.checkpoints.iter().filter(|row| row.kept).map(|row| row.step).max();
         self.dirty = true;
         Ok(())
+    }
+
+    /// Whether this is the step of a checkpoint that was never announced.
+    pub fn never_heard_of(&self, step: Option<u64>) -> bool {
+        step.is_some_and(|step| !self.checkpoints.iter().any(|row| row.kept && row.step == step))
     }
 
     /// The store, for facts and attempts.
@@ -161,6 +172,8 @@ impl Recorder {
                 let _ = self.store.attempt_resumed(self.attempt.id, hello.resumed_from);
                 self.note(Level::Info, JournalKind::Worker, sentences::hello(hello));
                 self.passage_part("first step", now);
+                self.status.durable_step = hello.resumed_from.or(self.status.durable_step);
+                self.restart_proving(hello.resumed_from.unwrap_or(0));
             }
             Event::Phase { phase: crate::protocol::worker::Phase::Compiling } => self.passage_part("compile", now),
             Event::Skipped(skipped) => {
@@ -178,12 +191,12 @@ impl Recorder {
             }
             Event::Saved(saved) => self.saved(saved, now),
             Event::SaveFailed { step, message } => {
-                let kept = "training goes on, older checkpoints are kept";
-                self.note(
-                    Level::Error,
-                    JournalKind::Checkpoint,
-                    format!("checkpoint {step} not saved: {message}; {kept}"),
-                );
+                self.failed_saves += 1;
+                // The first of a streak is told; how long it lasts is told by the age of the newest.
+                if self.failed_saves == 1 {
+                    let text = sentences::save_failed(*step, message);
+                    self.note(Level::Error, JournalKind::Checkpoint, text);
+                }
             }
             // What each worker says again, such as why there is no GPU, is said once.
             Event::Note { level, text } => {
@@ -235,29 +248,86 @@ impl Recorder {
             eval_loss: saved.eval_loss,
             best: false,
             kept: true,
+            proven: false,
         });
+        self.proving.saved(saved.step);
         // Rows first: a checkpoint that the store knows is not imported by the next keeper, so a
         // keeper that dies between the two must not leave it without the rows it holds.
         self.flush();
         self.mark_best();
         self.put_checkpoint(saved.step);
         self.note(Level::Info, JournalKind::Checkpoint, sentences::saved(saved));
+        let failed = std::mem::take(&mut self.failed_saves);
+        if failed > 0 {
+            let text = format!("checkpoints are written again, after {failed} in a row that could not be");
+            self.note(Level::Info, JournalKind::Checkpoint, text);
+        }
         if self.status.state == RunState::Stopping {
             self.passage_part("stop", now);
         }
     }
 
     /// The steps of checkpoints that are no longer wanted; recorded as gone.
-    pub fn retire(&mut self, keep_last: u64, keep_best: bool) -> Vec<u64> {
-        let steps = retention::superfluous(&self.checkpoints, keep_last, keep_best);
+    /// Damaged ones are neither kept for their own sake nor deleted.
+    pub fn retire(&mut self, knobs: &knobs::Checkpoint, damaged: &BTreeSet<u64>) -> Vec<u64> {
+        let whole: Vec<CheckpointRow> =
+            self.checkpoints.iter().filter(|row| !damaged.contains(&row.step)).cloned().collect();
+        let steps = retention::superfluous(&whole, knobs);
         for step in &steps {
+            self.forget(*step);
+        }
+        steps
+    }
+
+    /// The checkpoints on disk that are newer than `step`, newest first; recorded as gone.
+    pub fn give_up_above(&mut self, step: u64) -> Vec<u64> {
+        let newer: Vec<u64> =
+            self.checkpoints.iter().filter(|row| row.kept && row.step > step).map(|row| row.step).collect();
+        for step in &newer {
+            self.forget(*step);
+        }
+        self.mark_best();
+        newer.into_iter().rev().collect()
+    }
+
+    /// Whether this run ever had a checkpoint: then no worker may begin from scratch.
+    pub fn had_checkpoints(&self) -> bool {
+        !self.checkpoints.is_empty()
+    }
+
+    /// The newest checkpoint on disk that is older than `step`.
+    pub fn older_than(&self, step: u64) -> Option<u64> {
+        self.checkpoints.iter().filter(|row| row.kept && row.step < step).map(|row| row.step).max()
+    }
+
+    /// A checkpoint is no longer on disk.
+    fn forget(&mut self, step: u64) {
+        if let Some(row) = self.checkpoints.iter_mut().find(|row| row.step == step) {
+            row.kept = false;
+            row.best = false;
+        }
+        self.put_checkpoint(step);
+    }
+
+    /// Counts anew how many clean steps there are beyond each checkpoint, on the line that training
+    /// stands on: from its start up to step `until`.
+    fn restart_proving(&mut self, until: u64) {
+        self.flush();
+        let unproven = self.checkpoints.iter().filter(|row| row.kept && !row.proven).map(|row| row.step);
+        let counts = unproven.map(|step| (step, self.store.clean_steps(step, until).unwrap_or(0)));
+        self.proving.restart(counts.collect::<Vec<_>>());
+    }
+
+    /// A clean step was taken. True where it has proven a checkpoint.
+    pub fn prove(&mut self, step: u64, proven_after: u64) -> bool {
+        let proven = self.proving.stepped(step, proven_after);
+        for step in &proven {
             if let Some(row) = self.checkpoints.iter_mut().find(|row| row.step == *step) {
-                row.kept = false;
-                row.best = false;
+                row.proven = true;
             }
             self.put_checkpoint(*step);
         }
-        steps
+        !proven.is_empty()
     }
 
     fn mark_best(&mut self) {

@@ -1,15 +1,18 @@
 //! Which checkpoints stay.
 
+use crate::config::knobs;
 use crate::protocol::control::CheckpointRow;
 use std::collections::BTreeSet;
 
-/// The steps of the checkpoints to delete: all but the newest `keep_last`, and the best one where
-/// `keep_best` says so.
-pub fn superfluous(rows: &[CheckpointRow], keep_last: u64, keep_best: bool) -> Vec<u64> {
+/// The steps of the checkpoints to delete: all but the newest `keep_last`, the newest proven one,
+/// and the best one where `keep_best` says so.
+pub fn superfluous(rows: &[CheckpointRow], knobs: &knobs::Checkpoint) -> Vec<u64> {
     let kept: BTreeSet<u64> = rows.iter().filter(|row| row.kept).map(|row| row.step).collect();
-    let newest: BTreeSet<u64> = kept.iter().rev().take(keep_last.max(1) as usize).copied().collect();
-    let best = best(rows).filter(|_| keep_best);
-    kept.into_iter().filter(|step| !newest.contains(step) && Some(*step) != best).collect()
+    let newest: BTreeSet<u64> = kept.iter().rev().take(knobs.keep_last.max(1) as usize).copied().collect();
+    let best = best(rows).filter(|_| knobs.keep_best);
+    let proven = newest_proven(rows);
+    let wanted = |step: &u64| newest.contains(step) || Some(*step) == best || Some(*step) == proven;
+    kept.into_iter().filter(|step| !wanted(step)).collect()
 }
 
 /// The step of the checkpoint with the lowest evaluation loss among those on disk; the older one
@@ -19,10 +22,17 @@ pub fn best(rows: &[CheckpointRow]) -> Option<u64> {
     measured.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|(_, step)| step)
 }
 
+/// The step of the newest checkpoint on disk that training has proven.
+pub fn newest_proven(rows: &[CheckpointRow]) -> Option<u64> {
+    rows.iter().filter(|row| row.kept && row.proven).map(|row| row.step).max()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{best, superfluous};
+    use super::{best, newest_proven, superfluous};
+    use crate::config::knobs;
     use crate::protocol::control::CheckpointRow;
+    use proptest::prelude::*;
 
     fn row(step: u64, eval_loss: Option<f64>) -> CheckpointRow {
         let (path, time_ms) = (String::new(), 0);
@@ -37,17 +47,51 @@ mod tests {
             eval_loss,
             best: false,
             kept: true,
+            proven: false,
         }
+    }
+
+    fn keep(keep_last: u64, keep_best: bool) -> knobs::Checkpoint {
+        knobs::Checkpoint { keep_last, keep_best, ..knobs::Checkpoint::default() }
     }
 
     #[test]
     fn the_newest_and_the_best_stay() {
         let mut rows = vec![row(1, None), row(2, Some(0.2)), row(3, Some(0.5)), row(4, Some(0.2)), row(5, Some(0.4))];
         assert_eq!(best(&rows), Some(2));
-        assert_eq!(superfluous(&rows, 2, true), [1, 3]);
-        assert_eq!(superfluous(&rows, 2, false), [1, 2, 3]);
-        assert_eq!(superfluous(&rows, 0, false), [1, 2, 3, 4], "the newest always stays");
+        assert_eq!(superfluous(&rows, &keep(2, true)), [1, 3]);
+        assert_eq!(superfluous(&rows, &keep(2, false)), [1, 2, 3]);
+        assert_eq!(superfluous(&rows, &keep(0, false)), [1, 2, 3, 4], "the newest always stays");
         rows[1].kept = false;
         assert_eq!(best(&rows), Some(4));
+    }
+
+    #[test]
+    fn the_newest_proven_one_stays_whatever_its_age() {
+        let mut rows: Vec<_> = (1..=6).map(|step| row(step, None)).collect();
+        (rows[0].proven, rows[1].proven) = (true, true);
+        assert_eq!(newest_proven(&rows), Some(2));
+        assert_eq!(superfluous(&rows, &keep(2, true)), [1, 3, 4]);
+        rows[2].proven = true;
+        assert_eq!(superfluous(&rows, &keep(2, true)), [1, 2, 4], "a newer one takes its place");
+    }
+
+    proptest! {
+        #[test]
+        fn no_rule_deletes_the_last_proven_one_or_the_newest(
+            rows in prop::collection::vec((prop::option::of(0.0f64..1.0), any::<bool>(), any::<bool>()), 1..20),
+            keep_last in 0u64..5, keep_best: bool,
+        ) {
+            let mut all: Vec<_> = (1..).zip(rows).map(|(step, (loss, kept, proven))| CheckpointRow {
+                proven, kept, ..row(step, loss)
+            }).collect();
+            let (newest, proven) = (all.iter().rfind(|row| row.kept).map(|row| row.step), newest_proven(&all));
+            for step in superfluous(&all, &keep(keep_last, keep_best)) {
+                prop_assert!(Some(step) != newest && Some(step) != proven);
+                all.iter_mut().find(|row| row.step == step).unwrap().kept = false;
+            }
+            prop_assert_eq!(newest_proven(&all), proven);
+            prop_assert!(superfluous(&all, &keep(keep_last, keep_best)).is_empty(), "it settles in one go");
+        }
     }
 }

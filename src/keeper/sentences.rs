@@ -1,7 +1,7 @@
 //! The keeper's words for the journal.
 
 use crate::protocol::control::Passage;
-use crate::protocol::worker::{Eval, Hello, Saved, Skipped};
+use crate::protocol::worker::{Eval, Hello, Level, Saved, Skipped};
 use std::fmt::Write;
 
 /// A number with thin groups: `1 204`.
@@ -51,6 +51,14 @@ pub fn saved(saved: &Saved) -> String {
     )
 }
 
+/// A checkpoint could not be written.
+pub fn save_failed(step: u64, message: &str) -> String {
+    let step = grouped(step);
+    format!(
+        "checkpoint {step} not saved: {message}; training goes on, older checkpoints are kept, and it is tried again at the next rhythm"
+    )
+}
+
 /// A step was dropped.
 pub fn skipped(skipped: &Skipped) -> String {
     let step = grouped(skipped.step);
@@ -61,6 +69,23 @@ pub fn skipped(skipped: &Skipped) -> String {
 pub fn finished(step: u64, eval: Option<&Eval>) -> String {
     let measured = eval.map_or_else(String::new, |eval| format!(", validation {}", measured(eval)));
     format!("finished at step {}{measured}", grouped(step))
+}
+
+/// The run was ended by a person.
+pub fn stopped(step: u64, durable: Option<u64>) -> (Level, String) {
+    let resume = "`downshift resume` goes on from";
+    match durable {
+        Some(durable) if durable >= step => (Level::Info, format!("stopped; {resume} step {}", grouped(durable))),
+        Some(durable) => {
+            let (at, lost) = (grouped(step), grouped(step - durable));
+            let text =
+                format!("stopped at step {at}, not saved: {resume} step {}, {lost} steps are redone", grouped(durable));
+            (Level::Warn, text)
+        }
+        None => {
+            (Level::Warn, format!("stopped at step {} without a checkpoint: {resume} the beginning", grouped(step)))
+        }
+    }
 }
 
 /// What an evaluation says.

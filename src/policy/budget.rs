@@ -1,5 +1,6 @@
 //! How often a worker may be started again: counted by durable progress, not by signs of life.
 
+use super::relapse::Relapse;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ pub struct Budget {
     pub faults: u32,
     /// The durable step at the last fault.
     pub durable: Option<u64>,
+    /// Failures shortly after a load.
+    #[serde(default)]
+    pub relapse: Relapse,
 }
 
 /// What a fault leads to.

@@ -5,6 +5,7 @@ use super::budget::{Budget, Verdict};
 use super::event::{Effect, Event, Exit, Limits, Signal};
 use super::hang::HangWatch;
 use super::life::{Life, Outcome, Pressure, Start, Then};
+use crate::config::knobs::Relief;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{DoneReason, Event as WorkerEvent, Failed, FailureClass, Level, Order, Phase};
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub struct Policy {
     pub(super) save: Duration,
     pub(super) budget: Budget,
     step: Option<u64>,
+    /// What the worker went on from, once it said so.
+    loaded: Option<u64>,
     durable: Option<u64>,
     failure: Option<Failed>,
     finished: bool,
@@ -53,6 +56,7 @@ impl Policy {
             save: Duration::ZERO,
             budget,
             step: None,
+            loaded: None,
             durable: None,
             failure: None,
             finished: false,
@@ -114,7 +118,7 @@ impl Policy {
             Event::Begin => self.begin(now),
             Event::Worker(event) => self.heard(event, now),
             Event::Exited(exit) => self.exited(exit, now),
-            Event::StartFailed(why) => self.fault(&format!("the worker could not be started: {why}"), now),
+            Event::StartFailed(why) => self.fault(&format!("the worker could not be started: {why}"), None, None, now),
             Event::Vram(used) => self.measured(used, now),
             Event::Request(request) => self.asked(&request, now),
             Event::StoodStill => {
@@ -137,7 +141,9 @@ impl Policy {
         match event {
             WorkerEvent::Hello(hello) => {
                 self.on_gpu = hello.device.starts_with("cuda");
-                self.durable = self.durable.max(hello.resumed_from);
+                // Newer checkpoints than the one it took are of no use.
+                self.durable = hello.resumed_from.or(self.durable);
+                self.loaded = hello.resumed_from;
                 self.step = hello.resumed_from;
             }
             WorkerEvent::Phase { phase } => {
@@ -181,7 +187,7 @@ impl Policy {
                 Vec::new()
             }
             Life::Stopping { then: Then::End, .. } => self.finish(Outcome::Stopped),
-            Life::Stopping { then: Then::Recover(cause), .. } => self.fault(&cause, now),
+            Life::Stopping { then: Then::Recover(cause), .. } => self.fault(&cause, Some("hang"), None, now),
             _ => self.died(failure.as_ref(), exit, now),
         }
     }
@@ -194,23 +200,54 @@ impl Policy {
             Some(class @ (FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint)) => {
                 self.finish(Outcome::Failed(class, cause))
             }
-            _ => self.fault(&cause, now),
+            _ if self.limits.restarts == 0 && class.is_some() => {
+                self.finish(Outcome::Failed(class.unwrap_or(FailureClass::Panic), cause))
+            }
+            _ => {
+                let relief = class.and_then(|class| self.relief(class));
+                self.fault(&cause, kind(class, exit).as_deref(), relief, now)
+            }
         }
     }
 
-    /// Starts again within the budget.
-    fn fault(&mut self, cause: &str, now: Duration) -> Vec<Effect> {
+    /// The nearest lower rung that relieves the cause, if the keeper may shift alone.
+    fn relief(&self, class: FailureClass) -> Option<usize> {
+        let relief = match class {
+            FailureClass::DeviceOutOfMemory => Relief::Memory,
+            FailureClass::DeviceFault => Relief::Kernels,
+            FailureClass::NonFinite => Relief::Numerics,
+            _ => return None,
+        };
+        let relieves = |rung: &usize| self.limits.relieves.get(*rung).is_some_and(|list| list.contains(&relief));
+        let reachable = |rung: &usize| !self.limits.barriers.contains_key(&(self.rung, *rung));
+        (self.rung + 1..self.limits.rungs.len()).filter(relieves).find(reachable).filter(|_| self.autopilot)
+    }
+
+    /// Starts again within the budget, on `onto` if that is given. `kind` is what makes two faults
+    /// the same.
+    fn fault(&mut self, cause: &str, kind: Option<&str>, onto: Option<usize>, now: Duration) -> Vec<Effect> {
         let place = self.step.map_or_else(String::new, |step| format!(" at step {step}"));
         let ended = Effect::Journal(Level::Error, JournalKind::Worker, format!("worker ended{place}: {cause}"));
-        let reason = format!("restart after: {cause}");
+        let rung = onto.unwrap_or(self.rung);
+        let mut reason = format!("restart after: {cause}");
         let mut effects = vec![ended];
+        if rung != self.rung {
+            let (from, to) = (self.rung_name(self.rung), self.rung_name(rung));
+            let text = format!("shift down: {from} → {to}, by the keeper: it relieves what ended the worker");
+            effects.push(Effect::Journal(Level::Warn, JournalKind::Shift, text));
+            reason = format!("shift down: {from} → {to} after: {cause}");
+        }
+        let (loaded, step) = (self.loaded, self.step);
+        if self.budget.relapse.fault(loaded, step, kind) {
+            effects.extend(loaded.map(Effect::GoBack));
+        }
         match self.budget.fault(self.durable, self.limits.restarts) {
-            Verdict::Restart(Duration::ZERO) => effects.extend(self.start(Start { rung: self.rung, reason }, now)),
+            Verdict::Restart(Duration::ZERO) => effects.extend(self.start(Start { rung, reason }, now)),
             Verdict::Restart(wait) => {
                 let text =
                     format!("no durable step since the last fault; waiting {} s before the next start", wait.as_secs());
                 effects.push(Effect::Journal(Level::Warn, JournalKind::Run, text));
-                self.life = Life::BackingOff { start: Start { rung: self.rung, reason }, until: now + wait };
+                self.life = Life::BackingOff { start: Start { rung, reason }, until: now + wait };
             }
             Verdict::Exhausted => {
                 let restarts = self.limits.restarts;
@@ -240,6 +277,7 @@ impl Policy {
         }
         self.rung = start.rung;
         self.failure = None;
+        self.loaded = None;
         self.finished = false;
         self.hang = HangWatch::new(self.limits.hang_min, now);
         self.life = Life::Running(Phase::Starting);
@@ -330,6 +368,17 @@ impl Policy {
 
     pub(super) fn rung_name(&self, rung: usize) -> &str {
         self.limits.rungs.get(rung).map_or("?", String::as_str)
+    }
+}
+
+/// What makes two faults the same; none for those that come from outside of the worker or ask for
+/// memory, since they say nothing about what it had loaded.
+fn kind(class: Option<FailureClass>, exit: Exit) -> Option<String> {
+    match (class, exit) {
+        (Some(FailureClass::DeviceOutOfMemory), _) | (None, Exit { signal: Some(9 | 15), .. }) => None,
+        (Some(class), _) => Some(class.to_string()),
+        (None, Exit { signal: Some(signal), .. }) => Some(format!("signal {signal}")),
+        (None, Exit { code, .. }) => Some(format!("exit code {}", code.unwrap_or(-1))),
     }
 }
 

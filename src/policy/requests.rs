@@ -14,7 +14,8 @@ impl Policy {
             return refuse("the run is over; `downshift resume` starts it again from its newest checkpoint");
         }
         match request {
-            Request::Subscribe => Vec::new(),
+            // The keeper sees to these itself.
+            Request::Subscribe | Request::Prune => Vec::new(),
             Request::Shift { to } => self.asked_to_shift(to, now),
             Request::Checkpoint => match self.life {
                 Life::Running(_) => accept("saves at the next step border", vec![Effect::Order(Order::Checkpoint)]),
@@ -97,7 +98,10 @@ impl Policy {
                 .or_else(|| name.parse().ok().filter(|number| *number < rungs.len()))
                 .ok_or_else(|| format!("no rung `{name}`; the ladder has {}", rungs.join(", ")))?,
         };
-        if target == here { Err(format!("the run is on {} already", self.rung_name(here))) } else { Ok(target) }
+        if target == here {
+            return Err(format!("the run is on {} already", self.rung_name(here)));
+        }
+        self.limits.barriers.get(&(here, target)).map_or(Ok(target), |why| Err(why.clone()))
     }
 
     /// Whatever the run does, a person who resumes it opens a fresh restart budget.

@@ -4,15 +4,24 @@ use super::budget::Budget;
 use super::event::{Effect, Event, Exit, Limits, Signal};
 use super::life::{Life, Outcome};
 use super::machine::Policy;
+use crate::config::knobs::Relief;
 use crate::protocol::control::{Request, Target};
 use crate::protocol::worker::{Event as WorkerEvent, Failed, FailureClass, Hello, Order, Phase, Saved, Step};
 use crate::recipe::batch::Position;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 fn policy() -> Policy {
     let rungs = ["full", "plain", "safe"].map(str::to_owned).to_vec();
-    Policy::new(Limits { rungs, hang_min: Duration::from_secs(10), restarts: 3 }, 0, Budget::default(), None)
+    let relieves = vec![vec![], vec![Relief::Kernels], vec![Relief::Memory]];
+    let barriers = BTreeMap::new();
+    Policy::new(
+        Limits { rungs, relieves, barriers, hang_min: Duration::from_secs(10), restarts: 3 },
+        0,
+        Budget::default(),
+        None,
+    )
 }
 
 fn seconds(seconds: u64) -> Duration {
@@ -20,6 +29,10 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn hello(device: &str) -> Event {
+    hello_from(device, None)
+}
+
+fn hello_from(device: &str, resumed_from: Option<u64>) -> Event {
     Event::Worker(WorkerEvent::Hello(Hello {
         protocol: 1,
         build: "0".to_owned(),
@@ -27,7 +40,7 @@ fn hello(device: &str) -> Event {
         device: device.to_owned(),
         backend: String::new(),
         parameters: 1,
-        resumed_from: None,
+        resumed_from,
         position: Position::default(),
         epoch_units: 10,
         total_units: 100,
@@ -155,6 +168,69 @@ fn what_no_restart_can_mend_fails_with_its_exit_code() {
         let [Effect::Finish(outcome)] = &effects[..] else { panic!("{effects:?}") };
         assert_eq!(outcome.exit_code(), class.exit_code());
     }
+}
+
+#[test]
+fn the_same_death_twice_just_after_a_load_goes_one_checkpoint_back() {
+    let deaths = |exit: &Event, at: u64| {
+        let mut policy = policy();
+        policy.decide(Event::Begin, seconds(0));
+        let mut all = Vec::new();
+        for life in 1..=2 {
+            policy.decide(hello_from("cpu", Some(100)), seconds(life));
+            policy.decide(step(at), seconds(life));
+            all.extend(policy.decide(exit.clone(), seconds(life)));
+            all.extend(policy.decide(Event::Tick, seconds(life + 2)));
+        }
+        let back: Vec<_> = all.iter().filter(|effect| matches!(effect, Effect::GoBack(_))).cloned().collect();
+        assert_eq!(starts(&all).len(), 2, "it is started again all the same: {all:?}");
+        if let Some(at) = all.iter().position(|effect| matches!(effect, Effect::GoBack(_))) {
+            assert!(starts(&all[at..]).len() == 1, "set aside before the next start: {all:?}");
+        }
+        back
+    };
+    assert_eq!(deaths(&exited(101), 103), [Effect::GoBack(100)]);
+    assert_eq!(deaths(&exited(12), 120), [Effect::GoBack(100)]);
+    assert_eq!(deaths(&exited(101), 121), [], "that far it was fine");
+    assert_eq!(deaths(&KILLED, 103), [], "a kill comes from outside");
+    assert_eq!(deaths(&exited(10), 103), [], "memory is no matter of content");
+}
+
+#[test]
+fn the_keeper_shifts_to_the_nearest_rung_that_relieves_the_cause_unless_it_may_not() {
+    for (class, autopilot, rung) in [
+        (FailureClass::DeviceOutOfMemory, true, 2),
+        (FailureClass::DeviceFault, true, 1),
+        (FailureClass::NonFinite, true, 0),
+        (FailureClass::Panic, true, 0),
+        (FailureClass::DeviceOutOfMemory, false, 0),
+    ] {
+        let mut policy = policy();
+        training(&mut policy);
+        policy.decide(Event::Request(Request::Autopilot { on: autopilot }), seconds(1));
+        policy.decide(failed(class), seconds(2));
+        let effects = policy.decide(exited(i32::from(class.exit_code())), seconds(2));
+        assert_eq!(starts(&effects), [rung], "{class}");
+    }
+}
+
+#[test]
+fn a_rung_of_another_shape_is_refused_in_words() {
+    let mut policy = policy();
+    policy.limits.barriers.insert((0, 1), "another shape".to_owned());
+    training(&mut policy);
+    let effects = policy.decide(Event::Request(Request::Shift { to: Target::Down }), seconds(2));
+    assert_eq!(effects, [Effect::Reply { accepted: false, message: "another shape".to_owned() }]);
+}
+
+#[test]
+fn without_restarts_the_first_fault_ends_the_run_with_its_own_code() {
+    let mut policy = policy();
+    policy.limits.restarts = 0;
+    training(&mut policy);
+    policy.decide(failed(FailureClass::DeviceOutOfMemory), seconds(2));
+    let effects = policy.decide(exited(10), seconds(2));
+    assert!(matches!(&effects[..], [Effect::Finish(outcome)] if outcome.exit_code() == 10), "{effects:?}");
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub enum Request {
     },
     /// Save now.
     Checkpoint,
+    /// Delete the checkpoints that retention does not keep.
+    Prune,
     /// Checkpoint, then start again on the same rung.
     Restart,
     /// Checkpoint, then end the worker and free the card.
@@ -393,6 +395,9 @@ pub struct CheckpointRow {
     pub eval_loss: Option<f64>,
     /// Whether it is the best so far.
     pub best: bool,
+    /// Whether enough clean steps were taken beyond it to trust what it holds.
+    #[serde(default)]
+    pub proven: bool,
     /// Whether it is still on disk.
     pub kept: bool,
 }

@@ -8,6 +8,7 @@
 //! checkpoint is what a manifest that verifies says it is; nothing else is believed, least of all
 //! a directory name. Directories go the same way: renamed aside first, deleted then.
 
+pub mod aside;
 pub mod manifest;
 pub mod state;
 
@@ -35,6 +36,9 @@ pub const MANIFEST: &str = "manifest.json";
 
 const UNFINISHED: &str = ".new-";
 const DISCARDED: &str = ".old-";
+/// What a redone step replaces, where names cannot be exchanged: [`clean`] gives it its name back
+/// unless the new one has it.
+const REPLACED: &str = ".was-";
 
 /// Why a checkpoint cannot be written, read or believed.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +67,8 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    fn damaged(file: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
+    /// A file of it is not what it should be, for this reason.
+    pub fn damaged(file: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
         Self::Damaged { file: file.into(), reason: reason.into() }
     }
 }
@@ -174,14 +179,24 @@ fn publish(folder: &Path, unfinished: &Path, target: &Path) -> Result<(), Checkp
         return sync_dir(folder);
     }
     // A redone step: both change names in one go where the file system can do that.
-    if renameat_with(CWD, unfinished, CWD, target, RenameFlags::EXCHANGE).is_err() {
-        let aside = set_aside(folder, target)?;
-        fs::rename(unfinished, target).doing("rename", unfinished)?;
-        discard(&aside);
-    }
+    let exchanged = renameat_with(CWD, unfinished, CWD, target, RenameFlags::EXCHANGE).is_ok();
+    let old = if exchanged { unfinished.to_owned() } else { replace(unfinished, target)? };
     sync_dir(folder)?;
-    discard(unfinished);
+    discard(&old);
     Ok(())
+}
+
+/// Two renames instead of one exchange; gives the place of what was there.
+fn replace(unfinished: &Path, target: &Path) -> Result<PathBuf, CheckpointError> {
+    let name = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let old = target.with_file_name(format!("{REPLACED}{name}"));
+    discard(&old);
+    fs::rename(target, &old).doing("rename", target)?;
+    if let Err(error) = fs::rename(unfinished, target) {
+        fs::rename(&old, target).ok();
+        return Err(error).doing("rename", unfinished);
+    }
+    Ok(old)
 }
 
 /// Checkpoints by name, newest first. Whatever is named otherwise, and links, are passed over.
@@ -260,9 +275,18 @@ pub fn load(path: &Path) -> Result<Loaded, CheckpointError> {
 
 /// The newest checkpoint that verifies, and those above it that did not, newest first.
 pub fn newest_valid(run_dir: &Path) -> (Option<Loaded>, Vec<(PathBuf, CheckpointError)>) {
+    newest_that(run_dir, |_| Ok(()))
+}
+
+/// The newest checkpoint that verifies and whose content is `sound`, and those above it that are not
+/// or do not, newest first.
+pub fn newest_that(
+    run_dir: &Path,
+    sound: impl Fn(&Loaded) -> Result<(), CheckpointError>,
+) -> (Option<Loaded>, Vec<(PathBuf, CheckpointError)>) {
     let mut rejected = Vec::new();
     for entry in list(run_dir) {
-        match load(&entry.path) {
+        match load(&entry.path).and_then(|loaded| sound(&loaded).map(|()| loaded)) {
             Ok(loaded) => return (Some(loaded), rejected),
             Err(error) => rejected.push((entry.path, error)),
         }
@@ -280,15 +304,26 @@ pub fn remove(run_dir: &Path, step: u64) -> Result<(), CheckpointError> {
     if !path.is_dir() {
         return Err(CheckpointError::Missing(path));
     }
-    let aside = set_aside(&folder, &path)?;
+    let aside = hide(&folder, &path)?;
     sync_dir(&folder)?;
     fs::remove_dir_all(&aside).doing("delete", &aside)
 }
 
-/// Deletes what a killed writer or remover left behind. Only for who holds the run's worker lock.
+/// Deletes what a killed writer or remover left behind, and undoes half of a replacement. Only for
+/// who holds the run's worker lock.
 pub fn clean(run_dir: &Path) {
     for entry in fs::read_dir(run_dir.join(FOLDER)).into_iter().flatten().flatten() {
         let name = entry.file_name();
+        let replaced =
+            name.to_str().and_then(|name| name.strip_prefix(REPLACED)).filter(|name| step_of(name).is_some());
+        if let Some(target) = replaced.map(|name| entry.path().with_file_name(name)) {
+            if target.exists() {
+                discard(&entry.path());
+            } else {
+                fs::rename(entry.path(), target).ok();
+            }
+            continue;
+        }
         let ours = name.to_str().is_some_and(|name| {
             [UNFINISHED, DISCARDED].iter().any(|mark| name.strip_prefix(mark).and_then(step_of).is_some())
         });
@@ -298,7 +333,7 @@ pub fn clean(run_dir: &Path) {
     }
 }
 
-fn set_aside(folder: &Path, path: &Path) -> Result<PathBuf, CheckpointError> {
+fn hide(folder: &Path, path: &Path) -> Result<PathBuf, CheckpointError> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let aside = folder.join(format!("{DISCARDED}{name}"));
     discard(&aside);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The version of the schema; counts up when it changes.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS facts (
@@ -67,7 +67,8 @@ CREATE TABLE IF NOT EXISTS checkpoints (
     total_ms  REAL NOT NULL,
     eval_loss REAL,
     best      INTEGER NOT NULL,
-    kept      INTEGER NOT NULL
+    kept      INTEGER NOT NULL,
+    proven    INTEGER NOT NULL DEFAULT 0
 );
 ";
 
@@ -85,8 +86,11 @@ pub fn open_writer(path: &Path) -> rusqlite::Result<(Connection, bool)> {
         connection.query_row("PRAGMA journal_mode = TRUNCATE", [], |_| Ok(()))?;
     }
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    check_version(&connection)?;
+    let found = check_version(&connection)?;
     connection.execute_batch(SCHEMA)?;
+    if found == 1 {
+        connection.execute_batch("ALTER TABLE checkpoints ADD COLUMN proven INTEGER NOT NULL DEFAULT 0")?;
+    }
     connection.pragma_update(None, "user_version", VERSION)?;
     Ok((connection, logged))
 }
@@ -103,11 +107,11 @@ pub fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn check_version(connection: &Connection) -> rusqlite::Result<()> {
+fn check_version(connection: &Connection) -> rusqlite::Result<i64> {
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if version > VERSION {
         let words = format!("run.db was written by a newer downshift (schema {version}, this one knows {VERSION})");
         return Err(rusqlite::Error::ToSqlConversionFailure(words.into()));
     }
-    Ok(())
+    Ok(version)
 }

@@ -1,5 +1,6 @@
 //! Reading run.db while the keeper writes it: short queries, read-only.
 
+use super::checkpoint;
 use super::database::open_reader;
 use super::lock;
 use super::run_dir::RunDir;
@@ -118,7 +119,8 @@ impl Reader {
 /// All checkpoints in the store, oldest first.
 pub(super) fn checkpoints(connection: &Connection) -> rusqlite::Result<Vec<CheckpointRow>> {
     let mut query = connection.prepare(
-        "SELECT step, samples, path, bytes, time_ms, pause_ms, total_ms, eval_loss, best, kept FROM checkpoints ORDER BY step",
+        "SELECT step, samples, path, bytes, time_ms, pause_ms, total_ms, eval_loss, best, kept, proven
+         FROM checkpoints ORDER BY step",
     )?;
     let rows = query.query_map([], |row| {
         Ok(CheckpointRow {
@@ -132,6 +134,7 @@ pub(super) fn checkpoints(connection: &Connection) -> rusqlite::Result<Vec<Check
             eval_loss: row.get(7)?,
             best: row.get(8)?,
             kept: row.get(9)?,
+            proven: row.get(10)?,
         })
     })?;
     rows.collect()
@@ -152,6 +155,8 @@ pub fn live_status(run: &RunDir) -> Option<Status> {
     status.pid_keeper = keeper.map(|keeper| keeper.pid);
     status.pid_worker = lock::living_owner(&run.file("worker.lock")).map(|worker| worker.pid);
     if status.pid_keeper.is_none() {
+        // What a worker saved after its keeper was gone counts too.
+        status.durable_step = checkpoint::list(run.path()).first().map(|newest| newest.step).or(status.durable_step);
         status.pid_probe = None;
         if !status.state.is_over() {
             status.state = RunState::Stopped;

@@ -151,13 +151,26 @@ impl RunDir {
     /// # Errors
     /// The system's words.
     pub fn write_atomically(&self, name: &str, content: &[u8]) -> io::Result<()> {
-        let draft = self.path.join(format!(".{name}.{}", std::process::id()));
-        let mut file = fs::File::create(&draft)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&draft, self.path.join(name))?;
-        fs::File::open(&self.path)?.sync_all()
+        write_whole(&self.path.join(name), content)
     }
+}
+
+/// Writes a file whole or not at all: what was there before stays until all of it is on the disk.
+///
+/// # Errors
+/// The system's words; then nothing has changed.
+pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let draft = folder.join(format!(".{name}.{}", std::process::id()));
+    let written = fs::File::create(&draft)
+        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&draft, path))
+        .and_then(|()| fs::File::open(folder)?.sync_all());
+    if written.is_err() {
+        fs::remove_file(&draft).ok();
+    }
+    written
 }
 
 /// Makes the folder for sockets where it is missing; mode 0700.

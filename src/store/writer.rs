@@ -80,6 +80,16 @@ impl Writer {
         Ok(())
     }
 
+    /// Seconds that workers of this run have lived, all attempts together whose end was seen.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn lived_s(&self) -> rusqlite::Result<f64> {
+        let lived =
+            "SELECT coalesce(sum(max(ended_ms - started_ms, 0)), 0) / 1000.0 FROM attempts WHERE ended_ms IS NOT NULL";
+        self.connection.query_row(lived, [], |row| row.get(0))
+    }
+
     /// Writes rows that came since the last call, in one transaction. Rows that are known already
     /// are left as they are.
     ///
@@ -134,7 +144,7 @@ impl Writer {
     /// SQLite's words.
     pub fn put_checkpoint(&mut self, row: &CheckpointRow) -> rusqlite::Result<()> {
         self.connection.execute(
-            "INSERT OR REPLACE INTO checkpoints VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            "INSERT OR REPLACE INTO checkpoints VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             params![
                 row.step as i64,
                 row.samples as i64,
@@ -145,7 +155,8 @@ impl Writer {
                 row.total_ms,
                 row.eval_loss,
                 row.best,
-                row.kept
+                row.kept,
+                row.proven
             ],
         )?;
         Ok(())
@@ -157,6 +168,19 @@ impl Writer {
     /// SQLite's words.
     pub fn checkpoints(&self) -> rusqlite::Result<Vec<CheckpointRow>> {
         super::reader::checkpoints(&self.connection)
+    }
+
+    /// Steps that were taken, not skipped, beyond `after` and up to `until`; redone ones once.
+    ///
+    /// # Errors
+    /// SQLite's words.
+    pub fn clean_steps(&self, after: u64, until: u64) -> rusqlite::Result<u64> {
+        let count: i64 = self.connection.query_row(
+            "SELECT count(DISTINCT step) FROM steps WHERE skipped = 0 AND step > ?1 AND step <= ?2",
+            params![after as i64, until as i64],
+            |row| row.get(0),
+        )?;
+        Ok(count.unsigned_abs())
     }
 
     /// Writes a fact: a small value under a name.

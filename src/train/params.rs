@@ -134,6 +134,19 @@ pub fn shapes<B: Backend, M: Module<B>>(module: &M) -> BTreeMap<String, Vec<usiz
     visitor.shapes
 }
 
+/// How many numbers the float parameters hold. Draws none of them.
+pub fn count<B: Backend, M: Module<B>>(module: &M) -> u64 {
+    struct Visitor(u64);
+    impl<B: Backend> ModuleVisitor<B> for Visitor {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            self.0 += param.lazy_shape().num_elements() as u64;
+        }
+    }
+    let mut visitor = Visitor(0);
+    module.visit(&mut visitor);
+    visitor.0
+}
+
 /// Moves the gradients of a backward pass into `sum`, as f32, each times `weight`.
 pub fn add_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
     module: &M,

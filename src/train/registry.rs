@@ -1,7 +1,9 @@
 //! Tasks by name, their types erased: what configs, `check` and the worker see of them.
 
-use super::backends::{self, TrainAll};
-use super::task::{DataError, Split, Task};
+use super::backends::{self, Cpu, TrainAll};
+use super::compare;
+use super::params;
+use super::task::{DataError, Split, Task, Train};
 use super::tasks::{lm::LanguageModel, vision::Vision};
 use super::worker::Job;
 use crate::config::{
@@ -10,11 +12,12 @@ use crate::config::{
     run::TaskSections,
     typed,
 };
-use crate::protocol::worker::{DoneReason, Failed};
+use crate::protocol::worker::{DoneReason, Eval, Failed};
+use burn::backend::flex::FlexDevice;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::marker::PhantomData;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How much data there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub struct Sizes {
     pub validation: usize,
     /// Units a sample is worth on the clock.
     pub units: u64,
+    /// Trainable parameters.
+    pub parameters: u64,
 }
 
 /// A [`Task`] without its types.
@@ -45,6 +50,12 @@ pub trait AnyTask: Send + Sync {
     /// # Errors
     /// Names the file and the place in it; a section that cannot be read counts as a file.
     fn sizes(&self, preset: &Preset) -> Result<Sizes, DataError>;
+
+    /// Measures the weights of checkpoints on the validation set, on the CPU, one after another.
+    ///
+    /// # Errors
+    /// When the data cannot be read. What is wrong with one checkpoint is said in its place.
+    fn measure(&self, preset: &Preset, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Failed>;
 
     /// One life of training.
     ///
@@ -140,7 +151,16 @@ impl<T: TrainAll> AnyTask for Erased<T> {
             training: T::len(&loaded, Split::Training),
             validation: T::len(&loaded, Split::Validation),
             units: T::units(&model),
+            parameters: params::count::<Cpu, <T as Train<Cpu>>::Model>(&<T as Train<Cpu>>::init(
+                &model,
+                &loaded,
+                &FlexDevice,
+            )),
         })
+    }
+
+    fn measure(&self, preset: &Preset, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Failed> {
+        compare::measure::<T>(preset, checkpoints)
     }
 
     fn train(&self, job: Job) -> Result<DoneReason, Failed> {

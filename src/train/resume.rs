@@ -4,7 +4,7 @@ use super::optimizer::AdamW;
 use super::params::{self, Fit, Tensors, Trail, as_f32, erase, follow_trail, from_safetensors, ranked};
 use super::worker::{WorkerArgs, failure};
 use crate::protocol::worker::{Failed, Level, Saved};
-use crate::store::checkpoint::{self, Loaded, MODEL, OPTIMIZER, STATE, state::TrainState};
+use crate::store::checkpoint::{self, CheckpointError, Loaded, MODEL, OPTIMIZER, STATE, state::TrainState};
 use burn::module::{AutodiffModule, ModuleMapper, Param};
 use burn::tensor::{
     DType, FloatDType, Tensor,
@@ -24,9 +24,10 @@ pub type Note = (Level, String);
 pub fn find(args: &WorkerArgs, notes: &mut Vec<Note>) -> Result<Option<Loaded>, Failed> {
     if let Some(step) = args.from {
         let path = args.run_dir.join(checkpoint::relative_path(step));
-        return checkpoint::load(&path).map(Some).map_err(|error| failure::checkpoint(error.to_string()));
+        let loaded = checkpoint::load(&path).and_then(|loaded| finite(&loaded).map(|()| loaded));
+        return loaded.map(Some).map_err(|error| failure::checkpoint(error.to_string()));
     }
-    let (loaded, rejected) = checkpoint::newest_valid(&args.run_dir);
+    let (loaded, rejected) = checkpoint::newest_that(&args.run_dir, finite);
     if loaded.is_none() && (args.require_checkpoint || !rejected.is_empty()) {
         let folder = args.run_dir.join(checkpoint::FOLDER);
         let reasons: Vec<String> = rejected.iter().map(|(_, error)| error.to_string()).collect();
@@ -39,6 +40,25 @@ pub fn find(args: &WorkerArgs, notes: &mut Vec<Note>) -> Result<Option<Loaded>, 
     }
     notes.extend(rejected.into_iter().map(|(_, error)| (Level::Warn, format!("checkpoint passed over: {error}"))));
     Ok(loaded)
+}
+
+/// Whether every number in a checkpoint is one. Bytes may be just what was written and hold NaN all
+/// the same: then the checkpoint is as bad as one that does not verify.
+fn finite(loaded: &Loaded) -> Result<(), CheckpointError> {
+    for name in [MODEL, OPTIMIZER] {
+        let Some(bytes) = loaded.files.get(name) else { continue };
+        // What cannot be read is another matter, told when it is restored.
+        let Ok(tensors) = SafeTensors::deserialize(bytes) else { continue };
+        let number = |bytes: &[u8; 4]| f32::from_le_bytes(*bytes);
+        let sick = tensors.iter().find(|(_, view)| {
+            view.dtype() == Dtype::F32 && !view.data().as_chunks().0.iter().all(|bytes| number(bytes).is_finite())
+        });
+        if let Some((tensor, _)) = sick {
+            let reason = format!("{tensor} holds a value that is not finite");
+            return Err(CheckpointError::damaged(loaded.path.join(name), reason));
+        }
+    }
+    Ok(())
 }
 
 /// A model and an optimizer as a checkpoint holds them.
@@ -97,6 +117,27 @@ where
         eval_loss: state.eval.map(|eval| eval.loss),
     };
     Ok(Restored { model, optimizer, state, saved })
+}
+
+/// Puts the weights of a checkpoint into a fresh model, for measuring it.
+///
+/// # Errors
+/// When the file cannot be read or holds other parameters than the model.
+pub fn weights_into<A, M>(loaded: &Loaded, model: M, device: &A::Device) -> Result<M, Failed>
+where
+    A: AutodiffBackend,
+    M: AutodiffModule<A>,
+{
+    finite(loaded).map_err(|error| failure::checkpoint(error.to_string()))?;
+    let unreadable =
+        |why: String| failure::checkpoint(format!("{}: cannot read {MODEL}: {why}", loaded.path.display()));
+    let bytes = loaded.files.get(MODEL).ok_or_else(|| unreadable("it is missing".to_owned()))?;
+    let weights = SafeTensors::deserialize(bytes).map_err(|error| unreadable(error.to_string()))?;
+    let kept = fitting::<A, M>(&model, &weights, false, &mut Vec::new())?;
+    let mut masters = Tensors::<A::InnerBackend>::new();
+    let fill =
+        &mut Fill::<A> { trail: Trail::default(), weights: &weights, kept: &kept, masters: &mut masters, device };
+    Ok(model.map(fill))
 }
 
 /// The parameters of the model whose values the checkpoint has in the same shape.

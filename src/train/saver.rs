@@ -13,6 +13,7 @@ use crate::store::checkpoint::{
     self, Contents, MODEL, OPTIMIZER, STATE, STEPS,
     state::{Row, TrainState},
 };
+use crate::store::disk;
 use burn::tensor::TensorData;
 use std::{
     io,
@@ -163,6 +164,8 @@ fn save(run_dir: &Path, job: &Job, rows: &[Row]) -> Result<Saved, String> {
     let files: [(&str, &[u8]); 4] =
         [(MODEL, &model), (OPTIMIZER, &optimizer), (STATE, &text), (STEPS, steps.as_bytes())];
     let samples = state.position.samples;
+    let bytes = files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+    disk::has_room_to_save(run_dir, bytes).map_err(|shortage| shortage.to_string())?;
     let contents = Contents { step: state.step, samples, build: env!("CARGO_PKG_VERSION"), files: &files };
     let written = checkpoint::write(run_dir, &contents).map_err(|error| error.to_string())?;
     Ok(Saved {

@@ -5,6 +5,7 @@
 //! does what the unbroken one would have done.
 
 mod life;
+mod rhythm;
 
 use super::evaluate;
 use super::loader::{self, Loader};

@@ -25,6 +25,7 @@ use crate::protocol::{
     inject::Inject,
     worker::{DoneReason, Event, Failed, Order},
 };
+use crate::recipe::interval::Faults;
 use crate::store::checkpoint;
 use std::{
     path::PathBuf,
@@ -67,6 +68,8 @@ pub struct WorkerArgs {
     pub require_checkpoint: bool,
     /// Take what fits from a checkpoint of another model shape (`warm_start`).
     pub migrate: bool,
+    /// How often workers of this run have died; `checkpoint.every: auto` follows it.
+    pub faults: Faults,
     /// Faults on purpose.
     pub inject: Vec<Inject>,
 }

@@ -4,6 +4,7 @@ use crate::tiny::Tiny;
 use downshift::config::knobs::Preset;
 use downshift::protocol::device::DeviceChoice;
 use downshift::protocol::worker::{DoneReason, Event, Failed, Order};
+use downshift::recipe::interval::Faults;
 use downshift::store::checkpoint;
 use downshift::train::registry::Registry;
 use downshift::train::worker::{Pulse, Sink, WorkerArgs, run_in_process};
@@ -62,6 +63,7 @@ pub fn args(run_dir: &Path, preset: Value) -> WorkerArgs {
         from: None,
         require_checkpoint: false,
         migrate: false,
+        faults: Faults::default(),
         inject: Vec::new(),
     }
 }

@@ -45,7 +45,8 @@ fn line(row: &CheckpointRow, durable: Option<u64>, now_ms: i64, width: u16, them
         let stood = row.pause_ms.max(0.0).round() as u64;
         let total = row.total_ms.max(0.0).round() as u64;
         let times = format!("paused {}, durable in {}", took(stood), took(total));
-        line.push_span(Span::raw(ui::pad(if verified { "verified" } else { "unproven" }, 10)));
+        let verdict = if row.proven { "proven" } else { ["unproven", "verified"][usize::from(verified)] };
+        line.push_span(Span::raw(ui::pad(verdict, 10)));
         line.push_span(Span::raw(ui::pad(&loss, 23)));
         line.push_span(Span::styled(times, theme.dim));
     }

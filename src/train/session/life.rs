@@ -1,6 +1,7 @@
 //! What a life of training does besides computing: state, events, rows of the curve, rhythms,
 //! orders, saves.
 
+use super::rhythm::Rhythm;
 use crate::config::units::Every;
 use crate::protocol::control::{EvalRow, StepRow};
 use crate::protocol::worker::{DoneReason, Eval, Event, Failed, Level, Order, Phase, Skipped, Step};
@@ -30,7 +31,7 @@ pub struct Life<'a> {
     phase: Option<Phase>,
     begun: Instant,
     trained_before_s: f64,
-    last_save: Instant,
+    rhythm: Rhythm,
     save_is_owed: bool,
 }
 
@@ -46,18 +47,9 @@ impl<'a> Life<'a> {
         (state.rung, state.rung_name, state.attempt) = (args.rung, args.rung_name.clone(), args.attempt);
         state.seed = args.preset.training.seed;
         let (now, trained_before_s) = (Instant::now(), state.trained_s);
-        Self {
-            state,
-            args,
-            sink,
-            pulse,
-            saver,
-            phase: None,
-            begun: now,
-            trained_before_s,
-            last_save: now,
-            save_is_owed: false,
-        }
+        let every = args.preset.checkpoint.every;
+        let rhythm = Rhythm::new(every, args.faults, state.step, state.position.epoch);
+        Self { state, args, sink, pulse, saver, phase: None, begun: now, trained_before_s, rhythm, save_is_owed: false }
     }
 
     /// Says what the worker does now, where that is something else than before.
@@ -76,7 +68,7 @@ impl<'a> Life<'a> {
 
     /// A step has moved the weights.
     pub fn took(&mut self, plan: &StepPlan, loss: f64, norm: f64, lr: f64, timing: Timing, optimizer_time: u64) {
-        self.advance(plan);
+        self.advance(plan, timing);
         self.state.skips_in_a_row = 0;
         self.state.optimizer_time = optimizer_time;
         let row = StepRow { loss: Some(loss), grad_norm: Some(norm), ..self.row(plan, lr, timing) };
@@ -99,7 +91,7 @@ impl<'a> Life<'a> {
     /// # Errors
     /// When there were too many in a row.
     pub fn skipped(&mut self, plan: &StepPlan, dropped: Dropped, lr: f64, timing: Timing) -> Result<(), Failed> {
-        self.advance(plan);
+        self.advance(plan, timing);
         self.state.skipped += 1;
         self.state.skips_in_a_row += 1;
         let row = StepRow { skipped: true, ..self.row(plan, lr, timing) };
@@ -146,8 +138,8 @@ impl<'a> Life<'a> {
 
     /// Whether to save after a step of epoch `epoch`.
     pub fn checkpoint_is_due(&self, epoch: u64) -> bool {
-        let since_s = self.last_save.elapsed().as_secs_f64();
-        self.save_is_owed || self.is_due(self.args.preset.checkpoint.every, epoch, since_s)
+        let by_clock = self.rhythm.is_due();
+        self.save_is_owed || by_clock.unwrap_or_else(|| self.is_due(self.args.preset.checkpoint.every, epoch, 0.0))
     }
 
     /// Saves at this step border, or at the next one where a save is still under way.
@@ -228,9 +220,9 @@ impl<'a> Life<'a> {
         self.turn_to(Phase::Checkpointing);
         let begun = Instant::now();
         let snapshot = snapshot()?;
-        let state = self.state.clone();
-        self.saver.submit(Job { snapshot, state, begun, pause: begun.elapsed() });
-        self.last_save = Instant::now();
+        let (state, pause) = (self.state.clone(), begun.elapsed());
+        self.saver.submit(Job { snapshot, state, begun, pause });
+        self.rhythm.save_begins(pause);
         if let Some(phase) = phase {
             self.turn_to(phase);
         }
@@ -238,10 +230,17 @@ impl<'a> Life<'a> {
     }
 
     /// Moves the clock over a step's samples, used or dropped.
-    fn advance(&mut self, plan: &StepPlan) {
+    fn advance(&mut self, plan: &StepPlan, timing: Timing) {
         self.state.step += 1;
         self.state.position = plan.after;
         self.state.trained_s = self.trained_s();
+        self.rhythm.stepped(timing.data_wait + timing.compute);
+        if !self.saver.is_busy() {
+            self.rhythm.save_is_over(self.saver.durable_step(), plan.epoch);
+        }
+        if let Some(text) = self.rhythm.worry(self.state.step, plan.epoch) {
+            self.sink.send(Event::Note { level: Level::Warn, text });
+        }
     }
 
     fn trained_s(&self) -> f64 {
@@ -257,7 +256,7 @@ impl<'a> Life<'a> {
                 let now = self.state.position.epoch;
                 now > epoch && now.is_multiple_of(epochs.max(1))
             }
-            Every::Never => false,
+            Every::Auto | Every::Never => false,
         }
     }
 

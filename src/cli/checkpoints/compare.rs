@@ -1,0 +1,45 @@
+//! Checkpoints side by side: each measured anew on the whole validation set, best first.
+
+use crate::cli::trainer::Trainer;
+use crate::cli::{Failure, Outcome};
+use crate::keeper::sentences::{grouped, measured};
+use crate::protocol::worker::Eval;
+use crate::store::checkpoint::{self, STATE, state::TrainState};
+use crate::store::run_dir::RunDir;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Ranks the checkpoints, or the `last` so many, by their loss.
+pub fn compare(run: &RunDir, last: Option<usize>, trainer: &dyn Trainer) -> Outcome {
+    let config = run.run()?;
+    let mut by_rung: BTreeMap<usize, Vec<PathBuf>> = BTreeMap::new();
+    for entry in checkpoint::list(run.path()).into_iter().take(last.unwrap_or(usize::MAX)) {
+        // The rung that wrote it tells the shape of its model.
+        let rung = rung_of(&entry.path).filter(|rung| *rung < config.rungs.len()).unwrap_or(0);
+        by_rung.entry(rung).or_default().push(entry.path);
+    }
+    let mut ranked: Vec<(Eval, usize)> = Vec::new();
+    for (rung, paths) in by_rung {
+        let all = trainer.measure(&config, rung, &paths).map_err(|(code, message)| Failure::new(code, message))?;
+        for (outcome, path) in all.into_iter().zip(&paths) {
+            match outcome {
+                Ok(eval) => ranked.push((eval, rung)),
+                Err(why) => crate::cli::say(&format!("{} cannot be measured: {why}", path.display())),
+            }
+        }
+    }
+    if ranked.is_empty() {
+        return Err(Failure::new(14, format!("{} has no checkpoint that can be measured", run.name())));
+    }
+    ranked.sort_by(|(a, _), (b, _)| a.loss.total_cmp(&b.loss).then(a.step.cmp(&b.step)));
+    for (place, (eval, rung)) in (1..).zip(&ranked) {
+        let (step, name) = (grouped(eval.step), &config.rungs[*rung].name);
+        println!("{place:>3}.  step {step:>9}  {}  ({name})", measured(eval));
+    }
+    Ok(0)
+}
+
+fn rung_of(path: &Path) -> Option<usize> {
+    let state: TrainState = serde_json::from_slice(&std::fs::read(path.join(STATE)).ok()?).ok()?;
+    Some(state.rung)
+}

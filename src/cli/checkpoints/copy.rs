@@ -1,0 +1,51 @@
+//! A checkpoint in a second place. What lies there is a run directory of its own, with run.yaml:
+//! `downshift resume DIR/RUN` goes on from it if the first place is lost.
+
+use super::CheckpointsArgs;
+use crate::cli::{Failure, Outcome};
+use crate::keeper::sentences::{bytes, grouped};
+use crate::store::checkpoint::{self, Contents, Loaded};
+use crate::store::disk;
+use crate::store::run_dir::{RunDir, write_whole};
+use std::fs;
+use std::path::Path;
+
+/// Copies the best checkpoint, or the one asked for, and verifies the copy.
+pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
+    let to = args.to.as_deref();
+    let to = to.ok_or_else(|| Failure::new(2, "copy needs to know where to: --to /mnt/backup"))?;
+    let best = super::rows(run).into_iter().find(|row| row.kept && row.best).map(|row| row.step);
+    let loaded = super::chosen(run, args.step.or(best))?;
+    let place = to.join(run.name());
+    let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", place.display()));
+    disk::has_room_to_save(to, loaded.manifest.bytes()).map_err(|shortage| {
+        Failure::new(1, format!("{shortage} for the copy; free some room or choose another place with --to"))
+    })?;
+    fs::create_dir_all(&place).map_err(wrong)?;
+    if place.canonicalize().map_err(wrong)? == run.path() {
+        return Err(Failure::new(2, format!("{} is the run itself; name another place with --to", place.display())));
+    }
+    write_whole(&place.join("run.yaml"), &fs::read(run.file("run.yaml"))?).map_err(wrong)?;
+    fs::File::open(to).and_then(|folder| folder.sync_all()).map_err(wrong)?;
+    let path = place.join(write(&place, &loaded)?);
+    match checkpoint::verify(&path) {
+        Ok(manifest) if manifest == loaded.manifest => {
+            let which = if args.step.is_none() && best.is_some() { "the best one, " } else { "" };
+            let (step, size) = (grouped(manifest.step), bytes(manifest.bytes()));
+            println!("copied {which}step {step} to {}, {size}, verified", path.display());
+            Ok(0)
+        }
+        Ok(_) => Err(Failure::new(1, format!("{} is another checkpoint than was copied", path.display()))),
+        Err(error) => Err(Failure::new(1, format!("the copy did not verify: {error}"))),
+    }
+}
+
+/// Writes the same files in the same order, so that the manifest is the same too.
+fn write(place: &Path, loaded: &Loaded) -> Result<String, Failure> {
+    let manifest = &loaded.manifest;
+    let file = |name: &'_ str| loaded.files.get(name).map_or(&[][..], Vec::as_slice);
+    let files: Vec<(&str, &[u8])> =
+        manifest.files.iter().map(|entry| (entry.name.as_str(), file(&entry.name))).collect();
+    let contents = Contents { step: manifest.step, samples: manifest.samples, build: &manifest.build, files: &files };
+    Ok(checkpoint::write(place, &contents)?.path)
+}

@@ -1,0 +1,141 @@
+//! `resume`: from the newest checkpoint, from an older one, or a new run from its weights alone.
+
+use super::line;
+use super::run::{has_room, has_room_to_go_on, look_on, start_keeper};
+use super::trainer::Trainer;
+use super::{Failure, Outcome, Which, checkpoints, client, say};
+use crate::config::run::{Run, Source};
+use crate::keeper::Launch;
+use crate::keeper::caretaker::Caretaker;
+use crate::keeper::sentences::grouped;
+use crate::protocol::control::Request;
+use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
+use crate::store::lock::living_owner;
+use crate::store::reader::Reader;
+use crate::store::run_dir::RunDir;
+use clap::Args;
+use std::path::Path;
+
+/// Arguments of `resume`.
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    #[command(flatten)]
+    which: Which,
+    /// No cockpit: one line per event on stdout, the exit code tells how it ended
+    #[arg(long)]
+    headless: bool,
+    /// Where to train from now on; as before, if left out
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// Go back to the checkpoint of this step; newer ones are set aside
+    #[arg(long, value_name = "STEP")]
+    from: Option<u64>,
+    /// Start a new run from the weights alone: fresh optimizer, clock at 0
+    #[arg(long)]
+    as_base: bool,
+    /// With --as-base: multiply every rung's learning rate
+    #[arg(long, value_name = "F", requires = "as_base", value_parser = factor)]
+    lr_factor: Option<f64>,
+    /// With --as-base: so many epochs
+    #[arg(long, value_name = "N", requires = "as_base", value_parser = clap::value_parser!(u64).range(1..))]
+    epochs: Option<u64>,
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && number.is_finite());
+    number.ok_or_else(|| "a factor is a number above 0, such as 0.1".to_owned())
+}
+
+pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+    let dir = RunDir::find(runs, args.which.run.as_deref())?;
+    if args.as_base {
+        return begin_from(&dir, args, runs, trainer);
+    }
+    if living_owner(&dir.file("keeper.lock")).is_some() {
+        if args.from.is_some() {
+            let name = dir.name();
+            let message = format!("{name} is alive; end it with `downshift stop {name}` before it can go back");
+            return Err(Failure::new(1, message));
+        }
+        client::wait_for_keeper(&dir)?;
+        // A paused run goes on; any other is going on already.
+        if let Ok(answer) = client::ask(&dir, &Request::Resume) {
+            line!("{}: {answer}", dir.name());
+        }
+        return look_on(&dir, args.headless);
+    }
+    let run = dir.run()?;
+    has_room_to_go_on(&dir, &run)?;
+    if let Some(device) = &args.device {
+        trainer.look_ahead(&run, device).map_err(|(code, message)| Failure::new(code, message))?;
+    }
+    if let Some(step) = args.from {
+        go_back(&dir, step)?;
+    }
+    let inject = stored_launch(&dir).map(|stored| stored.inject).unwrap_or_default();
+    let launch = args.device.clone().map(|device| Launch { device, inject });
+    start_keeper(&dir, launch.as_ref())?;
+    look_on(&dir, args.headless)
+}
+
+fn stored_launch(dir: &RunDir) -> Option<Launch> {
+    Reader::open(dir).ok().and_then(|reader| reader.fact("launch"))
+}
+
+/// Makes the checkpoint of `step` the newest one, if it can be used.
+fn go_back(dir: &RunDir, step: u64) -> Result<(), Failure> {
+    checkpoints::chosen(dir, Some(step))?;
+    for path in Caretaker::step_in(dir)?.go_back_to(step)? {
+        say(&format!("set aside: {}", path.display()));
+    }
+    Ok(())
+}
+
+/// A new run whose first checkpoint holds the weights of an old one and nothing else of it.
+fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+    let loaded = checkpoints::chosen(base, args.from)?;
+    let run = altered(base.run()?, args, trainer)?;
+    let device = args.device.clone().or_else(|| Some(stored_launch(base)?.device));
+    let launch = Launch { device: device.unwrap_or_else(|| "auto".to_owned()), inject: Vec::new() };
+    let prospect = trainer.look_ahead(&run, &launch.device).map_err(|(code, message)| Failure::new(code, message))?;
+    has_room(runs, &run, prospect.parameters)?;
+    let dir = RunDir::create(runs, &run)?;
+    write_first(&dir, &run, &loaded)?;
+    let step = grouped(loaded.manifest.step);
+    let mut text = format!("begins with the weights of step {step} of {}: fresh optimizer, clock at 0", base.name());
+    text.extend(args.lr_factor.map(|factor| format!(", learning rate × {factor}")));
+    text.extend(args.epochs.map(|epochs| format!(", {epochs} epochs")));
+    Caretaker::step_in(&dir)?.note(text);
+    start_keeper(&dir, Some(&launch))?;
+    look_on(&dir, args.headless)
+}
+
+/// The old run's knobs with another rate and length, checked like any run file.
+fn altered(mut run: Run, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<Run, Failure> {
+    for rung in &mut run.rungs {
+        rung.preset.optimizer.lr *= args.lr_factor.unwrap_or(1.0);
+        if let Some(epochs) = args.epochs {
+            (rung.preset.training.epochs, rung.preset.training.steps) = (Some(epochs), None);
+        }
+    }
+    let text = run.to_yaml();
+    let source = Source { file: "run.yaml", text: &text, base: Path::new("/"), overrides: &[] };
+    Run::read(&source, trainer).map_err(|refusal| Failure::new(13, format!("this run cannot be run:\n{refusal}")))
+}
+
+/// The checkpoint of step 0: restarts before the first save go on from it, never from scratch.
+fn write_first(dir: &RunDir, run: &Run, base: &Loaded) -> Result<(), Failure> {
+    let unusable = |what: &str| Failure::new(14, format!("{} holds no {what}", base.path.display()));
+    let weights = base.files.get(MODEL).ok_or_else(|| unusable(MODEL))?;
+    let old: TrainState =
+        base.files.get(STATE).and_then(|text| serde_json::from_slice(text).ok()).ok_or_else(|| unusable(STATE))?;
+    let seed = run.rungs[0].preset.training.seed;
+    let fresh = TrainState { seed, rung: old.rung, rung_name: old.rung_name, ..TrainState::default() };
+    let state = serde_json::to_vec_pretty(&fresh)?;
+    // No tensors: a header of two characters, padded to eight.
+    let no_moments = b"\x08\0\0\0\0\0\0\0{}      ";
+    let files: [(&str, &[u8]); 4] = [(MODEL, weights), (OPTIMIZER, no_moments), (STATE, &state), (STEPS, b"")];
+    let contents = Contents { step: 0, samples: 0, build: env!("CARGO_PKG_VERSION"), files: &files };
+    checkpoint::write(dir.path(), &contents)?;
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! What the keeper does with checkpoints, as the only one who may: it says which are proven, deletes
+//! those that retention does not keep, and sets aside those that no start is to find again.
+
+use super::keep::Keeper;
+use super::sentences::grouped;
+use crate::config::knobs;
+use crate::protocol::control::JournalKind;
+use crate::protocol::worker::{Event, Level};
+use crate::store::checkpoint::{self, aside};
+use std::collections::BTreeSet;
+
+impl Keeper {
+    fn checkpoint_knobs(&self) -> knobs::Checkpoint {
+        self.run.rungs[self.recorder.attempt.rung].preset.checkpoint
+    }
+
+    /// What an event of the worker means for the checkpoints on disk.
+    pub(super) fn mind_checkpoints(&mut self, event: &Event) {
+        match event {
+            // A worker takes the newest one that it can use: those above it are damaged.
+            Event::Hello(hello) => {
+                if let Some(step) = hello.resumed_from {
+                    self.set_aside_above(step, "it could not be used");
+                }
+            }
+            Event::Step(step) => {
+                let proven_after = self.checkpoint_knobs().proven_after;
+                if self.recorder.prove(step.step, proven_after) {
+                    self.retire_checkpoints();
+                }
+            }
+            Event::Saved(_) => self.retire_checkpoints(),
+            _ => {}
+        }
+    }
+
+    /// Goes one checkpoint back: workers that loaded the one of `step` all failed alike.
+    pub(super) fn go_back(&mut self, step: u64) {
+        let Some(older) = self.recorder.older_than(step) else {
+            let text = format!(
+                "two workers failed in the same way just after loading checkpoint {}, and there is no older one to go back to",
+                grouped(step)
+            );
+            return self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
+        };
+        self.set_aside_above(older, "two workers failed in the same way just after loading it");
+        self.recorder.status.durable_step = Some(older);
+        self.policy.found(Some(older));
+        let text = format!("goes one checkpoint back, to step {}", grouped(older));
+        self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
+    }
+
+    /// What a person asks for while a worker runs: retention has kept what it keeps after each save
+    /// already, so what is left to delete is what was set aside.
+    pub(super) fn prune(&mut self) -> String {
+        self.retire_checkpoints();
+        let count = aside::all(self.run_dir.path()).len();
+        let dir = self.run_dir.path().to_owned();
+        std::thread::spawn(move || aside::delete_all(&dir));
+        let text =
+            format!("prunes: {count} checkpoint(s) that had been set aside go; the others are what retention keeps");
+        self.recorder.note(Level::Info, JournalKind::Checkpoint, format!("{text}, asked for by a person"));
+        text
+    }
+
+    fn set_aside_above(&mut self, step: u64, why: &str) {
+        for newer in self.recorder.give_up_above(step) {
+            let name = grouped(newer);
+            let (level, text) = match aside::set_aside(self.run_dir.path(), newer) {
+                Ok(path) => (Level::Warn, format!("checkpoint {name} set aside: {why}; it lies in {}", path.display())),
+                Err(error) => (Level::Error, format!("checkpoint {name} cannot be set aside: {error}")),
+            };
+            self.recorder.note(level, JournalKind::Checkpoint, text);
+        }
+    }
+
+    fn retire_checkpoints(&mut self) {
+        let knobs = self.checkpoint_knobs();
+        let steps = self.recorder.retire(&knobs, &BTreeSet::new());
+        if !steps.is_empty() {
+            let dir = self.run_dir.path().to_owned();
+            // Deleting gigabytes takes a while; the loop does not wait for it.
+            std::thread::spawn(move || steps.into_iter().for_each(|step| drop(checkpoint::remove(&dir, step))));
+        }
+    }
+}

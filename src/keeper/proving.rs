@@ -1,0 +1,65 @@
+//! Which checkpoints are proven: their bytes may verify and their content be sick all the same, and
+//! only training beyond them tells.
+
+use std::collections::BTreeMap;
+
+/// Counts the clean steps beyond every checkpoint that is not proven yet. A step is clean when the
+/// guard let it through.
+#[derive(Debug, Default)]
+pub struct Proving {
+    clean: BTreeMap<u64, u64>,
+}
+
+impl Proving {
+    /// Goes on with these checkpoints, `(step, clean steps beyond it)`: what the store knows of the
+    /// line that training stands on. To be called whenever that line changes.
+    pub fn restart(&mut self, counts: impl IntoIterator<Item = (u64, u64)>) {
+        self.clean = counts.into_iter().collect();
+    }
+
+    /// A checkpoint of this step is durable.
+    pub fn saved(&mut self, step: u64) {
+        self.clean.insert(step, 0);
+    }
+
+    /// A clean step was taken. Returns the checkpoints that are proven by it.
+    pub fn stepped(&mut self, step: u64, proven_after: u64) -> Vec<u64> {
+        for (_, clean) in self.clean.range_mut(..step) {
+            *clean += 1;
+        }
+        self.clean.extract_if(.., |_, clean| *clean >= proven_after.max(1)).map(|(step, _)| step).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Proving;
+
+    #[test]
+    fn a_checkpoint_is_proven_by_clean_steps_beyond_it_alone() {
+        let mut proving = Proving::default();
+        proving.saved(10);
+        assert!(proving.stepped(10, 3).is_empty(), "its own step says nothing");
+        assert!(proving.stepped(11, 3).is_empty());
+        // Step 12 was skipped: nobody tells of it.
+        assert!(proving.stepped(13, 3).is_empty());
+        proving.saved(13);
+        assert_eq!(proving.stepped(14, 3), [10]);
+        assert!(proving.stepped(15, 3).is_empty());
+        assert_eq!(proving.stepped(16, 3), [13]);
+    }
+
+    #[test]
+    fn a_line_that_goes_back_counts_from_what_is_left_of_it() {
+        let mut proving = Proving::default();
+        proving.saved(10);
+        proving.saved(12);
+        proving.stepped(13, 3);
+        proving.stepped(14, 3);
+        // A fault: on from 12. Of the two steps beyond 12 nothing is left, of those beyond 10 two are.
+        proving.restart([(10, 2), (12, 0)]);
+        assert_eq!(proving.stepped(13, 3), [10]);
+        assert!(proving.stepped(14, 3).is_empty());
+        assert_eq!(proving.stepped(15, 3), [12]);
+    }
+}

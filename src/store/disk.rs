@@ -1,0 +1,97 @@
+//! Room for checkpoints, looked for before a run starts and before each save, so that a full disk is
+//! a sentence and not a surprise.
+
+use rustix::fs::statvfs;
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+/// Beside the checkpoints of a run: run.db, logs, and some air.
+const MARGIN: u64 = 16 << 20;
+/// Beside one checkpoint that is about to be written: names, blocks begun, the store.
+const SLACK: u64 = 1 << 20;
+
+/// Too little room.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{} has {} free, and {} would be needed", .path.display(), megabytes(*.free), megabytes(*.needed))]
+pub struct Shortage {
+    /// Where.
+    pub path: PathBuf,
+    /// Bytes needed.
+    pub needed: u64,
+    /// Bytes free.
+    pub free: u64,
+}
+
+fn megabytes(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    if bytes < 1e9 { format!("{:.1} MB", bytes / 1e6) } else { format!("{:.2} GB", bytes / 1e9) }
+}
+
+/// Bytes of a checkpoint of a model of so many parameters: the weights and two moments of each, in
+/// 32 bits.
+pub fn checkpoint_bytes(parameters: u64) -> u64 {
+    parameters.saturating_mul(3 * 4)
+}
+
+/// Bytes that a run's checkpoints take at most: the newest, the best, the newest proven, or one that
+/// is being written beside them.
+pub fn planned(checkpoint_bytes: u64, keep_last: u64) -> u64 {
+    checkpoint_bytes.saturating_mul(keep_last.saturating_add(2)).saturating_add(MARGIN)
+}
+
+/// Bytes that this process may still write where `path` lies, or will lie.
+///
+/// # Errors
+/// The system's words.
+pub fn free(path: &Path) -> io::Result<u64> {
+    let there = path.ancestors().find(|part| part.exists()).unwrap_or(Path::new("."));
+    let disk = statvfs(if there.as_os_str().is_empty() { Path::new(".") } else { there })?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// Whether so many bytes are free at `path`. Where nobody can tell, they are taken to be.
+///
+/// # Errors
+/// When they are not.
+pub fn has_room(path: &Path, needed: u64) -> Result<(), Shortage> {
+    match free(path) {
+        Ok(free) if free < needed => Err(Shortage { path: path.to_owned(), needed, free }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a checkpoint of so many bytes can be written at `path`.
+///
+/// # Errors
+/// When it cannot.
+pub fn has_room_to_save(path: &Path, bytes: u64) -> Result<(), Shortage> {
+    has_room(path, bytes.saturating_add(SLACK))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{checkpoint_bytes, free, has_room, has_room_to_save, planned};
+    use tempfile::TempDir;
+
+    #[test]
+    fn the_plan_counts_what_lies_there_at_the_worst_moment() {
+        let one = checkpoint_bytes(1_000_000);
+        assert_eq!(one, 12_000_000);
+        assert_eq!(planned(one, 3), 60_000_000 + (16 << 20));
+        assert_eq!(planned(u64::MAX, 3), u64::MAX);
+    }
+
+    #[test]
+    fn too_little_room_is_named_with_place_and_numbers() {
+        let dir = TempDir::new().unwrap();
+        let later = dir.path().join("runs/not/yet");
+        assert!(free(&later).unwrap() > 0);
+        assert_eq!(has_room(&later, 1), Ok(()));
+        let refusal = has_room_to_save(&later, 1 << 60).unwrap_err();
+        assert!(refusal.needed > 1 << 60 && refusal.free < refusal.needed);
+        let text = refusal.to_string();
+        assert!(text.contains("runs/not/yet has") && text.contains("GB would be needed"), "{text}");
+    }
+}

@@ -1,0 +1,180 @@
+//! When to save: a fixed rhythm, or one that follows from what saves have cost and how often workers
+//! die; and when to worry that no save has come through.
+
+use crate::config::units::Every;
+use crate::recipe::interval::{self, Faults};
+use std::time::{Duration, Instant};
+
+/// Weight of the newest step in the running mean of step times.
+const NEWEST: f64 = 0.05;
+/// So many seconds of work are nothing to worry about, however short the rhythm.
+const CARELESS_S: f64 = 10.0;
+
+/// What saves cost and when the next one is due.
+#[derive(Debug)]
+pub struct Rhythm {
+    every: Every,
+    faults: Faults,
+    begun: Instant,
+    tried: Instant,
+    durable: Instant,
+    durable_at: (u64, u64),
+    worried: bool,
+    /// Mean seconds of a step while no save is under way.
+    quiet_s: Option<f64>,
+    /// Seconds that the save under way has cost so far: its pause, and what steps took longer.
+    spent_s: Option<f64>,
+    cost_s: Option<f64>,
+}
+
+impl Rhythm {
+    /// The rhythm of a life that begins at this step and epoch.
+    pub fn new(every: Every, faults: Faults, step: u64, epoch: u64) -> Self {
+        let now = Instant::now();
+        Self {
+            every,
+            faults,
+            begun: now,
+            tried: now,
+            durable: now,
+            durable_at: (step, epoch),
+            worried: false,
+            quiet_s: None,
+            spent_s: None,
+            cost_s: None,
+        }
+    }
+
+    /// Seconds between saves, where the clock on the wall counts.
+    pub fn interval_s(&self) -> Option<f64> {
+        match self.every {
+            Every::Seconds(seconds) => Some(seconds),
+            Every::Auto => {
+                // Until a save was measured, the shortest interval: it costs one cheap save at most.
+                let mtbf_s = self.faults.mtbf_s(self.begun.elapsed().as_secs_f64());
+                Some(self.cost_s.map_or(interval::SHORTEST_S, |cost_s| interval::best_s(cost_s, mtbf_s)))
+            }
+            Every::Steps(_) | Every::Epochs(_) | Every::Never => None,
+        }
+    }
+
+    /// Whether a save is due by the clock on the wall; none where another clock counts.
+    pub fn is_due(&self) -> Option<bool> {
+        self.interval_s().map(|interval_s| self.tried.elapsed().as_secs_f64() >= interval_s)
+    }
+
+    /// A step took so long.
+    pub fn stepped(&mut self, took: Duration) {
+        let took_s = took.as_secs_f64();
+        match (&mut self.spent_s, self.quiet_s) {
+            (Some(spent_s), Some(quiet_s)) => *spent_s += (took_s - quiet_s).max(0.0),
+            (Some(_), None) => {}
+            (None, quiet_s) => {
+                self.quiet_s = Some(quiet_s.map_or(took_s, |mean| mean + NEWEST * (took_s - mean)));
+            }
+        }
+    }
+
+    /// A save begins; training stood still for it so long.
+    pub fn save_begins(&mut self, pause: Duration) {
+        self.tried = Instant::now();
+        self.spent_s = Some(pause.as_secs_f64());
+    }
+
+    /// No save is under way (any more). `durable` is the newest durable step.
+    pub fn save_is_over(&mut self, durable: Option<u64>, epoch: u64) {
+        let Some(spent_s) = self.spent_s.take() else { return };
+        self.cost_s = Some(spent_s);
+        if let Some(step) = durable.filter(|step| *step > self.durable_at.0) {
+            (self.durable, self.durable_at, self.worried) = (Instant::now(), (step, epoch), false);
+        }
+    }
+
+    /// A sentence once the newest durable step is older than two intervals; again only after a save
+    /// has come through.
+    pub fn worry(&mut self, step: u64, epoch: u64) -> Option<String> {
+        self.worry_at(self.durable.elapsed().as_secs_f64(), step, epoch)
+    }
+
+    fn worry_at(&mut self, age_s: f64, step: u64, epoch: u64) -> Option<String> {
+        let (durable, durable_epoch) = self.durable_at;
+        let (late, rhythm) = match (self.interval_s(), self.every) {
+            (Some(interval_s), _) => (age_s > 2.0 * interval_s, format!("{interval_s:.0} s")),
+            (None, Every::Steps(steps)) => (step - durable > 2 * steps, self.every.to_string()),
+            (None, Every::Epochs(epochs)) => (epoch - durable_epoch > 2 * epochs, self.every.to_string()),
+            (None, _) => return None,
+        };
+        if !late || age_s < CARELESS_S || self.worried {
+            return None;
+        }
+        self.worried = true;
+        let lost = step - durable;
+        Some(format!(
+            "no checkpoint since step {durable}, for {age_s:.0} s: more than twice the rhythm of {rhythm}; \
+             a failure now would cost {lost} steps"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rhythm;
+    use crate::config::units::Every;
+    use crate::recipe::interval::Faults;
+    use std::time::Duration;
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn the_cost_of_a_save_is_its_pause_and_what_it_slows_steps_down() {
+        let faults = Faults { count: 0, lived_s: 0.0 };
+        let mut rhythm = Rhythm::new(Every::Auto, faults, 0, 0);
+        assert_eq!(rhythm.interval_s(), Some(30.0), "before anything is known");
+        for _ in 0..50 {
+            rhythm.stepped(millis(100));
+        }
+        rhythm.save_begins(millis(400));
+        rhythm.stepped(millis(300));
+        rhythm.stepped(millis(500));
+        rhythm.stepped(millis(50));
+        rhythm.save_is_over(Some(53), 0);
+        assert!((rhythm.cost_s.unwrap() - 1.0).abs() < 1e-9, "{rhythm:?}");
+        assert!((rhythm.interval_s().unwrap() - 147.0).abs() < 0.2);
+        let shaky = Rhythm { faults: Faults { count: 8, lived_s: 0.0 }, ..rhythm };
+        assert!((shaky.interval_s().unwrap() - 49.0).abs() < 0.2);
+    }
+
+    #[test]
+    fn a_rhythm_that_is_given_is_kept() {
+        let mut rhythm = Rhythm::new(Every::Seconds(7.0), Faults::default(), 0, 0);
+        rhythm.save_begins(millis(60_000));
+        rhythm.save_is_over(Some(1), 0);
+        assert_eq!(rhythm.interval_s(), Some(7.0));
+        assert_eq!(Rhythm::new(Every::Steps(5), Faults::default(), 0, 0).is_due(), None);
+        assert_eq!(Rhythm::new(Every::Seconds(1e-9), Faults::default(), 0, 0).is_due(), Some(true));
+    }
+
+    #[test]
+    fn an_old_checkpoint_is_a_worry_once_until_a_save_comes_through() {
+        let mut rhythm = Rhythm::new(Every::Steps(5), Faults::default(), 10, 1);
+        assert_eq!(rhythm.worry_at(60.0, 20, 1), None, "two rhythms are not more than two");
+        assert_eq!(rhythm.worry_at(9.0, 21, 1), None, "nine seconds are nothing");
+        let text = rhythm.worry_at(60.0, 21, 1).unwrap();
+        assert!(text.contains("since step 10") && text.contains("5 steps") && text.contains("cost 11 steps"), "{text}");
+        assert_eq!(rhythm.worry_at(60.0, 25, 1), None, "said once");
+        rhythm.save_begins(millis(1));
+        rhythm.save_is_over(Some(10), 1);
+        assert_eq!(rhythm.worry_at(60.0, 40, 1), None, "a save that fails changes nothing");
+        rhythm.save_begins(millis(1));
+        rhythm.save_is_over(Some(40), 1);
+        assert_eq!(rhythm.worry_at(60.0, 50, 2), None);
+        assert!(rhythm.worry_at(60.0, 51, 2).is_some(), "armed again");
+        let mut epochs = Rhythm::new(Every::Epochs(1), Faults::default(), 0, 0);
+        assert!(epochs.worry_at(60.0, 100, 2).is_none() && epochs.worry_at(60.0, 150, 3).is_some());
+        let mut timed = Rhythm::new(Every::Seconds(30.0), Faults::default(), 0, 0);
+        assert!(timed.worry_at(60.0, 9, 0).is_none() && timed.worry_at(60.1, 9, 0).is_some());
+        assert!(Rhythm::new(Every::Never, Faults::default(), 0, 0).worry_at(1e9, 1 << 40, 1 << 20).is_none());
+    }
+}
