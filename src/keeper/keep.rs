@@ -19,6 +19,7 @@ use crate::store::run_dir::{RunDir, RunDirError};
 use crate::store::writer::Writer;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -112,6 +113,8 @@ pub(super) struct Keeper {
     pub(super) started: Instant,
     pub(super) shown: (RunState, Instant),
     pub(super) outcome: Option<Outcome>,
+    /// Checkpoints on their way out.
+    pub(super) deletions: Vec<JoinHandle<()>>,
 }
 
 impl Keeper {
@@ -157,6 +160,7 @@ impl Keeper {
             started,
             shown,
             outcome,
+            deletions: Vec::new(),
         })
     }
 
@@ -371,6 +375,8 @@ impl Keeper {
         self.clients.publish(&Update::Status(Box::new(status)));
         let _ = timeout(Duration::from_secs(1), self.clients.drained()).await;
         sleep(Duration::from_millis(20)).await;
+        // What is half deleted when the process ends would stay until somebody resumes.
+        self.deletions.drain(..).for_each(|deletion| drop(deletion.join()));
     }
 }
 
