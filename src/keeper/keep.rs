@@ -20,6 +20,7 @@ use crate::store::writer::Writer;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -113,6 +114,8 @@ pub(super) struct Keeper {
     pub(super) started: Instant,
     pub(super) shown: (RunState, Instant),
     pub(super) outcome: Option<Outcome>,
+    /// Checkpoints on their way out.
+    pub(super) deletions: Vec<JoinHandle<()>>,
 }
 
 impl Keeper {
@@ -160,6 +163,7 @@ impl Keeper {
             started,
             shown,
             outcome,
+            deletions: Vec::new(),
         })
     }
 
@@ -378,6 +382,8 @@ impl Keeper {
         self.clients.publish(&Update::Status(Box::new(status)));
         let _ = timeout(Duration::from_secs(1), self.clients.drained()).await;
         sleep(Duration::from_millis(20)).await;
+        // What is half deleted when the process ends would stay until somebody resumes.
+        self.deletions.drain(..).for_each(|deletion| drop(deletion.join()));
     }
 }
 
