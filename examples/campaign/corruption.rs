@@ -112,7 +112,8 @@ fn found(run: &Path, victims: &[Checkpoint], used: usize) -> Result<(), String> 
 /// Directories and links where they do not belong, in copies of the run's folder.
 fn damage_directories(run: &RunDir, victims: &[Checkpoint], table: &mut Table) -> Failing<()> {
     let mut row = Row::new("renamed, foreign and linked directories and files");
-    let name = |checkpoint: &Checkpoint| checkpoint.path.file_name().map(|name| name.to_owned()).unwrap_or_default();
+    let name =
+        |checkpoint: &Checkpoint| checkpoint.path.file_name().map(std::borrow::ToOwned::to_owned).unwrap_or_default();
     let (newest, second) = (name(&victims[0]), name(&victims[1]));
     type Change<'a> = (&'a str, usize, Box<dyn Fn(&Path) -> std::io::Result<()> + 'a>);
     let changes: Vec<Change<'_>> = vec![

@@ -74,6 +74,7 @@ pub struct Prospect {
 #[cfg(feature = "train")]
 mod registry {
     use super::{Eval, PathBuf, Prospect, Run, Trainer, WorkOrder};
+    use crate::config::knobs::Training;
     use crate::protocol::device::DeviceChoice;
     use crate::recipe::class::{self, Class};
     use crate::store::checkpoint;
@@ -213,6 +214,7 @@ impl Trainer for Elsewhere {
 }
 
 /// Whether another program trains.
+#[must_use]
 pub fn is_elsewhere() -> bool {
     std::env::var_os(WORKER_VARIABLE).is_some()
 }

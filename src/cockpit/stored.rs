@@ -12,6 +12,7 @@ const SAMPLES: usize = 360;
 const JOURNAL: usize = 2000;
 
 /// The rungs of a run, fastest first.
+#[must_use]
 pub fn ladder(run: &Run) -> Vec<RungView> {
     let rungs = run.rungs.iter().enumerate().map(|(index, rung)| RungView {
         name: rung.name.clone(),
@@ -24,7 +25,7 @@ pub fn ladder(run: &Run) -> Vec<RungView> {
 /// What the store holds of a run, and where the run stands.
 ///
 /// # Errors
-/// SQLite's words.
+/// `SQLite`'s words.
 pub fn history(dir: &RunDir) -> Result<History, String> {
     let words = |error| format!("run.db: {error}");
     let reader = Reader::open(dir).map_err(words)?;

@@ -58,6 +58,7 @@ pub struct Resolved {
 
 impl Resolved {
     /// A problem with one of this rung's knobs, at the place in the file that made it so.
+    #[must_use]
     pub fn blame(&self, problem: Problem) -> Problem {
         let Some(place) = &self.place else { return problem };
         let mine = self.sets.iter().filter(|path| under(&problem.path, path) || under(path, &problem.path));
@@ -69,6 +70,7 @@ impl Resolved {
 }
 
 /// Every rung resolved, `full` first, and what is wrong with the overrides.
+#[must_use]
 pub fn resolve(full: Preset, specs: &[RungSpec], pinned: &[String]) -> (Vec<Resolved>, Vec<Problem>) {
     let tree = serde_json::to_value(&full).unwrap_or_default();
     let rung = Rung { name: FULL.to_owned(), relieves: Vec::new(), warm_start: false, preset: full };

@@ -118,6 +118,7 @@ impl Run {
     }
 
     /// The run as a run file with every knob and every rung written out, paths absolute.
+    #[must_use]
     pub fn to_yaml(&self) -> String {
         let full = self.preset_tree(0);
         let ladder: Vec<RungSpec> = (1..self.rungs.len())
@@ -142,12 +143,14 @@ impl Run {
     }
 
     /// One rung's knobs as a tree.
+    #[must_use]
     pub fn preset_tree(&self, rung: usize) -> Value {
         serde_json::to_value(&self.rungs[rung].preset).unwrap_or_default()
     }
 
     /// Why the run cannot go from one rung to another: the model's shape differs, and neither of the
     /// two says `warm_start: true`.
+    #[must_use]
     pub fn barrier(&self, from: usize, to: usize) -> Option<String> {
         let changes = class::compare(&self.preset_tree(from), &self.preset_tree(to));
         let shapes: Vec<String> = changes
@@ -167,6 +170,7 @@ impl Run {
     }
 
     /// The number of the rung called `name`, or with that number.
+    #[must_use]
     pub fn rung_named(&self, name: &str) -> Option<usize> {
         let by_name = self.rungs.iter().position(|rung| rung.name == name);
         by_name.or_else(|| name.parse().ok().filter(|number| *number < self.rungs.len()))

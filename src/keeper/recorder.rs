@@ -47,7 +47,7 @@ impl Recorder {
     /// Goes on with what the store knows.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn new(store: Writer, fresh: Status) -> rusqlite::Result<Self> {
         let mut status = store.fact::<Status>("status").unwrap_or_else(|| fresh.clone());
         status.passage = None;
@@ -78,7 +78,7 @@ impl Recorder {
     /// Takes up what the store says of checkpoints.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn reload_checkpoints(&mut self) -> rusqlite::Result<()> {
         self.checkpoints = self.store.checkpoints()?;
         self.status.durable_step = self.checkpoints.iter().filter(|row| row.kept).map(|row| row.step).max();
@@ -108,7 +108,7 @@ impl Recorder {
     /// An attempt begins: its row is on the disk when this returns.
     ///
     /// # Errors
-    /// SQLite's words; then no worker may be started.
+    /// `SQLite`'s words; then no worker may be started.
     pub fn begin_attempt(
         &mut self,
         rung: usize,

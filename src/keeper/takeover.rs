@@ -52,7 +52,7 @@ async fn gone_within(process: &Identity, limit: Duration) -> bool {
 /// while no keeper listened, and by workers killed before they could say so. Returns how many there were.
 ///
 /// # Errors
-/// SQLite's words.
+/// `SQLite`'s words.
 pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<usize> {
     let on_disk = checkpoint::list(run.path());
     let mut imported = 0;

@@ -45,6 +45,7 @@ pub struct Policy {
 
 impl Policy {
     /// The decider of a run that stands on `rung`, with what an earlier keeper stored.
+    #[must_use]
     pub fn new(limits: Limits, rung: usize, budget: Budget, baseline: Option<u64>) -> Self {
         let hang = HangWatch::new(limits.hang_min, Duration::ZERO);
         Self {
@@ -77,31 +78,37 @@ impl Policy {
     }
 
     /// Where the run stands.
+    #[must_use]
     pub fn life(&self) -> &Life {
         &self.life
     }
 
     /// The rung it is on, or on its way to.
+    #[must_use]
     pub fn rung(&self) -> usize {
         self.rung
     }
 
     /// Whether the keeper may shift alone.
+    #[must_use]
     pub fn autopilot(&self) -> bool {
         self.autopilot
     }
 
     /// Restarts used up; to be stored.
+    #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
     /// Memory in use on the card before the first start; to be stored.
+    #[must_use]
     pub fn baseline(&self) -> Option<u64> {
         self.baseline
     }
 
     /// When [`Event::Tick`] is due at the latest.
+    #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
         match &self.life {
             Life::Running(_) => Some(self.hang.deadline()),

@@ -127,6 +127,7 @@ pub struct Loaded {
 }
 
 /// The directory of a checkpoint, relative to the run directory.
+#[must_use]
 pub fn relative_path(step: u64) -> String {
     format!("{FOLDER}/{}", name_of(step))
 }
@@ -200,6 +201,7 @@ fn replace(unfinished: &Path, target: &Path) -> Result<PathBuf, CheckpointError>
 }
 
 /// Checkpoints by name, newest first. Whatever is named otherwise, and links, are passed over.
+#[must_use]
 pub fn list(run_dir: &Path) -> Vec<Entry> {
     let mut entries: Vec<Entry> = fs::read_dir(run_dir.join(FOLDER))
         .into_iter()
@@ -274,6 +276,7 @@ pub fn load(path: &Path) -> Result<Loaded, CheckpointError> {
 }
 
 /// The newest checkpoint that verifies, and those above it that did not, newest first.
+#[must_use]
 pub fn newest_valid(run_dir: &Path) -> (Option<Loaded>, Vec<(PathBuf, CheckpointError)>) {
     newest_that(run_dir, |_| Ok(()))
 }
