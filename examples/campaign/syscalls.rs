@@ -76,8 +76,12 @@ pub fn path_of(stage: &mut Stage, scenario: &Scenario) -> Failing<BTreeMap<Strin
 /// What a directory is held against once its saver is gone.
 pub fn check(dir: &Path, prepared: &[(u64, u64)], said: &[String]) -> Result<(), String> {
     let mut claims = Claims::default();
-    prepared.iter().for_each(|(step, version)| claims.hear(&format!("saved {step} {version}")));
-    said.iter().for_each(|line| claims.hear(line));
+    for (step, version) in prepared {
+        claims.hear(&format!("saved {step} {version}"));
+    }
+    for line in said {
+        claims.hear(line);
+    }
     // What every keeper and worker does first: clean up; then: save.
     checkpoint::clean(dir);
     claims.check(dir)?;

@@ -77,7 +77,10 @@ fn run(out: &mut String, cells: &[(u16, char)], y: u16, style: Style, ground: &s
     if !text.is_empty() {
         let weight = if style.add_modifier.contains(Modifier::BOLD) { " font-weight=\"bold\"" } else { "" };
         let (places, foot) = (places.trim_end(), top + 13.0);
-        let _ = writeln!(out, "<text x=\"{places}\" y=\"{foot}\" fill=\"{ink}\"{weight}>{text}</text>");
+        let _ = writeln!(
+            out,
+            "<text xml:space=\"preserve\" x=\"{places}\" y=\"{foot}\" fill=\"{ink}\"{weight}>{text}</text>"
+        );
     }
 }
 
