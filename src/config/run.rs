@@ -68,6 +68,11 @@ pub trait TaskSections {
         model: &Section,
         base: &Path,
     ) -> (Option<(Section, Section)>, Vec<Problem>);
+
+    /// What keeps a rung from being trained where the run is to go: the device, the amount of data.
+    fn misfits(&self, _task: &str, _preset: &Preset) -> Vec<Problem> {
+        Vec::new()
+    }
 }
 
 /// A text with problems in it, ready to be shown.
@@ -231,8 +236,11 @@ fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path
     for rung in rungs {
         let preset = &rung.rung.preset;
         let mut found = check::preset(preset);
-        if let Some((tasks, task, base)) = tasks.filter(|_| rung.place.is_some()) {
-            found.extend(tasks.resolve(task, &preset.data, &preset.model, base).1);
+        if let Some((tasks, task, base)) = tasks {
+            if rung.place.is_some() {
+                found.extend(tasks.resolve(task, &preset.data, &preset.model, base).1);
+            }
+            found.extend(tasks.misfits(task, preset));
         }
         found.retain(|problem| {
             let known = problems.iter().any(|earlier| earlier.path == problem.path && earlier.wrong == problem.wrong);
