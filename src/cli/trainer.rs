@@ -3,7 +3,7 @@
 
 use crate::config::knobs::{Precision, Preset, Section, Training};
 use crate::config::problem::Problem;
-use crate::config::run::{Run, TaskSections};
+use crate::config::run::{AsWritten, Run, TaskSections};
 use crate::keeper::child::WORKER_VARIABLE;
 use crate::protocol::inject::Inject;
 use crate::protocol::worker::Eval;
@@ -227,35 +227,11 @@ mod registry {
     }
 }
 
-/// The trainer is another program, which [`WORKER_VARIABLE`] names, or there is none: every task's
-/// name and sections are taken as they stand.
-#[derive(Debug, Default)]
-pub struct Elsewhere;
-
 const NO_TRAINER: &str =
     "this downshift was built without a trainer; build it with the feature `train` (on by default)";
 
-impl TaskSections for Elsewhere {
-    fn names(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn knows(&self, _: &str) -> bool {
-        true
-    }
-
-    fn resolve(
-        &self,
-        _: &str,
-        data: &Section,
-        model: &Section,
-        _: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>) {
-        (Some((data.clone(), model.clone())), Vec::new())
-    }
-}
-
-impl Trainer for Elsewhere {
+/// The trainer is another program, which [`WORKER_VARIABLE`] names, or there is none.
+impl Trainer for AsWritten {
     fn work(&self, _: WorkOrder) -> u8 {
         super::say(NO_TRAINER);
         13
