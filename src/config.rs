@@ -6,6 +6,7 @@
 //! ```
 
 pub mod check;
+pub mod groups;
 pub mod knobs;
 pub mod ladder;
 pub mod problem;

@@ -5,7 +5,9 @@
 //!    └─ session   one life of training, top down: data, model, resume, loop
 //!          ├─ loader      micro-batches, prepared ahead of the step by threads
 //!          ├─ step        forward, backward, one read-back, the guard's verdict
+//!          ├─ groups      which parameters are trained, and by which rules
 //!          ├─ optimizer   AdamW, moments keyed by parameter path
+//!          ├─ lora        adapters, and how they survive a change of rank
 //!          ├─ evaluate    the validation set (compare: of one checkpoint after another)
 //!          └─ saver       host copies to a durable checkpoint, on a thread of its own
 //! registry   tasks by name, their types erased;  backends   every type they are compiled for
@@ -19,11 +21,14 @@ mod cuda_probe;
 pub mod device;
 mod evaluate;
 mod exit;
+mod groups;
 #[cfg(feature = "cuda")]
 mod kernels;
 mod loader;
+pub mod lora;
 mod optimizer;
 mod params;
+mod pour;
 pub mod registry;
 mod resume;
 mod saver;

@@ -140,6 +140,7 @@ fn optimizer(preset: &Preset, found: &mut Findings) {
         "a norm of 0 or less would stop every step",
         "write 1.0, or leave it out",
     );
+    groups(preset, found);
     let betas = optimizer.betas.iter().all(|beta| (0.0..1.0).contains(beta));
     found.unless(betas, "optimizer.betas", "decay rates lie between 0 and 1, without 1", "write [0.9, 0.999]");
     found.unless(optimizer.epsilon > 0.0, "optimizer.epsilon", "must be above 0", "write 1.0e-8");
@@ -148,6 +149,21 @@ fn optimizer(preset: &Preset, found: &mut Findings) {
     found.unless(warmup, "optimizer.schedule.warmup", "a share of the run, from 0 to below 1", "write 0.05");
     let end = (0.0..=1.0).contains(&schedule.end);
     found.unless(end, "optimizer.schedule.final", "a share of the peak rate, from 0 to 1", "write 0.1");
+}
+
+fn groups(preset: &Preset, found: &mut Findings) {
+    for (name, group) in &preset.optimizer.groups.0 {
+        let at = |knob: &str| format!("optimizer.groups.{name}.{knob}");
+        let patterns = group.matches.as_slice();
+        let named = !patterns.is_empty() && patterns.iter().all(|pattern| !pattern.is_empty());
+        found.unless(named, &at("match"), "this matches no parameter", "write a pattern such as head or blocks.*.bias");
+        let factor = group.lr_factor > 0.0 && group.lr_factor <= 1e4;
+        found.unless(factor, &at("lr_factor"), "the rate is multiplied by this", "write 0.1, or `frozen: true`");
+        let decay = group.weight_decay.is_none_or(|decay| (0.0..=10.0).contains(&decay));
+        found.unless(decay, &at("weight_decay"), "weight decay lies between 0 and 10", "write 0.01");
+        let clips = group.max_norm.is_none_or(|norm| norm > 0.0);
+        found.unless(clips, &at("max_norm"), "a norm of 0 or less would stop every step", "write 1.0, or leave it out");
+    }
 }
 
 #[derive(Default)]

@@ -1,5 +1,6 @@
 //! The knobs of a preset, as they stand in a run file.
 
+use super::groups::{Groups, Trained};
 use super::units::Every;
 use crate::recipe::schedule::Schedule;
 use serde::{Deserialize, Serialize};
@@ -64,6 +65,9 @@ pub struct Training {
     /// Give unused device memory back every so many optimizer steps; 0 = never.
     #[serde(default)]
     pub memory_cleanup_every: u64,
+    /// What is trained: all where it is left out, or the adapters alone where there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trained: Option<Trained>,
     /// How data are loaded.
     #[serde(default)]
     pub loader: Loader,
@@ -146,6 +150,9 @@ pub struct Optimizer {
     /// The learning rate over the run.
     #[serde(default)]
     pub schedule: Schedule,
+    /// Parameters with rules of their own.
+    #[serde(default, skip_serializing_if = "Groups::is_empty")]
+    pub groups: Groups,
 }
 
 /// When to measure on the validation set.

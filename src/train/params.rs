@@ -211,19 +211,22 @@ pub struct Fit {
 impl Fit {
     /// Compares a model's parameters with a file's.
     pub fn of(model: &BTreeMap<String, Vec<usize>>, file: &SafeTensors<'_>) -> Self {
+        Self::between(model, &file.iter().map(|(name, view)| (name.to_owned(), view.shape().to_vec())).collect())
+    }
+
+    /// Compares names and shapes of a model with those of a file.
+    pub fn between(model: &BTreeMap<String, Vec<usize>>, file: &BTreeMap<String, Vec<usize>>) -> Self {
         let mut fit = Self::default();
         for (path, shape) in model {
-            match file.tensor(path) {
-                Err(_) => fit.missing.push(path.clone()),
-                Ok(view) if view.shape() != shape => {
-                    fit.reshaped.push((path.clone(), shape.clone(), view.shape().to_vec()));
+            match file.get(path) {
+                None => fit.missing.push(path.clone()),
+                Some(other) if other != shape => {
+                    fit.reshaped.push((path.clone(), shape.clone(), other.clone()));
                 }
-                Ok(_) => {}
+                Some(_) => {}
             }
         }
-        fit.unexpected =
-            file.names().into_iter().filter(|name| !model.contains_key(*name)).map(str::to_owned).collect();
-        fit.unexpected.sort_unstable();
+        fit.unexpected = file.keys().filter(|name| !model.contains_key(*name)).cloned().collect();
         fit
     }
 

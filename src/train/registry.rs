@@ -132,9 +132,9 @@ impl<T: TrainAll> AnyTask for Erased<T> {
         let (data, mut problems) = read_section::<T::DataConfig>("data", data);
         let (model, wrong) = read_section::<T::ModelConfig>("model", model);
         problems.extend(wrong);
-        let (Some(mut data), Some(model)) = (data, model) else { return (None, problems) };
+        let (Some(mut data), Some(mut model)) = (data, model) else { return (None, problems) };
         problems.extend(T::check(&data, &model));
-        T::resolve_paths(&mut data, &|path| base.join(path).display().to_string());
+        T::complete(&mut data, &mut model, &|path| base.join(path).display().to_string());
         match (write_section("data", &data), write_section("model", &model)) {
             (Ok(data), Ok(model)) => (Some((data, model)), problems),
             (data, model) => {

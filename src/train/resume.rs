@@ -1,5 +1,6 @@
 //! From a checkpoint back to a model: which one, whether it fits, and its values onto the device.
 
+use super::lora::refit::{self, Refit};
 use super::optimizer::AdamW;
 use super::params::{self, Fit, Tensors, Trail, as_f32, erase, follow_trail, from_safetensors, ranked};
 use super::worker::{WorkerArgs, failure};
@@ -71,6 +72,8 @@ pub struct Restored<M, B: Backend> {
     pub state: TrainState,
     /// The checkpoint, as it was announced when it was saved.
     pub saved: Saved,
+    /// What was done to adapters, where they did not fit as they were.
+    pub refit: Option<Refit>,
 }
 
 /// Puts the values of a checkpoint into a fresh model and optimizer.
@@ -103,8 +106,14 @@ where
     if weights.iter().chain(moments.iter()).any(|(_, view)| view.dtype() != Dtype::F32) {
         return Err(unreadable(MODEL, &"it holds other numbers than f32"));
     }
+    let refit = refit::refit::<A, M>(&model, &weights).map_err(|error| unreadable(MODEL, &error))?;
+    let weights = match &refit {
+        Some(refit) => SafeTensors::deserialize(&refit.bytes).map_err(|error| unreadable(MODEL, &error))?,
+        None => weights,
+    };
     let kept = fitting::<A, M>(&model, &weights, args.migrate, notes)?;
-    optimizer.restore(state.optimizer_time, &moments, kept.iter(), device);
+    let same = |path: &&String| refit.as_ref().is_none_or(|refit| !refit.changed.contains(*path));
+    optimizer.restore(state.optimizer_time, &moments, kept.iter().filter(same), device);
     let masters = &mut optimizer.masters;
     let model = model.map(&mut Fill::<A> { trail: Trail::default(), weights: &weights, kept: &kept, masters, device });
     let saved = Saved {
@@ -116,7 +125,8 @@ where
         total_ms: 0.0,
         eval_loss: state.eval.map(|eval| eval.loss),
     };
-    Ok(Restored { model, optimizer, state, saved })
+    let refit = refit.map(|refit| Refit { bytes: Vec::new(), ..refit });
+    Ok(Restored { model, optimizer, state, saved, refit })
 }
 
 /// Puts the weights of a checkpoint into a fresh model, for measuring it.
@@ -183,7 +193,9 @@ impl<A: AutodiffBackend> ModuleMapper<A> for Fill<'_, A> {
         let (id, old, mapper) = param.consume();
         let mut values = ranked::<A::InnerBackend, D>(from_safetensors::<A::InnerBackend>(&view, self.device));
         if old.dtype() != DType::F32 {
-            self.masters.insert(path, as_f32::<A::InnerBackend>(erase(values.clone())));
+            if old.is_require_grad() {
+                self.masters.insert(path, as_f32::<A::InnerBackend>(erase(values.clone())));
+            }
             values = values.cast(FloatDType::from(old.dtype()));
         }
         let tensor = Tensor::from_inner(values).set_require_grad(old.is_require_grad());

@@ -8,9 +8,12 @@ mod life;
 mod rhythm;
 
 use super::evaluate;
+use super::groups::Plan;
 use super::loader::{self, Loader};
+use super::lora::refit::{Refit, with_residuals};
 use super::optimizer::AdamW;
 use super::params::{self, Reading};
+use super::pour::pour;
 use super::registry;
 use super::resume::{self, Note};
 use super::saver::{Saver, Snapshot};
@@ -92,19 +95,50 @@ fn open<T: Train<B>, B: AutodiffBackend>(
     let found = resume::find(args, notes)?;
     B::seed(device, derive(seed, Purpose::Weights, [0; 3]));
     let model = T::init(&model_config, &data, device);
-    params::shapes::<B, _>(&model); // Burn draws weights when they are first looked at: now, in order.
-    let optimizer = AdamW::new(preset.optimizer.clone());
+    // Burn draws weights when they are first looked at: now, in order.
+    let paths: Vec<String> = params::shapes::<B, _>(&model).into_keys().collect();
+    let groups = Plan::new::<T>(preset, &paths).map_err(failure::config)?;
+    let model = groups.freeze::<B, _>(model);
+    let mut optimizer = AdamW::new(preset.optimizer.clone(), groups);
     let fresh = TrainState { seed, ..TrainState::default() };
     let Some(loaded) = found else {
+        let mut model = model;
+        if let Some(mut weights) = T::pretrained(&model_config, &data).map_err(|error| failure::data(&error))? {
+            let AdamW { masters, plan, .. } = &mut optimizer;
+            model = pour::<B, _>(model, &mut weights, masters, &|path| plan.trains(path), device);
+        }
         return Ok(Session { data, plan, total_units, model, optimizer, state: fresh, saved: None });
     };
     let restored = resume::restore::<B, _>(&loaded, model, optimizer, args, device, notes)?;
-    let resume::Restored { model, optimizer, state, saved } = restored;
+    let resume::Restored { model, optimizer, state, saved, refit } = restored;
+    if let Some(refit) = refit {
+        notes.push((Level::Warn, refit_note::<T, B>(&refit, &model, &data, preset, device)?));
+    }
     if state.seed != seed {
         let text = format!("the seed changes from {} to {seed}: another order of the data from here on", state.seed);
         notes.push((Level::Warn, text));
     }
     Ok(Session { data, plan, total_units, model, optimizer, state, saved: Some(saved) })
+}
+
+/// What happened to adapters, with the validation loss before and after where it may have moved.
+fn refit_note<T: Train<B>, B: AutodiffBackend>(
+    refit: &Refit,
+    model: &T::Model,
+    data: &Arc<T::Data>,
+    preset: &Preset,
+    device: &B::Device,
+) -> Result<String, Failed> {
+    if refit.residuals.is_empty() {
+        return Ok(refit.text.clone());
+    }
+    let loss = |model: &T::Model| {
+        let means = evaluate::measure::<T, B>(model, data, &preset.training, device).map_err(failure::no_thread)?;
+        Ok(means.map_or(f64::NAN, |means| means.loss))
+    };
+    let before = loss(&with_residuals::<B, _>(model.clone(), &refit.residuals, device))?;
+    let after = loss(model)?;
+    Ok(format!("{}; validation loss {before:.4} before, {after:.4} after", refit.text))
 }
 
 /// The loop.
@@ -129,13 +163,13 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
         let (step_plan, number) = (plan.step(life.state.position), life.begin_step());
         let suffering = strikes.at(number);
         let moment = Moment { seed: training.seed, step: number, poisoned: suffering.poisoned };
-        let (verdict, timing) = step::take::<T, B>(&model, &step_plan, &mut loader, &moment, device)?;
+        let (verdict, timing) = step::take::<T, B>(&model, &step_plan, &mut loader, &optimizer.plan, &moment, device)?;
         let lr = knobs.schedule.lr(knobs.lr, step_plan.after.samples, total_units);
         match verdict {
             Ok(gradient) => {
                 let (loss, norm) = (gradient.loss, gradient.norm);
-                let scale = knobs.max_norm.map_or(1.0, |most| most / (norm + 1e-6)).min(1.0);
-                model = optimizer.update::<B, _>(model, gradient.tensors, lr, scale);
+                let scales = optimizer.plan.scales(&gradient.norms);
+                model = optimizer.update::<B, _>(model, gradient.tensors, lr, &scales);
                 life.took(&step_plan, loss, norm, lr, timing, optimizer.time());
             }
             Err(dropped) => life.skipped(&step_plan, dropped, lr, timing)?,

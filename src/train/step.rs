@@ -2,6 +2,7 @@
 //! summed with the weight of their samples, then **one** read-back of every loss and the gradient's
 //! norm. What comes out is either a finite gradient or the reason to drop the step whole.
 
+use super::groups::Plan;
 use super::loader::Loader;
 use super::params::{self, Reading, Tensors};
 use super::task::Train;
@@ -25,6 +26,8 @@ pub struct Gradient<B: Backend> {
     pub loss: f64,
     /// Norm of all gradients together, before clipping.
     pub norm: f64,
+    /// Norms of the parts of it that are clipped apart, in the order of [`Plan::max_norms`].
+    pub norms: Vec<f64>,
 }
 
 /// What the guard keeps out of the weights.
@@ -65,6 +68,7 @@ pub fn take<T: Train<B>, B: AutodiffBackend>(
     model: &T::Model,
     plan: &StepPlan,
     loader: &mut Loader<T>,
+    groups: &Plan,
     moment: &Moment,
     device: &B::Device,
 ) -> Result<(Verdict<B::InnerBackend>, Timing), Failed> {
@@ -83,7 +87,7 @@ pub fn take<T: Train<B>, B: AutodiffBackend>(
         params::add_gradients::<B, _>(model, &mut loss.backward(), range.len() as f64 / total, &mut tensors);
         losses.push(loss.inner().cast(FloatDType::F32));
     }
-    let verdict = judge(losses, plan, tensors, device).map_err(|error| failure::device(&error.to_string()))?;
+    let verdict = judge(losses, plan, groups, tensors, device).map_err(|error| failure::device(&error.to_string()))?;
     Ok((verdict, Timing { data_wait, compute: begun.elapsed().saturating_sub(data_wait) }))
 }
 
@@ -91,14 +95,16 @@ pub fn take<T: Train<B>, B: AutodiffBackend>(
 fn judge<B: Backend>(
     losses: Vec<Tensor<B, 1>>,
     plan: &StepPlan,
+    groups: &Plan,
     tensors: Tensors<B>,
     device: &B::Device,
 ) -> Result<Verdict<B>, ExecutionError> {
-    let squares = tensors.values().map(|tensor| B::float_sum(B::float_mul(tensor.clone(), tensor.clone())));
-    let square = squares.reduce(B::float_add).map_or_else(|| Tensor::zeros([1], device), params::ranked::<B, 1>);
-    let read = Tensor::cat(losses.into_iter().chain([square]).collect(), 0).try_into_data()?;
+    let squares = squares(&tensors, groups, device);
+    let count = losses.len();
+    let read = Tensor::cat(losses.into_iter().chain(squares).collect(), 0).try_into_data()?;
     let mut values: Vec<f64> = read.iter::<f64>().collect();
-    let square = values.pop().unwrap_or_default();
+    let squares = values.split_off(count);
+    let square: f64 = squares.iter().sum();
     if let Some(micro) = values.iter().position(|loss| !loss.is_finite()) {
         let place = format!("micro-batch {} of {}", micro + 1, values.len());
         return Ok(Err(Dropped { what: "loss", place }));
@@ -108,7 +114,19 @@ fn judge<B: Backend>(
     }
     let total = plan.samples() as f64;
     let loss = values.iter().zip(&plan.micro_batches).map(|(loss, range)| loss * range.len() as f64 / total).sum();
-    Ok(Ok(Gradient { tensors, loss, norm: square.sqrt() }))
+    Ok(Ok(Gradient { tensors, loss, norm: square.sqrt(), norms: squares.into_iter().map(f64::sqrt).collect() }))
+}
+
+/// The squared norm of each part of the gradient that is clipped apart, shape `[1]`.
+fn squares<B: Backend>(tensors: &Tensors<B>, groups: &Plan, device: &B::Device) -> Vec<Tensor<B, 1>> {
+    let clip_of = |path: &str| groups.rules.get(path).map_or(0, |rule| rule.clip);
+    let part = |clip: usize| {
+        let mine = tensors.iter().filter(|(path, _)| clip_of(path) == clip);
+        let squares = mine.map(|(_, tensor)| B::float_sum(B::float_mul(tensor.clone(), tensor.clone())));
+        let none = || Tensor::<B, 1>::zeros([1], device).cast(FloatDType::F32);
+        squares.reduce(B::float_add).map_or_else(none, params::ranked::<B, 1>)
+    };
+    (0..groups.max_norms.len()).map(part).collect()
 }
 
 /// The first parameter whose gradient is not finite. Reads once more; only for steps that are lost.

@@ -9,10 +9,11 @@
 use crate::config::problem::Problem;
 use burn::module::AutodiffModule;
 use burn::tensor::{
-    Tensor,
+    Tensor, TensorData,
     backend::{AutodiffBackend, BackendTypes},
 };
 use serde::{Serialize, de::DeserializeOwned};
+use std::collections::BTreeMap;
 
 /// Which samples are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +60,30 @@ pub struct Tally {
     pub correct: Option<u64>,
 }
 
+/// Weights on the host by parameter path, f32.
+pub type Weights = BTreeMap<String, TensorData>;
+
+/// A file's name and its content.
+pub type NamedFile = (String, Vec<u8>);
+
+/// In what form to write weights for another program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// A folder for Hugging Face transformers, adapters merged into their weights.
+    HuggingFace,
+    /// The adapters alone, for Hugging Face PEFT.
+    Peft,
+}
+
+impl std::fmt::Display for Format {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::HuggingFace => "hf",
+            Self::Peft => "peft",
+        })
+    }
+}
+
 /// A kind of training, without its tensors.
 pub trait Task: Send + Sync + Sized + 'static {
     /// The word after `task:` in a run file.
@@ -79,6 +104,16 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// Values that parse but cannot work, as `model.heads`, `data.validation` and so on.
     fn check(data: &Self::DataConfig, model: &Self::ModelConfig) -> Vec<Problem>;
 
+    /// Patterns of the parameters that read the answer off: `head` in `training.trained`.
+    const HEAD: &'static [&'static str] = &["head", "norm"];
+    /// What serves as a head where nothing is called so.
+    const TIED_HEAD: &'static [&'static str] = &[];
+
+    /// Fills in what follows from files, and makes paths in both sections absolute by `absolute`.
+    fn complete(data: &mut Self::DataConfig, _model: &mut Self::ModelConfig, absolute: &dyn Fn(&str) -> String) {
+        Self::resolve_paths(data, absolute);
+    }
+
     /// Paths in the `data:` section that are relative to the run file, made absolute by `absolute`.
     fn resolve_paths(data: &mut Self::DataConfig, absolute: &dyn Fn(&str) -> String);
 
@@ -90,6 +125,22 @@ pub trait Task: Send + Sync + Sized + 'static {
 
     /// Samples in a part of the data.
     fn len(data: &Self::Data, split: Split) -> usize;
+
+    /// Weights that a fresh run starts from in place of drawn ones.
+    ///
+    /// # Errors
+    /// Names the file and what does not fit.
+    fn pretrained(_model: &Self::ModelConfig, _data: &Self::Data) -> Result<Option<Weights>, DataError> {
+        Ok(None)
+    }
+
+    /// Weights in the files of another program: name and content of each.
+    ///
+    /// # Errors
+    /// A sentence; also when the task knows no such format.
+    fn export(_model: &Self::ModelConfig, _weights: Weights, format: Format) -> Result<Vec<NamedFile>, String> {
+        Err(format!("the task {} cannot be written as {format}; leave --format out", Self::NAME))
+    }
 
     /// What one sample is worth on the clock: 1, or its length in tokens.
     fn units(_model: &Self::ModelConfig) -> u64 {

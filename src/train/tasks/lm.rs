@@ -8,19 +8,24 @@
 //! to read and, one further on, `sequence` tokens to predict. Training windows do not overlap and
 //! start a little later in each epoch, so that their borders move: by a pure function of (seed, epoch).
 
+mod attention;
+pub mod hf;
 pub mod model;
+mod section;
+pub mod shape;
 pub mod text;
 
 use crate::config::problem::Problem;
 use crate::recipe::seed::{Purpose, Stream};
-use crate::train::task::{BatchRequest, DataError, Split, Tally, Task, Train};
+use crate::train::task::{BatchRequest, DataError, Format, NamedFile, Split, Tally, Task, Train, Weights};
 use crate::train::tasks::files;
 use burn::module::AutodiffModule;
 use burn::tensor::{
     Int, Tensor, TensorData,
     backend::{AutodiffBackend, Backend, BackendTypes},
 };
-use model::{Transformer, token_losses};
+use model::{Plan, Transformer, token_losses};
+pub use section::TextModel;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use text::{BYTES, EMBEDDED, SHIPPED};
@@ -35,9 +40,10 @@ pub struct LanguageModel;
 pub struct TextData {
     /// `embedded:text`, a text file, a folder of .txt files, or a list of these.
     pub source: Sources,
-    /// `bytes`, or the path of a Hugging Face `tokenizer.json`.
-    #[serde(default = "bytes")]
-    pub tokenizer: String,
+    /// `bytes`, or the path of a Hugging Face `tokenizer.json`; left out: that of the pretrained
+    /// model where it has one, else bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<String>,
     /// The share of the tokens held out, from the end of the text.
     #[serde(default = "a_tenth")]
     pub validation: f64,
@@ -71,37 +77,13 @@ impl Sources {
     }
 }
 
-/// The section `model:` of a text run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TextModel {
-    /// Transformer blocks.
-    pub layers: usize,
-    /// Attention heads of a block; they share the width evenly.
-    pub heads: usize,
-    /// Numbers that stand for a token inside the model.
-    pub width: usize,
-    /// Tokens that the model sees at once.
-    pub sequence: usize,
-    /// Share of the activations that a training step drops.
-    pub dropout: f64,
-    /// Whether the head reads tokens off with the matrix that looks them up.
-    pub tied: bool,
-}
-
-impl Default for TextModel {
-    fn default() -> Self {
-        Self { layers: 4, heads: 4, width: 128, sequence: 128, dropout: 0.0, tied: true }
-    }
-}
-
 /// A tokenized text.
 #[derive(Debug)]
 pub struct Corpus {
     training: Vec<u32>,
     validation: Vec<u32>,
-    vocabulary: usize,
     sequence: usize,
+    plan: Plan,
 }
 
 /// A micro-batch of windows on the host.
@@ -127,6 +109,7 @@ impl Task for LanguageModel {
     const NAME: &'static str = "lm";
     const UNIT: &'static str = "tokens";
     const PERPLEXITY: bool = true;
+    const TIED_HEAD: &'static [&'static str] = &["tokens"];
     type DataConfig = TextData;
     type ModelConfig = TextModel;
     type Data = Corpus;
@@ -150,7 +133,7 @@ impl Task for LanguageModel {
             let known = !source.is_empty() && (!source.starts_with(EMBEDDED) || source == SHIPPED);
             need(known, "data.source", format!("there is no `{source}`"), "write embedded:text, or the path of a text");
         }
-        let tokenizer = !data.tokenizer.is_empty();
+        let tokenizer = data.tokenizer.as_ref().is_none_or(|tokenizer| !tokenizer.is_empty());
         need(
             tokenizer,
             "data.tokenizer",
@@ -160,22 +143,7 @@ impl Task for LanguageModel {
         let share = data.validation;
         let in_between = share > 0.0 && share < 1.0;
         need(in_between, "data.validation", format!("{share} is no share between 0 and 1"), "0.1 holds out a tenth");
-        for (knob, value, usual) in [
-            ("layers", model.layers, "4 works"),
-            ("heads", model.heads, "4 works"),
-            ("width", model.width, "128 works"),
-            ("sequence", model.sequence, "128 works"),
-        ] {
-            need(value > 0, &format!("model.{knob}"), "0 leaves no model".into(), usual);
-        }
-        if model.heads > 0 && !model.width.is_multiple_of(model.heads) {
-            let (heads, width) = (model.heads, model.width);
-            let fix = heads_that_fit(heads, width);
-            need(false, "model.heads", format!("{heads} heads cannot share a width of {width} evenly"), &fix);
-        }
-        let dropout = model.dropout;
-        let droppable = (0.0..1.0).contains(&dropout);
-        need(droppable, "model.dropout", format!("{dropout} is not in 0 ≤ x < 1"), "0.0 drops nothing, 0.1 is usual");
+        problems.extend(section::check(model));
         problems
     }
 
@@ -183,17 +151,42 @@ impl Task for LanguageModel {
         for source in data.source.as_mut_slice().iter_mut().filter(|source| !source.starts_with(EMBEDDED)) {
             *source = absolute(source);
         }
-        if data.tokenizer != BYTES {
-            data.tokenizer = absolute(&data.tokenizer);
+        if let Some(tokenizer) = data.tokenizer.as_mut().filter(|tokenizer| *tokenizer != BYTES) {
+            *tokenizer = absolute(tokenizer);
         }
     }
 
+    fn complete(data: &mut TextData, model: &mut TextModel, absolute: &dyn Fn(&str) -> String) {
+        Self::resolve_paths(data, absolute);
+        section::complete(model, absolute);
+        data.tokenizer.get_or_insert_with(|| section::tokenizer(model));
+    }
+
+    fn pretrained(model: &TextModel, data: &Corpus) -> Result<Option<Weights>, DataError> {
+        section::pretrained(model, &data.plan)
+    }
+
+    fn export(model: &TextModel, weights: Weights, format: Format) -> Result<Vec<NamedFile>, String> {
+        section::export(model, weights, format)
+    }
+
     fn load(data: &TextData, model: &TextModel, _seed: u64) -> Result<Corpus, DataError> {
-        let (mut training, vocabulary) = text::tokens(data.source.as_slice(), &data.tokenizer)?;
+        let tokenizer = data.tokenizer.clone().unwrap_or_else(|| section::tokenizer(model));
+        let (mut training, vocabulary) = text::tokens(data.source.as_slice(), &tokenizer)?;
+        let plan = section::plan(model, vocabulary)?;
+        let highest = training.iter().max().map_or(0, |token| *token as usize);
+        if highest >= plan.shape.vocabulary {
+            let message = format!(
+                "the tokenizer {tokenizer} makes token {highest} of it, and the model knows {} tokens; \
+                 set data.tokenizer to the model's own tokenizer.json",
+                plan.shape.vocabulary
+            );
+            return Err(files::wrong(Path::new(&data.source.as_slice().join(", ")), message));
+        }
         let total = training.len();
         let held_out = (total as f64 * data.validation).round() as usize;
         let validation = training.split_off(total - held_out.min(total));
-        let corpus = Corpus { training, validation, vocabulary, sequence: model.sequence };
+        let corpus = Corpus { training, validation, sequence: model.sequence, plan };
         if corpus.windows(Split::Training) == 0 || corpus.windows(Split::Validation) == 0 {
             let longest = (corpus.training.len() / 2).min(corpus.validation.len().saturating_sub(1));
             let message = format!(
@@ -259,8 +252,8 @@ impl Corpus {
 impl<B: AutodiffBackend> Train<B> for LanguageModel {
     type Model = Transformer<B>;
 
-    fn init(model: &TextModel, data: &Corpus, device: &B::Device) -> Transformer<B> {
-        Transformer::new(model, data.vocabulary, device)
+    fn init(_model: &TextModel, data: &Corpus, device: &B::Device) -> Transformer<B> {
+        Transformer::new(&data.plan, device)
     }
 
     fn loss(model: &Transformer<B>, batch: TextBatch, device: &B::Device) -> Tensor<B, 1> {
@@ -278,22 +271,6 @@ impl<B: AutodiffBackend> Train<B> for LanguageModel {
         let count = losses.num_elements() as u64;
         Tally { loss_sum: losses.iter::<f32>().map(f64::from).sum(), count, correct: None }
     }
-}
-
-/// The divisors of `width` next to `heads`, as a sentence.
-fn heads_that_fit(heads: usize, width: usize) -> String {
-    let fits = |count: &usize| width.is_multiple_of(*count);
-    let fewer = (1..heads).rev().find(fits);
-    let more = (heads + 1..=width).find(fits);
-    match (fewer, more) {
-        (Some(fewer), Some(more)) => format!("{fewer} or {more} heads can"),
-        (Some(only), None) | (None, Some(only)) => format!("{only} can"),
-        (None, None) => "choose a width that the heads divide".to_owned(),
-    }
-}
-
-fn bytes() -> String {
-    BYTES.to_owned()
 }
 
 fn a_tenth() -> f64 {

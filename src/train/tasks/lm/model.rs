@@ -1,73 +1,141 @@
-//! A decoder-only transformer (Radford et al., 2019, without biases in its linear layers).
+//! A decoder-only transformer, with the options that GPT-2 (Radford et al., 2019) and Llama (Touvron
+//! et al., 2023) differ in.
 //!
 //! ```text
-//! tokens ─ embed + position ─ dropout ─ block × layers ─ norm ─ head ─ logits
+//! tokens ─ embed (+ position) ─ dropout ─ block × layers ─ norm ─ head ─ logits
 //!
-//! block:  x ─ norm ─ causal attention ─ dropout ─(+ x)─ norm ─ linear ×4 ─ gelu ─ linear ─ dropout ─(+)
+//! block:  x ─ norm ─ causal attention ─ dropout ─(+ x)─ norm ─ hidden layer ─ dropout ─(+)
+//! hidden: narrow(gelu(widen(x)))   or   narrow(silu(gate(x)) · widen(x))
 //! ```
-//! Norms come before what they feed (pre-norm). A tied head multiplies by the transpose of the
-//! embedding matrix: one parameter, used twice.
+//! Norms come before what they feed (pre-norm). Positions are learnt and added to the embedding, or
+//! rotate queries and keys. A tied head multiplies by the transpose of the embedding matrix: one
+//! parameter, used twice.
 
-use super::TextModel;
-use burn::module::{Module, Param};
-use burn::nn::{
-    Dropout, DropoutConfig, Embedding, EmbeddingConfig, Initializer, LayerNorm, LayerNormConfig, Linear, LinearConfig,
+use super::attention::{Attention, Rotary};
+use super::shape::{Activation, Family, Shape};
+use crate::train::lora::{Lora, projection::Projection};
+use burn::module::{Initializer, Module, Param};
+use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig};
+use burn::tensor::{
+    DType, FloatDType, Int, Tensor, TensorPrimitive, activation, backend::Backend,
 };
-use burn::tensor::{DType, FloatDType, Int, Tensor, activation, backend::Backend};
 
-/// The hidden layer of a block is so many times as wide as the model.
-const EXPANSION: usize = 4;
+/// What a decoder is made by.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Its sizes.
+    pub shape: Shape,
+    /// Tokens that it sees at once.
+    pub sequence: usize,
+    /// Share of the activations that a training step drops.
+    pub dropout: f64,
+    /// Its adapters.
+    pub lora: Option<Lora>,
+}
 
 /// The model.
 #[derive(Module, Debug)]
 pub struct Transformer<B: Backend> {
     tokens: Embedding<B>,
-    positions: Param<Tensor<B, 2>>,
+    /// None where positions rotate queries and keys.
+    positions: Option<Param<Tensor<B, 2>>>,
     dropout: Dropout,
     blocks: Vec<Block<B>>,
-    norm: LayerNorm<B>,
+    norm: Norm<B>,
     /// None where the head is tied to `tokens`.
-    head: Option<Linear<B>>,
+    head: Option<Projection<B>>,
     /// What is added to attention scores, `[1, 1, sequence, sequence]`: 0 where a position may look,
     /// minus infinity at later ones. No parameter.
     mask: Tensor<B, 4>,
+    rotary: Option<Rotary<B>>,
 }
 
 /// One transformer block.
 #[derive(Module, Debug)]
 pub struct Block<B: Backend> {
-    attention_norm: LayerNorm<B>,
+    attention_norm: Norm<B>,
     attention: Attention<B>,
-    widen_norm: LayerNorm<B>,
-    widen: Linear<B>,
-    narrow: Linear<B>,
+    widen_norm: Norm<B>,
+    /// None where the hidden layer has no gate.
+    gate: Option<Projection<B>>,
+    widen: Projection<B>,
+    narrow: Projection<B>,
     dropout: Dropout,
+    tanh: bool,
 }
 
-/// Causal self-attention with several heads.
+/// A layer norm, or without `beta` an RMS norm.
 #[derive(Module, Debug)]
-pub struct Attention<B: Backend> {
-    query: Linear<B>,
-    key: Linear<B>,
-    value: Linear<B>,
-    output: Linear<B>,
-    dropout: Dropout,
-    heads: usize,
+pub struct Norm<B: Backend> {
+    gamma: Param<Tensor<B, 1>>,
+    beta: Option<Param<Tensor<B, 1>>>,
+    epsilon: f64,
+}
+
+/// Makes the layers of a model, each with its adapter where it is to have one.
+pub struct Maker<'a, B: Backend> {
+    plan: &'a Plan,
+    device: &'a B::Device,
+}
+
+impl<B: Backend> Maker<'_, B> {
+    /// A layer of this name.
+    pub fn layer(&self, name: &str, from: usize, to: usize, bias: bool, spread: f64) -> Projection<B> {
+        let initializer = Initializer::Normal { mean: 0.0, std: spread };
+        let layer = Projection::new(from, to, bias, &initializer, self.device);
+        match &self.plan.lora {
+            Some(lora) if lora.targets.iter().any(|target| target == name) => layer.with_adapter(lora, self.device),
+            _ => layer,
+        }
+    }
+
+    /// A fresh norm.
+    fn norm(&self) -> Norm<B> {
+        let Shape { width, family, epsilon, .. } = self.plan.shape;
+        Norm {
+            gamma: Initializer::Ones.init([width], self.device),
+            beta: (family == Family::Gpt2).then(|| Initializer::Zeros.init([width], self.device)),
+            epsilon,
+        }
+    }
+
+    /// The shape of the model.
+    pub fn shape(&self) -> &Shape {
+        &self.plan.shape
+    }
+
+    /// Share of the activations that a training step drops.
+    pub fn dropout(&self) -> Dropout {
+        DropoutConfig::new(self.plan.dropout).init()
+    }
+
+    /// Standard deviation of fresh weights: √(2 / 5 width) (Nguyen and Salazar, 2019).
+    pub fn spread(&self) -> f64 {
+        (0.4 / self.plan.shape.width as f64).sqrt()
+    }
+
+    /// The spread of layers that add onto the residual path: smaller the more of them there are, two
+    /// a block (Radford et al., 2019).
+    pub fn onto_the_residual(&self) -> f64 {
+        self.spread() / (2.0 * self.plan.shape.layers as f64).sqrt()
+    }
 }
 
 impl<B: Backend> Transformer<B> {
-    /// A fresh model for tokens below `vocabulary`.
-    pub fn new(config: &TextModel, vocabulary: usize, device: &B::Device) -> Self {
-        let TextModel { layers, width, sequence, .. } = *config;
-        let normal = Initializer::Normal { mean: 0.0, std: spread(config) };
+    /// A fresh model.
+    pub fn new(plan: &Plan, device: &B::Device) -> Self {
+        let make = Maker { plan, device };
+        let Shape { layers, width, vocabulary, positions, family, tied, .. } = plan.shape;
+        let normal = Initializer::Normal { mean: 0.0, std: make.spread() };
         Self {
             tokens: EmbeddingConfig::new(vocabulary, width).with_initializer(normal.clone()).init(device),
-            positions: normal.init([sequence, width], device),
-            dropout: DropoutConfig::new(config.dropout).init(),
-            blocks: (0..layers).map(|_| Block::new(config, device)).collect(),
-            norm: LayerNormConfig::new(width).init(device),
-            head: (!config.tied).then(|| linear(width, vocabulary, spread(config), device)),
-            mask: causal_mask(sequence, device),
+            positions: (family == Family::Gpt2).then(|| normal.init([positions, width], device)),
+            dropout: make.dropout(),
+            blocks: (0..layers).map(|_| Block::new(&make)).collect(),
+            norm: make.norm(),
+            head: (!tied).then(|| make.layer("head", width, vocabulary, false, make.spread())),
+            mask: causal_mask(plan.sequence, device),
+            rotary: (family == Family::Llama).then(|| Rotary::new(&plan.shape, plan.sequence, device)),
         }
     }
 
@@ -75,9 +143,14 @@ impl<B: Backend> Transformer<B> {
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         let [_, length] = tokens.dims();
         let mask = self.mask.clone().slice([0..1, 0..1, 0..length, 0..length]);
-        let positions = self.positions.val().narrow(0, 0, length).unsqueeze::<3>();
-        let x = self.dropout.forward(self.tokens.forward(tokens) + positions);
-        let x = self.norm.forward(self.blocks.iter().fold(x, |x, block| block.forward(x, mask.clone())));
+        let rotary = self.rotary.as_ref().map(|rotary| rotary.of(length));
+        let mut x = self.tokens.forward(tokens);
+        if let Some(positions) = &self.positions {
+            x = x + positions.val().narrow(0, 0, length).unsqueeze::<3>();
+        }
+        let blocks = self.blocks.iter();
+        let x = blocks.fold(self.dropout.forward(x), |x, block| block.forward(x, &mask, rotary.as_ref()));
+        let x = self.norm.forward(x);
         match &self.head {
             Some(head) => head.forward(x),
             None => x.matmul(self.tokens.weight.val().transpose().unsqueeze()),
@@ -86,53 +159,62 @@ impl<B: Backend> Transformer<B> {
 }
 
 impl<B: Backend> Block<B> {
-    fn new(config: &TextModel, device: &B::Device) -> Self {
-        let TextModel { width, .. } = *config;
+    fn new(make: &Maker<'_, B>) -> Self {
+        let Shape { width, hidden, hidden_bias: bias, activation, .. } = *make.shape();
         Self {
-            attention_norm: LayerNormConfig::new(width).init(device),
-            attention: Attention::new(config, device),
-            widen_norm: LayerNormConfig::new(width).init(device),
-            widen: linear(width, EXPANSION * width, spread(config), device),
-            narrow: linear(EXPANSION * width, width, onto_the_residual(config), device),
-            dropout: DropoutConfig::new(config.dropout).init(),
+            attention_norm: make.norm(),
+            attention: Attention::new(make),
+            widen_norm: make.norm(),
+            gate: (activation == Activation::Silu).then(|| make.layer("gate", width, hidden, bias, make.spread())),
+            widen: make.layer("widen", width, hidden, bias, make.spread()),
+            narrow: make.layer("narrow", hidden, width, bias, make.onto_the_residual()),
+            dropout: make.dropout(),
+            tanh: activation == Activation::GeluTanh,
         }
     }
 
     /// `[batch, length, width]` to the same shape.
-    fn forward(&self, x: Tensor<B, 3>, mask: Tensor<B, 4>) -> Tensor<B, 3> {
-        let attended = self.attention.forward(self.attention_norm.forward(x.clone()), mask);
+    fn forward(&self, x: Tensor<B, 3>, mask: &Tensor<B, 4>, rotary: Option<&Rotary<B>>) -> Tensor<B, 3> {
+        let attended = self.attention.forward(self.attention_norm.forward(x.clone()), mask, rotary);
         let x = x + self.dropout.forward(attended);
-        let hidden = activation::gelu(self.widen.forward(self.widen_norm.forward(x.clone())));
+        let read = self.widen_norm.forward(x.clone());
+        let hidden = match &self.gate {
+            Some(gate) => activation::silu(gate.forward(read.clone())) * self.widen.forward(read),
+            None if self.tanh => gelu_by_tanh(self.widen.forward(read)),
+            None => activation::gelu(self.widen.forward(read)),
+        };
         x + self.dropout.forward(self.narrow.forward(hidden))
     }
 }
 
-impl<B: Backend> Attention<B> {
-    fn new(config: &TextModel, device: &B::Device) -> Self {
-        let TextModel { width, heads, .. } = *config;
-        Self {
-            query: linear(width, width, spread(config), device),
-            key: linear(width, width, spread(config), device),
-            value: linear(width, width, spread(config), device),
-            output: linear(width, width, onto_the_residual(config), device),
-            dropout: DropoutConfig::new(config.dropout).init(),
-            heads,
-        }
+impl<B: Backend> Norm<B> {
+    /// `[batch, length, width]` to the same shape.
+    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let Some(beta) = &self.beta else { return self.rms(x) };
+        let [x, gamma, beta] = [
+            x.into_primitive().tensor(),
+            self.gamma.val().into_primitive().tensor(),
+            beta.val().into_primitive().tensor(),
+        ];
+        Tensor::from_primitive(TensorPrimitive::Float(B::layer_norm(x, gamma, Some(beta), self.epsilon)))
     }
 
-    /// `[batch, length, width]` to the same shape: softmax(q kᵀ / √d + mask) v for each head of
-    /// size d (Vaswani et al., 2017).
-    fn forward(&self, x: Tensor<B, 3>, mask: Tensor<B, 4>) -> Tensor<B, 3> {
-        let [batch, length, width] = x.dims();
-        let size = width / self.heads;
-        let split = |x: Tensor<B, 3>| x.reshape([batch, length, self.heads, size]).swap_dims(1, 2);
-        let query = split(self.query.forward(x.clone())) * (size as f64).powf(-0.5);
-        let key = split(self.key.forward(x.clone()));
-        let value = split(self.value.forward(x));
-        let weights = activation::softmax(query.matmul(key.swap_dims(2, 3)) + mask, 3);
-        let mixed = self.dropout.forward(weights).matmul(value);
-        self.output.forward(mixed.swap_dims(1, 2).reshape([batch, length, width]))
+    /// x / √(mean(x²) + ε) · γ, the division in f32.
+    fn rms(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let dtype = x.dtype();
+        let x = if dtype == DType::F32 { x } else { x.cast(FloatDType::F32) };
+        let size = x.clone().square().mean_dim(2).add_scalar(self.epsilon).sqrt();
+        let x = x / size;
+        let x = if dtype == DType::F32 { x } else { x.cast(FloatDType::from(dtype)) };
+        x * self.gamma.val().unsqueeze()
     }
+}
+
+/// ½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) (Hendrycks and Gimpel, 2016).
+fn gelu_by_tanh<B: Backend>(x: Tensor<B, 3>) -> Tensor<B, 3> {
+    let cube = x.clone().powi_scalar(3).mul_scalar(0.044_715);
+    let inner = (x.clone() + cube).mul_scalar(std::f64::consts::FRAC_2_PI.sqrt());
+    x.mul_scalar(0.5) * inner.tanh().add_scalar(1.0)
 }
 
 /// Cross-entropy of each token: logits `[batch, length, vocabulary]` and targets `[batch, length]`
@@ -143,22 +225,6 @@ pub fn token_losses<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>
     let logits = logits.reshape([count, vocabulary]);
     let logits = if logits.dtype() == DType::F32 { logits } else { logits.cast(FloatDType::F32) };
     activation::log_softmax(logits, 1).gather(1, targets.reshape([count, 1])).reshape([count]).neg()
-}
-
-fn linear<B: Backend>(from: usize, to: usize, spread: f64, device: &B::Device) -> Linear<B> {
-    let initializer = Initializer::Normal { mean: 0.0, std: spread };
-    LinearConfig::new(from, to).with_bias(false).with_initializer(initializer).init(device)
-}
-
-/// Standard deviation of fresh weights: √(2 / 5 width) (Nguyen and Salazar, 2019).
-fn spread(config: &TextModel) -> f64 {
-    (0.4 / config.width as f64).sqrt()
-}
-
-/// The spread of layers that add onto the residual path: smaller the more of them there are, two a
-/// block (Radford et al., 2019).
-fn onto_the_residual(config: &TextModel) -> f64 {
-    spread(config) / (2.0 * config.layers as f64).sqrt()
 }
 
 fn causal_mask<B: Backend>(sequence: usize, device: &B::Device) -> Tensor<B, 4> {

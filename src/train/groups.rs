@@ -1,0 +1,161 @@
+//! Which parameters of a model are trained and by which rules, settled once at the start from the
+//! paths that there are, `training.trained` and `optimizer.groups`.
+
+use super::lora::{self, refit::layer_of};
+use super::params::{Trail, follow_trail};
+use super::task::Task;
+use crate::config::{
+    groups::{Group, Trained, matches},
+    knobs::{self, Preset},
+};
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::{Tensor, backend::AutodiffBackend};
+use std::collections::BTreeMap;
+
+/// The rules for one trained parameter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rule {
+    /// Times the learning rate of the run.
+    pub lr_factor: f64,
+    /// Decoupled weight decay; tensors of one dimension are left out all the same.
+    pub weight_decay: f64,
+    /// Which of [`Plan::max_norms`] clips its gradient.
+    pub clip: usize,
+}
+
+/// What is trained, and how.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Every trained parameter by path; all others are frozen.
+    pub rules: BTreeMap<String, Rule>,
+    /// The norms that gradients are clipped to: first that of all parameters without one of their
+    /// own, then one a group that has one.
+    pub max_norms: Vec<Option<f64>>,
+}
+
+impl Plan {
+    /// Settles what is trained of the parameters at `paths`.
+    ///
+    /// # Errors
+    /// A sentence, when a pattern matches nothing or nothing would be trained.
+    pub fn new<T: Task>(preset: &Preset, paths: &[String]) -> Result<Self, String> {
+        let optimizer = &preset.optimizer;
+        let groups = &optimizer.groups.0;
+        let mut plan = Self { rules: BTreeMap::new(), max_norms: vec![optimizer.max_norm] };
+        let mut clips = Vec::new();
+        for (name, group) in groups {
+            check_patterns(name, group, paths)?;
+            clips.push(group.max_norm.map_or(0, |most| {
+                plan.max_norms.push(Some(most));
+                plan.max_norms.len() - 1
+            }));
+        }
+        let by_default = Selection::new::<T>(preset.training.trained.as_ref(), paths)?;
+        for path in paths.iter().filter(|path| !path.ends_with(&format!(".{}", lora::SCALE))) {
+            let found = groups.iter().zip(&clips).find(|((_, group), _)| group.matches.matches(path));
+            let frozen = found.and_then(|((_, group), _)| group.frozen).unwrap_or_else(|| !by_default.holds(path));
+            if !frozen {
+                plan.rules.insert(path.clone(), rule(optimizer, found.map(|((_, group), clip)| (group, *clip))));
+            }
+        }
+        if plan.rules.is_empty() {
+            return Err("optimizer.groups and training.trained leave nothing to train; thaw at least one parameter".into());
+        }
+        Ok(plan)
+    }
+
+    /// Whether a parameter is trained.
+    #[must_use]
+    pub fn trains(&self, path: &str) -> bool {
+        self.rules.contains_key(path)
+    }
+
+    /// What to multiply gradients by, one factor for each of [`Plan::max_norms`].
+    #[must_use]
+    pub fn scales(&self, norms: &[f64]) -> Vec<f64> {
+        let scale = |(most, norm): (&Option<f64>, &f64)| most.map_or(1.0, |most| most / (norm + 1e-6)).min(1.0);
+        self.max_norms.iter().zip(norms).map(scale).collect()
+    }
+
+    /// The model with gradients switched off for what is not trained.
+    pub fn freeze<A: AutodiffBackend, M: Module<A>>(&self, model: M) -> M {
+        struct Freeze<'a> {
+            trail: Trail,
+            plan: &'a Plan,
+        }
+        impl<A: AutodiffBackend> ModuleMapper<A> for Freeze<'_> {
+            follow_trail!();
+            fn map_float<const D: usize>(&mut self, param: Param<Tensor<A, D>>) -> Param<Tensor<A, D>> {
+                let trained = self.plan.trains(&self.trail.path());
+                param.set_require_grad(trained)
+            }
+        }
+        model.map(&mut Freeze { trail: Trail::default(), plan: self })
+    }
+}
+
+fn rule(optimizer: &knobs::Optimizer, group: Option<(&Group, usize)>) -> Rule {
+    let (group, clip) = group.map_or((None, 0), |(group, clip)| (Some(group), clip));
+    Rule {
+        lr_factor: group.map_or(1.0, |group| group.lr_factor),
+        weight_decay: group.and_then(|group| group.weight_decay).unwrap_or(optimizer.weight_decay),
+        clip,
+    }
+}
+
+fn check_patterns(name: &str, group: &Group, paths: &[String]) -> Result<(), String> {
+    let all = group.matches.as_slice();
+    let idle = all.iter().find(|pattern| !paths.iter().any(|path| matches(pattern, path)));
+    idle.map_or(Ok(()), |pattern| {
+        let layers: Vec<&str> = paths.iter().map(String::as_str).take(8).collect();
+        Err(format!(
+            "optimizer.groups.{name}.match: `{pattern}` matches no parameter; the first ones are {}",
+            layers.join(", ")
+        ))
+    })
+}
+
+/// What `training.trained` selects.
+struct Selection {
+    trained: Trained,
+    head: Vec<&'static str>,
+    first_block: usize,
+}
+
+impl Selection {
+    fn new<T: Task>(trained: Option<&Trained>, paths: &[String]) -> Result<Self, String> {
+        let adapted = paths.iter().any(|path| layer_of(path).is_some());
+        let usual = Trained { all: !adapted, adapters: adapted, ..Trained::default() };
+        let trained = trained.cloned().unwrap_or(usual);
+        let there = |pattern: &&&str| paths.iter().any(|path| matches(pattern, path));
+        let mut head: Vec<&'static str> = T::HEAD.iter().filter(there).copied().collect();
+        if !paths.iter().any(|path| matches("head", path)) {
+            head.extend(T::TIED_HEAD);
+        }
+        let blocks = paths.iter().filter_map(|path| block_of(path)).max().map_or(0, |last| last + 1);
+        let wrong = if trained.last_blocks > blocks {
+            format!("the model has {blocks} blocks, and the last {} cannot be trained", trained.last_blocks)
+        } else if trained.head && head.is_empty() {
+            "the model has no head by that name; name it in optimizer.groups with `frozen: false`".to_owned()
+        } else if trained.adapters && !adapted {
+            "the model has no adapters; add `model.lora`".to_owned()
+        } else {
+            return Ok(Self { first_block: blocks - trained.last_blocks, trained, head });
+        };
+        Err(format!("training.trained: {wrong}"))
+    }
+
+    fn holds(&self, path: &str) -> bool {
+        if layer_of(path).is_some() {
+            return self.trained.adapters || self.trained.all;
+        }
+        self.trained.all
+            || (self.trained.head && self.head.iter().any(|pattern| matches(pattern, path)))
+            || (self.trained.last_blocks > 0 && block_of(path).is_some_and(|block| block >= self.first_block))
+    }
+}
+
+/// The number of the block that a parameter is in: the first number on its path.
+fn block_of(path: &str) -> Option<usize> {
+    path.split('.').find_map(|part| part.parse().ok())
+}

@@ -1,0 +1,92 @@
+//! Low-rank adaptation (Hu et al., "LoRA", 2021): a frozen matrix W and a trained update of low rank.
+//!
+//! ```text
+//! y = x·W + b + s · (dropout(x)·A)·B      A [from, rank], B [rank, to], s = alpha / rank
+//! ```
+//! A starts random and B at zero, so a fresh adapter changes nothing. [`projection`] is the layer,
+//! for the built-in tasks and for a person's own; [`refit`] carries an update over to another rank.
+
+pub mod projection;
+pub mod refit;
+pub mod svd;
+
+use crate::config::problem::Problem;
+use serde::{Deserialize, Serialize};
+
+/// The last part of the path of A.
+pub const A: &str = "lora_a";
+/// The last part of the path of B.
+pub const B: &str = "lora_b";
+/// The last part of the path of s. It is kept with the weights, so that a checkpoint says all.
+pub const SCALE: &str = "lora_scale";
+
+/// The section `lora:` of a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lora {
+    /// The rank of the updates.
+    pub rank: usize,
+    /// An update counts alpha / rank; twice the rank where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alpha: Option<f64>,
+    /// Share of the inputs of an update that a training step drops.
+    #[serde(default)]
+    pub dropout: f64,
+    /// The layers that get an update, by the last part of their path.
+    #[serde(default = "query_and_value")]
+    pub targets: Vec<String>,
+    /// A saved adapter to start from: the folder of an adapter_config.json.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub init_from: Option<String>,
+}
+
+impl Lora {
+    /// What an update is multiplied by.
+    #[must_use]
+    pub fn scale(&self) -> f64 {
+        self.alpha() / self.rank.max(1) as f64
+    }
+
+    /// Alpha, given or usual.
+    #[must_use]
+    pub fn alpha(&self) -> f64 {
+        self.alpha.unwrap_or(2.0 * self.rank as f64)
+    }
+
+    /// Values that parse but cannot work, with `path` in front.
+    #[must_use]
+    pub fn check(&self, path: &str) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut need = |holds: bool, knob: &str, wrong: String, fix: &str| {
+            if !holds {
+                problems.push(Problem::at(format!("{path}.{knob}"), wrong, fix));
+            }
+        };
+        need(self.rank > 0, "rank", "an update of rank 0 learns nothing".into(), "8 or 16 are usual");
+        let alpha = self.alpha();
+        need(
+            alpha > 0.0 || self.rank == 0,
+            "alpha",
+            format!("{alpha} would undo or reverse the update"),
+            "twice the rank is usual",
+        );
+        let dropout = self.dropout;
+        need(
+            (0.0..1.0).contains(&dropout),
+            "dropout",
+            format!("{dropout} is not in 0 ≤ x < 1"),
+            "0.0 drops nothing, 0.05 is usual",
+        );
+        need(
+            !self.targets.is_empty(),
+            "targets",
+            "the list is empty, so nothing would be trained".into(),
+            "[query, value] is usual",
+        );
+        problems
+    }
+}
+
+fn query_and_value() -> Vec<String> {
+    vec!["query".to_owned(), "value".to_owned()]
+}

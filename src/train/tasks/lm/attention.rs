@@ -1,0 +1,108 @@
+//! Causal self-attention with several heads (Vaswani et al., 2017), some of which may share their
+//! keys and values, and rotary positions.
+
+use super::model::Maker;
+use super::shape::Shape;
+use crate::train::lora::projection::Projection;
+use burn::module::Module;
+use burn::nn::Dropout;
+use burn::tensor::{Tensor, TensorData, activation, backend::Backend};
+
+/// The layers of attention.
+#[derive(Module, Debug)]
+pub struct Attention<B: Backend> {
+    query: Projection<B>,
+    key: Projection<B>,
+    value: Projection<B>,
+    output: Projection<B>,
+    dropout: Dropout,
+    heads: usize,
+    kv_heads: usize,
+}
+
+impl<B: Backend> Attention<B> {
+    /// Fresh layers.
+    pub fn new(make: &Maker<'_, B>) -> Self {
+        let Shape { width, heads, kv_heads, head_size, attention_bias: bias, .. } = *make.shape();
+        let (asks, answers) = (heads * head_size, kv_heads * head_size);
+        Self {
+            query: make.layer("query", width, asks, bias, make.spread()),
+            key: make.layer("key", width, answers, bias, make.spread()),
+            value: make.layer("value", width, answers, bias, make.spread()),
+            output: make.layer("output", asks, width, bias, make.onto_the_residual()),
+            dropout: make.dropout(),
+            heads,
+            kv_heads,
+        }
+    }
+
+    /// `[batch, length, width]` to the same shape: softmax(q kᵀ / √d + mask) v for each head of
+    /// size d.
+    pub fn forward(&self, x: Tensor<B, 3>, mask: &Tensor<B, 4>, rotary: Option<&Rotary<B>>) -> Tensor<B, 3> {
+        let [batch, length, _] = x.dims();
+        let split = |x: Tensor<B, 3>, heads: usize| {
+            let size = x.dims()[2] / heads;
+            x.reshape([batch, length, heads, size]).swap_dims(1, 2)
+        };
+        let mut query = split(self.query.forward(x.clone()), self.heads);
+        let mut key = split(self.key.forward(x.clone()), self.kv_heads);
+        let value = split(self.value.forward(x), self.kv_heads);
+        if let Some(rotary) = rotary {
+            (query, key) = (rotary.turn(query), rotary.turn(key));
+        }
+        let size = query.dims()[3];
+        let (key, value) = (self.shared(key), self.shared(value));
+        let scores = (query * (size as f64).powf(-0.5)).matmul(key.swap_dims(2, 3)) + mask.clone();
+        let mixed = self.dropout.forward(activation::softmax(scores, 3)).matmul(value);
+        self.output.forward(mixed.swap_dims(1, 2).reshape([batch, length, self.heads * size]))
+    }
+
+    /// Keys or values `[batch, kv_heads, length, size]`, once for each head that asks them.
+    fn shared(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+        let times = self.heads / self.kv_heads;
+        if times == 1 {
+            return x;
+        }
+        let [batch, kv_heads, length, size] = x.dims();
+        x.unsqueeze_dim::<5>(2).repeat_dim(2, times).reshape([batch, kv_heads * times, length, size])
+    }
+}
+
+/// Rotary positions (Su et al., 2021): number i of a head's first half and number i of its second
+/// half are turned by the angle position / θ^(2i / size).
+#[derive(Module, Debug)]
+pub struct Rotary<B: Backend> {
+    /// `[1, 1, sequence, size]`, no parameter.
+    cosine: Tensor<B, 4>,
+    /// The same.
+    sine: Tensor<B, 4>,
+}
+
+impl<B: Backend> Rotary<B> {
+    /// The angles of the first `sequence` positions.
+    pub fn new(shape: &Shape, sequence: usize, device: &B::Device) -> Self {
+        let size = shape.head_size;
+        let angle = |position: usize, i: usize| {
+            position as f64 / shape.theta.powf(2.0 * (i % (size / 2)) as f64 / size as f64)
+        };
+        let table = |of: fn(f64) -> f64| {
+            let values: Vec<f32> =
+                (0..sequence).flat_map(|p| (0..size).map(move |i| of(angle(p, i)) as f32)).collect();
+            Tensor::from_data(TensorData::new(values, [1, 1, sequence, size]), device)
+        };
+        Self { cosine: table(f64::cos), sine: table(f64::sin) }
+    }
+
+    /// The angles of the first `length` positions.
+    pub fn of(&self, length: usize) -> Self {
+        let first = |table: &Tensor<B, 4>| table.clone().narrow(2, 0, length);
+        Self { cosine: first(&self.cosine), sine: first(&self.sine) }
+    }
+
+    /// `[batch, heads, length, size]`, turned.
+    fn turn(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+        let half = x.dims()[3] / 2;
+        let (first, second) = (x.clone().narrow(3, 0, half), x.clone().narrow(3, half, half));
+        x * self.cosine.clone() + Tensor::cat(vec![second.neg(), first], 3) * self.sine.clone()
+    }
+}

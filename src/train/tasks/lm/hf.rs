@@ -1,0 +1,136 @@
+//! Models in Hugging Face's form: a folder with `config.json`, `model.safetensors` (or shards with an
+//! index) and `tokenizer.json`, and adapters in PEFT's.
+//!
+//! ```text
+//! config.json ─ config ─▶ Shape ─ names ─▶ names and shapes that the weights must have
+//! *.safetensors ─ weights ─▶ header, checked against them; then values, by our own paths
+//! ```
+
+pub mod config;
+pub mod export;
+pub mod names;
+pub mod peft;
+pub mod weights;
+
+use super::shape::Shape;
+use crate::train::params::Fit;
+use crate::train::task::{DataError, Weights};
+use crate::train::tasks::files::{self, wrong};
+use burn::tensor::TensorData;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use weights::Tensors;
+
+/// What a pretrained model shipped with downshift is called; `assets/README.md` says what it is.
+pub const SHIPPED: &str = "embedded:tiny-llama";
+static SHIPPED_CONFIG: &[u8] = include_bytes!("../../../../assets/tiny-llama/config.json");
+static SHIPPED_WEIGHTS: &[u8] = include_bytes!("../../../../assets/tiny-llama/model.safetensors");
+
+/// Where a pretrained model lies.
+pub enum Place {
+    /// Inside the program.
+    Shipped,
+    /// A folder and the file in it that was named, where it was one.
+    Folder(PathBuf, Option<PathBuf>),
+}
+
+impl Place {
+    /// What `model.init_from` names: a folder, a safetensors file or an index of shards.
+    #[must_use]
+    pub fn of(path: &str) -> Self {
+        let file = Path::new(path);
+        if path == SHIPPED {
+            Self::Shipped
+        } else if file.is_dir() || file.extension().is_none() {
+            Self::Folder(file.to_owned(), None)
+        } else {
+            Self::Folder(file.parent().unwrap_or(Path::new(".")).to_owned(), Some(file.to_owned()))
+        }
+    }
+
+    /// A small file of the model.
+    ///
+    /// # Errors
+    /// Names the file that cannot be read.
+    pub fn read(&self, name: &str) -> Result<Vec<u8>, DataError> {
+        match self {
+            Self::Shipped if name == config::FILE => Ok(SHIPPED_CONFIG.to_vec()),
+            Self::Shipped => Err(wrong(Path::new(SHIPPED), format!("it has no {name}"))),
+            Self::Folder(folder, _) => files::read(&folder.join(name)),
+        }
+    }
+
+    /// The path of a file of the model, where there is such a file.
+    #[must_use]
+    pub fn path_of(&self, name: &str) -> Option<PathBuf> {
+        match self {
+            Self::Shipped => None,
+            Self::Folder(folder, _) => Some(folder.join(name)).filter(|path| path.is_file()),
+        }
+    }
+
+    fn tensors(&self) -> Result<Tensors, DataError> {
+        match self {
+            Self::Shipped => Tensors::of_bytes(SHIPPED, SHIPPED_WEIGHTS),
+            Self::Folder(folder, file) => Tensors::open(folder, file.as_deref()),
+        }
+    }
+}
+
+/// Whether the weights fit a shape; their values are not read.
+///
+/// # Errors
+/// Lists what is missing, unexpected or of another shape by its name in the file.
+pub fn check(place: &Place, shape: &Shape) -> Result<(), DataError> {
+    fitting(&place.tensors()?, shape).map(|_| ())
+}
+
+/// The weights by our own paths.
+///
+/// # Errors
+/// As [`check`]; also when values cannot be read.
+pub fn load(place: &Place, shape: &Shape) -> Result<Weights, DataError> {
+    let mut tensors = place.tensors()?;
+    let prefix = fitting(&tensors, shape)?;
+    let mut weights = Weights::new();
+    for entry in names::entries(shape) {
+        let values = tensors.read(&prefix.file_name(&entry.name))?;
+        weights.extend(entry.ours(values));
+    }
+    Ok(weights)
+}
+
+/// How the names in a file differ from those of a whole model: a bare model lacks the first part.
+struct Prefix(Option<&'static str>);
+
+impl Prefix {
+    fn file_name(&self, name: &str) -> String {
+        let bare = self.0.and_then(|prefix| name.strip_prefix(prefix));
+        bare.unwrap_or(name).to_owned()
+    }
+}
+
+fn fitting(tensors: &Tensors, shape: &Shape) -> Result<Prefix, DataError> {
+    let first = names::prefix(shape.family);
+    let bare = !tensors.shapes().keys().any(|name| name.starts_with(first));
+    let prefix = Prefix(bare.then_some(first));
+    let entries = names::entries(shape).into_iter();
+    let wanted: BTreeMap<String, Vec<usize>> =
+        entries.map(|entry| (prefix.file_name(&entry.name), entry.dims)).collect();
+    let ignored = |name: &str| names::is_buffer(name) || (shape.tied && name == names::HEAD);
+    let found = tensors.shapes().into_iter().filter(|(name, _)| wanted.contains_key(name) || !ignored(name)).collect();
+    let fit = Fit::between(&wanted, &found);
+    if fit.is_whole() {
+        return Ok(prefix);
+    }
+    let message = format!("the weights do not fit the model that config.json describes: {fit}; take both from one place");
+    Err(wrong(tensors.place(), message))
+}
+
+/// `[rows, columns]` row by row, transposed.
+pub(super) fn transposed(data: &TensorData) -> TensorData {
+    let (rows, columns) = (data.shape[0], data.shape[1]);
+    let values: Vec<f32> = data.iter().collect();
+    let turned = (0..columns).flat_map(|c| (0..rows).map(move |r| (r, c)));
+    TensorData::new(turned.map(|(r, c)| values[r * columns + c]).collect::<Vec<f32>>(), [columns, rows])
+}

@@ -1,0 +1,209 @@
+//! `config.json`: the shape of a decoder in Hugging Face's words.
+
+use super::Place;
+use crate::train::task::DataError;
+use crate::train::tasks::files::wrong;
+use crate::train::tasks::lm::shape::{Activation, Family, Shape};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The file's name.
+pub const FILE: &str = "config.json";
+
+/// The shape of the model in a place.
+///
+/// # Errors
+/// Names what cannot be read, or what the model needs and downshift has not.
+pub fn read(place: &Place, named: &str) -> Result<Shape, DataError> {
+    let fail = |why: String| wrong(&Path::new(named).join(FILE), why);
+    let text = place.read(FILE)?;
+    let config: Value = serde_json::from_slice(&text).map_err(|error| fail(format!("is no JSON ({error})")))?;
+    parse(&config).map_err(fail)
+}
+
+/// The shape that a config describes.
+///
+/// # Errors
+/// A sentence about what is missing or unknown.
+pub fn parse(config: &Value) -> Result<Shape, String> {
+    let config = Config(config);
+    let shape = match config.0.get("model_type").and_then(Value::as_str) {
+        Some("gpt2") => gpt2(&config)?,
+        Some("llama") => llama(&config)?,
+        other => {
+            let found = other.unwrap_or("none");
+            return Err(format!("model_type is {found}; gpt2 and llama can be loaded"));
+        }
+    };
+    let Shape { heads, kv_heads, head_size, .. } = shape;
+    let sizes = [shape.layers, shape.width, shape.hidden, shape.vocabulary, shape.positions, heads, kv_heads, head_size];
+    if sizes.contains(&0) || !heads.is_multiple_of(kv_heads) {
+        return Err(format!("its sizes make no model: {heads} heads, {kv_heads} key-value heads, a width of {}", shape.width));
+    }
+    if shape.family == Family::Llama && !head_size.is_multiple_of(2) {
+        return Err(format!("a head of {head_size} numbers cannot be turned; rotary positions need an even count"));
+    }
+    Ok(shape)
+}
+
+struct Config<'a>(&'a Value);
+
+impl Config<'_> {
+    fn size(&self, key: &str) -> Result<usize, String> {
+        self.optional_size(key).ok_or_else(|| format!("it has no {key}, or one that is no size"))
+    }
+
+    fn optional_size(&self, key: &str) -> Option<usize> {
+        self.0.get(key)?.as_u64().map(|size| size as usize)
+    }
+
+    fn number(&self, key: &str) -> Option<f64> {
+        self.0.get(key)?.as_f64()
+    }
+
+    fn flag(&self, key: &str, usual: bool) -> bool {
+        self.0.get(key).and_then(Value::as_bool).unwrap_or(usual)
+    }
+
+    fn word(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.as_str()
+    }
+
+    /// Refuses what would compute something else than downshift does.
+    fn refuse(&self, key: &str) -> Result<(), String> {
+        if self.flag(key, false) { Err(format!("{key} is set, which downshift does not compute")) } else { Ok(()) }
+    }
+}
+
+fn gpt2(config: &Config<'_>) -> Result<Shape, String> {
+    config.refuse("scale_attn_by_inverse_layer_idx")?;
+    config.refuse("add_cross_attention")?;
+    let (width, heads) = (config.size("n_embd")?, config.size("n_head")?);
+    if heads == 0 || !width.is_multiple_of(heads) {
+        return Err(format!("{heads} heads cannot share a width of {width} evenly"));
+    }
+    let activation = match config.word("activation_function").unwrap_or("gelu_new") {
+        "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Activation::GeluTanh,
+        "gelu" => Activation::Gelu,
+        other => return Err(format!("activation_function is {other}; gelu_new and gelu can be loaded")),
+    };
+    Ok(Shape {
+        family: Family::Gpt2,
+        layers: config.size("n_layer")?,
+        heads,
+        kv_heads: heads,
+        head_size: width / heads,
+        width,
+        hidden: config.optional_size("n_inner").unwrap_or(4 * width),
+        vocabulary: config.size("vocab_size")?,
+        positions: config.size("n_positions")?,
+        epsilon: config.number("layer_norm_epsilon").unwrap_or(1e-5),
+        theta: 0.0,
+        activation,
+        attention_bias: true,
+        hidden_bias: true,
+        tied: config.flag("tie_word_embeddings", true),
+    })
+}
+
+fn llama(config: &Config<'_>) -> Result<Shape, String> {
+    // Older files have rope_theta and rope_scaling, newer ones both in rope_parameters.
+    let rope = config.0.get("rope_parameters").or_else(|| config.0.get("rope_scaling")).unwrap_or(&Value::Null);
+    let kind = rope.get("rope_type").or_else(|| rope.get("type")).and_then(Value::as_str).unwrap_or("default");
+    if kind != "default" {
+        return Err(format!("its rotary positions are of the type {kind}; only the default can be loaded"));
+    }
+    let activation = config.word("hidden_act").unwrap_or("silu");
+    if activation != "silu" {
+        return Err(format!("hidden_act is {activation}; silu can be loaded"));
+    }
+    let (width, heads) = (config.size("hidden_size")?, config.size("num_attention_heads")?);
+    Ok(Shape {
+        family: Family::Llama,
+        layers: config.size("num_hidden_layers")?,
+        heads,
+        kv_heads: config.optional_size("num_key_value_heads").unwrap_or(heads),
+        head_size: config.optional_size("head_dim").unwrap_or(width / heads.max(1)),
+        width,
+        hidden: config.size("intermediate_size")?,
+        vocabulary: config.size("vocab_size")?,
+        positions: config.optional_size("max_position_embeddings").unwrap_or(2048),
+        epsilon: config.number("rms_norm_eps").unwrap_or(1e-6),
+        theta: rope.get("rope_theta").and_then(Value::as_f64).or(config.number("rope_theta")).unwrap_or(10_000.0),
+        activation: Activation::Silu,
+        attention_bias: config.flag("attention_bias", false),
+        hidden_bias: config.flag("mlp_bias", false),
+        tied: config.flag("tie_word_embeddings", false),
+    })
+}
+
+/// The config of a shape.
+#[must_use]
+pub fn write(shape: &Shape) -> Value {
+    let Shape { layers, heads, kv_heads, head_size, width, hidden, vocabulary, positions, epsilon, tied, .. } = *shape;
+    match shape.family {
+        Family::Gpt2 => json!({
+            "architectures": ["GPT2LMHeadModel"],
+            "model_type": "gpt2",
+            "activation_function": if shape.activation == Activation::GeluTanh { "gelu_new" } else { "gelu" },
+            "n_embd": width, "n_head": heads, "n_inner": hidden, "n_layer": layers, "n_positions": positions,
+            "vocab_size": vocabulary, "layer_norm_epsilon": epsilon, "tie_word_embeddings": tied,
+            "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0,
+            "bos_token_id": Value::Null, "eos_token_id": Value::Null, "torch_dtype": "float32",
+        }),
+        Family::Llama => json!({
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "hidden_act": "silu",
+            "hidden_size": width, "intermediate_size": hidden, "num_hidden_layers": layers,
+            "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_size,
+            "max_position_embeddings": positions, "vocab_size": vocabulary, "rms_norm_eps": epsilon,
+            "rope_theta": shape.theta, "attention_bias": shape.attention_bias, "mlp_bias": shape.hidden_bias,
+            "tie_word_embeddings": tied,
+            "bos_token_id": Value::Null, "eos_token_id": Value::Null, "torch_dtype": "float32",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse, write};
+    use serde_json::json;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let llama = json!({
+            "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96, "rope_theta": 5000.0,
+        });
+        let gpt2 = json!({
+            "model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 16, "vocab_size": 96,
+        });
+        for config in [llama, gpt2] {
+            let shape = parse(&config).unwrap();
+            assert_eq!(parse(&write(&shape)), Ok(shape));
+        }
+    }
+
+    #[test]
+    fn what_downshift_does_not_compute_is_refused_by_name() {
+        let llama = json!({
+            "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96,
+        });
+        for (key, value, part) in [
+            ("model_type", json!("mamba"), "mamba"),
+            ("rope_parameters", json!({"rope_type": "llama3", "rope_theta": 1e4}), "llama3"),
+            ("rope_scaling", json!({"type": "linear", "factor": 2.0}), "linear"),
+            ("hidden_act", json!("relu"), "relu"),
+            ("num_key_value_heads", json!(3), "3 key-value heads"),
+            ("head_dim", json!(7), "even"),
+            ("hidden_size", json!("wide"), "hidden_size"),
+        ] {
+            let mut config = llama.clone();
+            config[key] = value;
+            let refusal = parse(&config).unwrap_err();
+            assert!(refusal.contains(part), "{refusal}");
+        }
+    }
+}

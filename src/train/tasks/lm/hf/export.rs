@@ -1,0 +1,61 @@
+//! Our weights as a folder that transformers loads: adapters merged, the names of the family.
+
+use super::{Place, config, names};
+use crate::train::lora::refit;
+use crate::train::task::{NamedFile, Weights};
+use crate::train::tasks::lm::shape::Shape;
+use burn::tensor::TensorData;
+use safetensors::{Dtype, tensor::TensorView};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+
+/// The usual name of the tokenizer.
+pub const TOKENIZER: &str = "tokenizer.json";
+
+/// The files of the folder. A config and a tokenizer that came with the model go along.
+///
+/// # Errors
+/// What the checkpoint lacks.
+pub fn files(shape: &Shape, place: Option<&Place>, mut weights: Weights) -> Result<Vec<NamedFile>, String> {
+    refit::merge(&mut weights);
+    let entries = names::entries(shape);
+    let tensors: Result<BTreeMap<String, TensorData>, String> =
+        entries.into_iter().map(|entry| Ok((entry.name.clone(), entry.theirs(&weights)?))).collect();
+    let mut config = place
+        .and_then(|place| place.read(config::FILE).ok())
+        .and_then(|text| serde_json::from_slice::<Value>(&text).ok())
+        .unwrap_or_else(|| config::write(shape));
+    for key in ["dtype", "torch_dtype"] {
+        if config.get(key).is_some() {
+            config[key] = json!("float32");
+        }
+    }
+    let mut files = vec![
+        (config::FILE.to_owned(), pretty(&config)?),
+        ("model.safetensors".to_owned(), safetensors(&tensors?)?),
+    ];
+    for name in [TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"] {
+        if let Some(text) = place.and_then(|place| place.path_of(name)).and_then(|path| std::fs::read(path).ok()) {
+            files.push((name.to_owned(), text));
+        }
+    }
+    Ok(files)
+}
+
+/// JSON with a line for every value.
+pub fn pretty(value: &Value) -> Result<Vec<u8>, String> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(|error| error.to_string())?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// A safetensors file that says, as transformers wants it, that it came from PyTorch's conventions.
+pub fn safetensors(tensors: &BTreeMap<String, TensorData>) -> Result<Vec<u8>, String> {
+    let views: Result<BTreeMap<&str, TensorView<'_>>, _> = tensors
+        .iter()
+        .map(|(name, data)| Ok((name.as_str(), TensorView::new(Dtype::F32, data.shape.to_vec(), data.as_bytes())?)))
+        .collect();
+    let views = views.map_err(|error: safetensors::SafeTensorError| error.to_string())?;
+    let about = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    safetensors::serialize(views, Some(about)).map_err(|error| error.to_string())
+}

@@ -1,0 +1,218 @@
+//! Adapters in the form of Hugging Face's PEFT: `adapter_config.json` and `adapter_model.safetensors`.
+//!
+//! PEFT stores the transposes: A `[rank, from]`, B `[to, rank]`. GPT-2 has query, key and value in one
+//! matrix, where we have three; their adapters stand in one of the threefold rank, side by side:
+//!
+//! ```text
+//! A = Aq over Ak over Av        B = Bq  ·   ·
+//!                                    ·  Bk  ·
+//!                                    ·   ·  Bv
+//! ```
+
+use super::export::{pretty, safetensors};
+use super::names;
+use super::transposed;
+use super::weights::Tensors;
+use crate::train::lora::svd::{Columns, truncate};
+use crate::train::lora::{self, Lora};
+use crate::train::task::{DataError, NamedFile, Weights};
+use crate::train::tasks::files::{self, wrong};
+use crate::train::tasks::lm::shape::{Family, Shape};
+use burn::tensor::TensorData;
+use serde::Deserialize;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+const CONFIG: &str = "adapter_config.json";
+const MODEL: &str = "adapter_model.safetensors";
+const ROOT: &str = "base_model.model.";
+
+/// A module of the model that may carry an adapter: its name and our layers that share it.
+struct Module {
+    name: String,
+    /// The end of the name that is the same in every block.
+    kind: &'static str,
+    ours: Vec<String>,
+}
+
+fn modules(shape: &Shape) -> Vec<Module> {
+    let mut modules: Vec<Module> = Vec::new();
+    for block in 0..shape.layers {
+        for (ours, theirs, ..) in names::layers(shape) {
+            let name = format!("{}.{theirs}", names::block(shape.family, block));
+            let ours = format!("blocks.{block}.{ours}");
+            match modules.last_mut().filter(|module| module.name == name) {
+                Some(module) => module.ours.push(ours),
+                None => modules.push(Module { name, kind: theirs, ours: vec![ours] }),
+            }
+        }
+    }
+    if !shape.tied {
+        modules.push(Module { name: "lm_head".to_owned(), kind: "lm_head", ours: vec!["head".to_owned()] });
+    }
+    modules
+}
+
+/// The files of the adapters alone.
+///
+/// # Errors
+/// When the weights hold none.
+pub fn files(shape: &Shape, lora: &Lora, base: Option<&str>, weights: &Weights) -> Result<Vec<NamedFile>, String> {
+    let mut tensors = BTreeMap::new();
+    let (mut targets, mut ranks, mut alphas) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+    for module in modules(shape) {
+        let part = |layer: &String, part: &str| weights.get(&format!("{layer}.{part}"));
+        let there = module.ours.iter().filter(|layer| part(layer, lora::A).is_some()).count();
+        if there == 0 {
+            continue;
+        }
+        let (a, b) = joined(&module, shape, &|layer, name| part(layer, name).cloned());
+        if a.shape[0] != lora.rank {
+            alphas.insert(module.kind, lora.scale() * a.shape[0] as f64);
+            ranks.insert(module.kind, a.shape[0]);
+        }
+        targets.insert(module.kind);
+        tensors.insert(format!("{ROOT}{}.lora_A.weight", module.name), a);
+        tensors.insert(format!("{ROOT}{}.lora_B.weight", module.name), b);
+    }
+    if tensors.is_empty() {
+        return Err("the checkpoint holds no adapters; --format hf writes the whole model".to_owned());
+    }
+    let config = json!({
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base.unwrap_or_default(),
+        "r": lora.rank, "lora_alpha": lora.alpha(), "lora_dropout": lora.dropout, "bias": "none",
+        "fan_in_fan_out": shape.family == Family::Gpt2, "target_modules": targets,
+        "rank_pattern": ranks, "alpha_pattern": alphas, "inference_mode": true, "init_lora_weights": true,
+    });
+    Ok(vec![(CONFIG.to_owned(), pretty(&config)?), (MODEL.to_owned(), safetensors(&tensors)?)])
+}
+
+/// A `[rank, from]` and B `[to, rank]` of a module, from those of our layers that have any.
+fn joined(
+    module: &Module,
+    shape: &Shape,
+    part: &dyn Fn(&String, &str) -> Option<TensorData>,
+) -> (TensorData, TensorData) {
+    let adapted = module.ours.iter().map(|layer| part(layer, lora::A).zip(part(layer, lora::B)));
+    let adapted: Vec<Option<(TensorData, TensorData)>> = adapted.collect();
+    let one = adapted.iter().flatten().next().map_or(0, |(_, b)| b.shape[1]);
+    let rank: usize = adapted.iter().flatten().map(|(a, _)| a.shape[1]).sum();
+    let (mut a, mut b, mut first) = (Vec::new(), Vec::new(), 0);
+    for adapter in &adapted {
+        // Parts that share a matrix are all as wide as the model.
+        let rows = adapter.as_ref().map_or(if module.ours.len() > 1 { shape.width } else { one }, |(_, b)| b.shape[1]);
+        let mine = adapter.as_ref().map_or(0, |(a, _)| a.shape[1]);
+        let columns: Vec<f32> = adapter.as_ref().map_or(Vec::new(), |(_, b)| transposed(b).iter().collect());
+        for row in 0..rows {
+            b.extend((0..rank).map(|column| match column.checked_sub(first) {
+                Some(column) if column < mine => columns[row * mine + column],
+                _ => 0.0,
+            }));
+        }
+        if let Some((low, _)) = adapter {
+            a.extend(transposed(low).iter::<f32>());
+        }
+        first += mine;
+    }
+    let (from, to) = (a.len() / rank.max(1), b.len() / rank.max(1));
+    (TensorData::new(a, [rank, from]), TensorData::new(b, [to, rank]))
+}
+
+#[derive(Deserialize)]
+struct Config {
+    r: usize,
+    lora_alpha: f64,
+    #[serde(default)]
+    alpha_pattern: BTreeMap<String, f64>,
+    #[serde(default)]
+    use_rslora: bool,
+    #[serde(default)]
+    use_dora: bool,
+    #[serde(default)]
+    modules_to_save: Option<Vec<String>>,
+}
+
+impl Config {
+    fn scale(&self, module: &str, rank: usize) -> f64 {
+        let named = self.alpha_pattern.iter().find(|(key, _)| module == *key || module.ends_with(&format!(".{key}")));
+        let alpha = named.map_or(self.lora_alpha, |(_, alpha)| *alpha);
+        alpha / if self.use_rslora { (rank as f64).sqrt() } else { rank as f64 }
+    }
+}
+
+/// Saved adapters by our paths, in the rank and scale that `lora` asks for.
+///
+/// # Errors
+/// Names the file and what does not fit.
+pub fn load(folder: &Path, shape: &Shape, lora: &Lora, targets: &[&str]) -> Result<Weights, DataError> {
+    let path = folder.join(CONFIG);
+    let config: Config = serde_json::from_slice(&files::read(&path)?)
+        .map_err(|error| wrong(&path, format!("is no config of a LoRA adapter ({error})")))?;
+    if config.use_dora || config.modules_to_save.as_ref().is_some_and(|modules| !modules.is_empty()) {
+        return Err(wrong(&path, "it uses use_dora or modules_to_save; only plain LoRA can be loaded"));
+    }
+    let mut tensors = Tensors::open(folder, Some(&folder.join(MODEL)))?;
+    let shapes = tensors.shapes();
+    let (mut weights, mut used) = (Weights::new(), BTreeSet::new());
+    for module in modules(shape) {
+        let [a, b] = ["lora_A", "lora_B"].map(|part| format!("{ROOT}{}.{part}.weight", module.name));
+        if !shapes.contains_key(&a) || !shapes.contains_key(&b) {
+            continue;
+        }
+        let scale = config.scale(&module.name, shapes[&a].first().copied().unwrap_or(config.r));
+        let parts = split(&module, &tensors.read(&a)?, &tensors.read(&b)?, scale, lora);
+        for (layer, values) in parts.map_err(|why| wrong(tensors.place(), why))? {
+            let name = layer.rsplit('.').next().unwrap_or_default();
+            if targets.contains(&name) {
+                weights.extend(values);
+            } else if values.iter().any(|(path, data)| path.ends_with(lora::B) && data.iter::<f32>().any(|v| v != 0.0)) {
+                let why = format!("it adapts {layer}, which model.lora.targets leaves out; add {name}");
+                return Err(wrong(tensors.place(), why));
+            }
+        }
+        used.extend([a, b]);
+    }
+    let strange: Vec<&str> = shapes.keys().filter(|name| !used.contains(*name)).map(String::as_str).collect();
+    if strange.is_empty() && !used.is_empty() {
+        return Ok(weights);
+    }
+    let why = if used.is_empty() { "nothing in it fits the model".into() } else { format!("unexpected: {}", strange.join(", ")) };
+    Err(wrong(tensors.place(), format!("the adapters are for another model: {why}")))
+}
+
+/// A layer of ours with the values of its adapter, by path.
+type Adapted = (String, Vec<(String, TensorData)>);
+
+fn split(module: &Module, a: &TensorData, b: &TensorData, scale: f64, lora: &Lora) -> Result<Vec<Adapted>, String> {
+    let (&[rank, from], &[to, other]) = (a.shape.as_slice(), b.shape.as_slice()) else {
+        return Err(format!("the adapter of {} is not made of two matrices", module.name));
+    };
+    let count = module.ours.len();
+    if rank != other || !to.is_multiple_of(count) {
+        return Err(format!("the adapter of {} has {rank} × {from} and {to} × {other} numbers", module.name));
+    }
+    if rank < lora.rank {
+        return Err(format!("the adapter of {} has rank {rank}; set model.lora.rank to {rank} or less", module.name));
+    }
+    let ratio = (scale / lora.scale()) as f32;
+    let (a_values, b_values): (Vec<f32>, Vec<f32>) = (a.iter().collect(), b.iter().collect());
+    let rows = to / count;
+    let adapters = module.ours.iter().zip(b_values.chunks(rows * rank)).map(|(layer, b)| {
+        let (low, high) = if rank == lora.rank {
+            (transposed(a), transposed(&TensorData::new(b.to_vec(), [rows, rank])))
+        } else {
+            // PEFT's A is the transpose of ours, PEFT's B that of ours: columns of A are its rows.
+            let (low, high, _) = truncate(
+                &Columns::from_rows_transposed(&a_values, rank, from),
+                &Columns::from_rows(b, rows, rank),
+                lora.rank,
+            );
+            let (low, high) = (low.to_rows(), high.to_rows_transposed());
+            (TensorData::new(low, [from, lora.rank]), TensorData::new(high, [lora.rank, rows]))
+        };
+        let high = TensorData::new(high.iter::<f32>().map(|value| value * ratio).collect::<Vec<_>>(), high.shape);
+        (layer.clone(), vec![(format!("{layer}.{}", lora::A), low), (format!("{layer}.{}", lora::B), high)])
+    });
+    Ok(adapters.collect())
+}

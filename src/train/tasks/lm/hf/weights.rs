@@ -1,0 +1,209 @@
+//! Tensors of safetensors files, read one at a time: a large model never lies in memory twice.
+//!
+//! A file is the length of its header (8 bytes, little-endian), the header (JSON: name, dtype, shape,
+//! first and last byte) and the numbers.
+
+use crate::train::task::DataError;
+use crate::train::tasks::files::{self, wrong};
+use burn::tensor::TensorData;
+use half::{bf16, f16};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{Cursor, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// The usual names of the weights, a single file or the index of several.
+const WHOLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+/// A header above this is damage.
+const LONGEST_HEADER: u64 = 100 << 20;
+
+trait Bytes: Read + Seek + Send {}
+impl<T: Read + Seek + Send> Bytes for T {}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Info {
+    dtype: String,
+    shape: Vec<usize>,
+    data_offsets: [u64; 2],
+}
+
+/// The tensors of one file or of several shards.
+pub struct Tensors {
+    place: PathBuf,
+    shards: Vec<(PathBuf, Box<dyn Bytes>)>,
+    /// By name: in which shard, what, and where the shard's numbers begin.
+    infos: BTreeMap<String, (usize, Info, u64)>,
+}
+
+impl Tensors {
+    /// The weights in a folder, or the file or index in it that was named.
+    ///
+    /// # Errors
+    /// Names the file that is missing or damaged.
+    pub fn open(folder: &Path, file: Option<&Path>) -> Result<Self, DataError> {
+        let usual = [WHOLE, INDEX].map(|name| folder.join(name)).into_iter().find(|path| path.is_file());
+        let path = match (file, usual) {
+            (Some(file), _) => file.to_owned(),
+            (None, Some(path)) => path,
+            (None, None) => {
+                let message = format!("holds neither {WHOLE} nor {INDEX}; name the safetensors file itself");
+                return Err(wrong(folder, message));
+            }
+        };
+        let files = if path.extension().is_some_and(|end| end == "json") { shards(&path)? } else { vec![path.clone()] };
+        let mut tensors = Self { place: path, shards: Vec::new(), infos: BTreeMap::new() };
+        for path in files {
+            let file = File::open(&path).map_err(|error| wrong(&path, format!("cannot be read ({error})")))?;
+            tensors.add(path, Box::new(file))?;
+        }
+        Ok(tensors)
+    }
+
+    /// The tensors of a file that lies in memory.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub fn of_bytes(name: &str, bytes: &'static [u8]) -> Result<Self, DataError> {
+        let mut tensors = Self { place: name.into(), shards: Vec::new(), infos: BTreeMap::new() };
+        tensors.add(name.into(), Box::new(Cursor::new(bytes)))?;
+        Ok(tensors)
+    }
+
+    /// The file, or the index of its shards.
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// Names and shapes.
+    pub fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
+        self.infos.iter().map(|(name, (_, info, _))| (name.clone(), info.shape.clone())).collect()
+    }
+
+    /// The values of a tensor, as f32.
+    ///
+    /// # Errors
+    /// When there is no such tensor, or its numbers cannot be read.
+    pub fn read(&mut self, name: &str) -> Result<TensorData, DataError> {
+        let Some((shard, info, first)) = self.infos.get(name) else {
+            return Err(wrong(&self.place, format!("there is no {name} in it")));
+        };
+        let (path, file) = &mut self.shards[*shard];
+        let [begin, end] = info.data_offsets;
+        let mut bytes = vec![0; (end - begin) as usize];
+        let read = file.seek(SeekFrom::Start(first + begin)).and_then(|_| file.read_exact(&mut bytes));
+        read.map_err(|error| wrong(path, format!("{name} cannot be read ({error})")))?;
+        let values = numbers(&info.dtype, &bytes).ok_or_else(|| {
+            wrong(path, format!("{name} holds numbers of the type {}; f32, f16, bf16 and f64 can be read", info.dtype))
+        })?;
+        if values.len() != info.shape.iter().product::<usize>() {
+            return Err(wrong(path, format!("{name} has {} numbers and the shape {:?}", values.len(), info.shape)));
+        }
+        Ok(TensorData::new(values, info.shape.clone()))
+    }
+
+    fn add(&mut self, path: PathBuf, mut file: Box<dyn Bytes>) -> Result<(), DataError> {
+        let damaged = |why: String| wrong(&path, format!("is no safetensors file: {why}; fetch it again"));
+        let failed = |error: std::io::Error| damaged(error.to_string());
+        let whole = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        file.rewind().map_err(failed)?;
+        let mut length = [0; 8];
+        file.read_exact(&mut length).map_err(failed)?;
+        let length = u64::from_le_bytes(length);
+        if length > LONGEST_HEADER.min(whole.saturating_sub(8)) {
+            return Err(damaged(format!("its header would be {length} bytes long")));
+        }
+        let mut header = vec![0; length as usize];
+        file.read_exact(&mut header).map_err(failed)?;
+        let header: Map<String, Value> =
+            serde_json::from_slice(&header).map_err(|error| damaged(format!("its header: {error}")))?;
+        let (shard, first) = (self.shards.len(), 8 + length);
+        for (name, value) in header.into_iter().filter(|(name, _)| name != "__metadata__") {
+            let info: Info =
+                serde_json::from_value(value).map_err(|error| damaged(format!("{name} in its header: {error}")))?;
+            let [begin, end] = info.data_offsets;
+            if begin > end || first.checked_add(end).is_none_or(|end| end > whole) {
+                return Err(damaged(format!("{name} lies beyond the end of the file, at bytes {begin} to {end}")));
+            }
+            self.infos.insert(name, (shard, info, first));
+        }
+        self.shards.push((path, file));
+        Ok(())
+    }
+}
+
+/// The files that an index names.
+fn shards(index: &Path) -> Result<Vec<PathBuf>, DataError> {
+    #[derive(Deserialize)]
+    struct Index {
+        weight_map: BTreeMap<String, String>,
+    }
+    let read: Index = serde_json::from_slice(&files::read(index)?)
+        .map_err(|error| wrong(index, format!("is no index of shards ({error})")))?;
+    let names: BTreeSet<String> = read.weight_map.into_values().collect();
+    if let Some(outside) = names.iter().find(|name| name.contains(['/', '\\']) || name.starts_with('.')) {
+        return Err(wrong(index, format!("it names a file outside of its folder: {outside}")));
+    }
+    Ok(names.into_iter().map(|name| index.with_file_name(name)).collect())
+}
+
+fn numbers(dtype: &str, bytes: &[u8]) -> Option<Vec<f32>> {
+    let twos = || bytes.as_chunks::<2>().0.iter().copied();
+    Some(match dtype {
+        "F32" => bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+        "F16" => twos().map(|bytes| f16::from_le_bytes(bytes).to_f32()).collect(),
+        "BF16" => twos().map(|bytes| bf16::from_le_bytes(bytes).to_f32()).collect(),
+        "F64" => bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes) as f32).collect(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Tensors, numbers};
+    use crate::train::params::to_safetensors;
+    use burn::tensor::TensorData;
+    use std::fs;
+
+    #[test]
+    fn number_types_are_read_as_f32() {
+        assert_eq!(numbers("F32", &1.5f32.to_le_bytes()), Some(vec![1.5]));
+        assert_eq!(numbers("F64", &(-2.25f64).to_le_bytes()), Some(vec![-2.25]));
+        assert_eq!(numbers("F16", &[0x00, 0x3c, 0x00, 0xc0]), Some(vec![1.0, -2.0]));
+        assert_eq!(numbers("BF16", &[0x80, 0x3f, 0x00, 0xc0]), Some(vec![1.0, -2.0]));
+        assert_eq!(numbers("I64", &[0; 8]), None);
+    }
+
+    #[test]
+    fn shards_are_read_by_their_index_and_damage_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let one = |name: &str, value: f32| {
+            to_safetensors(&vec![(name.to_owned(), TensorData::new(vec![value; 2], [2]))]).unwrap()
+        };
+        fs::write(path("a.safetensors"), one("x", 1.0)).unwrap();
+        fs::write(path("b.safetensors"), one("y", 2.0)).unwrap();
+        let index = r#"{"metadata": {}, "weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}"#;
+        fs::write(path("model.safetensors.index.json"), index).unwrap();
+        let mut tensors = Tensors::open(folder.path(), None).unwrap();
+        assert_eq!(tensors.read("y").unwrap(), TensorData::new(vec![2.0f32; 2], [2]));
+        assert_eq!(tensors.shapes().len(), 2);
+        assert!(tensors.read("z").unwrap_err().message.contains("no z"));
+
+        let refusal = |bytes: &[u8]| {
+            fs::write(path("c.safetensors"), bytes).unwrap();
+            Tensors::open(folder.path(), Some(&path("c.safetensors"))).err().unwrap().message
+        };
+        let whole = one("x", 1.0);
+        assert!(refusal(&whole[..whole.len() - 1]).contains("beyond the end"));
+        assert!(refusal(&whole[..20]).contains("header"));
+        assert!(refusal(&[]).contains("safetensors"));
+        fs::write(path("out.json"), r#"{"weight_map": {"x": "../a.safetensors"}}"#).unwrap();
+        let outside = Tensors::open(folder.path(), Some(&path("out.json"))).err().unwrap();
+        assert!(outside.message.contains("outside"), "{outside}");
+        let empty = tempfile::tempdir().unwrap();
+        assert!(Tensors::open(empty.path(), None).err().unwrap().message.contains("neither"));
+    }
+}

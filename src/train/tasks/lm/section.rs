@@ -1,0 +1,242 @@
+//! The section `model:` of a text run: sizes of a fresh model, or a pretrained one, and adapters.
+
+use super::hf::{self, Place, config, export, peft};
+use super::model::Plan;
+use super::shape::{Activation, Family, Shape};
+use super::text::BYTES;
+use crate::config::problem::Problem;
+use crate::train::lora::Lora;
+use crate::train::task::{DataError, Format, NamedFile, Weights};
+use crate::train::tasks::files::wrong;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The hidden layer of a fresh model's block is so many times as wide as the model.
+const EXPANSION: usize = 4;
+/// Layers that an adapter can be on, by our names.
+const TARGETS: [&str; 8] = ["query", "key", "value", "output", "gate", "widen", "narrow", "head"];
+
+/// The section `model:` of a text run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TextModel {
+    /// A pretrained model in Hugging Face's form: a folder, a safetensors file, an index of shards,
+    /// or `embedded:tiny-llama`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub init_from: Option<String>,
+    /// What the pretrained model's config.json says, so that a run does not depend on that file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Shape>,
+    /// Transformer blocks; 4 where it is left out. A pretrained model brings its own sizes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layers: Option<usize>,
+    /// Attention heads of a block, which share the width evenly; 4 where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heads: Option<usize>,
+    /// Numbers that stand for a token inside the model; 128 where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub width: Option<usize>,
+    /// Whether the head reads tokens off with the matrix that looks them up; it does where this is
+    /// left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tied: Option<bool>,
+    /// Tokens that the model sees at once.
+    pub sequence: usize,
+    /// Share of the activations that a training step drops.
+    pub dropout: f64,
+    /// Low-rank adapters, trained in place of the weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lora: Option<Lora>,
+}
+
+impl Default for TextModel {
+    fn default() -> Self {
+        let (layers, heads, width, tied) = (None, None, None, None);
+        Self { init_from: None, shape: None, layers, heads, width, tied, sequence: 128, dropout: 0.0, lora: None }
+    }
+}
+
+impl TextModel {
+    fn sizes(&self) -> [usize; 3] {
+        [self.layers.unwrap_or(4), self.heads.unwrap_or(4), self.width.unwrap_or(128)]
+    }
+
+    /// The shape of a fresh model.
+    fn fresh(&self, vocabulary: usize) -> Shape {
+        let [layers, heads, width] = self.sizes();
+        Shape {
+            family: Family::Gpt2,
+            layers,
+            heads,
+            kv_heads: heads,
+            head_size: width / heads.max(1),
+            width,
+            hidden: EXPANSION * width,
+            vocabulary,
+            positions: self.sequence,
+            epsilon: 1e-5,
+            theta: 0.0,
+            activation: Activation::Gelu,
+            attention_bias: false,
+            hidden_bias: false,
+            tied: self.tied.unwrap_or(true),
+        }
+    }
+}
+
+/// Values that parse but cannot work.
+pub fn check(model: &TextModel) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut need = |holds: bool, path: &str, wrong: String, fix: &str| {
+        if !holds {
+            problems.push(Problem::at(path, wrong, fix));
+        }
+    };
+    let [layers, heads, width] = model.sizes();
+    for (knob, value, usual) in [
+        ("layers", layers, "4 works"),
+        ("heads", heads, "4 works"),
+        ("width", width, "128 works"),
+        ("sequence", model.sequence, "128 works"),
+    ] {
+        need(value > 0, &format!("model.{knob}"), "0 leaves no model".into(), usual);
+    }
+    if heads > 0 && !width.is_multiple_of(heads) {
+        let fix = heads_that_fit(heads, width);
+        need(false, "model.heads", format!("{heads} heads cannot share a width of {width} evenly"), &fix);
+    }
+    let dropout = model.dropout;
+    let droppable = (0.0..1.0).contains(&dropout);
+    need(droppable, "model.dropout", format!("{dropout} is not in 0 ≤ x < 1"), "0.0 drops nothing, 0.1 is usual");
+    for (knob, given) in [
+        ("layers", model.layers.is_some()),
+        ("heads", model.heads.is_some()),
+        ("width", model.width.is_some()),
+        ("tied", model.tied.is_some()),
+    ] {
+        let own = !given || model.init_from.is_none();
+        need(own, &format!("model.{knob}"), "the pretrained model brings its own".into(), "leave it out");
+    }
+    if let Some(lora) = &model.lora {
+        for target in &lora.targets {
+            let known = !named(target).is_empty();
+            let fix = format!("write all, or some of {}", TARGETS.join(", "));
+            need(known, "model.lora.targets", format!("no layer is called `{target}`"), &fix);
+        }
+        problems.extend(lora.check("model.lora"));
+    }
+    problems
+}
+
+/// Fills in the sizes and makes paths absolute.
+pub fn complete(model: &mut TextModel, absolute: &dyn Fn(&str) -> String) {
+    if let Some(path) = model.lora.as_mut().and_then(|lora| lora.init_from.as_mut()) {
+        *path = absolute(path);
+    }
+    let Some(path) = &mut model.init_from else {
+        let [layers, heads, width] = model.sizes();
+        (model.layers, model.heads, model.width) = (Some(layers), Some(heads), Some(width));
+        model.tied.get_or_insert(true);
+        return;
+    };
+    if path != hf::SHIPPED {
+        *path = absolute(path);
+    }
+    if model.shape.is_none() {
+        // What cannot be read is told when the model is loaded.
+        model.shape = config::read(&Place::of(path), path).ok();
+    }
+}
+
+/// The tokenizer of a run that names none.
+pub fn tokenizer(model: &TextModel) -> String {
+    let place = model.init_from.as_deref().map(Place::of);
+    let path = place.and_then(|place| place.path_of(export::TOKENIZER));
+    path.map_or_else(|| BYTES.to_owned(), |path| path.display().to_string())
+}
+
+/// What the model is made by. Weights of a pretrained one are checked, not read.
+///
+/// # Errors
+/// Names the file and what does not fit.
+pub fn plan(model: &TextModel, vocabulary: usize) -> Result<Plan, DataError> {
+    let shape = match (&model.init_from, &model.shape) {
+        (None, _) => model.fresh(vocabulary),
+        (Some(_), Some(shape)) => shape.clone(),
+        (Some(path), None) => config::read(&Place::of(path), path)?,
+    };
+    if model.sequence > shape.positions {
+        let (sequence, most) = (model.sequence, shape.positions);
+        let message = format!("the model sees at most {most} tokens at once; set model.sequence to {most}, not {sequence}");
+        return Err(wrong(Path::new(model.init_from.as_deref().unwrap_or("model")), message));
+    }
+    let lora = model.lora.clone().map(|lora| Lora { targets: targets(&lora), ..lora });
+    Ok(Plan { shape, sequence: model.sequence, dropout: model.dropout, lora })
+}
+
+/// The weights that a fresh run starts from.
+///
+/// # Errors
+/// Names the file and what does not fit.
+pub fn pretrained(model: &TextModel, plan: &Plan) -> Result<Option<Weights>, DataError> {
+    let mut weights = match &model.init_from {
+        Some(path) => hf::load(&Place::of(path), &plan.shape)?,
+        None => Weights::new(),
+    };
+    if let Some((lora, path)) = plan.lora.as_ref().and_then(|lora| Some((lora, lora.init_from.as_ref()?))) {
+        let targets: Vec<&str> = lora.targets.iter().map(String::as_str).collect();
+        weights.extend(peft::load(Path::new(path), &plan.shape, lora, &targets)?);
+    }
+    Ok((!weights.is_empty()).then_some(weights))
+}
+
+/// A checkpoint's weights in the files of another program.
+///
+/// # Errors
+/// What the checkpoint lacks.
+pub fn export(model: &TextModel, weights: Weights, format: Format) -> Result<Vec<NamedFile>, String> {
+    let vocabulary = weights.get("tokens.weight").map_or(0, |data| data.shape[0]);
+    let plan = plan(model, vocabulary).map_err(|error| error.to_string())?;
+    let place = model.init_from.as_deref().map(Place::of);
+    match (format, &plan.lora) {
+        (Format::HuggingFace, _) => export::files(&plan.shape, place.as_ref(), weights),
+        (Format::Peft, Some(lora)) => peft::files(&plan.shape, lora, model.init_from.as_deref(), &weights),
+        (Format::Peft, None) => Err("the rung has no adapters; --format hf writes the whole model".to_owned()),
+    }
+}
+
+/// The layers that get adapters, by our names, each once.
+fn targets(lora: &Lora) -> Vec<String> {
+    let wanted = |name: &&&str| lora.targets.iter().any(|target| named(target).contains(*name));
+    TARGETS.iter().filter(wanted).map(|name| (*name).to_owned()).collect()
+}
+
+/// Our names for a target: one of ours, one of Hugging Face's, or `all` but the head.
+fn named(target: &str) -> &'static [&'static str] {
+    match target {
+        "all" | "all-linear" => &["query", "key", "value", "output", "gate", "widen", "narrow"],
+        "query" | "q_proj" => &["query"],
+        "key" | "k_proj" => &["key"],
+        "value" | "v_proj" => &["value"],
+        "output" | "o_proj" => &["output"],
+        "gate" | "gate_proj" => &["gate"],
+        "widen" | "up_proj" | "c_fc" => &["widen"],
+        "narrow" | "down_proj" => &["narrow"],
+        "head" | "lm_head" => &["head"],
+        "c_attn" => &["query", "key", "value"],
+        "c_proj" => &["output", "narrow"],
+        _ => &[],
+    }
+}
+
+/// The divisors of `width` next to `heads`, as a sentence.
+pub fn heads_that_fit(heads: usize, width: usize) -> String {
+    let fits = |count: &usize| width.is_multiple_of(*count);
+    let fewer = (1..heads).rev().find(fits);
+    let more = (heads + 1..=width).find(fits);
+    match (fewer, more) {
+        (Some(fewer), Some(more)) => format!("{fewer} or {more} heads can"),
+        (Some(only), None) | (None, Some(only)) => format!("{only} can"),
+        (None, None) => "choose a width that the heads divide".to_owned(),
+    }
+}
