@@ -134,3 +134,6 @@ pub(super) fn transposed(data: &TensorData) -> TensorData {
     let turned = (0..columns).flat_map(|c| (0..rows).map(move |r| (r, c)));
     TensorData::new(turned.map(|(r, c)| values[r * columns + c]).collect::<Vec<f32>>(), [columns, rows])
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 use super::model::{Transformer, token_losses};
-use super::{Corpus, LanguageModel, Sources, TextData, TextModel, heads_that_fit};
+use super::section::{self, heads_that_fit};
+use super::{Corpus, LanguageModel, Sources, TextData, TextModel};
+use crate::train::lora::Lora;
 use crate::train::task::{BatchRequest, Split, Task, Train};
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn::module::{AutodiffModule, Module};
@@ -10,11 +12,19 @@ use proptest::prelude::*;
 type Cpu = Autodiff<Flex>;
 
 fn shipped() -> TextData {
-    TextData { source: Sources::One("embedded:text".into()), tokenizer: "bytes".into(), validation: 0.1 }
+    TextData { source: Sources::One("embedded:text".into()), tokenizer: Some("bytes".into()), validation: 0.1 }
 }
 
 fn small() -> TextModel {
-    TextModel { layers: 2, heads: 2, width: 16, sequence: 12, dropout: 0.0, tied: true }
+    TextModel { layers: Some(2), heads: Some(2), width: Some(16), sequence: 12, ..TextModel::default() }
+}
+
+fn lora() -> Lora {
+    Lora { rank: 4, alpha: None, dropout: 0.0, targets: vec!["query".into(), "c_proj".into()], init_from: None }
+}
+
+fn fresh(config: &TextModel) -> Transformer<Flex> {
+    Transformer::new(&section::plan(config, 256).unwrap(), &FlexDevice)
 }
 
 fn random_tokens(batch: usize, length: usize) -> Tensor<Flex, 2, Int> {
@@ -25,16 +35,21 @@ fn random_tokens(batch: usize, length: usize) -> Tensor<Flex, 2, Int> {
 #[test]
 fn impossible_values_are_named_with_what_would_work() {
     type Case = (&'static str, fn(&mut TextData, &mut TextModel));
-    let table: [Case; 9] = [
+    let table: [Case; 14] = [
         ("data.source", |data, _| data.source = Sources::Many(vec![])),
         ("data.source", |data, _| data.source = Sources::One("embedded:bible".into())),
-        ("data.tokenizer", |data, _| data.tokenizer.clear()),
+        ("data.tokenizer", |data, _| data.tokenizer = Some(String::new())),
         ("data.validation", |data, _| data.validation = 0.0),
-        ("model.layers", |_, model| model.layers = 0),
-        ("model.width", |_, model| model.width = 0),
+        ("model.layers", |_, model| model.layers = Some(0)),
+        ("model.width", |_, model| model.width = Some(0)),
         ("model.sequence", |_, model| model.sequence = 0),
-        ("model.heads", |_, model| model.heads = 3),
+        ("model.heads", |_, model| model.heads = Some(3)),
         ("model.dropout", |_, model| model.dropout = -0.1),
+        ("model.width", |_, model| (model.init_from, model.width) = (Some("embedded:tiny-llama".into()), Some(64))),
+        ("model.lora.rank", |_, model| model.lora = Some(Lora { rank: 0, ..lora() })),
+        ("model.lora.alpha", |_, model| model.lora = Some(Lora { alpha: Some(-1.0), ..lora() })),
+        ("model.lora.dropout", |_, model| model.lora = Some(Lora { dropout: 1.0, ..lora() })),
+        ("model.lora.targets", |_, model| model.lora = Some(Lora { targets: vec!["qurey".into()], ..lora() })),
     ];
     assert_eq!(LanguageModel::check(&shipped(), &TextModel::default()), []);
     for (path, spoil) in table {
@@ -54,10 +69,13 @@ fn sections_are_read_and_paths_resolved() {
         serde_json::from_str(r#"{"source": ["embedded:text", "a.txt"], "tokenizer": "t.json"}"#).unwrap();
     LanguageModel::resolve_paths(&mut data, &|path| format!("/base/{path}"));
     assert_eq!(data.source.as_slice(), ["embedded:text", "/base/a.txt"]);
-    assert_eq!((data.tokenizer.as_str(), data.validation), ("/base/t.json", 0.1));
+    assert_eq!((data.tokenizer.as_deref(), data.validation), (Some("/base/t.json"), 0.1));
     let mut data: TextData = serde_json::from_str(r#"{"source": "b"}"#).unwrap();
-    LanguageModel::resolve_paths(&mut data, &|path| format!("/base/{path}"));
-    assert_eq!((data.source.as_slice(), data.tokenizer.as_str()), (["/base/b".to_owned()].as_slice(), "bytes"));
+    let mut model = TextModel::default();
+    LanguageModel::complete(&mut data, &mut model, &|path| format!("/base/{path}"));
+    assert_eq!(data.tokenizer.as_deref(), Some("bytes"));
+    assert_eq!((model.layers, model.heads, model.width, model.tied), (Some(4), Some(4), Some(128), Some(true)));
+    assert_eq!(data.source.as_slice(), ["/base/b".to_owned()]);
     assert!(serde_json::from_str::<TextData>(r#"{"source": "b", "tokeniser": "x"}"#).is_err());
     let refusal = serde_json::from_str::<TextData>(r#"{"source": 3}"#).unwrap_err().to_string();
     assert!(refusal.contains("a path, or a list of paths"), "{refusal}");
@@ -83,7 +101,8 @@ proptest! {
     ) {
         let numbers = |from: usize, count: usize| (from..from + count).map(|n| u32::try_from(n).unwrap()).collect::<Vec<_>>();
         let corpus = Corpus {
-            training: numbers(0, length), validation: numbers(1000, held_out), vocabulary: 2000, sequence,
+            training: numbers(0, length), validation: numbers(1000, held_out), sequence,
+            plan: section::plan(&TextModel::default(), 2000).unwrap(),
         };
         for (split, first, total) in [(Split::Training, 0, length), (Split::Validation, 1000, held_out)] {
             let all = numbers(0, LanguageModel::len(&corpus, split));
@@ -113,7 +132,7 @@ fn epochs_start_their_windows_at_different_places() {
 
 #[test]
 fn no_position_sees_a_later_one() {
-    let model = Transformer::<Flex>::new(&small(), 256, &FlexDevice);
+    let model = fresh(&small());
     let tokens = random_tokens(2, 12);
     let logits = model.forward(tokens.clone());
     for changed in [0, 5, 11] {
@@ -130,7 +149,7 @@ fn no_position_sees_a_later_one() {
 
 #[test]
 fn shorter_inputs_give_the_same_logits() {
-    let model = Transformer::<Flex>::new(&small(), 256, &FlexDevice);
+    let model = fresh(&small());
     let tokens = random_tokens(1, 12);
     let whole = model.forward(tokens.clone()).slice([0..1, 0..7]);
     let short = model.forward(tokens.slice([0..1, 0..7]));
@@ -139,8 +158,7 @@ fn shorter_inputs_give_the_same_logits() {
 
 #[test]
 fn a_tied_head_is_one_parameter_less_and_reads_with_the_embedding() {
-    let device = FlexDevice;
-    let count = |tied| Transformer::<Flex>::new(&TextModel { tied, ..small() }, 256, &device).num_params();
+    let count = |tied| fresh(&TextModel { tied: Some(tied), ..small() }).num_params();
     assert_eq!(count(false) - count(true), 256 * 16);
     // positions, embedding, final norm; a block: two norms, four attention matrices, two of the MLP
     assert_eq!(count(true), 12 * 16 + 256 * 16 + 2 * 16 + 2 * (4 * 16 + 4 * 16 * 16 + 2 * 4 * 16 * 16));
@@ -162,7 +180,7 @@ fn losses_are_those_of_the_formula_and_in_f32_for_any_precision() {
 fn every_weight_gets_a_gradient_and_evaluation_agrees_with_the_loss() {
     let device = FlexDevice;
     for tied in [true, false] {
-        let config = TextModel { tied, ..small() };
+        let config = TextModel { tied: Some(tied), ..small() };
         let corpus = LanguageModel::load(&shipped(), &config, 7).unwrap();
         let request = BatchRequest { split: Split::Training, indices: &[0, 1, 2], epoch: 0, seed: 7 };
         let batch = LanguageModel::batch(&corpus, request);

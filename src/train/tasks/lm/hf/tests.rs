@@ -1,0 +1,262 @@
+//! Against models and adapters made by the real transformers and peft (scripts/fixtures_hf.py).
+
+use super::weights::Tensors;
+use super::{Place, check, config, export, load, peft};
+use crate::train::lora::Lora;
+use crate::train::params::{HostTensors, Reading, Tensors as OnDevice, read_into};
+use crate::train::pour::pour;
+use crate::train::task::{NamedFile, Weights};
+use crate::train::tasks::lm::model::{Plan, Transformer};
+use crate::train::tasks::lm::{TextModel, section, text};
+use burn::backend::{Autodiff, Flex, flex::FlexDevice};
+use burn::module::AutodiffModule;
+use burn::tensor::{Int, Tensor, TensorData};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+type Cpu = Autodiff<Flex>;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hf").join(name)
+}
+
+fn place(name: &str) -> Place {
+    Place::of(&fixture(name).display().to_string())
+}
+
+/// The plan of a fixture's model, with adapters like those of its `-lora`, of this rank.
+fn plan(name: &str, rank: Option<usize>) -> Plan {
+    let targets = if name == "gpt2" { ["query", "key", "value", "narrow"].as_slice() } else { &["query", "value", "narrow"] };
+    let targets: Vec<String> = targets.iter().map(|target| (*target).to_owned()).collect();
+    // Another alpha than the fixture's: the loaded values must make up for it.
+    let lora = rank.map(|rank| Lora { rank, alpha: Some(5.0), dropout: 0.3, targets, init_from: None });
+    Plan { shape: config::read(&place(name), name).unwrap(), sequence: 12, dropout: 0.0, lora }
+}
+
+fn model(plan: &Plan, mut weights: Weights) -> Transformer<Cpu> {
+    let model = Transformer::<Cpu>::new(plan, &FlexDevice);
+    let model = pour::<Cpu, _>(model, &mut weights, &mut OnDevice::<Flex>::new(), &|_| true, &FlexDevice);
+    assert!(weights.is_empty(), "nowhere to put {:?}", weights.keys());
+    model
+}
+
+fn weights(plan: &Plan, name: &str, adapter: bool) -> Weights {
+    let mut all = load(&place(name), &plan.shape).unwrap();
+    if adapter {
+        let lora = plan.lora.as_ref().unwrap();
+        let targets: Vec<&str> = lora.targets.iter().map(String::as_str).collect();
+        all.extend(peft::load(&fixture(&format!("{name}-lora")), &plan.shape, lora, &targets).unwrap());
+    }
+    all
+}
+
+/// What the real library computed for which tokens.
+fn expected(folder: &str) -> [TensorData; 2] {
+    let mut file = Tensors::open(&fixture(folder), Some(&fixture(folder).join("expected.safetensors"))).unwrap();
+    ["tokens", "logits"].map(|name| file.read(name).unwrap())
+}
+
+fn logits(model: &Transformer<Cpu>, tokens: &TensorData) -> TensorData {
+    let ids: Vec<i32> = tokens.iter::<i32>().collect();
+    let ids = Tensor::<Flex, 2, Int>::from_data(TensorData::new(ids, tokens.shape.clone()), &FlexDevice);
+    model.valid().forward(ids).into_data()
+}
+
+/// The largest difference, relative to the largest value.
+fn distance(found: &TensorData, wanted: &TensorData) -> f32 {
+    assert_eq!(found.shape, wanted.shape);
+    let size = wanted.iter::<f32>().map(f32::abs).fold(0.0, f32::max);
+    let values = found.iter::<f32>().zip(wanted.iter::<f32>());
+    values.map(|(found, wanted)| (found - wanted).abs()).fold(0.0, f32::max) / size
+}
+
+fn read(model: &Transformer<Cpu>) -> Weights {
+    let mut reading = Reading::<Flex>::default();
+    read_into(&model.valid(), &OnDevice::<Flex>::new(), &mut reading);
+    let read: HostTensors = reading.finish().unwrap();
+    read.into_iter().collect()
+}
+
+#[test]
+fn logits_are_those_of_transformers() {
+    for name in ["gpt2", "llama"] {
+        let plan = plan(name, None);
+        let model = model(&plan, weights(&plan, name, false));
+        let [tokens, wanted] = expected(name);
+        let found = distance(&logits(&model, &tokens), &wanted);
+        assert!(found < 1e-5, "{name}: {found}");
+    }
+}
+
+#[test]
+fn adapters_of_peft_give_its_logits_in_any_rank_that_holds_them() {
+    // GPT-2's adapters of rank 4 on three layers in one are three of rank 4.
+    for name in ["gpt2", "llama"] {
+        let plan = plan(name, Some(4));
+        let adapted = model(&plan, weights(&plan, name, true));
+        let [tokens, wanted] = expected(&format!("{name}-lora"));
+        let found = distance(&logits(&adapted, &tokens), &wanted);
+        assert!(found < 1e-5, "{name}: {found}");
+        let plain = model(&plan, weights(&plan, name, false));
+        let away = distance(&logits(&plain, &tokens), &wanted);
+        assert!(away > 0.01, "the adapter of {name} changes too little to tell: {away}");
+        // A lower rank loses something, and less than all.
+        let low = Plan { lora: plan.lora.clone().map(|lora| Lora { rank: 2, ..lora }), ..plan.clone() };
+        let low = distance(&logits(&model(&low, weights(&low, name, true)), &tokens), &wanted);
+        assert!(low > found && low < away, "{name}: {found} {low} {away}");
+        let high = Lora { rank: 5, ..plan.lora.clone().unwrap() };
+        let refused = peft::load(&fixture(&format!("{name}-lora")), &plan.shape, &high, &["query"]).unwrap_err();
+        assert!(refused.message.contains("set model.lora.rank to 4"), "{refused}");
+        let elsewhere = peft::load(&fixture(&format!("{name}-lora")), &plan.shape, plan.lora.as_ref().unwrap(), &["query"]);
+        assert!(elsewhere.unwrap_err().message.contains("model.lora.targets leaves out"));
+    }
+}
+
+#[test]
+fn the_tokenizer_of_the_model_is_used_and_gives_the_same_tokens() {
+    #[derive(serde::Deserialize)]
+    struct Expected {
+        text: String,
+        ids: Vec<u32>,
+    }
+    for name in ["gpt2", "llama"] {
+        let expected: Expected = serde_json::from_slice(&fs::read(fixture(name).join("text.json")).unwrap()).unwrap();
+        let config = TextModel { init_from: Some(fixture(name).display().to_string()), ..TextModel::default() };
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.txt");
+        fs::write(&file, expected.text).unwrap();
+        let (ids, _) = text::tokens(&[file.display().to_string()], &section::tokenizer(&config)).unwrap();
+        assert_eq!(ids, expected.ids);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_listed_by_its_name_in_the_file() {
+    let plan = plan("llama", None);
+    let mut shape = plan.shape.clone();
+    (shape.hidden, shape.layers) = (64, 1);
+    let refused = check(&place("llama"), &shape).unwrap_err().to_string();
+    for part in [
+        "model.safetensors.index.json",
+        "unexpected in the checkpoint: model.layers.1.input_layernorm.weight",
+        "model.layers.0.mlp.down_proj.weight [32, 48] in the checkpoint, [32, 64] in the model",
+    ] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    (shape.hidden, shape.layers) = (48, 3);
+    let refused = check(&place("llama"), &shape).unwrap_err().to_string();
+    assert!(refused.contains("missing in the checkpoint: model.layers.2.input_layernorm.weight"), "{refused}");
+    assert!(check(&place("llama"), &plan.shape).is_ok());
+    // A named shard is not the whole model.
+    let shard = Place::of(&fixture("llama").join("model-00001-of-00003.safetensors").display().to_string());
+    assert!(check(&shard, &plan.shape).unwrap_err().message.contains("missing"));
+}
+
+#[test]
+fn a_bare_model_without_its_prefix_and_with_old_buffers_is_read_too() {
+    let plan = plan("gpt2", None);
+    let folder = tempfile::tempdir().unwrap();
+    let mut whole = Tensors::open(&fixture("gpt2"), None).unwrap();
+    let names = whole.shapes().into_keys();
+    let mut bare: std::collections::BTreeMap<String, TensorData> =
+        names.map(|name| (name.trim_start_matches("transformer.").to_owned(), whole.read(&name).unwrap())).collect();
+    bare.insert("h.0.attn.bias".to_owned(), TensorData::zeros::<f32, _>([1, 1, 16, 16]));
+    fs::write(folder.path().join("model.safetensors"), export::safetensors(&bare).unwrap()).unwrap();
+    let read = load(&Place::of(&folder.path().display().to_string()), &plan.shape).unwrap();
+    assert_eq!(read, weights(&plan, "gpt2", false));
+}
+
+#[test]
+fn the_shipped_model_can_be_loaded() {
+    let place = Place::of(super::SHIPPED);
+    let shape = config::read(&place, super::SHIPPED).unwrap();
+    let weights = load(&place, &shape).unwrap();
+    assert_eq!((shape.vocabulary, weights["tokens.weight"].shape.to_vec()), (128, vec![128, 64]));
+}
+
+fn write(folder: &Path, files: Vec<NamedFile>, tokens: &TensorData, logits: TensorData) {
+    fs::create_dir_all(folder).unwrap();
+    for (name, content) in files {
+        fs::write(folder.join(name), content).unwrap();
+    }
+    let expected = [("tokens".to_owned(), tokens.clone()), ("logits".to_owned(), logits)].into();
+    fs::write(folder.join("expected.safetensors"), export::safetensors(&expected).unwrap()).unwrap();
+}
+
+/// Asks the real libraries, where they are installed, how far their logits are from the expected ones.
+fn real_distance(folders: &[&Path]) -> Option<f32> {
+    let python = std::env::var("DOWNSHIFT_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let there = Command::new(&python).args(["-c", "import torch, transformers, peft"]).output();
+    if !there.is_ok_and(|output| output.status.success()) {
+        println!("not checked with the real libraries: {python} has no torch, transformers and peft (DOWNSHIFT_PYTHON names one that has)");
+        return None;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/check_hf.py");
+    let output = Command::new(&python).arg(script).args(folders).output().unwrap();
+    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let last = said.lines().last().and_then(|line| line.parse().ok());
+    Some(last.unwrap_or_else(|| panic!("{said}\n{wrong}")))
+}
+
+#[test]
+fn what_is_exported_is_what_was_read_and_the_real_libraries_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, rank) in [("gpt2", 4), ("llama", 4), ("llama", 3)] {
+        let plan = plan(name, Some(rank));
+        let [tokens, _] = expected(name);
+        let base = model(&Plan { lora: None, ..plan.clone() }, weights(&plan, name, false));
+        let out = folder.path().join(format!("{name}{rank}"));
+        let whole = export::files(&plan.shape, Some(&place(name)), read(&base)).unwrap();
+        write(&out, whole, &tokens, logits(&base, &tokens));
+        let again = load(&Place::of(&out.display().to_string()), &plan.shape).unwrap();
+        assert_eq!(again, weights(&plan, name, false));
+        assert!(out.join("tokenizer.json").is_file());
+
+        let adapted = model(&plan, weights(&plan, name, true));
+        let wanted = logits(&adapted, &tokens);
+        let lora = plan.lora.as_ref().unwrap();
+        let adapter = folder.path().join(format!("{name}{rank}-lora"));
+        let alone = peft::files(&plan.shape, lora, None, &read(&adapted)).unwrap();
+        write(&adapter, alone, &tokens, wanted.clone());
+        let targets: Vec<&str> = lora.targets.iter().map(String::as_str).collect();
+        let mut both = weights(&plan, name, false);
+        both.extend(peft::load(&adapter, &plan.shape, lora, &targets).unwrap());
+        let found = distance(&logits(&model(&plan, both), &tokens), &wanted);
+        assert!(found < 1e-5, "{name}: {found}");
+
+        let merged = folder.path().join(format!("{name}{rank}-merged"));
+        write(&merged, export::files(&plan.shape, None, read(&adapted)).unwrap(), &tokens, wanted.clone());
+        let bare = Plan { lora: None, ..plan.clone() };
+        let merged_weights = load(&Place::of(&merged.display().to_string()), &plan.shape).unwrap();
+        let found = distance(&logits(&model(&bare, merged_weights), &tokens), &wanted);
+        assert!(found < 1e-5, "{name}, merged: {found}");
+
+        for folders in [&[out.as_path(), &adapter][..], &[&merged]] {
+            if let Some(found) = real_distance(folders) {
+                assert!(found < 1e-5, "{name}: {found} with the real libraries");
+                println!("{name}: {found:e} from the real libraries");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_model_of_ones_own_is_exported_as_a_gpt_2() {
+    let config = TextModel { layers: Some(2), heads: Some(2), width: Some(16), sequence: 12, ..TextModel::default() };
+    let plan = section::plan(&config, 96).unwrap();
+    let own = Transformer::<Cpu>::new(&plan, &FlexDevice);
+    let [tokens, _] = expected("gpt2");
+    let folder = tempfile::tempdir().unwrap();
+    let wanted = logits(&own, &tokens);
+    let files = section::export(&config, read(&own), crate::train::task::Format::HuggingFace).unwrap();
+    write(folder.path(), files, &tokens, wanted.clone());
+    let place = Place::of(&folder.path().display().to_string());
+    let shape = config::read(&place, "own").unwrap();
+    let plan = Plan { shape: shape.clone(), ..plan };
+    let found = distance(&logits(&model(&plan, load(&place, &shape).unwrap()), &tokens), &wanted);
+    assert!(found < 1e-6, "{found}");
+    if let Some(found) = real_distance(&[folder.path()]) {
+        assert!(found < 1e-5, "{found} with the real libraries");
+    }
+}
