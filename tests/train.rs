@@ -3,6 +3,12 @@
 #![cfg(feature = "train")]
 
 #[cfg(test)]
+#[path = "train/adapters.rs"]
+mod adapters;
+#[cfg(test)]
+#[path = "train/groups.rs"]
+mod groups;
+#[cfg(test)]
 #[path = "train/guard.rs"]
 mod guard;
 #[cfg(test)]

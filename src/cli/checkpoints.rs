@@ -26,9 +26,13 @@ pub struct CheckpointsArgs {
     /// retention does not keep)
     #[arg(value_name = "[RUN] list|verify|compare|export|copy|prune", num_args = 0..=2)]
     words: Vec<String>,
-    /// export: where to write the safetensors file
+    /// export: where to write the safetensors file, or with --format the folder
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// export: for another program: hf (a folder for transformers, adapters merged), peft (the
+    /// adapters alone); if left out, one file with our own names
+    #[arg(long, value_name = "hf|peft")]
+    format: Option<String>,
     /// copy: the folder to copy to; a folder named after the run is made in it
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
@@ -53,7 +57,7 @@ pub fn look(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) -> Outco
         "list" => Ok(list(&run)),
         "verify" => Ok(verify(&run)),
         "compare" => compare::compare(&run, args.last, trainer),
-        "export" => export::export(&run, args),
+        "export" => export::export(&run, args, trainer),
         "copy" => copy::copy(&run, args),
         "prune" => prune(&run),
         other => Err(Failure::new(

@@ -45,7 +45,19 @@ pub trait Trainer: TaskSections {
         rung: usize,
         checkpoints: &[PathBuf],
     ) -> Result<Vec<Result<Eval, String>>, (u8, String)>;
+
+    /// The weights of a checkpoint in the files of another program, `hf` or `peft`: their names and
+    /// contents.
+    ///
+    /// # Errors
+    /// What cannot work, as [`Trainer::look_ahead`].
+    fn export(&self, _run: &Run, _rung: usize, _weights: &[u8], _format: &str) -> Result<Files, (u8, String)> {
+        Err((13, NO_TRAINER.to_owned()))
+    }
 }
+
+/// Names and contents of files.
+pub type Files = Vec<(String, Vec<u8>)>;
 
 /// A trainer that knows where it is to train: what its rungs cannot do there is a mistake of the run
 /// file like any other, said with the others and at its place.
@@ -137,7 +149,7 @@ pub struct Prospect {
 
 #[cfg(feature = "train")]
 mod registry {
-    use super::{Eval, PathBuf, Precision, Preset, Problem, Prospect, Run, Trainer, WorkOrder, batch_misfit};
+    use super::{Eval, Files, PathBuf, Precision, Preset, Problem, Prospect, Run, Trainer, WorkOrder, batch_misfit};
     use crate::config::ladder::Rung;
     use crate::protocol::device::DeviceChoice;
     use crate::recipe::class::{self, Class};
@@ -145,6 +157,7 @@ mod registry {
     use crate::store::checkpoint::state::TrainState;
     use crate::train::device;
     use crate::train::registry::Registry;
+    use crate::train::task::Format;
     use crate::train::worker::{self, WorkerArgs};
 
     impl Trainer for Registry {
@@ -210,6 +223,16 @@ mod registry {
             let task = self.get(&run.task).ok_or_else(|| (13, format!("no task is called `{}`", run.task)))?;
             let measured = task.measure(&run.rungs[rung].preset, checkpoints);
             measured.map_err(|failed| (failed.class.exit_code(), failed.message))
+        }
+
+        fn export(&self, run: &Run, rung: usize, weights: &[u8], format: &str) -> Result<Files, (u8, String)> {
+            let task = self.get(&run.task).ok_or_else(|| (13, format!("no task is called `{}`", run.task)))?;
+            let format = match format {
+                "hf" => Format::HuggingFace,
+                "peft" => Format::Peft,
+                other => return Err((2, format!("`{other}` is no format of weights; choose hf or peft"))),
+            };
+            task.export(&run.rungs[rung].preset, weights, format).map_err(|why| (14, why))
         }
     }
 

@@ -185,7 +185,7 @@ impl Run {
         let changes = class::compare(&self.preset_tree(from), &self.preset_tree(to));
         let shapes: Vec<String> = changes
             .iter()
-            .filter(|change| change.class == class::Class::C)
+            .filter(|change| change.class == class::Class::C && !class::carries_over(&change.path))
             .map(|change| format!("{} {} → {}", change.path, change.from, change.to))
             .collect();
         if shapes.is_empty() || self.rungs[from].warm_start || self.rungs[to].warm_start {

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-const RUN_FILES: [(&str, &str, &str); 3] = [
+const RUN_FILES: [(&str, &str, &str); 4] = [
     ("digits", "configs/digits.yaml", include_str!("../../configs/digits.yaml")),
     ("text", "configs/text.yaml", include_str!("../../configs/text.yaml")),
+    ("lora", "configs/lora.yaml", include_str!("../../configs/lora.yaml")),
     ("cifar10", "configs/cifar10.yaml", include_str!("../../configs/cifar10.yaml")),
 ];
 

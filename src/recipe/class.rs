@@ -64,6 +64,13 @@ pub fn gravest(changes: &[Change]) -> Class {
     changes.iter().map(|change| change.class).max().unwrap_or(Class::A)
 }
 
+/// Whether weights of another shape are carried over whichever way the change goes: adapters are cut
+/// down, widened, merged or added without being asked for.
+#[must_use]
+pub fn carries_over(path: &str) -> bool {
+    path == "model.lora" || path.starts_with("model.lora.")
+}
+
 /// Samples per optimizer step of a preset.
 #[must_use]
 pub fn effective_batch(preset: &Value) -> Option<u64> {
@@ -82,7 +89,7 @@ fn class_of(path: &str, same_batch: bool) -> Class {
     let under = |prefix: &str| path == prefix || path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.'));
     match path {
         "training.micro_batch" | "training.accumulation" if same_batch => Class::A,
-        "model.dropout" => Class::B,
+        "model.dropout" | "model.lora.dropout" => Class::B,
         _ if under("evaluation") || under("checkpoint") => Class::A,
         _ if SAME_PROBLEM.into_iter().any(under) => Class::A,
         _ if under("model") || under("data") => Class::C,
@@ -131,6 +138,9 @@ mod tests {
             ("optimizer", "lr", Class::B),
             ("model", "channels", Class::C),
             ("model", "dropout", Class::B),
+            ("model", "lora.rank", Class::C),
+            ("model", "lora.dropout", Class::B),
+            ("optimizer", "groups", Class::B),
             ("checkpoint", "every", Class::A),
         ];
         for (section, knob, class) in table {

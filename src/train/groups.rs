@@ -59,7 +59,9 @@ impl Plan {
             }
         }
         if plan.rules.is_empty() {
-            return Err("optimizer.groups and training.trained leave nothing to train; thaw at least one parameter".into());
+            return Err(
+                "optimizer.groups and training.trained leave nothing to train; thaw at least one parameter".into()
+            );
         }
         Ok(plan)
     }

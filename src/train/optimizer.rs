@@ -81,7 +81,8 @@ impl<B: Backend> AdamW<B> {
         let lr = lr * rule.lr_factor;
         let first = first.mul_scalar(beta_1) + gradient.clone().mul_scalar(1.0 - beta_1);
         let second = second.mul_scalar(beta_2) + gradient.square().mul_scalar(1.0 - beta_2);
-        let denominator = second.clone().div_scalar(self.correction(beta_2, since)).sqrt().add_scalar(self.knobs.epsilon);
+        let denominator =
+            second.clone().div_scalar(self.correction(beta_2, since)).sqrt().add_scalar(self.knobs.epsilon);
         let direction = first.clone().div(denominator).mul_scalar(lr / self.correction(beta_1, since));
         self.moments.insert(path, Moments { first: erase(first), second: erase(second), since });
         let decay = if D >= 2 { lr * rule.weight_decay } else { 0.0 };

@@ -3,7 +3,7 @@
 use super::backends::{self, Cpu, TrainAll};
 use super::compare;
 use super::params;
-use super::task::{DataError, Split, Task, Train};
+use super::task::{DataError, Format, NamedFile, Split, Task, Train};
 use super::tasks::{lm::LanguageModel, vision::Vision};
 use super::worker::Job;
 use crate::config::{
@@ -14,6 +14,8 @@ use crate::config::{
 };
 use crate::protocol::worker::{DoneReason, Eval, Failed};
 use burn::backend::flex::FlexDevice;
+use burn::tensor::{DType, TensorData};
+use safetensors::{SafeTensors, tensor::TensorView};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::marker::PhantomData;
@@ -56,6 +58,12 @@ pub trait AnyTask: Send + Sync {
     /// # Errors
     /// When the data cannot be read. What is wrong with one checkpoint is said in its place.
     fn measure(&self, preset: &Preset, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Failed>;
+
+    /// A checkpoint's weights in the files of another program.
+    ///
+    /// # Errors
+    /// A sentence.
+    fn export(&self, preset: &Preset, weights: &[u8], format: Format) -> Result<Vec<NamedFile>, String>;
 
     /// One life of training.
     ///
@@ -163,6 +171,14 @@ impl<T: TrainAll> AnyTask for Erased<T> {
 
     fn measure(&self, preset: &Preset, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Failed> {
         compare::measure::<T>(preset, checkpoints)
+    }
+
+    fn export(&self, preset: &Preset, weights: &[u8], format: Format) -> Result<Vec<NamedFile>, String> {
+        let (_, model) = sections::<T>(preset).map_err(|problem| problem.to_string())?;
+        let file = SafeTensors::deserialize(weights).map_err(|error| format!("the weights cannot be read: {error}"))?;
+        let values =
+            |view: &TensorView<'_>| TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), DType::F32);
+        T::export(&model, file.iter().map(|(name, view)| (name.to_owned(), values(&view))).collect(), format)
     }
 
     fn train(&self, job: Job) -> Result<DoneReason, Failed> {

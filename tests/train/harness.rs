@@ -7,6 +7,7 @@ use downshift::protocol::worker::{DoneReason, Event, Failed, Order};
 use downshift::recipe::interval::Faults;
 use downshift::store::checkpoint;
 use downshift::train::registry::Registry;
+use downshift::train::tasks::lm::LanguageModel;
 use downshift::train::worker::{Pulse, Sink, WorkerArgs, run_in_process};
 use serde_json::{Value, json};
 use std::{
@@ -21,7 +22,7 @@ use std::{
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub fn registry() -> Registry {
-    Registry::new().with::<Tiny>()
+    Registry::new().with::<Tiny>().with::<LanguageModel>()
 }
 
 /// 41 samples in steps of 8: five whole steps an epoch and one of a single sample.

@@ -1,13 +1,15 @@
-//! The weights alone, as one safetensors file.
+//! The weights alone, as one safetensors file, or as the files of another program.
 
 use super::CheckpointsArgs;
+use crate::cli::trainer::Trainer;
 use crate::cli::{Failure, Outcome};
 use crate::keeper::sentences::{bytes, grouped};
-use crate::store::checkpoint::MODEL;
+use crate::store::checkpoint::{Loaded, MODEL, STATE, state::TrainState};
 use crate::store::run_dir::{RunDir, write_whole};
+use std::path::Path;
 
 /// Writes the file whole or not at all. Its bytes depend on the weights alone.
-pub fn export(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
+pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Outcome {
     let out = args
         .out
         .as_deref()
@@ -15,8 +17,30 @@ pub fn export(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     let loaded = super::chosen(run, args.step)?;
     let weights = loaded.files.get(MODEL);
     let weights = weights.ok_or_else(|| Failure::new(14, format!("{} holds no {MODEL}", loaded.path.display())))?;
+    if let Some(format) = &args.format {
+        return convert(run, &loaded, format, out, trainer);
+    }
     write_whole(out, weights).map_err(|error| Failure::new(1, format!("{}: {error}", out.display())))?;
     let (step, size) = (grouped(loaded.manifest.step), bytes(weights.len() as u64));
     println!("wrote the weights of step {step} to {}, {size}", out.display());
+    Ok(0)
+}
+
+/// Writes the files that the task makes of the weights, into a folder.
+fn convert(run: &RunDir, loaded: &Loaded, format: &str, out: &Path, trainer: &dyn Trainer) -> Outcome {
+    let config = run.run()?;
+    // The rung that wrote it tells the shape of its model.
+    let state: Option<TrainState> = loaded.files.get(STATE).and_then(|text| serde_json::from_slice(text).ok());
+    let rung = state.map_or(0, |state| state.rung).min(config.rungs.len() - 1);
+    let weights = loaded.files.get(MODEL).map_or(&[][..], Vec::as_slice);
+    let files = trainer.export(&config, rung, weights, format).map_err(|(code, why)| Failure::new(code, why))?;
+    let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", out.display()));
+    std::fs::create_dir_all(out).map_err(wrong)?;
+    for (name, content) in &files {
+        write_whole(&out.join(name), content).map_err(wrong)?;
+    }
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    let step = grouped(loaded.manifest.step);
+    println!("wrote the weights of step {step} to {}: {}", out.display(), names.join(", "));
     Ok(0)
 }

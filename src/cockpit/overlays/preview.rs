@@ -113,8 +113,8 @@ fn consequences(status: &Status, target: &RungView, class: Class, width: usize, 
         }
         Class::B => "Another trajectory: weights, moments and data position are kept; the curve may bend.",
         Class::C => {
-            "Other shapes: refused with the list of parameters, unless the rung says warm_start: true; \
-             then what fits is loaded and the rest starts afresh."
+            "Other shapes: adapters are fitted to their new rank; anything else is refused with the list of \
+             parameters, unless the rung says warm_start: true, which loads what fits."
         }
     };
     let next = count(status.step.saturating_add(1));

@@ -190,7 +190,8 @@ pub fn merge(weights: &mut BTreeMap<String, TensorData>) {
         let of = |path: &str| weights.get(path).map(|data| (data.iter().collect(), data.shape.to_vec()));
         let (adapter, base) = (Adapter::read(&layer, &of), format!("{layer}.weight"));
         if let Some((adapter, weight)) = adapter.zip(weights.get(&base)) {
-            let sum: Vec<f32> = weight.iter::<f32>().zip(adapter.update()).map(|(base, update)| base + update).collect();
+            let sum: Vec<f32> =
+                weight.iter::<f32>().zip(adapter.update()).map(|(base, update)| base + update).collect();
             let merged = TensorData::new(sum, weight.shape.clone());
             weights.insert(base, merged);
         }
@@ -225,7 +226,9 @@ impl Tally {
             let ranks: Vec<String> = self.ranks.iter().map(|(old, new)| format!("{old} → {new}")).collect();
             let least = self.kept.iter().copied().fold(1.0, f64::min) * 100.0;
             let (layers, ranks) = (self.refitted, ranks.join(", "));
-            parts.push(format!("the adapters of {layers} layers go from rank {ranks} and keep {least:.2} % of their update or more"));
+            parts.push(format!(
+                "the adapters of {layers} layers go from rank {ranks} and keep {least:.2} % of their update or more"
+            ));
         }
         for (count, what) in [
             (self.rescaled, "take another scale and keep their update"),

@@ -82,12 +82,10 @@ impl<B: Backend> Rotary<B> {
     /// The angles of the first `sequence` positions.
     pub fn new(shape: &Shape, sequence: usize, device: &B::Device) -> Self {
         let size = shape.head_size;
-        let angle = |position: usize, i: usize| {
-            position as f64 / shape.theta.powf(2.0 * (i % (size / 2)) as f64 / size as f64)
-        };
+        let angle =
+            |position: usize, i: usize| position as f64 / shape.theta.powf(2.0 * (i % (size / 2)) as f64 / size as f64);
         let table = |of: fn(f64) -> f64| {
-            let values: Vec<f32> =
-                (0..sequence).flat_map(|p| (0..size).map(move |i| of(angle(p, i)) as f32)).collect();
+            let values: Vec<f32> = (0..sequence).flat_map(|p| (0..size).map(move |i| of(angle(p, i)) as f32)).collect();
             Tensor::from_data(TensorData::new(values, [1, 1, sequence, size]), device)
         };
         Self { cosine: table(f64::cos), sine: table(f64::sin) }

@@ -123,7 +123,8 @@ fn fitting(tensors: &Tensors, shape: &Shape) -> Result<Prefix, DataError> {
     if fit.is_whole() {
         return Ok(prefix);
     }
-    let message = format!("the weights do not fit the model that config.json describes: {fit}; take both from one place");
+    let message =
+        format!("the weights do not fit the model that config.json describes: {fit}; take both from one place");
     Err(wrong(tensors.place(), message))
 }
 

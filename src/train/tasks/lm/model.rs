@@ -16,9 +16,7 @@ use super::shape::{Activation, Family, Shape};
 use crate::train::lora::{Lora, projection::Projection};
 use burn::module::{Initializer, Module, Param};
 use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig};
-use burn::tensor::{
-    DType, FloatDType, Int, Tensor, TensorPrimitive, activation, backend::Backend,
-};
+use burn::tensor::{DType, FloatDType, Int, Tensor, TensorPrimitive, activation, backend::Backend};
 
 /// What a decoder is made by.
 #[derive(Debug, Clone)]

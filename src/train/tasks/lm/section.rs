@@ -167,7 +167,8 @@ pub fn plan(model: &TextModel, vocabulary: usize) -> Result<Plan, DataError> {
     };
     if model.sequence > shape.positions {
         let (sequence, most) = (model.sequence, shape.positions);
-        let message = format!("the model sees at most {most} tokens at once; set model.sequence to {most}, not {sequence}");
+        let message =
+            format!("the model sees at most {most} tokens at once; set model.sequence to {most}, not {sequence}");
         return Err(wrong(Path::new(model.init_from.as_deref().unwrap_or("model")), message));
     }
     let lora = model.lora.clone().map(|lora| Lora { targets: targets(&lora), ..lora });

@@ -36,9 +36,13 @@ pub fn parse(config: &Value) -> Result<Shape, String> {
         }
     };
     let Shape { heads, kv_heads, head_size, .. } = shape;
-    let sizes = [shape.layers, shape.width, shape.hidden, shape.vocabulary, shape.positions, heads, kv_heads, head_size];
+    let sizes =
+        [shape.layers, shape.width, shape.hidden, shape.vocabulary, shape.positions, heads, kv_heads, head_size];
     if sizes.contains(&0) || !heads.is_multiple_of(kv_heads) {
-        return Err(format!("its sizes make no model: {heads} heads, {kv_heads} key-value heads, a width of {}", shape.width));
+        return Err(format!(
+            "its sizes make no model: {heads} heads, {kv_heads} key-value heads, a width of {}",
+            shape.width
+        ));
     }
     if shape.family == Family::Llama && !head_size.is_multiple_of(2) {
         return Err(format!("a head of {head_size} numbers cannot be turned; rotary positions need an even count"));

@@ -30,10 +30,8 @@ pub fn files(shape: &Shape, place: Option<&Place>, mut weights: Weights) -> Resu
             config[key] = json!("float32");
         }
     }
-    let mut files = vec![
-        (config::FILE.to_owned(), pretty(&config)?),
-        ("model.safetensors".to_owned(), safetensors(&tensors?)?),
-    ];
+    let mut files =
+        vec![(config::FILE.to_owned(), pretty(&config)?), ("model.safetensors".to_owned(), safetensors(&tensors?)?)];
     for name in [TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"] {
         if let Some(text) = place.and_then(|place| place.path_of(name)).and_then(|path| std::fs::read(path).ok()) {
             files.push((name.to_owned(), text));

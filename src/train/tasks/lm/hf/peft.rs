@@ -166,7 +166,8 @@ pub fn load(folder: &Path, shape: &Shape, lora: &Lora, targets: &[&str]) -> Resu
             let name = layer.rsplit('.').next().unwrap_or_default();
             if targets.contains(&name) {
                 weights.extend(values);
-            } else if values.iter().any(|(path, data)| path.ends_with(lora::B) && data.iter::<f32>().any(|v| v != 0.0)) {
+            } else if values.iter().any(|(path, data)| path.ends_with(lora::B) && data.iter::<f32>().any(|v| v != 0.0))
+            {
                 let why = format!("it adapts {layer}, which model.lora.targets leaves out; add {name}");
                 return Err(wrong(tensors.place(), why));
             }
@@ -177,7 +178,11 @@ pub fn load(folder: &Path, shape: &Shape, lora: &Lora, targets: &[&str]) -> Resu
     if strange.is_empty() && !used.is_empty() {
         return Ok(weights);
     }
-    let why = if used.is_empty() { "nothing in it fits the model".into() } else { format!("unexpected: {}", strange.join(", ")) };
+    let why = if used.is_empty() {
+        "nothing in it fits the model".into()
+    } else {
+        format!("unexpected: {}", strange.join(", "))
+    };
     Err(wrong(tensors.place(), format!("the adapters are for another model: {why}")))
 }
 

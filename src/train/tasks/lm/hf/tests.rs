@@ -27,7 +27,8 @@ fn place(name: &str) -> Place {
 
 /// The plan of a fixture's model, with adapters like those of its `-lora`, of this rank.
 fn plan(name: &str, rank: Option<usize>) -> Plan {
-    let targets = if name == "gpt2" { ["query", "key", "value", "narrow"].as_slice() } else { &["query", "value", "narrow"] };
+    let targets =
+        if name == "gpt2" { ["query", "key", "value", "narrow"].as_slice() } else { &["query", "value", "narrow"] };
     let targets: Vec<String> = targets.iter().map(|target| (*target).to_owned()).collect();
     // Another alpha than the fixture's: the loaded values must make up for it.
     let lora = rank.map(|rank| Lora { rank, alpha: Some(5.0), dropout: 0.3, targets, init_from: None });
@@ -108,7 +109,8 @@ fn adapters_of_peft_give_its_logits_in_any_rank_that_holds_them() {
         let high = Lora { rank: 5, ..plan.lora.clone().unwrap() };
         let refused = peft::load(&fixture(&format!("{name}-lora")), &plan.shape, &high, &["query"]).unwrap_err();
         assert!(refused.message.contains("set model.lora.rank to 4"), "{refused}");
-        let elsewhere = peft::load(&fixture(&format!("{name}-lora")), &plan.shape, plan.lora.as_ref().unwrap(), &["query"]);
+        let elsewhere =
+            peft::load(&fixture(&format!("{name}-lora")), &plan.shape, plan.lora.as_ref().unwrap(), &["query"]);
         assert!(elsewhere.unwrap_err().message.contains("model.lora.targets leaves out"));
     }
 }
@@ -189,7 +191,9 @@ fn real_distance(folders: &[&Path]) -> Option<f32> {
     let python = std::env::var("DOWNSHIFT_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let there = Command::new(&python).args(["-c", "import torch, transformers, peft"]).output();
     if !there.is_ok_and(|output| output.status.success()) {
-        println!("not checked with the real libraries: {python} has no torch, transformers and peft (DOWNSHIFT_PYTHON names one that has)");
+        println!(
+            "not checked with the real libraries: {python} has no torch, transformers and peft (DOWNSHIFT_PYTHON names one that has)"
+        );
         return None;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/check_hf.py");

@@ -1,0 +1,156 @@
+//! Adapters on a pretrained model: what is trained, and what a change of rank keeps.
+
+use crate::harness::{Told, args, live, preset, registry, tensors, with};
+use downshift::protocol::worker::{DoneReason, Event, Order};
+use downshift::store::checkpoint;
+use downshift::train::tasks::lm::hf::{self, Place};
+use downshift::train::worker::WorkerArgs;
+use safetensors::SafeTensors;
+use serde_json::{Value, json};
+use std::path::Path;
+use tempfile::TempDir;
+
+const SHIPPED: &str = "embedded:tiny-llama";
+
+fn lora(rank: usize) -> Value {
+    let mut base = with(preset(0.0), &[("optimizer.lr", json!(5e-3)), ("optimizer.max_norm", json!(1.0))]);
+    base["data"] = json!({ "source": "embedded:text", "tokenizer": "bytes", "validation": 0.01 });
+    base["model"] = json!({ "init_from": SHIPPED, "sequence": 24, "lora": { "rank": rank, "targets": ["all"] } });
+    base["training"] = json!({ "steps": 60, "micro_batch": 8, "seed": 7 });
+    base["optimizer"]["schedule"] = json!({ "kind": "constant" });
+    base["optimizer"]["weight_decay"] = json!(0.0);
+    base["evaluation"] = json!({ "every": "never" });
+    base
+}
+
+fn lm(run_dir: &Path, preset: Value) -> WorkerArgs {
+    WorkerArgs { task: "lm".into(), ..args(run_dir, preset) }
+}
+
+fn measured(run_dir: &Path, step: u64, preset: Value) -> f64 {
+    let preset = serde_json::from_value(preset).unwrap();
+    let path = run_dir.join(checkpoint::relative_path(step));
+    let registry = registry();
+    registry.get("lm").unwrap().measure(&preset, &[path]).unwrap().remove(0).unwrap().loss
+}
+
+fn note<'a>(told: &'a Told, part: &str) -> &'a str {
+    let found = told.events.iter().find_map(|event| match event {
+        Event::Note { text, .. } if text.contains(part) => Some(text.as_str()),
+        _ => None,
+    });
+    found.unwrap_or_else(|| panic!("no note about {part} in {:?}", told.events))
+}
+
+/// The number before a word.
+fn number_before(text: &str, word: &str) -> f64 {
+    let before = text.split(word).next().unwrap().trim_end();
+    before.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn adapters_alone_are_trained_and_the_pretrained_weights_stay_bit_for_bit() {
+    let dir = TempDir::new().unwrap();
+    let told = live(lm(dir.path(), lora(4)), &[(40, Order::Stop { checkpoint: true })]);
+    assert_eq!(told.outcome, Ok(DoneReason::Stopped));
+    let place = Place::of(SHIPPED);
+    let shape = hf::config::read(&place, SHIPPED).unwrap();
+    let base = hf::load(&place, &shape).unwrap();
+    let (weights, moments) = tensors(dir.path(), 40);
+    let weights = SafeTensors::deserialize(&weights).unwrap();
+    for (path, data) in &base {
+        assert!(weights.tensor(path).unwrap().data() == data.as_bytes(), "{path} has moved");
+    }
+    let adapters: Vec<String> =
+        weights.names().into_iter().filter(|name| name.contains("lora_")).map(String::from).collect();
+    assert_eq!((adapters.len(), weights.len()), (3 * 7 * 3, base.len() + 3 * 7 * 3));
+    let zero = |name: &str| weights.tensor(name).unwrap().data().iter().all(|byte| *byte == 0);
+    assert!(adapters.iter().all(|name| !zero(name)), "every B has left zero");
+    let moments = SafeTensors::deserialize(&moments).unwrap();
+    assert_eq!(moments.len(), 3 * 7 * 2 * 2, "two moments for A and B of each layer, none for what is frozen");
+    let curve = told.curve();
+    assert!(curve[39].1 < curve[0].1 - 0.3, "from {} to {}", curve[0].1, curve[39].1);
+}
+
+#[test]
+fn a_lower_rank_keeps_what_was_learnt_and_says_what_it_cost() {
+    let dir = TempDir::new().unwrap();
+    live(lm(dir.path(), lora(16)), &[(60, Order::Stop { checkpoint: true })]);
+    let learnt = measured(dir.path(), 60, lora(16));
+
+    let narrow = with(lora(8), &[("training.steps", json!(70))]);
+    let told = live(lm(dir.path(), narrow.clone()), &[]);
+    assert_eq!(told.outcome, Ok(DoneReason::Finished));
+    let text = note(&told, "rank 16 → 8");
+    let (before, after) = (number_before(text, "before"), number_before(text, "after"));
+    assert!((before - learnt).abs() < 2e-4, "{before} is not {learnt}, which the old shape computes");
+    assert!((after / before - 1.0).abs() < 0.02, "{text}");
+    assert!(text.contains("start anew"), "{text}");
+    println!("{text}");
+    // The update is worth more than what 2 % allows: dropping it would be noticed.
+    let fresh = TempDir::new().unwrap();
+    let other = with(lora(8), &[("optimizer.lr", json!(1e-12)), ("training.steps", json!(1))]);
+    live(lm(fresh.path(), other.clone()), &[]);
+    assert!(measured(fresh.path(), 1, other) > 1.05 * before);
+    // Training goes on from there: fresh moments make no jump.
+    assert!(measured(dir.path(), 70, narrow.clone()) < 1.03 * after);
+    let (_, moments) = tensors(dir.path(), 70);
+    let moments = SafeTensors::deserialize(&moments).unwrap();
+    let since = moments.tensor("blocks.0.attention.query.lora_a.since").unwrap();
+    assert_eq!(since.data(), 60f32.to_le_bytes());
+
+    // Back up: nothing is lost, so nothing is measured.
+    let wide = with(lora(16), &[("training.steps", json!(71))]);
+    let told = live(lm(dir.path(), wide), &[]);
+    let text = note(&told, "rank 8 → 16");
+    assert!(text.contains("100.00 %") && !text.contains("before"), "{text}");
+    // Without adapters: merged, and what was learnt stays.
+    let learnt = measured(dir.path(), 71, lora(16));
+    let mut merged = with(lora(16), &[("training.steps", json!(72)), ("optimizer.lr", json!(1e-12))]);
+    merged["model"].as_object_mut().unwrap().remove("lora");
+    let told = live(lm(dir.path(), merged.clone()), &[]);
+    assert!(note(&told, "merged").contains("21 layers"));
+    assert!((measured(dir.path(), 72, merged) - learnt).abs() < 1e-4);
+}
+
+/// Loss, gradient norm and the gradient itself (a tenth of it is the first moment) of one step.
+fn first_step(knobs: &[(&str, Value)]) -> (f64, f64, Vec<(String, Vec<f32>)>) {
+    let dir = TempDir::new().unwrap();
+    let mut one = with(lora(4), &[("training.steps", json!(1)), ("optimizer.max_norm", json!(1e6))]);
+    // A later B is not zero: then A has a gradient too.
+    one["training"]["trained"] = json!("all");
+    let told = live(lm(dir.path(), with(one, knobs)), &[]);
+    let (_, loss, norm) = told.curve()[0];
+    let (_, moments) = tensors(dir.path(), 1);
+    let moments = SafeTensors::deserialize(&moments).unwrap();
+    let values = |name: &str| {
+        let (chunks, _) = moments.tensor(name).unwrap().data().as_chunks().to_owned();
+        chunks.iter().map(|bytes: &[u8; 4]| f32::from_le_bytes(*bytes)).collect::<Vec<f32>>()
+    };
+    let mut names: Vec<&str> = moments.names().into_iter().filter(|name| name.ends_with(".exp_avg")).collect();
+    names.sort_unstable();
+    (loss, norm, names.into_iter().map(|name| (name.to_owned(), values(name))).collect())
+}
+
+#[test]
+fn rungs_of_class_a_have_the_same_gradient_up_to_rounding() {
+    let (loss, norm, gradient) = first_step(&[]);
+    assert!(gradient.len() > 60);
+    for knobs in [
+        vec![("training.micro_batch", json!(4)), ("training.accumulation", json!(2))],
+        vec![("training.micro_batch", json!(1)), ("training.accumulation", json!(8))],
+        vec![("training.gradient_checkpointing", json!(true))],
+    ] {
+        let (other_loss, other_norm, other) = first_step(&knobs);
+        assert!((other_loss / loss - 1.0).abs() < 1e-5 && (other_norm / norm - 1.0).abs() < 1e-4, "{knobs:?}");
+        for ((name, mine), (also, theirs)) in gradient.iter().zip(&other) {
+            assert_eq!(name, also);
+            let size = mine.iter().map(|value| value.abs()).fold(1e-7, f32::max);
+            let apart = mine.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(apart <= 1e-3 * size, "{name}: {apart} of {size} with {knobs:?}");
+        }
+    }
+    // Class B moves the gradient: the comparison can fail.
+    let (_, smaller, _) = first_step(&[("training.micro_batch", json!(4))]);
+    assert!((smaller / norm - 1.0).abs() > 1e-3);
+}
