@@ -13,13 +13,18 @@ use serde_json::{Value, json};
 use std::{
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{Sender, channel},
     },
 };
 
 /// Burn's CPU backend has one random generator per process: one life at a time.
 static ALONE: Mutex<()> = Mutex::new(());
+
+/// Keeps others from drawing from the generator meanwhile.
+pub fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 pub fn registry() -> Registry {
     Registry::new().with::<Tiny>().with::<LanguageModel>()
@@ -99,7 +104,7 @@ impl Sink for Recorder {
 /// Runs to the end, or until an order given right after a step takes effect.
 #[expect(clippy::needless_pass_by_value, reason = "every test makes its own")]
 pub fn live(args: WorkerArgs, orders: &[(u64, Order)]) -> Told {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let (give, take) = channel();
     let recorder = Arc::new(Recorder { events: Mutex::default(), orders: Mutex::new(orders.to_vec()), give });
     let sink: Arc<dyn Sink> = recorder.clone();

@@ -31,6 +31,9 @@ pub struct Refit {
 }
 
 /// The values of a model's adapters.
+///
+/// # Errors
+/// When the device cannot be read.
 pub fn adapters<A: AutodiffBackend, M: Module<A>>(model: &M) -> Result<BTreeMap<String, TensorData>, String> {
     struct Visitor<A: AutodiffBackend> {
         trail: Trail,
@@ -58,6 +61,9 @@ pub fn layer_of(path: &str) -> Option<&str> {
     [A, LORA_B, SCALE].contains(&part).then_some(layer)
 }
 
+/// Numbers and their shape.
+type Values = (Vec<f32>, Vec<usize>);
+
 /// One layer's adapter on the host.
 struct Adapter {
     a: Vec<f32>,
@@ -69,7 +75,7 @@ struct Adapter {
 }
 
 impl Adapter {
-    fn read(layer: &str, get: &dyn Fn(&str) -> Option<(Vec<f32>, Vec<usize>)>) -> Option<Self> {
+    fn read(layer: &str, get: &dyn Fn(&str) -> Option<Values>) -> Option<Self> {
         let of = |part: &str| get(&format!("{layer}.{part}"));
         let ((a, a_shape), (b, b_shape), (scale, _)) = (of(A)?, of(LORA_B)?, of(SCALE)?);
         let (&[from, rank], &[also, to]) = (a_shape.as_slice(), b_shape.as_slice()) else { return None };

@@ -102,7 +102,9 @@ fn orthogonal(m: &Columns) -> (Columns, Vec<Vec<f64>>) {
         let size = dot(&rest, &rest).sqrt();
         if size > DEPENDENT * dot(column, column).sqrt() {
             r[j][j] = size;
-            rest.iter_mut().for_each(|value| *value /= size);
+            for value in &mut rest {
+                *value /= size;
+            }
         } else {
             rest.fill(0.0);
         }
@@ -204,7 +206,9 @@ mod tests {
             // No neighbour of the same rank is closer.
             let mut near = cut_a.clone();
             for (column, push) in near.columns.iter_mut().zip(&other) {
-                column.iter_mut().for_each(|value| *value += push * 0.05);
+                for value in column {
+                    *value += push * 0.05;
+                }
             }
             prop_assert!(distance(&product(&near, &cut_b), &whole) >= error - 1e-9 * size.max(1.0));
         }

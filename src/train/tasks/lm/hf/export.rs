@@ -41,6 +41,9 @@ pub fn files(shape: &Shape, place: Option<&Place>, mut weights: Weights) -> Resu
 }
 
 /// JSON with a line for every value.
+///
+/// # Errors
+/// What JSON cannot hold.
 pub fn pretty(value: &Value) -> Result<Vec<u8>, String> {
     let mut text = serde_json::to_vec_pretty(value).map_err(|error| error.to_string())?;
     text.push(b'\n');
@@ -48,6 +51,9 @@ pub fn pretty(value: &Value) -> Result<Vec<u8>, String> {
 }
 
 /// A safetensors file that says, as transformers wants it, that it came from PyTorch's conventions.
+///
+/// # Errors
+/// What the format cannot hold.
 pub fn safetensors(tensors: &BTreeMap<String, TensorData>) -> Result<Vec<u8>, String> {
     let views: Result<BTreeMap<&str, TensorView<'_>>, _> = tensors
         .iter()

@@ -47,7 +47,10 @@ impl Entry {
     /// Our path that has no values.
     pub fn theirs(&self, weights: &Weights) -> Result<TensorData, String> {
         let parts: Vec<&TensorData> = self.ours.iter().filter_map(|path| weights.get(path)).collect();
-        if parts.is_empty() && self.name.ends_with(".bias") {
+        if parts.is_empty()
+            && self.dims.len() == 1
+            && self.ours.iter().all(|path| path.rsplit('.').next() == Some("bias"))
+        {
             return Ok(TensorData::zeros::<f32, _>(self.dims.clone()));
         }
         if parts.len() != self.ours.len() {

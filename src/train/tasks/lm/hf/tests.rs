@@ -95,12 +95,12 @@ fn adapters_of_peft_give_its_logits_in_any_rank_that_holds_them() {
     // GPT-2's adapters of rank 4 on three layers in one are three of rank 4.
     for name in ["gpt2", "llama"] {
         let plan = plan(name, Some(4));
-        let adapted = model(&plan, weights(&plan, name, true));
+        let with_adapter = model(&plan, weights(&plan, name, true));
         let [tokens, wanted] = expected(&format!("{name}-lora"));
-        let found = distance(&logits(&adapted, &tokens), &wanted);
+        let found = distance(&logits(&with_adapter, &tokens), &wanted);
         assert!(found < 1e-5, "{name}: {found}");
-        let plain = model(&plan, weights(&plan, name, false));
-        let away = distance(&logits(&plain, &tokens), &wanted);
+        let unadapted = model(&plan, weights(&plan, name, false));
+        let away = distance(&logits(&unadapted, &tokens), &wanted);
         assert!(away > 0.01, "the adapter of {name} changes too little to tell: {away}");
         // A lower rank loses something, and less than all.
         let low = Plan { lora: plan.lora.clone().map(|lora| Lora { rank: 2, ..lora }), ..plan.clone() };
@@ -217,11 +217,11 @@ fn what_is_exported_is_what_was_read_and_the_real_libraries_agree() {
         assert_eq!(again, weights(&plan, name, false));
         assert!(out.join("tokenizer.json").is_file());
 
-        let adapted = model(&plan, weights(&plan, name, true));
-        let wanted = logits(&adapted, &tokens);
+        let learnt = model(&plan, weights(&plan, name, true));
+        let wanted = logits(&learnt, &tokens);
         let lora = plan.lora.as_ref().unwrap();
         let adapter = folder.path().join(format!("{name}{rank}-lora"));
-        let alone = peft::files(&plan.shape, lora, None, &read(&adapted)).unwrap();
+        let alone = peft::files(&plan.shape, lora, None, &read(&learnt)).unwrap();
         write(&adapter, alone, &tokens, wanted.clone());
         let targets: Vec<&str> = lora.targets.iter().map(String::as_str).collect();
         let mut both = weights(&plan, name, false);
@@ -229,14 +229,14 @@ fn what_is_exported_is_what_was_read_and_the_real_libraries_agree() {
         let found = distance(&logits(&model(&plan, both), &tokens), &wanted);
         assert!(found < 1e-5, "{name}: {found}");
 
-        let merged = folder.path().join(format!("{name}{rank}-merged"));
-        write(&merged, export::files(&plan.shape, None, read(&adapted)).unwrap(), &tokens, wanted.clone());
-        let bare = Plan { lora: None, ..plan.clone() };
-        let merged_weights = load(&Place::of(&merged.display().to_string()), &plan.shape).unwrap();
-        let found = distance(&logits(&model(&bare, merged_weights), &tokens), &wanted);
+        let whole_again = folder.path().join(format!("{name}{rank}-merged"));
+        write(&whole_again, export::files(&plan.shape, None, read(&learnt)).unwrap(), &tokens, wanted.clone());
+        let without = Plan { lora: None, ..plan.clone() };
+        let read_again = load(&Place::of(&whole_again.display().to_string()), &plan.shape).unwrap();
+        let found = distance(&logits(&model(&without, read_again), &tokens), &wanted);
         assert!(found < 1e-5, "{name}, merged: {found}");
 
-        for folders in [&[out.as_path(), &adapter][..], &[&merged]] {
+        for folders in [&[out.as_path(), &adapter][..], &[&whole_again]] {
             if let Some(found) = real_distance(folders) {
                 assert!(found < 1e-5, "{name}: {found} with the real libraries");
                 println!("{name}: {found:e} from the real libraries");
