@@ -143,7 +143,7 @@ pub struct Prospect {
     pub notes: Vec<String>,
     /// Training and validation samples, where the data could be counted.
     pub samples: Option<(usize, usize)>,
-    /// Trainable parameters, where the model could be counted.
+    /// Parameters, frozen ones too, where the model could be counted.
     pub parameters: Option<u64>,
 }
 

@@ -72,6 +72,15 @@ impl Plan {
         self.rules.contains_key(path)
     }
 
+    /// How much is trained, where something is frozen.
+    #[must_use]
+    pub fn note(&self, shapes: &BTreeMap<String, Vec<usize>>) -> Option<String> {
+        let numbers = |shape: &Vec<usize>| shape.iter().product::<usize>();
+        let all: usize = shapes.values().map(numbers).sum();
+        let trained: usize = shapes.iter().filter(|(path, _)| self.trains(path)).map(|(_, shape)| numbers(shape)).sum();
+        (trained < all).then(|| format!("trains {trained} of {all} parameters; the others are frozen"))
+    }
+
     /// What to multiply gradients by, one factor for each of [`Plan::max_norms`].
     #[must_use]
     pub fn scales(&self, norms: &[f64]) -> Vec<f64> {

@@ -30,7 +30,7 @@ pub struct Sizes {
     pub validation: usize,
     /// Units a sample is worth on the clock.
     pub units: u64,
-    /// Trainable parameters.
+    /// Parameters, frozen ones too.
     pub parameters: u64,
 }
 

@@ -96,8 +96,10 @@ fn open<T: Train<B>, B: AutodiffBackend>(
     B::seed(device, derive(seed, Purpose::Weights, [0; 3]));
     let model = T::init(&model_config, &data, device);
     // Burn draws weights when they are first looked at: now, in order.
-    let paths: Vec<String> = params::shapes::<B, _>(&model).into_keys().collect();
+    let shapes = params::shapes::<B, _>(&model);
+    let paths: Vec<String> = shapes.keys().cloned().collect();
     let groups = Plan::new::<T>(preset, &paths).map_err(failure::config)?;
+    notes.extend(groups.note(&shapes).map(|text| (Level::Info, text)));
     let model = groups.freeze::<B, _>(model);
     let mut optimizer = AdamW::new(preset.optimizer.clone(), groups);
     let fresh = TrainState { seed, ..TrainState::default() };
@@ -112,7 +114,7 @@ fn open<T: Train<B>, B: AutodiffBackend>(
     let restored = resume::restore::<B, _>(&loaded, model, optimizer, args, device, notes)?;
     let resume::Restored { model, optimizer, state, saved, refit } = restored;
     if let Some(refit) = refit {
-        notes.push((Level::Warn, refit_note::<T, B>(&refit, &model, &data, preset, device)?));
+        notes.push((Level::Info, refit_note::<T, B>(&refit, &model, &data, preset, device)?));
     }
     if state.seed != seed {
         let text = format!("the seed changes from {} to {seed}: another order of the data from here on", state.seed);

@@ -3,6 +3,7 @@
 use crate::harness::{Told, alone, args, live, preset, registry, tensors, with};
 use downshift::protocol::worker::{DoneReason, Event, Order};
 use downshift::store::checkpoint;
+use downshift::train::task::Format;
 use downshift::train::tasks::lm::hf::{self, Place};
 use downshift::train::worker::WorkerArgs;
 use safetensors::SafeTensors;
@@ -155,4 +156,36 @@ fn rungs_of_class_a_have_the_same_gradient_up_to_rounding() {
     // Class B moves the gradient: the comparison can fail.
     let (_, smaller, _) = first_step(&[("training.micro_batch", json!(4))]);
     assert!((smaller / norm - 1.0).abs() > 1e-3);
+}
+
+#[test]
+fn a_saved_adapter_of_peft_is_gone_on_from_and_written_again() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hf");
+    let path = |name: &str| fixtures.join(name).display().to_string();
+    let mut one = with(lora(4), &[("optimizer.lr", json!(1e-12)), ("training.steps", json!(1))]);
+    one["data"] = json!({ "source": "embedded:text", "validation": 0.01 });
+    one["model"] = json!({ "init_from": path("llama"), "sequence": 12, "lora": { "rank": 4, "alpha": 12.0,
+        "targets": ["q_proj", "v_proj", "down_proj"], "init_from": path("llama-lora") } });
+    let dir = TempDir::new().unwrap();
+    let told = live(lm(dir.path(), one.clone()), &[]);
+    assert_eq!(told.outcome, Ok(DoneReason::Finished), "the tokenizer beside the model has its 96 tokens");
+    assert!(note(&told, "are frozen").starts_with("trains "));
+    let (weights, _) = tensors(dir.path(), 1);
+    let preset = serde_json::from_value(one).unwrap();
+    let files = registry().get("lm").unwrap().export(&preset, &weights, Format::Peft).unwrap();
+    let written = files.iter().find(|(name, _)| name == "adapter_model.safetensors").unwrap();
+    let written = SafeTensors::deserialize(&written.1).unwrap();
+    let given = std::fs::read(fixtures.join("llama-lora/adapter_model.safetensors")).unwrap();
+    let given = SafeTensors::deserialize(&given).unwrap();
+    assert_eq!(written.len(), given.len());
+    for (name, view) in given.iter() {
+        let numbers = |bytes: &[u8]| {
+            let chunks = bytes.as_chunks().0.iter();
+            chunks.map(|bytes: &[u8; 4]| f32::from_le_bytes(*bytes)).collect::<Vec<f32>>()
+        };
+        let other = written.tensor(name).unwrap();
+        assert_eq!(other.shape(), view.shape());
+        let pairs = numbers(view.data()).into_iter().zip(numbers(other.data()));
+        assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() < 1e-6), "{name}");
+    }
 }
