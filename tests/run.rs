@@ -120,7 +120,7 @@ fn what_the_device_and_the_data_forbid_is_said_with_every_other_mistake_and_at_i
 #[test]
 fn every_shipped_run_file_is_valid_with_three_rungs_below_full() {
     let place = Place::real();
-    for name in ["digits", "text", "cifar10"] {
+    for name in ["digits", "text", "lora", "cifar10"] {
         let out = place.output(&["check", name, "--device", "cpu"]);
         let shown = text(&out.stdout);
         // CIFAR-10 does not ship: its table is shown, its data are missed.

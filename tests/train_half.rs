@@ -13,16 +13,42 @@ mod tiny;
 
 #[cfg(test)]
 mod tests {
-    use crate::harness::{args, live, preset, tensors};
+    use crate::harness::{args, live, preset, tensors, with};
     use burn::backend::flex::{Flex, FlexDevice};
     use burn::tensor::{FloatDType, IntDType, set_default_dtypes};
     use downshift::protocol::worker::{DoneReason, Order};
     use safetensors::SafeTensors;
+    use serde_json::json;
     use tempfile::TempDir;
+
+    /// Sets the precision of the process, then runs: both tests want the same one.
+    fn in_half() {
+        set_default_dtypes::<Flex>(&FlexDevice, FloatDType::BF16, IntDType::I32).ok();
+    }
+
+    #[test]
+    fn frozen_weights_stay_whole_though_the_module_holds_fewer_bits() {
+        in_half();
+        let dir = TempDir::new().unwrap();
+        let stop = |step| [(step, Order::Stop { checkpoint: true })];
+        let told = live(args(dir.path(), preset(0.0)), &stop(6));
+        assert_eq!(told.outcome, Ok(DoneReason::Stopped));
+        let frozen = with(preset(0.0), &[("training.trained", json!("head"))]);
+        assert_eq!(live(args(dir.path(), frozen), &stop(12)).outcome, Ok(DoneReason::Stopped));
+        let ([before, after], mut full) = ([6, 12].map(|step| tensors(dir.path(), step).0), 0);
+        let [before, after] = [&before, &after].map(|bytes| SafeTensors::deserialize(bytes).unwrap());
+        for name in ["blocks.0.weight", "blocks.0.bias"] {
+            let data = before.tensor(name).unwrap().data();
+            assert!(data == after.tensor(name).unwrap().data(), "{name} has moved");
+            full += data.chunks(4).filter(|bytes| bytes[..2] != [0, 0]).count();
+        }
+        assert!(full > 0, "rounding would not be noticed");
+        assert!(before.tensor("head.weight").unwrap().data() != after.tensor("head.weight").unwrap().data());
+    }
 
     #[test]
     fn weights_in_full_precision_survive_a_checkpoint() {
-        set_default_dtypes::<Flex>(&FlexDevice, FloatDType::BF16, IntDType::I32).unwrap();
+        in_half();
         let (whole_dir, dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let whole = live(args(whole_dir.path(), preset(0.3)), &[]);
         assert_eq!(whole.outcome, Ok(DoneReason::Finished));

@@ -14,7 +14,7 @@ use unicode_width::UnicodeWidthStr;
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// A run file, or one that ships inside: digits, text, cifar10
+    /// A run file, or one that ships inside: digits, text, lora, cifar10
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
     /// Override a knob, as `--set training.epochs=2`

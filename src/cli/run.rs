@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Arguments of `run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// A run file, or one that ships inside: digits (the default), text, cifar10
+    /// A run file, or one that ships inside: digits (the default), text, lora, cifar10
     #[arg(value_name = "CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]

@@ -41,12 +41,14 @@ pub struct AdamW<B: Backend> {
     moments: BTreeMap<String, Moments<B>>,
     /// The weights in f32, where the module holds fewer bits.
     pub masters: Tensors<B>,
+    /// The same for weights that are not trained, on the host: checkpoints are written from them.
+    pub frozen: BTreeMap<String, TensorData>,
 }
 
 impl<B: Backend> AdamW<B> {
     /// An optimizer without history.
     pub fn new(knobs: knobs::Optimizer, plan: Plan) -> Self {
-        Self { knobs, plan, time: 0, moments: BTreeMap::new(), masters: BTreeMap::new() }
+        Self { knobs, plan, time: 0, moments: BTreeMap::new(), masters: BTreeMap::new(), frozen: BTreeMap::new() }
     }
 
     /// Updates made: t.

@@ -5,13 +5,13 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, FloatDType, Tensor, TensorData, backend::AutodiffBackend, ops::FloatTensorOps};
 use std::collections::BTreeMap;
 
-/// Puts values into a model by path; what it computes in fewer bits is also kept whole, as a master,
-/// where `is_trained` says so.
+/// Puts values into a model by path; what it computes in fewer bits is also kept whole: as a master
+/// where it is trained, in `frozen` on the host where it is not.
 pub fn pour<A, M>(
     model: M,
     values: &mut BTreeMap<String, TensorData>,
     masters: &mut Tensors<A::InnerBackend>,
-    is_trained: &dyn Fn(&str) -> bool,
+    frozen: &mut BTreeMap<String, TensorData>,
     device: &A::Device,
 ) -> M
 where
@@ -22,7 +22,7 @@ where
         trail: Trail,
         values: &'a mut BTreeMap<String, TensorData>,
         masters: &'a mut Tensors<A::InnerBackend>,
-        is_trained: &'a dyn Fn(&str) -> bool,
+        frozen: &'a mut BTreeMap<String, TensorData>,
         device: &'a A::Device,
     }
     impl<A: AutodiffBackend> ModuleMapper<A> for Pour<'_, A> {
@@ -31,17 +31,19 @@ where
             let path = self.trail.path();
             let Some(data) = self.values.remove(&path) else { return param };
             let (id, old, mapper) = param.consume();
-            let whole = as_f32::<A::InnerBackend>(A::InnerBackend::float_from_data(data, self.device));
+            let whole = as_f32::<A::InnerBackend>(A::InnerBackend::float_from_data(data.clone(), self.device));
             let mut tensor = ranked::<A::InnerBackend, D>(whole.clone());
             if old.dtype() != DType::F32 {
                 tensor = tensor.cast(FloatDType::from(old.dtype()));
-                if (self.is_trained)(&path) {
+                if old.is_require_grad() {
                     self.masters.insert(path, whole);
+                } else {
+                    self.frozen.insert(path, data);
                 }
             }
             let tensor = Tensor::from_inner(tensor).set_require_grad(old.is_require_grad());
             Param::from_mapped_value(id, tensor, mapper)
         }
     }
-    model.map(&mut Pour::<A> { trail: Trail::default(), values, masters, is_trained, device })
+    model.map(&mut Pour::<A> { trail: Trail::default(), values, masters, frozen, device })
 }

@@ -8,11 +8,11 @@ use crate::protocol::worker::{Failed, Level, Saved};
 use crate::store::checkpoint::{self, CheckpointError, Loaded, MODEL, OPTIMIZER, STATE, state::TrainState};
 use burn::module::{AutodiffModule, ModuleMapper, Param};
 use burn::tensor::{
-    DType, FloatDType, Tensor,
+    DType, FloatDType, Tensor, TensorData,
     backend::{AutodiffBackend, Backend},
 };
 use safetensors::{Dtype, SafeTensors};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Something to tell once the worker has said hello.
 pub type Note = (Level, String);
@@ -114,8 +114,9 @@ where
     let kept = fitting::<A, M>(&model, &weights, args.migrate, notes)?;
     let same = |path: &&String| refit.as_ref().is_none_or(|refit| !refit.changed.contains(*path));
     optimizer.restore(state.optimizer_time, &moments, kept.iter().filter(same), device);
-    let masters = &mut optimizer.masters;
-    let model = model.map(&mut Fill::<A> { trail: Trail::default(), weights: &weights, kept: &kept, masters, device });
+    let AdamW { masters, frozen, .. } = &mut optimizer;
+    let trail = Trail::default();
+    let model = model.map(&mut Fill::<A> { trail, weights: &weights, kept: &kept, masters, frozen, device });
     let saved = Saved {
         path: checkpoint::relative_path(state.step),
         step: state.step,
@@ -144,9 +145,15 @@ where
     let bytes = loaded.files.get(MODEL).ok_or_else(|| unreadable("it is missing".to_owned()))?;
     let weights = SafeTensors::deserialize(bytes).map_err(|error| unreadable(error.to_string()))?;
     let kept = fitting::<A, M>(&model, &weights, false, &mut Vec::new())?;
-    let mut masters = Tensors::<A::InnerBackend>::new();
-    let fill =
-        &mut Fill::<A> { trail: Trail::default(), weights: &weights, kept: &kept, masters: &mut masters, device };
+    let (mut masters, mut frozen) = (Tensors::<A::InnerBackend>::new(), BTreeMap::new());
+    let fill = &mut Fill::<A> {
+        trail: Trail::default(),
+        weights: &weights,
+        kept: &kept,
+        masters: &mut masters,
+        frozen: &mut frozen,
+        device,
+    };
     Ok(model.map(fill))
 }
 
@@ -180,6 +187,7 @@ struct Fill<'a, A: AutodiffBackend> {
     weights: &'a SafeTensors<'a>,
     kept: &'a BTreeSet<String>,
     masters: &'a mut Tensors<A::InnerBackend>,
+    frozen: &'a mut BTreeMap<String, TensorData>,
     device: &'a A::Device,
 }
 
@@ -195,6 +203,9 @@ impl<A: AutodiffBackend> ModuleMapper<A> for Fill<'_, A> {
         if old.dtype() != DType::F32 {
             if old.is_require_grad() {
                 self.masters.insert(path, as_f32::<A::InnerBackend>(erase(values.clone())));
+            } else {
+                let shape = view.shape().to_vec();
+                self.frozen.insert(path, TensorData::from_bytes_vec(view.data().to_vec(), shape, DType::F32));
             }
             values = values.cast(FloatDType::from(old.dtype()));
         }

@@ -106,8 +106,8 @@ fn open<T: Train<B>, B: AutodiffBackend>(
     let Some(loaded) = found else {
         let mut model = model;
         if let Some(mut weights) = T::pretrained(&model_config, &data).map_err(|error| failure::data(&error))? {
-            let AdamW { masters, plan, .. } = &mut optimizer;
-            model = pour::<B, _>(model, &mut weights, masters, &|path| plan.trains(path), device);
+            let AdamW { masters, frozen, .. } = &mut optimizer;
+            model = pour::<B, _>(model, &mut weights, masters, frozen, device);
         }
         return Ok(Session { data, plan, total_units, model, optimizer, state: fresh, saved: None });
     };
@@ -228,5 +228,11 @@ fn snapshot<B: AutodiffBackend, M: AutodiffModule<B>>(
     optimizer.read_into(&mut moments);
     let read =
         |reading: Reading<B::InnerBackend>| reading.finish().map_err(|error| failure::device(&error.to_string()));
-    Ok(Snapshot { model: read(weights)?, optimizer: read(moments)? })
+    let mut weights = read(weights)?;
+    for (path, values) in &mut weights {
+        if let Some(whole) = optimizer.frozen.get(path) {
+            *values = whole.clone();
+        }
+    }
+    Ok(Snapshot { model: weights, optimizer: read(moments)? })
 }

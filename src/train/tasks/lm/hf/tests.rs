@@ -37,7 +37,7 @@ fn plan(name: &str, rank: Option<usize>) -> Plan {
 
 fn model(plan: &Plan, mut weights: Weights) -> Transformer<Cpu> {
     let model = Transformer::<Cpu>::new(plan, &FlexDevice);
-    let model = pour::<Cpu, _>(model, &mut weights, &mut OnDevice::<Flex>::new(), &|_| true, &FlexDevice);
+    let model = pour::<Cpu, _>(model, &mut weights, &mut OnDevice::<Flex>::new(), &mut Weights::new(), &FlexDevice);
     assert!(weights.is_empty(), "nowhere to put {:?}", weights.keys());
     model
 }
