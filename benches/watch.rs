@@ -66,9 +66,10 @@ fn alone() -> Outcome<f64> {
 fn watched() -> Outcome<f64> {
     let place = tempfile::tempdir()?;
     let runs = place.path().join("runs");
-    let knobs: String = KNOBS.iter().map(|(path, value)| format!(" --set {path}={value}")).collect();
+    let knobs: Vec<String> = KNOBS.iter().map(|(path, value)| format!("--set {path}={value}")).collect();
+    let knobs = knobs.join(" ");
     let words =
-        format!("{PROGRAM} run digits --device cpu --set training.epochs=null{knobs} --runs-dir {}", runs.display());
+        format!("{PROGRAM} run digits --device cpu --set training.epochs=null {knobs} --runs-dir {}", runs.display());
     let tmux = Tmux::start(&words)?;
     let dir = wait_for("a run", || newest(&runs))?;
     wait_for("its last checkpoint", || rows_of_worker(&dir).ok().filter(|rows| rows.len() >= STEPS))?;

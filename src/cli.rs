@@ -17,6 +17,7 @@ pub mod trainer;
 
 use crate::protocol::inject::Inject;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -154,6 +155,21 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         }
     }
 }
+
+/// A line on stdout. A reader that has gone, as `head` does, is no failure: there is nobody left to
+/// tell.
+fn print(line: &std::fmt::Arguments<'_>) {
+    let written = writeln!(std::io::stdout().lock(), "{line}");
+    if written.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
+        std::process::exit(0);
+    }
+}
+
+/// `println!` for commands whose reader may leave early.
+macro_rules! line {
+    ($($words:tt)*) => { $crate::cli::print(&format_args!($($words)*)) };
+}
+use line;
 
 /// A sentence on stderr.
 #[expect(clippy::print_stderr, reason = "the one place that speaks to a person outside the cockpit")]

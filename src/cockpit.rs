@@ -24,6 +24,7 @@ pub mod ratio;
 pub mod run;
 pub mod series;
 pub mod state;
+pub mod stored;
 pub mod terminal;
 pub mod ui;
 pub mod update;

@@ -23,6 +23,7 @@ pub mod train;
 
 /// The program with these tasks: the built-in ones, or a person's own.
 #[cfg(feature = "train")]
+#[must_use]
 pub fn main_with(tasks: &train::registry::Registry) -> std::process::ExitCode {
     cli::main(tasks)
 }

@@ -42,6 +42,7 @@ pub struct ProbeArgs {
 
 impl ProbeArgs {
     /// The first GPU, once a second.
+    #[must_use]
     pub fn new(run_dir: PathBuf) -> Self {
         Self { run_dir, interval: Duration::from_secs(1), gpu: 0, once: false }
     }

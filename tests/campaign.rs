@@ -1,7 +1,6 @@
 //! The short form of the campaign: kills, injected errors, damaged checkpoints and power cuts
 //! against the real program. The long form is in RELIABILITY.md.
 #![cfg(feature = "train")]
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::path::Path;
 use std::process::Command;

@@ -5,6 +5,7 @@ mod helper;
 
 use helper::{Place, journal_says, wait_status};
 use std::fs;
+use std::process::Stdio;
 
 /// A short run of the shipped digits; the folder is that of the place.
 const SHORT: [&str; 8] = ["run", "digits", "--headless", "--device", "cpu", "--set", "training.epochs=2", "--set"];
@@ -58,7 +59,7 @@ fn killed_again_and_again_it_ends_with_the_weights_of_the_unbroken_run() {
     };
     let (whole, curve, restarts) = weights(&[]);
     assert_eq!(restarts, Some(0));
-    let (broken, again, restarts) = weights(&["--inject", "kill@15,oom@33,panic@47,exit0@52"]);
+    let (broken, again, restarts) = weights(&["--inject", "kill@15,panic@33,panic@47,exit0@52"]);
     assert_eq!(restarts, Some(4));
     assert!(whole == broken, "the weights differ");
     assert_eq!(curve, again);
@@ -104,6 +105,28 @@ fn every_shipped_run_file_is_valid_with_three_rungs_below_full() {
         assert!(heading.contains("0 full") && heading.contains("   3 "), "{shown}");
         assert!(shown.contains("A same problem") && shown.contains("relieves"), "{shown}");
     }
+}
+
+#[test]
+fn out_of_memory_is_its_own_class_and_the_keeper_takes_the_rung_that_relieves_it() {
+    let place = Place::real();
+    let out = place.output(&short(&["--inject", "oom@33"]));
+    assert_eq!(out.status.code(), Some(0), "{}{}", text(&out.stdout), text(&out.stderr));
+    let status = place.status_json();
+    assert_eq!((&status["rung_name"], &status["restarts"]), (&"accumulate".into(), &1.into()));
+    let place = Place::real();
+    let out = place.output(&short(&["--inject", "oom@33*", "--set", "watch.restarts_without_progress=0"]));
+    assert_eq!(out.status.code(), Some(10), "{}{}", text(&out.stdout), text(&out.stderr));
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let place = Place::real();
+    let mut check = place.command(&["check", "digits", "--device", "cpu"]);
+    let mut child = check.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let out = child.wait_with_output().unwrap();
+    assert_eq!((out.status.code(), text(&out.stderr).as_str()), (Some(0), ""));
 }
 
 #[test]

@@ -60,7 +60,9 @@ fn damage_files(orders: &Orders, run: &RunDir, victims: &[Checkpoint], table: &m
     ];
     for (fault, damages, used) in kinds {
         let mut row = Row::new(fault);
-        damages.iter().for_each(|damage| row.count(strike(run, victims, damage, used)));
+        for damage in &damages {
+            row.count(strike(run, victims, damage, used));
+        }
         table.add(row);
     }
     Ok(())
@@ -109,12 +111,14 @@ fn found(run: &Path, victims: &[Checkpoint], used: usize) -> Result<(), String> 
     if same { Ok(()) } else { Err("what was used is not what was saved".to_owned()) }
 }
 
+/// What is changed, how many checkpoints it costs, and how.
+type Change<'a> = (&'a str, usize, Box<dyn Fn(&Path) -> std::io::Result<()> + 'a>);
+
 /// Directories and links where they do not belong, in copies of the run's folder.
 fn damage_directories(run: &RunDir, victims: &[Checkpoint], table: &mut Table) -> Failing<()> {
     let mut row = Row::new("renamed, foreign and linked directories and files");
-    let name = |checkpoint: &Checkpoint| checkpoint.path.file_name().map(|name| name.to_owned()).unwrap_or_default();
+    let name = |checkpoint: &Checkpoint| checkpoint.path.file_name().map(ToOwned::to_owned).unwrap_or_default();
     let (newest, second) = (name(&victims[0]), name(&victims[1]));
-    type Change<'a> = (&'a str, usize, Box<dyn Fn(&Path) -> std::io::Result<()> + 'a>);
     let changes: Vec<Change<'_>> = vec![
         ("renamed to a later step", 1, Box::new(|dir| fs::rename(dir.join(&newest), dir.join("step-000999999")))),
         (

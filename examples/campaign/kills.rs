@@ -155,7 +155,7 @@ impl Torment<'_> {
     fn suffer(&mut self, text: &str, strikes: &[Strike], unbroken: &Trace) -> Failing<Vec<verdict::Attempt>> {
         let (mut client, run) = self.place.start(text)?;
         for strike in strikes {
-            self.wait(&run, strike.moment);
+            Self::wait(&run, strike.moment);
             self.strike(&run, strike.target);
             self.check_acknowledged(&run)?;
             if is_abandoned(&run) && !is_over(&run) {
@@ -180,7 +180,7 @@ impl Torment<'_> {
         verdict::attempts(&run)
     }
 
-    fn wait(&self, run: &RunDir, moment: Moment) {
+    fn wait(run: &RunDir, moment: Moment) {
         match moment {
             Moment::After(time) => std::thread::sleep(time),
             Moment::Saving(time) => {
@@ -200,7 +200,8 @@ impl Torment<'_> {
         let pid = |role: &Role| found.iter().find(|(_, its)| *its == Some(*role)).map(|(pid, _)| *pid);
         let Some(pids) = roles.iter().map(pid).collect::<Option<Vec<u32>>>() else { return };
         // The parent comes first, or it would bring the keeper back.
-        if pids.into_iter().map(kill).fold(true, |all, killed| all && killed) {
+        let killed: Vec<bool> = pids.into_iter().map(kill).collect();
+        if killed.into_iter().all(|killed| killed) {
             self.struck.push((target, unix_ms()));
         }
     }

@@ -7,9 +7,11 @@ use crate::saver::Claims;
 use crate::strace::Stage;
 use crate::{Failing, Orders};
 use downshift::recipe::seed::Stream;
+use downshift::store::checkpoint;
 use std::collections::HashSet;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
 
 /// Saves, a redone step, retention: what happens to a folder of checkpoints in its life.
 const LIFE: [&str; 9] = [
@@ -24,48 +26,63 @@ const LIFE: [&str; 9] = [
     "save:50:0",
 ];
 
+/// The lives that are recorded: names exchanged in one go, and where the file system cannot do that.
+const LIVES: [(&str, &[&str]); 2] = [("", &[]), (", names not exchanged", &["renameat2:error=EINVAL"])];
+
 /// States that are tried at one cut, at most; all of them where there are fewer.
-const MOST: u64 = 1500;
-const MOST_QUICK: u64 = 40;
+const MOST: u64 = 3000;
+const MOST_QUICK: u64 = 20;
+/// States that a control needs at most to show that it can see.
+const CONTROL: u64 = 1000;
 
 /// The part.
 pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
-    let mut stage = Stage::new(&orders.dir, &[])?;
-    let root = stage.fresh()?;
-    let calls = stage.record_in(&root, &LIFE)?;
-    let ops = disk::read(&calls, &root)?;
     let most = if orders.quick { MOST_QUICK } else { MOST };
-    let mut row = Row::new(format!("power cut: states of the disk along {} calls", ops.len()));
-    try_all(orders, &ops, most, |outcome| row.count(outcome))?;
-    table.add(row);
+    for (words, injections) in LIVES {
+        let mut stage = Stage::new(&orders.dir, &[])?;
+        let root = stage.fresh()?;
+        let ops = disk::read(&stage.record(&root, &LIFE, injections)?, &root)?;
+        let mut row = Row::new(format!("power cut: states of the disk along {} calls{words}", ops.len()));
+        try_all(orders, &ops, most, |outcome| {
+            row.count(outcome);
+            true
+        })?;
+        table.add(row);
+        if injections.is_empty() {
+            controls(orders, &ops, table)?;
+        }
+    }
+    Ok(())
+}
 
-    // The same without what makes it hold: a campaign that finds nothing here is blind.
-    let folders = |op: &Op| matches!(op, Op::Create { folder: true, .. });
-    let folders: HashSet<usize> = ops
-        .iter()
-        .filter(|op| folders(op))
-        .filter_map(|op| if let Op::Create { node, .. } = op { Some(*node) } else { None })
-        .chain([0])
-        .collect();
+/// The same without what makes it hold: a campaign that finds nothing here is blind.
+fn controls(orders: &Orders, ops: &[Op], table: &mut Table) -> Failing<()> {
+    let folder = |op: &Op| if let Op::Create { node, folder: true, .. } = op { Some(*node) } else { None };
+    let folders: HashSet<usize> = ops.iter().filter_map(folder).chain([0]).collect();
     for (what, of_folders) in [("files", false), ("folders", true)] {
         let keeps = |op: &&Op| !matches!(op, Op::Sync { node } if folders.contains(node) == of_folders);
         let blind: Vec<Op> = ops.iter().filter(keeps).cloned().collect();
         let (mut lost, mut tried) = (0, 0);
-        try_all(orders, &blind, MOST_QUICK, |outcome| {
+        try_all(orders, &blind, 8, |outcome| {
             lost += u64::from(outcome.is_err());
             tried += 1;
+            tried < CONTROL
         })?;
-        let mut row = Row::new(format!("control: without syncs of {what}, {lost} of {tried} states must lose"));
+        let mut row = Row::new(format!("control: without syncs of {what}, {lost} of {tried} states lose"));
         row.count(if lost > 0 { Ok(()) } else { Err("the control lost nothing".to_owned()) });
         table.add(row);
     }
     Ok(())
 }
 
-fn try_all(orders: &Orders, ops: &[Op], most: u64, mut count: impl FnMut(Result<(), String>)) -> Failing<()> {
-    let folder = tempfile::Builder::new().prefix("campaign-").tempdir_in(&orders.dir)?;
+/// Counts the outcome of every distinct state, as long as `count` wants more.
+fn try_all(orders: &Orders, ops: &[Op], most: u64, mut count: impl FnMut(Result<(), String>) -> bool) -> Failing<()> {
+    // The disk is a model here: where its states are looked at does not matter.
+    let memory = Path::new("/dev/shm");
+    let place = if memory.is_dir() { memory } else { &orders.dir };
+    let folder = tempfile::Builder::new().prefix("campaign-").tempdir_in(place)?;
     let (mut stream, mut seen, mut claims) = (Stream::new(orders.seed), HashSet::new(), Claims::default());
-    let mut failed = Ok(());
+    let (mut failed, mut more) = (Ok(()), true);
     for cut in 0..=ops.len() {
         if let Some(Op::Said(line)) = cut.checked_sub(1).map(|before| &ops[before]) {
             claims.hear(line);
@@ -73,9 +90,9 @@ fn try_all(orders: &Orders, ops: &[Op], most: u64, mut count: impl FnMut(Result<
         disk::states(ops, cut, most, &mut stream, |disk| {
             let mut hasher = DefaultHasher::new();
             (disk.fingerprint(), &claims).hash(&mut hasher);
-            if seen.insert(hasher.finish()) && failed.is_ok() {
+            if seen.insert(hasher.finish()) && failed.is_ok() && more {
                 match try_one(&disk, &claims, &folder.path().join("state")) {
-                    Ok(outcome) => count(outcome.map_err(|loss| format!("cut before call {cut}: {loss}"))),
+                    Ok(outcome) => more = count(outcome.map_err(|loss| format!("cut before call {cut}: {loss}"))),
                     Err(error) => failed = Err(error),
                 }
             }
@@ -84,8 +101,10 @@ fn try_all(orders: &Orders, ops: &[Op], most: u64, mut count: impl FnMut(Result<
     failed
 }
 
-fn try_one(disk: &Disk, claims: &Claims, folder: &std::path::Path) -> Failing<Result<(), String>> {
+/// Builds the state and does what every process does first: it cleans up.
+fn try_one(disk: &Disk, claims: &Claims, folder: &Path) -> Failing<Result<(), String>> {
     disk.write_to(folder)?;
+    checkpoint::clean(folder);
     let outcome = claims.check(folder);
     fs::remove_dir_all(folder)?;
     Ok(outcome)

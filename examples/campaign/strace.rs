@@ -92,15 +92,12 @@ impl Stage {
         Ok(copy)
     }
 
-    /// All calls of a saver that nothing happens to.
-    pub fn record(&mut self, actions: &[&str]) -> Failing<Vec<Call>> {
-        let dir = self.fresh()?;
-        self.record_in(&dir, actions)
-    }
-
-    /// The same, in a folder of [`Stage::fresh`].
-    pub fn record_in(&self, dir: &Path, actions: &[&str]) -> Failing<Vec<Call>> {
-        let (ended, text) = self.strace(dir, actions, &["-y", "-xx", "-s", "1000000"])?;
+    /// All calls of a saver in a folder of [`Stage::fresh`], to which only these things happen.
+    pub fn record(&self, dir: &Path, actions: &[&str], injections: &[&str]) -> Failing<Vec<Call>> {
+        let injections: Vec<String> = injections.iter().map(|what| format!("inject={what}")).collect();
+        let mut options = vec!["-y", "-xx", "-s", "1000000"];
+        options.extend(injections.iter().flat_map(|what| ["-e", what.as_str()]));
+        let (ended, text) = self.strace(dir, actions, &options)?;
         if ended.code != Some(0) || ended.said.is_empty() {
             return Err(format!("a saver under strace ended with {:?}; can it trace here? {text}", ended.code).into());
         }
@@ -112,7 +109,10 @@ impl Stage {
         let options: Vec<String> = injections.iter().flat_map(|what| ["-e".into(), format!("inject={what}")]).collect();
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         let (mut ended, text) = self.strace(dir, actions, &options)?;
-        ended.struck = ended.killed || text.contains("(INJECTED)");
+        // The last one is what is tried; the others may strike time and again.
+        let error = injections.last().and_then(|what| what.split(':').find_map(|part| part.strip_prefix("error=")));
+        let struck = |line: &str| error.is_some_and(|error| line.contains(error) && line.ends_with("(INJECTED)"));
+        ended.struck = ended.killed || text.lines().any(struck);
         Ok(ended)
     }
 

@@ -67,7 +67,8 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
 
 /// Every call on the way, by name: the first and the last of that name.
 pub fn path_of(stage: &mut Stage, scenario: &Scenario) -> Failing<BTreeMap<String, (usize, usize)>> {
-    let calls = stage.record(&[scenario.action])?;
+    let dir = stage.fresh()?;
+    let calls = stage.record(&dir, &[scenario.action], scenario.always)?;
     let verb = if scenario.action.starts_with("save") { ("saving", "saved") } else { ("removing", "removed") };
     Ok(spans(&calls, verb.0, verb.1))
 }
@@ -75,12 +76,15 @@ pub fn path_of(stage: &mut Stage, scenario: &Scenario) -> Failing<BTreeMap<Strin
 /// What a directory is held against once its saver is gone.
 pub fn check(dir: &Path, prepared: &[(u64, u64)], said: &[String]) -> Result<(), String> {
     let mut claims = Claims::default();
-    prepared.iter().for_each(|(step, version)| claims.hear(&format!("saved {step} {version}")));
-    said.iter().for_each(|line| claims.hear(line));
-    claims.check(dir)?;
-    // What a worker does next: clean up, save.
+    for (step, version) in prepared {
+        claims.hear(&format!("saved {step} {version}"));
+    }
+    for line in said {
+        claims.hear(line);
+    }
+    // What every keeper and worker does first: clean up; then: save.
     checkpoint::clean(dir);
-    claims.check(dir).map_err(|loss| format!("after cleaning up: {loss}"))?;
+    claims.check(dir)?;
     if let Some(left) = leftovers(dir).first() {
         return Err(format!("{left} is left over after cleaning up"));
     }

@@ -2,7 +2,7 @@
 
 use crate::Failing;
 use crate::place::Place;
-use downshift::store::checkpoint::{self, FOLDER, OPTIMIZER};
+use downshift::store::checkpoint::{self, FOLDER, OPTIMIZER, aside};
 use downshift::store::database::open_reader;
 use downshift::store::reader::Reader;
 use downshift::store::run_dir::RunDir;
@@ -151,7 +151,8 @@ pub fn check(run: &RunDir) -> Failing<()> {
     let rows = Reader::open(run)?.checkpoints()?;
     for entry in fs::read_dir(run.file(FOLDER))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        let known = rows.iter().any(|row| row.kept && row.path.ends_with(&name));
+        // What the keeper set aside as unusable is kept for the person, not for the run.
+        let known = name == aside::ASIDE || rows.iter().any(|row| row.kept && row.path.ends_with(&name));
         if !known {
             return Err(format!("{FOLDER}/{name} is left over: no row of the store knows it").into());
         }

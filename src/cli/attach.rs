@@ -2,19 +2,13 @@
 
 use super::{Failure, Outcome, Which, say};
 use crate::cockpit::run::{self, Attach};
-use crate::cockpit::state::RungView;
-use crate::cockpit::state::facts::History;
+use crate::cockpit::stored;
 use crate::config::theme::{Colours, Theme};
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
-
-/// Readings of the probe that the cockpit begins with: half an hour of them.
-const SAMPLES: usize = 1800;
-/// Lines of the journal that the cockpit begins with.
-const JOURNAL: usize = 2000;
 
 pub fn attach(which: &Which, runs: &Path) -> Outcome {
     let dir = RunDir::find(runs, which.run.as_deref())?;
@@ -30,19 +24,14 @@ pub fn open(dir: &RunDir) -> Outcome {
     let run = dir.run()?;
     let colours = Colours::detect(|name| std::env::var(name).ok());
     let themes = Theme::shipped().map_err(|why| Failure::new(1, why))?;
-    let ladder = run.rungs.iter().enumerate().map(|(index, rung)| RungView {
-        name: rung.name.clone(),
-        relieves: rung.relieves.clone(),
-        preset: run.preset_tree(index),
-    });
     let source = dir.clone();
     let attach = Attach {
         run_dir: dir.path().to_owned(),
         socket: dir.socket(),
-        ladder: ladder.collect(),
+        ladder: stored::ladder(&run),
         watch: run.watch.clone(),
         themes: themes.into_iter().map(|theme| theme.shown_with(colours)).collect(),
-        history: Arc::new(move || history(&source).map_err(|error| format!("run.db: {error}"))),
+        history: Arc::new(move || stored::history(&source)),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run::run(attach))?;
@@ -63,18 +52,4 @@ fn farewell(dir: &RunDir) -> u8 {
             0
         }
     }
-}
-
-fn history(dir: &RunDir) -> rusqlite::Result<History> {
-    let reader = Reader::open(dir)?;
-    let mut steps = Vec::new();
-    reader.each_step(|row| steps.push(row))?;
-    Ok(History {
-        steps,
-        evals: reader.evals()?,
-        journal: reader.journal(JOURNAL)?,
-        checkpoints: reader.checkpoints()?,
-        samples: reader.samples(SAMPLES)?,
-        status: live_status(dir),
-    })
 }

@@ -1,5 +1,6 @@
 //! `check`: every rung of a run file side by side.
 
+use super::line;
 use super::trainer::Trainer;
 use super::{Outcome, run};
 use crate::config::check::batch_advice;
@@ -27,24 +28,24 @@ pub struct CheckArgs {
 pub fn check(args: &CheckArgs, trainer: &dyn Trainer) -> Outcome {
     let run = run::load(Some(&args.config), &args.set, trainer)?;
     for line in table(&run) {
-        println!("{line}");
+        line!("{line}");
     }
     let full = &run.rungs[0].preset;
     for rung in &run.rungs[1..] {
         if let Some(advice) = batch_advice(full, &rung.preset) {
-            println!("\nnote: rung {}: {advice}", rung.name);
+            line!("\nnote: rung {}: {advice}", rung.name);
         }
     }
     match trainer.look_ahead(&run, &args.device) {
         Ok(prospect) => {
-            println!();
+            line!("");
             for note in &prospect.notes {
-                println!("note: {note}");
+                line!("note: {note}");
             }
             let samples = prospect.samples.map_or_else(String::new, |(train, held_out)| {
                 format!(", {train} training and {held_out} validation samples")
             });
-            println!("{} can be run on {}{samples}.", run.name, prospect.device);
+            line!("{} can be run on {}{samples}.", run.name, prospect.device);
             Ok(0)
         }
         Err((code, message)) => Err(super::Failure::new(code, message)),

@@ -5,6 +5,7 @@ mod compare;
 mod copy;
 mod export;
 
+use super::line;
 use super::trainer::Trainer;
 use super::{Failure, Outcome, client};
 use crate::keeper::caretaker::Caretaker;
@@ -75,10 +76,10 @@ fn list(run: &RunDir) -> u8 {
         let eval = row.and_then(|row| row.eval_loss).map_or_else(String::new, |loss| format!("  eval {loss:.4}"));
         let best = if row.is_some_and(|row| row.best) { "  best" } else { "" };
         let proven = if row.is_some_and(|row| row.proven) { "  proven" } else { "" };
-        println!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", grouped(entry.step), entry.path.display());
+        line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", grouped(entry.step), entry.path.display());
     }
     for path in aside::all(run.path()) {
-        println!("set aside: {}", path.display());
+        line!("set aside: {}", path.display());
     }
     0
 }
@@ -86,15 +87,15 @@ fn list(run: &RunDir) -> u8 {
 fn verify(run: &RunDir) -> u8 {
     let entries = checkpoint::list(run.path());
     if entries.is_empty() {
-        println!("{} has no checkpoint", run.name());
+        line!("{} has no checkpoint", run.name());
     }
     let mut bad = 0;
     for entry in &entries {
         match checkpoint::verify(&entry.path) {
-            Ok(manifest) => println!("step {:>9}  whole, {}", grouped(entry.step), bytes(manifest.bytes())),
+            Ok(manifest) => line!("step {:>9}  whole, {}", grouped(entry.step), bytes(manifest.bytes())),
             Err(error) => {
                 bad += 1;
-                println!("step {:>9}  BROKEN: {error}", grouped(entry.step));
+                line!("step {:>9}  BROKEN: {error}", grouped(entry.step));
             }
         }
     }
@@ -104,21 +105,21 @@ fn verify(run: &RunDir) -> u8 {
 /// Only a keeper deletes: the one that lives, or this process in its place.
 fn prune(run: &RunDir) -> Outcome {
     if living_owner(&run.file("keeper.lock")).is_some() {
-        println!("{}: {}", run.name(), client::ask(run, &Request::Prune)?);
+        line!("{}: {}", run.name(), client::ask(run, &Request::Prune)?);
         return Ok(0);
     }
     let pruned = Caretaker::step_in(run)?.prune()?;
     for step in &pruned.superfluous {
-        println!("deleted step {}", grouped(*step));
+        line!("deleted step {}", grouped(*step));
     }
     for path in &pruned.aside {
-        println!("deleted {}", path.display());
+        line!("deleted {}", path.display());
     }
     for damage in &pruned.damaged {
-        println!("left for you to look at: {damage}");
+        line!("left for you to look at: {damage}");
     }
     if pruned.superfluous.is_empty() && pruned.aside.is_empty() {
-        println!("nothing to delete: retention keeps every checkpoint of {} that verifies", run.name());
+        line!("nothing to delete: retention keeps every checkpoint of {} that verifies", run.name());
     }
     Ok(0)
 }

@@ -18,6 +18,8 @@ use tokio::time::{Instant, sleep};
 
 /// A line of progress at most this often.
 const PROGRESS: Duration = Duration::from_secs(10);
+/// A signal this long after the first one ends the run without waiting for the checkpoint.
+const FORCE: Duration = Duration::from_secs(1);
 /// A keeper that died is back within a second; it is waited for so long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -27,7 +29,7 @@ pub fn follow(dir: &RunDir) -> Outcome {
     runtime.block_on(async {
         let signals = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         print(&format!("run {} in {}", dir.name(), dir.path().display()));
-        let mut follower = Follower { dir, printed: 0, progress: Instant::now(), status: None };
+        let mut follower = Follower { dir, printed: 0, progress: Instant::now(), asked: None, status: None };
         follower.follow(signals).await
     })
 }
@@ -37,6 +39,8 @@ struct Follower<'a> {
     /// The last line of the journal that was printed.
     printed: i64,
     progress: Instant,
+    /// When the run was last asked to stop.
+    asked: Option<Instant>,
     status: Option<Status>,
 }
 
@@ -92,9 +96,18 @@ impl Follower<'_> {
                     Ok(Some(text)) => line::decode(&text).into_iter().for_each(|update| self.hear(update)),
                     _ => return,
                 },
-                _ = interrupt.recv() => drop(say(&mut write, &Request::Stop).await),
-                _ = terminate.recv() => drop(say(&mut write, &Request::Stop).await),
+                _ = interrupt.recv() => self.stop(&mut write).await,
+                _ = terminate.recv() => self.stop(&mut write).await,
             }
+        }
+    }
+
+    /// Passes a signal on as a wish to stop. A second one forces: but not one that comes at once,
+    /// as `timeout` and some shells send it twice.
+    async fn stop(&mut self, write: &mut OwnedWriteHalf) {
+        if self.asked.is_none_or(|asked| asked.elapsed() > FORCE) {
+            self.asked = Some(Instant::now());
+            let _ = say(write, &Request::Stop).await;
         }
     }
 

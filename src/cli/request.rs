@@ -1,6 +1,7 @@
 //! The keys of the cockpit as commands, for scripts and ssh.
 
 use super::client::ask;
+use super::line;
 use super::{Outcome, Which};
 use crate::protocol::control::{Request, Target};
 use crate::store::run_dir::RunDir;
@@ -48,6 +49,6 @@ pub fn restart(which: &Which, runs: &Path) -> Outcome {
 fn tell(run: Option<&str>, runs: &Path, request: &Request) -> Outcome {
     let run = RunDir::find(runs, run)?;
     let answer = ask(&run, request)?;
-    println!("{}: {answer}", run.name());
+    line!("{}: {answer}", run.name());
     Ok(0)
 }

@@ -1,5 +1,6 @@
 //! `resume`: from the newest checkpoint, from an older one, or a new run from its weights alone.
 
+use super::line;
 use super::run::{has_room, has_room_to_go_on, look_on, start_keeper};
 use super::trainer::Trainer;
 use super::{Failure, Outcome, Which, checkpoints, client, say};
@@ -59,7 +60,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
         client::wait_for_keeper(&dir)?;
         // A paused run goes on; any other is going on already.
         if let Ok(answer) = client::ask(&dir, &Request::Resume) {
-            println!("{}: {answer}", dir.name());
+            line!("{}: {answer}", dir.name());
         }
         return look_on(&dir, args.headless);
     }

@@ -1,5 +1,6 @@
 //! One run at a glance, from what is stored: it touches neither the keeper nor the GPU.
 
+use super::line;
 use super::{Failure, Format, Outcome, Which};
 use crate::protocol::control::{RunState, Status};
 use crate::store::reader::live_status;
@@ -22,7 +23,7 @@ pub fn print(args: &StatusArgs, runs: &Path) -> Outcome {
     let run = match RunDir::find(runs, args.which.run.as_deref()) {
         // A status line without a run is empty, not an error.
         Err(_) if args.format == Format::Tmux => {
-            println!();
+            line!("");
             return Ok(0);
         }
         found => found?,
@@ -30,9 +31,9 @@ pub fn print(args: &StatusArgs, runs: &Path) -> Outcome {
     let nothing = || Failure::new(1, format!("{} has not begun yet; try again in a moment", run.name()));
     let status = live_status(&run).ok_or_else(nothing)?;
     match args.format {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&status)?),
-        Format::Text => println!("{}", text(&status)),
-        Format::Tmux => println!("{}", tmux(&status)),
+        Format::Json => line!("{}", serde_json::to_string_pretty(&status)?),
+        Format::Text => line!("{}", text(&status)),
+        Format::Tmux => line!("{}", tmux(&status)),
     }
     Ok(0)
 }

@@ -74,6 +74,7 @@ pub struct Prospect {
 #[cfg(feature = "train")]
 mod registry {
     use super::{Eval, PathBuf, Prospect, Run, Trainer, WorkOrder};
+    use crate::config::knobs::Training;
     use crate::protocol::device::DeviceChoice;
     use crate::recipe::class::{self, Class};
     use crate::store::checkpoint;
@@ -84,7 +85,7 @@ mod registry {
 
     impl Trainer for Registry {
         fn work(&self, order: WorkOrder) -> u8 {
-            let migrate = changes_shape(&order);
+            let migrate = may_migrate(&order);
             let rung = &order.run.rungs[order.rung];
             let args = WorkerArgs {
                 run_dir: order.run_dir,
@@ -119,16 +120,8 @@ mod registry {
             let sizes = task.sizes(&run.rungs[0].preset).map_err(|error| (15, error.to_string()))?;
             prospect.samples = Some((sizes.training, sizes.validation));
             prospect.parameters = Some(sizes.parameters);
-            let training = &run.rungs[0].preset.training;
-            let batch = training.micro_batch * training.accumulation;
-            if batch > sizes.training as u64 {
-                let (micro, times, samples) = (training.micro_batch, training.accumulation, sizes.training);
-                let message = format!(
-                    "training.micro_batch × training.accumulation: {micro} × {times} = {batch} samples a step, but there are only \
-                     {samples} training samples; {} × 1 would work",
-                    micro.min(samples as u64)
-                );
-                return Err((13, message));
+            for rung in &run.rungs {
+                fits(&rung.name, &rung.preset.training, sizes.training as u64).map_err(|why| (13, why))?;
             }
             Ok(prospect)
         }
@@ -145,15 +138,30 @@ mod registry {
         }
     }
 
-    /// Whether the newest checkpoint was written by a rung of another model shape: then, and only
-    /// then, what does not fit may start anew.
-    fn changes_shape(order: &WorkOrder) -> bool {
+    /// A step larger than the data would leave micro-batches empty.
+    fn fits(rung: &str, training: &Training, samples: u64) -> Result<(), String> {
+        let (micro, times) = (training.micro_batch, training.accumulation);
+        if micro * times <= samples {
+            return Ok(());
+        }
+        Err(format!(
+            "rung {rung}: training.micro_batch × training.accumulation = {micro} × {times} = {} samples a step, but \
+             there are only {samples} training samples; {} × 1 would work",
+            micro * times,
+            micro.min(samples)
+        ))
+    }
+
+    /// Whether what does not fit may start anew: the newest checkpoint was written by a rung of
+    /// another model shape, and one of the two says `warm_start: true`.
+    fn may_migrate(order: &WorkOrder) -> bool {
         let newest = checkpoint::list(&order.run_dir).into_iter().next();
         let state = newest.and_then(|entry| std::fs::read(entry.path.join("state.json")).ok());
         let state: Option<TrainState> = state.and_then(|text| serde_json::from_slice(&text).ok());
-        state.filter(|state| state.rung < order.run.rungs.len()).is_some_and(|state| {
-            let changes = class::compare(&order.run.preset_tree(state.rung), &order.run.preset_tree(order.rung));
-            class::gravest(&changes) == Class::C
+        let rungs = &order.run.rungs;
+        state.and_then(|state| Some((state.rung, rungs.get(state.rung)?))).is_some_and(|(from, left)| {
+            let changes = class::compare(&order.run.preset_tree(from), &order.run.preset_tree(order.rung));
+            class::gravest(&changes) == Class::C && (left.warm_start || rungs[order.rung].warm_start)
         })
     }
 }
@@ -206,6 +214,7 @@ impl Trainer for Elsewhere {
 }
 
 /// Whether another program trains.
+#[must_use]
 pub fn is_elsewhere() -> bool {
     std::env::var_os(WORKER_VARIABLE).is_some()
 }

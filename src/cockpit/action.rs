@@ -75,11 +75,13 @@ pub struct Key {
 
 impl Key {
     /// The key of an event.
+    #[must_use]
     pub fn of(event: KeyEvent) -> Self {
         Self { code: event.code, ctrl: event.modifiers.contains(KeyModifiers::CONTROL) }
     }
 
     /// Its name for people.
+    #[must_use]
     pub fn name(self) -> String {
         let name = match self.code {
             KeyCode::Char(' ') => "Space".to_owned(),
@@ -112,6 +114,7 @@ pub enum Group {
 
 impl Group {
     /// The heading.
+    #[must_use]
     pub fn title(self) -> &'static str {
         match self {
             Self::Run => "the run",
@@ -192,11 +195,13 @@ pub const TABLE: &[Entry] = table![
 ];
 
 /// The action of a key.
+#[must_use]
 pub fn action_of(key: Key) -> Option<Action> {
     TABLE.iter().find(|entry| entry.keys.contains(&key)).map(|entry| entry.action)
 }
 
 /// The row of an action.
+#[must_use]
 pub fn entry_of(action: Action) -> Option<&'static Entry> {
     TABLE.iter().find(|entry| entry.action == action)
 }

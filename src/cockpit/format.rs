@@ -6,6 +6,7 @@ use serde_json::Value;
 pub const UNKNOWN: &str = "–";
 
 /// A count: `1 204`.
+#[must_use]
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
@@ -19,6 +20,7 @@ pub fn count(value: u64) -> String {
 }
 
 /// A loss or a norm, four figures at most: `0.312`, `12.41`, `3.1e-5`.
+#[must_use]
 pub fn figure(value: f64) -> String {
     if !value.is_finite() {
         return UNKNOWN.to_owned();
@@ -34,6 +36,7 @@ pub fn figure(value: f64) -> String {
 }
 
 /// Events per second: `0.42`, `55.8`, `1 204`.
+#[must_use]
 pub fn rate(value: f64) -> String {
     if !value.is_finite() || value < 0.0 {
         return UNKNOWN.to_owned();
@@ -47,6 +50,7 @@ pub fn rate(value: f64) -> String {
 }
 
 /// A share of 0 to 1: `0.5 %`, `5 %`, `24 %`.
+#[must_use]
 pub fn percent(share: f64) -> String {
     if !share.is_finite() {
         return UNKNOWN.to_owned();
@@ -57,12 +61,14 @@ pub fn percent(share: f64) -> String {
 }
 
 /// Bytes: `18.2 GiB`, `31 MiB`, `812 B`.
+#[must_use]
 pub fn bytes(value: u64) -> String {
     let (number, unit) = scaled(value);
     format!("{number} {unit}")
 }
 
 /// Bytes over bytes, the unit said once where it is the same: `18.2 / 24.0 GiB`.
+#[must_use]
 pub fn bytes_of(part: u64, whole: u64) -> String {
     let ((part_number, part_unit), (number, unit)) = (scaled(part), scaled(whole));
     if part_unit == unit {
@@ -85,6 +91,7 @@ fn scaled(value: u64) -> (String, &'static str) {
 }
 
 /// A duration for reading at a glance: `14 s`, `3 min`, `1 h 52 min`, `2 d 3 h`.
+#[must_use]
 pub fn age(milliseconds: i64) -> String {
     let seconds = milliseconds.max(0) / 1000;
     match (seconds, seconds / 60, seconds / 3600, seconds / 86_400) {
@@ -97,6 +104,7 @@ pub fn age(milliseconds: i64) -> String {
 }
 
 /// A duration where tenths matter: `0.9 s`, `41.0 s`, `3 min 02 s`.
+#[must_use]
 pub fn took(milliseconds: u64) -> String {
     match milliseconds {
         short if short < 100 => format!("{:.2} s", short as f64 / 1e3),
@@ -106,17 +114,20 @@ pub fn took(milliseconds: u64) -> String {
 }
 
 /// The time of day: `14:02:11`.
+#[must_use]
 pub fn clock(unix_ms: i64, offset_s: i32) -> String {
     let second = (unix_ms.div_euclid(1000)).saturating_add(i64::from(offset_s)).rem_euclid(86_400);
     format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
 }
 
 /// One or many: `1 step`, `1 204 steps`.
+#[must_use]
 pub fn counted(value: u64, word: &str) -> String {
     if value == 1 { format!("1 {word}") } else { format!("{} {word}s", count(value)) }
 }
 
 /// The value of a knob: `32`, `on`, `minimal`, `not set`.
+#[must_use]
 pub fn in_words(value: &Value) -> String {
     match value {
         Value::Null => "not set".to_owned(),

@@ -44,11 +44,13 @@ pub struct Places {
 
 impl Places {
     /// The panel at a place.
+    #[must_use]
     pub fn panel_at(&self, column: u16, row: u16) -> Option<Panel> {
         self.panels.iter().find(|(_, area)| area.contains((column, row).into())).map(|(panel, _)| *panel)
     }
 
     /// The area of a panel that is shown.
+    #[must_use]
     pub fn area_of(&self, wanted: Panel) -> Option<Rect> {
         self.panels.iter().find(|(panel, _)| *panel == wanted).map(|(_, area)| *area)
     }
@@ -58,6 +60,7 @@ impl Places {
 pub const SMALLEST: (u16, u16) = (60, 16);
 
 /// Lays out a screen of so many columns and rows.
+#[must_use]
 pub fn places((width, height): (u16, u16), view: View) -> Places {
     let area = Rect::new(0, 0, width, height);
     if width < SMALLEST.0 || height < SMALLEST.1 {

@@ -19,6 +19,7 @@ pub struct LogTail {
 
 impl LogTail {
     /// The tail of a file that may not be there yet.
+    #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self { path, offset: None, rest: Vec::new() }
     }
@@ -56,6 +57,7 @@ impl LogTail {
 }
 
 /// A line as it would stand on paper: escape sequences gone, of a progress bar its last state.
+#[must_use]
 pub fn plain(line: &str) -> String {
     let line = line.trim_end_matches('\r');
     let last = line.rsplit('\r').next().unwrap_or(line);

@@ -6,16 +6,19 @@ pub struct Ratio(f64);
 
 impl Ratio {
     /// The share, held within 0 to 1; none where it is no number.
+    #[must_use]
     pub fn new(share: f64) -> Option<Self> {
         share.is_finite().then(|| Self(share.clamp(0.0, 1.0)))
     }
 
     /// A part of a whole; none where there is no whole.
+    #[must_use]
     pub fn of(part: u64, whole: u64) -> Option<Self> {
         if whole == 0 { None } else { Self::new(part as f64 / whole as f64) }
     }
 
     /// The share.
+    #[must_use]
     pub fn get(self) -> f64 {
         self.0
     }

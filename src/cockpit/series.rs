@@ -46,6 +46,7 @@ impl Extent {
     }
 
     /// Both together.
+    #[must_use]
     pub fn with(self, other: Self) -> Self {
         let count = self.count.saturating_add(other.count);
         let share = f64::from(other.count) / f64::from(count);
@@ -133,37 +134,44 @@ impl Series {
     }
 
     /// How many steps are held.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.steps.len()
     }
 
     /// True before the first step.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
     /// The first and the newest step.
+    #[must_use]
     pub fn ends(&self) -> Option<(u64, u64)> {
         Some((*self.steps.first()?, *self.steps.last()?))
     }
 
     /// Where attempts begin, oldest first.
+    #[must_use]
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
     /// Skipped ones among the newest `count` steps, and how many steps that really were.
+    #[must_use]
     pub fn skipped_among(&self, count: usize) -> (u64, u64) {
         let newest = &self.skipped[self.skipped.len().saturating_sub(count)..];
         (newest.iter().filter(|skipped| **skipped).count() as u64, newest.len() as u64)
     }
 
     /// Skipped steps in a row at the end of the curve.
+    #[must_use]
     pub fn streak(&self) -> u64 {
         self.skipped.iter().rev().take_while(|skipped| **skipped).count() as u64
     }
 
     /// The newest value of a figure and its step.
+    #[must_use]
     pub fn newest(&self, metric: Metric) -> Option<(u64, f32)> {
         let place = self.values.iter().rposition(|values| values[metric as usize].is_finite())?;
         Some((self.steps[place], self.values[place][metric as usize]))
@@ -171,6 +179,7 @@ impl Series {
 
     /// The steps from `window.start` to `window.end` in `width` columns: the first lies on the
     /// first column, the last on the last. Looks at a few buckets a column, whatever the length.
+    #[must_use]
     pub fn columns(&self, metric: Metric, window: Range<f64>, width: usize) -> Vec<Column> {
         let mut columns = vec![Column::default(); width];
         let span = window.end - window.start;

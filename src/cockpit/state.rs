@@ -78,6 +78,7 @@ pub struct State {
 
 impl State {
     /// The state before anything is known.
+    #[must_use]
     pub fn new(ladder: Vec<RungView>, watch: Watch, size: (u16, u16), now_ms: i64, utc_offset_s: i32) -> Self {
         Self {
             facts: Facts::default(),
@@ -94,11 +95,13 @@ impl State {
     }
 
     /// Where the run stands, once known.
+    #[must_use]
     pub fn status(&self) -> Option<&Status> {
         self.facts.status.as_ref()
     }
 
     /// What the run is doing, once known.
+    #[must_use]
     pub fn run_state(&self) -> Option<RunState> {
         self.status().map(|status| status.state)
     }
@@ -109,31 +112,37 @@ impl State {
     }
 
     /// True where the keeper should be there and is not.
+    #[must_use]
     pub fn is_orphaned(&self) -> bool {
         matches!(self.link, Link::Lost { .. }) && !self.is_over()
     }
 
     /// True where the run ended and should not have.
+    #[must_use]
     pub fn is_broken(&self) -> bool {
         matches!(self.run_state(), Some(RunState::Failed | RunState::NeedsPerson))
     }
 
     /// True while steps are being taken, or will be in a moment.
+    #[must_use]
     pub fn is_moving(&self) -> bool {
         matches!(self.run_state(), Some(RunState::Training | RunState::Evaluating | RunState::Checkpointing))
     }
 
     /// The current rung, within the ladder.
+    #[must_use]
     pub fn rung(&self) -> Option<usize> {
         self.status().map(|status| status.rung).filter(|rung| *rung < self.ladder.len())
     }
 
     /// The learning rate of the newest step.
+    #[must_use]
     pub fn recent_lr(&self) -> Option<f64> {
         self.facts.recent.back().map(|row| row.lr).filter(|lr| lr.is_finite())
     }
 
     /// The end of the line `downshift … RUN` for a person to type.
+    #[must_use]
     pub fn run_name(&self) -> &str {
         self.status().map_or("", |status| &status.run)
     }

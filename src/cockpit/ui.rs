@@ -13,6 +13,7 @@ use ratatui::{
 use unicode_width::UnicodeWidthStr;
 
 /// The style of a tone.
+#[must_use]
 pub fn tone_style(theme: &Theme, tone: Tone) -> Style {
     match tone {
         Tone::Plain => Style::new(),
@@ -59,6 +60,7 @@ pub fn two_sides(frame: &mut Frame<'_>, area: Rect, left: Line<'_>, right: Line<
 }
 
 /// A bar of thin lines, half a cell fine: `━━━━━╾─────`. A limit is a stroke across it.
+#[must_use]
 pub fn bar(width: u16, parts: &[(Ratio, Style)], limit: Option<Ratio>, theme: &Theme) -> Line<'static> {
     let halves = f64::from(width) * 2.0;
     let mut ends = Vec::with_capacity(parts.len());
@@ -140,6 +142,7 @@ pub fn quiet(frame: &mut Frame<'_>, area: Rect, text: &str, theme: &Theme) {
 
 /// A text in lines of at most `width` columns, broken between words where that is possible. A
 /// space within a number, or between it and its unit, is no place to break.
+#[must_use]
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut rows = Vec::new();
@@ -183,6 +186,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// A text cut to `width` columns, with `…` where something is missing.
+#[must_use]
 pub fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -201,6 +205,7 @@ pub fn cut(text: &str, width: usize) -> String {
 }
 
 /// A text in exactly `width` columns, at the left.
+#[must_use]
 pub fn pad(text: &str, width: usize) -> String {
     let text = cut(text, width);
     let missing = width - text.width().min(width);
@@ -208,6 +213,7 @@ pub fn pad(text: &str, width: usize) -> String {
 }
 
 /// A text in exactly `width` columns, at the right.
+#[must_use]
 pub fn pad_left(text: &str, width: usize) -> String {
     let text = cut(text, width);
     " ".repeat(width - text.width().min(width)) + &text

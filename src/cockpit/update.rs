@@ -177,6 +177,7 @@ fn tick(state: &mut State, now_ms: i64) -> Vec<Effect> {
 
 impl State {
     /// How often time must be told for what is on the screen, milliseconds.
+    #[must_use]
     pub fn tick_ms(&self) -> i64 {
         match self.passage {
             super::state::passage::PassageView::Under { hidden: false, .. } => 100,

@@ -54,6 +54,7 @@ impl Verdict {
 }
 
 /// How the run is.
+#[must_use]
 pub fn verdict(state: &State) -> Verdict {
     let Some(status) = state.status() else { return before_all(state) };
     over(state, status)
@@ -110,6 +111,7 @@ fn result(state: &State, status: &Status) -> String {
 }
 
 /// An evaluation in a few words.
+#[must_use]
 pub fn eval_words(loss: f64, accuracy: Option<f64>, perplexity: Option<f64>) -> String {
     match (accuracy, perplexity) {
         (Some(share), _) => format!("accuracy {}", accuracy_words(share)),
@@ -119,6 +121,7 @@ pub fn eval_words(loss: f64, accuracy: Option<f64>, perplexity: Option<f64>) -> 
 }
 
 /// Accuracy to a tenth of a percent: `97.8 %`.
+#[must_use]
 pub fn accuracy_words(share: f64) -> String {
     if share.is_finite() { format!("{:.1} %", share * 100.0) } else { percent(share) }
 }

@@ -5,6 +5,7 @@ use super::problem::Problem;
 use super::units::Every;
 
 /// Everything impossible in one preset, by the path of the knob.
+#[must_use]
 pub fn preset(preset: &Preset) -> Vec<Problem> {
     let mut found = Findings::default();
     training(preset, &mut found);
@@ -25,6 +26,7 @@ pub fn preset(preset: &Preset) -> Vec<Problem> {
 }
 
 /// Everything impossible in the watch section.
+#[must_use]
 pub fn watch(watch: &Watch) -> Vec<Problem> {
     let mut found = Findings::default();
     let share = |value: f64| value > 0.0 && value <= 1.0;
@@ -55,6 +57,7 @@ pub fn watch(watch: &Watch) -> Vec<Problem> {
 }
 
 /// What a run file and a rung may be called.
+#[must_use]
 pub fn name(path: &str, name: &str) -> Option<Problem> {
     let fits = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
     let wrong = if name.is_empty() {
@@ -70,6 +73,7 @@ pub fn name(path: &str, name: &str) -> Option<Problem> {
 }
 
 /// An effective batch that a memory rung changed by oversight: what would keep it.
+#[must_use]
 pub fn batch_advice(full: &Preset, rung: &Preset) -> Option<String> {
     let wanted = full.training.micro_batch * full.training.accumulation;
     let (micro, times) = (rung.training.micro_batch, rung.training.accumulation);

@@ -125,7 +125,7 @@ impl Default for Loader {
     }
 }
 
-/// How weights move: AdamW (Loshchilov and Hutter, 2017).
+/// How weights move: `AdamW` (Loshchilov and Hutter, 2017).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Optimizer {

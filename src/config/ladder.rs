@@ -23,6 +23,9 @@ pub struct RungSpec {
     /// The rung it changes; the one above where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+    /// Where the model has another shape on this rung: load what fits and start the rest anew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub warm_start: bool,
     /// Dotted paths of knobs and their values.
     #[serde(default)]
     pub set: Section,
@@ -35,6 +38,8 @@ pub struct Rung {
     pub name: String,
     /// What it helps against.
     pub relieves: Vec<Relief>,
+    /// Whether it may be reached from another shape of the model.
+    pub warm_start: bool,
     /// Its knobs.
     pub preset: Preset,
 }
@@ -53,6 +58,7 @@ pub struct Resolved {
 
 impl Resolved {
     /// A problem with one of this rung's knobs, at the place in the file that made it so.
+    #[must_use]
     pub fn blame(&self, problem: Problem) -> Problem {
         let Some(place) = &self.place else { return problem };
         let mine = self.sets.iter().filter(|path| under(&problem.path, path) || under(path, &problem.path));
@@ -64,9 +70,10 @@ impl Resolved {
 }
 
 /// Every rung resolved, `full` first, and what is wrong with the overrides.
+#[must_use]
 pub fn resolve(full: Preset, specs: &[RungSpec], pinned: &[String]) -> (Vec<Resolved>, Vec<Problem>) {
     let tree = serde_json::to_value(&full).unwrap_or_default();
-    let rung = Rung { name: FULL.to_owned(), relieves: Vec::new(), preset: full };
+    let rung = Rung { name: FULL.to_owned(), relieves: Vec::new(), warm_start: false, preset: full };
     let mut rungs = vec![Resolved { rung, tree, place: None, sets: Vec::new() }];
     let mut problems = Vec::new();
     for (index, spec) in specs.iter().enumerate() {
@@ -111,7 +118,7 @@ fn apply(base: &Resolved, spec: &RungSpec, place: &str) -> (Option<Resolved>, Ve
     problems.extend(wrong.into_iter().map(|problem| problem.under(place)));
     let resolved = preset.map(|preset| Resolved {
         tree: serde_json::to_value(&preset).unwrap_or_default(),
-        rung: Rung { name: spec.name.clone(), relieves: spec.relieves.clone(), preset },
+        rung: Rung { name: spec.name.clone(), relieves: spec.relieves.clone(), warm_start: spec.warm_start, preset },
         place: Some(place.to_owned()),
         sets: overrides.into_iter().map(|(path, _)| path).collect(),
     });

@@ -22,6 +22,7 @@ impl Problem {
     }
 
     /// The same problem, seen from `prefix` above.
+    #[must_use]
     pub fn under(mut self, prefix: &str) -> Self {
         self.path = if self.path.is_empty() { prefix.to_owned() } else { format!("{prefix}.{}", self.path) };
         self

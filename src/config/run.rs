@@ -107,6 +107,7 @@ impl Run {
         for (path, value) in source.overrides {
             problems.extend(typed::set(&mut tree, path, yaml::scalar(value)).err());
         }
+        settle_length(&mut tree, source.overrides);
         let (file, wrong) = typed::read::<RunFile>(&tree);
         problems.extend(wrong);
         let run = file.map(|file| validate(file, tasks, source.base, &mut problems));
@@ -117,6 +118,7 @@ impl Run {
     }
 
     /// The run as a run file with every knob and every rung written out, paths absolute.
+    #[must_use]
     pub fn to_yaml(&self) -> String {
         let full = self.preset_tree(0);
         let ladder: Vec<RungSpec> = (1..self.rungs.len())
@@ -124,6 +126,7 @@ impl Run {
                 name: self.rungs[index].name.clone(),
                 relieves: self.rungs[index].relieves.clone(),
                 from: Some(FULL.to_owned()),
+                warm_start: self.rungs[index].warm_start,
                 set: class::compare(&full, &self.preset_tree(index))
                     .into_iter()
                     .map(|change| (change.path, change.to))
@@ -140,14 +143,50 @@ impl Run {
     }
 
     /// One rung's knobs as a tree.
+    #[must_use]
     pub fn preset_tree(&self, rung: usize) -> Value {
         serde_json::to_value(&self.rungs[rung].preset).unwrap_or_default()
     }
 
+    /// Why the run cannot go from one rung to another: the model's shape differs, and neither of the
+    /// two says `warm_start: true`.
+    #[must_use]
+    pub fn barrier(&self, from: usize, to: usize) -> Option<String> {
+        let changes = class::compare(&self.preset_tree(from), &self.preset_tree(to));
+        let shapes: Vec<String> = changes
+            .iter()
+            .filter(|change| change.class == class::Class::C)
+            .map(|change| format!("{} {} → {}", change.path, change.from, change.to))
+            .collect();
+        if shapes.is_empty() || self.rungs[from].warm_start || self.rungs[to].warm_start {
+            return None;
+        }
+        Some(format!(
+            "rung {} has a model of another shape ({}), which the weights do not fit; `warm_start: true` on the rung \
+             would load what fits and start the rest anew",
+            self.rungs[to].name,
+            shapes.join(", ")
+        ))
+    }
+
     /// The number of the rung called `name`, or with that number.
+    #[must_use]
     pub fn rung_named(&self, name: &str) -> Option<usize> {
         let by_name = self.rungs.iter().position(|rung| rung.name == name);
         by_name.or_else(|| name.parse().ok().filter(|number| *number < self.rungs.len()))
+    }
+}
+
+/// `--set training.steps=…` takes the place of the file's epochs, and the other way round.
+fn settle_length(tree: &mut Value, overrides: &[(String, String)]) {
+    let given = |path: &str| overrides.iter().any(|(set, _)| set == path);
+    let replaced = match (given("training.steps"), given("training.epochs")) {
+        (true, false) => "epochs",
+        (false, true) => "steps",
+        _ => return,
+    };
+    if let Some(Value::Object(training)) = tree.get_mut("training") {
+        training.shift_remove(replaced);
     }
 }
 

@@ -9,11 +9,13 @@ const RUN_FILES: [(&str, &str, &str); 3] = [
 ];
 
 /// The names of the run files.
+#[must_use]
 pub fn names() -> Vec<&'static str> {
     RUN_FILES.iter().map(|(name, ..)| *name).collect()
 }
 
 /// The file of a name, with or without its folder and ending: what to call it, and its text.
+#[must_use]
 pub fn run_file(path: &Path) -> Option<(&'static str, &'static str)> {
     let wanted = path.file_stem()?.to_str()?;
     let whole = path.components().count() == 1 || path.starts_with("configs");

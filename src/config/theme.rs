@@ -111,6 +111,7 @@ impl Theme {
 
     /// The theme with every colour brought down to what the terminal shows. Without colours the
     /// roles that matter stay apart by weight.
+    #[must_use]
     pub fn shown_with(mut self, colours: Colours) -> Self {
         let loud = [&mut self.accent, &mut self.good, &mut self.warn, &mut self.danger, &mut self.key];
         let quiet = [&mut self.dim, &mut self.faint, &mut self.raw, &mut self.mark];

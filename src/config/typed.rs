@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 /// The typed value, if the tree holds one, and everything that is wrong with it.
+#[must_use]
 pub fn read<T: DeserializeOwned>(tree: &Value) -> (Option<T>, Vec<Problem>) {
     let mut tree = tree.clone();
     let mut problems: Vec<Problem> = Vec::new();
@@ -154,6 +155,7 @@ fn mistyped(path: &str, found: &str, wanted: &str) -> Problem {
 }
 
 /// `did you mean …`, or the whole list.
+#[must_use]
 pub fn closest(unknown: &str, known: &[&str]) -> String {
     let near = known.iter().map(|word| (strsim::damerau_levenshtein(unknown, word), word)).min();
     match near {

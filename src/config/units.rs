@@ -20,6 +20,7 @@ pub enum Every {
 
 impl Every {
     /// The rhythm as a duration, where it is one.
+    #[must_use]
     pub fn duration(self) -> Option<Duration> {
         match self {
             Self::Seconds(seconds) => Duration::try_from_secs_f64(seconds).ok(),

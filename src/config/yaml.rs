@@ -48,6 +48,7 @@ pub fn parse(text: &str) -> Result<(Value, Vec<Problem>), SyntaxError> {
 
 /// Where the value at `path` stands (its key, for duplicates); the nearest key above it where the
 /// path itself is not in the text.
+#[must_use]
 pub fn locate(text: &str, path: &str, occurrence: usize) -> Place {
     let mut path = path;
     loop {
@@ -64,11 +65,13 @@ pub fn locate(text: &str, path: &str, occurrence: usize) -> Place {
 }
 
 /// A value as it would stand in a file: `2`, `true`, `[1, 2]`, `30 s`.
+#[must_use]
 pub fn scalar(text: &str) -> Value {
     parse(text).map_or_else(|_| Value::String(text.to_owned()), |(value, _)| value)
 }
 
 /// The text of a tree.
+#[must_use]
 pub fn write(tree: &Value) -> String {
     serde_yaml::to_string(tree).unwrap_or_default()
 }

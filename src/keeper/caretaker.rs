@@ -58,7 +58,7 @@ impl Caretaker {
     /// damaged checkpoint must not push a good one out.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn prune(&mut self) -> Result<Pruned, KeeperError> {
         let mut pruned = Pruned::default();
         let mut damaged = BTreeSet::new();

@@ -79,8 +79,10 @@ impl Keeper {
         let steps = self.recorder.retire(&knobs, &BTreeSet::new());
         if !steps.is_empty() {
             let dir = self.run_dir.path().to_owned();
-            // Deleting gigabytes takes a while; the loop does not wait for it.
-            std::thread::spawn(move || steps.into_iter().for_each(|step| drop(checkpoint::remove(&dir, step))));
+            // Deleting gigabytes takes a while; the loop does not wait for it, the keeper's end does.
+            let delete = move || steps.into_iter().for_each(|step| drop(checkpoint::remove(&dir, step)));
+            self.deletions.retain(|deletion| !deletion.is_finished());
+            self.deletions.push(std::thread::spawn(delete));
         }
     }
 }

@@ -13,11 +13,14 @@ use crate::policy::life::{Life, Outcome, Then};
 use crate::protocol::control::{JournalKind, Request, RunState, Update};
 use crate::protocol::inject::Inject;
 use crate::protocol::worker::{Event as WorkerEvent, Failed, Level, PROTOCOL};
+use crate::store::checkpoint;
 use crate::store::lock::{Lock, LockError};
 use crate::store::run_dir::{RunDir, RunDirError};
 use crate::store::writer::Writer;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -111,6 +114,8 @@ pub(super) struct Keeper {
     pub(super) started: Instant,
     pub(super) shown: (RunState, Instant),
     pub(super) outcome: Option<Outcome>,
+    /// Checkpoints on their way out.
+    pub(super) deletions: Vec<JoinHandle<()>>,
 }
 
 impl Keeper {
@@ -124,6 +129,8 @@ impl Keeper {
         let rung = store.fact("rung").filter(|rung| *rung < run.rungs.len()).unwrap_or(0);
         let limits = Limits {
             rungs: run.rungs.iter().map(|rung| rung.name.clone()).collect(),
+            relieves: run.rungs.iter().map(|rung| rung.relieves.clone()).collect(),
+            barriers: barriers(&run),
             hang_min: run.watch.hang_min.duration().unwrap_or(Duration::from_secs(10)),
             restarts: run.watch.restarts_without_progress,
         };
@@ -156,6 +163,7 @@ impl Keeper {
             started,
             shown,
             outcome,
+            deletions: Vec::new(),
         })
     }
 
@@ -185,6 +193,10 @@ impl Keeper {
         let before = self.recorder.status.state;
         self.recorder.status.state = RunState::Starting;
         self.recorder.flush();
+        if !by_person {
+            let text = "the keeper died and was brought back".to_owned();
+            self.recorder.note(Level::Warn, JournalKind::Run, text);
+        }
         match takeover::end_orphan(&self.run_dir).await {
             Ok(false) => {}
             Ok(true) => {
@@ -198,16 +210,8 @@ impl Keeper {
                 return;
             }
         }
-        let imported = takeover::import_checkpoints(&self.run_dir, self.recorder.store());
-        let imported = imported.and_then(|count| self.recorder.reload_checkpoints().map(|()| count));
-        match imported {
-            Ok(0) => {}
-            Ok(count) => {
-                let text = format!("took over {count} checkpoint(s) saved while no keeper listened");
-                self.recorder.note(Level::Info, JournalKind::Checkpoint, text);
-            }
-            Err(error) => self.recorder.note(Level::Error, JournalKind::Checkpoint, format!("run.db: {error}")),
-        }
+        checkpoint::clean(self.run_dir.path());
+        self.take_over_checkpoints();
         self.policy.found(self.recorder.status.durable_step);
         if before == RunState::Paused && !by_person {
             self.policy.rest();
@@ -309,6 +313,10 @@ impl Keeper {
                 let _ = self.recorder.store().put_fact("fired", &self.fired);
             }
             WorkerEvent::Failed(failed) => self.failure = Some(failed.clone()),
+            // The worker before was killed between a save and the word about it.
+            WorkerEvent::Hello(hello) if self.recorder.never_heard_of(hello.resumed_from) => {
+                self.take_over_checkpoints();
+            }
             _ => {}
         }
         self.recorder.heard(&event, now);
@@ -374,7 +382,16 @@ impl Keeper {
         self.clients.publish(&Update::Status(Box::new(status)));
         let _ = timeout(Duration::from_secs(1), self.clients.drained()).await;
         sleep(Duration::from_millis(20)).await;
+        // What is half deleted when the process ends would stay until somebody resumes.
+        self.deletions.drain(..).for_each(|deletion| drop(deletion.join()));
     }
+}
+
+/// Why one rung cannot be reached from another, for every pair where it cannot.
+fn barriers(run: &Run) -> BTreeMap<(usize, usize), String> {
+    let rungs = 0..run.rungs.len();
+    let pairs = rungs.clone().flat_map(|from| rungs.clone().map(move |to| (from, to)));
+    pairs.filter_map(|(from, to)| Some(((from, to), run.barrier(from, to)?))).collect()
 }
 
 fn exit_words(exit: Exit) -> String {

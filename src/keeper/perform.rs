@@ -65,6 +65,8 @@ impl Keeper {
             Ok(worker) => {
                 let pid = worker.identity.pid;
                 self.recorder.status.pid_worker = Some(pid);
+                let attempt = self.recorder.attempt.id;
+                let _ = self.recorder.store().attempt_started(attempt, Some(pid));
                 self.watched.send_replace(Some(pid));
                 let _ = self.recorder.store().put_fact("baseline", &self.policy.baseline());
                 self.worker = Some(worker);

@@ -18,6 +18,9 @@ use std::time::Duration;
 /// A note in the journal for the first skipped step of a streak, then for each so many.
 const SKIP_NOTE_EVERY: u64 = 100;
 
+/// Readings of the probe reach the store at most this often.
+const STORED_EVERY_MS: i64 = 5000;
+
 /// The keeper's memory and its pen.
 pub struct Recorder {
     store: Writer,
@@ -32,6 +35,7 @@ pub struct Recorder {
     skips_in_a_row: u64,
     failed_saves: u64,
     said: HashSet<String>,
+    sampled_ms: i64,
     checkpoints: Vec<CheckpointRow>,
     proving: Proving,
     dirty: bool,
@@ -43,7 +47,7 @@ impl Recorder {
     /// Goes on with what the store knows.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn new(store: Writer, fresh: Status) -> rusqlite::Result<Self> {
         let mut status = store.fact::<Status>("status").unwrap_or_else(|| fresh.clone());
         status.passage = None;
@@ -63,6 +67,7 @@ impl Recorder {
             skips_in_a_row: 0,
             failed_saves: 0,
             said: HashSet::new(),
+            sampled_ms: 0,
             checkpoints: Vec::new(),
             proving: Proving::default(),
             dirty: true,
@@ -73,12 +78,17 @@ impl Recorder {
     /// Takes up what the store says of checkpoints.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn reload_checkpoints(&mut self) -> rusqlite::Result<()> {
         self.checkpoints = self.store.checkpoints()?;
         self.status.durable_step = self.checkpoints.iter().filter(|row| row.kept).map(|row| row.step).max();
         self.dirty = true;
         Ok(())
+    }
+
+    /// Whether this is the step of a checkpoint that was never announced.
+    pub fn never_heard_of(&self, step: Option<u64>) -> bool {
+        step.is_some_and(|step| !self.checkpoints.iter().any(|row| row.kept && row.step == step))
     }
 
     /// The store, for facts and attempts.
@@ -98,7 +108,7 @@ impl Recorder {
     /// An attempt begins: its row is on the disk when this returns.
     ///
     /// # Errors
-    /// SQLite's words; then no worker may be started.
+    /// `SQLite`'s words; then no worker may be started.
     pub fn begin_attempt(
         &mut self,
         rung: usize,
@@ -364,7 +374,11 @@ impl Recorder {
             record.ram_bytes = record.ram_bytes.max(ram);
         }
         let row = SampleRow { time_ms: now_ms(), reading };
-        self.batch.samples.push(row.clone());
+        // A run of days would fill the disk with readings; listeners hear every one.
+        if row.time_ms - self.sampled_ms >= STORED_EVERY_MS {
+            self.sampled_ms = row.time_ms;
+            self.batch.samples.push(row.clone());
+        }
         self.updates.push(Update::Sample(Box::new(row)));
     }
 

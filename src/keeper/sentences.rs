@@ -1,10 +1,11 @@
 //! The keeper's words for the journal.
 
 use crate::protocol::control::Passage;
-use crate::protocol::worker::{Eval, Hello, Saved, Skipped};
+use crate::protocol::worker::{Eval, Hello, Level, Saved, Skipped};
 use std::fmt::Write;
 
 /// A number with thin groups: `1 204`.
+#[must_use]
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -18,6 +19,7 @@ pub fn grouped(number: u64) -> String {
 }
 
 /// Bytes in the unit that suits them.
+#[must_use]
 pub fn bytes(bytes: u64) -> String {
     match bytes {
         0..1_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
@@ -27,11 +29,13 @@ pub fn bytes(bytes: u64) -> String {
 }
 
 /// Milliseconds as seconds.
+#[must_use]
 pub fn seconds(ms: f64) -> String {
     if ms < 995.0 { format!("{:.2} s", ms / 1000.0) } else { format!("{:.1} s", ms / 1000.0) }
 }
 
 /// A worker is ready.
+#[must_use]
 pub fn hello(hello: &Hello) -> String {
     let parameters = grouped(hello.parameters);
     let place = match hello.resumed_from {
@@ -42,6 +46,7 @@ pub fn hello(hello: &Hello) -> String {
 }
 
 /// A checkpoint is durable.
+#[must_use]
 pub fn saved(saved: &Saved) -> String {
     let (step, size) = (grouped(saved.step), bytes(saved.bytes));
     format!(
@@ -52,6 +57,7 @@ pub fn saved(saved: &Saved) -> String {
 }
 
 /// A checkpoint could not be written.
+#[must_use]
 pub fn save_failed(step: u64, message: &str) -> String {
     let step = grouped(step);
     format!(
@@ -60,6 +66,7 @@ pub fn save_failed(step: u64, message: &str) -> String {
 }
 
 /// A step was dropped.
+#[must_use]
 pub fn skipped(skipped: &Skipped) -> String {
     let step = grouped(skipped.step);
     format!("step {step} skipped: {} not finite ({}); weights and moments untouched", skipped.what, skipped.place)
@@ -71,7 +78,26 @@ pub fn finished(step: u64, eval: Option<&Eval>) -> String {
     format!("finished at step {}{measured}", grouped(step))
 }
 
+/// The run was ended by a person.
+#[must_use]
+pub fn stopped(step: u64, durable: Option<u64>) -> (Level, String) {
+    let resume = "`downshift resume` goes on from";
+    match durable {
+        Some(durable) if durable >= step => (Level::Info, format!("stopped; {resume} step {}", grouped(durable))),
+        Some(durable) => {
+            let (at, lost) = (grouped(step), grouped(step - durable));
+            let text =
+                format!("stopped at step {at}, not saved: {resume} step {}, {lost} steps are redone", grouped(durable));
+            (Level::Warn, text)
+        }
+        None => {
+            (Level::Warn, format!("stopped at step {} without a checkpoint: {resume} the beginning", grouped(step)))
+        }
+    }
+}
+
 /// What an evaluation says.
+#[must_use]
 pub fn measured(eval: &Eval) -> String {
     let mut text = format!("loss {:.4}", eval.loss);
     if let Some(accuracy) = eval.accuracy {
@@ -84,6 +110,7 @@ pub fn measured(eval: &Eval) -> String {
 }
 
 /// The proof of continuity after a passage.
+#[must_use]
 pub fn passage(passage: &Passage) -> String {
     let way = if passage.from == passage.to {
         format!("restarted {}", passage.to)

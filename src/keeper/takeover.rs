@@ -1,7 +1,9 @@
 //! What a keeper does before it trusts the run directory: it makes sure that no worker of an
 //! earlier keeper lives, and takes over what that worker saved.
 
-use crate::protocol::control::CheckpointRow;
+use super::keep::Keeper;
+use crate::protocol::control::{CheckpointRow, JournalKind};
+use crate::protocol::worker::Level;
 use crate::store::checkpoint;
 use crate::store::checkpoint::state::{Row, TrainState};
 use crate::store::lock::{Identity, living_owner};
@@ -47,12 +49,11 @@ async fn gone_within(process: &Identity, limit: Duration) -> bool {
 }
 
 /// Takes the rows and the record of every checkpoint that the store does not know: those saved
-/// while no keeper listened. Returns how many there were.
+/// while no keeper listened, and by workers killed before they could say so. Returns how many there were.
 ///
 /// # Errors
-/// SQLite's words.
+/// `SQLite`'s words.
 pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<usize> {
-    checkpoint::clean(run.path());
     let on_disk = checkpoint::list(run.path());
     let mut imported = 0;
     let known = store.checkpoints()?;
@@ -81,6 +82,22 @@ pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<
         imported += 1;
     }
     Ok(imported)
+}
+
+impl Keeper {
+    /// Takes up what was saved by workers that could not say so any more.
+    pub(super) fn take_over_checkpoints(&mut self) {
+        let imported = import_checkpoints(&self.run_dir, self.recorder.store());
+        let imported = imported.and_then(|count| self.recorder.reload_checkpoints().map(|()| count));
+        match imported {
+            Ok(0) => {}
+            Ok(count) => {
+                let text = format!("took over {count} checkpoint(s) that no keeper had heard of");
+                self.recorder.note(Level::Info, JournalKind::Checkpoint, text);
+            }
+            Err(error) => self.recorder.note(Level::Error, JournalKind::Checkpoint, format!("run.db: {error}")),
+        }
+    }
 }
 
 fn batch_of(rows: Vec<Row>) -> Batch {

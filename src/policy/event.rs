@@ -1,8 +1,10 @@
 //! What the state machine takes and gives.
 
 use super::life::{Outcome, Start};
+use crate::config::knobs::Relief;
 use crate::protocol::control::{JournalKind, Request};
 use crate::protocol::worker::{Event as WorkerEvent, Level, Order};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What happened.
@@ -74,6 +76,10 @@ pub enum Signal {
 pub struct Limits {
     /// The names of the rungs, fastest first.
     pub rungs: Vec<String>,
+    /// What each rung helps against.
+    pub relieves: Vec<Vec<Relief>>,
+    /// Why one rung cannot be reached from another, where it cannot: by (from, to).
+    pub barriers: BTreeMap<(usize, usize), String>,
     /// A step may always take so long.
     pub hang_min: Duration,
     /// Restarts without a new durable step.

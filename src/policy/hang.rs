@@ -26,6 +26,7 @@ pub struct HangWatch {
 
 impl HangWatch {
     /// Watches a worker that starts now. A step may always take `least`.
+    #[must_use]
     pub fn new(least: Duration, now: Duration) -> Self {
         Self { least, phase: Phase::Starting, since: now, steps: 0, took: VecDeque::new(), longest_eval: None }
     }
@@ -58,11 +59,13 @@ impl HangWatch {
     }
 
     /// The moment from which on silence is a hang.
+    #[must_use]
     pub fn deadline(&self) -> Duration {
         self.since + self.limit()
     }
 
     /// How long the worker may be silent now.
+    #[must_use]
     pub fn limit(&self) -> Duration {
         let longest = self.took.iter().max().copied().unwrap_or_default();
         match self.phase {
@@ -79,6 +82,7 @@ impl HangWatch {
     }
 
     /// The longest step of the window.
+    #[must_use]
     pub fn longest_step(&self) -> Duration {
         self.took.iter().max().copied().unwrap_or_default()
     }

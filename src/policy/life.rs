@@ -88,6 +88,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// The exit code of a run in the foreground.
+    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Finished => 0,
@@ -100,6 +101,7 @@ impl Outcome {
 
 impl Life {
     /// The state to show.
+    #[must_use]
     pub fn state(&self) -> RunState {
         match self {
             Self::New | Self::Running(Phase::Starting) => RunState::Starting,
@@ -119,6 +121,7 @@ impl Life {
     }
 
     /// For what the run waits, or why it ended.
+    #[must_use]
     pub fn why(&self) -> Option<String> {
         match self {
             Self::AwaitingVram { start, .. } | Self::BackingOff { start, .. } => Some(start.reason.clone()),

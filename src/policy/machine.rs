@@ -5,6 +5,7 @@ use super::budget::{Budget, Verdict};
 use super::event::{Effect, Event, Exit, Limits, Signal};
 use super::hang::HangWatch;
 use super::life::{Life, Outcome, Pressure, Start, Then};
+use crate::config::knobs::Relief;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{DoneReason, Event as WorkerEvent, Failed, FailureClass, Level, Order, Phase};
 use std::time::Duration;
@@ -30,7 +31,7 @@ pub struct Policy {
     pub(super) hang: HangWatch,
     /// How long the newest save took.
     pub(super) save: Duration,
-    budget: Budget,
+    pub(super) budget: Budget,
     step: Option<u64>,
     /// What the worker went on from, once it said so.
     loaded: Option<u64>,
@@ -44,6 +45,7 @@ pub struct Policy {
 
 impl Policy {
     /// The decider of a run that stands on `rung`, with what an earlier keeper stored.
+    #[must_use]
     pub fn new(limits: Limits, rung: usize, budget: Budget, baseline: Option<u64>) -> Self {
         let hang = HangWatch::new(limits.hang_min, Duration::ZERO);
         Self {
@@ -76,31 +78,37 @@ impl Policy {
     }
 
     /// Where the run stands.
+    #[must_use]
     pub fn life(&self) -> &Life {
         &self.life
     }
 
     /// The rung it is on, or on its way to.
+    #[must_use]
     pub fn rung(&self) -> usize {
         self.rung
     }
 
     /// Whether the keeper may shift alone.
+    #[must_use]
     pub fn autopilot(&self) -> bool {
         self.autopilot
     }
 
     /// Restarts used up; to be stored.
+    #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
     /// Memory in use on the card before the first start; to be stored.
+    #[must_use]
     pub fn baseline(&self) -> Option<u64> {
         self.baseline
     }
 
     /// When [`Event::Tick`] is due at the latest.
+    #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
         match &self.life {
             Life::Running(_) => Some(self.hang.deadline()),
@@ -117,7 +125,7 @@ impl Policy {
             Event::Begin => self.begin(now),
             Event::Worker(event) => self.heard(event, now),
             Event::Exited(exit) => self.exited(exit, now),
-            Event::StartFailed(why) => self.fault(&format!("the worker could not be started: {why}"), None, now),
+            Event::StartFailed(why) => self.fault(&format!("the worker could not be started: {why}"), None, None, now),
             Event::Vram(used) => self.measured(used, now),
             Event::Request(request) => self.asked(&request, now),
             Event::StoodStill => {
@@ -186,7 +194,7 @@ impl Policy {
                 Vec::new()
             }
             Life::Stopping { then: Then::End, .. } => self.finish(Outcome::Stopped),
-            Life::Stopping { then: Then::Recover(cause), .. } => self.fault(&cause, Some("hang"), now),
+            Life::Stopping { then: Then::Recover(cause), .. } => self.fault(&cause, Some("hang"), None, now),
             _ => self.died(failure.as_ref(), exit, now),
         }
     }
@@ -199,27 +207,54 @@ impl Policy {
             Some(class @ (FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint)) => {
                 self.finish(Outcome::Failed(class, cause))
             }
-            _ => self.fault(&cause, kind(class, exit).as_deref(), now),
+            _ if self.limits.restarts == 0 && class.is_some() => {
+                self.finish(Outcome::Failed(class.unwrap_or(FailureClass::Panic), cause))
+            }
+            _ => {
+                let relief = class.and_then(|class| self.relief(class));
+                self.fault(&cause, kind(class, exit).as_deref(), relief, now)
+            }
         }
     }
 
-    /// Starts again within the budget. `kind` is what makes two faults the same.
-    fn fault(&mut self, cause: &str, kind: Option<&str>, now: Duration) -> Vec<Effect> {
+    /// The nearest lower rung that relieves the cause, if the keeper may shift alone.
+    fn relief(&self, class: FailureClass) -> Option<usize> {
+        let relief = match class {
+            FailureClass::DeviceOutOfMemory => Relief::Memory,
+            FailureClass::DeviceFault => Relief::Kernels,
+            FailureClass::NonFinite => Relief::Numerics,
+            _ => return None,
+        };
+        let relieves = |rung: &usize| self.limits.relieves.get(*rung).is_some_and(|list| list.contains(&relief));
+        let reachable = |rung: &usize| !self.limits.barriers.contains_key(&(self.rung, *rung));
+        (self.rung + 1..self.limits.rungs.len()).filter(relieves).find(reachable).filter(|_| self.autopilot)
+    }
+
+    /// Starts again within the budget, on `onto` if that is given. `kind` is what makes two faults
+    /// the same.
+    fn fault(&mut self, cause: &str, kind: Option<&str>, onto: Option<usize>, now: Duration) -> Vec<Effect> {
         let place = self.step.map_or_else(String::new, |step| format!(" at step {step}"));
         let ended = Effect::Journal(Level::Error, JournalKind::Worker, format!("worker ended{place}: {cause}"));
-        let reason = format!("restart after: {cause}");
+        let rung = onto.unwrap_or(self.rung);
+        let mut reason = format!("restart after: {cause}");
         let mut effects = vec![ended];
+        if rung != self.rung {
+            let (from, to) = (self.rung_name(self.rung), self.rung_name(rung));
+            let text = format!("shift down: {from} → {to}, by the keeper: it relieves what ended the worker");
+            effects.push(Effect::Journal(Level::Warn, JournalKind::Shift, text));
+            reason = format!("shift down: {from} → {to} after: {cause}");
+        }
         let (loaded, step) = (self.loaded, self.step);
         if self.budget.relapse.fault(loaded, step, kind) {
             effects.extend(loaded.map(Effect::GoBack));
         }
         match self.budget.fault(self.durable, self.limits.restarts) {
-            Verdict::Restart(Duration::ZERO) => effects.extend(self.start(Start { rung: self.rung, reason }, now)),
+            Verdict::Restart(Duration::ZERO) => effects.extend(self.start(Start { rung, reason }, now)),
             Verdict::Restart(wait) => {
                 let text =
                     format!("no durable step since the last fault; waiting {} s before the next start", wait.as_secs());
                 effects.push(Effect::Journal(Level::Warn, JournalKind::Run, text));
-                self.life = Life::BackingOff { start: Start { rung: self.rung, reason }, until: now + wait };
+                self.life = Life::BackingOff { start: Start { rung, reason }, until: now + wait };
             }
             Verdict::Exhausted => {
                 let restarts = self.limits.restarts;

@@ -1,5 +1,6 @@
 //! What people ask for, by a key or a command.
 
+use super::budget::Budget;
 use super::event::Effect;
 use super::life::{Life, Outcome, Pressure, Start, Then};
 use super::machine::Policy;
@@ -22,14 +23,7 @@ impl Policy {
             },
             Request::Restart => self.asked_to_restart(now),
             Request::Pause => self.asked_to_pause(now),
-            Request::Resume => match self.life {
-                Life::Paused => {
-                    let reason = format!("resumed on {}", self.rung_name(self.rung));
-                    let effects = self.start(Start { rung: self.rung, reason }, now);
-                    accept("starts again from the newest checkpoint", effects)
-                }
-                _ => refuse("the run is not paused"),
-            },
+            Request::Resume => self.asked_to_resume(now),
             Request::Stop => self.asked_to_stop(now),
             Request::Autopilot { on } => {
                 self.autopilot = *on;
@@ -104,7 +98,23 @@ impl Policy {
                 .or_else(|| name.parse().ok().filter(|number| *number < rungs.len()))
                 .ok_or_else(|| format!("no rung `{name}`; the ladder has {}", rungs.join(", ")))?,
         };
-        if target == here { Err(format!("the run is on {} already", self.rung_name(here))) } else { Ok(target) }
+        if target == here {
+            return Err(format!("the run is on {} already", self.rung_name(here)));
+        }
+        self.limits.barriers.get(&(here, target)).map_or(Ok(target), |why| Err(why.clone()))
+    }
+
+    /// Whatever the run does, a person who resumes it opens a fresh restart budget.
+    fn asked_to_resume(&mut self, now: Duration) -> Vec<Effect> {
+        self.budget = Budget::default();
+        match self.life {
+            Life::Paused | Life::BackingOff { .. } => {
+                let reason = format!("resumed on {}", self.rung_name(self.rung));
+                let effects = self.start(Start { rung: self.rung, reason }, now);
+                accept("starts again from the newest checkpoint", effects)
+            }
+            _ => accept("goes on already; its restart budget is fresh", Vec::new()),
+        }
     }
 
     fn asked_to_restart(&mut self, now: Duration) -> Vec<Effect> {

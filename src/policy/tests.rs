@@ -4,15 +4,24 @@ use super::budget::Budget;
 use super::event::{Effect, Event, Exit, Limits, Signal};
 use super::life::{Life, Outcome};
 use super::machine::Policy;
+use crate::config::knobs::Relief;
 use crate::protocol::control::{Request, Target};
 use crate::protocol::worker::{Event as WorkerEvent, Failed, FailureClass, Hello, Order, Phase, Saved, Step};
 use crate::recipe::batch::Position;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 fn policy() -> Policy {
     let rungs = ["full", "plain", "safe"].map(str::to_owned).to_vec();
-    Policy::new(Limits { rungs, hang_min: Duration::from_secs(10), restarts: 3 }, 0, Budget::default(), None)
+    let relieves = vec![vec![], vec![Relief::Kernels], vec![Relief::Memory]];
+    let barriers = BTreeMap::new();
+    Policy::new(
+        Limits { rungs, relieves, barriers, hang_min: Duration::from_secs(10), restarts: 3 },
+        0,
+        Budget::default(),
+        None,
+    )
 }
 
 fn seconds(seconds: u64) -> Duration {
@@ -188,6 +197,43 @@ fn the_same_death_twice_just_after_a_load_goes_one_checkpoint_back() {
 }
 
 #[test]
+fn the_keeper_shifts_to_the_nearest_rung_that_relieves_the_cause_unless_it_may_not() {
+    for (class, autopilot, rung) in [
+        (FailureClass::DeviceOutOfMemory, true, 2),
+        (FailureClass::DeviceFault, true, 1),
+        (FailureClass::NonFinite, true, 0),
+        (FailureClass::Panic, true, 0),
+        (FailureClass::DeviceOutOfMemory, false, 0),
+    ] {
+        let mut policy = policy();
+        training(&mut policy);
+        policy.decide(Event::Request(Request::Autopilot { on: autopilot }), seconds(1));
+        policy.decide(failed(class), seconds(2));
+        let effects = policy.decide(exited(i32::from(class.exit_code())), seconds(2));
+        assert_eq!(starts(&effects), [rung], "{class}");
+    }
+}
+
+#[test]
+fn a_rung_of_another_shape_is_refused_in_words() {
+    let mut policy = policy();
+    policy.limits.barriers.insert((0, 1), "another shape".to_owned());
+    training(&mut policy);
+    let effects = policy.decide(Event::Request(Request::Shift { to: Target::Down }), seconds(2));
+    assert_eq!(effects, [Effect::Reply { accepted: false, message: "another shape".to_owned() }]);
+}
+
+#[test]
+fn without_restarts_the_first_fault_ends_the_run_with_its_own_code() {
+    let mut policy = policy();
+    policy.limits.restarts = 0;
+    training(&mut policy);
+    policy.decide(failed(FailureClass::DeviceOutOfMemory), seconds(2));
+    let effects = policy.decide(exited(10), seconds(2));
+    assert!(matches!(&effects[..], [Effect::Finish(outcome)] if outcome.exit_code() == 10), "{effects:?}");
+}
+
+#[test]
 fn an_early_exit_is_no_success() {
     let mut policy = policy();
     training(&mut policy);
@@ -243,6 +289,17 @@ fn a_card_that_cannot_be_read_costs_a_fixed_wait() {
     policy.decide(hello("cuda:0 X"), seconds(1));
     assert!(starts(&policy.decide(KILLED, seconds(3))).is_empty());
     assert_eq!(starts(&policy.decide(Event::Tick, seconds(5))), [0]);
+}
+
+#[test]
+fn a_person_who_resumes_opens_a_fresh_budget() {
+    let mut policy = policy();
+    training(&mut policy);
+    policy.decide(KILLED, seconds(2));
+    policy.decide(KILLED, seconds(2));
+    assert!(matches!(policy.life(), Life::BackingOff { .. }));
+    assert_eq!(starts(&policy.decide(Event::Request(Request::Resume), seconds(2))), [0], "at once");
+    assert_eq!(starts(&policy.decide(KILLED, seconds(3))), [0], "and the next fault is the first one");
 }
 
 #[test]
@@ -337,7 +394,7 @@ proptest! {
             let rests = matches!(policy.life(), Life::Paused | Life::Over(_));
             prop_assert!(waits || rests, "{:?} has no end", policy.life());
         }
-        // Each durable step allows the budget once more, and each wish of a person one start.
-        prop_assert!(u64::from(starts_since_progress) <= 1 + u64::from(person_started) + 3 * (durable + 1) + durable);
+        // Each durable step opens the budget of 3 again, and each wish of a person may: a resume does.
+        prop_assert!(u64::from(starts_since_progress) <= 1 + 4 * u64::from(person_started) + 3 * (durable + 1) + durable);
     }
 }

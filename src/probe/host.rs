@@ -22,6 +22,7 @@ pub struct HostReader {
 
 impl HostReader {
     /// A reader that looks at the file system of `run_dir`.
+    #[must_use]
     pub fn new(run_dir: PathBuf) -> Self {
         Self { run_dir, before: None }
     }
@@ -68,6 +69,7 @@ fn worker_ram(pid: u32) -> Metric<u64> {
 }
 
 /// Total and used bytes of /proc/meminfo, where used is what is not available.
+#[must_use]
 pub fn ram(meminfo: &str) -> Option<(u64, u64)> {
     let total = kibibytes(meminfo, "MemTotal")?;
     let available = kibibytes(meminfo, "MemAvailable")?;
@@ -75,6 +77,7 @@ pub fn ram(meminfo: &str) -> Option<(u64, u64)> {
 }
 
 /// The bytes of a line `key:   123 kB`.
+#[must_use]
 pub fn kibibytes(text: &str, key: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     value.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
@@ -91,6 +94,7 @@ pub fn cpu_ticks(stat: &str) -> Option<CpuTicks> {
 }
 
 /// Share of busy time between two readings, 0 to 1. The kernel lets iowait run backwards at times.
+#[must_use]
 pub fn cpu_share(before: CpuTicks, now: CpuTicks) -> Option<f64> {
     let total = now.total.checked_sub(before.total).filter(|total| *total > 0)?;
     let busy = now.busy.saturating_sub(before.busy);

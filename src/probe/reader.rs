@@ -34,6 +34,7 @@ pub struct Reader {
 
 impl Reader {
     /// A reader that opens NVML at the first reading from `now` on.
+    #[must_use]
     pub fn new(source: Source, now: Instant) -> Self {
         let host = HostReader::new(source.run_dir.clone());
         Self { source, host, session: None, refusal: String::new(), open_at: Some(now) }

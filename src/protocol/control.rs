@@ -113,6 +113,7 @@ pub enum RunState {
 
 impl RunState {
     /// The word for people.
+    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -132,6 +133,7 @@ impl RunState {
     }
 
     /// True once the keeper has nothing more to do.
+    #[must_use]
     pub fn is_over(self) -> bool {
         matches!(self, Self::Finished | Self::Failed | Self::NeedsPerson | Self::Stopped)
     }
@@ -213,6 +215,7 @@ pub struct Passage {
 
 impl Passage {
     /// How long the parts that are done took.
+    #[must_use]
     pub fn total_ms(&self) -> u64 {
         self.stages.iter().filter_map(|stage| stage.took_ms).sum()
     }
@@ -275,6 +278,7 @@ pub struct StepRow {
 
 impl StepRow {
     /// The row of an event that is a step, taken or skipped.
+    #[must_use]
     pub fn of(event: &Event, attempt: u64, rung: usize, time_ms: i64) -> Option<Self> {
         match event {
             Event::Step(step) => Some(Self {

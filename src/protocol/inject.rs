@@ -65,6 +65,7 @@ pub struct Inject {
 
 impl Inject {
     /// Whether `step` is struck.
+    #[must_use]
     pub fn strikes(&self, step: u64) -> bool {
         (self.first..=self.last).contains(&step)
     }

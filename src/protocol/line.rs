@@ -13,6 +13,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<String, serde_json::Error> {
 }
 
 /// The message a line holds, or none where it holds something else: a log line.
+#[must_use]
 pub fn decode<T: DeserializeOwned>(line: &str) -> Option<T> {
     let line = line.trim();
     if !line.starts_with('{') {

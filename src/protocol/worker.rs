@@ -254,6 +254,7 @@ pub enum FailureClass {
 
 impl FailureClass {
     /// The exit code of a worker that ends so.
+    #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
             Self::DeviceOutOfMemory => 10,
@@ -267,6 +268,7 @@ impl FailureClass {
     }
 
     /// The class behind an exit code.
+    #[must_use]
     pub fn from_exit_code(code: i32) -> Option<Self> {
         const ALL: [FailureClass; 7] = [
             FailureClass::DeviceOutOfMemory,

@@ -55,27 +55,32 @@ impl StepPlan {
 
 impl BatchPlan {
     /// Samples per optimizer step, but for the last one of an epoch.
+    #[must_use]
     pub fn effective_batch(&self) -> u64 {
         self.micro_batch * self.accumulation
     }
 
     /// Units in one epoch.
+    #[must_use]
     pub fn epoch_units(&self) -> u64 {
         self.epoch_samples * self.units
     }
 
     /// Optimizer steps in one epoch, the ragged last one included.
+    #[must_use]
     pub fn steps_per_epoch(&self) -> u64 {
         self.epoch_samples.div_ceil(self.effective_batch())
     }
 
     /// Units consumed by `steps` optimizer steps from the very first sample on.
+    #[must_use]
     pub fn units_of_steps(&self, steps: u64) -> u64 {
         let rest = steps % self.steps_per_epoch() * self.effective_batch() * self.units;
         steps / self.steps_per_epoch() * self.epoch_units() + rest
     }
 
     /// The step that starts at `from`.
+    #[must_use]
     pub fn step(&self, from: Position) -> StepPlan {
         let first = from.offset / self.units;
         let (epoch, first, skipped) = if first >= self.epoch_samples {
@@ -101,6 +106,7 @@ impl BatchPlan {
     }
 
     /// Steps left from `from` until the clock shows `total_units`.
+    #[must_use]
     pub fn steps_left(&self, from: Position, total_units: u64) -> u64 {
         let left = total_units.saturating_sub(from.samples);
         if left == 0 {

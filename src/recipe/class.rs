@@ -17,6 +17,7 @@ pub enum Class {
 
 impl Class {
     /// What the class means, in two words.
+    #[must_use]
     pub fn meaning(self) -> &'static str {
         match self {
             Self::A => "same problem",
@@ -46,6 +47,7 @@ pub struct Change {
 }
 
 /// Every knob that differs between two presets (as JSON objects), in the order of `from`.
+#[must_use]
 pub fn compare(from: &Value, to: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
     walk(String::new(), from, to, &mut changes);
@@ -57,11 +59,13 @@ pub fn compare(from: &Value, to: &Value) -> Vec<Change> {
 }
 
 /// The class of a whole shift: that of its gravest change, A where nothing changes.
+#[must_use]
 pub fn gravest(changes: &[Change]) -> Class {
     changes.iter().map(|change| change.class).max().unwrap_or(Class::A)
 }
 
 /// Samples per optimizer step of a preset.
+#[must_use]
 pub fn effective_batch(preset: &Value) -> Option<u64> {
     let training = preset.get("training")?;
     Some(training.get("micro_batch")?.as_u64()? * training.get("accumulation")?.as_u64()?)

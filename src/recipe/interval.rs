@@ -28,12 +28,14 @@ pub struct Faults {
 impl Faults {
     /// The mean time between failures, `more_s` seconds later: what was seen, and the prior as if
     /// it had been seen once.
+    #[must_use]
     pub fn mtbf_s(&self, more_s: f64) -> f64 {
         (PRIOR_S + self.lived_s + more_s) / (self.count as f64 + 1.0)
     }
 }
 
 /// Seconds between saves that cost `cost_s` seconds of training each.
+#[must_use]
 pub fn best_s(cost_s: f64, mtbf_s: f64) -> f64 {
     let best = (2.0 * cost_s.max(0.0) * mtbf_s.max(0.0)).sqrt();
     if best.is_finite() { best.clamp(SHORTEST_S, LONGEST_S) } else { LONGEST_S }

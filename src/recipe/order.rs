@@ -7,6 +7,7 @@ use super::seed::{Purpose, Stream};
 ///
 /// # Panics
 /// Never for fewer than 2^32 samples, which [`crate::config`] checks.
+#[must_use]
 pub fn epoch_order(run_seed: u64, epoch: u64, samples: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..u32::try_from(samples).unwrap_or(u32::MAX)).collect();
     shuffle(&mut order, &mut Stream::of(run_seed, Purpose::Order, [epoch, 0, 0]));
@@ -23,6 +24,7 @@ pub fn shuffle<T>(items: &mut [T], stream: &mut Stream) {
 
 /// Splits samples into (training, validation) so that each label keeps its share: the given
 /// fraction of each label's samples, rounded, goes to validation. Seeded, sorted by index.
+#[must_use]
 pub fn stratified_split(labels: &[u32], validation: f64, run_seed: u64) -> (Vec<u32>, Vec<u32>) {
     let classes = labels.iter().max().map_or(0, |last| *last as usize + 1);
     let mut by_label = vec![Vec::new(); classes];

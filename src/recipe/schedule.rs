@@ -37,6 +37,7 @@ impl Default for Schedule {
 impl Schedule {
     /// The learning rate of the step that **ends** when the clock shows `samples` of `total`, so
     /// that the first step of a warm-up is not lost on a rate of 0.
+    #[must_use]
     pub fn lr(&self, peak: f64, samples: u64, total: u64) -> f64 {
         self.lr_warming(peak, samples, total, 0)
     }

@@ -19,6 +19,7 @@ pub enum Purpose {
 }
 
 /// A 64-bit seed for `purpose`, from the run's seed and up to three counters.
+#[must_use]
 pub fn derive(run_seed: u64, purpose: Purpose, counters: [u64; 3]) -> u64 {
     let mut state = mix(run_seed ^ 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(purpose as u64 + 1));
     for counter in counters {
@@ -27,17 +28,19 @@ pub fn derive(run_seed: u64, purpose: Purpose, counters: [u64; 3]) -> u64 {
     state
 }
 
-/// A small counter-based generator (SplitMix64: Steele, Lea and Flood, 2014).
+/// A small counter-based generator (`SplitMix64`: Steele, Lea and Flood, 2014).
 #[derive(Debug, Clone)]
 pub struct Stream(u64);
 
 impl Stream {
     /// The stream that starts at `seed`.
+    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The stream for `purpose` at the given counters.
+    #[must_use]
     pub fn of(run_seed: u64, purpose: Purpose, counters: [u64; 3]) -> Self {
         Self(derive(run_seed, purpose, counters))
     }

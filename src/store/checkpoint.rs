@@ -36,6 +36,9 @@ pub const MANIFEST: &str = "manifest.json";
 
 const UNFINISHED: &str = ".new-";
 const DISCARDED: &str = ".old-";
+/// What a redone step replaces, where names cannot be exchanged: [`clean`] gives it its name back
+/// unless the new one has it.
+const REPLACED: &str = ".was-";
 
 /// Why a checkpoint cannot be written, read or believed.
 #[derive(Debug, thiserror::Error)]
@@ -124,6 +127,7 @@ pub struct Loaded {
 }
 
 /// The directory of a checkpoint, relative to the run directory.
+#[must_use]
 pub fn relative_path(step: u64) -> String {
     format!("{FOLDER}/{}", name_of(step))
 }
@@ -176,17 +180,28 @@ fn publish(folder: &Path, unfinished: &Path, target: &Path) -> Result<(), Checkp
         return sync_dir(folder);
     }
     // A redone step: both change names in one go where the file system can do that.
-    if renameat_with(CWD, unfinished, CWD, target, RenameFlags::EXCHANGE).is_err() {
-        let aside = hide(folder, target)?;
-        fs::rename(unfinished, target).doing("rename", unfinished)?;
-        discard(&aside);
-    }
+    let exchanged = renameat_with(CWD, unfinished, CWD, target, RenameFlags::EXCHANGE).is_ok();
+    let old = if exchanged { unfinished.to_owned() } else { replace(unfinished, target)? };
     sync_dir(folder)?;
-    discard(unfinished);
+    discard(&old);
     Ok(())
 }
 
+/// Two renames instead of one exchange; gives the place of what was there.
+fn replace(unfinished: &Path, target: &Path) -> Result<PathBuf, CheckpointError> {
+    let name = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let old = target.with_file_name(format!("{REPLACED}{name}"));
+    discard(&old);
+    fs::rename(target, &old).doing("rename", target)?;
+    if let Err(error) = fs::rename(unfinished, target) {
+        fs::rename(&old, target).ok();
+        return Err(error).doing("rename", unfinished);
+    }
+    Ok(old)
+}
+
 /// Checkpoints by name, newest first. Whatever is named otherwise, and links, are passed over.
+#[must_use]
 pub fn list(run_dir: &Path) -> Vec<Entry> {
     let mut entries: Vec<Entry> = fs::read_dir(run_dir.join(FOLDER))
         .into_iter()
@@ -261,6 +276,7 @@ pub fn load(path: &Path) -> Result<Loaded, CheckpointError> {
 }
 
 /// The newest checkpoint that verifies, and those above it that did not, newest first.
+#[must_use]
 pub fn newest_valid(run_dir: &Path) -> (Option<Loaded>, Vec<(PathBuf, CheckpointError)>) {
     newest_that(run_dir, |_| Ok(()))
 }
@@ -296,10 +312,21 @@ pub fn remove(run_dir: &Path, step: u64) -> Result<(), CheckpointError> {
     fs::remove_dir_all(&aside).doing("delete", &aside)
 }
 
-/// Deletes what a killed writer or remover left behind. Only for who holds the run's worker lock.
+/// Deletes what a killed writer or remover left behind, and undoes half of a replacement. Only for
+/// who holds the run's worker lock.
 pub fn clean(run_dir: &Path) {
     for entry in fs::read_dir(run_dir.join(FOLDER)).into_iter().flatten().flatten() {
         let name = entry.file_name();
+        let replaced =
+            name.to_str().and_then(|name| name.strip_prefix(REPLACED)).filter(|name| step_of(name).is_some());
+        if let Some(target) = replaced.map(|name| entry.path().with_file_name(name)) {
+            if target.exists() {
+                discard(&entry.path());
+            } else {
+                fs::rename(entry.path(), target).ok();
+            }
+            continue;
+        }
         let ours = name.to_str().is_some_and(|name| {
             [UNFINISHED, DISCARDED].iter().any(|mark| name.strip_prefix(mark).and_then(step_of).is_some())
         });

@@ -76,7 +76,7 @@ CREATE TABLE IF NOT EXISTS checkpoints (
 /// a write-ahead log (WSL's /mnt/c, for one) and a rollback journal is used instead.
 ///
 /// # Errors
-/// SQLite's words, or that the file is of a newer version.
+/// `SQLite`'s words, or that the file is of a newer version.
 pub fn open_writer(path: &Path) -> rusqlite::Result<(Connection, bool)> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(Duration::from_secs(5))?;
@@ -98,7 +98,7 @@ pub fn open_writer(path: &Path) -> rusqlite::Result<(Connection, bool)> {
 /// Opens run.db for reading.
 ///
 /// # Errors
-/// SQLite's words, or that the file is of a newer version.
+/// `SQLite`'s words, or that the file is of a newer version.
 pub fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;

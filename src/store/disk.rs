@@ -31,12 +31,14 @@ fn megabytes(bytes: u64) -> String {
 
 /// Bytes of a checkpoint of a model of so many parameters: the weights and two moments of each, in
 /// 32 bits.
+#[must_use]
 pub fn checkpoint_bytes(parameters: u64) -> u64 {
     parameters.saturating_mul(3 * 4)
 }
 
 /// Bytes that a run's checkpoints take at most: the newest, the best, the newest proven, or one that
 /// is being written beside them.
+#[must_use]
 pub fn planned(checkpoint_bytes: u64, keep_last: u64) -> u64 {
     checkpoint_bytes.saturating_mul(keep_last.saturating_add(2)).saturating_add(MARGIN)
 }

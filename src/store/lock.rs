@@ -24,17 +24,20 @@ pub struct Identity {
 
 impl Identity {
     /// This process.
+    #[must_use]
     pub fn own() -> Self {
         let pid = std::process::id();
         Self { pid, boot: boot_id(), started: start_time(pid).unwrap_or(0) }
     }
 
     /// The process that has this id now.
+    #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
         Some(Self { pid, boot: boot_id(), started: start_time(pid)? })
     }
 
     /// Whether the process still lives (a zombie does not).
+    #[must_use]
     pub fn is_alive(&self) -> bool {
         self.boot == boot_id() && start_time(self.pid) == Some(self.started)
     }
@@ -90,6 +93,7 @@ impl Lock {
 }
 
 /// Who a lock file names, alive or not.
+#[must_use]
 pub fn owner(path: &Path) -> Option<Identity> {
     let mut text = String::new();
     File::open(path).ok()?.read_to_string(&mut text).ok()?;

@@ -1,5 +1,6 @@
 //! Reading run.db while the keeper writes it: short queries, read-only.
 
+use super::checkpoint;
 use super::database::open_reader;
 use super::lock;
 use super::run_dir::RunDir;
@@ -17,7 +18,7 @@ impl Reader {
     /// Opens run.db.
     ///
     /// # Errors
-    /// SQLite's words; also when the keeper has not made it yet.
+    /// `SQLite`'s words; also when the keeper has not made it yet.
     pub fn open(run: &RunDir) -> rusqlite::Result<Self> {
         Ok(Self { connection: open_reader(&run.file("run.db"))? })
     }
@@ -35,7 +36,7 @@ impl Reader {
     /// Calls `each` with every step of every attempt, in order of attempt and step.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn each_step(&self, mut each: impl FnMut(StepRow)) -> rusqlite::Result<()> {
         let mut query = self.connection.prepare(
             "SELECT attempt, step, rung, samples, epoch, loss, lr, grad_norm, skipped, data_wait_ms, compute_ms, time_ms
@@ -51,7 +52,7 @@ impl Reader {
     /// All evaluations, in order of attempt and step.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn evals(&self) -> rusqlite::Result<Vec<EvalRow>> {
         let mut query = self.connection.prepare("SELECT attempt, time_ms, eval FROM evals ORDER BY attempt, step")?;
         let rows = query.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get::<_, String>(2)?)))?;
@@ -68,7 +69,7 @@ impl Reader {
     /// The last `count` readings of the probe, oldest first.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn samples(&self, count: usize) -> rusqlite::Result<Vec<SampleRow>> {
         let mut query =
             self.connection.prepare("SELECT time_ms, reading FROM samples ORDER BY time_ms DESC LIMIT ?1")?;
@@ -85,7 +86,7 @@ impl Reader {
     /// The last `count` lines of the journal, oldest first.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn journal(&self, count: usize) -> rusqlite::Result<Vec<JournalRow>> {
         let mut query = self
             .connection
@@ -109,7 +110,7 @@ impl Reader {
     /// All checkpoints that ever were, oldest first.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn checkpoints(&self) -> rusqlite::Result<Vec<CheckpointRow>> {
         checkpoints(&self.connection)
     }
@@ -148,12 +149,15 @@ pub(super) fn fact<T: DeserializeOwned>(connection: &Connection, key: &str) -> O
 
 /// The status of a run with what is true of its processes **now**: from the store, and a look at
 /// the lock files. A run whose keeper is gone without an end is `stopped`.
+#[must_use]
 pub fn live_status(run: &RunDir) -> Option<Status> {
     let mut status = Reader::open(run).ok()?.status()?;
     let keeper = lock::living_owner(&run.file("keeper.lock"));
     status.pid_keeper = keeper.map(|keeper| keeper.pid);
     status.pid_worker = lock::living_owner(&run.file("worker.lock")).map(|worker| worker.pid);
     if status.pid_keeper.is_none() {
+        // What a worker saved after its keeper was gone counts too.
+        status.durable_step = checkpoint::list(run.path()).first().map(|newest| newest.step).or(status.durable_step);
         status.pid_probe = None;
         if !status.state.is_over() {
             status.state = RunState::Stopped;

@@ -100,6 +100,7 @@ impl RunDir {
     }
 
     /// All runs, newest first.
+    #[must_use]
     pub fn all(runs: &Path) -> Vec<Self> {
         let entries = fs::read_dir(runs).into_iter().flatten().flatten();
         let mut found: Vec<(i64, i64, Self)> = entries
@@ -113,16 +114,19 @@ impl RunDir {
     }
 
     /// Its path, absolute.
+    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// A file in it.
+    #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     /// Its name: the last part of its path.
+    #[must_use]
     pub fn name(&self) -> String {
         self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
@@ -141,6 +145,7 @@ impl RunDir {
 
     /// The control socket. Its name is a hash of the run's path, since socket paths are limited to
     /// 107 bytes; it lies in a folder of the user's own.
+    #[must_use]
     pub fn socket(&self) -> PathBuf {
         let hash = blake3::hash(self.path.as_os_str().as_encoded_bytes());
         socket_folder().join(format!("{}.sock", &hash.to_hex()[..16]))

@@ -27,7 +27,7 @@ impl Writer {
     /// Opens or makes run.db. The second value is false where it cannot have a write-ahead log.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn open(path: &Path) -> rusqlite::Result<(Self, bool)> {
         let (connection, logged) = open_writer(path)?;
         Ok((Self { connection }, logged))
@@ -37,7 +37,7 @@ impl Writer {
     /// next, the start has been counted. Returns its number.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn begin_attempt(&mut self, attempt: &NewAttempt<'_>) -> rusqlite::Result<u64> {
         self.connection.pragma_update(None, "synchronous", "FULL")?;
         let inserted = self.connection.execute(
@@ -52,7 +52,7 @@ impl Writer {
     /// Notes the process of an attempt.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn attempt_started(&mut self, id: u64, pid: Option<u32>) -> rusqlite::Result<()> {
         self.connection.execute("UPDATE attempts SET pid = ?2 WHERE id = ?1", params![id as i64, pid])?;
         Ok(())
@@ -61,7 +61,7 @@ impl Writer {
     /// Notes the step an attempt went on from.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn attempt_resumed(&mut self, id: u64, from_step: Option<u64>) -> rusqlite::Result<()> {
         let from = from_step.map(|step| step as i64);
         self.connection.execute("UPDATE attempts SET from_step = ?2 WHERE id = ?1", params![id as i64, from])?;
@@ -71,7 +71,7 @@ impl Writer {
     /// Notes how an attempt ended.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn end_attempt(&mut self, id: u64, ended_ms: i64, outcome: &str) -> rusqlite::Result<()> {
         self.connection.execute(
             "UPDATE attempts SET ended_ms = ?2, outcome = ?3 WHERE id = ?1",
@@ -83,7 +83,7 @@ impl Writer {
     /// Seconds that workers of this run have lived, all attempts together whose end was seen.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn lived_s(&self) -> rusqlite::Result<f64> {
         let lived =
             "SELECT coalesce(sum(max(ended_ms - started_ms, 0)), 0) / 1000.0 FROM attempts WHERE ended_ms IS NOT NULL";
@@ -94,7 +94,7 @@ impl Writer {
     /// are left as they are.
     ///
     /// # Errors
-    /// SQLite's words; then nothing of the batch is written.
+    /// `SQLite`'s words; then nothing of the batch is written.
     pub fn append(&mut self, batch: &Batch) -> rusqlite::Result<()> {
         if batch.is_empty() {
             return Ok(());
@@ -141,7 +141,7 @@ impl Writer {
     /// Writes or rewrites what is known of a checkpoint.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn put_checkpoint(&mut self, row: &CheckpointRow) -> rusqlite::Result<()> {
         self.connection.execute(
             "INSERT OR REPLACE INTO checkpoints VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
@@ -165,7 +165,7 @@ impl Writer {
     /// All checkpoints that ever were, oldest first.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn checkpoints(&self) -> rusqlite::Result<Vec<CheckpointRow>> {
         super::reader::checkpoints(&self.connection)
     }
@@ -173,7 +173,7 @@ impl Writer {
     /// Steps that were taken, not skipped, beyond `after` and up to `until`; redone ones once.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn clean_steps(&self, after: u64, until: u64) -> rusqlite::Result<u64> {
         let count: i64 = self.connection.query_row(
             "SELECT count(DISTINCT step) FROM steps WHERE skipped = 0 AND step > ?1 AND step <= ?2",
@@ -186,7 +186,7 @@ impl Writer {
     /// Writes a fact: a small value under a name.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn put_fact<T: Serialize>(&mut self, key: &str, value: &T) -> rusqlite::Result<()> {
         self.connection.execute("INSERT OR REPLACE INTO facts VALUES (?1, ?2)", params![key, json(value)])?;
         Ok(())
@@ -200,7 +200,7 @@ impl Writer {
     /// The number of the last line of the journal.
     ///
     /// # Errors
-    /// SQLite's words.
+    /// `SQLite`'s words.
     pub fn last_journal_id(&self) -> rusqlite::Result<i64> {
         self.connection.query_row("SELECT coalesce(max(id), 0) FROM journal", [], |row| row.get(0))
     }
@@ -221,6 +221,7 @@ pub struct Batch {
 
 impl Batch {
     /// Whether there is nothing to write.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.evals.is_empty() && self.samples.is_empty() && self.journal.is_empty()
     }

@@ -33,11 +33,13 @@ impl Chosen {
     }
 
     /// Whether kernels are compiled while training.
+    #[must_use]
     pub fn compiles(&self) -> bool {
         self.place != Place::Cpu
     }
 
     /// The backend, for people: `flex f32`, `cuda bf16, fused`.
+    #[must_use]
     pub fn backend(&self, training: &Training) -> String {
         let recompute = if training.gradient_checkpointing { ", gradient checkpointing" } else { "" };
         match self.place {

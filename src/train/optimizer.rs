@@ -1,4 +1,4 @@
-//! AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017):
+//! `AdamW` (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017):
 //!
 //! ```text
 //! m ← β₁ m + (1 − β₁) g        v ← β₂ v + (1 − β₂) g²

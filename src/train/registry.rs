@@ -70,6 +70,7 @@ pub struct Registry(Vec<Box<dyn AnyTask>>);
 
 impl Registry {
     /// A registry without tasks.
+    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -94,6 +95,7 @@ impl Registry {
     }
 
     /// All names, in the order they were added.
+    #[must_use]
     pub fn names(&self) -> Vec<&'static str> {
         self.0.iter().map(|task| task.name()).collect()
     }

@@ -120,6 +120,11 @@ fn consequences(status: &Status, target: &RungView, class: Class, width: usize, 
     let next = count(status.step.saturating_add(1));
     let when = match status.state {
         RunState::Paused => format!("Takes effect when the run goes on, at step {next}."),
+        // No worker lives that could save: the next one loads what is on the disk.
+        RunState::BackingOff | RunState::AwaitingVram => match status.durable_step {
+            Some(durable) => format!("Takes effect at the next start, from the checkpoint of step {}.", count(durable)),
+            None => "Takes effect at the next start, from the beginning: there is no checkpoint yet.".to_owned(),
+        },
         RunState::Starting | RunState::Compiling => "Takes effect once the worker has taken a step.".to_owned(),
         _ => format!(
             "Takes effect at the next step border: save, stop, start, load, go on at step {next}. Nothing is redone."

@@ -46,6 +46,7 @@ pub struct Plot {
 
 impl Plot {
     /// The column of a step, where it is seen.
+    #[must_use]
     pub fn column(&self, step: f64) -> Option<u16> {
         let (start, end) = self.window;
         let share = if end > start { (step - start) / (end - start) } else { 0.0 };
@@ -54,6 +55,7 @@ impl Plot {
     }
 
     /// The row of a value.
+    #[must_use]
     pub fn row(&self, value: f64) -> u16 {
         let dots = usize::from(self.area.height) * 4;
         self.area.y + u16::try_from(self.scale.row(value, dots) / 4).unwrap_or(0)

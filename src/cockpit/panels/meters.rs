@@ -49,6 +49,7 @@ pub struct Meter {
 const NOT_KNOWN: &str = "n/a";
 
 /// The figures for the state, most important first; once the run is over, what came of it.
+#[must_use]
 pub fn meters(state: &State) -> Vec<Meter> {
     if state.is_over() {
         return outcome(state);
@@ -103,6 +104,7 @@ fn outcome(state: &State) -> Vec<Meter> {
 
 impl Meter {
     /// As many of the notes as fit into `width` columns.
+    #[must_use]
     pub fn note(&self, width: usize) -> String {
         let mut text = String::new();
         for note in &self.notes {
@@ -122,6 +124,7 @@ pub fn why_no_gpu(state: &State) -> Option<&str> {
 }
 
 /// The same in one line of at most `width` columns.
+#[must_use]
 pub fn why_no_gpu_in_short(state: &State, width: usize) -> Option<String> {
     let why = why_no_gpu(state)?;
     let on_gpu =

@@ -14,6 +14,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
 }
 
 /// The share of the run's clock that has passed.
+#[must_use]
 pub fn done(state: &State) -> Option<Ratio> {
     let status = state.status()?;
     Ratio::of(status.samples, status.total_samples?)

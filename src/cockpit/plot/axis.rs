@@ -21,6 +21,7 @@ pub fn write(buffer: &mut Buffer, area: Rect, x: u16, y: u16, text: &str, style:
 }
 
 /// Room for the values at the left: as wide as the widest of them, with a space.
+#[must_use]
 pub fn gutter(scale: Scale, rows: u16) -> u16 {
     let widest = labels(scale, rows).iter().map(|(_, label)| label.width()).max().unwrap_or(0);
     u16::try_from(widest).unwrap_or(8).clamp(4, 9) + 1
@@ -93,6 +94,7 @@ pub fn below(buffer: &mut Buffer, area: Rect, labels: impl Iterator<Item = (f64,
 }
 
 /// Round steps within a window, with their text.
+#[must_use]
 pub fn step_labels(start: f64, end: f64, width: u16) -> Vec<(f64, String)> {
     let wanted = usize::from(width / 12).clamp(1, 12);
     super::scale::round_values(start, end, wanted)

@@ -16,16 +16,19 @@ pub struct Braille {
 
 impl Braille {
     /// An empty layer of so many cells.
+    #[must_use]
     pub fn new(cells_wide: usize, cells_high: usize) -> Self {
         Self { cells_wide, cells_high, cells: vec![0; cells_wide * cells_high] }
     }
 
     /// Dots across.
+    #[must_use]
     pub fn dots_wide(&self) -> usize {
         self.cells_wide * 2
     }
 
     /// Dots down.
+    #[must_use]
     pub fn dots_high(&self) -> usize {
         self.cells_high * 4
     }

@@ -11,6 +11,7 @@ pub struct Scale {
 impl Scale {
     /// A scale that holds `low` to `high`; what has no extent gets some. Logarithmic only where
     /// all values are positive.
+    #[must_use]
     pub fn new(low: f64, high: f64, log: bool) -> Option<Self> {
         if !(low.is_finite() && high.is_finite() && low <= high) {
             return None;
@@ -26,11 +27,13 @@ impl Scale {
     }
 
     /// Whether it is logarithmic.
+    #[must_use]
     pub fn is_log(self) -> bool {
         self.log
     }
 
     /// Where a value lies: 0 at the bottom, 1 at the top; held within.
+    #[must_use]
     pub fn share(self, value: f64) -> f64 {
         let share = if self.log {
             (value.max(f64::MIN_POSITIVE).ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
@@ -41,12 +44,14 @@ impl Scale {
     }
 
     /// The row of dots of a value, counted from the top of `rows` rows.
+    #[must_use]
     pub fn row(self, value: f64, rows: usize) -> usize {
         let last = rows.saturating_sub(1) as f64;
         (last - self.share(value) * last).round() as usize
     }
 
     /// About `wanted` round values within the scale, lowest first.
+    #[must_use]
     pub fn ticks(self, wanted: usize) -> Vec<f64> {
         let linear = || round_values(self.low, self.high, wanted);
         if !self.log {
@@ -67,6 +72,7 @@ impl Scale {
 }
 
 /// Multiples of 1, 2 or 5 × 10ⁿ from `low` to `high`, about `wanted` of them.
+#[must_use]
 pub fn round_values(low: f64, high: f64, wanted: usize) -> Vec<f64> {
     let span = high - low;
     if !(span.is_finite() && span > 0.0) || wanted == 0 {

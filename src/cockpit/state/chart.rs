@@ -20,6 +20,7 @@ const NEAREST: f64 = 16.0;
 
 impl Chart {
     /// The weight of the past in the smoothed curve; 0 = none.
+    #[must_use]
     pub fn weight(&self) -> f64 {
         SMOOTHING[self.smoothing % SMOOTHING.len()]
     }
@@ -30,16 +31,19 @@ impl Chart {
     }
 
     /// True while the whole run is seen.
+    #[must_use]
     pub fn is_fit(&self) -> bool {
         self.span.is_none()
     }
 
     /// True while the right edge is the newest step.
+    #[must_use]
     pub fn follows(&self) -> bool {
         self.end.is_none()
     }
 
     /// First and last step seen, for a curve from `first` to `last`.
+    #[must_use]
     pub fn window(&self, first: u64, last: u64) -> (f64, f64) {
         let (first, last) = (first as f64, last as f64);
         let Some(span) = self.span.filter(|span| *span < last - first) else { return (first, last) };

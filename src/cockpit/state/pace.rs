@@ -16,6 +16,7 @@ pub struct Pace {
 
 impl Facts {
     /// The pace over the newest steps: up to half a minute, at least two steps.
+    #[must_use]
     pub fn pace(&self) -> Option<Pace> {
         let newest = self.recent.back()?;
         let near =
@@ -36,6 +37,7 @@ impl Facts {
 
     /// Steps a second in each of the last `count` stretches of equal length, oldest first; what a
     /// small curve beside the figure shows.
+    #[must_use]
     pub fn pace_over_time(&self, count: usize) -> Vec<f64> {
         let (Some(oldest), Some(newest)) = (self.recent.front(), self.recent.back()) else { return Vec::new() };
         let span = newest.time_ms.saturating_sub(oldest.time_ms);
@@ -52,6 +54,7 @@ impl Facts {
     }
 
     /// Milliseconds until the run's clock reaches its end, at the present pace.
+    #[must_use]
     pub fn left_ms(&self) -> Option<i64> {
         let status = self.status.as_ref()?;
         let left = status.total_samples?.saturating_sub(status.samples) as f64;

@@ -32,6 +32,7 @@ pub enum PassageView {
 
 /// The passage of a status while parts of it are missing. Between two parts nothing is under way,
 /// so the run's own state decides whether more will come.
+#[must_use]
 pub fn under_way(status: &Status) -> Option<&Passage> {
     let passage = status.passage.as_ref()?;
     let last = passage.stages.last()?;
@@ -49,6 +50,7 @@ pub fn under_way(status: &Status) -> Option<&Passage> {
 }
 
 /// What a passage that came to its end proves: step and loss before, step and loss after.
+#[must_use]
 pub fn proof(status: &Status) -> Option<((u64, f64), (u64, f64))> {
     let passage = status.passage.as_ref()?;
     Some((passage.before?, passage.after?))
@@ -56,6 +58,7 @@ pub fn proof(status: &Status) -> Option<((u64, f64), (u64, f64))> {
 
 impl PassageView {
     /// The view after a new status.
+    #[must_use]
     pub fn after(self, status: &Status, now_ms: i64) -> Self {
         match (self, under_way(status)) {
             (_, Some(passage)) => {
@@ -75,6 +78,7 @@ impl PassageView {
     }
 
     /// Whether its box is on the screen.
+    #[must_use]
     pub fn is_shown(self, now_ms: i64) -> bool {
         match self {
             Self::None => false,
@@ -84,11 +88,13 @@ impl PassageView {
     }
 
     /// Whether the verdict should tell how it went.
+    #[must_use]
     pub fn is_news(self, now_ms: i64) -> bool {
         matches!(self, Self::Done { at_ms, .. } if now_ms.saturating_sub(at_ms) < PROOF_MS)
     }
 
     /// The view with its box closed.
+    #[must_use]
     pub fn closed(self) -> Self {
         match self {
             Self::None => Self::None,

@@ -42,6 +42,7 @@ pub enum Panel {
 
 impl Panel {
     /// The view that gives it the most room.
+    #[must_use]
     pub fn own_view(self) -> View {
         match self {
             Self::Loss | Self::GradNorm | Self::StepTime => View::Curves,
@@ -104,6 +105,7 @@ pub struct Screen {
 
 impl Screen {
     /// The first look.
+    #[must_use]
     pub fn new(size: (u16, u16)) -> Self {
         Self {
             size,

@@ -52,6 +52,7 @@ pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
 }
 
 /// Why nothing can be asked of the run just now, if so.
+#[must_use]
 pub fn refusal(state: &State) -> Option<String> {
     match (&state.link, state.run_state()) {
         (_, Some(over)) if over.is_over() => {
@@ -217,6 +218,7 @@ fn back(state: &mut State) -> Vec<Effect> {
 }
 
 /// Whether an action would do something just now; the last line shows the others dimmed.
+#[must_use]
 pub fn is_possible(state: &State, action: Action) -> bool {
     let run = matches!(
         action,
@@ -241,6 +243,7 @@ pub fn is_possible(state: &State, action: Action) -> bool {
 }
 
 /// A hint how to close a box.
+#[must_use]
 pub fn close_hint() -> String {
     format!("{} back", key_of(Action::Back))
 }

@@ -31,6 +31,7 @@ pub fn set_aside(run_dir: &Path, step: u64) -> Result<PathBuf, CheckpointError> 
 }
 
 /// What lies aside, by name.
+#[must_use]
 pub fn all(run_dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(run_dir.join(FOLDER).join(ASIDE)).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| {
@@ -44,6 +45,7 @@ pub fn all(run_dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Deletes what lies aside. Returns what is gone.
+#[must_use]
 pub fn delete_all(run_dir: &Path) -> Vec<PathBuf> {
     all(run_dir).into_iter().filter(|path| fs::remove_dir_all(path).is_ok()).collect()
 }

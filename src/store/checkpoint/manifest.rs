@@ -72,6 +72,7 @@ impl Manifest {
     }
 
     /// Bytes in all files listed.
+    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }

@@ -56,6 +56,7 @@ pub enum Row {
 
 impl Row {
     /// The text of `steps.jsonl`.
+    #[must_use]
     pub fn write_all(rows: &[Self]) -> String {
         rows.iter().filter_map(|row| line::encode(row).ok()).collect()
     }

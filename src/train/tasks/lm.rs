@@ -55,6 +55,7 @@ pub enum Sources {
 
 impl Sources {
     /// All of them.
+    #[must_use]
     pub fn as_slice(&self) -> &[String] {
         match self {
             Self::One(source) => std::slice::from_ref(source),

@@ -45,6 +45,7 @@ const OUT_OF_MEMORY: [&str; 4] =
 const DEVICE_WORDS: [&str; 3] = ["CUDA_ERROR", "DriverError", "NVRTC_ERROR"];
 
 /// The class of a panic, from the thread's name and the message.
+#[must_use]
 pub fn classify(thread: &str, message: &str) -> FailureClass {
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     let on_device = DEVICE_THREADS.iter().any(|name| thread.starts_with(name));
@@ -60,6 +61,7 @@ pub fn classify(thread: &str, message: &str) -> FailureClass {
 }
 
 /// What to do about a CUDA library that cannot be loaded, where a panic is about that.
+#[must_use]
 pub fn missing_library(message: &str) -> Option<&'static str> {
     let missing = message.contains("Unable to dynamically load the");
     if missing && message.contains("\"nvrtc\"") {
@@ -89,32 +91,38 @@ pub fn checkpoint(message: impl Into<String>) -> Failed {
 }
 
 /// The data cannot be read.
+#[must_use]
 pub fn data(error: &DataError) -> Failed {
     of(FailureClass::Data, error.to_string())
 }
 
 /// The loader ended before the run did, which its list of requests rules out.
+#[must_use]
 pub fn data_ran_out(step: u64) -> Failed {
     Failed { step: Some(step), ..of(FailureClass::Panic, "the data loader ended before the last step of the run") }
 }
 
 /// The device reported a failure as a value.
+#[must_use]
 pub fn device(message: &str) -> Failed {
     of(classify(DEVICE_THREADS[0], message), message)
 }
 
 /// The operating system refused a thread.
 #[expect(clippy::needless_pass_by_value, reason = "it is passed to map_err")]
+#[must_use]
 pub fn no_thread(error: std::io::Error) -> Failed {
     refused("a thread", &error)
 }
 
 /// The operating system refused.
+#[must_use]
 pub fn refused(what: &str, error: &std::io::Error) -> Failed {
     of(FailureClass::Panic, format!("the operating system refuses {what}: {error}"))
 }
 
 /// Too many non-finite steps in a row.
+#[must_use]
 pub fn non_finite(step: u64, in_a_row: u64, last: &str) -> Failed {
     let message = format!(
         "{in_a_row} steps in a row were not finite, the last one in its {last}; a safer rung lowers \
@@ -124,6 +132,7 @@ pub fn non_finite(step: u64, in_a_row: u64, last: &str) -> Failed {
 }
 
 /// Another worker holds the run.
+#[must_use]
 pub fn locked(message: String) -> Failed {
     of(FailureClass::Panic, message)
 }

@@ -26,6 +26,7 @@ pub struct Change {
 
 impl Augment {
     /// The change of one sample in one epoch.
+    #[must_use]
     pub fn draw(self, seed: u64, epoch: u64, sample: u32) -> Change {
         let mut stream = Stream::of(seed, Purpose::Augmentation, [epoch, u64::from(sample), 0]);
         let span = 2 * self.shift as u64 + 1;
@@ -40,6 +41,7 @@ impl Change {
     pub const NONE: Self = Self { down: 0, right: 0, flipped: false };
 
     /// Where the pixel at (row, column) of the changed image lies in the original; none = outside.
+    #[must_use]
     pub fn source(self, [height, width]: [usize; 2], row: usize, column: usize) -> Option<(usize, usize)> {
         let column = if self.flipped { width - 1 - column } else { column };
         let row = row.checked_add_signed(-self.down).filter(|row| *row < height)?;

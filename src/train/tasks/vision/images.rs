@@ -15,11 +15,13 @@ pub struct Images {
 
 impl Images {
     /// Bytes of one image.
+    #[must_use]
     pub fn stride(&self) -> usize {
         self.shape.iter().product()
     }
 
     /// The bytes of image `index`, `[channel, row, column]`.
+    #[must_use]
     pub fn image(&self, index: usize) -> &[u8] {
         let stride = self.stride();
         &self.pixels[index * stride..(index + 1) * stride]
@@ -43,6 +45,7 @@ pub struct ImageSet {
 }
 
 /// Mean and 1 / standard deviation of each channel over the given images, in bytes.
+#[must_use]
 pub fn statistics(images: &Images, indices: &[u32]) -> Vec<[f32; 2]> {
     let [channels, height, width] = images.shape;
     let area = height * width;

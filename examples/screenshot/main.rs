@@ -1,0 +1,69 @@
+//! A picture of the cockpit on a real run, as SVG: what the store holds of the run, drawn by the
+//! real view into a buffer of cells.
+//!
+//! ```sh
+//! cargo run --release --example screenshot -- runs/digits-… --size 120x36 --out screen.svg
+//! ```
+
+mod svg;
+
+use clap::Parser;
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use downshift::cockpit::state::State;
+use downshift::cockpit::update::{HistoryBox, Msg, update};
+use downshift::cockpit::{stored, view};
+use downshift::config::theme::Theme;
+use downshift::store::run_dir::RunDir;
+use ratatui::{Terminal, backend::TestBackend};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+#[derive(Parser)]
+struct Arguments {
+    /// The run directory
+    run_dir: PathBuf,
+    /// Columns and rows
+    #[arg(long, default_value = "120x36")]
+    size: String,
+    /// The view: 1 to 5
+    #[arg(long, default_value_t = '1')]
+    view: char,
+    /// dark or light
+    #[arg(long, default_value = "dark")]
+    theme: String,
+    /// With the preview of a shift down
+    #[arg(long)]
+    shift: bool,
+    /// Where to write it
+    #[arg(long)]
+    out: PathBuf,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments = Arguments::parse();
+    let (columns, rows) = arguments.size.split_once('x').ok_or("--size is COLUMNSxROWS")?;
+    let size = (columns.parse()?, rows.parse()?);
+    let themes = Theme::shipped()?;
+    let theme = themes.iter().find(|theme| theme.name == arguments.theme).ok_or("no such theme")?;
+    let mut state = read(&RunDir::open(&arguments.run_dir)?, size)?;
+    for key in [arguments.view].into_iter().chain(arguments.shift.then_some('d')) {
+        update(&mut state, Msg::Key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE)));
+    }
+    let mut terminal = Terminal::new(TestBackend::new(size.0, size.1))?;
+    terminal.draw(|frame| view::render(frame, &state, theme))?;
+    std::fs::write(&arguments.out, svg::picture(terminal.backend().buffer(), theme.base))?;
+    Ok(())
+}
+
+/// The state of a cockpit that has just been opened on the run.
+fn read(dir: &RunDir, size: (u16, u16)) -> Result<State, Box<dyn std::error::Error>> {
+    let run = dir.run()?;
+    let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
+    let offset = jiff::Zoned::now().offset().seconds();
+    let mut state = State::new(stored::ladder(&run), run.watch.clone(), size, now, offset);
+    update(&mut state, Msg::KeeperBack);
+    let asked = state.facts.ask_for_history().ok_or("nothing was asked")?;
+    let history = stored::history(dir).map(|history| HistoryBox(Box::new(history)));
+    update(&mut state, Msg::History { asked, history });
+    Ok(state)
+}
