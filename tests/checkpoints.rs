@@ -15,8 +15,17 @@ use std::process::Command;
 
 /// Two epochs of the shipped digits: 90 steps, with a checkpoint every 20.
 const RUN: [&str; 11] = [
-    "run", "digits", "--headless", "--device", "cpu", "--set", "training.epochs=2", "--set", "checkpoint.every=20 steps",
-    "--set", "checkpoint.keep_last=10",
+    "run",
+    "digits",
+    "--headless",
+    "--device",
+    "cpu",
+    "--set",
+    "training.epochs=2",
+    "--set",
+    "checkpoint.every=20 steps",
+    "--set",
+    "checkpoint.keep_last=10",
 ];
 const STEPS: u64 = 90;
 
@@ -169,7 +178,7 @@ fn a_new_run_is_built_on_the_weights_of_an_old_one() {
 
 #[test]
 fn what_retention_does_not_keep_is_pruned_and_a_damaged_one_pushes_none_out() {
-    let (place, run) = finished(&[]);
+    let (place, run) = finished(&["--set", "checkpoint.proven_after=25"]);
     let said = says(&place, 0, &["checkpoints", "prune"]);
     assert!(said.contains("nothing to delete"), "{said}");
     let file = run.file("run.yaml");
@@ -177,7 +186,7 @@ fn what_retention_does_not_keep_is_pruned_and_a_damaged_one_pushes_none_out() {
     damage(&run, 90);
     let said = says(&place, 0, &["checkpoints", "prune"]);
     assert!(said.contains("left for you to look at") && said.contains("step-000000090"), "{said}");
-    // 80 is the newest that verifies; 60 and 80 saw the same evaluation, the older one counts as the best.
+    // 80 is the newest that verifies, 60 the newest that training has proven.
     assert_eq!(steps_on_disk(&run), [60, 80, 90]);
     assert!(said.contains("deleted step 20\n") && said.contains("deleted step 40\n"), "{said}");
 }
@@ -188,7 +197,10 @@ fn checkpoints_are_ranked_by_what_the_validation_set_says() {
     let said = says(&place, 0, &["checkpoints", "compare"]);
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 5, "{said}");
-    let losses: Vec<f64> = lines.iter().map(|line| line.split("loss ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap()).collect();
+    let losses: Vec<f64> = lines
+        .iter()
+        .map(|line| line.split("loss ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap())
+        .collect();
     assert!(losses.is_sorted(), "{said}");
     // The last step was evaluated while it was trained: the same weights, the same figure.
     let trained = place.status_json()["eval"]["loss"].as_f64().unwrap();
