@@ -15,7 +15,8 @@
 pub use crate::store::summary::{Extent, Metric};
 
 use crate::protocol::control::StepRow;
-use crate::store::summary::{Bucket, LEAF, Place, Point};
+use crate::store::summary::{Bucket, LEAF, Point, Spot};
+use axis::Axis;
 
 const FAN: usize = 8;
 /// Leaves whose rows are kept at the newest end at least.
@@ -30,6 +31,19 @@ pub struct Column {
     pub extent: Option<Extent>,
     /// How many of its steps the guard dropped.
     pub skipped: u32,
+    /// How many steps it has.
+    pub rows: u32,
+}
+
+/// What is known about skipped steps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Skips {
+    /// The first one.
+    pub first: Option<u64>,
+    /// The most in a row.
+    pub longest: u64,
+    /// Those in a row up to the newest step.
+    pub streak: u64,
 }
 
 /// Where an attempt begins on the curve.
@@ -37,6 +51,8 @@ pub struct Column {
 pub struct Segment {
     /// Its first step.
     pub first: u64,
+    /// The same on every axis.
+    pub spot: Spot,
     /// The attempt.
     pub attempt: u64,
     /// Its rung.
@@ -70,8 +86,9 @@ impl Series {
         if known {
             self.cut(row.step);
         }
-        self.begin(row.attempt, row.rung, row.step);
-        self.open.push(Point::of(row));
+        let point = Point::of(row);
+        self.begin(row.attempt, row.rung, point.spot);
+        self.open.push(point);
         if self.open.len() as u64 == LEAF {
             self.close();
         }
@@ -81,7 +98,7 @@ impl Series {
     /// Takes in neighbouring steps of the store that come after all that is known.
     pub fn extend(&mut self, attempt: u64, rung: usize, leaf: &Bucket) {
         self.close();
-        self.begin(attempt, rung, leaf.first.step);
+        self.begin(attempt, rung, leaf.first);
         self.add(*leaf, None);
     }
 
@@ -105,16 +122,22 @@ impl Series {
         Some((self.first()?.step, self.last()?.step))
     }
 
+    /// Where the first and the newest step lie.
+    #[must_use]
+    pub fn spots(&self) -> Option<(Spot, Spot)> {
+        Some((self.first()?, self.last()?))
+    }
+
     /// Where the first step lies.
     #[must_use]
-    pub fn first(&self) -> Option<Place> {
-        self.leaves.first().map(|leaf| leaf.first).or_else(|| Some(self.open.first()?.place))
+    pub fn first(&self) -> Option<Spot> {
+        self.leaves.first().map(|leaf| leaf.first).or_else(|| Some(self.open.first()?.spot))
     }
 
     /// Where the newest step lies.
     #[must_use]
-    pub fn last(&self) -> Option<Place> {
-        self.open.last().map(|point| point.place).or_else(|| Some(self.leaves.last()?.last))
+    pub fn last(&self) -> Option<Spot> {
+        self.open.last().map(|point| point.spot).or_else(|| Some(self.leaves.last()?.last))
     }
 
     /// Where attempts begin, oldest first.
@@ -140,7 +163,7 @@ impl Series {
         let least = self.whole()?.extents[metric as usize]?.min;
         let is = |extent: Option<Extent>| extent.is_some_and(|extent| extent.min.to_bits() == least.to_bits());
         let within = |points: &[Point]| {
-            points.iter().find(|point| point.values[metric as usize].to_bits() == least.to_bits()).map(|p| p.place.step)
+            points.iter().find(|point| point.values[metric as usize].to_bits() == least.to_bits()).map(|p| p.spot.step)
         };
         let leaf = self.leaves.iter().position(|leaf| is(leaf.extents[metric as usize]));
         let step = leaf.and_then(|place| {
@@ -176,6 +199,14 @@ impl Series {
         (skipped, of as u64)
     }
 
+    /// What is known about skipped steps.
+    #[must_use]
+    pub fn skips(&self) -> Skips {
+        let whole = self.whole();
+        let longest = whole.map_or(0, |whole| u64::from(whole.longest));
+        Skips { first: whole.and_then(|whole| whole.skipped_at), longest, streak: self.streak() }
+    }
+
     /// Skipped steps in a row at the end of the curve.
     #[must_use]
     pub fn streak(&self) -> u64 {
@@ -196,7 +227,7 @@ impl Series {
     pub fn newest(&self, metric: Metric) -> Option<(u64, f32)> {
         let within = |points: &[Point]| {
             let point = points.iter().rev().find(|point| point.values[metric as usize].is_finite())?;
-            Some((point.place.step, point.values[metric as usize]))
+            Some((point.spot.step, point.values[metric as usize]))
         };
         within(&self.open).or_else(|| {
             let place = self.leaves.iter().rposition(|leaf| leaf.extents[metric as usize].is_some())?;
@@ -204,9 +235,9 @@ impl Series {
         })
     }
 
-    fn begin(&mut self, attempt: u64, rung: usize, first: u64) {
+    fn begin(&mut self, attempt: u64, rung: usize, spot: Spot) {
         if self.segments.last().is_none_or(|segment| segment.attempt != attempt) {
-            self.segments.push(Segment { first, attempt, rung });
+            self.segments.push(Segment { first: spot.step, spot, attempt, rung });
         }
     }
 
@@ -252,7 +283,7 @@ impl Series {
 
     /// Forgets `step` and everything after it.
     fn cut(&mut self, step: u64) {
-        self.open.retain(|point| point.place.step < step);
+        self.open.retain(|point| point.spot.step < step);
         let keep = self.leaves.partition_point(|leaf| leaf.last.step < step);
         if let Some(leaf) = self.leaves.get(keep)
             && leaf.first.step < step
@@ -260,7 +291,7 @@ impl Series {
             match self.rows[keep].take() {
                 Some(rows) => {
                     self.held -= 1;
-                    self.open = rows.iter().copied().filter(|point| point.place.step < step).collect();
+                    self.open = rows.iter().copied().filter(|point| point.spot.step < step).collect();
                 }
                 None => self.torn = true,
             }
@@ -274,7 +305,9 @@ impl Series {
     }
 }
 
+pub mod axis;
 mod columns;
+pub use columns::At;
 
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ pub const LEAF: u64 = 64;
 pub const BLOCK: u64 = 1024;
 
 /// A figure kept of every step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Metric {
     /// Mean training loss.
     Loss,
@@ -32,15 +32,17 @@ pub enum Metric {
     DataWaitMs,
     /// Milliseconds of computing.
     ComputeMs,
+    /// Share of the step spent waiting for data, 0 to 1.
+    Waiting,
 }
 
 /// How many [`Metric`]s there are.
-pub const METRICS: usize = 6;
+pub const METRICS: usize = 7;
 
 impl Metric {
     /// All of them, in the order they are stored in.
     pub const ALL: [Self; METRICS] =
-        [Self::Loss, Self::GradNorm, Self::StepMs, Self::Lr, Self::DataWaitMs, Self::ComputeMs];
+        [Self::Loss, Self::GradNorm, Self::StepMs, Self::Lr, Self::DataWaitMs, Self::ComputeMs, Self::Waiting];
 
     /// The name on the command line and in files.
     #[must_use]
@@ -52,6 +54,7 @@ impl Metric {
             Self::Lr => "lr",
             Self::DataWaitMs => "data_wait_ms",
             Self::ComputeMs => "compute_ms",
+            Self::Waiting => "waiting",
         }
     }
 }
@@ -88,7 +91,7 @@ impl Extent {
 
 /// Where a step lies, on each of the axes a chart may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct Spot {
     /// Its number.
     pub step: u64,
     /// The clock after it.
@@ -101,7 +104,7 @@ pub struct Place {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     /// Where it lies.
-    pub place: Place,
+    pub spot: Spot,
     /// NaN where a figure is missing.
     pub values: [f32; METRICS],
     /// Whether the guard dropped it.
@@ -118,7 +121,7 @@ impl Point {
         let measured = !row.skipped || row.compute_ms > 0.0;
         let time = |value: f64| figure(measured.then_some(value));
         Self {
-            place: Place { step: row.step, samples: row.samples, time_ms: row.time_ms },
+            spot: Spot { step: row.step, samples: row.samples, time_ms: row.time_ms },
             values: [
                 kept(row.loss),
                 kept(row.grad_norm),
@@ -126,6 +129,7 @@ impl Point {
                 figure(Some(row.lr)),
                 time(row.data_wait_ms),
                 time(row.compute_ms),
+                time(row.data_wait_ms / (row.data_wait_ms + row.compute_ms)),
             ],
             skipped: row.skipped,
         }
@@ -136,9 +140,9 @@ impl Point {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bucket {
     /// The first of them.
-    pub first: Place,
+    pub first: Spot,
     /// The last.
-    pub last: Place,
+    pub last: Spot,
     /// How many.
     pub steps: u32,
     /// How many of them the guard dropped.
@@ -161,14 +165,14 @@ impl Bucket {
     pub fn one(point: &Point) -> Self {
         let skipped = u32::from(point.skipped);
         Self {
-            first: point.place,
-            last: point.place,
+            first: point.spot,
+            last: point.spot,
             steps: 1,
             skipped,
             lead: skipped,
             trail: skipped,
             longest: skipped,
-            skipped_at: point.skipped.then_some(point.place.step),
+            skipped_at: point.skipped.then_some(point.spot.step),
             extents: point.values.map(Extent::one),
         }
     }
@@ -203,7 +207,7 @@ impl Bucket {
 /// The leaves of some steps in order: a leaf ends where the next multiple of [`LEAF`] begins.
 #[must_use]
 pub fn leaves(points: &[Point]) -> Vec<Bucket> {
-    points.chunk_by(|a, b| a.place.step / LEAF == b.place.step / LEAF).filter_map(Bucket::of).collect()
+    points.chunk_by(|a, b| a.spot.step / LEAF == b.spot.step / LEAF).filter_map(Bucket::of).collect()
 }
 
 pub mod bytes;

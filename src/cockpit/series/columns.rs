@@ -1,39 +1,76 @@
 //! From the curve to the columns of a chart, and which rows that would need.
 
-use super::{Column, Extent, FAN, HELD, Metric, NEWEST, Series};
+use super::{Axis, Column, Extent, FAN, HELD, Metric, NEWEST, Series};
 use crate::protocol::control::StepRow;
-use crate::store::summary::{Bucket, Place, Point};
+use crate::store::summary::{Bucket, Point, Spot};
 use std::ops::Range;
+
+/// What the curve holds at a place.
+#[derive(Debug, Clone, Copy)]
+pub struct At(Bucket);
+
+impl At {
+    /// Where.
+    #[must_use]
+    pub fn spot(&self) -> Spot {
+        self.0.first.middle(self.0.last)
+    }
+
+    /// How many steps it stands for: 1 where the step is known by itself.
+    #[must_use]
+    pub fn steps(&self) -> u32 {
+        self.0.steps
+    }
+
+    /// Whether a step of it was skipped.
+    #[must_use]
+    pub fn is_skipped(&self) -> bool {
+        self.0.skipped > 0
+    }
+
+    /// A figure of it.
+    #[must_use]
+    pub fn extent(&self, metric: Metric) -> Option<Extent> {
+        self.0.extents[metric as usize]
+    }
+}
 
 impl Series {
     /// The steps from `window.start` to `window.end` in `width` columns: the first lies on the
     /// first column, the last on the last. Looks at a few buckets a column, whatever the length.
     #[must_use]
     pub fn columns(&self, metric: Metric, window: Range<f64>, width: usize) -> Vec<Column> {
+        self.columns_on(metric, Axis::Steps, window, width)
+    }
+
+    /// The same for a window of any axis.
+    #[must_use]
+    pub fn columns_on(&self, metric: Metric, axis: Axis, window: Range<f64>, width: usize) -> Vec<Column> {
         let mut columns = vec![Column::default(); width];
         let span = window.end - window.start;
         if width == 0 || !span.is_finite() || span < 0.0 {
             return columns;
         }
         let put = |bucket: &Bucket| {
-            let middle = bucket.first.step as f64 + (bucket.last.step - bucket.first.step) as f64 / 2.0;
+            let middle = f64::midpoint(bucket.first.on(axis), bucket.last.on(axis));
             let place = if span > 0.0 { (middle - window.start) / span * (width - 1) as f64 } else { 0.0 };
             let column = &mut columns[(place.round().max(0.0) as usize).min(width - 1)];
+            column.rows = column.rows.saturating_add(bucket.steps);
             column.skipped = column.skipped.saturating_add(bucket.skipped);
             column.extent = match (column.extent, bucket.extents[metric as usize]) {
                 (Some(a), Some(b)) => Some(a.with(b)),
                 (a, b) => a.or(b),
             };
         };
-        self.visit(&window, width, put);
+        self.visit(axis, &window, width, put);
         columns
     }
 
     /// The steps that have to be read for a chart of a window to be exact, where their rows are
     /// not held: none where a column is wider than a leaf. `width` is in columns of [`Column`]s.
     #[must_use]
-    pub fn missing(&self, window: &Range<f64>, width: usize) -> Option<Range<u64>> {
-        let leaves = self.leaves_within(window);
+    pub fn missing(&self, axis: Axis, window: &Range<f64>, width: usize) -> Option<Range<u64>> {
+        let leaves = self.leaves_within(axis, window);
         if leaves.len() >= width.clamp(1, HELD - NEWEST) {
             return None;
         }
@@ -45,11 +82,11 @@ impl Series {
     /// Takes in rows that [`Self::missing`] asked for; where they become too many, older ones go.
     pub fn fill(&mut self, rows: &[StepRow]) {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
-        let leaves = self.leaves_within(&(first.step as f64..last.step as f64));
+        let leaves = self.leaves_within(Axis::Steps, &(first.step as f64..last.step as f64));
         if self.held + leaves.len() > HELD {
             self.release(NEWEST);
         }
-        for place in leaves.filter(|place| *place < self.leaves.len()) {
+        for place in leaves {
             let leaf = &self.leaves[place];
             let start = rows.partition_point(|row| row.step < leaf.first.step);
             let end = rows.partition_point(|row| row.step <= leaf.last.step);
@@ -69,91 +106,71 @@ impl Series {
         self.torn
     }
 
-    /// The values of the (about `count`) steps before `step`, oldest first: what smoothing needs
-    /// to begin with at the left edge of a window. Where rows are not held, a leaf's mean stands
-    /// for each of its steps.
-    pub fn before(&self, metric: Metric, step: f64, count: usize) -> impl Iterator<Item = f32> + '_ {
-        let mut newest_first: Vec<f32> = Vec::new();
-        let finite = |points: &[Point], into: &mut Vec<f32>| {
-            let end = points.partition_point(|point| (point.place.step as f64) < step);
-            let values = points[..end].iter().rev().map(|point| point.values[metric as usize]);
-            into.extend(values.filter(|value| value.is_finite()).take(count.saturating_sub(into.len())));
+    /// The step nearest to a place, or the leaf that stands for it.
+    #[must_use]
+    pub fn at(&self, axis: Axis, place: f64) -> Option<At> {
+        let off = |spot: Spot| (spot.on(axis) - place).abs();
+        let nearest = |points: &[Point]| {
+            let point = points.iter().min_by(|a, b| off(a.spot).total_cmp(&off(b.spot)))?;
+            Some((off(point.spot), Bucket::one(point)))
         };
-        finite(&self.open, &mut newest_first);
-        let mut place = self.leaves.partition_point(|leaf| (leaf.first.step as f64) < step);
-        while place > 0 && newest_first.len() < count {
-            place -= 1;
-            match (&self.rows[place], self.leaves[place].extents[metric as usize]) {
-                (Some(rows), _) => finite(rows, &mut newest_first),
-                (None, Some(Extent { mean, count: steps, .. })) => {
-                    let room = count - newest_first.len();
-                    newest_first.extend(std::iter::repeat_n(mean, (steps as usize).min(room)));
+        let next = self.leaves.partition_point(|leaf| leaf.last.on(axis) < place);
+        let of_leaf = |index: usize| match self.rows.get(index)? {
+            Some(points) => nearest(points),
+            None => {
+                let leaf = self.leaves[index];
+                let inside = leaf.first.on(axis) <= place && place <= leaf.last.on(axis);
+                Some((if inside { 0.0 } else { off(leaf.first).min(off(leaf.last)) }, leaf))
+            }
+        };
+        let found = [of_leaf(next), next.checked_sub(1).and_then(of_leaf), nearest(&self.open)];
+        found.into_iter().flatten().min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, bucket)| At(bucket))
+    }
+
+    /// Figures of the (about `count`) steps before a place, oldest first, each with the number of
+    /// steps it stands for: what smoothing needs to begin with at the left edge of a window.
+    #[must_use]
+    pub fn before_on(&self, metric: Metric, axis: Axis, place: f64, count: usize) -> Vec<(f32, u32)> {
+        let (mut newest_first, mut steps): (Vec<(f32, u32)>, usize) = (Vec::new(), 0);
+        let finite = |points: &[Point], into: &mut Vec<(f32, u32)>, room: usize| {
+            let end = points.partition_point(|point| point.spot.on(axis) < place);
+            let values = points[..end].iter().rev().map(|point| point.values[metric as usize]);
+            let before = into.len();
+            into.extend(values.filter(|value| value.is_finite()).take(room).map(|value| (value, 1)));
+            into.len() - before
+        };
+        steps += finite(&self.open, &mut newest_first, count);
+        let mut leaf = self.leaves.partition_point(|leaf| leaf.first.on(axis) < place);
+        while leaf > 0 && steps < count {
+            leaf -= 1;
+            match (&self.rows[leaf], self.leaves[leaf].extents[metric as usize]) {
+                (Some(rows), _) => steps += finite(rows, &mut newest_first, count - steps),
+                (None, Some(extent)) => {
+                    newest_first.push((extent.mean, extent.count));
+                    steps += extent.count as usize;
                 }
                 (None, None) => {}
             }
         }
-        newest_first.into_iter().rev()
+        newest_first.reverse();
+        newest_first
     }
 
-    /// Where a step lies on the other axes: that of the nearest known steps, in proportion.
-    #[must_use]
-    pub fn place(&self, step: f64) -> Option<(f64, f64)> {
-        let before = self.leaves.partition_point(|leaf| (leaf.first.step as f64) <= step);
-        let ends = |place: usize| {
-            let leaf = self.leaves.get(place)?;
-            Some((leaf.first, leaf.last))
-        };
-        let open = || Some((self.open.first()?.place, self.open.last()?.place));
-        let (mut from, mut to) = before.checked_sub(1).and_then(ends).or_else(open).or_else(|| ends(0))?;
-        if step > to.step as f64 {
-            // Between this leaf and what comes next, or within the open rows.
-            let (next, last) = ends(before).or_else(open)?;
-            (from, to) = if step >= next.step as f64 { (next, last) } else { (to, next) };
-        }
-        let share = if to.step > from.step {
-            ((step - from.step as f64) / (to.step - from.step) as f64).clamp(0.0, 1.0)
-        } else {
-            0.0
-        };
-        let between = |a: f64, b: f64| a + (b - a) * share;
-        Some((
-            between(from.samples as f64, to.samples as f64),
-            between(from.time_ms as f64, to.time_ms as f64),
-        ))
-    }
-
-    /// The step where another axis has this value: the inverse of a part of [`Self::place`].
-    #[must_use]
-    pub fn step_at(&self, value: f64, axis: impl Fn(Place) -> f64) -> Option<f64> {
-        let place = self.leaves.partition_point(|leaf| axis(leaf.last) < value);
-        let (from, to) = match self.leaves.get(place) {
-            Some(leaf) => (leaf.first, leaf.last),
-            None => match (self.open.first(), self.open.last()) {
-                (Some(first), Some(last)) => (first.place, last.place),
-                _ => self.leaves.last().map(|leaf| (leaf.first, leaf.last))?,
-            },
-        };
-        let span = axis(to) - axis(from);
-        let share = if span > 0.0 { ((value - axis(from)) / span).clamp(0.0, 1.0) } else { 0.0 };
-        Some(from.step as f64 + (to.step - from.step) as f64 * share)
-    }
-
-    /// The points that are held between two steps, oldest first: what a cursor reads.
-    pub fn points(&self, steps: Range<u64>) -> impl Iterator<Item = &Point> + '_ {
-        let leaves = self.leaves_within(&(steps.start as f64..steps.end as f64));
-        let held = self.rows[leaves].iter().flatten().flat_map(|rows| rows.iter());
-        held.chain(&self.open).filter(move |point| steps.contains(&point.place.step))
+    /// The values of [`Self::before_on`] over steps, one by one.
+    pub fn before(&self, metric: Metric, step: f64, count: usize) -> impl Iterator<Item = f32> + '_ {
+        let values = self.before_on(metric, Axis::Steps, step, count).into_iter();
+        values.flat_map(|(value, steps)| std::iter::repeat_n(value, steps as usize))
     }
 
     /// Calls `put` with what lies within the window: buckets where a column is wide, rows where it
     /// is narrow and at the ragged ends.
-    pub(super) fn visit(&self, window: &Range<f64>, width: usize, mut put: impl FnMut(&Bucket)) {
-        let within = |point: &&Point| (window.start..=window.end).contains(&(point.place.step as f64));
+    pub(super) fn visit(&self, axis: Axis, window: &Range<f64>, width: usize, mut put: impl FnMut(&Bucket)) {
+        let within = |point: &&Point| (window.start..=window.end).contains(&point.spot.on(axis));
         let close = |place: usize, put: &mut dyn FnMut(&Bucket)| match &self.rows[place] {
             Some(rows) => rows.iter().filter(within).for_each(|point| put(&Bucket::one(point))),
             None => put(&self.leaves[place]),
         };
-        let leaves = self.leaves_within(window);
+        let leaves = self.leaves_within(axis, window);
         if leaves.len() < width.max(4) {
             leaves.for_each(|place| close(place, &mut put));
         } else {
@@ -165,9 +182,9 @@ impl Series {
         self.open.iter().filter(within).for_each(|point| put(&Bucket::one(point)));
     }
 
-    fn leaves_within(&self, window: &Range<f64>) -> Range<usize> {
-        let start = self.leaves.partition_point(|leaf| (leaf.last.step as f64) < window.start);
-        let end = self.leaves.partition_point(|leaf| (leaf.first.step as f64) <= window.end);
+    fn leaves_within(&self, axis: Axis, window: &Range<f64>) -> Range<usize> {
+        let start = self.leaves.partition_point(|leaf| leaf.last.on(axis) < window.start);
+        let end = self.leaves.partition_point(|leaf| leaf.first.on(axis) <= window.end);
         start..end.max(start)
     }
 

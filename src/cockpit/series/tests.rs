@@ -1,3 +1,4 @@
+use super::axis::Axis;
 use super::{Column, Extent, Metric, Series};
 use crate::store::summary::{Point, leaves};
 use crate::protocol::control::StepRow;
@@ -140,15 +141,15 @@ proptest! {
         prop_assert!(coarse.2 >= exact.2, "{} of {} skips", coarse.2, exact.2);
         prop_assert!(exact.1.is_none() || coarse.1 >= exact.1);
         prop_assert!(exact.0.is_none() || coarse.0 <= exact.0);
-        if let Some(wanted) = series.missing(&(start..end), width) {
+        if let Some(wanted) = series.missing(Axis::Steps, &(start..end), width) {
             let read: Vec<_> = rows.iter().filter(|row| wanted.contains(&row.step)).copied().collect();
             series.fill(&read);
-            prop_assert!(series.missing(&(start..end), width).is_none_or(|again| again != wanted));
-            if let Some(rest) = series.missing(&(start..end), width) {
+            prop_assert!(series.missing(Axis::Steps, &(start..end), width).is_none_or(|again| again != wanted));
+            if let Some(rest) = series.missing(Axis::Steps, &(start..end), width) {
                 let read: Vec<_> = rows.iter().filter(|row| rest.contains(&row.step)).copied().collect();
                 series.fill(&read);
             }
-            prop_assert_eq!(series.missing(&(start..end), width), None);
+            prop_assert_eq!(series.missing(Axis::Steps, &(start..end), width), None);
             prop_assert_eq!(seen(&series.columns(Metric::Loss, start..end, width)), exact);
         }
         // The whole run is exact from the first frame on.
@@ -158,18 +159,23 @@ proptest! {
     }
 
     #[test]
-    fn places_on_other_axes_lie_between_their_neighbours_and_lead_back(
-        length in 2u64..3000, newest in 0usize..300, at in 0f64..1.0,
-    ) {
-        let mut rows: Vec<_> = (1..=length).map(|step| row(1, step, Some(1.0))).collect();
-        rows.iter_mut().for_each(|row| row.time_ms = (row.step * row.step) as i64);
+    fn other_axes_show_the_same_steps(length in 2u64..9000, newest in 0usize..600, at in 0f64..1.0, width in 2usize..300) {
+        let mut rows: Vec<_> = (1..=length).map(|step| row(1, step, (step % 7 > 0).then_some(step as f64))).collect();
+        rows.iter_mut().for_each(|row| row.time_ms = (row.step * 40) as i64 + 1_000_000);
         let series = stored(&rows, newest);
-        let step = 1.0 + at * (length - 1) as f64;
-        let (samples, time_ms) = series.place(step).unwrap();
-        prop_assert!((samples - step * 32.0).abs() < 1e-3, "{} of {}", samples, step);
-        prop_assert!(time_ms >= 1.0 && time_ms <= (length * length) as f64);
-        let back = series.step_at(samples, |place| place.samples as f64).unwrap();
-        prop_assert!((back - step).abs() <= 1.0, "{} and {}", back, step);
+        let (first, last) = series.spots().unwrap();
+        for axis in [Axis::Steps, Axis::Samples, Axis::Time] {
+            let columns = series.columns_on(Metric::Loss, axis, first.on(axis)..last.on(axis), width);
+            prop_assert_eq!(&columns, &whole(&series, width));
+            let step = 1 + (at * (length - 1) as f64) as u64;
+            let spot = Point::of(&rows[step as usize - 1]).spot;
+            let found = series.at(axis, spot.on(axis)).unwrap();
+            let near = if found.steps() == 1 { 0 } else { 64 };
+            prop_assert!(found.spot().step.abs_diff(step) <= near);
+            let before = series.before_on(Metric::Loss, axis, spot.on(axis), 256);
+            prop_assert!(before.iter().all(|(value, _)| f64::from(*value) < step as f64 + 64.0));
+            prop_assert!(before.is_sorted_by(|a, b| a.0 <= b.0));
+        }
     }
 }
 
@@ -221,6 +227,7 @@ fn skips_are_counted_and_leave_no_value() {
     assert_eq!(series.skipped_among(3), (2, 3));
     assert_eq!(series.skipped_among(200), (3, 5));
     assert_eq!(series.streak(), 2);
+    assert_eq!((series.skips().streak, series.skips().longest, series.skips().first), (2, 2, Some(2)));
     assert_eq!(series.newest(Metric::Loss), Some((3, 2.0)));
     let columns = whole(&series, 5);
     assert!(columns[1].extent.is_none() && columns[1].skipped == 1);
@@ -244,7 +251,7 @@ fn a_long_run_is_drawn_from_few_buckets() {
         series.push(&row(1, step, Some(1.0)));
     }
     let mut visited = 0;
-    series.visit(&(1.0..100_000.0), 160, |_| visited += 1);
+    series.visit(Axis::Steps, &(1.0..100_000.0), 160, |_| visited += 1);
     assert!(visited < 160 * 16 + 64, "{visited} buckets for 160 columns");
 }
 

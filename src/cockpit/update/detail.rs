@@ -1,6 +1,7 @@
 //! Which parts of the store are to be read again because of what is on the screen.
 
 use super::Effect;
+use crate::cockpit::series::axis::Axis;
 use crate::cockpit::state::State;
 use crate::cockpit::state::facts::Loading;
 
@@ -18,7 +19,7 @@ pub fn wanted(state: &mut State) -> Option<Effect> {
     let (first, last) = facts.series.ends()?;
     let (start, end) = state.screen.chart.window(first, last);
     // Two columns of dots in a cell.
-    let range = facts.series.missing(&(start..end), usize::from(state.screen.size.0) * 2)?;
+    let range = facts.series.missing(Axis::Steps, &(start..end), usize::from(state.screen.size.0) * 2)?;
     if facts.rows_asked.as_ref() == Some(&range) {
         return None;
     }

@@ -9,17 +9,17 @@
 //!   per figure     f32 min, f32 max, f32 mean, u32 count  count 0: no step has it
 //! ```
 
-use super::{Bucket, Extent, METRICS, Place};
+use super::{Bucket, Extent, METRICS, Spot};
 
 /// The bytes of some leaves.
 #[must_use]
 pub fn encode(leaves: &[Bucket]) -> Vec<u8> {
     let mut bytes = vec![METRICS as u8];
     for leaf in leaves {
-        for place in [leaf.first, leaf.last] {
-            bytes.extend(place.step.to_le_bytes());
-            bytes.extend(place.samples.to_le_bytes());
-            bytes.extend(place.time_ms.to_le_bytes());
+        for spot in [leaf.first, leaf.last] {
+            bytes.extend(spot.step.to_le_bytes());
+            bytes.extend(spot.samples.to_le_bytes());
+            bytes.extend(spot.time_ms.to_le_bytes());
         }
         for count in [leaf.steps, leaf.skipped, leaf.lead, leaf.trail, leaf.longest] {
             bytes.extend(count.to_le_bytes());
@@ -46,7 +46,7 @@ pub fn decode(bytes: &[u8]) -> Option<Vec<Bucket>> {
 }
 
 fn leaf(rest: &mut &[u8]) -> Option<Bucket> {
-    let (first, last) = (place(rest)?, place(rest)?);
+    let (first, last) = (spot(rest)?, spot(rest)?);
     let (steps, skipped, lead) = (u32_of(rest)?, u32_of(rest)?, u32_of(rest)?);
     let (trail, longest) = (u32_of(rest)?, u32_of(rest)?);
     let skipped_at = Some(u64_of(rest)?).filter(|step| *step != u64::MAX);
@@ -60,8 +60,8 @@ fn leaf(rest: &mut &[u8]) -> Option<Bucket> {
     Some(Bucket { first, last, steps, skipped, lead, trail, longest, skipped_at, extents })
 }
 
-fn place(rest: &mut &[u8]) -> Option<Place> {
-    Some(Place { step: u64_of(rest)?, samples: u64_of(rest)?, time_ms: take(rest).map(i64::from_le_bytes)? })
+fn spot(rest: &mut &[u8]) -> Option<Spot> {
+    Some(Spot { step: u64_of(rest)?, samples: u64_of(rest)?, time_ms: take(rest).map(i64::from_le_bytes)? })
 }
 
 fn u64_of(rest: &mut &[u8]) -> Option<u64> {

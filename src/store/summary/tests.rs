@@ -1,9 +1,9 @@
-use super::{Bucket, LEAF, METRICS, Metric, Place, Point, bytes, leaves};
+use super::{Bucket, LEAF, METRICS, Metric, Spot, Point, bytes, leaves};
 use proptest::prelude::*;
 
 fn point(step: u64, value: Option<f32>) -> Point {
-    let place = Place { step, samples: step * 32, time_ms: step as i64 * 20 };
-    Point { place, values: [value.unwrap_or(f32::NAN); METRICS], skipped: value.is_none() }
+    let spot = Spot { step, samples: step * 32, time_ms: step as i64 * 20 };
+    Point { spot, values: [value.unwrap_or(f32::NAN); METRICS], skipped: value.is_none() }
 }
 
 fn points(values: &[Option<f32>]) -> Vec<Point> {
