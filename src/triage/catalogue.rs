@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 const SHIPPED: &str = include_str!("../../assets/catalogue.yaml");
 
@@ -87,8 +88,10 @@ pub struct Catalogue {
     keepers: BTreeMap<FailureClass, String>,
     xids: BTreeMap<u32, Xid>,
     set: RegexSet,
-    /// Of each pattern of the set: its entry, and the pattern alone, to learn where it matches.
-    patterns: Vec<(usize, Regex)>,
+    /// Of each pattern of the set its entry.
+    owners: Vec<usize>,
+    /// Each pattern alone, made when it is first needed to learn where it matches.
+    alone: Vec<OnceLock<Option<Regex>>>,
     unless: Vec<Option<RegexSet>>,
     before: RegexSet,
     after: RegexSet,
@@ -149,12 +152,8 @@ impl Catalogue {
         }
         entries.extend(shipped.causes);
         let broken = |error: regex::Error| CatalogueError(vec![format!("the catalogue cannot be used: {error}")]);
-        let mut patterns = Vec::new();
-        for (index, entry) in entries.iter().enumerate() {
-            for pattern in &entry.patterns {
-                patterns.push((index, one(pattern).map_err(broken)?));
-            }
-        }
+        let owners: Vec<usize> =
+            entries.iter().enumerate().flat_map(|(index, entry)| entry.patterns.iter().map(move |_| index)).collect();
         let unless = entries.iter().map(|entry| match entry.unless.as_slice() {
             [] => Ok(None),
             some => set(some).map(Some),
@@ -162,7 +161,8 @@ impl Catalogue {
         Ok(Self {
             set: set(entries.iter().flat_map(|entry| &entry.patterns)).map_err(broken)?,
             unless: unless.collect::<Result<_, _>>().map_err(broken)?,
-            patterns,
+            alone: owners.iter().map(|_| OnceLock::new()).collect(),
+            owners,
             keepers: shipped.classes,
             xids: shipped.xids.into_iter().map(|xid| (xid.number, xid)).collect(),
             before: set(&shipped.talk.before).map_err(broken)?,
@@ -177,13 +177,14 @@ impl Catalogue {
     pub fn find(&self, line: &[u8]) -> Option<Hit<'_>> {
         // Patterns stand in the order of their entries, and the set gives them in order.
         self.set.matches(line).into_iter().find_map(|pattern| {
-            let (index, regex) = &self.patterns[pattern];
-            if self.unless[*index].as_ref().is_some_and(|unless| unless.is_match(line)) {
+            let index = self.owners[pattern];
+            if self.unless[index].as_ref().is_some_and(|unless| unless.is_match(line)) {
                 return None;
             }
-            let found = regex.find(line)?;
+            let alone = self.alone[pattern].get_or_init(|| one(&self.set.patterns()[pattern]).ok());
+            let found = alone.as_ref()?.find(line)?;
             let talk = self.before.is_match(&line[..found.start()]) || self.after.is_match(&line[found.end()..]);
-            (!talk).then_some(Hit { entry: &self.entries[*index], at: found.start() })
+            (!talk).then_some(Hit { entry: &self.entries[index], at: found.start() })
         })
     }
 

@@ -191,10 +191,13 @@ mod tests {
     use crate::triage::catalogue::Catalogue;
     use proptest::prelude::*;
     use std::io::BufReader;
+    use std::sync::LazyLock;
+
+    static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::with(None).unwrap());
 
     fn of(text: &[u8]) -> super::Scan {
         // A small buffer, so that lines are put together from parts.
-        scan(&mut BufReader::with_capacity(7, text), &Catalogue::with(None).unwrap()).unwrap()
+        scan(&mut BufReader::with_capacity(7, text), &CATALOGUE).unwrap()
     }
 
     #[test]
@@ -244,8 +247,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_log_brings_the_scan_down(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let catalogue = Catalogue::with(None).unwrap();
-            let lines = scan(&mut bytes.as_slice(), &catalogue).unwrap().lines;
+            let lines = scan(&mut bytes.as_slice(), &CATALOGUE).unwrap().lines;
             let ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
             prop_assert!(lines == ends || lines == ends + 1);
         }

@@ -8,13 +8,12 @@ use crate::triage::catalogue::Catalogue;
 use crate::triage::kernel::read_line;
 use crate::triage::scan::scan;
 use proptest::prelude::*;
+use std::sync::LazyLock;
 
-fn catalogue() -> Catalogue {
-    Catalogue::with(None).unwrap()
-}
+static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::with(None).unwrap());
 
 fn judge(evidence: &Evidence) -> Cause {
-    classify(evidence, &catalogue())
+    classify(evidence, &CATALOGUE)
 }
 
 fn code(code: i32) -> Evidence {
@@ -36,7 +35,7 @@ fn with_kernel(mut evidence: Evidence, lines: &[&str]) -> Evidence {
 }
 
 fn with_log(mut evidence: Evidence, log: &str) -> Evidence {
-    evidence.log = scan(&mut log.as_bytes(), &catalogue()).unwrap().findings;
+    evidence.log = scan(&mut log.as_bytes(), &CATALOGUE).unwrap().findings;
     evidence
 }
 
