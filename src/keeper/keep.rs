@@ -2,6 +2,7 @@
 
 use super::child::Worker;
 use super::glance::blank_status;
+use super::home::{Home, Look};
 use super::recorder::Recorder;
 use super::socket::{self, Clients};
 use super::{Input, probe, takeover};
@@ -106,6 +107,7 @@ pub(super) struct Keeper {
     pub(super) policy: Policy,
     pub(super) recorder: Recorder,
     pub(super) clients: Clients,
+    home: Home,
     pub(super) worker: Option<Worker>,
     pub(super) watched: watch::Sender<Option<u32>>,
     pub(super) inputs: mpsc::Sender<Input>,
@@ -147,6 +149,7 @@ impl Keeper {
         let (clients, started) = (Clients::default(), Instant::now());
         let watched = watch::Sender::new(None);
         let (worker, failure, outcome) = (None, None, None);
+        let home = Home::new(run_dir.path(), std::time::Instant::now());
         Ok(Self {
             run_dir,
             run,
@@ -155,6 +158,7 @@ impl Keeper {
             policy,
             recorder,
             clients,
+            home,
             worker,
             watched,
             inputs,
@@ -253,7 +257,26 @@ impl Keeper {
             self.take(input);
         }
         self.decide(Event::Tick, None);
+        self.mind_home();
         self.publish();
+    }
+
+    /// Without its directory a run cannot be found, nor gone on with.
+    fn mind_home(&mut self) {
+        let path = self.run_dir.path().display();
+        let (level, text) = match self.home.look(std::time::Instant::now()) {
+            Look::Same => return,
+            Look::Back => (Level::Info, format!("{path} is there again")),
+            Look::Missing => {
+                (Level::Error, format!("{path} was moved or deleted; move it back, or the run ends in a minute"))
+            }
+            Look::Lost => {
+                // The worker sees that its keeper is gone, and ends.
+                let why = format!("{path} was moved or deleted while the run went on");
+                return self.perform(vec![Effect::Finish(Outcome::NeedsPerson(why))], None);
+            }
+        };
+        self.recorder.note(level, JournalKind::Health, text);
     }
 
     pub(super) fn now(&self) -> Duration {
