@@ -14,6 +14,7 @@ mod run;
 mod runs;
 mod status;
 pub mod trainer;
+mod triage;
 
 use crate::config::run::AsWritten;
 use crate::protocol::inject::Inject;
@@ -82,6 +83,8 @@ enum Command {
     Export(export::ExportArgs),
     /// The checkpoints of a run: [RUN] list | verify | compare | export | copy | prune
     Checkpoints(checkpoints::CheckpointsArgs),
+    /// What broke, by a log: of this program or any other that trains
+    Triage(triage::TriageArgs),
     #[command(hide = true)]
     Worker(internal::WorkerArgs),
     #[command(hide = true)]
@@ -144,6 +147,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Check(args)) => check::check(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
         Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),
+        Some(Command::Triage(args)) => triage::triage(&args),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
         Some(Command::Keeper(args)) => internal::keeper(&args),
         Some(Command::Probe(args)) => return internal::probe(&args),

@@ -25,6 +25,7 @@ mod retention;
 pub mod sentences;
 mod socket;
 mod takeover;
+mod witness;
 
 pub use keep::{KeeperArgs, KeeperError, Launch, keep};
 

@@ -6,6 +6,7 @@ use super::passage::PassageClock;
 use super::proving::Proving;
 use super::{retention, sentences};
 use crate::config::knobs;
+use crate::protocol::cause::Cause;
 use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, SampleRow, Status, StepRow, Update,
 };
@@ -362,6 +363,12 @@ impl Recorder {
             record.fault = Some((words.to_owned(), step));
         }
         self.dirty = true;
+    }
+
+    /// Why the attempt ended: into the store, and into the journal with what it is known by.
+    pub fn concluded(&mut self, cause: &Cause) {
+        let _ = self.store.put_cause(self.attempt.id, cause);
+        self.note(Level::Warn, JournalKind::Worker, sentences::cause(cause));
     }
 
     /// What the probe measured.
