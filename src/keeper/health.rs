@@ -1,0 +1,41 @@
+//! What the keeper makes of the probe's readings: memory and temperature for the policy, and the
+//! evidence that a card is gone.
+
+use super::keep::Keeper;
+use crate::policy::event::{Event, Evidence};
+use crate::protocol::probe::{Gpu, Reading};
+use crate::protocol::worker::FailureClass;
+
+/// What the driver says of a card that is gone.
+const LOST: &str = "GPU is lost";
+
+impl Keeper {
+    pub(super) fn feel(&mut self, reading: Box<Reading>) {
+        let gpu = reading.gpu.as_ref().ok();
+        let used = gpu.and_then(|gpu| gpu.vram_used_bytes.get());
+        let heat = gpu.map(|gpu| (gpu.temperature_c.get(), gpu.slowdown_c.get()));
+        let lost = is_lost(&reading).filter(|_| !self.card_is_lost);
+        self.card_is_lost |= lost.is_some();
+        self.recorder.measured(*reading);
+        self.decide(Event::Vram(used), None);
+        if let Some((celsius, slowdown_c)) = heat {
+            self.decide(Event::Temperature { celsius, slowdown_c }, None);
+        }
+        // A worker on the CPU has no card to lose.
+        if let Some(text) = lost.filter(|_| self.policy.is_on_gpu()) {
+            self.decide(Event::Evidence(Evidence { class: FailureClass::GpuLost, number: None, text }), None);
+        }
+    }
+}
+
+/// A sentence if the driver says that the card is gone.
+fn is_lost(reading: &Reading) -> Option<String> {
+    let says = |why: Option<&str>| why.is_some_and(|why| why.contains(LOST));
+    let metrics =
+        |gpu: &Gpu| [gpu.temperature_c.why().map(str::to_owned), gpu.vram_used_bytes.why().map(str::to_owned)];
+    let lost = match &reading.gpu {
+        Ok(gpu) => metrics(gpu).iter().any(|why| says(why.as_deref())),
+        Err(why) => says(Some(why)),
+    };
+    lost.then(|| "the driver reports that the GPU is lost".to_owned())
+}
