@@ -3,7 +3,7 @@
 use super::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
 use super::ladder::{FULL, Resolved, Rung, RungSpec, resolve};
 use super::problem::Problem;
-use super::{check, typed, yaml};
+use super::{check, typed, watch, yaml};
 use crate::recipe::class;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -222,7 +222,7 @@ fn settle_length(tree: &mut Value, overrides: &[(String, String)]) {
 
 fn validate(mut file: RunFile, tasks: &dyn TaskSections, base: &Path, problems: &mut Vec<Problem>) -> Run {
     problems.extend(check::name("name", &file.name));
-    problems.extend(check::watch(&file.watch));
+    problems.extend(watch::check(&file.watch));
     for (index, spec) in file.ladder.iter().enumerate() {
         problems.extend(check::name(&format!("ladder[{index}].name"), &spec.name));
     }
