@@ -35,6 +35,8 @@ pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
 pub struct Place {
     pub dir: TempDir,
     worker: Option<PathBuf>,
+    /// Further variables for the program.
+    pub variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl Place {
@@ -51,7 +53,7 @@ impl Place {
     fn with(worker: Option<PathBuf>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("sockets")).unwrap();
-        Self { dir, worker }
+        Self { dir, worker, variables: Vec::new() }
     }
 
     /// The program, set up for this place.
@@ -67,6 +69,7 @@ impl Place {
         if let Some(worker) = &self.worker {
             command.env("DOWNSHIFT_WORKER", worker);
         }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 
