@@ -14,7 +14,9 @@ mod run;
 mod runs;
 mod status;
 pub mod trainer;
+mod triage;
 
+use crate::config::run::AsWritten;
 use crate::protocol::inject::Inject;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::Write;
@@ -81,6 +83,8 @@ enum Command {
     Export(export::ExportArgs),
     /// The checkpoints of a run: [RUN] list | verify | compare | export | copy | prune
     Checkpoints(checkpoints::CheckpointsArgs),
+    /// What broke, by a log: of this program or any other that trains
+    Triage(triage::TriageArgs),
     #[command(hide = true)]
     Worker(internal::WorkerArgs),
     #[command(hide = true)]
@@ -126,7 +130,7 @@ type Outcome = Result<u8, Failure>;
 /// Parses the command line, runs the command, gives its exit code.
 pub fn main(trainer: &dyn Trainer) -> ExitCode {
     let cli = Cli::parse();
-    let trainer: &dyn Trainer = if trainer::is_elsewhere() { &trainer::Elsewhere } else { trainer };
+    let trainer: &dyn Trainer = if trainer::is_elsewhere() { &AsWritten } else { trainer };
     let runs = &cli.place.runs_dir;
     let outcome = match cli.command {
         None => run::begin(None, &cli.run, runs, trainer),
@@ -143,6 +147,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Check(args)) => check::check(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
         Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),
+        Some(Command::Triage(args)) => triage::triage(&args),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
         Some(Command::Keeper(args)) => internal::keeper(&args),
         Some(Command::Probe(args)) => return internal::probe(&args),

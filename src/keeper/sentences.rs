@@ -1,5 +1,6 @@
 //! The keeper's words for the journal.
 
+use crate::protocol::cause::Cause;
 use crate::protocol::control::Passage;
 use crate::protocol::worker::{Eval, Hello, Level, Saved, Skipped};
 use std::fmt::Write;
@@ -107,6 +108,14 @@ pub fn measured(eval: &Eval) -> String {
         let _ = write!(text, ", perplexity {perplexity:.2}");
     }
     text
+}
+
+/// Why an attempt ended.
+#[must_use]
+pub fn cause(cause: &Cause) -> String {
+    let known_by: Vec<&str> = cause.evidence.iter().take(3).map(String::as_str).collect();
+    let advice = if cause.advice.is_empty() { String::new() } else { format!(". {}", cause.advice) };
+    format!("cause: {} ({}){advice}", cause.class, known_by.join("; "))
 }
 
 /// The proof of continuity after a passage.
