@@ -8,6 +8,7 @@ mod client;
 mod export;
 mod headless;
 mod internal;
+mod notify;
 mod request;
 mod resume;
 mod run;
@@ -15,6 +16,7 @@ mod runs;
 mod status;
 pub mod trainer;
 mod triage;
+mod watch;
 
 use crate::config::run::AsWritten;
 use crate::protocol::inject::Inject;
@@ -83,6 +85,10 @@ enum Command {
     Export(export::ExportArgs),
     /// The checkpoints of a run: [RUN] list | verify | compare | export | copy | prune
     Checkpoints(checkpoints::CheckpointsArgs),
+    /// The GPU and the machine, without a run
+    Watch(watch::WatchArgs),
+    /// See whether a person would be told: test
+    Notify(notify::NotifyArgs),
     /// What broke, by a log: of this program or any other that trains
     Triage(triage::TriageArgs),
     #[command(hide = true)]
@@ -147,6 +153,8 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Check(args)) => check::check(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
         Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),
+        Some(Command::Watch(args)) => watch::watch(&args, runs),
+        Some(Command::Notify(args)) => notify::notify(&args, trainer),
         Some(Command::Triage(args)) => triage::triage(&args),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
         Some(Command::Keeper(args)) => internal::keeper(&args),
