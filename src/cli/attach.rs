@@ -24,7 +24,7 @@ pub fn open(dir: &RunDir) -> Outcome {
     let run = dir.run()?;
     let colours = Colours::detect(|name| std::env::var(name).ok());
     let themes = Theme::shipped().map_err(|why| Failure::new(1, why))?;
-    let source = dir.clone();
+    let (source, in_full) = (dir.clone(), dir.clone());
     let attach = Attach {
         run_dir: dir.path().to_owned(),
         socket: dir.socket(),
@@ -32,6 +32,7 @@ pub fn open(dir: &RunDir) -> Outcome {
         watch: run.watch.clone(),
         themes: themes.into_iter().map(|theme| theme.shown_with(colours)).collect(),
         history: Arc::new(move || stored::history(&source)),
+        rows: Arc::new(move |steps| stored::rows(&in_full, steps)),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run::run(attach))?;

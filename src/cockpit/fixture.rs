@@ -169,6 +169,7 @@ pub fn history(steps: u64, gpu: bool) -> History {
         },
     };
     History {
+        series: Series::default(),
         steps: (1..=steps).map(|step| step_row(1 + u64::from(step > 430), step, time(step))).collect(),
         evals: (1..=steps / 45).map(|epoch| eval(epoch * 45)).collect(),
         journal: vec![

@@ -9,11 +9,12 @@ use super::terminal::Held;
 use super::update::{Effect, HistoryBox, Msg, update};
 use crate::config::knobs::Watch;
 use crate::config::theme::Theme;
-use crate::protocol::control::{Request, Status};
+use crate::protocol::control::{Request, Status, StepRow};
 use crossterm::event::{Event, EventStream};
 use futures_util::StreamExt;
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -23,6 +24,9 @@ use tokio::task::JoinSet;
 /// Reads what the store holds of the run; called on a thread that may block, again after a keeper
 /// came back.
 pub type HistorySource = Arc<dyn Fn() -> Result<History, String> + Send + Sync>;
+
+/// Reads some steps of the curve; called on a thread that may block.
+pub type RowsSource = Arc<dyn Fn(&Range<u64>) -> Vec<StepRow> + Send + Sync>;
 
 /// What a cockpit attaches to.
 pub struct Attach {
@@ -38,6 +42,8 @@ pub struct Attach {
     pub themes: Vec<Theme>,
     /// Reads the store.
     pub history: HistorySource,
+    /// Reads a part of it in full.
+    pub rows: RowsSource,
 }
 
 /// How the cockpit was left.
@@ -97,7 +103,8 @@ pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
     let now = SystemTime::now();
     let state = State::new(attach.ladder, attach.watch, size, unix_ms(now), utc_offset_s());
     let log = LogTail::new(attach.run_dir.join("worker.log"));
-    let cockpit = Cockpit { state, screen, themes: attach.themes, messages, inbox, ask, log, history: attach.history };
+    let (themes, history, rows) = (attach.themes, attach.history, attach.rows);
+    let cockpit = Cockpit { state, screen, themes, messages, inbox, ask, log, history, rows };
     cockpit.run().await
 }
 
@@ -141,6 +148,7 @@ struct Cockpit<S> {
     ask: Sender<Request>,
     log: LogTail,
     history: HistorySource,
+    rows: RowsSource,
 }
 
 /// What is owed to the screen.
@@ -196,6 +204,7 @@ impl<S: Screen> Cockpit<S> {
                 // A full queue means that the keeper does not read; what it says next tells.
                 Effect::Send(request) => drop(self.ask.try_send(request)),
                 Effect::LoadHistory(asked) => self.load_history(asked),
+                Effect::LoadRows(steps) => self.load_rows(steps),
                 Effect::ReadLog => effects.extend(update(&mut self.state, Msg::Log(self.log.more()))),
             }
         }
@@ -215,6 +224,11 @@ impl<S: Screen> Cockpit<S> {
             // Closed meanwhile: nobody wants it.
             let _ = inbox.blocking_send(Msg::History { asked, history });
         });
+    }
+
+    fn load_rows(&self, steps: Range<u64>) {
+        let (source, inbox) = (Arc::clone(&self.rows), self.inbox.clone());
+        tokio::task::spawn_blocking(move || drop(inbox.blocking_send(Msg::Rows(source(&steps)))));
     }
 }
 

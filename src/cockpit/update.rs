@@ -1,6 +1,7 @@
 //! One message in, the state changed, effects out. Nothing here reads a clock or does anything.
 
 pub mod act;
+mod detail;
 pub mod keys;
 
 use super::action::Action;
@@ -8,8 +9,9 @@ use super::layout::places;
 use super::state::facts::{History, Loading};
 use super::state::screen::Panel;
 use super::state::{Link, Notice, State};
-use crate::protocol::control::{Request, RunState, Update};
+use crate::protocol::control::{Request, RunState, StepRow, Update};
 use crossterm::event::{KeyEvent, MouseEvent, MouseEventKind};
+use std::ops::Range;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +37,8 @@ pub enum Msg {
         /// What it is.
         history: Result<HistoryBox, String>,
     },
+    /// Steps that a chart shows closely.
+    Rows(Vec<StepRow>),
     /// New lines of the worker's log.
     Log(Vec<String>),
     /// The time: Unix milliseconds.
@@ -64,6 +68,8 @@ pub enum Effect {
     Send(Request),
     /// Read the store; the answer carries this number.
     LoadHistory(u64),
+    /// Read these steps of the store.
+    LoadRows(Range<u64>),
     /// Read what the worker's log has gained.
     ReadLog,
     /// Ring the terminal's bell.
@@ -77,6 +83,12 @@ const BELL_MS: i64 = 10_000;
 
 /// Takes a message in.
 pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
+    let mut effects = take(state, msg);
+    effects.extend(detail::wanted(state));
+    effects
+}
+
+fn take(state: &mut State, msg: Msg) -> Vec<Effect> {
     match msg {
         Msg::Key(key) => keys::press(state, key),
         Msg::Paste(text) => keys::paste(state, &text),
@@ -96,6 +108,10 @@ pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
         Msg::KeeperLost(reason) => lost(state, reason),
         Msg::History { asked, history } => {
             state.facts.load(asked, history.map(|history| *history.0), state.now_ms);
+            vec![Effect::Redraw]
+        }
+        Msg::Rows(rows) => {
+            state.facts.series.fill(&rows);
             vec![Effect::Redraw]
         }
         Msg::Log(lines) if lines.is_empty() => Vec::new(),

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 /// A read-only view of a run's store.
 pub struct Reader {
-    connection: Connection,
+    pub(super) connection: Connection,
 }
 
 impl Reader {
@@ -179,7 +179,8 @@ pub fn live_status(run: &RunDir) -> Option<Status> {
     Some(status)
 }
 
-fn step_row(row: &Row<'_>) -> rusqlite::Result<StepRow> {
+/// A row of `steps`.
+pub(super) fn step_row(row: &Row<'_>) -> rusqlite::Result<StepRow> {
     Ok(StepRow {
         attempt: count(row, 0)?,
         step: count(row, 1)?,

@@ -83,7 +83,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn column(value: f32, count: u32) -> Column {
-        Column { extent: Some(Extent { min: value, max: value, mean: value, count }), skipped: 0 }
+        Column { extent: Some(Extent { min: value, max: value, mean: value, count }), skipped: 0, rows: 1 }
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn skips_do_not_poison_smoothing() {
-        let columns = [column(1.0, 1), Column { extent: None, skipped: 3 }, column(1.0, 1)];
+        let columns = [column(1.0, 1), Column { extent: None, skipped: 3, rows: 1 }, column(1.0, 1)];
         assert_eq!(smooth(&columns, 0.9, std::iter::empty()), [Some(1.0), None, Some(1.0)]);
     }
 

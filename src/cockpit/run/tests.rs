@@ -50,6 +50,7 @@ async fn it_draws_what_comes_reads_the_store_asks_and_closes() {
         ask,
         log: LogTail::new(folder.path().join("worker.log")),
         history: Arc::new(|| Ok(fixture::history(50, false))),
+        rows: Arc::new(|_| Vec::new()),
     };
     let cockpit = tokio::spawn(cockpit.run());
     inbox.send(Msg::KeeperBack).await.unwrap();

@@ -7,11 +7,14 @@
 use crate::cockpit::series::Series;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, Status, StepRow, Update};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 /// What the store holds of a run, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// The curve: every attempt in order.
+    /// The curve up to the first of `steps`.
+    pub series: Series,
+    /// The newest steps: every attempt in order.
     pub steps: Vec<StepRow>,
     /// Evaluations.
     pub evals: Vec<EvalRow>,
@@ -59,6 +62,8 @@ pub struct Facts {
     pub history_error: Option<String>,
     /// The curve.
     pub series: Series,
+    /// The steps that the store was last asked for because a chart shows them closely.
+    pub rows_asked: Option<Range<u64>>,
     /// The newest steps in full.
     pub recent: VecDeque<StepRow>,
     /// Evaluations, by step; of a step measured again, the newest.
@@ -83,6 +88,7 @@ impl Default for Facts {
             asked: 0,
             history_error: None,
             series: Series::default(),
+            rows_asked: None,
             recent: VecDeque::new(),
             evals: BTreeMap::new(),
             journal: VecDeque::new(),
@@ -146,7 +152,8 @@ impl Facts {
 
     fn replace(&mut self, history: History, now_ms: i64) {
         self.history_error = None;
-        self.series = Series::default();
+        self.series = history.series;
+        self.rows_asked = None;
         self.recent.clear();
         self.evals.clear();
         history.steps.iter().for_each(|row| self.step(row));
