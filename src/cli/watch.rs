@@ -64,7 +64,7 @@ pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
     let place = if runs.is_dir() { runs.to_owned() } else { PathBuf::from(".") };
     let mut silent = 0;
     loop {
-        let (mut probe, readings) = start(args, &place, interval)?;
+        let (mut probe, readings) = start(args.gpu, args.once, &place, interval)?;
         let mut patience = FIRST;
         loop {
             match readings.recv_timeout(patience) {
@@ -95,19 +95,34 @@ pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
     }
 }
 
-fn start(args: &WatchArgs, place: &Path, interval: Duration) -> Result<(Child, Receiver<Reading>), Failure> {
+/// One whole reading.
+///
+/// # Errors
+/// That there is none.
+pub fn read_once(place: &Path, gpu: u32) -> Result<Reading, String> {
+    let (mut probe, readings) =
+        start(gpu, true, place, Duration::ZERO).map_err(|error| format!("the probe cannot be started: {error}"))?;
+    let reading = readings.recv_timeout(FIRST);
+    end(&mut probe);
+    reading.map_err(|why| match why {
+        RecvTimeoutError::Timeout => format!("the NVIDIA driver does not answer for {} s", FIRST.as_secs()),
+        RecvTimeoutError::Disconnected => "the NVIDIA library crashed the probe".to_owned(),
+    })
+}
+
+fn start(gpu: u32, once: bool, place: &Path, interval: Duration) -> std::io::Result<(Child, Receiver<Reading>)> {
     let mut child = Command::new("/proc/self/exe")
         .arg("probe")
         .arg("--run-dir")
         .arg(place)
-        .args(["--gpu", &args.gpu.to_string(), "--interval-ms"])
+        .args(["--gpu", &gpu.to_string(), "--interval-ms"])
         // The first reading of the processor is a difference: two readings make one line of `--once`.
-        .arg(if args.once { "200".to_owned() } else { interval.as_millis().to_string() })
+        .arg(if once { "200".to_owned() } else { interval.as_millis().to_string() })
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
     let (tell, readings) = mpsc::channel();
-    let skip = usize::from(args.once);
+    let skip = usize::from(once);
     if let Some(stdout) = child.stdout.take() {
         thread::spawn(move || {
             let lines = BufReader::new(stdout).lines().map_while(Result::ok);
