@@ -81,6 +81,8 @@ enum Command {
     Pause(Which),
     /// Save, then start again on the same rung
     Restart(Which),
+    /// Do what the keeper proposes (with the autopilot off)
+    Accept(Which),
     /// Validate a run file and every rung of its ladder; nothing is started
     Check(check::CheckArgs),
     /// The curve, one row per attempt and step
@@ -158,6 +160,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Checkpoint(which)) => request::checkpoint(&which, runs),
         Some(Command::Pause(which)) => request::pause(&which, runs),
         Some(Command::Restart(which)) => request::restart(&which, runs),
+        Some(Command::Accept(which)) => request::accept(&which, runs),
         Some(Command::Check(args)) => check::check(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
         Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),

@@ -15,4 +15,5 @@ pub mod shipped;
 pub mod theme;
 pub mod typed;
 pub mod units;
+pub mod watch;
 pub mod yaml;

@@ -15,6 +15,7 @@ mod checkpoints;
 pub mod child;
 pub mod detach;
 mod glance;
+mod health;
 mod home;
 mod keep;
 mod passage;

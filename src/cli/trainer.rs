@@ -8,6 +8,7 @@ use crate::keeper::child::WORKER_VARIABLE;
 use crate::protocol::inject::Inject;
 use crate::protocol::worker::Eval;
 use crate::recipe::interval::Faults;
+use crate::recipe::leave_out::LeaveOut;
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
@@ -126,6 +127,10 @@ pub struct WorkOrder {
     pub from: Option<u64>,
     /// How often workers of this run have died.
     pub faults: Faults,
+    /// Parts of the data to leave out.
+    pub leave_out: LeaveOut,
+    /// One loader thread, one batch ahead: the host has run out of memory before.
+    pub lean: bool,
     /// Faults on purpose.
     pub inject: Vec<Inject>,
 }
@@ -146,6 +151,7 @@ pub struct Prospect {
 #[cfg(feature = "train")]
 mod registry {
     use super::{Eval, PathBuf, Precision, Preset, Problem, Prospect, Run, Trainer, WorkOrder, batch_misfit};
+    use crate::config::knobs::Loader;
     use crate::config::ladder::Rung;
     use crate::protocol::device::DeviceChoice;
     use crate::recipe::class::{self, Class};
@@ -160,19 +166,24 @@ mod registry {
         fn work(&self, order: WorkOrder) -> u8 {
             let migrate = may_migrate(&order);
             let rung = &order.run.rungs[order.rung];
+            let mut preset = rung.preset.clone();
+            if order.lean {
+                preset.training.loader = Loader { threads: 1, prefetch: 1 };
+            }
             let args = WorkerArgs {
                 run_dir: order.run_dir,
                 rung: order.rung,
                 rung_name: rung.name.clone(),
                 attempt: order.attempt,
                 task: order.run.task.clone(),
-                preset: rung.preset.clone(),
+                preset,
                 skips_in_a_row: order.run.watch.skips_in_a_row,
                 device: order.device.parse().unwrap_or_default(),
                 from: order.from,
                 require_checkpoint: order.require_checkpoint,
                 migrate,
                 faults: order.faults,
+                leave_out: order.leave_out,
                 inject: order.inject,
             };
             worker::main(&args, self)

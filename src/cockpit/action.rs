@@ -18,6 +18,8 @@ pub enum Action {
     Pause,
     /// May the keeper shift alone?
     Autopilot,
+    /// Do what the keeper proposes.
+    Accept,
     /// Save and end the run, after a question.
     Stop,
     /// Another view.
@@ -166,6 +168,7 @@ pub const TABLE: &[Entry] = table![
     Run Action::Restart, [key('r')], "restart", "save, then start again on the same rung";
     Run Action::Pause, [key('p')], "pause", "pause (saves, frees the memory), or go on";
     Run Action::Autopilot, [key('a')], "autopilot", "may the keeper shift alone, or not";
+    Run Action::Accept, [key('y')], "accept", "do what the keeper proposes";
     Run Action::Stop, [key('x')], "stop", "stop the run; asks first";
     Look Action::View(View::Overview), [key('1')], "all", "everything at a glance";
     Look Action::View(View::Curves), [key('2')], "curves", "loss, gradient norm and step time";

@@ -69,6 +69,8 @@ pub fn status(state: RunState, step: u64) -> Status {
         pid_worker: Some(2),
         pid_probe: Some(3),
         autopilot: false,
+        proposal: None,
+        climb: None,
         passage: None,
         rungs: vec![record("full", 430), record("accumulate", 270), record("plain", 0), record("safe", 0)],
         run_dir: "/home/ada/runs/digits-20261120-140115".to_owned(),
@@ -205,7 +207,7 @@ pub fn history(steps: u64, gpu: bool) -> History {
 
 /// Connected, nothing heard yet.
 pub fn connected(size: (u16, u16)) -> State {
-    let mut state = State::new(ladder(), Watch::default(), size, NOW, 0);
+    let mut state = State::new(ladder(), Watch { skip_rate: 0.05, ..Watch::default() }, size, NOW, 0);
     update(&mut state, Msg::KeeperBack);
     state
 }

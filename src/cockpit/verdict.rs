@@ -60,6 +60,7 @@ pub fn verdict(state: &State) -> Verdict {
     over(state, status)
         .or_else(|| orphaned(state))
         .or_else(|| waiting(state, status))
+        .or_else(|| proposal(status))
         .or_else(|| news(state, status))
         .or_else(|| silent(state))
         .or_else(|| stalled(state, status))
@@ -152,6 +153,13 @@ fn waiting(state: &State, status: &Status) -> Option<Verdict> {
         RunState::Compiling => busy(format!("compiling kernels{}{because}", since(", "))),
         _ => None,
     }
+}
+
+/// A decision that waits for a person.
+fn proposal(status: &Status) -> Option<Verdict> {
+    let proposal = status.proposal.as_ref()?;
+    let text = format!("{}; the keeper {}", proposal.why, proposal.does);
+    Some(Verdict::new(Tone::Warn, text).advise(Action::Accept, "lets it"))
 }
 
 fn news(state: &State, status: &Status) -> Option<Verdict> {

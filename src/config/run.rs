@@ -4,7 +4,7 @@ use super::around::{Notify, Probe};
 use super::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
 use super::ladder::{FULL, Resolved, Rung, RungSpec, resolve};
 use super::problem::Problem;
-use super::{check, typed, yaml};
+use super::{check, typed, watch, yaml};
 use crate::recipe::class;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -232,7 +232,7 @@ fn settle_length(tree: &mut Value, overrides: &[(String, String)]) {
 
 fn validate(mut file: RunFile, tasks: &dyn TaskSections, base: &Path, problems: &mut Vec<Problem>) -> Run {
     problems.extend(check::name("name", &file.name));
-    problems.extend(check::watch(&file.watch));
+    problems.extend(watch::check(&file.watch));
     problems.extend(file.notify.iter().flat_map(|notify| notify.check("notify")));
     // Relative to the file, as all paths in it; run.yaml holds it absolute.
     file.probe.nvml = file.probe.nvml.take().map(|path| base.join(path));

@@ -10,11 +10,10 @@ use super::witness::{Ending, Witness};
 use super::{Input, probe, takeover};
 use crate::config::run::Run;
 use crate::policy::Policy;
-use crate::policy::budget::Budget;
 use crate::policy::event::{Effect, Event, Exit, Limits};
+use crate::policy::ledger::Ledger;
 use crate::policy::life::{Life, Outcome, Then};
 use crate::protocol::cause::Cause;
-use crate::protocol::class::FailureClass;
 use crate::protocol::control::{JournalKind, Request, RunState, Update};
 use crate::protocol::inject::Inject;
 use crate::protocol::worker::{Event as WorkerEvent, Failed, Level, PROTOCOL};
@@ -122,6 +121,12 @@ pub(super) struct Keeper {
     /// The worker has said that it is done.
     done: bool,
     pub(super) started: Instant,
+    /// The machine's monotonic clock at `started`: the policy's time goes on where an earlier keeper died.
+    epoch: Duration,
+    /// The card was said to be lost.
+    pub(super) card_is_lost: bool,
+    /// Parts of the data that are left out, on the clock of the run.
+    pub(super) left_out: Vec<(u64, u64)>,
     pub(super) shown: (RunState, Instant),
     pub(super) outcome: Option<Outcome>,
     /// Checkpoints on their way out.
@@ -135,18 +140,21 @@ impl Keeper {
         let launch = args.launch.clone().or_else(|| store.fact("launch"));
         let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), inject: Vec::new() });
         store.put_fact("launch", &launch)?;
-        let budget = if args.by_person { Budget::default() } else { store.fact("budget").unwrap_or_default() };
+        let mut ledger: Ledger = store.fact("ledger").unwrap_or_default();
+        if args.by_person {
+            ledger.refresh();
+        }
         let rung = store.fact("rung").filter(|rung| *rung < run.rungs.len()).unwrap_or(0);
         let limits = Limits {
             rungs: run.rungs.iter().map(|rung| rung.name.clone()).collect(),
             relieves: run.rungs.iter().map(|rung| rung.relieves.clone()).collect(),
             barriers: barriers(&run),
-            hang_min: run.watch.hang_min.duration().unwrap_or(Duration::from_secs(10)),
-            restarts: run.watch.restarts_without_progress,
+            watch: run.watch.clone(),
         };
         let (fired, baseline) = (store.fact("fired").unwrap_or_default(), store.fact("baseline"));
+        let left_out = store.fact("left_out").unwrap_or_default();
         let mut recorder = Recorder::new(store, blank_status(&run_dir, &run))?;
-        let policy = Policy::new(limits, rung, budget, baseline);
+        let policy = Policy::new(limits, rung, ledger, baseline);
         if !logged {
             let text =
                 "this file system cannot carry a write-ahead log; run.db uses a rollback journal, which is slower";
@@ -181,6 +189,9 @@ impl Keeper {
             alarms,
             done: false,
             started,
+            epoch: monotonic(),
+            card_is_lost: false,
+            left_out,
             shown,
             outcome,
             deletions: Vec::new(),
@@ -256,7 +267,7 @@ impl Keeper {
 
     /// One turn of the loop.
     async fn turn(&mut self) {
-        let wake = self.policy.next_wake().map(|due| self.started + due);
+        let wake = self.policy.next_wake().map(|due| self.started + due.saturating_sub(self.epoch));
         let flush = Instant::now() + FLUSH;
         let next = wake.map_or(flush, |wake| wake.min(flush));
         let asleep = Instant::now();
@@ -297,7 +308,7 @@ impl Keeper {
     }
 
     pub(super) fn now(&self) -> Duration {
-        self.started.elapsed()
+        self.epoch + self.started.elapsed()
     }
 
     fn take(&mut self, input: Input) {
@@ -314,15 +325,7 @@ impl Keeper {
                 }
                 self.decide(Event::Vram(None), None);
             }
-            Input::Reading(reading) => {
-                let used = reading.gpu.as_ref().ok().and_then(|gpu| gpu.vram_used_bytes.get());
-                for line in self.witness.saw(&reading) {
-                    self.recorder.note(Level::Warn, JournalKind::Health, format!("kernel log: {}", line.text));
-                }
-                self.alarms.measured(&reading, now);
-                self.recorder.measured(*reading);
-                self.decide(Event::Vram(used), None);
-            }
+            Input::Reading(reading) => self.feel(reading),
             Input::Connected(id, sender) => self.clients.add(id, sender),
             Input::Left(id) => self.clients.remove(id),
             Input::Asked(id, Request::Subscribe) => {
@@ -373,13 +376,16 @@ impl Keeper {
         let saved = matches!(event, WorkerEvent::Saved(_));
         self.decide(Event::Worker(event), None);
         if saved {
-            let _ = self.recorder.store().put_fact("budget", self.policy.budget());
+            self.remember();
         }
     }
 
     fn worker_gone(&mut self, exit: Exit, now: Duration) {
-        let asked = matches!(self.policy.life(), Life::Stopping { then: Then::Start(_) | Then::Pause | Then::End, .. });
+        let asked = matches!(self.policy.life(), Life::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
         let cause = self.cause(exit, asked);
+        if let Some(cause) = &cause {
+            self.tell(cause);
+        }
         let words = match self.failure.take() {
             Some(failed) => format!("{}: {}", failed.class, failed.message),
             None => exit_words(exit),
@@ -392,11 +398,11 @@ impl Keeper {
             self.alarms.concluded(&cause, now);
         }
         let effects = self.policy.decide(Event::Exited(exit), now);
-        let _ = self.recorder.store().put_fact("budget", self.policy.budget());
         let rung = self.run.rungs[self.policy.rung()].name.clone();
         match self.policy.life() {
             Life::AwaitingVram { .. } => self.recorder.begin_passage(&rung, "wait for VRAM", now),
             Life::BackingOff { .. } => self.recorder.begin_passage(&rung, "back off", now),
+            Life::Cooling { .. } => self.recorder.begin_passage(&rung, "cool", now),
             Life::Running(_) => self.recorder.begin_passage(&rung, "start and load", now),
             _ => self.recorder.end_passage(),
         }
@@ -413,7 +419,7 @@ impl Keeper {
             return None;
         }
         let ended_for = match self.policy.life() {
-            Life::Stopping { then: Then::Recover(why), .. } => Some((FailureClass::Hang, why.clone())),
+            Life::Stopping { then: Then::Recover(why), .. } => Some((why.class, why.text.clone())),
             _ => None,
         };
         let pid = self.worker.as_ref().map(|worker| worker.identity.pid);
@@ -454,6 +460,12 @@ impl Keeper {
         // What is half deleted when the process ends would stay until somebody resumes.
         self.deletions.drain(..).for_each(|deletion| drop(deletion.join()));
     }
+}
+
+/// The machine's monotonic clock.
+fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// Why one rung cannot be reached from another, for every pair where it cannot.

@@ -7,6 +7,7 @@ use crate::policy::event::{Effect, Event};
 use crate::policy::life::{Life, Outcome, Start, Then};
 use crate::protocol::control::{JournalKind, Status, Update};
 use crate::protocol::worker::Level;
+use crate::recipe::leave_out::LeaveOut;
 use tokio::time::Instant;
 
 impl Keeper {
@@ -14,6 +15,7 @@ impl Keeper {
         if effects.is_empty() {
             return;
         }
+        self.remember();
         for effect in effects {
             match effect {
                 Effect::Start(start) => self.start_worker(&start),
@@ -29,6 +31,8 @@ impl Keeper {
                     }
                 }
                 Effect::GoBack(step) => self.go_back(step),
+                Effect::RollBack(back) => self.roll_back(back),
+                Effect::LeaveOut { from, units } => self.leave_out(from, units),
                 Effect::Journal(level, kind, text) => self.recorder.note(level, kind, text),
                 Effect::Reply { accepted, message } => {
                     if let Some(id) = asker {
@@ -39,7 +43,12 @@ impl Keeper {
             }
         }
         self.recorder.touch();
+    }
+
+    /// What the policy needs to outlive this process, before anything is done that rests on it.
+    pub(super) fn remember(&mut self) {
         let _ = self.recorder.store().put_fact("rung", &self.policy.rung());
+        let _ = self.recorder.store().put_fact("ledger", self.policy.ledger());
     }
 
     /// A stop that leads to another start is the beginning of a passage.
@@ -92,6 +101,13 @@ impl Keeper {
         if self.recorder.had_checkpoints() {
             arguments.push("--require-checkpoint".to_owned());
         }
+        if self.policy.ledger().lean {
+            arguments.push("--lean".to_owned());
+        }
+        if !self.left_out.is_empty() {
+            let parts = LeaveOut::new(self.left_out.clone());
+            arguments.extend(["--leave-out".to_owned(), parts.to_string()]);
+        }
         let faults = self.launch.inject.iter().map(ToString::to_string).filter(|fault| !self.fired.contains(fault));
         let faults: Vec<String> = faults.collect();
         if !faults.is_empty() {
@@ -131,6 +147,8 @@ impl Keeper {
         status.state = state;
         status.why = self.policy.life().why();
         status.autopilot = self.policy.autopilot();
+        status.proposal = self.policy.proposal();
+        status.climb = self.policy.climb_words();
         if matches!(self.policy.life(), Life::Paused) {
             status.rung = self.policy.rung();
             status.rung_name.clone_from(&self.run.rungs[self.policy.rung()].name);

@@ -9,7 +9,7 @@ use crate::protocol::worker::Failed;
 use crate::triage::catalogue::Catalogue;
 use crate::triage::cgroup;
 use crate::triage::classify::{Evidence, classify};
-use crate::triage::kernel::KernelLog;
+use crate::triage::kernel::{KernelLog, same_card};
 use crate::triage::scan::{Finding, scan};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -102,6 +102,11 @@ impl Witness {
             Err(_) => self.card.lost = None,
         }
         self.look()
+    }
+
+    /// Whether a line of the kernel about the card at this place on the bus concerns the worker's.
+    pub fn is_our_card(&self, pci: &str) -> bool {
+        self.card.pci.as_deref().is_none_or(|own| same_card(own, pci))
     }
 
     fn look(&mut self) -> Vec<KernelLine> {

@@ -1,10 +1,10 @@
 //! The machine against tables, and against a random world on a virtual clock.
 
-use super::budget::Budget;
 use super::event::{Effect, Event, Exit, Limits, Signal};
+use super::ledger::Ledger;
 use super::life::{Life, Outcome};
 use super::machine::Policy;
-use crate::config::knobs::Relief;
+use crate::config::knobs::{Relief, Watch};
 use crate::protocol::control::{Request, Target};
 use crate::protocol::worker::{Event as WorkerEvent, Failed, FailureClass, Hello, Order, Phase, Saved, Step};
 use crate::recipe::batch::Position;
@@ -16,12 +16,7 @@ fn policy() -> Policy {
     let rungs = ["full", "plain", "safe"].map(str::to_owned).to_vec();
     let relieves = vec![vec![], vec![Relief::Kernels], vec![Relief::Memory]];
     let barriers = BTreeMap::new();
-    Policy::new(
-        Limits { rungs, relieves, barriers, hang_min: Duration::from_secs(10), restarts: 3 },
-        0,
-        Budget::default(),
-        None,
-    )
+    Policy::new(Limits { rungs, relieves, barriers, watch: Watch::default() }, 0, Ledger::default(), None)
 }
 
 fn seconds(seconds: u64) -> Duration {
@@ -226,7 +221,7 @@ fn a_rung_of_another_shape_is_refused_in_words() {
 #[test]
 fn without_restarts_the_first_fault_ends_the_run_with_its_own_code() {
     let mut policy = policy();
-    policy.limits.restarts = 0;
+    policy.limits.watch.restarts_without_progress = 0;
     training(&mut policy);
     policy.decide(failed(FailureClass::DeviceOutOfMemory), seconds(2));
     let effects = policy.decide(exited(10), seconds(2));

@@ -126,12 +126,16 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
 ) -> Result<DoneReason, Failed> {
     let Session { data, plan, total_units, mut model, mut optimizer, state, .. } = session;
     let (training, knobs) = (&args.preset.training, &args.preset.optimizer);
-    let requests = loader::training(plan, training.seed, state.position, total_units);
+    let requests = loader::training(plan, training.seed, state.position, total_units, &args.leave_out);
     let mut loader =
         Loader::<T>::start(&data, training.seed, training.loader, &requests).map_err(failure::no_thread)?;
     while life.state.position.samples < total_units {
         if let Some(reason) = life.obey(orders, || snapshot::<B, _>(&model, &optimizer))? {
             return Ok(life.done(reason));
+        }
+        life.pass_over(args.leave_out.next(&plan, life.state.position));
+        if life.state.position.samples >= total_units {
+            break;
         }
         let begun = Instant::now();
         let (step_plan, number) = (plan.step(life.state.position), life.begin_step());

@@ -5,6 +5,7 @@ use downshift::config::knobs::Preset;
 use downshift::protocol::device::DeviceChoice;
 use downshift::protocol::worker::{DoneReason, Event, Failed, Order};
 use downshift::recipe::interval::Faults;
+use downshift::recipe::leave_out::LeaveOut;
 use downshift::store::checkpoint;
 use downshift::train::registry::Registry;
 use downshift::train::worker::{Pulse, Sink, WorkerArgs, run_in_process};
@@ -64,6 +65,7 @@ pub fn args(run_dir: &Path, preset: Value) -> WorkerArgs {
         require_checkpoint: false,
         migrate: false,
         faults: Faults::default(),
+        leave_out: LeaveOut::default(),
         inject: Vec::new(),
     }
 }

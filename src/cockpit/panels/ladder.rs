@@ -19,7 +19,9 @@ use ratatui::{
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Ladder;
     let autopilot = state.status().map(|status| if status.autopilot { "autopilot on" } else { "autopilot off" });
-    let note = Line::styled(autopilot.unwrap_or_default(), theme.dim);
+    let climb = state.status().and_then(|status| status.climb.clone());
+    let note = climb.into_iter().chain(autopilot.map(str::to_owned)).collect::<Vec<_>>().join(" · ");
+    let note = Line::styled(note, theme.dim);
     let inner = ui::heading(frame, area, "ladder", note, focused, theme);
     if state.ladder.is_empty() {
         return ui::quiet(frame, inner, "this run has one preset and no ladder", theme);

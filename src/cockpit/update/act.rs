@@ -20,6 +20,7 @@ pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Restart => return ask(state, Request::Restart, "asked the keeper to restart the worker"),
         Action::Pause => return pause(state),
         Action::Autopilot => return autopilot(state),
+        Action::Accept => return accept(state),
         Action::Stop => return stop(state),
         Action::View(view) => return show(state, view),
         Action::NextPanel => return focus(state, 1),
@@ -133,6 +134,13 @@ fn autopilot(state: &mut State) -> Vec<Effect> {
     ask(state, Request::Autopilot { on }, words)
 }
 
+fn accept(state: &mut State) -> Vec<Effect> {
+    if state.status().is_none_or(|status| status.proposal.is_none()) {
+        return refuse(state, "the keeper proposes nothing".to_owned());
+    }
+    ask(state, Request::Accept, "accepted what the keeper proposes")
+}
+
 fn stop(state: &mut State) -> Vec<Effect> {
     if let Some(why) = refusal(state) {
         return refuse(state, why);
@@ -228,6 +236,7 @@ pub fn is_possible(state: &State, action: Action) -> bool {
             | Action::Restart
             | Action::Pause
             | Action::Autopilot
+            | Action::Accept
             | Action::Stop
     );
     if run && refusal(state).is_some() {
@@ -237,6 +246,7 @@ pub fn is_possible(state: &State, action: Action) -> bool {
         (Action::ShiftDown, Some(rung)) => rung + 1 < state.ladder.len(),
         (Action::ShiftUp, Some(rung)) => rung > 0,
         (Action::ShiftDown | Action::ShiftUp, None) => false,
+        (Action::Accept, _) => state.status().is_some_and(|status| status.proposal.is_some()),
         (Action::Checkpoint | Action::Restart, _) => state.run_state() != Some(RunState::Paused),
         _ => true,
     }

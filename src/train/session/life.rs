@@ -5,7 +5,7 @@ use super::rhythm::Rhythm;
 use crate::config::units::Every;
 use crate::protocol::control::{EvalRow, StepRow};
 use crate::protocol::worker::{DoneReason, Eval, Event, Failed, Level, Order, Phase, Skipped, Step};
-use crate::recipe::batch::StepPlan;
+use crate::recipe::batch::{Position, StepPlan};
 use crate::store::checkpoint::state::{Row, TrainState};
 use crate::train::evaluate::Means;
 use crate::train::saver::{Job, Saver, Snapshot};
@@ -65,6 +65,16 @@ impl<'a> Life<'a> {
         let number = self.state.step + 1;
         self.pulse.at_step(number);
         number
+    }
+
+    /// The next step begins behind data that are left out, if it begins elsewhere than here.
+    pub fn pass_over(&mut self, to: Position) {
+        let from = self.state.position.samples;
+        if to.samples > from {
+            self.state.position = to;
+            let text = format!("passed over {} units of data that are left out, from {from} on", to.samples - from);
+            self.sink.send(Event::Note { level: Level::Info, text });
+        }
     }
 
     /// A step has moved the weights.
