@@ -2,12 +2,15 @@
 //! the keeper, or become one of the processes.
 
 mod attach;
+mod bundle;
 mod check;
 mod checkpoints;
 mod client;
+mod doctor;
 mod export;
 mod headless;
 mod internal;
+mod notify;
 mod request;
 mod resume;
 mod run;
@@ -15,6 +18,7 @@ mod runs;
 mod status;
 pub mod trainer;
 mod triage;
+mod watch;
 
 use crate::config::run::AsWritten;
 use crate::protocol::inject::Inject;
@@ -85,6 +89,14 @@ enum Command {
     Export(export::ExportArgs),
     /// The checkpoints of a run: [RUN] list | verify | compare | export | copy | prune
     Checkpoints(checkpoints::CheckpointsArgs),
+    /// Everything that a run depends on, a line each, with the fix
+    Doctor(doctor::DoctorArgs),
+    /// One archive for a bug report, without secrets and home paths
+    Bundle(bundle::BundleArgs),
+    /// The GPU and the machine, without a run
+    Watch(watch::WatchArgs),
+    /// See whether a person would be told: test
+    Notify(notify::NotifyArgs),
     /// What broke, by a log: of this program or any other that trains
     Triage(triage::TriageArgs),
     #[command(hide = true)]
@@ -93,6 +105,8 @@ enum Command {
     Keeper(internal::KeeperArgs),
     #[command(hide = true)]
     Probe(internal::ProbeArgs),
+    #[command(hide = true)]
+    SelfTest(doctor::SelfTestArgs),
 }
 
 /// A way to print.
@@ -150,6 +164,11 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Check(args)) => check::check(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
         Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),
+        Some(Command::Doctor(args)) => doctor::doctor(&args, runs),
+        Some(Command::Bundle(args)) => bundle::bundle(&args, runs),
+        Some(Command::SelfTest(args)) => doctor::self_test(&args, trainer),
+        Some(Command::Watch(args)) => watch::watch(&args, runs),
+        Some(Command::Notify(args)) => notify::notify(&args, trainer),
         Some(Command::Triage(args)) => triage::triage(&args),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
         Some(Command::Keeper(args)) => internal::keeper(&args),

@@ -5,6 +5,7 @@
 //!          └──────── problems, each with the line and column of what is wrong ──────┘
 //! ```
 
+pub mod around;
 pub mod check;
 pub mod knobs;
 pub mod ladder;

@@ -8,6 +8,7 @@
 //! The loop waits for one input, lets the policy decide, performs what it said. It is started with
 //! a session of its own by [`detach`], and by a parent that does nothing but bring it back.
 
+mod alarms;
 mod attempt;
 pub mod caretaker;
 mod checkpoints;

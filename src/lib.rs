@@ -13,6 +13,7 @@ pub mod cli;
 pub mod cockpit;
 pub mod config;
 pub mod keeper;
+pub mod notify;
 pub mod policy;
 pub mod probe;
 pub mod protocol;

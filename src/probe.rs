@@ -10,8 +10,11 @@
 
 mod explain;
 pub mod host;
+mod more;
 mod nvml;
 pub mod reader;
+mod stale;
+mod xid_events;
 
 use crate::protocol::line;
 use crate::protocol::probe::ProbeOrder;

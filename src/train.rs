@@ -27,6 +27,7 @@ mod params;
 pub mod registry;
 mod resume;
 mod saver;
+pub mod selftest;
 mod session;
 mod step;
 mod strike;

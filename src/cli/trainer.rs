@@ -35,6 +35,14 @@ pub trait Trainer: TaskSections {
     /// What cannot work.
     fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)>;
 
+    /// A small computation on a device, to see that it works: what was done, in words.
+    ///
+    /// # Errors
+    /// What does not work, and an exit code: 13 where there is nothing to test.
+    fn self_test(&self, _device: &str) -> Result<String, (u8, String)> {
+        Err((13, NO_TRAINER.to_owned()))
+    }
+
     /// Measures checkpoints of a rung on the validation set, on the CPU: the card may be busy.
     ///
     /// # Errors
@@ -151,6 +159,7 @@ mod registry {
     use crate::store::checkpoint::state::TrainState;
     use crate::train::device;
     use crate::train::registry::Registry;
+    use crate::train::selftest;
     use crate::train::worker::{self, WorkerArgs};
 
     impl Trainer for Registry {
@@ -189,6 +198,10 @@ mod registry {
 
         fn samples(&self, task: &str, preset: &Preset) -> Option<u64> {
             self.get(task)?.sizes(preset).ok().map(|sizes| sizes.training as u64)
+        }
+
+        fn self_test(&self, device: &str) -> Result<String, (u8, String)> {
+            selftest::run(device.parse().map_err(|why| (2, why))?)
         }
 
         fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {

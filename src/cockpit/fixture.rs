@@ -9,7 +9,7 @@ use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, RungRecord, SampleRow, Stage, Status, StepRow,
     Update,
 };
-use crate::protocol::probe::{Gpu, Host, Metric, Reading, Throttle};
+use crate::protocol::probe::{Gpu, GpuMore, Host, HostMore, Metric, Reading, Throttle};
 use crate::protocol::worker::{Eval, Level};
 use serde_json::json;
 
@@ -119,6 +119,7 @@ fn reading(gpu: bool, second: i64) -> Reading {
             power_limit_w: Metric::Is(450.0),
             sm_clock_mhz: Metric::Not("not supported".to_owned()),
             throttle: Metric::Is(Throttle::default()),
+            more: GpuMore::default(),
         })
     } else {
         Err("the NVIDIA library was not found (libnvidia-ml.so.1: cannot open shared object file): install the NVIDIA \
@@ -131,6 +132,7 @@ fn reading(gpu: bool, second: i64) -> Reading {
         ram_worker_bytes: Metric::Is(312 << 20),
         cpu: Metric::Is(0.8 + sway / 100.0),
         disk_free_bytes: Metric::Is(211 * GIB),
+        more: HostMore::default(),
     };
     Reading { gpu, host }
 }

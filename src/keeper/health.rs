@@ -19,9 +19,16 @@ impl Keeper {
         let lost = is_lost(&reading).filter(|_| !self.card_is_lost);
         self.card_is_lost |= lost.is_some();
         let kernel = self.witness.saw(&reading);
+        self.alarms.measured(&reading, self.now());
+        let xids: Vec<u32> =
+            gpu.and_then(|gpu| gpu.more.xids.value()).cloned().unwrap_or_default();
         self.recorder.measured(*reading);
         for line in &kernel {
             self.hear_kernel(line);
+        }
+        for number in xids.into_iter().filter(|_| self.policy.is_on_gpu()) {
+            let text = format!("the driver reported Xid {number}");
+            self.decide(Event::Evidence(Evidence { class: FailureClass::Xid, number: Some(number), text }), None);
         }
         self.decide(Event::Vram(used), None);
         if let Some((celsius, slowdown_c)) = heat {

@@ -1,5 +1,6 @@
 //! The loop: wait for one input, let the policy decide, perform the effects.
 
+use super::alarms::Alarms;
 use super::child::Worker;
 use super::glance::blank_status;
 use super::home::{Home, Look};
@@ -116,6 +117,7 @@ pub(super) struct Keeper {
     pub(super) heard: mpsc::Receiver<Input>,
     pub(super) failure: Option<Failed>,
     pub(super) witness: Witness,
+    pub(super) alarms: Alarms,
     /// The worker has said that it is done.
     done: bool,
     pub(super) started: Instant,
@@ -164,6 +166,10 @@ impl Keeper {
         let watched = watch::Sender::new(None);
         let (worker, failure, outcome) = (None, None, None);
         let witness = Witness::new(run_dir.file("worker.log"));
+        let (alarms, wrong) = Alarms::new(run_dir.name(), &run);
+        if let Some(wrong) = wrong {
+            recorder.note(Level::Warn, JournalKind::Health, format!("notifications: {wrong}"));
+        }
         let home = Home::new(run_dir.path(), std::time::Instant::now());
         Ok(Self {
             run_dir,
@@ -180,6 +186,7 @@ impl Keeper {
             heard,
             failure,
             witness,
+            alarms,
             done: false,
             started,
             epoch: monotonic(),
@@ -202,7 +209,8 @@ impl Keeper {
         self.listen_for_signals().map_err(io("signals"))?;
         let gpu = self.launch.device.strip_prefix("cuda:").and_then(|index| index.parse().ok()).unwrap_or(0);
         let (dir, inputs) = (self.run_dir.path().to_owned(), self.inputs.clone());
-        tokio::spawn(probe::watch_over(dir, gpu, self.watched.subscribe(), inputs));
+        let nvml = self.run.probe.nvml.clone();
+        tokio::spawn(probe::watch_over(dir, gpu, nvml, self.watched.subscribe(), inputs));
         self.take_over_run(by_person).await;
         while self.outcome.is_none() {
             self.turn().await;
@@ -353,6 +361,10 @@ impl Keeper {
             }
             WorkerEvent::Failed(failed) => self.failure = Some(failed.clone()),
             WorkerEvent::Done { .. } => self.done = true,
+            WorkerEvent::SaveFailed { message, .. } => {
+                self.alarms.raise("saves", Level::Error, "a checkpoint could not be written", message, now);
+            }
+            WorkerEvent::Saved(_) => self.alarms.end("saves"),
             // The worker before was killed between a save and the word about it.
             WorkerEvent::Hello(hello) if self.recorder.never_heard_of(hello.resumed_from) => {
                 self.take_over_checkpoints();
@@ -383,6 +395,7 @@ impl Keeper {
         self.recorder.ended(&words, !asked && exit.code != Some(0));
         if let Some(cause) = cause {
             self.recorder.concluded(&cause);
+            self.alarms.concluded(&cause, now);
         }
         let effects = self.policy.decide(Event::Exited(exit), now);
         let rung = self.run.rungs[self.policy.rung()].name.clone();
@@ -443,6 +456,7 @@ impl Keeper {
         self.clients.publish(&Update::Status(Box::new(status)));
         let _ = timeout(Duration::from_secs(1), self.clients.drained()).await;
         sleep(Duration::from_millis(20)).await;
+        self.alarms.finish();
         // What is half deleted when the process ends would stay until somebody resumes.
         self.deletions.drain(..).for_each(|deletion| drop(deletion.join()));
     }

@@ -128,6 +128,14 @@ impl Keeper {
             Outcome::Failed(_, why) => (Level::Error, format!("failed: {why}")),
             Outcome::NeedsPerson(why) => (Level::Error, format!("needs a person: {why}")),
         };
+        let now = self.now();
+        let what = match &outcome {
+            Outcome::Finished => "finished",
+            Outcome::Stopped => "stopped",
+            Outcome::Failed(..) => "failed",
+            Outcome::NeedsPerson(_) => "needs a person",
+        };
+        self.alarms.raise("end", level, what, &text, now);
         self.recorder.note(level, JournalKind::Run, text);
         let _ = self.recorder.store().put_fact("exit_code", &outcome.exit_code());
         self.outcome = Some(outcome);
@@ -161,6 +169,9 @@ impl Keeper {
                 self.clients.publish(&Update::Status(Box::new(status)));
             }
             self.shown = (state, Instant::now());
+            for trouble in self.alarms.troubles() {
+                self.recorder.note(Level::Warn, JournalKind::Health, trouble);
+            }
             self.recorder.flush();
         }
     }

@@ -93,6 +93,11 @@ impl Witness {
             Ok(gpu) => {
                 let why = gpu.vram_used_bytes.why().filter(|why| why.contains("lost") || why.contains("reset"));
                 self.card.lost = why.map(str::to_owned);
+                if let Some(pci) = gpu.more.pci.value() {
+                    self.card.pci = Some(pci.clone());
+                }
+                let room = KEPT.saturating_sub(self.card.xids.len());
+                self.card.xids.extend(gpu.more.xids.value().into_iter().flatten().take(room));
             }
             Err(_) => self.card.lost = None,
         }

@@ -51,7 +51,7 @@ impl Reader {
             self.open_at = Some(now + REOPEN);
         }
         let Some(session) = &mut self.session else { return Err(self.refusal.clone()) };
-        let gpu = session.read(worker);
+        let gpu = session.read(worker, now);
         self.open_at = if answers(&gpu) { None } else { self.open_at.or(Some(now + REOPEN)) };
         Ok(gpu)
     }

@@ -108,6 +108,28 @@ impl Reader {
         Ok(lines)
     }
 
+    /// Every attempt as one line of words, oldest first.
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub fn attempts(&self) -> rusqlite::Result<Vec<String>> {
+        let mut query = self.connection.prepare(
+            "SELECT id, rung_name, from_step, started_ms, ended_ms, reason, outcome FROM attempts ORDER BY id",
+        )?;
+        let rows = query.query_map([], |row| {
+            let (id, rung): (i64, String) = (row.get(0)?, row.get(1)?);
+            let from: Option<i64> = row.get(2)?;
+            let lived =
+                row.get::<_, Option<i64>>(4)?.map(|ended| Ok::<_, rusqlite::Error>(ended - row.get::<_, i64>(3)?));
+            let lived =
+                lived.transpose()?.map_or_else(|| "alive".to_owned(), |ms| format!("{:.1} s", ms as f64 / 1000.0));
+            let (reason, outcome): (String, Option<String>) = (row.get(5)?, row.get(6)?);
+            let from = from.map_or_else(|| "the beginning".to_owned(), |step| format!("step {step}"));
+            Ok(format!("{id}\t{rung}\tfrom {from}\t{lived}\t{reason}\t{}", outcome.unwrap_or_default()))
+        })?;
+        rows.collect()
+    }
+
     /// Why attempts ended, by their number. A store of an older version knows of none.
     #[must_use]
     pub fn causes(&self) -> Vec<(u64, Cause)> {

@@ -53,6 +53,9 @@ impl Place {
     fn with(worker: Option<PathBuf>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("sockets")).unwrap();
+        // Nobody's desktop is to show what a test does.
+        std::fs::create_dir_all(dir.path().join("config/downshift")).unwrap();
+        std::fs::write(dir.path().join("config/downshift/notify.yaml"), "bell: false\ndesktop: false\n").unwrap();
         Self { dir, worker, variables: Vec::new() }
     }
 
