@@ -1,5 +1,5 @@
 //! The loop: wait for one message, take all that are queued, update, draw. After a key it draws at
-//! once, else at most every 33 ms; when nothing changed it does not draw.
+//! once, else at most every 50 ms; when nothing changed it does not draw.
 
 use super::connect;
 use super::log_tail::LogTail;
@@ -135,7 +135,7 @@ fn utc_offset_s() -> i32 {
     jiff::Zoned::now().offset().seconds()
 }
 
-const FRAME: Duration = Duration::from_millis(33);
+const FRAME: Duration = Duration::from_millis(50);
 /// So many messages at most before a frame may be drawn.
 const BURST: usize = 4096;
 

@@ -19,7 +19,9 @@ use crossterm::terminal::{
 };
 use crossterm::{cursor, execute, queue, style};
 use ratatui::{Terminal, backend::CrosstermBackend};
-use std::io::{self, BufWriter, Stdout, Write};
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::rc::Rc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -33,7 +35,36 @@ static WATCH: Once = Once::new();
 /// The terminal while the cockpit has it.
 #[derive(Debug)]
 pub struct Held {
-    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+    terminal: Terminal<CrosstermBackend<Pending>>,
+    pending: Pending,
+}
+
+/// What is about to be written: held back until a frame is whole.
+#[derive(Debug, Clone, Default)]
+struct Pending(Rc<RefCell<Vec<u8>>>);
+
+impl Write for Pending {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether there is anything but escape sequences: a frame in which nothing changed has colours to
+/// reset and a cursor to hide, and no cell.
+fn has_cells(frame: &[u8]) -> bool {
+    let mut rest = frame.iter();
+    while let Some(byte) = rest.next() {
+        match byte {
+            0x1b => drop(rest.by_ref().skip(1).find(|byte| (0x40..=0x7e).contains(*byte))),
+            0x20.. => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 impl Held {
@@ -47,11 +78,12 @@ impl Held {
         let entered = enable_raw_mode().and_then(|()| {
             execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, EnableMouseCapture, cursor::Hide)
         });
-        let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout()))));
+        let pending = Pending::default();
+        let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(pending.clone())));
         if terminal.is_err() {
             give_back();
         }
-        Ok(Self { terminal: terminal? })
+        Ok(Self { terminal: terminal?, pending })
     }
 
     /// Columns and rows.
@@ -71,10 +103,16 @@ impl Drop for Held {
 
 impl Screen for Held {
     fn draw(&mut self, state: &State, theme: &Theme) -> io::Result<()> {
-        // A terminal that knows these shows the frame at once; the others ignore them.
-        queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
         self.terminal.draw(|frame| view::render(frame, state, theme))?;
-        execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
+        let frame = self.pending.0.take();
+        if !has_cells(&frame) {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        // A terminal that knows these shows the frame at once; the others ignore them.
+        queue!(out, BeginSynchronizedUpdate)?;
+        out.write_all(&frame)?;
+        execute!(out, EndSynchronizedUpdate)
     }
 
     fn repaint(&mut self) -> io::Result<()> {
@@ -82,7 +120,7 @@ impl Screen for Held {
     }
 
     fn bell(&mut self) -> io::Result<()> {
-        execute!(self.terminal.backend_mut(), style::Print("\u{7}"))
+        execute!(io::stdout(), style::Print("\u{7}"))
     }
 }
 
@@ -136,4 +174,26 @@ fn ending_signal() -> Option<i32> {
             _ = terminate.recv() => Some(143),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_cells;
+    use crossterm::{cursor, queue, style};
+    use std::io::Write;
+
+    #[test]
+    fn a_frame_without_cells_is_known() {
+        let mut frame = Vec::new();
+        queue!(frame, style::ResetColor, style::SetAttribute(style::Attribute::Reset), cursor::Hide).unwrap();
+        assert!(!frame.is_empty() && !has_cells(&frame));
+        queue!(frame, cursor::MoveTo(3, 4)).unwrap();
+        assert!(!has_cells(&frame));
+        for text in [" ", "a", "⣿", "┊"] {
+            let mut with = frame.clone();
+            with.write_all(text.as_bytes()).unwrap();
+            with.extend(&frame);
+            assert!(has_cells(&with), "{text:?}");
+        }
+    }
 }
