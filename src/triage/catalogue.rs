@@ -301,11 +301,13 @@ mod tests {
 
     #[test]
     fn mistakes_in_the_users_file_are_all_named_with_their_lines() {
-        let text = "causes:\n  - name: a\n    class: oom\n    patterns: ['(']\n    meaning: m\n    advice: a\n    extra: 1\n";
+        let text =
+            "causes:\n  - name: a\n    class: oom\n    patterns: ['(']\n    meaning: m\n    advice: a\n    extra: 1\n";
         let error = Catalogue::with(Some((Path::new("c.yaml"), text))).unwrap_err();
         assert!(error.0.iter().any(|line| line.starts_with("c.yaml:3:12: causes[0].class")), "{error}");
         assert!(error.0.iter().any(|line| line.starts_with("c.yaml:7:")), "{error}");
-        let text = "causes:\n  - name: a\n    class: data\n    patterns: ['ok', '(', 'x*']\n    meaning: m\n    advice: a\n";
+        let text =
+            "causes:\n  - name: a\n    class: data\n    patterns: ['ok', '(', 'x*']\n    meaning: m\n    advice: a\n";
         let error = Catalogue::with(Some((Path::new("c.yaml"), text))).unwrap_err();
         assert_eq!(error.0.len(), 2, "{error}");
         assert!(error.0[0].contains("causes[0].patterns[1]: no regular expression"), "{error}");

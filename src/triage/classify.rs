@@ -156,16 +156,16 @@ impl Judge<'_> {
     fn kernel_killed(&self) -> Option<&KernelLine> {
         let own = self.evidence.pid;
         self.evidence.kernel.iter().find(|line| match &line.kind {
-            KernelKind::OutOfMemory { pid, .. } => {
-                self.evidence.killed_just_now || pid.is_some() && *pid == own
-            }
+            KernelKind::OutOfMemory { pid, .. } => self.evidence.killed_just_now || pid.is_some() && *pid == own,
             _ => false,
         })
     }
 
     fn advice(&self, class: FailureClass) -> Option<String> {
         let named = self.named().filter(|finding| finding.class == class).map(|finding| finding.advice);
-        named.or_else(|| self.catalogue.entries().iter().find(|entry| entry.class == class).map(|entry| entry.advice.clone()))
+        named.or_else(|| {
+            self.catalogue.entries().iter().find(|entry| entry.class == class).map(|entry| entry.advice.clone())
+        })
     }
 
     /// What the class is known by.
@@ -188,7 +188,9 @@ impl Judge<'_> {
             }
         }
         lines.extend(ending(evidence));
-        for finding in self.root().into_iter().chain(evidence.log.iter().filter(|finding| Some(*finding) != self.root())) {
+        for finding in
+            self.root().into_iter().chain(evidence.log.iter().filter(|finding| Some(*finding) != self.root()))
+        {
             if lines.len() > LINES + 3 {
                 break;
             }

@@ -59,14 +59,8 @@ impl KernelLog {
     /// from its start once it does.
     #[must_use]
     pub fn at(path: &Path, from_start: bool) -> Self {
-        let mut log = Self {
-            path: path.to_owned(),
-            file: None,
-            identity: (0, 0),
-            place: 0,
-            partial: Vec::new(),
-            refusal: None,
-        };
+        let mut log =
+            Self { path: path.to_owned(), file: None, identity: (0, 0), place: 0, partial: Vec::new(), refusal: None };
         log.reopen(!from_start);
         log
     }
@@ -263,8 +257,14 @@ mod tests {
         let xid_of = |number, pci: &str| Some(KernelKind::Xid { number, pci: pci.to_owned() });
         let oom = |pid, name: &str| Some(KernelKind::OutOfMemory { pid: Some(pid), name: Some(name.to_owned()) });
         let cases = [
-            ("[ 12.3] NVRM: Xid (PCI:0000:01:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", xid_of(79, "0000:01:00")),
-            ("NVRM: Xid (PCI:0000:c1:00): 31, pid=2, name=python, Ch 00000010, intr 00000000. MMU Fault", xid_of(31, "0000:c1:00")),
+            (
+                "[ 12.3] NVRM: Xid (PCI:0000:01:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+                xid_of(79, "0000:01:00"),
+            ),
+            (
+                "NVRM: Xid (PCI:0000:c1:00): 31, pid=2, name=python, Ch 00000010, intr 00000000. MMU Fault",
+                xid_of(31, "0000:c1:00"),
+            ),
             ("Out of memory: Killed process 4242 (exe) total-vm:1kB, anon-rss:2kB", oom(4242, "exe")),
             ("Memory cgroup out of memory: Killed process 7 (python3) total-vm:1kB", oom(7, "python3")),
             ("Killed process 3 (python), UID 1000, total-vm:44kB, anon-rss:33kB", oom(3, "python")),

@@ -202,7 +202,8 @@ mod tests {
 
     #[test]
     fn lines_are_counted_and_colours_progress_bars_and_odd_bytes_do_no_harm() {
-        let log = b"ok\n\x1b[31mRuntimeError: CUDA out of \x1b[0mmemory. Tried to allocate 2.00 GiB\x1b[0m\r\n\xff\xfe\n\
+        let log =
+            b"ok\n\x1b[31mRuntimeError: CUDA out of \x1b[0mmemory. Tried to allocate 2.00 GiB\x1b[0m\r\n\xff\xfe\n\
                     10%|#\r20%|##\rRuntimeError: No space left on device\rx";
         let scan = of(log);
         assert_eq!(scan.lines, 4);
@@ -210,11 +211,7 @@ mod tests {
         assert_eq!(
             seen,
             [
-                (
-                    FailureClass::DeviceOutOfMemory,
-                    2,
-                    "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
-                ),
+                (FailureClass::DeviceOutOfMemory, 2, "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"),
                 (FailureClass::DiskFull, 4, "RuntimeError: No space left on device"),
             ]
         );
@@ -229,7 +226,8 @@ mod tests {
 
     #[test]
     fn a_line_without_end_is_bounded_and_shown_in_part() {
-        let log = format!("{}RuntimeError: CUDA out of memory. Tried to allocate{}", "x ".repeat(3000), "y".repeat(90_000));
+        let log =
+            format!("{}RuntimeError: CUDA out of memory. Tried to allocate{}", "x ".repeat(3000), "y".repeat(90_000));
         let scan = of(log.as_bytes());
         assert!(scan.findings[0].text.contains("CUDA out of memory"));
         assert!(scan.findings[0].text.chars().count() < 420);
