@@ -158,25 +158,3 @@ fn ending_signal() -> Option<i32> {
         }
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::has_cells;
-    use crossterm::{cursor, queue, style};
-    use std::io::Write;
-
-    #[test]
-    fn a_frame_without_cells_is_known() {
-        let mut frame = Vec::new();
-        queue!(frame, style::ResetColor, style::SetAttribute(style::Attribute::Reset), cursor::Hide).unwrap();
-        assert!(!frame.is_empty() && !has_cells(&frame));
-        queue!(frame, cursor::MoveTo(3, 4)).unwrap();
-        assert!(!has_cells(&frame));
-        for text in [" ", "a", "⣿", "┊"] {
-            let mut with = frame.clone();
-            with.write_all(text.as_bytes()).unwrap();
-            with.extend(&frame);
-            assert!(has_cells(&with), "{text:?}");
-        }
-    }
-}

@@ -20,13 +20,13 @@ impl Keeper {
         self.card_is_lost |= lost.is_some();
         let kernel = self.witness.saw(&reading);
         self.alarms.measured(&reading, self.now());
-        let xids: Vec<u32> =
-            gpu.and_then(|gpu| gpu.more.xids.value()).cloned().unwrap_or_default();
+        let xids: Vec<u32> = gpu.and_then(|gpu| gpu.more.xids.value()).cloned().unwrap_or_default();
         self.recorder.measured(*reading);
         for line in &kernel {
             self.hear_kernel(line);
         }
-        for number in xids.into_iter().filter(|_| self.policy.is_on_gpu()) {
+        let ours = self.policy.is_on_gpu();
+        for number in xids.into_iter().filter(|_| ours) {
             let text = format!("the driver reported Xid {number}");
             self.decide(Event::Evidence(Evidence { class: FailureClass::Xid, number: Some(number), text }), None);
         }
