@@ -5,6 +5,7 @@ mod attach;
 mod check;
 mod checkpoints;
 mod client;
+mod drill;
 mod export;
 mod headless;
 mod internal;
@@ -14,6 +15,8 @@ mod run;
 mod runs;
 mod status;
 pub mod trainer;
+mod trial;
+mod watching;
 
 use crate::protocol::inject::Inject;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -77,6 +80,10 @@ enum Command {
     Restart(Which),
     /// Do what the keeper proposes (with the autopilot off)
     Accept(Which),
+    /// A run of a few minutes that ends in a checklist; exit code 0 only if all of it holds
+    Trial(trial::TrialArgs),
+    /// See it survive: the default run through an out of memory, NaN, a hang, a kill and heat
+    Drill(drill::DrillArgs),
     /// Validate a run file and every rung of its ladder; nothing is started
     Check(check::CheckArgs),
     /// The curve, one row per attempt and step
@@ -143,6 +150,8 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Pause(which)) => request::pause(&which, runs),
         Some(Command::Restart(which)) => request::restart(&which, runs),
         Some(Command::Accept(which)) => request::accept(&which, runs),
+        Some(Command::Trial(args)) => trial::trial(&args, runs, trainer),
+        Some(Command::Drill(args)) => drill::drill(&args, runs, trainer),
         Some(Command::Check(args)) => check::check(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
         Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),

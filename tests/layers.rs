@@ -8,7 +8,7 @@ use std::path::Path;
 const ARROWS: [(&str, &[&str]); 9] = [
     ("cli", &["cockpit", "config", "keeper", "probe", "protocol", "recipe", "store", "train"]),
     ("cockpit", &["config", "protocol", "recipe", "store"]),
-    ("keeper", &["config", "policy", "protocol", "store"]),
+    ("keeper", &["config", "policy", "protocol", "recipe", "store"]),
     ("policy", &["config", "protocol", "recipe"]),
     ("train", &["config", "protocol", "recipe", "store"]),
     ("probe", &["protocol"]),

@@ -3,7 +3,7 @@
 
 use super::keep::Keeper;
 use crate::policy::event::{Event, Evidence};
-use crate::protocol::probe::{Gpu, Reading};
+use crate::protocol::probe::{DRILL_FILE, Gpu, Reading};
 use crate::protocol::worker::FailureClass;
 
 /// What the driver says of a card that is gone.
@@ -18,7 +18,9 @@ impl Keeper {
         self.card_is_lost |= lost.is_some();
         self.recorder.measured(*reading);
         self.decide(Event::Vram(used), None);
-        if let Some((celsius, slowdown_c)) = heat {
+        // A worker on the CPU heats no card, but in a drill.
+        let matters = self.policy.is_on_gpu() || self.run_dir.file(DRILL_FILE).exists();
+        if let Some((celsius, slowdown_c)) = heat.filter(|_| matters) {
             self.decide(Event::Temperature { celsius, slowdown_c }, None);
         }
         // A worker on the CPU has no card to lose.
