@@ -18,6 +18,7 @@ pub mod trainer;
 mod trial;
 mod watching;
 
+use crate::config::run::AsWritten;
 use crate::protocol::inject::Inject;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::Write;
@@ -135,7 +136,7 @@ type Outcome = Result<u8, Failure>;
 /// Parses the command line, runs the command, gives its exit code.
 pub fn main(trainer: &dyn Trainer) -> ExitCode {
     let cli = Cli::parse();
-    let trainer: &dyn Trainer = if trainer::is_elsewhere() { &trainer::Elsewhere } else { trainer };
+    let trainer: &dyn Trainer = if trainer::is_elsewhere() { &AsWritten } else { trainer };
     let runs = &cli.place.runs_dir;
     let outcome = match cli.command {
         None => run::begin(None, &cli.run, runs, trainer),

@@ -15,6 +15,8 @@ pub mod child;
 pub mod detach;
 mod glance;
 mod health;
+mod hearing;
+mod home;
 mod keep;
 mod passage;
 mod perform;

@@ -31,5 +31,5 @@ pub fn main_with(tasks: &train::registry::Registry) -> std::process::ExitCode {
 /// The program without a trainer: the cockpit, the keeper and every command that looks at runs.
 #[cfg(not(feature = "train"))]
 pub fn main_without_training() -> std::process::ExitCode {
-    cli::main(&cli::trainer::Elsewhere)
+    cli::main(&config::run::AsWritten)
 }

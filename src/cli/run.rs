@@ -1,6 +1,6 @@
 //! `run`: see that it can work, start the keeper, look on.
 
-use super::trainer::Trainer;
+use super::trainer::{OnDevice, Trainer};
 use super::{Failure, Faults, Outcome, attach, client, headless, say};
 use crate::config::run::{Run, Source};
 use crate::config::shipped;
@@ -40,8 +40,13 @@ pub struct RunOptions {
     inject: Faults,
 }
 
-/// Reads a run file, or a shipped one of that name.
-pub fn load(config: Option<&Path>, overrides: &[(String, String)], trainer: &dyn Trainer) -> Result<Run, Failure> {
+/// Reads a run file, or a shipped one of that name, to be trained on `device`.
+pub fn load(
+    config: Option<&Path>,
+    overrides: &[(String, String)],
+    device: &str,
+    trainer: &dyn Trainer,
+) -> Result<Run, Failure> {
     let path = config.unwrap_or(Path::new("digits"));
     let (name, text, base) = match std::fs::read_to_string(path) {
         Ok(text) => {
@@ -61,7 +66,8 @@ pub fn load(config: Option<&Path>, overrides: &[(String, String)], trainer: &dyn
         }
     };
     let source = Source { file: &name, text: &text, base: &base, overrides };
-    Run::read(&source, trainer).map_err(|refusal| Failure::new(13, format!("this run file cannot be run:\n{refusal}")))
+    let tasks = OnDevice::new(trainer, device);
+    Run::read(&source, &tasks).map_err(|refusal| Failure::new(13, format!("this run file cannot be run:\n{refusal}")))
 }
 
 pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
@@ -70,7 +76,7 @@ pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 
 /// Starts a run and looks on.
 pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
-    let run = load(config, &options.set, trainer)?;
+    let run = load(config, &options.set, &options.device, trainer)?;
     let prospect = trainer.look_ahead(&run, &options.device).map_err(|(code, message)| Failure::new(code, message))?;
     for note in &prospect.notes {
         say(note);

@@ -159,7 +159,7 @@ fn loss_falls(rows: &[StepRow]) -> Check {
 
 fn validation_improves(evals: &[Eval]) -> Check {
     const WHAT: &str = "validation improves";
-    let ([first, .., last] | [first, last]) = evals else {
+    let [first, .., last] = evals else {
         let seen = "fewer than two evaluations: make evaluation.every smaller, or the trial longer";
         return check(WHAT, false, seen);
     };

@@ -33,7 +33,7 @@ pub fn prepare(
     runs: &Path,
     trainer: &dyn Trainer,
 ) -> Result<Run, Failure> {
-    let run = load(config, overrides, trainer)?;
+    let run = load(config, overrides, device, trainer)?;
     let prospect = trainer.look_ahead(&run, device).map_err(|(code, message)| Failure::new(code, message))?;
     has_room(runs, &run, prospect.parameters)?;
     Ok(run)

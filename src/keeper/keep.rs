@@ -2,17 +2,18 @@
 
 use super::child::Worker;
 use super::glance::blank_status;
+use super::home::{Home, Look};
 use super::recorder::Recorder;
 use super::socket::{self, Clients};
 use super::{Input, probe, takeover};
 use crate::config::run::Run;
 use crate::policy::Policy;
-use crate::policy::event::{Effect, Event, Exit, Limits};
+use crate::policy::event::{Effect, Event, Limits};
 use crate::policy::ledger::Ledger;
-use crate::policy::life::{Life, Outcome, Then};
+use crate::policy::life::Outcome;
 use crate::protocol::control::{JournalKind, Request, RunState, Update};
 use crate::protocol::inject::Inject;
-use crate::protocol::worker::{Event as WorkerEvent, Failed, Level, PROTOCOL};
+use crate::protocol::worker::{Failed, Level};
 use crate::store::checkpoint;
 use crate::store::lock::{Lock, LockError};
 use crate::store::run_dir::{RunDir, RunDirError};
@@ -106,6 +107,7 @@ pub(super) struct Keeper {
     pub(super) policy: Policy,
     pub(super) recorder: Recorder,
     pub(super) clients: Clients,
+    home: Home,
     pub(super) worker: Option<Worker>,
     pub(super) watched: watch::Sender<Option<u32>>,
     pub(super) inputs: mpsc::Sender<Input>,
@@ -156,6 +158,7 @@ impl Keeper {
         let (clients, started) = (Clients::default(), Instant::now());
         let watched = watch::Sender::new(None);
         let (worker, failure, outcome) = (None, None, None);
+        let home = Home::new(run_dir.path(), std::time::Instant::now());
         Ok(Self {
             run_dir,
             run,
@@ -164,6 +167,7 @@ impl Keeper {
             policy,
             recorder,
             clients,
+            home,
             worker,
             watched,
             inputs,
@@ -265,7 +269,26 @@ impl Keeper {
             self.take(input);
         }
         self.decide(Event::Tick, None);
+        self.mind_home();
         self.publish();
+    }
+
+    /// Without its directory a run cannot be found, nor gone on with.
+    fn mind_home(&mut self) {
+        let path = self.run_dir.path().display();
+        let (level, text) = match self.home.look(std::time::Instant::now()) {
+            Look::Same => return,
+            Look::Back => (Level::Info, format!("{path} is there again")),
+            Look::Missing => {
+                (Level::Error, format!("{path} was moved or deleted; move it back, or the run ends in a minute"))
+            }
+            Look::Lost => {
+                // The worker sees that its keeper is gone, and ends.
+                let why = format!("{path} was moved or deleted while the run went on");
+                return self.perform(vec![Effect::Finish(Outcome::NeedsPerson(why))], None);
+            }
+        };
+        self.recorder.note(level, JournalKind::Health, text);
     }
 
     pub(super) fn now(&self) -> Duration {
@@ -307,57 +330,6 @@ impl Keeper {
             }
             Input::Terminated => self.decide(Event::Request(Request::Stop), None),
         }
-    }
-
-    fn heard_from_worker(&mut self, event: WorkerEvent, now: Duration) {
-        match &event {
-            WorkerEvent::Hello(hello) if hello.protocol != PROTOCOL => {
-                let why =
-                    format!("the worker speaks version {} of the contract, this keeper {PROTOCOL}", hello.protocol);
-                self.recorder.note(Level::Error, JournalKind::Worker, why);
-            }
-            WorkerEvent::Injected { fault, .. } if !fault.ends_with('*') => {
-                self.fired.push(fault.clone());
-                let _ = self.recorder.store().put_fact("fired", &self.fired);
-            }
-            WorkerEvent::Failed(failed) => self.failure = Some(failed.clone()),
-            // The worker before was killed between a save and the word about it.
-            WorkerEvent::Hello(hello) if self.recorder.never_heard_of(hello.resumed_from) => {
-                self.take_over_checkpoints();
-            }
-            _ => {}
-        }
-        self.recorder.heard(&event, now);
-        self.mind_checkpoints(&event);
-        let saved = matches!(event, WorkerEvent::Saved(_));
-        self.decide(Event::Worker(event), None);
-        if saved {
-            self.remember();
-        }
-    }
-
-    fn worker_gone(&mut self, exit: Exit, now: Duration) {
-        let asked = matches!(self.policy.life(), Life::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
-        let words = match self.failure.take() {
-            Some(failed) => format!("{}: {}", failed.class, failed.message),
-            None => exit_words(exit),
-        };
-        self.worker = None;
-        self.watched.send_replace(None);
-        self.recorder.ended(&words, !asked && exit.code != Some(0));
-        let effects = self.policy.decide(Event::Exited(exit), now);
-        let rung = self.run.rungs[self.policy.rung()].name.clone();
-        match self.policy.life() {
-            Life::AwaitingVram { .. } => self.recorder.begin_passage(&rung, "wait for VRAM", now),
-            Life::BackingOff { .. } => self.recorder.begin_passage(&rung, "back off", now),
-            Life::Cooling { .. } => self.recorder.begin_passage(&rung, "cool", now),
-            Life::Running(_) => self.recorder.begin_passage(&rung, "start and load", now),
-            _ => self.recorder.end_passage(),
-        }
-        if !asked && !matches!(self.policy.life(), Life::Over(_)) {
-            self.recorder.status.restarts += 1;
-        }
-        self.perform(effects, None);
     }
 
     pub(super) fn decide(&mut self, event: Event, asker: Option<u64>) {
@@ -406,14 +378,4 @@ fn barriers(run: &Run) -> BTreeMap<(usize, usize), String> {
     let rungs = 0..run.rungs.len();
     let pairs = rungs.clone().flat_map(|from| rungs.clone().map(move |to| (from, to)));
     pairs.filter_map(|(from, to)| Some(((from, to), run.barrier(from, to)?))).collect()
-}
-
-fn exit_words(exit: Exit) -> String {
-    match exit {
-        Exit { code: Some(0), .. } => "ended".to_owned(),
-        Exit { code: Some(3), .. } => "stopped".to_owned(),
-        Exit { code: Some(code), .. } => format!("exit code {code}"),
-        Exit { signal: Some(signal), .. } => format!("ended by signal {signal}"),
-        _ => "gone".to_owned(),
-    }
 }

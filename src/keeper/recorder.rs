@@ -405,7 +405,10 @@ impl Recorder {
         match written {
             Ok(()) => {
                 self.batch = Batch::default();
-                self.store_failing = false;
+                if std::mem::take(&mut self.store_failing) {
+                    let text = "run.db is written again; no row was lost".to_owned();
+                    self.note(Level::Info, JournalKind::Health, text);
+                }
             }
             Err(error) if !self.store_failing => {
                 self.store_failing = true;

@@ -1,0 +1,71 @@
+//! What the keeper makes of a worker's words and of its end.
+
+use super::keep::Keeper;
+use crate::policy::event::{Event, Exit};
+use crate::policy::life::{Life, Then};
+use crate::protocol::control::JournalKind;
+use crate::protocol::worker::{Event as WorkerEvent, Level, PROTOCOL};
+use std::time::Duration;
+
+impl Keeper {
+    pub(super) fn heard_from_worker(&mut self, event: WorkerEvent, now: Duration) {
+        match &event {
+            WorkerEvent::Hello(hello) if hello.protocol != PROTOCOL => {
+                let why =
+                    format!("the worker speaks version {} of the contract, this keeper {PROTOCOL}", hello.protocol);
+                self.recorder.note(Level::Error, JournalKind::Worker, why);
+            }
+            WorkerEvent::Injected { fault, .. } if !fault.ends_with('*') => {
+                self.fired.push(fault.clone());
+                let _ = self.recorder.store().put_fact("fired", &self.fired);
+            }
+            WorkerEvent::Failed(failed) => self.failure = Some(failed.clone()),
+            // The worker before was killed between a save and the word about it.
+            WorkerEvent::Hello(hello) if self.recorder.never_heard_of(hello.resumed_from) => {
+                self.take_over_checkpoints();
+            }
+            _ => {}
+        }
+        self.recorder.heard(&event, now);
+        self.mind_checkpoints(&event);
+        let saved = matches!(event, WorkerEvent::Saved(_));
+        self.decide(Event::Worker(event), None);
+        if saved {
+            self.remember();
+        }
+    }
+
+    pub(super) fn worker_gone(&mut self, exit: Exit, now: Duration) {
+        let asked = matches!(self.policy.life(), Life::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
+        let words = match self.failure.take() {
+            Some(failed) => format!("{}: {}", failed.class, failed.message),
+            None => exit_words(exit),
+        };
+        self.worker = None;
+        self.watched.send_replace(None);
+        self.recorder.ended(&words, !asked && exit.code != Some(0));
+        let effects = self.policy.decide(Event::Exited(exit), now);
+        let rung = self.run.rungs[self.policy.rung()].name.clone();
+        match self.policy.life() {
+            Life::AwaitingVram { .. } => self.recorder.begin_passage(&rung, "wait for VRAM", now),
+            Life::BackingOff { .. } => self.recorder.begin_passage(&rung, "back off", now),
+            Life::Cooling { .. } => self.recorder.begin_passage(&rung, "cool", now),
+            Life::Running(_) => self.recorder.begin_passage(&rung, "start and load", now),
+            _ => self.recorder.end_passage(),
+        }
+        if !asked && !matches!(self.policy.life(), Life::Over(_)) {
+            self.recorder.status.restarts += 1;
+        }
+        self.perform(effects, None);
+    }
+}
+
+fn exit_words(exit: Exit) -> String {
+    match exit {
+        Exit { code: Some(0), .. } => "ended".to_owned(),
+        Exit { code: Some(3), .. } => "stopped".to_owned(),
+        Exit { code: Some(code), .. } => format!("exit code {code}"),
+        Exit { signal: Some(signal), .. } => format!("ended by signal {signal}"),
+        _ => "gone".to_owned(),
+    }
+}
