@@ -36,7 +36,15 @@ fn watch_shows_card_and_machine_and_what_is_unknown() {
     let seen = with_card(&place, Some(&script), &["watch", "--once"]).output().unwrap();
     let words = text(&seen);
     assert!(seen.status.success(), "{words}");
-    for part in ["RTX 4090", "71 °C", "power        – of 450 W", "not supported", "RAM", "processes", "6.00 GB of 24.00 GB in use"] {
+    for part in [
+        "RTX 4090",
+        "71 °C",
+        "power        – of 450 W",
+        "not supported",
+        "RAM",
+        "processes",
+        "6.00 GB of 24.00 GB in use",
+    ] {
         assert!(words.contains(part), "{part} is missing:\n{words}");
     }
     let seen = with_card(&place, Some(&script), &["watch", "--once", "--format", "json"]).output().unwrap();
@@ -76,7 +84,8 @@ fn the_doctor_finds_what_is_wrong_with_a_card_and_says_the_fix() {
         "nvmlDeviceGetTotalEccErrors": [{"value": 2}],
         "nvmlDeviceGetTemperature": [{"value": 93}],
     });
-    let log = "NVRM: Xid (PCI:0000:01:00): 31, x\nNVRM: Xid (PCI:0000:01:00): 79, x\nNVRM: Xid (PCI:0000:02:00): 48, x\n";
+    let log =
+        "NVRM: Xid (PCI:0000:01:00): 31, x\nNVRM: Xid (PCI:0000:01:00): 79, x\nNVRM: Xid (PCI:0000:02:00): 48, x\n";
     let (code, checks) = doctor(&place, Some(&script), log);
     assert_eq!(code, Some(1));
     assert_eq!((&checks["GPU"]["verdict"], &checks["driver"]["verdict"]), (&json!("ok"), &json!("ok")));
@@ -125,7 +134,17 @@ fn a_bundle_holds_what_a_report_needs_and_nothing_private() {
         entry.read_to_string(&mut text).unwrap();
         parts.insert(name.split_once('/').unwrap().1.to_owned(), text);
     }
-    for name in ["run.yaml", "journal.txt", "worker.log", "keeper.log", "attempts.txt", "causes.json", "doctor.txt", "versions.txt", "status.json"] {
+    for name in [
+        "run.yaml",
+        "journal.txt",
+        "worker.log",
+        "keeper.log",
+        "attempts.txt",
+        "causes.json",
+        "doctor.txt",
+        "versions.txt",
+        "status.json",
+    ] {
         assert!(parts.contains_key(name), "{name} is missing: {:?}", parts.keys());
     }
     assert!(parts.keys().any(|name| name.starts_with("checkpoints/") && name.ends_with("manifest.json")));

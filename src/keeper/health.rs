@@ -20,8 +20,7 @@ impl Keeper {
         self.card_is_lost |= lost.is_some();
         let kernel = self.witness.saw(&reading);
         self.alarms.measured(&reading, self.now());
-        let xids: Vec<u32> =
-            gpu.and_then(|gpu| gpu.more.xids.value()).cloned().unwrap_or_default();
+        let xids: Vec<u32> = gpu.and_then(|gpu| gpu.more.xids.value()).cloned().unwrap_or_default();
         self.recorder.measured(*reading);
         for line in &kernel {
             self.hear_kernel(line);
