@@ -16,6 +16,7 @@ mod resume;
 mod run;
 mod runs;
 mod status;
+mod taste;
 pub mod trainer;
 mod triage;
 mod watch;
@@ -64,7 +65,7 @@ enum Command {
     /// Start a run (its keeper detached) and open the cockpit on it
     Run(run::RunArgs),
     /// Open the cockpit on a run, alive or finished
-    Attach(Which),
+    Attach(attach::AttachArgs),
     /// List runs
     Runs,
     /// One run at a glance
@@ -151,7 +152,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
     let outcome = match cli.command {
         None => run::begin(None, &cli.run, runs, trainer),
         Some(Command::Run(args)) => run::run(&args, runs, trainer),
-        Some(Command::Attach(which)) => attach::attach(&which, runs),
+        Some(Command::Attach(args)) => attach::attach(&args, runs),
         Some(Command::Runs) => Ok(runs::list(runs)),
         Some(Command::Status(args)) => status::print(&args, runs),
         Some(Command::Resume(args)) => resume::resume(&args, runs, trainer),

@@ -35,6 +35,10 @@ mod watching;
 pub mod xid;
 
 #[cfg(test)]
+mod calm;
+#[cfg(test)]
+mod stories;
+#[cfg(test)]
 mod storm;
 #[cfg(test)]
 mod tests;

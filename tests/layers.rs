@@ -8,7 +8,7 @@ use std::path::Path;
 const ARROWS: [(&str, &[&str]); 11] = [
     ("cli", &["cockpit", "config", "keeper", "notify", "probe", "protocol", "recipe", "store", "train", "triage"]),
     ("cockpit", &["config", "protocol", "recipe", "store"]),
-    ("keeper", &["config", "notify", "policy", "protocol", "store", "triage"]),
+    ("keeper", &["config", "notify", "policy", "protocol", "recipe", "store", "triage"]),
     ("policy", &["config", "protocol", "recipe"]),
     ("train", &["config", "protocol", "recipe", "store"]),
     ("probe", &["protocol", "triage"]),

@@ -8,21 +8,35 @@
 #[expect(dead_code, reason = "shared with the tests in f32")]
 mod harness;
 #[cfg(test)]
+#[path = "train/marked.rs"]
+mod marked;
+#[cfg(test)]
+#[path = "train/poison.rs"]
+mod poison;
+#[cfg(test)]
 #[path = "train/tiny.rs"]
 mod tiny;
+
+/// Makes new tensors those of 16 bits, for the rest of this process.
+#[cfg(test)]
+fn prepare() {
+    use burn::backend::flex::{Flex, FlexDevice};
+    use burn::tensor::{FloatDType, IntDType, set_default_dtypes};
+    use std::sync::Once;
+    static FORMAT: Once = Once::new();
+    FORMAT.call_once(|| set_default_dtypes::<Flex>(&FlexDevice, FloatDType::BF16, IntDType::I32).unwrap());
+}
 
 #[cfg(test)]
 mod tests {
     use crate::harness::{args, live, preset, tensors};
-    use burn::backend::flex::{Flex, FlexDevice};
-    use burn::tensor::{FloatDType, IntDType, set_default_dtypes};
     use downshift::protocol::worker::{DoneReason, Order};
     use safetensors::SafeTensors;
     use tempfile::TempDir;
 
     #[test]
     fn weights_in_full_precision_survive_a_checkpoint() {
-        set_default_dtypes::<Flex>(&FlexDevice, FloatDType::BF16, IntDType::I32).unwrap();
+        crate::prepare();
         let (whole_dir, dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let whole = live(args(whole_dir.path(), preset(0.3)), &[]);
         assert_eq!(whole.outcome, Ok(DoneReason::Finished));

@@ -7,13 +7,14 @@
 mod life;
 mod rhythm;
 
+use super::device::Place;
 use super::evaluate;
 use super::loader::{self, Loader};
 use super::optimizer::AdamW;
 use super::params::{self, Reading};
 use super::registry;
 use super::resume::{self, Note};
-use super::saver::{Saver, Snapshot};
+use super::saver::{Saver, Snapshot, Values};
 use super::step::{self, Moment};
 use super::strike::Strikes;
 use super::task::{Split, Task, Train};
@@ -41,7 +42,8 @@ use std::{
 pub fn train<T: Train<B>, B: AutodiffBackend>(job: Job, device: &B::Device) -> Result<DoneReason, Failed> {
     let Job { args, device: chosen, sink, orders, pulse } = job;
     let mut notes: Vec<Note> = chosen.notes.iter().map(|text| (Level::Info, text.clone())).collect();
-    let session = open::<T, B>(&args, device, &mut notes)?;
+    let on_host = chosen.place == Place::Cpu;
+    let session = open::<T, B>(&args, device, on_host, &mut notes)?;
     sink.send(Event::Hello(Hello {
         protocol: PROTOCOL,
         build: env!("CARGO_PKG_VERSION").to_owned(),
@@ -76,12 +78,15 @@ struct Session<T: Train<B>, B: AutodiffBackend> {
     optimizer: AdamW<B::InnerBackend>,
     state: TrainState,
     saved: Option<Saved>,
+    /// Whether tensors lie in host memory.
+    on_host: bool,
 }
 
 /// Data, model and optimizer: fresh, or as a checkpoint holds them.
 fn open<T: Train<B>, B: AutodiffBackend>(
     args: &WorkerArgs,
     device: &B::Device,
+    on_host: bool,
     notes: &mut Vec<Note>,
 ) -> Result<Session<T, B>, Failed> {
     let (preset, seed) = (&args.preset, args.preset.training.seed);
@@ -96,7 +101,7 @@ fn open<T: Train<B>, B: AutodiffBackend>(
     let optimizer = AdamW::new(preset.optimizer.clone());
     let fresh = TrainState { seed, ..TrainState::default() };
     let Some(loaded) = found else {
-        return Ok(Session { data, plan, total_units, model, optimizer, state: fresh, saved: None });
+        return Ok(Session { data, plan, total_units, model, optimizer, state: fresh, saved: None, on_host });
     };
     let restored = resume::restore::<B, _>(&loaded, model, optimizer, args, device, notes)?;
     let resume::Restored { model, optimizer, state, saved } = restored;
@@ -112,7 +117,7 @@ fn open<T: Train<B>, B: AutodiffBackend>(
         let text = format!("the seed changes from {} to {seed}: another order of the data from here on", state.seed);
         notes.push((Level::Warn, text));
     }
-    Ok(Session { data, plan, total_units, model, optimizer, state, saved: Some(saved) })
+    Ok(Session { data, plan, total_units, model, optimizer, state, saved: Some(saved), on_host })
 }
 
 /// The loop.
@@ -124,13 +129,13 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
     args: &WorkerArgs,
     device: &B::Device,
 ) -> Result<DoneReason, Failed> {
-    let Session { data, plan, total_units, mut model, mut optimizer, state, .. } = session;
+    let Session { data, plan, total_units, mut model, mut optimizer, state, on_host, .. } = session;
     let (training, knobs) = (&args.preset.training, &args.preset.optimizer);
     let requests = loader::training(plan, training.seed, state.position, total_units, &args.leave_out);
     let mut loader =
         Loader::<T>::start(&data, training.seed, training.loader, &requests).map_err(failure::no_thread)?;
     while life.state.position.samples < total_units {
-        if let Some(reason) = life.obey(orders, || snapshot::<B, _>(&model, &optimizer))? {
+        if let Some(reason) = life.obey(orders, || snapshot::<B, _>(&model, &optimizer, on_host))? {
             return Ok(life.done(reason));
         }
         life.pass_over(args.leave_out.next(&plan, life.state.position));
@@ -164,10 +169,10 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
         }
         life.turn_to(Phase::Training);
         if life.checkpoint_is_due(step_plan.epoch) {
-            life.save(|| snapshot::<B, _>(&model, &optimizer))?;
+            life.save(|| snapshot::<B, _>(&model, &optimizer, on_host))?;
         }
     }
-    life.make_last_step_durable(|| snapshot::<B, _>(&model, &optimizer))?;
+    life.make_last_step_durable(|| snapshot::<B, _>(&model, &optimizer, on_host))?;
     Ok(life.done(DoneReason::Finished))
 }
 
@@ -194,15 +199,22 @@ fn plan<T: Task>(preset: &Preset, data: &T::Data, model: &T::ModelConfig) -> Res
     }
 }
 
-/// Weights and moments on the host, with training at rest.
+/// Weights and moments as they are now, with training at rest. Where they lie in host memory they
+/// are read later, by who writes them; there is nothing to wait for.
 fn snapshot<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: &M,
     optimizer: &AdamW<B::InnerBackend>,
-) -> Result<Snapshot, Failed> {
+    on_host: bool,
+) -> Result<Values, Failed> {
     let (mut weights, mut moments) = (Reading::default(), Reading::default());
     params::read_into::<B::InnerBackend, _>(&model.valid(), &optimizer.masters, &mut weights);
     optimizer.read_into(&mut moments);
     let read =
         |reading: Reading<B::InnerBackend>| reading.finish().map_err(|error| failure::device(&error.to_string()));
-    Ok(Snapshot { model: read(weights)?, optimizer: read(moments)? })
+    let values = move || Ok(Snapshot { model: read(weights)?, optimizer: read(moments)? });
+    if on_host {
+        return Ok(Box::new(values));
+    }
+    let snapshot = values()?;
+    Ok(Box::new(move || Ok(snapshot)))
 }

@@ -1,5 +1,6 @@
 //! A life of training in this process, with its events in hand.
 
+use crate::marked::Marked;
 use crate::tiny::Tiny;
 use downshift::config::knobs::Preset;
 use downshift::protocol::device::DeviceChoice;
@@ -22,7 +23,7 @@ use std::{
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub fn registry() -> Registry {
-    Registry::new().with::<Tiny>()
+    Registry::new().with::<Tiny>().with::<Marked>()
 }
 
 /// 41 samples in steps of 8: five whole steps an epoch and one of a single sample.

@@ -224,13 +224,16 @@ fn forget_moments(run: &Path, suffix: &str) {
     });
 }
 
-/// Writes the newest checkpoint anew with other content: bytes that verify.
+/// Writes the newest checkpoint anew with other content: bytes that verify, of the step and the clock
+/// that the state says.
 pub fn rewrite(run: &Path, edit: impl Fn(&mut BTreeMap<String, Vec<u8>>)) {
     let mut loaded = checkpoint::newest_valid(run).0.unwrap();
     edit(&mut loaded.files);
     let files: Vec<(&str, &[u8])> =
         loaded.files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
-    let manifest = &loaded.manifest;
-    let contents = Contents { step: manifest.step, samples: manifest.samples, build: &manifest.build, files: &files };
+    let state: TrainState = serde_json::from_slice(&loaded.files[STATE]).unwrap();
+    let build = &loaded.manifest.build;
+    checkpoint::remove(run, loaded.manifest.step).unwrap();
+    let contents = Contents { step: state.step, samples: state.position.samples, build, files: &files };
     checkpoint::write(run, &contents).unwrap();
 }

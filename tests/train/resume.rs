@@ -3,7 +3,7 @@
 use crate::harness::{args, live, preset, tensors, with};
 use crate::identity::rewrite;
 use downshift::protocol::worker::{DoneReason, Event, Level, Order};
-use downshift::store::checkpoint::{self, state::Row};
+use downshift::store::checkpoint::{self, Contents, STATE, state::Row};
 use serde_json::json;
 use std::fs;
 use tempfile::TempDir;
@@ -70,6 +70,26 @@ fn a_checkpoint_of_numbers_that_are_none_is_as_bad_as_a_damaged_one() {
         asked.from = Some(12);
         assert_eq!(live(asked, &[]).outcome.unwrap_err().class.exit_code(), 14);
     }
+}
+
+#[test]
+fn a_checkpoint_whose_parts_do_not_belong_together_is_passed_over() {
+    let dir = TempDir::new().unwrap();
+    for step in [6, 12] {
+        live(args(dir.path(), preset(0.0)), &[(step, STOP)]);
+    }
+    let [mut newest, older] =
+        [12, 6].map(|step| checkpoint::load(&dir.path().join(checkpoint::relative_path(step))).unwrap());
+    newest.files.insert(STATE.to_owned(), older.files[STATE].clone());
+    let files: Vec<(&str, &[u8])> =
+        newest.files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
+    let contents = Contents { step: 12, samples: newest.manifest.samples, build: "test", files: &files };
+    checkpoint::write(dir.path(), &contents).unwrap();
+    checkpoint::verify(&newest.path).unwrap();
+    let resumed = live(args(dir.path(), preset(0.0)), &[(7, Order::Stop { checkpoint: false })]);
+    assert!(resumed.has(|event| matches!(event, Event::Hello(hello) if hello.resumed_from == Some(6))));
+    assert!(resumed.has(|event| matches!(event, Event::Note { level: Level::Warn, text }
+        if text.contains("state.json is damaged: it is of step 6 at 41 on the clock, in a checkpoint of step 12"))));
 }
 
 #[test]

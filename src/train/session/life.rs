@@ -8,7 +8,7 @@ use crate::protocol::worker::{DoneReason, Eval, Event, Failed, Level, Order, Pha
 use crate::recipe::batch::{Position, StepPlan};
 use crate::store::checkpoint::state::{Row, TrainState};
 use crate::train::evaluate::Means;
-use crate::train::saver::{Job, Saver, Snapshot};
+use crate::train::saver::{Job, Saver, Values};
 use crate::train::step::{Dropped, Timing};
 use crate::train::worker::{Pulse, Sink, WorkerArgs, failure};
 use std::{
@@ -157,7 +157,7 @@ impl<'a> Life<'a> {
     ///
     /// # Errors
     /// When the device cannot be read.
-    pub fn save(&mut self, snapshot: impl Fn() -> Result<Snapshot, Failed>) -> Result<(), Failed> {
+    pub fn save(&mut self, snapshot: impl Fn() -> Result<Values, Failed>) -> Result<(), Failed> {
         self.save_is_owed = self.saver.is_busy();
         if !self.save_is_owed && self.saver.durable_step() != Some(self.state.step) {
             self.submit(snapshot)?;
@@ -172,7 +172,7 @@ impl<'a> Life<'a> {
     pub fn obey(
         &mut self,
         orders: &Receiver<Order>,
-        snapshot: impl Fn() -> Result<Snapshot, Failed>,
+        snapshot: impl Fn() -> Result<Values, Failed>,
     ) -> Result<Option<DoneReason>, Failed> {
         while let Ok(order) = orders.try_recv() {
             match order {
@@ -192,7 +192,7 @@ impl<'a> Life<'a> {
     ///
     /// # Errors
     /// When it cannot be written, or the device cannot be read.
-    pub fn make_last_step_durable(&mut self, snapshot: impl Fn() -> Result<Snapshot, Failed>) -> Result<(), Failed> {
+    pub fn make_last_step_durable(&mut self, snapshot: impl Fn() -> Result<Values, Failed>) -> Result<(), Failed> {
         for attempt in 0..LAST_SAVES {
             self.saver.wait();
             if self.saver.durable_step() != Some(self.state.step) {
@@ -214,7 +214,7 @@ impl<'a> Life<'a> {
         reason
     }
 
-    fn save_now(&mut self, snapshot: impl Fn() -> Result<Snapshot, Failed>) -> Result<(), Failed> {
+    fn save_now(&mut self, snapshot: impl Fn() -> Result<Values, Failed>) -> Result<(), Failed> {
         let was_busy = self.saver.is_busy();
         self.saver.wait();
         if self.saver.durable_step() != Some(self.state.step) {
@@ -226,13 +226,13 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    fn submit(&mut self, snapshot: impl Fn() -> Result<Snapshot, Failed>) -> Result<(), Failed> {
+    fn submit(&mut self, snapshot: impl Fn() -> Result<Values, Failed>) -> Result<(), Failed> {
         let phase = self.phase;
         self.turn_to(Phase::Checkpointing);
         let begun = Instant::now();
-        let snapshot = snapshot()?;
+        let values = snapshot()?;
         let (state, pause) = (self.state.clone(), begun.elapsed());
-        self.saver.submit(Job { snapshot, state, begun, pause });
+        self.saver.submit(Job { values, state, begun, pause });
         self.rhythm.save_begins(pause);
         if let Some(phase) = phase {
             self.turn_to(phase);
