@@ -176,7 +176,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),
         Some(Command::Doctor(args)) => doctor::doctor(&args, runs),
         Some(Command::Bundle(args)) => bundle::bundle(&args, runs),
-        Some(Command::SelfTest(args)) => doctor::self_test(&args, trainer),
+        Some(Command::SelfTest(args)) => Ok(doctor::self_test(&args, trainer)),
         Some(Command::Watch(args)) => watch::watch(&args, runs),
         Some(Command::Notify(args)) => notify::notify(&args, trainer),
         Some(Command::Triage(args)) => triage::triage(&args),

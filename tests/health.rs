@@ -154,7 +154,7 @@ fn a_bundle_holds_what_a_report_needs_and_nothing_private() {
     assert!(parts["versions.txt"].contains(env!("CARGO_PKG_VERSION")));
     let home = place.dir.path().display().to_string();
     for (name, text) in &parts {
-        for private in [home.as_str(), "s3cret-value", "0123456789abcdef", "ada"] {
+        for private in [home.as_str(), "s3cret-value", "0123456789abcdef", "/home/ada"] {
             assert!(!text.contains(private), "{name} holds {private}");
         }
     }
@@ -228,4 +228,27 @@ fn notify_test_says_which_channel_took_the_message() {
     let words = text(&tried);
     assert!(words.contains("ok    ntfy") && words.contains("NO_SUCH_HOOK is not set"), "{words}");
     assert_eq!(bodies.iter().next().unwrap(), "This is what a run will use when it needs you.");
+}
+
+#[test]
+fn a_hot_card_is_told_of_once_and_the_run_file_names_the_library() {
+    let place = Place::scripted();
+    let library = place.dir.path().join("libhot.so");
+    fs::copy(example("libfake_nvml.so"), &library).unwrap();
+    let script = json!({"nvmlDeviceGetTemperature": [{"value": 91}]});
+    fs::write(library.with_extension("json"), script.to_string()).unwrap();
+    let (url, bodies) = server();
+    let around = format!(
+        "probe: {{ nvml: libhot.so }}\nnotify: {{ bell: false, desktop: false, webhooks: [{{ kind: json, url: '{url}' }}] }}\n"
+    );
+    place.script("{ step_ms: 20, save_ms: 1 }", &around);
+    let (_child, run) = place.start(&[]);
+    let told: Value = serde_json::from_str(&bodies.recv_timeout(helper::LIMIT).unwrap()).unwrap();
+    assert!(told["title"].as_str().unwrap().ends_with(": hot"), "{told}");
+    assert!(told["text"].as_str().unwrap().contains("91 °C"), "{told}");
+    // Two more readings of the same heat.
+    let now = wait_status(&run, "a status", |_| true).step;
+    wait_status(&run, "two more seconds", |status| status.step > now + 100);
+    assert_eq!(bodies.try_iter().count(), 0, "told once");
+    place.output(&["stop"]);
 }

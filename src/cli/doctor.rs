@@ -45,7 +45,7 @@ pub fn doctor(args: &DoctorArgs, runs: &Path) -> Outcome {
 
 /// All checks, as text: for a bundle.
 pub fn report(runs: &Path) -> String {
-    examine(0, runs).iter().map(|check| format!("{check}\n")).collect()
+    examine(0, runs).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 fn examine(gpu: u32, runs: &Path) -> Vec<Check> {
@@ -61,15 +61,15 @@ fn examine(gpu: u32, runs: &Path) -> Vec<Check> {
 
 /// The hidden command: a small computation on the device. It may hang or die without harm to
 /// whoever started it.
-pub fn self_test(args: &SelfTestArgs, trainer: &dyn Trainer) -> Outcome {
+pub fn self_test(args: &SelfTestArgs, trainer: &dyn Trainer) -> u8 {
     match trainer.self_test(&args.device) {
         Ok(words) => {
             line!("{words}");
-            Ok(0)
+            0
         }
         Err((code, why)) => {
             line!("{why}");
-            Ok(code)
+            code
         }
     }
 }

@@ -232,12 +232,26 @@ fn gpu_rows(gpu: &Gpu) -> Vec<String> {
             words(&gpu.power_w, |watts| format!("{watts:.0} W")),
             words(&gpu.power_limit_w, |watts| format!("{watts:.0} W"))
         ),
+    ];
+    rows.extend(inner_rows(gpu));
+    if let Some(list) = more.processes.value().filter(|list| !list.is_empty()) {
+        let each = list.iter().map(|process| format!("{} {}", process.pid, words(&process.vram_bytes, size)));
+        rows.push(format!("on the GPU   {}", each.collect::<Vec<_>>().join(", ")));
+    }
+    rows.extend(unknown(gpu));
+    rows
+}
+
+/// Clocks, the link, and what the card says of its own health.
+fn inner_rows(gpu: &Gpu) -> Vec<String> {
+    let more = &gpu.more;
+    vec![
         format!(
             "clocks       {} of {} MHz, memory {} MHz{}",
             words(&gpu.sm_clock_mhz, u32::to_string),
             words(&more.sm_clock_max_mhz, u32::to_string),
             words(&more.memory_clock_mhz, u32::to_string),
-            gpu.throttle.value().map_or("", throttled)
+            gpu.throttle.get().map_or("", throttled)
         ),
         format!(
             "PCIe         {}, {} in, {} out, {} replays",
@@ -255,13 +269,7 @@ fn gpu_rows(gpu: &Gpu) -> Vec<String> {
             words(&more.recovery, Clone::clone),
             words(&more.xids, |list| if list.is_empty() { "none".to_owned() } else { format!("{list:?}") })
         ),
-    ];
-    if let Some(list) = more.processes.value().filter(|list| !list.is_empty()) {
-        let each = list.iter().map(|process| format!("{} {}", process.pid, words(&process.vram_bytes, size)));
-        rows.push(format!("on the GPU   {}", each.collect::<Vec<_>>().join(", ")));
-    }
-    rows.extend(unknown(gpu));
-    rows
+    ]
 }
 
 /// Why metrics are unknown, one row a reason.
@@ -296,7 +304,7 @@ fn unknown(gpu: &Gpu) -> Vec<String> {
     reasons.into_iter().map(|(why, names)| format!("unknown      {}: {why}", names.join(", "))).collect()
 }
 
-fn throttled(throttle: &Throttle) -> &'static str {
+fn throttled(throttle: Throttle) -> &'static str {
     match throttle {
         Throttle { thermal: true, .. } => ", held back by heat",
         Throttle { power: true, .. } => ", held back by the power limit",

@@ -108,7 +108,7 @@ impl FromStr for Text {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
-            Some(("env", name)) if name.is_empty() => Err("write the name of a variable: env:NAME".to_owned()),
+            Some(("env", "")) => Err("write the name of a variable: env:NAME".to_owned()),
             Some(("env", name)) => Ok(Self::Env(name.to_owned())),
             Some(("file", "")) => Err("write the path of a file: file:PATH".to_owned()),
             Some(("file", path)) => Ok(Self::File(path.into())),

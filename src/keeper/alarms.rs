@@ -1,10 +1,13 @@
 //! What a person is told of while away, and how often: each alarm has a key; one that has been told
 //! is not told again for a while, unless its cause ended in between.
 
+use super::recorder::Recorder;
+use crate::config::around::Notify;
 use crate::config::knobs::Watch;
 use crate::config::run::Run;
 use crate::notify::{self, Limit, Message, Outbox};
 use crate::protocol::cause::Cause;
+use crate::protocol::control::JournalKind;
 use crate::protocol::probe::Reading;
 use crate::protocol::worker::Level;
 use std::time::Duration;
@@ -27,14 +30,14 @@ pub struct Alarms {
 }
 
 impl Alarms {
-    /// The alarms of a run, and what is wrong with the user's settings, if anything is.
-    pub fn new(name: String, run: &Run) -> (Self, Option<String>) {
-        let (settings, wrong) = match notify::settings(run.notify.as_ref()) {
-            Ok(settings) => (settings, None),
-            Err(wrong) => (crate::config::around::Notify::default(), Some(wrong)),
-        };
+    /// The alarms of a run. What is wrong with the user's settings is noted in its journal.
+    pub fn new(name: String, run: &Run, recorder: &mut Recorder) -> Self {
+        let settings = notify::settings(run.notify.as_ref()).unwrap_or_else(|wrong| {
+            recorder.note(Level::Warn, JournalKind::Health, format!("notifications: {wrong}"));
+            Notify::default()
+        });
         let limit = Limit::new(Duration::from_mins(settings.again_min));
-        (Self { run: name, limit, outbox: Outbox::start(&settings), watch: run.watch.clone() }, wrong)
+        Self { run: name, limit, outbox: Outbox::start(&settings), watch: run.watch.clone() }
     }
 
     /// Tells of something, unless it was told a while ago and still lasts.

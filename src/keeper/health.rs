@@ -25,8 +25,8 @@ impl Keeper {
         for line in &kernel {
             self.hear_kernel(line);
         }
-        let ours = self.policy.is_on_gpu();
-        for number in xids.into_iter().filter(|_| ours) {
+        let on_gpu = self.policy.is_on_gpu();
+        for number in xids.into_iter().filter(|_| on_gpu) {
             let text = format!("the driver reported Xid {number}");
             self.decide(Event::Evidence(Evidence { class: FailureClass::Xid, number: Some(number), text }), None);
         }

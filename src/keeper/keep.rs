@@ -165,10 +165,7 @@ impl Keeper {
         let watched = watch::Sender::new(None);
         let (worker, failure, outcome) = (None, None, None);
         let witness = Witness::new(run_dir.file("worker.log"));
-        let (alarms, wrong) = Alarms::new(run_dir.name(), &run);
-        if let Some(wrong) = wrong {
-            recorder.note(Level::Warn, JournalKind::Health, format!("notifications: {wrong}"));
-        }
+        let alarms = Alarms::new(run_dir.name(), &run, &mut recorder);
         let home = Home::new(run_dir.path(), std::time::Instant::now());
         Ok(Self {
             run_dir,

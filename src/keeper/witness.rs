@@ -186,7 +186,7 @@ fn lines_until(log: &Path, (from, lines): (u64, Option<u64>), end: u64) -> Optio
         if bytes.is_empty() {
             return Some(count);
         }
-        count += bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        count += bytes.split(|byte| *byte == b'\n').count() as u64 - 1;
         let used = bytes.len();
         part.consume(used);
     }

@@ -87,11 +87,11 @@ impl Judge<'_> {
         if let Some(class) = said {
             return (self.refined(class), None);
         }
-        (self.from_the_end(), None)
+        (self.by_the_end(), None)
     }
 
     /// Without a word of the worker: the signal, the exit code, the log.
-    fn from_the_end(&self) -> FailureClass {
+    fn by_the_end(&self) -> FailureClass {
         let evidence = self.evidence;
         match (evidence.signal, evidence.code) {
             (Some(9), _) if self.memory_killed() => FailureClass::HostOutOfMemory,

@@ -246,7 +246,7 @@ mod tests {
         #[test]
         fn no_log_brings_the_scan_down(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let lines = scan(&mut bytes.as_slice(), &CATALOGUE).unwrap().lines;
-            let ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+            let ends = bytes.split(|byte| *byte == b'\n').count() as u64 - 1;
             prop_assert!(lines == ends || lines == ends + 1);
         }
     }

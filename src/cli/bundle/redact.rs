@@ -42,7 +42,7 @@ impl Redactor {
             match name.as_str() {
                 "HOME" if value.len() > 1 => add(value.trim_end_matches('/'), "~"),
                 name if NAMES.iter().any(|part| name.to_uppercase().contains(part)) && value.len() >= SHORTEST => {
-                    add(value, GONE)
+                    add(value, GONE);
                 }
                 _ => {}
             }
