@@ -8,11 +8,13 @@ mod client;
 mod export;
 mod headless;
 mod internal;
+mod plot;
 mod request;
 mod resume;
 mod run;
 mod runs;
 mod status;
+mod tensorboard;
 pub mod trainer;
 
 use crate::protocol::inject::Inject;
@@ -77,8 +79,10 @@ enum Command {
     Restart(Which),
     /// Validate a run file and every rung of its ladder; nothing is started
     Check(check::CheckArgs),
-    /// The curve, one row per attempt and step
+    /// The curve, one row per attempt and step, or as TensorBoard event files
     Export(export::ExportArgs),
+    /// Charts of one or several runs as a picture, SVG or PNG
+    Plot(plot::PlotArgs),
     /// The checkpoints of a run: [RUN] list | verify | compare | export | copy | prune
     Checkpoints(checkpoints::CheckpointsArgs),
     #[command(hide = true)]
@@ -142,6 +146,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Restart(which)) => request::restart(&which, runs),
         Some(Command::Check(args)) => check::check(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
+        Some(Command::Plot(args)) => plot::plot(&args, runs),
         Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
         Some(Command::Keeper(args)) => internal::keeper(&args),
