@@ -15,8 +15,11 @@ mod run;
 mod runs;
 mod status;
 mod tensorboard;
+mod taste;
 pub mod trainer;
+mod triage;
 
+use crate::config::run::AsWritten;
 use crate::protocol::inject::Inject;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::Write;
@@ -60,7 +63,7 @@ enum Command {
     /// Start a run (its keeper detached) and open the cockpit on it
     Run(run::RunArgs),
     /// Open the cockpit on a run, alive or finished
-    Attach(Which),
+    Attach(attach::AttachArgs),
     /// List runs
     Runs,
     /// One run at a glance
@@ -85,6 +88,8 @@ enum Command {
     Plot(plot::PlotArgs),
     /// The checkpoints of a run: [RUN] list | verify | compare | export | copy | prune
     Checkpoints(checkpoints::CheckpointsArgs),
+    /// What broke, by a log: of this program or any other that trains
+    Triage(triage::TriageArgs),
     #[command(hide = true)]
     Worker(internal::WorkerArgs),
     #[command(hide = true)]
@@ -130,12 +135,12 @@ type Outcome = Result<u8, Failure>;
 /// Parses the command line, runs the command, gives its exit code.
 pub fn main(trainer: &dyn Trainer) -> ExitCode {
     let cli = Cli::parse();
-    let trainer: &dyn Trainer = if trainer::is_elsewhere() { &trainer::Elsewhere } else { trainer };
+    let trainer: &dyn Trainer = if trainer::is_elsewhere() { &AsWritten } else { trainer };
     let runs = &cli.place.runs_dir;
     let outcome = match cli.command {
         None => run::begin(None, &cli.run, runs, trainer),
         Some(Command::Run(args)) => run::run(&args, runs, trainer),
-        Some(Command::Attach(which)) => attach::attach(&which, runs),
+        Some(Command::Attach(args)) => attach::attach(&args, runs),
         Some(Command::Runs) => Ok(runs::list(runs)),
         Some(Command::Status(args)) => status::print(&args, runs),
         Some(Command::Resume(args)) => resume::resume(&args, runs, trainer),
@@ -148,6 +153,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Export(args)) => export::export(&args, runs),
         Some(Command::Plot(args)) => plot::plot(&args, runs),
         Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),
+        Some(Command::Triage(args)) => triage::triage(&args),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
         Some(Command::Keeper(args)) => internal::keeper(&args),
         Some(Command::Probe(args)) => return internal::probe(&args),

@@ -14,6 +14,7 @@ mod checkpoints;
 pub mod child;
 pub mod detach;
 mod glance;
+mod home;
 mod keep;
 mod passage;
 mod perform;
@@ -24,6 +25,7 @@ mod retention;
 pub mod sentences;
 mod socket;
 mod takeover;
+mod witness;
 
 pub use keep::{KeeperArgs, KeeperError, Launch, keep};
 

@@ -5,7 +5,7 @@
 //!  cli ─┬─ cockpit ───────────┐            what a person sees
 //!       ├─ keeper ── policy ──┤            what owns the run; what it decides
 //!       ├─ train              ├─ protocol  what the processes say to each other
-//!       ├─ probe              │  recipe    the arithmetic of training
+//!       ├─ probe ── triage ───┤  recipe    the arithmetic of training
 //!       └─ store ─────────────┘  config    run files, themes
 //! ```
 
@@ -20,6 +20,7 @@ pub mod recipe;
 pub mod store;
 #[cfg(feature = "train")]
 pub mod train;
+pub mod triage;
 
 /// The program with these tasks: the built-in ones, or a person's own.
 #[cfg(feature = "train")]
@@ -31,5 +32,5 @@ pub fn main_with(tasks: &train::registry::Registry) -> std::process::ExitCode {
 /// The program without a trainer: the cockpit, the keeper and every command that looks at runs.
 #[cfg(not(feature = "train"))]
 pub fn main_without_training() -> std::process::ExitCode {
-    cli::main(&cli::trainer::Elsewhere)
+    cli::main(&config::run::AsWritten)
 }

@@ -3,6 +3,8 @@
 mod helper;
 
 use downshift::protocol::control::RunState;
+use downshift::store::checkpoint::{self, aside};
+use downshift::store::reader::Reader;
 use helper::{Place, journal, journal_says, kill, parent_of, wait_for, wait_state, wait_status};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -158,6 +160,58 @@ fn faults_that_come_back_use_the_budget_up_and_ask_for_a_person() {
 }
 
 #[test]
+fn the_newest_proven_checkpoint_stays_beside_the_newest() {
+    let place = Place::scripted();
+    place.script(QUICK, "");
+    let knobs = ["--set", "checkpoint.keep_last=1", "--set", "checkpoint.proven_after=120"];
+    // A death in between: what was proven by steps that are redone is proven once.
+    let (mut child, run) = place.start(&[&knobs[..], &["--inject", "kill@230,nan@290"]].concat());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let kept: Vec<u64> = checkpoint::list(run.path()).iter().rev().map(|entry| entry.step).collect();
+    assert_eq!(kept, [250, 350, 400], "the newest proven one, the one to be proven next, the newest");
+    let rows = Reader::open(&run).unwrap().checkpoints().unwrap();
+    let proven: Vec<u64> = rows.iter().filter(|row| row.proven).map(|row| row.step).collect();
+    assert_eq!(proven, [50, 100, 150, 200, 250], "the skipped step counts for none");
+    let listed = String::from_utf8(place.output(&["checkpoints", "list"]).stdout).unwrap();
+    assert_eq!(listed.lines().filter(|line| line.contains("proven")).count(), 1, "{listed}");
+}
+
+#[test]
+fn workers_that_fail_alike_just_after_a_load_make_the_next_one_go_back() {
+    let place = Place::scripted();
+    place.script(QUICK, "watch: { restarts_without_progress: 3 }\n");
+    let (mut child, run) = place.start(&["--inject", "panic@105*"]);
+    assert_eq!(child.wait().unwrap().code(), Some(4), "a fault that is not the checkpoint's uses the budget up");
+    // Started afresh; from 100; from 100 again; one back, from 50.
+    let from: Vec<String> =
+        journal(&run).into_iter().map(|row| row.text).filter(|text| text.contains("resumed at")).collect();
+    let steps: Vec<&str> =
+        from.iter().map(|text| text.split("step ").nth(1).unwrap().split(' ').next().unwrap()).collect();
+    assert_eq!(steps, ["100", "100", "50"]);
+    assert!(
+        journal_says(&run, "checkpoint 100 set aside") && journal_says(&run, "goes one checkpoint back, to step 50")
+    );
+    assert_eq!(aside::all(run.path()).len(), 1);
+    let pruned = place.output(&["checkpoints", "prune"]);
+    assert!(String::from_utf8_lossy(&pruned.stdout).contains("set-aside/step-000000100"));
+    assert!(aside::all(run.path()).is_empty());
+}
+
+#[test]
+fn a_living_keeper_prunes_itself() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (_child, run) = place.start(&[]);
+    wait_status(&run, "two checkpoints", |status| status.durable_step >= Some(100));
+    aside::set_aside(run.path(), 50).unwrap();
+    let pruned = place.output(&["checkpoints", "prune"]);
+    assert!(
+        pruned.status.success() && String::from_utf8_lossy(&pruned.stdout).contains("1 checkpoint(s) that had been")
+    );
+    wait_for("an empty place", || aside::all(run.path()).is_empty().then_some(()));
+}
+
+#[test]
 fn an_early_exit_is_no_success_and_stray_prints_are_no_messages() {
     let place = Place::scripted();
     place.script("{ step_ms: 1, noise: true }", "");
@@ -198,6 +252,7 @@ fn a_second_keeper_is_refused() {
     let second = place.output(&["keeper", "--run-dir", run.path().to_str().unwrap()]);
     assert_eq!(second.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&second.stderr).contains("a run has one keeper"));
+    wait_status(&run, "steps", |status| status.step >= 5);
     assert!(place.output(&["checkpoint"]).status.success(), "the first one still answers");
     assert!(place.output(&["restart"]).status.success());
     wait_status(&run, "a restart", |status| status.attempts == 2 && status.state == RunState::Training);

@@ -94,6 +94,30 @@ fn what_cannot_run_is_refused_before_anything_is_started() {
 }
 
 #[test]
+fn what_the_device_and_the_data_forbid_is_said_with_every_other_mistake_and_at_its_place() {
+    let place = Place::real();
+    let digits = fs::read_to_string("configs/digits.yaml").unwrap();
+    let wrong = digits
+        .replace("precision: f32", "precision: bf16")
+        .replace("micro_batch: 32 ", "micro_batch: 4096 ")
+        .replace("max_norm: 1.0", "max_norm: -1.0");
+    fs::write(place.dir.path().join("wrong.yaml"), wrong).unwrap();
+    let out = place.output(&["check", "wrong.yaml", "--device", "cpu"]);
+    assert_eq!(out.status.code(), Some(13));
+    let said = text(&out.stderr);
+    let lines: Vec<&str> = said.lines().skip(1).collect();
+    let parts = [
+        ("training.micro_batch: 4096 × 1 are 4096 samples a step", "1438 × 1 would work"),
+        ("training.precision: bf16 does not train on the CPU", "use f32"),
+        ("optimizer.max_norm: ", "write 1.0"),
+    ];
+    assert_eq!(lines.len(), parts.len(), "{said}");
+    for (line, (wrong, fix)) in lines.iter().zip(parts) {
+        assert!(line.starts_with("wrong.yaml:") && line.contains(wrong) && line.contains(fix), "{said}");
+    }
+}
+
+#[test]
 fn every_shipped_run_file_is_valid_with_three_rungs_below_full() {
     let place = Place::real();
     for name in ["digits", "text", "cifar10"] {

@@ -9,6 +9,9 @@ mod guard;
 #[path = "train/harness.rs"]
 mod harness;
 #[cfg(test)]
+#[path = "train/identity.rs"]
+mod identity;
+#[cfg(test)]
 #[path = "train/process.rs"]
 mod process;
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub struct CheckArgs {
 }
 
 pub fn check(args: &CheckArgs, trainer: &dyn Trainer) -> Outcome {
-    let run = run::load(Some(&args.config), &args.set, trainer)?;
+    let run = run::load(Some(&args.config), &args.set, &args.device, trainer)?;
     for line in table(&run) {
         line!("{line}");
     }

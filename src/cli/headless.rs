@@ -3,7 +3,7 @@
 
 use super::{Failure, Outcome};
 use crate::keeper::sentences::{grouped, measured};
-use crate::protocol::control::{EvalRow, JournalRow, Request, Status, Update};
+use crate::protocol::control::{EvalRow, JournalRow, Request, RunState, Status, Update};
 use crate::protocol::line;
 use crate::protocol::worker::Level;
 use crate::store::reader::{Reader, live_status};
@@ -22,6 +22,11 @@ const PROGRESS: Duration = Duration::from_secs(10);
 const FORCE: Duration = Duration::from_secs(1);
 /// A keeper that died is back within a second; it is waited for so long.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How a run ends that a person has to look at.
+const NEEDS_PERSON: u8 = 4;
+/// After so long a person is told that it is waited for.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// Follows a run to its end. The exit code is the run's.
 pub fn follow(dir: &RunDir) -> Outcome {
@@ -46,27 +51,23 @@ struct Follower<'a> {
 
 impl Follower<'_> {
     async fn follow(&mut self, (mut interrupt, mut terminate): (Signal, Signal)) -> Outcome {
-        let mut lost: Option<Instant> = None;
+        let (mut lost, mut told) = (None::<Instant>, false);
         loop {
             if let Ok(stream) = UnixStream::connect(self.dir.socket()).await {
-                lost = None;
+                (lost, told) = (None, false);
                 let (read, write) = stream.into_split();
                 self.listen(BufReader::new(read).lines(), write, &mut interrupt, &mut terminate).await;
             }
             self.catch_up();
-            let now = live_status(self.dir);
-            if let Some(status) = now.filter(|status| status.pid_keeper.is_none() && status.state.is_over()) {
-                let stored = Reader::open(self.dir).ok().and_then(|reader| reader.fact::<u8>("exit_code"));
-                if let Some(code) =
-                    stored.filter(|_| status.why.is_none() || lost.is_some_and(|since| since.elapsed() > PATIENCE))
-                {
-                    return Ok(code);
-                }
-                if let Some(code) = stored.filter(|_| self.status.as_ref().is_some_and(|last| last.state.is_over())) {
-                    return Ok(code);
-                }
+            let since = lost.get_or_insert_with(Instant::now).elapsed();
+            if let Some(code) = self.exit_code(since) {
+                return Ok(code);
             }
-            if lost.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            if since > SILENCE && !told {
+                told = true;
+                print("the keeper does not answer; waiting for it to be brought back");
+            }
+            if since > PATIENCE {
                 let name = self.dir.name();
                 return Err(Failure::new(
                     1,
@@ -77,6 +78,21 @@ impl Follower<'_> {
             }
             sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    /// The exit code of a run that is over; `since` is for how long its keeper has not answered.
+    fn exit_code(&self, since: Duration) -> Option<u8> {
+        let heard_the_end = self.status.as_ref().is_some_and(|last| last.state.is_over());
+        let Some(status) = live_status(self.dir) else {
+            // Somebody took the directory away.
+            let left = self.status.as_ref().is_some_and(|last| last.state == RunState::NeedsPerson);
+            return left.then_some(NEEDS_PERSON);
+        };
+        if status.pid_keeper.is_some() || !status.state.is_over() {
+            return None;
+        }
+        let stored = Reader::open(self.dir).ok()?.fact::<u8>("exit_code");
+        stored.filter(|_| heard_the_end || status.why.is_none() || since > PATIENCE)
     }
 
     /// Until the keeper closes the connection.

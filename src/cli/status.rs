@@ -53,6 +53,8 @@ pub fn text(status: &Status) -> String {
         let _ = write!(line, "  eval {:.4}", eval.loss);
         if let Some(accuracy) = eval.accuracy {
             let _ = write!(line, " ({:.2} %)", accuracy * 100.0);
+        } else if let Some(perplexity) = eval.perplexity {
+            let _ = write!(line, " (perplexity {perplexity:.2})");
         }
     }
     if let Some(why) = &status.why {

@@ -1,19 +1,31 @@
 //! What the command line needs of a trainer. A build without one (`--no-default-features`) still
 //! has the cockpit, the keeper and every command that looks at runs.
 
-use crate::config::knobs::Section;
+use crate::config::knobs::{Precision, Preset, Section, Training};
 use crate::config::problem::Problem;
-use crate::config::run::{Run, TaskSections};
+use crate::config::run::{AsWritten, Run, TaskSections};
 use crate::keeper::child::WORKER_VARIABLE;
 use crate::protocol::inject::Inject;
 use crate::protocol::worker::Eval;
 use crate::recipe::interval::Faults;
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 /// A trainer, or its absence.
 pub trait Trainer: TaskSections {
     /// Becomes the worker; comes back only with an exit code.
     fn work(&self, order: WorkOrder) -> u8;
+
+    /// Why this precision cannot be trained on this device; none where it can, or where the device
+    /// itself is the trouble.
+    fn precision_misfit(&self, _precision: Precision, _device: &str) -> Option<Problem> {
+        None
+    }
+
+    /// Training samples, where the data can be read.
+    fn samples(&self, _task: &str, _preset: &Preset) -> Option<u64> {
+        None
+    }
 
     /// Looks at the device and at the data, without starting anything: what would make the worker
     /// end at once. The error has a sentence and the exit code that the worker would end with.
@@ -33,6 +45,58 @@ pub trait Trainer: TaskSections {
         rung: usize,
         checkpoints: &[PathBuf],
     ) -> Result<Vec<Result<Eval, String>>, (u8, String)>;
+}
+
+/// A trainer that knows where it is to train: what its rungs cannot do there is a mistake of the run
+/// file like any other, said with the others and at its place.
+pub struct OnDevice<'a> {
+    trainer: &'a dyn Trainer,
+    device: &'a str,
+    samples: OnceCell<Option<u64>>,
+}
+
+impl<'a> OnDevice<'a> {
+    /// `trainer`, about to train on `device`.
+    #[must_use]
+    pub fn new(trainer: &'a dyn Trainer, device: &'a str) -> Self {
+        Self { trainer, device, samples: OnceCell::new() }
+    }
+}
+
+impl TaskSections for OnDevice<'_> {
+    fn names(&self) -> Vec<String> {
+        self.trainer.names()
+    }
+
+    fn knows(&self, task: &str) -> bool {
+        self.trainer.knows(task)
+    }
+
+    fn resolve(
+        &self,
+        task: &str,
+        data: &Section,
+        model: &Section,
+        base: &Path,
+    ) -> (Option<(Section, Section)>, Vec<Problem>) {
+        self.trainer.resolve(task, data, model, base)
+    }
+
+    fn misfits(&self, task: &str, preset: &Preset) -> Vec<Problem> {
+        let samples = self.samples.get_or_init(|| self.trainer.samples(task, preset));
+        let batch = samples.and_then(|samples| batch_misfit(&preset.training, samples));
+        self.trainer.precision_misfit(preset.training.precision, self.device).into_iter().chain(batch).collect()
+    }
+}
+
+/// A step larger than the data would leave micro-batches empty.
+fn batch_misfit(training: &Training, samples: u64) -> Option<Problem> {
+    let (micro, times) = (training.micro_batch, training.accumulation);
+    let batch = micro.saturating_mul(times);
+    (batch > samples).then(|| {
+        let wrong = format!("{micro} × {times} are {batch} samples a step, and there are only {samples} to train on");
+        Problem::at("training.micro_batch", wrong, format!("{} × 1 would work", micro.min(samples)))
+    })
 }
 
 /// What a worker is told on its command line.
@@ -73,8 +137,8 @@ pub struct Prospect {
 
 #[cfg(feature = "train")]
 mod registry {
-    use super::{Eval, PathBuf, Prospect, Run, Trainer, WorkOrder};
-    use crate::config::knobs::Training;
+    use super::{Eval, PathBuf, Precision, Preset, Problem, Prospect, Run, Trainer, WorkOrder, batch_misfit};
+    use crate::config::ladder::Rung;
     use crate::protocol::device::DeviceChoice;
     use crate::recipe::class::{self, Class};
     use crate::store::checkpoint;
@@ -105,15 +169,24 @@ mod registry {
             worker::main(&args, self)
         }
 
+        fn precision_misfit(&self, precision: Precision, device: &str) -> Option<Problem> {
+            let choice: DeviceChoice = device.parse().ok()?;
+            device::choose(choice, Precision::F32).ok()?;
+            let why = device::choose(choice, precision).err()?;
+            Some(Problem::at("training.precision", why.trim_end_matches("; use f32"), "use f32"))
+        }
+
+        fn samples(&self, task: &str, preset: &Preset) -> Option<u64> {
+            self.get(task)?.sizes(preset).ok().map(|sizes| sizes.training as u64)
+        }
+
         fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {
             let choice: DeviceChoice = device.parse().map_err(|why| (2, why))?;
             let mut prospect = Prospect { device: String::new(), notes: Vec::new(), samples: None, parameters: None };
+            let named = |rung: &Rung, why: String| format!("rung {}: {why}", rung.name);
             for rung in &run.rungs {
                 let precision = rung.preset.training.precision;
-                let on_rung = |why: String| {
-                    if rung.name == run.rungs[0].name { why } else { format!("rung {}: {why}", rung.name) }
-                };
-                let chosen = device::choose(choice, precision).map_err(|why| (13, on_rung(why)))?;
+                let chosen = device::choose(choice, precision).map_err(|why| (13, named(rung, why)))?;
                 (prospect.device, prospect.notes) = (chosen.name, chosen.notes);
             }
             let Some(task) = self.get(&run.task) else { return Ok(prospect) };
@@ -121,7 +194,9 @@ mod registry {
             prospect.samples = Some((sizes.training, sizes.validation));
             prospect.parameters = Some(sizes.parameters);
             for rung in &run.rungs {
-                fits(&rung.name, &rung.preset.training, sizes.training as u64).map_err(|why| (13, why))?;
+                if let Some(misfit) = batch_misfit(&rung.preset.training, sizes.training as u64) {
+                    return Err((13, named(rung, misfit.to_string())));
+                }
             }
             Ok(prospect)
         }
@@ -138,20 +213,6 @@ mod registry {
         }
     }
 
-    /// A step larger than the data would leave micro-batches empty.
-    fn fits(rung: &str, training: &Training, samples: u64) -> Result<(), String> {
-        let (micro, times) = (training.micro_batch, training.accumulation);
-        if micro * times <= samples {
-            return Ok(());
-        }
-        Err(format!(
-            "rung {rung}: training.micro_batch × training.accumulation = {micro} × {times} = {} samples a step, but \
-             there are only {samples} training samples; {} × 1 would work",
-            micro * times,
-            micro.min(samples)
-        ))
-    }
-
     /// Whether what does not fit may start anew: the newest checkpoint was written by a rung of
     /// another model shape, and one of the two says `warm_start: true`.
     fn may_migrate(order: &WorkOrder) -> bool {
@@ -166,35 +227,11 @@ mod registry {
     }
 }
 
-/// The trainer is another program, which [`WORKER_VARIABLE`] names, or there is none: every task's
-/// name and sections are taken as they stand.
-#[derive(Debug, Default)]
-pub struct Elsewhere;
-
 const NO_TRAINER: &str =
     "this downshift was built without a trainer; build it with the feature `train` (on by default)";
 
-impl TaskSections for Elsewhere {
-    fn names(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn knows(&self, _: &str) -> bool {
-        true
-    }
-
-    fn resolve(
-        &self,
-        _: &str,
-        data: &Section,
-        model: &Section,
-        _: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>) {
-        (Some((data.clone(), model.clone())), Vec::new())
-    }
-}
-
-impl Trainer for Elsewhere {
+/// The trainer is another program, which [`WORKER_VARIABLE`] names, or there is none.
+impl Trainer for AsWritten {
     fn work(&self, _: WorkOrder) -> u8 {
         super::say(NO_TRAINER);
         13

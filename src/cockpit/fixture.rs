@@ -1,6 +1,5 @@
 //! Runs to test with: the same on every machine and at every time.
 
-use super::series::Series;
 use super::state::facts::{History, Loading};
 use super::state::{Link, RungView, State};
 use super::update::{HistoryBox, Msg, update};
@@ -100,7 +99,7 @@ pub fn step_row(attempt: u64, step: u64, time_ms: i64) -> StepRow {
     }
 }
 
-fn reading(gpu: bool, second: i64) -> Reading {
+pub fn reading(gpu: bool, second: i64) -> Reading {
     let sway = (second % 20) as f64;
     let gpu = if gpu {
         Ok(Gpu {
@@ -167,8 +166,6 @@ pub fn history(steps: u64, gpu: bool) -> History {
         },
     };
     History {
-        series: Series::default(),
-        steps: (1..=steps).map(|step| step_row(1 + u64::from(step > 430), step, time(step))).collect(),
         evals: (1..=steps / 45).map(|epoch| eval(epoch * 45)).collect(),
         journal: vec![
             journal_row(1, 56, Level::Info, JournalKind::Run, "run started on cpu, 61 034 parameters, rung full"),
@@ -197,8 +194,9 @@ pub fn history(steps: u64, gpu: bool) -> History {
         samples: (0..90)
             .map(|second| SampleRow { time_ms: NOW - (90 - second) * 1000, reading: reading(gpu, second) })
             .collect(),
-        status: None,
+        ..History::default()
     }
+    .with_steps((1..=steps).map(|step| step_row(1 + u64::from(step > 430), step, time(step))))
 }
 
 /// Connected, nothing heard yet.
@@ -286,13 +284,4 @@ pub fn young(size: (u16, u16)) -> State {
         (record.steps, record.steps_per_s, record.ram_bytes) = (0, None, None);
     });
     at(size, status, History::default())
-}
-
-/// A series with so many steps.
-pub fn series(steps: u64) -> Series {
-    let mut series = Series::default();
-    for step in 1..=steps {
-        series.push(&step_row(1, step, 0));
-    }
-    series
 }

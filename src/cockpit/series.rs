@@ -13,10 +13,10 @@
 //! Going back to an earlier step (a restart redoes it) cuts every level.
 
 pub use crate::store::summary::{Extent, Metric};
+pub use axis::Axis;
 
 use crate::protocol::control::StepRow;
 use crate::store::summary::{Bucket, LEAF, Point, Spot};
-use axis::Axis;
 
 const FAN: usize = 8;
 /// Leaves whose rows are kept at the newest end at least.
@@ -307,6 +307,7 @@ impl Series {
 
 pub mod axis;
 mod columns;
+pub mod pyramid;
 pub use columns::At;
 
 #[cfg(test)]

@@ -8,20 +8,22 @@
 //! The thread matters: when the terminal vanishes, crossterm's reader spins and never returns, so
 //! nobody may wait for the loop to notice.
 
+use super::glyphs::{Glyphs, bring_down};
+use super::quiet::Quiet;
 use super::run::Screen;
 use super::state::State;
 use super::view;
 use crate::config::theme::Theme;
-use crossterm::event::{DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture};
-use crossterm::terminal::{
-    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode,
-    enable_raw_mode,
+use crossterm::event::{
+    DisableBracketedPaste, DisableFocusChange, DisableMouseCapture, EnableBracketedPaste, EnableFocusChange,
+    EnableMouseCapture,
 };
-use crossterm::{cursor, execute, queue, style};
-use ratatui::{Terminal, backend::CrosstermBackend};
-use std::cell::RefCell;
+use crossterm::terminal::{
+    EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use crossterm::{cursor, execute, style};
+use ratatui::Terminal;
 use std::io::{self, Write};
-use std::rc::Rc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -35,55 +37,23 @@ static WATCH: Once = Once::new();
 /// The terminal while the cockpit has it.
 #[derive(Debug)]
 pub struct Held {
-    terminal: Terminal<CrosstermBackend<Pending>>,
-    pending: Pending,
-}
-
-/// What is about to be written: held back until a frame is whole.
-#[derive(Debug, Clone, Default)]
-struct Pending(Rc<RefCell<Vec<u8>>>);
-
-impl Write for Pending {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.borrow_mut().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Whether there is anything but escape sequences: a frame in which nothing changed has colours to
-/// reset and a cursor to hide, and no cell.
-fn has_cells(frame: &[u8]) -> bool {
-    let mut rest = frame.iter();
-    while let Some(byte) = rest.next() {
-        match byte {
-            0x1b => drop(rest.by_ref().skip(1).find(|byte| (0x40..=0x7e).contains(*byte))),
-            0x20.. => return true,
-            _ => {}
-        }
-    }
-    false
+    terminal: Terminal<Quiet>,
+    glyphs: Glyphs,
 }
 
 impl Held {
-    /// Takes the terminal: raw mode, the other screen, paste and mouse as events.
+    /// Takes the terminal: raw mode, the other screen, paste, mouse and focus as events.
     ///
     /// # Errors
     /// When standard output is no terminal, or it refuses.
-    pub fn take() -> io::Result<Self> {
+    pub fn take(glyphs: Glyphs) -> io::Result<Self> {
         WATCH.call_once(watch);
-        TAKEN.store(true, Ordering::SeqCst);
-        let entered = enable_raw_mode().and_then(|()| {
-            execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, EnableMouseCapture, cursor::Hide)
-        });
-        let pending = Pending::default();
-        let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(pending.clone())));
+        let entered = enter();
+        let terminal = entered.and_then(|()| Terminal::new(Quiet::new()));
         if terminal.is_err() {
             give_back();
         }
-        Ok(Self { terminal: terminal?, pending })
+        Ok(Self { terminal: terminal?, glyphs })
     }
 
     /// Columns and rows.
@@ -95,6 +65,13 @@ impl Held {
     }
 }
 
+fn enter() -> io::Result<()> {
+    TAKEN.store(true, Ordering::SeqCst);
+    enable_raw_mode()?;
+    let mut out = io::stdout();
+    execute!(out, EnterAlternateScreen, EnableBracketedPaste, EnableFocusChange, EnableMouseCapture, cursor::Hide)
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         give_back();
@@ -103,16 +80,14 @@ impl Drop for Held {
 
 impl Screen for Held {
     fn draw(&mut self, state: &State, theme: &Theme) -> io::Result<()> {
-        self.terminal.draw(|frame| view::render(frame, state, theme))?;
-        let frame = self.pending.0.take();
-        if !has_cells(&frame) {
-            return Ok(());
-        }
-        let mut out = io::stdout().lock();
-        // A terminal that knows these shows the frame at once; the others ignore them.
-        queue!(out, BeginSynchronizedUpdate)?;
-        out.write_all(&frame)?;
-        execute!(out, EndSynchronizedUpdate)
+        let ascii = self.glyphs == Glyphs::Ascii;
+        self.terminal.draw(|frame| {
+            view::render(frame, state, theme);
+            if ascii {
+                bring_down(frame.buffer_mut());
+            }
+        })?;
+        Ok(())
     }
 
     fn repaint(&mut self) -> io::Result<()> {
@@ -121,6 +96,14 @@ impl Screen for Held {
 
     fn bell(&mut self) -> io::Result<()> {
         execute!(io::stdout(), style::Print("\u{7}"))
+    }
+
+    fn suspend(&mut self) -> io::Result<()> {
+        give_back();
+        // Returns when somebody says `fg`. Not TSTP: that one is caught, and comes as a message.
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
+        enter()?;
+        self.terminal.clear()
     }
 }
 
@@ -131,7 +114,7 @@ pub fn give_back() {
     }
     // Whatever fails here, the rest is still tried: there is nobody to tell.
     let mut out = io::stdout();
-    let _ = execute!(out, EndSynchronizedUpdate, DisableMouseCapture, DisableBracketedPaste);
+    let _ = execute!(out, EndSynchronizedUpdate, DisableMouseCapture, DisableFocusChange, DisableBracketedPaste);
     let _ = execute!(out, LeaveAlternateScreen, cursor::Show);
     let _ = disable_raw_mode();
     let _ = out.flush();
@@ -174,26 +157,4 @@ fn ending_signal() -> Option<i32> {
             _ = terminate.recv() => Some(143),
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::has_cells;
-    use crossterm::{cursor, queue, style};
-    use std::io::Write;
-
-    #[test]
-    fn a_frame_without_cells_is_known() {
-        let mut frame = Vec::new();
-        queue!(frame, style::ResetColor, style::SetAttribute(style::Attribute::Reset), cursor::Hide).unwrap();
-        assert!(!frame.is_empty() && !has_cells(&frame));
-        queue!(frame, cursor::MoveTo(3, 4)).unwrap();
-        assert!(!has_cells(&frame));
-        for text in [" ", "a", "⣿", "┊"] {
-            let mut with = frame.clone();
-            with.write_all(text.as_bytes()).unwrap();
-            with.extend(&frame);
-            assert!(has_cells(&with), "{text:?}");
-        }
-    }
 }

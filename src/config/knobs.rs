@@ -186,6 +186,15 @@ impl Default for Checkpoint {
     }
 }
 
+impl Checkpoint {
+    /// How many checkpoints lie on the disk at the worst moment: the newest ones, the newest proven
+    /// one, the one to be proven next, the best, and one that is being written.
+    #[must_use]
+    pub fn most(&self) -> u64 {
+        self.keep_last.max(1).saturating_add(3 + u64::from(self.keep_best))
+    }
+}
+
 /// When the keeper should worry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -68,6 +68,36 @@ pub trait TaskSections {
         model: &Section,
         base: &Path,
     ) -> (Option<(Section, Section)>, Vec<Problem>);
+
+    /// What keeps a rung from being trained where the run is to go: the device, the amount of data.
+    fn misfits(&self, _task: &str, _preset: &Preset) -> Vec<Problem> {
+        Vec::new()
+    }
+}
+
+/// Takes the sections of a task as they stand: those of a run.yaml, which were checked when it was
+/// written, and those of a trainer that is another program.
+#[derive(Debug, Default)]
+pub struct AsWritten;
+
+impl TaskSections for AsWritten {
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn knows(&self, _: &str) -> bool {
+        true
+    }
+
+    fn resolve(
+        &self,
+        _: &str,
+        data: &Section,
+        model: &Section,
+        _: &Path,
+    ) -> (Option<(Section, Section)>, Vec<Problem>) {
+        (Some((data.clone(), model.clone())), Vec::new())
+    }
 }
 
 /// A text with problems in it, ready to be shown.
@@ -231,8 +261,11 @@ fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path
     for rung in rungs {
         let preset = &rung.rung.preset;
         let mut found = check::preset(preset);
-        if let Some((tasks, task, base)) = tasks.filter(|_| rung.place.is_some()) {
-            found.extend(tasks.resolve(task, &preset.data, &preset.model, base).1);
+        if let Some((tasks, task, base)) = tasks {
+            if rung.place.is_some() {
+                found.extend(tasks.resolve(task, &preset.data, &preset.model, base).1);
+            }
+            found.extend(tasks.misfits(task, preset));
         }
         found.retain(|problem| {
             let known = problems.iter().any(|earlier| earlier.path == problem.path && earlier.wrong == problem.wrong);

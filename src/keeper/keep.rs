@@ -2,14 +2,18 @@
 
 use super::child::Worker;
 use super::glance::blank_status;
+use super::home::{Home, Look};
 use super::recorder::Recorder;
 use super::socket::{self, Clients};
+use super::witness::{Ending, Witness};
 use super::{Input, probe, takeover};
 use crate::config::run::Run;
 use crate::policy::Policy;
 use crate::policy::budget::Budget;
 use crate::policy::event::{Effect, Event, Exit, Limits};
 use crate::policy::life::{Life, Outcome, Then};
+use crate::protocol::cause::Cause;
+use crate::protocol::class::FailureClass;
 use crate::protocol::control::{JournalKind, Request, RunState, Update};
 use crate::protocol::inject::Inject;
 use crate::protocol::worker::{Event as WorkerEvent, Failed, Level, PROTOCOL};
@@ -106,11 +110,15 @@ pub(super) struct Keeper {
     pub(super) policy: Policy,
     pub(super) recorder: Recorder,
     pub(super) clients: Clients,
+    home: Home,
     pub(super) worker: Option<Worker>,
     pub(super) watched: watch::Sender<Option<u32>>,
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) heard: mpsc::Receiver<Input>,
     pub(super) failure: Option<Failed>,
+    pub(super) witness: Witness,
+    /// The worker has said that it is done.
+    done: bool,
     pub(super) started: Instant,
     pub(super) shown: (RunState, Instant),
     pub(super) outcome: Option<Outcome>,
@@ -147,6 +155,8 @@ impl Keeper {
         let (clients, started) = (Clients::default(), Instant::now());
         let watched = watch::Sender::new(None);
         let (worker, failure, outcome) = (None, None, None);
+        let witness = Witness::new(run_dir.file("worker.log"));
+        let home = Home::new(run_dir.path(), std::time::Instant::now());
         Ok(Self {
             run_dir,
             run,
@@ -155,11 +165,14 @@ impl Keeper {
             policy,
             recorder,
             clients,
+            home,
             worker,
             watched,
             inputs,
             heard,
             failure,
+            witness,
+            done: false,
             started,
             shown,
             outcome,
@@ -253,7 +266,26 @@ impl Keeper {
             self.take(input);
         }
         self.decide(Event::Tick, None);
+        self.mind_home();
         self.publish();
+    }
+
+    /// Without its directory a run cannot be found, nor gone on with.
+    fn mind_home(&mut self) {
+        let path = self.run_dir.path().display();
+        let (level, text) = match self.home.look(std::time::Instant::now()) {
+            Look::Same => return,
+            Look::Back => (Level::Info, format!("{path} is there again")),
+            Look::Missing => {
+                (Level::Error, format!("{path} was moved or deleted; move it back, or the run ends in a minute"))
+            }
+            Look::Lost => {
+                // The worker sees that its keeper is gone, and ends.
+                let why = format!("{path} was moved or deleted while the run went on");
+                return self.perform(vec![Effect::Finish(Outcome::NeedsPerson(why))], None);
+            }
+        };
+        self.recorder.note(level, JournalKind::Health, text);
     }
 
     pub(super) fn now(&self) -> Duration {
@@ -276,6 +308,9 @@ impl Keeper {
             }
             Input::Reading(reading) => {
                 let used = reading.gpu.as_ref().ok().and_then(|gpu| gpu.vram_used_bytes.get());
+                for line in self.witness.saw(&reading) {
+                    self.recorder.note(Level::Warn, JournalKind::Health, format!("kernel log: {}", line.text));
+                }
                 self.recorder.measured(*reading);
                 self.decide(Event::Vram(used), None);
             }
@@ -313,6 +348,7 @@ impl Keeper {
                 let _ = self.recorder.store().put_fact("fired", &self.fired);
             }
             WorkerEvent::Failed(failed) => self.failure = Some(failed.clone()),
+            WorkerEvent::Done { .. } => self.done = true,
             // The worker before was killed between a save and the word about it.
             WorkerEvent::Hello(hello) if self.recorder.never_heard_of(hello.resumed_from) => {
                 self.take_over_checkpoints();
@@ -330,6 +366,7 @@ impl Keeper {
 
     fn worker_gone(&mut self, exit: Exit, now: Duration) {
         let asked = matches!(self.policy.life(), Life::Stopping { then: Then::Start(_) | Then::Pause | Then::End, .. });
+        let cause = self.cause(exit, asked);
         let words = match self.failure.take() {
             Some(failed) => format!("{}: {}", failed.class, failed.message),
             None => exit_words(exit),
@@ -337,6 +374,9 @@ impl Keeper {
         self.worker = None;
         self.watched.send_replace(None);
         self.recorder.ended(&words, !asked && exit.code != Some(0));
+        if let Some(cause) = cause {
+            self.recorder.concluded(&cause);
+        }
         let effects = self.policy.decide(Event::Exited(exit), now);
         let _ = self.recorder.store().put_fact("budget", self.policy.budget());
         let rung = self.run.rungs[self.policy.rung()].name.clone();
@@ -350,6 +390,20 @@ impl Keeper {
             self.recorder.status.restarts += 1;
         }
         self.perform(effects, None);
+    }
+
+    /// Why the worker ended; none where it ended as it was to.
+    fn cause(&mut self, exit: Exit, asked: bool) -> Option<Cause> {
+        let well = matches!(exit.code, Some(0 | 3)) && (asked || std::mem::take(&mut self.done));
+        if well || asked && self.failure.is_none() {
+            return None;
+        }
+        let ended_for = match self.policy.life() {
+            Life::Stopping { then: Then::Recover(why), .. } => Some((FailureClass::Hang, why.clone())),
+            _ => None,
+        };
+        let pid = self.worker.as_ref().map(|worker| worker.identity.pid);
+        Some(self.witness.verdict(&Ending { exit, pid, failed: self.failure.as_ref(), ended_for }))
     }
 
     pub(super) fn decide(&mut self, event: Event, asker: Option<u64>) {

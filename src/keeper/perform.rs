@@ -56,6 +56,7 @@ impl Keeper {
         let name = self.run.rungs[start.rung].name.clone();
         let started = match self.recorder.begin_attempt(start.rung, &name, &start.reason, now) {
             Ok(attempt) => {
+                self.witness.begin();
                 let (arguments, log) = (self.worker_arguments(attempt, start.rung), self.run_dir.file("worker.log"));
                 Worker::start(attempt, &arguments, &log, self.inputs.clone()).map_err(|error| error.to_string())
             }

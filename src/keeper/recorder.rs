@@ -6,6 +6,7 @@ use super::passage::PassageClock;
 use super::proving::Proving;
 use super::{retention, sentences};
 use crate::config::knobs;
+use crate::protocol::cause::Cause;
 use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, SampleRow, Status, StepRow, Update,
 };
@@ -364,6 +365,12 @@ impl Recorder {
         self.dirty = true;
     }
 
+    /// Why the attempt ended: into the store, and into the journal with what it is known by.
+    pub fn concluded(&mut self, cause: &Cause) {
+        let _ = self.store.put_cause(self.attempt.id, cause);
+        self.note(Level::Warn, JournalKind::Worker, sentences::cause(cause));
+    }
+
     /// What the probe measured.
     pub fn measured(&mut self, reading: Reading) {
         let vram = reading.gpu.as_ref().ok().and_then(|gpu| gpu.vram_worker_bytes.get());
@@ -396,7 +403,10 @@ impl Recorder {
         match written {
             Ok(()) => {
                 self.batch = Batch::default();
-                self.store_failing = false;
+                if std::mem::take(&mut self.store_failing) {
+                    let text = "run.db is written again; no row was lost".to_owned();
+                    self.note(Level::Info, JournalKind::Health, text);
+                }
             }
             Err(error) if !self.store_failing => {
                 self.store_failing = true;

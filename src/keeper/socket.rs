@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -27,9 +28,22 @@ const LOOK: Duration = Duration::from_secs(2);
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     crate::store::run_dir::prepare_socket_folder()?;
     let _ = fs::remove_file(path);
+    path.parent().into_iter().for_each(sweep);
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
     Ok(listener)
+}
+
+/// Removes what keepers that were killed left behind. Should it hit one that is just being made, its
+/// keeper makes it again.
+fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        if path.extension().is_some_and(|end| end == "sock") && StdStream::connect(&path).is_err_and(refused) {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 /// Takes clients until the keeper ends.
@@ -127,5 +141,25 @@ impl Clients {
     pub fn publish(&mut self, update: &Update) {
         let Ok(line) = line::encode(update) else { return };
         self.known.retain(|_, client| !client.subscribed || client.sender.try_send(line.clone()).is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{StdStream, sweep};
+    use std::os::unix::net::UnixListener;
+    use tempfile::TempDir;
+
+    #[test]
+    fn only_what_nobody_listens_on_is_swept_away() {
+        let folder = TempDir::new().unwrap();
+        let (dead, alive, other) =
+            (folder.path().join("a.sock"), folder.path().join("b.sock"), folder.path().join("notes"));
+        drop(UnixListener::bind(&dead).unwrap());
+        let _listener = UnixListener::bind(&alive).unwrap();
+        std::fs::write(&other, "mine").unwrap();
+        sweep(folder.path());
+        assert!(!dead.exists() && other.exists());
+        StdStream::connect(&alive).unwrap();
     }
 }

@@ -135,7 +135,7 @@ impl Policy {
             Life::Running(_) => {
                 let mut effects = vec![told];
                 effects.extend(self.press(Then::Pause, Pressure::Asked, now));
-                accept("saves at the next step border, then frees the card", effects)
+                accept("saves at the next step border, then ends the worker and frees its memory", effects)
             }
             Life::AwaitingVram { .. } | Life::BackingOff { .. } => {
                 self.life = Life::Paused;

@@ -2,7 +2,8 @@
 
 use crate::recipe::batch::Position;
 use serde::{Deserialize, Serialize};
-use std::fmt;
+
+pub use super::class::FailureClass;
 
 /// The version of the contract; a keeper refuses a worker that speaks another.
 pub const PROTOCOL: u32 = 1;
@@ -230,69 +231,4 @@ pub enum Level {
     Warn,
     /// Something broke.
     Error,
-}
-
-/// What kind of failure ended a worker. Each has its own exit code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FailureClass {
-    /// An allocation on the device failed.
-    DeviceOutOfMemory,
-    /// The device raised an error or its thread panicked.
-    DeviceFault,
-    /// More non-finite steps in a row than the guard puts up with.
-    NonFinite,
-    /// The configuration cannot be run.
-    Config,
-    /// The checkpoint cannot be used.
-    Checkpoint,
-    /// The data cannot be read.
-    Data,
-    /// Any other panic.
-    Panic,
-}
-
-impl FailureClass {
-    /// The exit code of a worker that ends so.
-    #[must_use]
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Self::DeviceOutOfMemory => 10,
-            Self::DeviceFault => 11,
-            Self::NonFinite => 12,
-            Self::Config => 13,
-            Self::Checkpoint => 14,
-            Self::Data => 15,
-            Self::Panic => 101,
-        }
-    }
-
-    /// The class behind an exit code.
-    #[must_use]
-    pub fn from_exit_code(code: i32) -> Option<Self> {
-        const ALL: [FailureClass; 7] = [
-            FailureClass::DeviceOutOfMemory,
-            FailureClass::DeviceFault,
-            FailureClass::NonFinite,
-            FailureClass::Config,
-            FailureClass::Checkpoint,
-            FailureClass::Data,
-            FailureClass::Panic,
-        ];
-        ALL.into_iter().find(|class| i32::from(class.exit_code()) == code)
-    }
-}
-
-impl fmt::Display for FailureClass {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::DeviceOutOfMemory => "out of device memory",
-            Self::DeviceFault => "device fault",
-            Self::NonFinite => "non-finite beyond the guard",
-            Self::Config => "configuration",
-            Self::Checkpoint => "checkpoint",
-            Self::Data => "data",
-            Self::Panic => "panic",
-        })
-    }
 }

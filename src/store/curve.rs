@@ -101,7 +101,8 @@ impl Reader {
 
     /// The first row of the first attempt after this one.
     fn first_after(&self, attempt: u64) -> rusqlite::Result<Option<StepRow>> {
-        let first = "SELECT attempt, step, rung, samples, epoch, loss, lr, grad_norm, skipped, data_wait_ms, compute_ms,
+        let first =
+            "SELECT attempt, step, rung, samples, epoch, loss, lr, grad_norm, skipped, data_wait_ms, compute_ms,
                      time_ms FROM steps WHERE attempt > ?1 ORDER BY attempt, step LIMIT 1";
         self.connection.query_row(first, [attempt as i64], step_row).optional()
     }

@@ -63,6 +63,11 @@ CREATE TABLE IF NOT EXISTS journal (
     kind    TEXT NOT NULL,
     text    TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS causes (
+    attempt INTEGER PRIMARY KEY,
+    class   TEXT NOT NULL,
+    cause   TEXT NOT NULL               -- JSON: class, evidence, advice
+);
 CREATE TABLE IF NOT EXISTS checkpoints (
     step      INTEGER PRIMARY KEY,
     samples   INTEGER NOT NULL,

@@ -4,6 +4,7 @@ use super::checkpoint;
 use super::database::open_reader;
 use super::lock;
 use super::run_dir::RunDir;
+use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, RunState, SampleRow, Status, StepRow};
 use crate::protocol::worker::{Eval, Level};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -105,6 +106,17 @@ impl Reader {
         let mut lines = rows.collect::<rusqlite::Result<Vec<_>>>()?;
         lines.reverse();
         Ok(lines)
+    }
+
+    /// Why attempts ended, by their number. A store of an older version knows of none.
+    #[must_use]
+    pub fn causes(&self) -> Vec<(u64, Cause)> {
+        let rows = || -> rusqlite::Result<Vec<(i64, String)>> {
+            let mut query = self.connection.prepare("SELECT attempt, cause FROM causes ORDER BY attempt")?;
+            query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        };
+        let read = |(attempt, cause): (i64, String)| Some((attempt.unsigned_abs(), serde_json::from_str(&cause).ok()?));
+        rows().unwrap_or_default().into_iter().filter_map(read).collect()
     }
 
     /// All checkpoints that ever were, oldest first.

@@ -1,8 +1,6 @@
 //! Where a run lives, and how one is found.
 
-use crate::config::knobs::Section;
-use crate::config::problem::Problem;
-use crate::config::run::{Run, Source, TaskSections};
+use crate::config::run::{AsWritten, Run, Source};
 use rustix::process::getuid;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
@@ -196,28 +194,5 @@ fn socket_folder() -> PathBuf {
     match runtime {
         Some(folder) => folder.join("downshift"),
         None => std::env::temp_dir().join(format!("downshift-{}", getuid().as_raw())),
-    }
-}
-
-/// run.yaml was checked when it was written: its task sections are taken as they stand.
-struct AsWritten;
-
-impl TaskSections for AsWritten {
-    fn names(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn knows(&self, _: &str) -> bool {
-        true
-    }
-
-    fn resolve(
-        &self,
-        _: &str,
-        data: &Section,
-        model: &Section,
-        _: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>) {
-        (Some((data.clone(), model.clone())), Vec::new())
     }
 }

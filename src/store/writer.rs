@@ -3,6 +3,7 @@
 use super::curve::sum_up;
 use super::database::open_writer;
 use super::summary::BLOCK;
+use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, StepRow};
 use rusqlite::{Connection, params};
 use serde::{Serialize, de::DeserializeOwned};
@@ -81,6 +82,18 @@ impl Writer {
         self.connection.execute(
             "UPDATE attempts SET ended_ms = ?2, outcome = ?3 WHERE id = ?1",
             params![id as i64, ended_ms, outcome],
+        )?;
+        Ok(())
+    }
+
+    /// Notes why an attempt ended.
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub fn put_cause(&mut self, attempt: u64, cause: &Cause) -> rusqlite::Result<()> {
+        self.connection.execute(
+            "INSERT OR REPLACE INTO causes VALUES (?1, ?2, ?3)",
+            params![attempt as i64, cause.class.word(), json(cause)],
         )?;
         Ok(())
     }

@@ -70,8 +70,12 @@ pub fn choose(asked: DeviceChoice, precision: Precision) -> Result<Chosen, Strin
         },
     };
     if chosen.place == Place::Cpu && precision != Precision::F32 {
-        let why = chosen.notes.first().map(|note| format!(" ({note})")).unwrap_or_default();
-        return Err(format!("training.precision: {precision} does not train on the CPU; use f32{why}"));
+        let why = chosen
+            .notes
+            .first()
+            .map(|note| format!(" ({})", note.trim_start_matches("training on the CPU: ")))
+            .unwrap_or_default();
+        return Err(format!("{precision} does not train on the CPU{why}; use f32"));
     }
     Ok(chosen)
 }

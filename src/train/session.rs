@@ -100,6 +100,14 @@ fn open<T: Train<B>, B: AutodiffBackend>(
     };
     let restored = resume::restore::<B, _>(&loaded, model, optimizer, args, device, notes)?;
     let resume::Restored { model, optimizer, state, saved } = restored;
+    let schedule = &preset.optimizer.schedule;
+    let at = state.position.samples;
+    let begin = schedule.warmup_begin(state.warmup, state.warmup_from, at);
+    if begin != state.warmup_from {
+        let text = format!("a new warm-up begins here, for {:.0} % of the run", schedule.warmup * 100.0);
+        notes.push((Level::Info, text));
+    }
+    let state = TrainState { warmup_from: begin, ..state };
     if state.seed != seed {
         let text = format!("the seed changes from {} to {seed}: another order of the data from here on", state.seed);
         notes.push((Level::Warn, text));
@@ -130,7 +138,7 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
         let suffering = strikes.at(number);
         let moment = Moment { seed: training.seed, step: number, poisoned: suffering.poisoned };
         let (verdict, timing) = step::take::<T, B>(&model, &step_plan, &mut loader, &moment, device)?;
-        let lr = knobs.schedule.lr(knobs.lr, step_plan.after.samples, total_units);
+        let lr = knobs.schedule.lr_warming(knobs.lr, step_plan.after.samples, total_units, life.state.warmup_from);
         match verdict {
             Ok(gradient) => {
                 let (loss, norm) = (gradient.loss, gradient.norm);

@@ -1,7 +1,7 @@
 use super::axis::Axis;
 use super::{Column, Extent, Metric, Series};
-use crate::store::summary::{Point, leaves};
 use crate::protocol::control::StepRow;
+use crate::store::summary::{Point, leaves};
 use proptest::prelude::*;
 use std::time::Instant;
 

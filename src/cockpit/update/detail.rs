@@ -1,7 +1,6 @@
 //! Which parts of the store are to be read again because of what is on the screen.
 
 use super::Effect;
-use crate::cockpit::series::axis::Axis;
 use crate::cockpit::state::State;
 use crate::cockpit::state::facts::Loading;
 
@@ -16,10 +15,11 @@ pub fn wanted(state: &mut State) -> Option<Effect> {
         facts.loading = Loading::Needed;
         return facts.ask_for_history().map(Effect::LoadHistory);
     }
-    let (first, last) = facts.series.ends()?;
-    let (start, end) = state.screen.chart.window(first, last);
+    let (first, last) = facts.series.spots()?;
+    let chart = state.screen.chart;
+    let (start, end) = chart.window((first.on(chart.axis), last.on(chart.axis)));
     // Two columns of dots in a cell.
-    let range = facts.series.missing(Axis::Steps, &(start..end), usize::from(state.screen.size.0) * 2)?;
+    let range = facts.series.missing(chart.axis, &(start..end), usize::from(state.screen.size.0) * 2)?;
     if facts.rows_asked.as_ref() == Some(&range) {
         return None;
     }

@@ -1,4 +1,4 @@
-use super::{Bucket, LEAF, METRICS, Metric, Spot, Point, bytes, leaves};
+use super::{Bucket, LEAF, METRICS, Metric, Point, Spot, bytes, leaves};
 use proptest::prelude::*;
 
 fn point(step: u64, value: Option<f32>) -> Point {

@@ -46,6 +46,7 @@ impl<'a> Life<'a> {
     ) -> Self {
         (state.rung, state.rung_name, state.attempt) = (args.rung, args.rung_name.clone(), args.attempt);
         state.seed = args.preset.training.seed;
+        state.warmup = Some(args.preset.optimizer.schedule.warmup);
         let (now, trained_before_s) = (Instant::now(), state.trained_s);
         let every = args.preset.checkpoint.every;
         let rhythm = Rhythm::new(every, args.faults, state.step, state.position.epoch);

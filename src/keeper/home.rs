@@ -1,0 +1,101 @@
+//! The run directory while the run goes on: somebody may move it or delete it. The worker cannot save
+//! any more then, and nobody can find the run.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How often is looked.
+const RHYTHM: Duration = Duration::from_secs(1);
+/// Who moved a directory may move it back.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A directory that has to stay where it is.
+#[derive(Debug)]
+pub struct Home {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+    looked: Instant,
+    missing: Option<Instant>,
+}
+
+/// What a look at it brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// Nothing new.
+    Same,
+    /// It is not there any more.
+    Missing,
+    /// It is there again.
+    Back,
+    /// It has been missing for too long.
+    Lost,
+}
+
+impl Home {
+    /// The directory at `path`, as it is now.
+    #[must_use]
+    pub fn new(path: &Path, now: Instant) -> Self {
+        Self { path: path.to_owned(), identity: identity(path), looked: now, missing: None }
+    }
+
+    /// Looks, if it is time to.
+    pub fn look(&mut self, now: Instant) -> Look {
+        if now.duration_since(self.looked) < RHYTHM {
+            return Look::Same;
+        }
+        self.looked = now;
+        let there = identity(&self.path) == self.identity;
+        match (there, self.missing) {
+            (true, Some(_)) => {
+                self.missing = None;
+                Look::Back
+            }
+            (false, None) => {
+                self.missing = Some(now);
+                Look::Missing
+            }
+            (false, Some(since)) if now.duration_since(since) >= PATIENCE => Look::Lost,
+            (true, None) | (false, Some(_)) => Look::Same,
+        }
+    }
+}
+
+/// Device and number of the file behind a path.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let data = fs::metadata(path).ok()?;
+    Some((data.dev(), data.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Home, Look, PATIENCE, RHYTHM};
+    use std::fs;
+    use std::time::Instant;
+    use tempfile::TempDir;
+
+    #[test]
+    fn a_moved_directory_is_missed_and_may_come_back() {
+        let folder = TempDir::new().unwrap();
+        let (here, there) = (folder.path().join("run"), folder.path().join("elsewhere"));
+        fs::create_dir(&here).unwrap();
+        let mut now = Instant::now();
+        let mut home = Home::new(&here, now);
+        let mut look = |later| {
+            now += later;
+            home.look(now)
+        };
+        assert_eq!(look(RHYTHM), Look::Same);
+        fs::rename(&here, &there).unwrap();
+        assert_eq!(look(RHYTHM / 2), Look::Same, "looked too often");
+        assert_eq!(look(RHYTHM), Look::Missing);
+        assert_eq!(look(RHYTHM), Look::Same, "said twice");
+        fs::rename(&there, &here).unwrap();
+        assert_eq!(look(RHYTHM), Look::Back);
+        fs::rename(&here, &there).unwrap();
+        fs::create_dir(&here).unwrap();
+        assert_eq!(look(RHYTHM), Look::Missing, "another directory of that name is not it");
+        assert_eq!(look(PATIENCE), Look::Lost);
+    }
+}
