@@ -14,8 +14,8 @@ mod resume;
 mod run;
 mod runs;
 mod status;
-mod tensorboard;
 mod taste;
+mod tensorboard;
 pub mod trainer;
 mod triage;
 

@@ -1,13 +1,13 @@
 //! The time of a frame, in this process: the state of a real run drawn into memory.
 
 use crate::help::{Outcome, quantile};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use downshift::cockpit::state::State;
 use downshift::cockpit::stored;
 use downshift::cockpit::update::{Effect, HistoryBox, Msg, update};
 use downshift::cockpit::view;
 use downshift::config::theme::Theme;
 use downshift::store::run_dir::RunDir;
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};

@@ -15,6 +15,7 @@ use crate::protocol::control::{JournalRow, StepRow};
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use event::{Event, Value};
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -26,10 +27,15 @@ pub fn export(dir: &RunDir, out: &Path) -> Outcome {
     let folder = out.join(dir.name());
     let wrong = |error: io::Error| Failure::new(1, format!("{}: {error}", folder.display()));
     let has_events = |folder: &Path| {
-        fs::read_dir(folder).into_iter().flatten().flatten().any(|e| e.file_name().to_string_lossy().contains("tfevents"))
+        fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .any(|e| e.file_name().to_string_lossy().contains("tfevents"))
     };
     if has_events(&folder) {
-        let words = format!("{} has event files already; TensorBoard would show both: name another --out", folder.display());
+        let words =
+            format!("{} has event files already; TensorBoard would show both: name another --out", folder.display());
         return Err(Failure::new(1, words));
     }
     fs::create_dir_all(&folder).map_err(wrong)?;
@@ -131,7 +137,8 @@ fn journal(draft: &mut Draft, rows: &[JournalRow]) -> io::Result<()> {
         let time = jiff::Timestamp::from_millisecond(row.time_ms).unwrap_or_default();
         let step = row.step.map_or_else(String::new, |step| step.to_string());
         let text = row.text.replace('|', "\\|").replace('\n', " ");
-        table.push_str(&format!("| {time:.0} | {step} | {text} |\n"));
+        // Writing to a String does not fail.
+        let _ = writeln!(table, "| {time:.0} | {step} | {text} |");
     }
     let step = rows.iter().filter_map(|row| row.step).max().unwrap_or(0);
     draft.text(last.time_ms, step, "journal", &table)

@@ -55,13 +55,7 @@ pub fn window(runs: &[Loaded], wishes: &Wishes) -> Option<(f64, f64)> {
 }
 
 /// Lays out a chart of so many pixels; none where there is no value.
-pub fn panel(
-    runs: &[Loaded],
-    figure: Figure,
-    window: (f64, f64),
-    pixels: usize,
-    wishes: &Wishes,
-) -> Option<Panel> {
+pub fn panel(runs: &[Loaded], figure: Figure, window: (f64, f64), pixels: usize, wishes: &Wishes) -> Option<Panel> {
     let traces: Vec<Trace> = runs.iter().map(|run| trace(run, figure, window, pixels, wishes)).collect();
     let bands = || traces.iter().flat_map(|trace| trace.band.iter().flatten());
     let others = || traces.iter().flat_map(|trace| trace.evals.iter().map(|(_, value)| *value));
@@ -123,8 +117,9 @@ fn trace(run: &Loaded, figure: Figure, (start, end): (f64, f64), pixels: usize, 
     for (place, column) in columns.iter().enumerate() {
         match column.extent {
             Some(extent) => {
-                let last = band.last_mut();
-                last.into_iter().for_each(|part| part.push((at(place), extent.min.into(), extent.max.into())));
+                if let Some(part) = band.last_mut() {
+                    part.push((at(place), extent.min.into(), extent.max.into()));
+                }
             }
             None if column.skipped > 0 => band.push(Vec::new()),
             None => {}
@@ -162,7 +157,9 @@ fn smooth(columns: &[Column], weight: f64, at: impl Fn(usize) -> f64) -> Vec<Vec
         let kept = weight.powi(i32::try_from(extent.count).unwrap_or(i32::MAX));
         sum = kept * sum + (1.0 - kept) * f64::from(extent.mean);
         norm = kept * norm + (1.0 - kept);
-        line.last_mut().into_iter().for_each(|part| part.push((at(place), sum / norm)));
+        if let Some(part) = line.last_mut() {
+            part.push((at(place), sum / norm));
+        }
     }
     line.retain(|part| !part.is_empty());
     line

@@ -128,7 +128,7 @@ fn value_ticks(panel: &Panel) -> Vec<(f64, String)> {
     let text = |tick: f64| {
         if tick == 0.0 {
             "0".to_owned()
-        } else if panel.scale.is_log() || largest < 1e-2 || largest >= 1e6 {
+        } else if panel.scale.is_log() || !(1e-2..1e6).contains(&largest) {
             let plain = (1e-3..1e6).contains(&tick.abs()) && largest >= 1e-2;
             if plain { format!("{}", (tick * 1e9).round() / 1e9) } else { short_power(tick) }
         } else {
@@ -179,7 +179,9 @@ impl Svg<'_> {
 
     fn words(&mut self, (x, y): (f64, f64), anchor: &str, fill: &str, more: &str, text: &str) {
         let text = escaped(text);
-        self.add(format_args!(r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" fill="{fill}"{more}>{text}</text>"#));
+        self.add(format_args!(
+            r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" fill="{fill}"{more}>{text}</text>"#
+        ));
     }
 
     /// The names of the runs, and what the signs mean.
@@ -227,9 +229,14 @@ impl Svg<'_> {
             Sign::Line => format!(r#"<path d="M{x:.1} {y:.1}h15" stroke="{}" stroke-width="2"/>"#, palette.line),
             Sign::Band => {
                 let top = y - 5.0;
-                format!(r#"<rect x="{x:.1}" y="{top:.1}" width="15" height="10" fill="{}" fill-opacity="0.55"/>"#, palette.raw)
+                format!(
+                    r#"<rect x="{x:.1}" y="{top:.1}" width="15" height="10" fill="{}" fill-opacity="0.55"/>"#,
+                    palette.raw
+                )
             }
-            Sign::Diamond => format!(r#"<path d="M{:.1} {:.1}l5 5l-5 5l-5 -5Z" fill="{}"/>"#, x + 9.0, y - 5.0, palette.second),
+            Sign::Diamond => {
+                format!(r#"<path d="M{:.1} {:.1}l5 5l-5 5l-5 -5Z" fill="{}"/>"#, x + 9.0, y - 5.0, palette.second)
+            }
             Sign::Triangle => format!(r#"<path d="M{:.1} {:.1}h8l-4 7Z" fill="{}"/>"#, x + 6.0, y - 3.0, palette.warn),
             Sign::Dashes => {
                 let (x, top) = (x + 12.0, y - 6.0);
@@ -291,7 +298,8 @@ impl Svg<'_> {
                 r#"<path d="M{x:.1} {top:.1}V{bottom:.1}" stroke="{}" stroke-dasharray="3 4"/>"#,
                 palette.mark
             ));
-            let name = if before.rung == segment.rung { "again" } else { run.rungs.get(segment.rung).map_or("", |n| n) };
+            let name =
+                if before.rung == segment.rung { "again" } else { run.rungs.get(segment.rung).map_or("", |n| n) };
             let length = 6.6 * name.chars().count() as f64;
             if named.is_some() && x >= free && x + length < area.left + area.width + RIGHT {
                 self.words((x + 4.0, area.top - 16.0), "start", &palette.mark, r#" font-size="11""#, name);

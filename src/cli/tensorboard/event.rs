@@ -47,7 +47,9 @@ impl Event {
         }
         if !self.values.is_empty() {
             let mut summary = Vec::new();
-            self.values.iter().for_each(|value| bytes(&mut summary, 1, &value.encode()));
+            for value in &self.values {
+                bytes(&mut summary, 1, &value.encode());
+            }
             bytes(&mut event, 5, &summary);
         }
         event
@@ -128,7 +130,8 @@ mod tests {
     fn a_scalar_is_these_bytes() {
         let values = vec![Value::Scalar("a".to_owned(), 1.0)];
         let event = Event { time_ms: 1000, step: 3, version: None, values }.encode();
-        let one = [0x09, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0x10, 3, 0x2a, 10, 0x0a, 8, 0x0a, 1, b'a', 0x15, 0, 0, 0x80, 0x3f];
+        let one =
+            [0x09, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0x10, 3, 0x2a, 10, 0x0a, 8, 0x0a, 1, b'a', 0x15, 0, 0, 0x80, 0x3f];
         assert_eq!(event, one);
     }
 }
