@@ -23,7 +23,6 @@ use downshift::cockpit::format::count;
 use downshift::store::run_dir::RunDir;
 use help::{Outcome, PROGRAM, quantile};
 use pty::{Pty, cpu_s, memory_mib};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The pane in which both are measured.
@@ -114,7 +113,7 @@ fn wishes() -> Outcome<Wishes> {
 
 fn open(run: &RunDir, size: (u16, u16)) -> Outcome<Pty> {
     let path = run.path().display().to_string();
-    Pty::start(&[PROGRAM, "attach", &path], Path::new("/"), size)
+    Pty::start(&[PROGRAM, "attach", &path], run.path(), size)
 }
 
 /// Opens a run so many times, each time to the first frame with a curve and the last step on it.

@@ -12,12 +12,14 @@ mod export;
 mod headless;
 mod internal;
 mod notify;
+mod plot;
 mod request;
 mod resume;
 mod run;
 mod runs;
 mod status;
 mod taste;
+mod tensorboard;
 pub mod trainer;
 mod trial;
 mod triage;
@@ -93,8 +95,10 @@ enum Command {
     Drill(drill::DrillArgs),
     /// Validate a run file and every rung of its ladder; nothing is started
     Check(check::CheckArgs),
-    /// The curve, one row per attempt and step
+    /// The curve, one row per attempt and step, or as TensorBoard event files
     Export(export::ExportArgs),
+    /// Charts of one or several runs as a picture, SVG or PNG
+    Plot(plot::PlotArgs),
     /// The checkpoints of a run: [RUN] list | verify | compare | export | copy | prune
     Checkpoints(checkpoints::CheckpointsArgs),
     /// Everything that a run depends on, a line each, with the fix
@@ -173,6 +177,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Drill(args)) => drill::drill(&args, runs, trainer),
         Some(Command::Check(args)) => check::check(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
+        Some(Command::Plot(args)) => plot::plot(&args, runs),
         Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),
         Some(Command::Doctor(args)) => doctor::doctor(&args, runs),
         Some(Command::Bundle(args)) => bundle::bundle(&args, runs),

@@ -50,6 +50,9 @@ impl Pty {
             .current_dir(folder)
             .env("TERM", "xterm-256color")
             .env("COLORTERM", "truecolor")
+            // The layout and the keys of the person who measures are not of it.
+            .env("XDG_CONFIG_HOME", folder.join("no-config"))
+            .env("XDG_STATE_HOME", folder.join("no-state"))
             .env_remove("TMUX")
             .stdin(side.try_clone()?)
             .stdout(side.try_clone()?)

@@ -2,8 +2,9 @@
 
 use downshift::config::run::{AsWritten, Run, Source};
 use downshift::protocol::control::{
-    CheckpointRow, EvalRow, JournalKind, JournalRow, RunState, RungRecord, Status, StepRow,
+    CheckpointRow, EvalRow, JournalKind, JournalRow, RunState, RungRecord, SampleRow, Status, StepRow,
 };
+use downshift::protocol::probe::{Host, Metric, Reading};
 use downshift::protocol::worker::{Eval, Level};
 use downshift::store::run_dir::RunDir;
 use downshift::store::writer::{Batch, NewAttempt, Writer};
@@ -134,7 +135,8 @@ fn events(store: &mut Writer, steps: u64, fault: u64, shift: u64) -> Result<(), 
     note(steps, Level::Info, JournalKind::Run, format!("finished at step {steps}"));
     for count in 1..=20 {
         let step = steps * count / 20;
-        let attempt = if step <= fault { 1 } else { 2 + u64::from(step > shift) };
+        let redone = fault - fault.min(400);
+        let attempt = if step < redone { 1 } else { 2 + u64::from(step > shift) };
         batch.evals.push(EvalRow { attempt, time_ms: time_ms(step), eval: eval(step, steps) });
         store.put_checkpoint(&CheckpointRow {
             step,
@@ -150,7 +152,21 @@ fn events(store: &mut Writer, steps: u64, fault: u64, shift: u64) -> Result<(), 
             kept: count > 17,
         })?;
     }
+    // One reading of the probe a second.
+    let last_ms = time_ms(steps);
+    batch.samples.extend((0..).map(|count| BEGUN_MS + count * 1000).take_while(|time| *time < last_ms).map(sample));
     Ok(store.append(&batch)?)
+}
+
+fn sample(time_ms: i64) -> SampleRow {
+    let host = Host {
+        ram_total_bytes: Metric::Is(24 << 30),
+        ram_used_bytes: Metric::Is(6 << 30),
+        ram_worker_bytes: Metric::Is((2 << 30) + time_ms.unsigned_abs() % 77 * 1_000_000),
+        cpu: Metric::Is(0.5 + 0.4 * mix(time_ms.unsigned_abs())),
+        disk_free_bytes: Metric::Is(300 << 30),
+    };
+    SampleRow { time_ms, reading: Reading { gpu: Err("a made run has no GPU".to_owned()), host } }
 }
 
 fn status(dir: &RunDir, steps: u64) -> Status {

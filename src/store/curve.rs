@@ -91,6 +91,14 @@ impl Reader {
         Ok(rows)
     }
 
+    /// Hands out every row of a stretch, in order.
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub fn each_row(&self, stretch: &Stretch, mut each: impl FnMut(&StepRow)) -> rusqlite::Result<()> {
+        self.rows(stretch.attempt, stretch.steps.clone(), |row| each(&row))
+    }
+
     /// The first row of the first attempt after this one.
     fn first_after(&self, attempt: u64) -> rusqlite::Result<Option<StepRow>> {
         let first =

@@ -115,13 +115,13 @@ impl Series {
             Some((off(point.spot), Bucket::one(point)))
         };
         let next = self.leaves.partition_point(|leaf| leaf.last.on(axis) < place);
-        let of_leaf = |index: usize| match self.rows.get(index)? {
-            Some(points) => nearest(points),
-            None => {
-                let leaf = self.leaves[index];
-                let inside = leaf.first.on(axis) <= place && place <= leaf.last.on(axis);
-                Some((if inside { 0.0 } else { off(leaf.first).min(off(leaf.last)) }, leaf))
+        let of_leaf = |index: usize| {
+            if let Some(points) = self.rows.get(index)? {
+                return nearest(points);
             }
+            let leaf = self.leaves[index];
+            let inside = leaf.first.on(axis) <= place && place <= leaf.last.on(axis);
+            Some((if inside { 0.0 } else { off(leaf.first).min(off(leaf.last)) }, leaf))
         };
         let found = [of_leaf(next), next.checked_sub(1).and_then(of_leaf), nearest(&self.open)];
         found.into_iter().flatten().min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, bucket)| At(bucket))

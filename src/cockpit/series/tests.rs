@@ -98,8 +98,12 @@ fn stored(rows: &[StepRow], newest: usize) -> Series {
     let mut series = Series::default();
     let (old, new) = rows.split_at(rows.len().saturating_sub(newest));
     let points: Vec<Point> = old.iter().map(Point::of).collect();
-    leaves(&points).iter().for_each(|leaf| series.extend(1, 1, leaf));
-    new.iter().for_each(|row| assert!(series.push(row)));
+    for leaf in &leaves(&points) {
+        series.extend(1, 1, leaf);
+    }
+    for row in new {
+        assert!(series.push(row));
+    }
     series
 }
 
@@ -161,7 +165,9 @@ proptest! {
     #[test]
     fn other_axes_show_the_same_steps(length in 2u64..9000, newest in 0usize..600, at in 0f64..1.0, width in 2usize..300) {
         let mut rows: Vec<_> = (1..=length).map(|step| row(1, step, (step % 7 > 0).then_some(step as f64))).collect();
-        rows.iter_mut().for_each(|row| row.time_ms = (row.step * 40) as i64 + 1_000_000);
+        for row in &mut rows {
+            row.time_ms = (row.step * 40) as i64 + 1_000_000;
+        }
         let series = stored(&rows, newest);
         let (first, last) = series.spots().unwrap();
         for axis in [Axis::Steps, Axis::Samples, Axis::Time] {

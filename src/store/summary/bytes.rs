@@ -27,7 +27,9 @@ pub fn encode(leaves: &[Bucket]) -> Vec<u8> {
         bytes.extend(leaf.skipped_at.unwrap_or(u64::MAX).to_le_bytes());
         for extent in leaf.extents {
             let Extent { min, max, mean, count } = extent.unwrap_or(Extent { min: 0.0, max: 0.0, mean: 0.0, count: 0 });
-            [min, max, mean].iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+            for value in [min, max, mean] {
+                bytes.extend(value.to_le_bytes());
+            }
             bytes.extend(count.to_le_bytes());
         }
     }
