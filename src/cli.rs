@@ -21,8 +21,8 @@ mod status;
 mod taste;
 mod tensorboard;
 pub mod trainer;
-mod trial;
 mod triage;
+mod trial;
 mod watch;
 mod watching;
 

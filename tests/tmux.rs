@@ -1,7 +1,7 @@
 //! The cockpit as a person has it: a real terminal (a tmux server of its own), a real keeper, and a
 //! worker that is scripted or, with a trainer built in, trains the shipped digits.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test: what is missing fails it")]
+#![expect(clippy::unwrap_used, reason = "a test: what is missing fails it")]
 
 #[cfg(test)]
 mod helper;
