@@ -134,9 +134,9 @@ fn measure_pace() -> Outcome<f64> {
     let began = Instant::now();
     let enough = || began.elapsed() > Duration::from_secs(10);
     let last = wait_for("ten seconds of steps", || run.status().filter(|_| enough()))?.step;
-    let pace = (last - first) as f64 / began.elapsed().as_secs_f64();
+    let speed = (last - first) as f64 / began.elapsed().as_secs_f64();
     run.stop()?;
-    Ok(pace)
+    Ok(speed)
 }
 
 /// A headless run in a folder of its own.

@@ -222,7 +222,7 @@ impl Script {
         }
         let jump = self.suffer(Moment::Step(step, self.state.position.samples))?;
         if self.scenario["flood"] == json!(true) {
-            eprintln!("{}", "x".repeat(100_000));
+            writeln!(std::io::stderr(), "{}", "x".repeat(100_000))?;
             std::io::stdout().write_all(b"\xff\xfe{\"event\": \"st\n")?;
         }
         if self.scenario["noise"] == json!(true) {

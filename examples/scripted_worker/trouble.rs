@@ -20,7 +20,7 @@ pub enum Moment {
 
 /// The troubles of a scenario that strike now.
 pub fn striking(scenario: &Value, moment: Moment, attempt: u64, rung: usize) -> Vec<Value> {
-    let list = scenario["trouble"].as_array().cloned().unwrap_or_default();
+    let troubles = scenario["trouble"].as_array().cloned().unwrap_or_default();
     let strikes = |trouble: &Value| {
         let alive = trouble["attempts"].as_u64().is_none_or(|last| attempt <= last);
         let here = trouble["rungs"].as_u64().is_none_or(|rungs| (rung as u64) < rungs);
@@ -30,12 +30,12 @@ pub fn striking(scenario: &Value, moment: Moment, attempt: u64, rung: usize) -> 
             Moment::Load => trouble["load"] == true,
             Moment::Save => trouble["save"] == true,
             Moment::Step(step, samples) => {
-                let last = number("last").or(number("step"));
-                number("step").zip(last).is_some_and(|(first, last)| (first..=last).contains(&step))
+                let end = number("last").or(number("step"));
+                number("step").zip(end).is_some_and(|(first, end)| (first..=end).contains(&step))
                     || number("samples") == Some(samples)
             }
         };
         alive && here && later && now
     };
-    list.into_iter().filter(strikes).collect()
+    troubles.into_iter().filter(strikes).collect()
 }

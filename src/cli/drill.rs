@@ -21,12 +21,12 @@ const INJECT: &str = "oom@120,nan@240-244,hang@360,kill@480";
 /// What differs from the shipped run: shorter, and with less patience.
 const SHORTER: [(&str, &str); 8] = [
     ("name", "drill"),
-    ("training.steps", "1000"),
+    ("training.steps", "1600"),
     ("checkpoint.every", "25 steps"),
     ("checkpoint.proven_after", "50"),
     ("watch.hang_min", "2 s"),
     ("watch.ending.grace", "1 s"),
-    ("watch.heat.act_after", "2 s"),
+    ("watch.heat.act_after", "1 s"),
     ("watch.climb.after", "200"),
 ];
 
@@ -36,7 +36,7 @@ pub struct DrillArgs {
     /// Where to train: auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     device: String,
-    /// So many steps instead of 1000; the last fault strikes at 600
+    /// So many steps instead of 1600; the last fault strikes at 600
     #[arg(long, hide = true)]
     steps: Option<u64>,
 }

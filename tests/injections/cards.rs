@@ -16,7 +16,7 @@ const LOST: &str = r#"{"nvmlDeviceGetTemperature": [{"code": 15}], "nvmlDeviceGe
 const LIES: &str = r#"{"nvmlDeviceGetTemperature": [{"value": 0}, {"after": 2, "value": 4000}]}"#;
 
 pub fn cases() -> Vec<Case> {
-    cards().into_iter().chain(heat()).collect()
+    [cards(), driver(), heat()].into_iter().flatten().collect()
 }
 
 fn cards() -> Vec<Case> {
@@ -60,6 +60,11 @@ fn cards() -> Vec<Case> {
             response: "restart after",
             ..PLAIN
         },
+    ]
+}
+
+fn driver() -> Vec<Case> {
+    vec![
         Case {
             number: 24,
             fault: "NVML hangs inside a call",
