@@ -7,6 +7,7 @@ mod check;
 mod checkpoints;
 mod client;
 mod doctor;
+mod drill;
 mod export;
 mod headless;
 mod internal;
@@ -18,8 +19,10 @@ mod runs;
 mod status;
 mod taste;
 pub mod trainer;
+mod trial;
 mod triage;
 mod watch;
+mod watching;
 
 use crate::config::run::AsWritten;
 use crate::protocol::inject::Inject;
@@ -84,6 +87,10 @@ enum Command {
     Restart(Which),
     /// Do what the keeper proposes (with the autopilot off)
     Accept(Which),
+    /// A run of a few minutes that ends in a checklist; exit code 0 only if all of it holds
+    Trial(trial::TrialArgs),
+    /// See it survive: the default run through an out of memory, NaN, a hang, a kill and heat
+    Drill(drill::DrillArgs),
     /// Validate a run file and every rung of its ladder; nothing is started
     Check(check::CheckArgs),
     /// The curve, one row per attempt and step
@@ -162,6 +169,8 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Pause(which)) => request::pause(&which, runs),
         Some(Command::Restart(which)) => request::restart(&which, runs),
         Some(Command::Accept(which)) => request::accept(&which, runs),
+        Some(Command::Trial(args)) => trial::trial(&args, runs, trainer),
+        Some(Command::Drill(args)) => drill::drill(&args, runs, trainer),
         Some(Command::Check(args)) => check::check(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
         Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),

@@ -16,6 +16,7 @@ pub mod child;
 pub mod detach;
 mod glance;
 mod health;
+mod hearing;
 mod home;
 mod keep;
 mod passage;

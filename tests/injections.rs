@@ -1,8 +1,7 @@
 //! Faults, one by one, through the real program: keeper, probe, store and the scripted worker, with
 //! a library that plays NVML where a card is needed. Each names the cause that must be told, the
 //! response that must be told, and how the run must end; the table is printed.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "the helpers of a test fail by panicking, as the test does")]
-#![expect(clippy::print_stdout, reason = "the table is what a person wants to see")]
+#![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 mod helper;
 #[path = "injections/scene.rs"]

@@ -3,10 +3,11 @@
 mod helper;
 
 use downshift::protocol::control::RunState;
-use downshift::store::checkpoint::{self, aside};
+use downshift::store::checkpoint::{self, aside, state::Row};
 use downshift::store::reader::Reader;
 use helper::{Place, journal, journal_says, kill, parent_of, wait_for, wait_state, wait_status};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
 
 const QUICK: &str = "{ step_ms: 2, save_ms: 1 }";
 const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
@@ -195,6 +196,54 @@ fn workers_that_fail_alike_just_after_a_load_make_the_next_one_go_back() {
     let pruned = place.output(&["checkpoints", "prune"]);
     assert!(String::from_utf8_lossy(&pruned.stdout).contains("set-aside/step-000000100"));
     assert!(aside::all(run.path()).is_empty());
+}
+
+#[test]
+fn whatever_happens_the_worker_runs_on_the_rung_of_its_attempt() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let knobs =
+        ["--set", "training.steps=4000", "--set", "checkpoint.keep_last=1000", "--set", "checkpoint.every=3 steps"];
+    let (mut child, run) = place.start(&knobs);
+    let trains = |attempt: u64, beyond: u64| {
+        wait_status(&run, "steps", |status| {
+            status.attempts >= attempt && status.state == RunState::Training && status.step > beyond
+        })
+    };
+    let mut status = trains(1, 5);
+    for turn in 0..9_u64 {
+        let before = status.attempts;
+        match turn {
+            0 | 4 => drop(place.output(&["shift", "down"])),
+            1 | 5 | 7 => kill(status.pid_worker.unwrap()),
+            2 => kill(status.pid_keeper.unwrap()),
+            3 => drop(place.output(&["shift", "up"])),
+            6 => drop(place.output(&["shift", "full"])),
+            _ => drop(place.output(&["restart"])),
+        }
+        status = trains(before + 1, status.durable_step.unwrap_or_default() + 4);
+    }
+    place.output(&["stop"]);
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
+    let mut query = store.prepare("SELECT id, rung FROM attempts").unwrap();
+    let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let attempts: BTreeMap<i64, i64> = rows.map(Result::unwrap).collect();
+    // Rows that workers wrote themselves, each with the rung that it had been started on.
+    let mut said: BTreeMap<u64, usize> = BTreeMap::new();
+    for entry in checkpoint::list(run.path()) {
+        for row in Row::read_all(&checkpoint::load(&entry.path).unwrap().files[checkpoint::STEPS]) {
+            let Row::Step(row) = row else { continue };
+            assert_eq!(*said.entry(row.attempt).or_insert(row.rung), row.rung);
+        }
+    }
+    assert!(
+        said.len() >= 9 && said.values().any(|rung| *rung == 1) && said.values().any(|rung| *rung == 0),
+        "{said:?}"
+    );
+    for (attempt, rung) in said {
+        assert_eq!(attempts.get(&attempt.cast_signed()), Some(&i64::try_from(rung).unwrap()), "attempt {attempt}");
+    }
 }
 
 #[test]

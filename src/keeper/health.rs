@@ -5,7 +5,7 @@ use super::keep::Keeper;
 use crate::policy::event::{Event, Evidence};
 use crate::protocol::cause::{Cause, KernelKind, KernelLine};
 use crate::protocol::control::JournalKind;
-use crate::protocol::probe::{Gpu, Reading};
+use crate::protocol::probe::{DRILL_FILE, Gpu, Reading};
 use crate::protocol::worker::{FailureClass, Level};
 
 /// What the driver says of a card that is gone.
@@ -31,7 +31,9 @@ impl Keeper {
             self.decide(Event::Evidence(Evidence { class: FailureClass::Xid, number: Some(number), text }), None);
         }
         self.decide(Event::Vram(used), None);
-        if let Some((celsius, slowdown_c)) = heat {
+        // A worker on the CPU heats no card, but in a drill.
+        let matters = self.policy.is_on_gpu() || self.run_dir.file(DRILL_FILE).exists();
+        if let Some((celsius, slowdown_c)) = heat.filter(|_| matters) {
             self.decide(Event::Temperature { celsius, slowdown_c }, None);
         }
         // A worker on the CPU has no card to lose.

@@ -95,12 +95,12 @@ mod tests {
     use crate::policy::event::{Evidence, Exit};
     use crate::protocol::worker::{Failed, FailureClass};
 
-    fn said(class: FailureClass) -> Option<Failed> {
-        Some(Failed { class, message: "m".to_owned(), step: None, thread: None, injected: false })
+    fn told(class: FailureClass) -> Failed {
+        Failed { class, message: "m".to_owned(), step: None, thread: None, injected: false }
     }
 
-    fn seen(class: FailureClass, number: Option<u32>) -> Option<Evidence> {
-        Some(Evidence { class, number, text: "seen".to_owned() })
+    fn noted(class: FailureClass, number: Option<u32>) -> Evidence {
+        Evidence { class, number, text: "seen".to_owned() }
     }
 
     #[test]
@@ -110,6 +110,7 @@ mod tests {
         };
         let code = |code| Exit { code: Some(code), signal: None };
         let signal = |signal| Exit { code: None, signal: Some(signal) };
+        let (said, seen) = (|class| Some(told(class)), |class, number| Some(noted(class, number)));
         for (failure, exit, evidence, wanted) in [
             (said(DeviceOutOfMemory), code(10), None, DeviceOutOfMemory),
             (said(DeviceOutOfMemory), signal(9), None, DeviceOutOfMemory),

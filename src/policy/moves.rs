@@ -14,7 +14,7 @@ use std::time::Duration;
 const EXPIRES: u64 = 2000;
 
 /// Something the keeper would do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Move {
     /// To a safer rung.

@@ -33,6 +33,12 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// The run directory.
+    #[must_use]
+    pub fn run_dir(&self) -> &std::path::Path {
+        &self.source.run_dir
+    }
+
     /// A reader that opens NVML at the first reading from `now` on.
     #[must_use]
     pub fn new(source: Source, now: Instant) -> Self {

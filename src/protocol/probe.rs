@@ -3,6 +3,9 @@
 use super::cause::KernelLine;
 use serde::{Deserialize, Serialize};
 
+/// The file in a run directory that makes the probe play a card; for drills alone.
+pub const DRILL_FILE: &str = "drill.json";
+
 /// keeper → probe, on the probe's stdin. A closed stdin ends the probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeOrder {

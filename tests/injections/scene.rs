@@ -75,19 +75,17 @@ pub struct Row {
 impl Scene {
     /// Plays a case to its end.
     pub fn play(case: &Case) -> Row {
-        let began = Instant::now();
         let played = catch_unwind(AssertUnwindSafe(|| Self::begin(case)));
         let name = format!("{} {}", case.number, case.fault);
         let (took, wrong) = match played {
-            Ok((rows, wrong)) => (time(&rows), wrong.map(|why| format!("{name}: {why}\n{}", told(&rows)))),
+            Ok((rows, wrong)) => (time(&rows), wrong.map(|why| format!("{name}: {why}\n    {}", told(&rows)))),
             Err(panic) => {
                 let why = panic.downcast_ref::<String>().cloned();
                 ("–".to_owned(), Some(format!("{name}: {}", why.unwrap_or_else(|| "it panicked".to_owned()))))
             }
         };
-        let (cause, response) = (or_dash(case.cause), or_dash(case.response));
-        let line = format!("| {} | {} | {cause} | {response} | {took} |", case.number, case.fault);
-        let _ = began;
+        let told = [case.cause, case.response].map(or_dash).join(" | ");
+        let line = format!("| {} | {} | {told} | {took} |", case.number, case.fault);
         Row { line, wrong }
     }
 
@@ -197,7 +195,7 @@ fn time(rows: &[JournalRow]) -> String {
 }
 
 fn told(rows: &[JournalRow]) -> String {
-    rows.iter().map(|row| format!("    {}\n", row.text)).collect()
+    rows.iter().map(|row| row.text.as_str()).collect::<Vec<_>>().join("\n    ")
 }
 
 fn or_dash(words: &str) -> &str {
