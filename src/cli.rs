@@ -19,8 +19,8 @@ mod runs;
 mod status;
 mod taste;
 pub mod trainer;
-mod trial;
 mod triage;
+mod trial;
 mod watch;
 mod watching;
 
