@@ -38,5 +38,6 @@ fn card(drill: Drill) -> Gpu {
         power_limit_w: not(),
         sm_clock_mhz: not(),
         throttle: Metric::Is(Throttle::default()),
+        more: GpuMore::default(),
     }
 }
