@@ -1,6 +1,7 @@
 //! A drill plays a card: where the run directory holds `drill.json`, the probe reports that card
 //! instead of a real one. Only `downshift drill` writes such a file.
 
+use super::more;
 use crate::protocol::probe::{DRILL_FILE, Gpu, Metric, Reading, Throttle};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -38,6 +39,6 @@ fn card(drill: Drill) -> Gpu {
         power_limit_w: not(),
         sm_clock_mhz: not(),
         throttle: Metric::Is(Throttle::default()),
-        more: GpuMore::default(),
+        more: more::unread("a drill"),
     }
 }
