@@ -43,7 +43,7 @@ fn watch_shows_card_and_machine_and_what_is_unknown() {
         "not supported",
         "RAM",
         "processes",
-        "6.00 GB of 24.00 GB in use",
+        "5.6 GiB of 22.4 GiB in use",
     ] {
         assert!(words.contains(part), "{part} is missing:\n{words}");
     }

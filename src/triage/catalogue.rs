@@ -172,11 +172,11 @@ impl Catalogue {
     }
 
     /// The entry that a line belongs to: of all whose patterns are found, the first in the
-    /// catalogue.
+    /// catalogue that is no symptom, else the first of all.
     #[must_use]
     pub fn find(&self, line: &[u8]) -> Option<Hit<'_>> {
         // Patterns stand in the order of their entries, and the set gives them in order.
-        self.set.matches(line).into_iter().find_map(|pattern| {
+        let mut hits = self.set.matches(line).into_iter().filter_map(|pattern| {
             let index = self.owners[pattern];
             if self.unless[index].as_ref().is_some_and(|unless| unless.is_match(line)) {
                 return None;
@@ -185,7 +185,10 @@ impl Catalogue {
             let found = alone.as_ref()?.find(line)?;
             let talk = self.before.is_match(&line[..found.start()]) || self.after.is_match(&line[found.end()..]);
             (!talk).then_some(Hit { entry: &self.entries[index], at: found.start() })
-        })
+        });
+        let first = hits.next()?;
+        // What follows from another failure gives way where the same line names that.
+        if first.entry.symptom { hits.find(|hit| !hit.entry.symptom).or(Some(first)) } else { Some(first) }
     }
 
     /// What the keeper does about a class.
