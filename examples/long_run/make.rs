@@ -1,7 +1,6 @@
 //! The making of a long run.
 
-use downshift::cli::trainer::Elsewhere;
-use downshift::config::run::{Run, Source};
+use downshift::config::run::{AsWritten, Run, Source};
 use downshift::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, RunState, RungRecord, SampleRow, Status, StepRow,
 };
@@ -35,7 +34,7 @@ pub fn long_run(runs: &Path, name: &str, steps: u64) -> Result<RunDir, Box<dyn E
     let text = RUN_FILE.replace("NAME", name).replace("STEPS", &steps.to_string());
     std::fs::create_dir_all(runs)?;
     let source = Source { file: "long_run", text: &text, base: runs, overrides: &[] };
-    let dir = RunDir::create(runs, &Run::read(&source, &Elsewhere)?)?;
+    let dir = RunDir::create(runs, &Run::read(&source, &AsWritten)?)?;
     let (mut store, _) = Writer::open(&dir.file("run.db"))?;
     // A fault at three tenths, redone from a little before; a shift at six tenths.
     let (fault, shift) = (steps * 3 / 10, steps * 6 / 10);
