@@ -241,7 +241,7 @@ pub const TABLE: &[Entry] = table![
     Look "page-down" Action::PageDown, [named(KeyCode::PageDown), key('n')], "page down", "a page down, or the next charts";
     Look "open" Action::Confirm, [named(KeyCode::Enter)], "open", "open the focused panel, or say yes";
     Look "back" Action::Back, [named(KeyCode::Esc)], "back", "back to where you were";
-    Look "filter" Action::Filter, [key('/')], "filter", "only lines of journal and log that hold some words";
+    Look "filter" Action::Filter, [key('/')], "filter", "filter journal and log by some words";
     Look "mark" Action::Toggle, [key(' ')], "mark", "mark a run to overlay; play the replay";
     Look "replay" Action::Replay, [key('g')], "replay", "the run as it was: go back in time";
     Chart "left" Action::Left, [named(KeyCode::Left)], "older", "towards older steps";
@@ -250,7 +250,7 @@ pub const TABLE: &[Entry] = table![
     Chart "zoom-out" Action::ZoomOut, [key('-')], "farther", "from farther";
     Chart "fit" Action::Fit, [key('0')], "fit", "the whole run, following the newest step";
     Chart "follow" Action::Follow, [key('f')], "follow", "follow the newest step, or hold still";
-    Chart "cursor" Action::Cursor, [key('v')], "values", "read exact values with the arrows or a click";
+    Chart "cursor" Action::Cursor, [key('v')], "values", "exact values, by arrows or a click";
     Chart "axis" Action::Axis, [key('b')], "axis", "over steps, samples or time";
     Chart "log-scale" Action::LogScale, [key('l')], "log scale", "logarithmic or linear";
     Chart "smoothing" Action::Smoothing, [key('s')], "smoothing", "smoothing: 0.90, 0.97, 0.99, none, 0.60";
@@ -279,6 +279,8 @@ mod tests {
         for entry in TABLE {
             assert!(actions.insert(entry.action) && names.insert(entry.name), "{:?}", entry.action);
             assert!(!entry.keys.is_empty() && !entry.help.is_empty());
+            // Two columns of the help have no more room.
+            assert!(entry.help.chars().count() <= 41, "{}", entry.help);
             for key in entry.keys {
                 assert!(keys.insert(*key), "{}", key.name());
             }

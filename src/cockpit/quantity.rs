@@ -160,7 +160,9 @@ impl Quantity {
         match self.source() {
             Source::Steps(metric) => {
                 let mut columns = facts.series.columns_on(metric, axis, window, width);
-                columns.iter_mut().for_each(|column| column.extent = column.extent.map(|extent| self.shown(extent)));
+                for column in &mut columns {
+                    column.extent = column.extent.map(|extent| self.shown(extent));
+                }
                 columns
             }
             Source::Skips => skip_rate(facts.series.columns_on(Metric::Lr, axis, window, width)),

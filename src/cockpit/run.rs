@@ -30,13 +30,19 @@ use tokio::task::JoinSet;
 /// came back.
 pub type HistorySource = Arc<dyn Fn() -> Result<History, String> + Send + Sync>;
 
+/// Reads another run by its name; with its curve or without.
+pub type OtherSource = Arc<dyn Fn(&str, bool) -> Result<OtherRun, String> + Send + Sync>;
+
+/// Reads some steps of the curve in full.
+pub type RowsSource = Arc<dyn Fn(&Range<u64>) -> Vec<StepRow> + Send + Sync>;
+
 /// The runs of the folder.
 #[derive(Clone)]
 pub struct Others {
     /// Lists them, newest first.
     pub list: Arc<dyn Fn() -> Vec<RunRow> + Send + Sync>,
-    /// Reads one by its name; with its curve or without.
-    pub read: Arc<dyn Fn(&str, bool) -> Result<OtherRun, String> + Send + Sync>,
+    /// Reads one of them.
+    pub read: OtherSource,
 }
 
 /// What is read from disk; each called on a thread that may block.
@@ -45,7 +51,7 @@ pub struct Sources {
     /// The whole history.
     pub history: HistorySource,
     /// Some steps of the curve in full.
-    pub rows: Arc<dyn Fn(&Range<u64>) -> Vec<StepRow> + Send + Sync>,
+    pub rows: RowsSource,
     /// The history up to a moment, Unix milliseconds.
     pub moment: Arc<dyn Fn(i64) -> Result<History, String> + Send + Sync>,
     /// Other runs.
@@ -162,9 +168,8 @@ async fn read_terminal(inbox: Sender<Msg>) {
             Ok(Event::Mouse(mouse)) => Msg::Mouse(mouse),
             Ok(Event::Resize(width, height)) => Msg::Resize(width, height),
             Ok(Event::Paste(text)) => Msg::Paste(text),
-            // Whoever comes back sees all of what is, whatever was painted over it meanwhile.
-            Ok(Event::FocusGained) => Msg::Woken,
-            Ok(Event::FocusLost) => continue,
+            // Not asked for; a terminal may tell anyway.
+            Ok(Event::FocusGained | Event::FocusLost) => continue,
             Err(_) => break,
         };
         if inbox.send(msg).await.is_err() {

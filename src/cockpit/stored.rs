@@ -1,6 +1,6 @@
 //! What the cockpit reads of run directories: rungs, what the store holds, and other runs.
 
-use super::run::{Others, Sources};
+use super::run::{OtherSource, Others, Sources};
 use super::state::RungView;
 use super::state::facts::History;
 use super::state::runs::{OtherRun, RunRow};
@@ -120,10 +120,7 @@ fn list(runs: PathBuf) -> Arc<dyn Fn() -> Vec<RunRow> + Send + Sync> {
     })
 }
 
-/// Reads another run.
-type ReadOther = Arc<dyn Fn(&str, bool) -> Result<OtherRun, String> + Send + Sync>;
-
-fn read(runs: PathBuf) -> ReadOther {
+fn read(runs: PathBuf) -> OtherSource {
     Arc::new(move |name, with_curve| {
         let dir = RunDir::find(&runs, Some(name)).map_err(|error| error.to_string())?;
         let run = dir.run().map_err(|error| error.to_string())?;

@@ -14,10 +14,7 @@ use super::run::Screen;
 use super::state::State;
 use super::view;
 use crate::config::theme::Theme;
-use crossterm::event::{
-    DisableBracketedPaste, DisableFocusChange, DisableMouseCapture, EnableBracketedPaste, EnableFocusChange,
-    EnableMouseCapture,
-};
+use crossterm::event::{DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture};
 use crossterm::terminal::{
     EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
@@ -42,7 +39,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Takes the terminal: raw mode, the other screen, paste, mouse and focus as events.
+    /// Takes the terminal: raw mode, the other screen, paste and mouse as events.
     ///
     /// # Errors
     /// When standard output is no terminal, or it refuses.
@@ -69,7 +66,7 @@ fn enter() -> io::Result<()> {
     TAKEN.store(true, Ordering::SeqCst);
     enable_raw_mode()?;
     let mut out = io::stdout();
-    execute!(out, EnterAlternateScreen, EnableBracketedPaste, EnableFocusChange, EnableMouseCapture, cursor::Hide)
+    execute!(out, EnterAlternateScreen, EnableBracketedPaste, EnableMouseCapture, cursor::Hide)
 }
 
 impl Drop for Held {
@@ -114,7 +111,7 @@ pub fn give_back() {
     }
     // Whatever fails here, the rest is still tried: there is nobody to tell.
     let mut out = io::stdout();
-    let _ = execute!(out, EndSynchronizedUpdate, DisableMouseCapture, DisableFocusChange, DisableBracketedPaste);
+    let _ = execute!(out, EndSynchronizedUpdate, DisableMouseCapture, DisableBracketedPaste);
     let _ = execute!(out, LeaveAlternateScreen, cursor::Show);
     let _ = disable_raw_mode();
     let _ = out.flush();

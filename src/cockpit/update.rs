@@ -60,7 +60,7 @@ pub enum Msg {
         /// What it is.
         run: Result<OtherBox, String>,
     },
-    /// The terminal was given back and taken again, or looked at again.
+    /// The terminal was given back and taken again.
     Woken,
     /// Somebody asked the process to stop until it is told to go on.
     Stopped,

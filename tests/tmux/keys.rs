@@ -53,7 +53,9 @@ pub fn look_around(terminal: &Terminal) {
     terminal.wait_words(&["shift down: accumulate → safe", "Esc back"]);
     terminal.press(&["u"]);
     terminal.wait_words(&["shift up: accumulate → full"]);
-    terminal.press(&["Escape", "Escape", "1"]);
+    terminal.press(&["Escape"]);
+    terminal.wait("the ladder", |screen| screen.contains("ladder ─") && !screen.contains("╭ shift"));
+    terminal.press(&["1"]);
     terminal.wait_words(&["journal ──"]);
 }
 
@@ -64,7 +66,7 @@ pub fn chart(terminal: &Terminal, run: &RunDir) {
     terminal.wait("the loss alone", |screen| screen.contains("loss ──") && !screen.contains("gradient norm ─"));
     terminal.press(&["+"]);
     wait_heading(terminal, "loss", |line| line.contains(" to "));
-    terminal.press(&["-"]);
+    terminal.press(&["-", "-"]);
     wait_heading(terminal, "loss", |line| !line.contains(" to "));
     terminal.press(&["="]);
     let near = wait_heading(terminal, "loss", |line| line.contains(" to "));
@@ -80,9 +82,9 @@ pub fn chart(terminal: &Terminal, run: &RunDir) {
     terminal.press(&["f"]);
     wait_heading(terminal, "loss", |line| !line.contains(" to "));
     terminal.press(&["l"]);
-    wait_heading(terminal, "loss", |line| line.trim_end().ends_with("log"));
+    wait_heading(terminal, "loss", |line| line.contains(" log "));
     terminal.press(&["l", "s"]);
-    wait_heading(terminal, "loss", |line| line.contains("smoothed 0.97") && !line.trim_end().ends_with("log"));
+    wait_heading(terminal, "loss", |line| line.contains("smoothed 0.97") && !line.contains(" log "));
     terminal.press(&["v"]);
     let reads = |line: &str| line.contains("step ");
     let newest = wait_heading(terminal, "loss", reads);
@@ -114,11 +116,11 @@ pub fn pages(terminal: &Terminal, large: bool) {
 /// Back in time, by little and by much, playing, and back to now.
 pub fn past(terminal: &Terminal) {
     terminal.press(&["1", "g"]);
-    let screen = terminal.wait_words(&["as it was at", "the past"]);
+    let screen = terminal.wait_words(&["◐ at ", "the past"]);
     let now = step(&screen).unwrap();
     terminal.press(&["PPage", "PPage", "PPage"]);
     let screen = terminal.wait("an earlier step", |screen| {
-        screen.contains("as it was at") && step(screen).is_some_and(|then| then < now * 9 / 10)
+        screen.contains("◐ at ") && step(screen).is_some_and(|then| then < now * 9 / 10)
     });
     let then = step(&screen).unwrap();
     terminal.press(&["Left", "Left"]);

@@ -110,9 +110,7 @@ impl Terminal {
         let mut client = client.spawn().unwrap();
         let clients = || String::from_utf8(self.tmux(&["list-clients"]).stdout).unwrap();
         wait_for("a client", || (!clients().is_empty()).then_some(()));
-        self.tmux(&["detach-client", "-a"]);
-        // A client in control mode goes with its input, whatever else it was told.
-        drop(client.stdin.take());
+        self.tmux(&["detach-client", "-s", "0"]);
         wait_for("the client to go", || clients().is_empty().then_some(()));
         client.wait().unwrap();
     }

@@ -123,13 +123,6 @@ fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, 
         let newest = plot.and_then(|plot| plot.newest).map(|value| quantity.words(value));
         parts.extend(newest.map(|text| vec![Span::styled(text, theme.strong)]));
     }
-    if let Some(highest) = plot.and_then(|plot| plot.cut) {
-        let text = format!("▴ beyond, up to {}", quantity.words(highest));
-        parts.push(vec![Span::styled(text, theme.second)]);
-    }
-    if quantity == Quantity::Loss {
-        parts.extend(loss_parts(plot, state, theme));
-    }
     if let (false, Some(ends)) = (chart.is_fit() && chart.follows(), ends(state)) {
         let (start, end) = chart.window(ends);
         let from = place_words(state, chart.axis, start.ceil());
@@ -138,6 +131,13 @@ fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, 
     }
     if chart.log && plot.is_some_and(|plot| plot.scale.is_log()) {
         parts.push(vec![Span::styled("log", theme.accent)]);
+    }
+    if let Some(highest) = plot.and_then(|plot| plot.cut) {
+        let text = format!("▴ beyond, up to {}", quantity.words(highest));
+        parts.push(vec![Span::styled(text, theme.second)]);
+    }
+    if quantity == Quantity::Loss {
+        parts.extend(loss_parts(plot, state, theme));
     }
     let mut line = Line::default();
     for part in parts {

@@ -80,8 +80,8 @@ pub fn ends(state: &State) -> Option<(f64, f64)> {
 pub fn draw(frame: &mut Frame<'_>, area: Rect, curve: Curve, state: &State, theme: &Theme) -> Option<Plot> {
     let over = state.screen.chart.axis;
     let window = state.screen.chart.window(ends(state)?);
-    let named = curve.quantity == Quantity::Loss && area.height >= 12 && state.facts.series.segments().len() > 1;
-    let names = u16::from(named);
+    let with_names = curve.quantity == Quantity::Loss && area.height >= 12 && state.facts.series.segments().len() > 1;
+    let names = u16::from(with_names);
     if area.width < 20 || area.height < 4 + names {
         return None;
     }
@@ -107,7 +107,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, curve: Curve, state: &State, them
     let labels = axis::labels_over(over, window.0, window.1, plot_area.width, state.utc_offset_s);
     axis::below(buffer, plot_area, labels.into_iter(), theme.faint, theme.dim);
     limit(frame, plot, curve.quantity.limit(state), theme);
-    marks(frame, plot, named.then_some(area.y), state, theme);
+    marks(frame, plot, with_names.then_some(area.y), state, theme);
     let columns = curve.quantity.columns(state, over, window.0..window.1, usize::from(plot_area.width) * 2);
     lines(frame, &mut plot, curve, &columns, state, theme);
     skips(frame, plot, &columns, theme);
@@ -158,11 +158,11 @@ fn lines(frame: &mut Frame<'_>, plot: &mut Plot, curve: Curve, columns: &[Column
         band.paint_by(plot.area, buffer, style_of);
     }
     plot.newest = smooth.iter().rev().find_map(|value| *value);
-    let last = columns.len().saturating_sub(1).max(1) as f64;
+    let dots = columns.len().saturating_sub(1).max(1) as f64;
     let (start, end) = plot.window;
     let known = smooth.iter().enumerate().filter_map(|(x, value)| Some((x, (*value)?)));
-    let least = known.min_by(|a, b| a.1.total_cmp(&b.1));
-    plot.least = least.map(|(x, value)| (start + (end - start) * x as f64 / last, value));
+    let smallest = known.min_by(|a, b| a.1.total_cmp(&b.1));
+    plot.least = smallest.map(|(x, value)| (start + (end - start) * x as f64 / dots, value));
 }
 
 /// The style of each column of cells: that of the rung the run was on there.

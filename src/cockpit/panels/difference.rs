@@ -16,11 +16,11 @@ use ratatui::{
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Difference;
     let inner = ui::heading(frame, area, "config: this run → that one", Line::default(), focused, theme);
-    let Some(row) = state.runs.chosen() else { return ui::quiet(frame, inner, "no run is chosen", theme) };
-    if row.name == state.run_name() {
+    let Some(run) = state.runs.chosen() else { return ui::quiet(frame, inner, "no run is chosen", theme) };
+    if run.name == state.run_name() {
         return ui::quiet(frame, inner, "choose another run to see where its config differs", theme);
     }
-    let other = match state.runs.read.get(&row.name) {
+    let other = match state.runs.read.get(&run.name) {
         Some(Ok(other)) => other,
         Some(Err(why)) => return ui::quiet(frame, inner, why, theme),
         None => return ui::quiet(frame, inner, "being read", theme),
@@ -28,10 +28,10 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let names = |ladder: &[crate::cockpit::state::RungView]| {
         ladder.iter().map(|rung| rung.name.clone()).collect::<Vec<_>>().join(", ")
     };
-    let (Some(here), Some(there)) = (state.ladder.first(), other.ladder.first()) else {
+    let (Some(ours), Some(theirs)) = (state.ladder.first(), other.ladder.first()) else {
         return ui::quiet(frame, inner, "one of them has no config", theme);
     };
-    let changes = compare(&here.preset, &there.preset);
+    let changes = compare(&ours.preset, &theirs.preset);
     let width = usize::from(inner.width);
     let mut lines: Vec<Line<'static>> = changes
         .iter()
@@ -42,12 +42,12 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
             Line::from(vec![Span::styled(path, theme.dim), Span::raw(" "), Span::raw(ui::cut(&values, rest))])
         })
         .collect();
-    let (ours, theirs) = (names(&state.ladder), names(&other.ladder));
-    if ours != theirs {
+    let rungs = names(&other.ladder);
+    if rungs != names(&state.ladder) {
         lines.push(Line::from(vec![
             Span::styled(ui::pad("ladder", (width / 2).min(32)), theme.dim),
             Span::raw(" "),
-            Span::raw(ui::cut(&theirs, width.saturating_sub((width / 2).min(32) + 1))),
+            Span::raw(ui::cut(&rungs, width.saturating_sub((width / 2).min(32) + 1))),
         ]));
     }
     if lines.is_empty() {

@@ -65,7 +65,7 @@ fn fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Fie
         Field::new(0, vec![Span::styled(format!("{dot} {}", status.state.word()), style)]),
     ];
     if let Some(moment) = state.moment {
-        let text = format!("◐ as it was at {}", clock(moment, state.utc_offset_s));
+        let text = format!("◐ at {}", clock(moment, state.utc_offset_s));
         left[2] = Field::new(0, vec![Span::styled(text, theme.accent)]);
     }
     // Counted from 0, as everywhere: the body of a run file is rung 0.

@@ -66,13 +66,13 @@ fn shown(state: &State, rung: usize, view: &RungView, theme: &Theme) -> Vec<Line
     lines
 }
 
-fn differences(here: &RungView, there: &RungView, width: usize, theme: &Theme) -> Vec<Line<'static>> {
-    let changes = compare(&here.preset, &there.preset);
+fn differences(current: &RungView, chosen: &RungView, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+    let changes = compare(&current.preset, &chosen.preset);
     if changes.is_empty() {
-        return vec![Line::styled(format!("the same knobs as {}", here.name), theme.dim)];
+        return vec![Line::styled(format!("the same knobs as {}", current.name), theme.dim)];
     }
     let path_width = changes.iter().map(|change| change.path.len()).max().unwrap_or(0).min(width / 2);
-    let mut lines = vec![Line::styled(format!("where it differs from {}", here.name), theme.dim)];
+    let mut lines = vec![Line::styled(format!("where it differs from {}", current.name), theme.dim)];
     for change in changes {
         let style = match change.class {
             Class::A => theme.good,

@@ -61,10 +61,10 @@ fn past(state: &State, theme: &Theme) -> Line<'static> {
     let keys =
         |actions: &[Action]| actions.iter().map(|action| state.keys.key_of(*action)).collect::<Vec<_>>().join(" ");
     for (keys, word) in [
-        (keys(&[Action::Left, Action::Right]), "back and forth"),
-        (keys(&[Action::PageUp, Action::PageDown]), "by tenths"),
+        (keys(&[Action::Back]), "back to now"),
+        (keys(&[Action::Left, Action::Right]), "go in time"),
         (keys(&[Action::Toggle]), "plays"),
-        (keys(&[Action::Back]), "comes back to now"),
+        (keys(&[Action::PageUp, Action::PageDown]), "by tenths"),
     ] {
         line.push_span(Span::styled(format!(" · {keys}"), theme.accent));
         line.push_span(Span::styled(format!(" {word}"), theme.dim));

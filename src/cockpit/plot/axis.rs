@@ -35,10 +35,10 @@ fn labels(scale: Scale, rows: u16) -> Vec<(f64, String)> {
     let places = if scale.is_log() || !smallest.is_finite() {
         None
     } else {
-        Some(usize::try_from((-smallest.log10()).ceil() as i64).unwrap_or(0).min(4))
+        Some(usize::try_from((-smallest.log10()).ceil() as i64).unwrap_or(0).min(7))
     };
     let text = |tick: f64| match places {
-        Some(places) if (1e-4..1e5).contains(&smallest) && tick.abs() < 1e6 => format!("{tick:.places$}"),
+        Some(places) if (1e-7..1e5).contains(&smallest) && tick.abs() < 1e6 => format!("{tick:.places$}"),
         _ => short(tick),
     };
     ticks.into_iter().map(|tick| (tick, text(tick))).collect()

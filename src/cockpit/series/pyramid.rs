@@ -143,7 +143,7 @@ impl<const N: usize> Pyramid<N> {
         match row.checked_sub(self.whole_from()).and_then(|place| self.whole.get(place)) {
             Some(row) => row.spot,
             None if row == 0 => self.first.unwrap_or_default(),
-            None => self.levels.first().and_then(|level| level.get(row / FAN)).map_or_else(Spot::default, |b| b.spot()),
+            None => self.levels.first().and_then(|level| level.get(row / FAN)).map_or_else(Spot::default, Bucket::spot),
         }
     }
 
@@ -236,15 +236,12 @@ impl<const N: usize> Pyramid<N> {
     fn fold(&mut self) {
         let mut level = 0;
         while self.length.is_multiple_of(FAN.pow(level as u32 + 1)) {
-            let whole = match level {
-                0 => {
-                    let rows = self.whole.iter().skip(self.whole.len().saturating_sub(FAN)).map(Bucket::of);
-                    rows.reduce(|all, part| all.with(&part))
-                }
-                _ => {
-                    let below = &self.levels[level - 1];
-                    below[below.len().saturating_sub(FAN)..].iter().copied().reduce(|all, part| all.with(&part))
-                }
+            let whole = if level == 0 {
+                let rows = self.whole.iter().skip(self.whole.len().saturating_sub(FAN)).map(Bucket::of);
+                rows.reduce(|all, part| all.with(&part))
+            } else {
+                let below = &self.levels[level - 1];
+                below[below.len().saturating_sub(FAN)..].iter().copied().reduce(|all, part| all.with(&part))
             };
             if self.levels.len() == level {
                 self.levels.push(Vec::new());
@@ -287,7 +284,7 @@ mod tests {
                 columns.iter().filter_map(|column| column.extent).map(|extent| extent.max).fold(0.0, f32::max);
             assert_eq!(largest.to_bits(), 99f32.to_bits(), "{axis:?}");
             assert_eq!(columns.iter().map(|column| column.skipped).sum::<u32>(), 1);
-            assert_eq!(columns.iter().map(|column| column.rows).sum::<u32>() as u64, steps);
+            assert_eq!(u64::from(columns.iter().map(|column| column.rows).sum::<u32>()), steps);
         }
         // From near, too.
         let near = pyramid.columns(0, Axis::Steps, 770.0..790.0, 40);

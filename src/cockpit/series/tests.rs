@@ -3,7 +3,6 @@ use super::{Column, Extent, Metric, Series};
 use crate::protocol::control::StepRow;
 use crate::store::summary::{Point, leaves};
 use proptest::prelude::*;
-use std::time::Instant;
 
 fn row(attempt: u64, step: u64, loss: Option<f64>) -> StepRow {
     StepRow {
@@ -259,18 +258,4 @@ fn a_long_run_is_drawn_from_few_buckets() {
     let mut visited = 0;
     series.visit((Metric::Loss, Axis::Steps), &(1.0..100_000.0), 160, |_| visited += 1);
     assert!(visited < 160 * 16 + 64, "{visited} buckets for 160 columns");
-}
-
-#[test]
-#[ignore = "a measurement: run it with --release --ignored --nocapture"]
-fn a_million_rows() {
-    let start = Instant::now();
-    let mut series = Series::default();
-    for step in 1..=1_000_000u64 {
-        series.push(&row(1, step, if step % 97 == 0 { None } else { Some(1.0 / step as f64) }));
-    }
-    let taken = start.elapsed();
-    let start = Instant::now();
-    let drawn = (0..100).map(|_| whole(&series, 300).len()).sum::<usize>();
-    println!("1 000 000 rows in {taken:?}; {drawn} columns in {:?}", start.elapsed());
 }

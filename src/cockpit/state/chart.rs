@@ -66,13 +66,14 @@ impl Chart {
         }
     }
 
-    /// Fewer (a factor below 1) or more of the curve, but no less than `least`; the right edge
+    /// Fewer (a factor below 1) or more of the curve, but no less than `nearest`; the right edge
     /// stays where the newest step is followed, else the cursor or the middle.
-    pub fn zoom(&mut self, factor: f64, ends: Option<(f64, f64)>, least: f64) {
+    pub fn zoom(&mut self, factor: f64, ends: Option<(f64, f64)>, nearest: f64) {
         let Some((first, last)) = ends else { return };
         let (start, end) = self.window((first, last));
-        let span = ((end - start) * factor).max(least);
-        if span >= last - first {
+        let span = ((end - start) * factor).max(nearest);
+        // Nearly all is all: the run has grown since the look came nearer.
+        if span >= (last - first) * 0.9 {
             return self.fit();
         }
         if self.end.is_some() || self.cursor.is_some() {

@@ -234,18 +234,21 @@ fn open(state: &mut State) -> Vec<Effect> {
 fn back(state: &mut State) -> Vec<Effect> {
     // It would go by itself: it takes no key of its own.
     state.notice = None;
+    // What cannot be seen takes no key either.
+    let panels = places_of(state).panels;
+    let seen = |wanted: fn(&Panel) -> bool| panels.iter().any(|(panel, _)| wanted(panel));
     if (state.is_orphaned() || state.is_broken()) && !state.screen.trouble_hidden {
         state.screen.trouble_hidden = true;
     } else if state.passage.is_shown(state.now_ms) {
         state.passage = state.passage.closed();
-    } else if state.screen.chart.cursor.is_some() {
+    } else if !state.screen.filter.is_empty() && seen(|panel| *panel == Panel::Journal) {
+        state.screen.filter.clear();
+    } else if state.screen.chart.cursor.is_some() && seen(|panel| matches!(panel, Panel::Chart(_))) {
         state.screen.chart.cursor = None;
     } else if state.screen.full.is_some() {
         state.screen.full = None;
-    } else if state.screen.chosen_rung.is_some() {
+    } else if state.screen.chosen_rung.is_some() && seen(|panel| *panel == Panel::Ladder) {
         state.screen.chosen_rung = None;
-    } else if !state.screen.filter.is_empty() {
-        state.screen.filter.clear();
     } else {
         return show(state, View::Overview);
     }

@@ -6,12 +6,19 @@ use crate::cockpit::action::{Action, Key, TABLE};
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Mode;
 use crate::protocol::control::Request;
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 /// A key was pressed.
 pub fn press(state: &mut State, event: KeyEvent) -> Vec<Effect> {
     if event.kind == KeyEventKind::Release {
         return Vec::new();
+    }
+    // Esc and a key in quick succession arrive as that key with Alt.
+    if event.modifiers.contains(KeyModifiers::ALT) && event.code != KeyCode::Esc {
+        let apart = |code, modifiers| KeyEvent { code, modifiers, ..event };
+        let mut effects = press(state, apart(KeyCode::Esc, KeyModifiers::NONE));
+        effects.extend(press(state, apart(event.code, event.modifiers - KeyModifiers::ALT)));
+        return effects;
     }
     let key = Key::of(event);
     let action = state.keys.action_of(key);

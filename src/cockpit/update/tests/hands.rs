@@ -144,3 +144,12 @@ fn runs_are_listed_marked_and_opened() {
     update(&mut state, Msg::Runs(vec![row(&here)]));
     assert!(state.runs.marked.is_empty() && state.runs.chosen == 0);
 }
+
+#[test]
+fn esc_and_a_key_in_quick_succession_are_two_keys() {
+    let mut state = fixture::training(SIZE);
+    update(&mut state, letter('d'));
+    let event = crossterm::event::KeyEvent::new(KeyCode::Char('c'), KeyModifiers::ALT);
+    assert_eq!(asked(&update(&mut state, Msg::Key(event))), [Request::Checkpoint]);
+    assert_eq!(state.screen.mode, Mode::Normal);
+}
