@@ -35,6 +35,27 @@ impl At {
     }
 }
 
+/// One figure of some neighbouring steps: what a column takes in.
+pub(super) struct Seen {
+    ends: (f64, f64),
+    steps: u32,
+    skipped: u32,
+    extent: Option<Extent>,
+}
+
+impl Seen {
+    fn point(point: &Point, metric: Metric, axis: Axis) -> Self {
+        let place = point.spot.on(axis);
+        let extent = Extent::one(point.values[metric as usize]);
+        Self { ends: (place, place), steps: 1, skipped: u32::from(point.skipped), extent }
+    }
+
+    fn bucket(bucket: &Bucket, metric: Metric, axis: Axis) -> Self {
+        let ends = (bucket.first.on(axis), bucket.last.on(axis));
+        Self { ends, steps: bucket.steps, skipped: bucket.skipped, extent: bucket.extents[metric as usize] }
+    }
+}
+
 impl Series {
     /// The steps from `window.start` to `window.end` in `width` columns: the first lies on the
     /// first column, the last on the last. Looks at a few buckets a column, whatever the length.
@@ -51,18 +72,18 @@ impl Series {
         if width == 0 || !span.is_finite() || span < 0.0 {
             return columns;
         }
-        let put = |bucket: &Bucket| {
-            let middle = f64::midpoint(bucket.first.on(axis), bucket.last.on(axis));
+        let put = |seen: &Seen| {
+            let middle = f64::midpoint(seen.ends.0, seen.ends.1);
             let place = if span > 0.0 { (middle - window.start) / span * (width - 1) as f64 } else { 0.0 };
             let column = &mut columns[(place.round().max(0.0) as usize).min(width - 1)];
-            column.rows = column.rows.saturating_add(bucket.steps);
-            column.skipped = column.skipped.saturating_add(bucket.skipped);
-            column.extent = match (column.extent, bucket.extents[metric as usize]) {
+            column.rows = column.rows.saturating_add(seen.steps);
+            column.skipped = column.skipped.saturating_add(seen.skipped);
+            column.extent = match (column.extent, seen.extent) {
                 (Some(a), Some(b)) => Some(a.with(b)),
                 (a, b) => a.or(b),
             };
         };
-        self.visit(axis, &window, width, put);
+        self.visit((metric, axis), &window, width, put);
         columns
     }
 
@@ -164,11 +185,22 @@ impl Series {
 
     /// Calls `put` with what lies within the window: buckets where a column is wide, rows where it
     /// is narrow and at the ragged ends.
-    pub(super) fn visit(&self, axis: Axis, window: &Range<f64>, width: usize, mut put: impl FnMut(&Bucket)) {
+    pub(super) fn visit(
+        &self,
+        (metric, axis): (Metric, Axis),
+        window: &Range<f64>,
+        width: usize,
+        mut put: impl FnMut(&Seen),
+    ) {
         let within = |point: &&Point| (window.start..=window.end).contains(&point.spot.on(axis));
-        let close = |place: usize, put: &mut dyn FnMut(&Bucket)| match &self.rows[place] {
-            Some(rows) => rows.iter().filter(within).for_each(|point| put(&Bucket::one(point))),
-            None => put(&self.leaves[place]),
+        // Only what a chart draws is looked at: a view has many charts, and up to a leaf a column.
+        let close = |place: usize, put: &mut dyn FnMut(&Seen)| match &self.rows[place] {
+            Some(rows) => {
+                for point in rows.iter().filter(within) {
+                    put(&Seen::point(point, metric, axis));
+                }
+            }
+            None => put(&Seen::bucket(&self.leaves[place], metric, axis)),
         };
         let leaves = self.leaves_within(axis, window);
         if leaves.len() < width.max(4) {
@@ -176,10 +208,13 @@ impl Series {
         } else {
             close(leaves.start, &mut put);
             let inner = leaves.start + 1..leaves.end - 1;
-            self.walk(inner.clone(), self.level_for(inner.len(), width), &mut put);
+            let level = self.level_for(inner.len(), width);
+            self.walk(inner, level, |bucket| put(&Seen::bucket(bucket, metric, axis)));
             close(leaves.end - 1, &mut put);
         }
-        self.open.iter().filter(within).for_each(|point| put(&Bucket::one(point)));
+        for point in self.open.iter().filter(within) {
+            put(&Seen::point(point, metric, axis));
+        }
     }
 
     fn leaves_within(&self, axis: Axis, window: &Range<f64>) -> Range<usize> {

@@ -256,6 +256,6 @@ fn a_long_run_is_drawn_from_few_buckets() {
         series.push(&row(1, step, Some(1.0)));
     }
     let mut visited = 0;
-    series.visit(Axis::Steps, &(1.0..100_000.0), 160, |_| visited += 1);
+    series.visit((Metric::Loss, Axis::Steps), &(1.0..100_000.0), 160, |_| visited += 1);
     assert!(visited < 160 * 16 + 64, "{visited} buckets for 160 columns");
 }
