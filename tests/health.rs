@@ -1,4 +1,5 @@
 //! The commands that look at the machine, and the messages that a run sends.
+#![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 mod helper;
 

@@ -1,5 +1,5 @@
 //! The catalogue against what programs really print, and the command that applies it.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "the helpers of a test fail by panicking, as the test does")]
+#![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 use downshift::triage::catalogue::Catalogue;
 use downshift::triage::scan::{look, scan};

@@ -4,7 +4,7 @@ use downshift::config::run::{AsWritten, Run, Source};
 use downshift::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, RunState, RungRecord, SampleRow, Status, StepRow,
 };
-use downshift::protocol::probe::{Host, Metric, Reading};
+use downshift::protocol::probe::{Host, HostMore, Metric, Reading};
 use downshift::protocol::worker::{Eval, Level};
 use downshift::store::run_dir::RunDir;
 use downshift::store::writer::{Batch, NewAttempt, Writer};
@@ -165,6 +165,7 @@ fn sample(time_ms: i64) -> SampleRow {
         ram_worker_bytes: Metric::Is((2 << 30) + time_ms.unsigned_abs() % 77 * 1_000_000),
         cpu: Metric::Is(0.5 + 0.4 * mix(time_ms.unsigned_abs())),
         disk_free_bytes: Metric::Is(300 << 30),
+        more: HostMore::default(),
     };
     SampleRow { time_ms, reading: Reading { gpu: Err("a made run has no GPU".to_owned()), host } }
 }
