@@ -126,7 +126,7 @@ fn opened(run: &RunDir, steps: u64, times: usize) -> Outcome<Opened> {
             let text = screen.contents();
             text.contains(&last) && text.chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count() > 40
         };
-        if !pty.watch(Duration::from_secs(60), whole)? {
+        if !pty.watch(Duration::from_mins(1), whole)? {
             return Err(format!("the last step was not shown within a minute:\n{}", pty.text()).into());
         }
         let seconds = pty.begun.elapsed().as_secs_f64();
@@ -140,7 +140,7 @@ fn opened(run: &RunDir, steps: u64, times: usize) -> Outcome<Opened> {
 fn keys(run: &RunDir, steps: u64) -> Outcome<()> {
     let mut pty = open(run, PANE)?;
     let last = count(steps);
-    pty.watch(Duration::from_secs(60), |screen| screen.contents().contains(&last))?;
+    pty.watch(Duration::from_mins(1), |screen| screen.contents().contains(&last))?;
     pty.settle(Duration::from_millis(500), Duration::from_secs(10))?;
     let mut taken = Vec::new();
     for key in [b'+', b'+', b'-', b'-', b'2', b'+', b'-', b'1', b'?', b'?'].iter().cycle().take(200) {
@@ -162,7 +162,7 @@ fn keys(run: &RunDir, steps: u64) -> Outcome<()> {
 fn idle(run: &RunDir, steps: u64, seconds: u64) -> Outcome<()> {
     let mut pty = open(run, PANE)?;
     let last = count(steps);
-    pty.watch(Duration::from_secs(60), |screen| screen.contents().contains(&last))?;
+    pty.watch(Duration::from_mins(1), |screen| screen.contents().contains(&last))?;
     pty.settle(Duration::from_millis(500), Duration::from_secs(10))?;
     let (bytes, used, begun) = (pty.bytes, cpu_s(pty.pid()), Instant::now());
     pty.watch(Duration::from_secs(seconds), |_| false)?;

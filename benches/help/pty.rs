@@ -107,7 +107,7 @@ impl Pty {
         if poll(&mut ready, Some(&limit))? == 0 {
             return Ok(false);
         }
-        let mut buffer = [0; 65536];
+        let mut buffer = [0; 16384];
         let length = rustix::io::read(&self.master, &mut buffer).map_err(|_| "the program ended")?;
         let read = buffer.get(..length).unwrap_or_default();
         self.wrote = Instant::now();
