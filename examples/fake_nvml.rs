@@ -430,14 +430,13 @@ extern "C" fn nvmlDeviceRegisterEvents(_: Device, _kinds: u64, _set: Device) -> 
 /// every call about the device, fails this one too, as the real one does.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlEventSetWait_v2(_: Device, out: *mut EventData, timeout_ms: c_uint) -> Code {
-    answer("nvmlEventSetWait_v2", Value::Null, |value| match value.as_u64() {
-        Some(data) => {
+    answer("nvmlEventSetWait_v2", Value::Null, |value| {
+        if let Some(data) = value.as_u64() {
             let device = ptr::without_provenance_mut(1);
             let none = c_uint::MAX;
             // SAFETY: the caller passes a pointer to one struct that it owns.
             unsafe { put(out, EventData { device, kind: XID, data, gpu_instance: none, compute_instance: none }) }
-        }
-        None => {
+        } else {
             thread::sleep(Duration::from_millis(timeout_ms.min(20).into()));
             TIMEOUT
         }

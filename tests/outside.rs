@@ -1,5 +1,6 @@
 //! What a run gives to the world outside the cockpit: pictures, event files, a line for tmux. The
 //! real program on a made run.
+#![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 mod helper;
 #[path = "../examples/long_run/make.rs"]
