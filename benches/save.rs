@@ -14,6 +14,7 @@ mod measure;
 use downshift::config::knobs::Preset;
 use downshift::protocol::device::DeviceChoice;
 use downshift::recipe::interval::Faults;
+use downshift::recipe::leave_out::LeaveOut;
 use downshift::train::registry::Registry;
 use downshift::train::worker::{Pulse, Sink, WorkerArgs, run_in_process};
 use layers::{Layers, WIDTH, layers_of};
@@ -77,6 +78,7 @@ fn args(run_dir: &Path, layers: usize, device: DeviceChoice) -> Outcome<WorkerAr
         from: None,
         require_checkpoint: false,
         migrate: false,
+        leave_out: LeaveOut::default(),
         faults: Faults::default(),
         inject: Vec::new(),
     })
