@@ -93,7 +93,11 @@ impl Keeper {
     }
 
     fn set_aside_above(&mut self, step: u64, why: &str) {
-        for newer in self.recorder.give_up_above(step) {
+        // The store may not know all of them: what is damaged was not taken over.
+        let mut above: BTreeSet<u64> = self.recorder.give_up_above(step).into_iter().collect();
+        let there = checkpoint::list(self.run_dir.path());
+        above.extend(there.iter().map(|entry| entry.step).filter(|there| *there > step));
+        for newer in above {
             let name = grouped(newer);
             let (level, text) = match aside::set_aside(self.run_dir.path(), newer) {
                 Ok(path) => (Level::Warn, format!("checkpoint {name} set aside: {why}; it lies in {}", path.display())),
