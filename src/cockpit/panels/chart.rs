@@ -62,15 +62,20 @@ fn eval_range(state: &State) -> Option<(f64, f64)> {
     Some((losses().reduce(f64::min)?, losses().reduce(f64::max)?))
 }
 
-/// The evaluations as diamonds, the best one filled, the newest one written.
+/// Diamonds stand at least so many columns apart, so that the curve below them is seen.
+const APART: u16 = 6;
+
+/// The evaluations as diamonds, the best one filled, the newest one written. Where they come densely
+/// only some are drawn; all of them are in the chart of their own.
 fn evaluations(frame: &mut Frame<'_>, area: Rect, plot: Plot, state: &State, theme: &Theme) {
     let buffer = frame.buffer_mut();
     let seen = seen(state);
     let best = seen.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1));
-    for (place, loss) in &seen {
-        if let Some(x) = plot.column(*place) {
-            axis::write(buffer, plot.area, x, plot.row(*loss), "◇", theme.second);
-        }
+    let mut free_left_of = u16::MAX;
+    for (place, loss) in seen.iter().rev() {
+        let Some(x) = plot.column(*place).filter(|x| *x < free_left_of) else { continue };
+        axis::write(buffer, plot.area, x, plot.row(*loss), "◇", theme.second);
+        free_left_of = x.saturating_sub(APART);
     }
     if let Some((x, loss)) = best.and_then(|(place, loss)| Some((plot.column(place)?, loss))) {
         axis::write(buffer, plot.area, x, plot.row(loss), "◆", theme.good);
