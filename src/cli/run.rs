@@ -115,8 +115,8 @@ fn too_full(shortage: &disk::Shortage, one: u64, most: u64) -> Failure {
     Failure::new(
         1,
         format!(
-            "{shortage} for this run's checkpoints (up to {most} of {one}: the newest, the best, proven ones, and one \
-             being written); free some room, lower checkpoint.keep_last, or put runs elsewhere with --runs-dir"
+            "{shortage} for this run (up to {most} checkpoints of {one}: the newest, the best, proven ones, and one being \
+             written; and 16 MiB for its curve and logs); free some room, lower checkpoint.keep_last, or put runs elsewhere with --runs-dir"
         ),
     )
 }
