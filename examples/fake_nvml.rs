@@ -33,7 +33,10 @@ const SUCCESS: Code = 0;
 const INVALID_ARGUMENT: Code = 2;
 const INSUFFICIENT_SIZE: Code = 7;
 const VERSION_MISMATCH: Code = 25;
+const TIMEOUT: Code = 10;
 const UNKNOWN: Code = 999;
+/// The bit of Xid errors among the kinds of events.
+const XID: u64 = 8;
 /// Size 40 in the lower bytes, version 2 in the highest.
 const MEMORY_V2: c_uint = 0x0200_0028;
 
@@ -60,6 +63,38 @@ struct Process {
     compute_instance: c_uint,
 }
 
+#[repr(C)]
+struct Pci {
+    legacy: [u8; 16],
+    domain: c_uint,
+    bus: c_uint,
+    device: c_uint,
+    device_id: c_uint,
+    subsystem_id: c_uint,
+    bus_id: [u8; 32],
+}
+
+#[repr(C)]
+struct FieldValue {
+    field: c_uint,
+    scope: c_uint,
+    timestamp: i64,
+    latency: i64,
+    kind: c_uint,
+    code: c_uint,
+    value: u64,
+}
+
+#[repr(C)]
+struct EventData {
+    device: Device,
+    kind: u64,
+    data: u64,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
+}
+
+const _: () = assert!(size_of::<Pci>() == 68 && size_of::<FieldValue>() == 40 && size_of::<EventData>() == 32);
 const _: () = assert!(size_of::<MemoryV2>() == 40 && size_of::<Utilization>() == 8 && size_of::<Process>() == 24);
 
 static CALLS: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
@@ -278,5 +313,132 @@ extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(_: Device, count: *mut c_u
             }
         }
         SUCCESS
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlSystemGetCudaDriverVersion_v2(out: *mut i32) -> Code {
+    number("nvmlSystemGetCudaDriverVersion_v2", 13_000, out)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetPciInfo_v3(_: Device, out: *mut Pci) -> Code {
+    answer("nvmlDeviceGetPciInfo_v3", json!("00000000:01:00.0"), |value| {
+        let (mut legacy, mut bus_id) = ([0; 16], [0; 32]);
+        let text = value.as_str().unwrap_or_default().as_bytes();
+        bus_id[..text.len().min(31)].copy_from_slice(&text[..text.len().min(31)]);
+        legacy[..text.len().min(15)].copy_from_slice(&text[..text.len().min(15)]);
+        // SAFETY: the caller passes a pointer to one struct that it owns.
+        unsafe {
+            put(out, Pci { legacy, domain: 0, bus: 1, device: 0, device_id: 0x2684_10de, subsystem_id: 0, bus_id })
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetMaxClockInfo(_: Device, _kind: c_uint, out: *mut c_uint) -> Code {
+    number("nvmlDeviceGetMaxClockInfo", 3_105, out)
+}
+
+/// Off, as on a GeForce, unless the script says 1.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetEccMode(_: Device, current: *mut c_uint, pending: *mut c_uint) -> Code {
+    answer("nvmlDeviceGetEccMode", json!(0), |value| {
+        let on = value.as_u64().unwrap_or(0) as c_uint;
+        // SAFETY: the caller passes pointers to two numbers that it owns.
+        unsafe { put(current, on).max(put(pending, on)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetTotalEccErrors(_: Device, kind: c_uint, _counter: c_uint, out: *mut u64) -> Code {
+    number("nvmlDeviceGetTotalEccErrors", if kind == 0 { 3 } else { 0 }, out)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetCurrPcieLinkGeneration(_: Device, out: *mut c_uint) -> Code {
+    number("nvmlDeviceGetCurrPcieLinkGeneration", 4, out)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetMaxPcieLinkGeneration(_: Device, out: *mut c_uint) -> Code {
+    number("nvmlDeviceGetMaxPcieLinkGeneration", 4, out)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetCurrPcieLinkWidth(_: Device, out: *mut c_uint) -> Code {
+    number("nvmlDeviceGetCurrPcieLinkWidth", 16, out)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetMaxPcieLinkWidth(_: Device, out: *mut c_uint) -> Code {
+    number("nvmlDeviceGetMaxPcieLinkWidth", 16, out)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetPcieThroughput(_: Device, _counter: c_uint, out: *mut c_uint) -> Code {
+    number("nvmlDeviceGetPcieThroughput", 1_500, out)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetPcieReplayCounter(_: Device, out: *mut c_uint) -> Code {
+    number("nvmlDeviceGetPcieReplayCounter", 0, out)
+}
+
+/// The script's value is a map from the number of a field to its value; other fields are not
+/// supported.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetFieldValues(_: Device, count: i32, values: *mut FieldValue) -> Code {
+    const NOT_SUPPORTED: Code = 3;
+    answer("nvmlDeviceGetFieldValues", json!({"82": 74, "230": 0}), |answers| {
+        for at in 0..count.unsigned_abs() as usize {
+            // SAFETY: the caller passes `count` structs of its own, with the field's number filled in.
+            unsafe {
+                let value = values.add(at);
+                let known = answers[(*value).field.to_string()].as_u64();
+                // Kind 1 is an unsigned number of 32 bits.
+                ((*value).kind, (*value).code) = (1, if known.is_some() { SUCCESS } else { NOT_SUPPORTED });
+                (*value).value = known.unwrap_or(0);
+            }
+        }
+        SUCCESS
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlEventSetCreate(out: *mut Device) -> Code {
+    // SAFETY: the caller passes a pointer to one handle that it owns.
+    answer("nvmlEventSetCreate", Value::Null, |_| unsafe { put(out, ptr::without_provenance_mut(1)) })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlEventSetFree(_: Device) -> Code {
+    nothing("nvmlEventSetFree")
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetSupportedEventTypes(_: Device, out: *mut u64) -> Code {
+    number("nvmlDeviceGetSupportedEventTypes", XID, out)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceRegisterEvents(_: Device, _kinds: u64, _set: Device) -> Code {
+    nothing("nvmlDeviceRegisterEvents")
+}
+
+/// A number in the script is an Xid error; without one the wait times out. A lost GPU, which fails
+/// every call about the device, fails this one too, as the real one does.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlEventSetWait_v2(_: Device, out: *mut EventData, timeout_ms: c_uint) -> Code {
+    answer("nvmlEventSetWait_v2", Value::Null, |value| {
+        if let Some(data) = value.as_u64() {
+            let device = ptr::without_provenance_mut(1);
+            let none = c_uint::MAX;
+            // SAFETY: the caller passes a pointer to one struct that it owns.
+            unsafe { put(out, EventData { device, kind: XID, data, gpu_instance: none, compute_instance: none }) }
+        } else {
+            thread::sleep(Duration::from_millis(timeout_ms.min(20).into()));
+            TIMEOUT
+        }
     })
 }

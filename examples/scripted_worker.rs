@@ -4,16 +4,21 @@
 //!
 //! ```yaml
 //! task: scripted
-//! model: { step_ms: 2, save_ms: 1, start_ms: 5, ignore_term: false, noise: false }
+//! model: { step_ms: 2, save_ms: 1, start_ms: 5, ignore_term: false, noise: false, trouble: [] }
 //! ```
+//! More kinds of trouble than `--inject` knows are in `trouble:`, see trouble.rs.
+
+#[path = "scripted_worker/trouble.rs"]
+mod trouble;
 
 use downshift::config::units::Every;
 use downshift::protocol::control::StepRow;
 use downshift::protocol::inject::{Fault, Inject};
 use downshift::protocol::line;
 use downshift::protocol::worker::{
-    DoneReason, Eval, Event, Failed, FailureClass, Hello, Order, PROTOCOL, Phase, Saved, Skipped, Step,
+    DoneReason, Eval, Event, Failed, FailureClass, Hello, Level, Order, PROTOCOL, Phase, Saved, Skipped, Step,
 };
+use downshift::recipe::leave_out::LeaveOut;
 use downshift::store::checkpoint::state::{Row, TrainState};
 use downshift::store::checkpoint::{self, Contents};
 use downshift::store::lock::Lock;
@@ -24,6 +29,7 @@ use std::path::PathBuf;
 use std::process::exit;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
+use trouble::Moment;
 
 type Failing<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -39,6 +45,8 @@ struct Script {
     state: TrainState,
     rows: Vec<Row>,
     orders: Receiver<Order>,
+    leave_out: LeaveOut,
+    require_checkpoint: bool,
 }
 
 fn main() -> Failing<()> {
@@ -46,6 +54,10 @@ fn main() -> Failing<()> {
     let _lock = Lock::take(&script.run_dir.file("worker.lock"))?;
     if script.scenario["ignore_term"] == json!(true) {
         ignore_term()?;
+    }
+    if script.scenario["grandchild"] == json!(true) {
+        let folder = script.run_dir.path();
+        std::process::Command::new("sleep").arg("600").env("OF_RUN", folder).current_dir(folder).spawn()?;
     }
     script.begin()?;
     if script.train().is_err() {
@@ -84,6 +96,8 @@ fn read_arguments() -> Failing<Script> {
         state: TrainState { rung, ..TrainState::default() },
         rows: Vec::new(),
         orders,
+        leave_out: after("--leave-out").unwrap_or_default().parse()?,
+        require_checkpoint: words.iter().any(|word| word == "--require-checkpoint"),
         run_dir,
     })
 }
@@ -99,6 +113,9 @@ impl Script {
         let resumed =
             newest.and_then(|loaded| serde_json::from_slice::<TrainState>(loaded.files.get("state.json")?).ok());
         let resumed_from = resumed.as_ref().map(|state| state.step);
+        if resumed.is_none() && self.require_checkpoint {
+            self.fail(FailureClass::Checkpoint, "no checkpoint can be used")?;
+        }
         self.state = resumed.unwrap_or_default();
         let total = self.steps * self.batch;
         say(&Event::Hello(Hello {
@@ -115,7 +132,46 @@ impl Script {
             total_steps: self.steps,
             unit: "samples".to_owned(),
         }))?;
+        self.suffer(Moment::Load)?;
+        if self.scenario["compile_ms"].is_number() {
+            say(&Event::Phase { phase: Phase::Compiling })?;
+            self.pause("compile_ms");
+        }
         say(&Event::Phase { phase: Phase::Training })
+    }
+
+    /// What the scenario has in store for this moment; the loss of a jump, if it is one.
+    fn suffer(&mut self, moment: Moment) -> Failing<Option<f64>> {
+        let mut jump = None;
+        for trouble in trouble::striking(&self.scenario, moment, self.attempt, self.rung) {
+            if let Some(word) = trouble["class"].as_str() {
+                let class = serde_json::from_value(json!(word))?;
+                self.fail(class, trouble["message"].as_str().unwrap_or("as the scenario wants"))?;
+            }
+            if let Some(code) = trouble["code"].as_i64() {
+                exit(i32::try_from(code)?);
+            }
+            if let Some(signal) = trouble["signal"].as_i64() {
+                let signal = rustix::process::Signal::from_named_raw(i32::try_from(signal)?).ok_or("no signal")?;
+                // Rust's own handler lets the first SIGSEGV pass.
+                loop {
+                    rustix::process::kill_process(rustix::process::getpid(), signal)?;
+                }
+            }
+            match trouble["hang"].as_str() {
+                Some("talking") => loop {
+                    let text = "still here".to_owned();
+                    say(&Event::Note { level: Level::Info, text })?;
+                    std::thread::sleep(Duration::from_millis(50));
+                },
+                Some(_) => loop {
+                    std::thread::park();
+                },
+                None => {}
+            }
+            jump = trouble["spike"].as_f64().or(jump);
+        }
+        Ok(jump)
     }
 
     fn train(&mut self) -> Failing<()> {
@@ -130,6 +186,9 @@ impl Script {
                     self.end(DoneReason::Stopped, 3)?;
                 }
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+            }
+            while self.leave_out.covers(self.state.position.samples) {
+                self.state.position.samples += self.batch;
             }
             self.step()?;
             let due = match self.save_every {
@@ -161,6 +220,11 @@ impl Script {
         if let Some(inject) = fault {
             say(&Event::Injected { fault: inject.to_string(), step })?;
         }
+        let jump = self.suffer(Moment::Step(step, self.state.position.samples))?;
+        if self.scenario["flood"] == json!(true) {
+            writeln!(std::io::stderr(), "{}", "x".repeat(100_000))?;
+            std::io::stdout().write_all(b"\xff\xfe{\"event\": \"st\n")?;
+        }
         if self.scenario["noise"] == json!(true) {
             println!("a stray print of step {step}\n{{\"half\": ");
         }
@@ -188,7 +252,7 @@ impl Script {
             None => {}
         }
         let compute_ms = began.elapsed().as_secs_f64() * 1000.0;
-        let loss = 1.0 / (step as f64).sqrt();
+        let loss = jump.unwrap_or(1.0 / (step as f64).sqrt());
         let (epoch, grad_norm, micro_batches, data_wait_ms) = (0, 1.0, 1, 0.0);
         self.tell(&Event::Step(Step {
             step,
@@ -211,6 +275,17 @@ impl Script {
 
     fn save(&mut self) -> Failing<()> {
         let began = Instant::now();
+        self.suffer(Moment::Save)?;
+        if self.scenario["save_phase_ms"].is_number() {
+            say(&Event::Phase { phase: Phase::Checkpointing })?;
+            self.pause("save_phase_ms");
+            say(&Event::Phase { phase: Phase::Training })?;
+        }
+        let (full_from, full_to) = (self.scenario["disk_full_from"].as_u64(), self.scenario["disk_full_to"].as_u64());
+        if full_from.zip(full_to).is_some_and(|(from, to)| (from..to).contains(&self.state.step)) {
+            let message = "No space left on device (os error 28)".to_owned();
+            return say(&Event::SaveFailed { step: self.state.step, message });
+        }
         self.pause("save_ms");
         self.state.rung = self.rung;
         self.state.attempt = self.attempt;

@@ -2,18 +2,29 @@
 //! the keeper, or become one of the processes.
 
 mod attach;
+mod bundle;
 mod check;
 mod checkpoints;
 mod client;
+mod doctor;
+mod drill;
 mod export;
 mod headless;
 mod internal;
+mod notify;
+mod plot;
 mod request;
 mod resume;
 mod run;
 mod runs;
 mod status;
+mod taste;
+mod tensorboard;
 pub mod trainer;
+mod triage;
+mod trial;
+mod watch;
+mod watching;
 
 use crate::config::run::AsWritten;
 use crate::protocol::inject::Inject;
@@ -59,7 +70,7 @@ enum Command {
     /// Start a run (its keeper detached) and open the cockpit on it
     Run(run::RunArgs),
     /// Open the cockpit on a run, alive or finished
-    Attach(Which),
+    Attach(attach::AttachArgs),
     /// List runs
     Runs,
     /// One run at a glance
@@ -76,18 +87,38 @@ enum Command {
     Pause(Which),
     /// Save, then start again on the same rung
     Restart(Which),
+    /// Do what the keeper proposes (with the autopilot off)
+    Accept(Which),
+    /// A run of a few minutes that ends in a checklist; exit code 0 only if all of it holds
+    Trial(trial::TrialArgs),
+    /// See it survive: the default run through an out of memory, NaN, a hang, a kill and heat
+    Drill(drill::DrillArgs),
     /// Validate a run file and every rung of its ladder; nothing is started
     Check(check::CheckArgs),
-    /// The curve, one row per attempt and step
+    /// The curve, one row per attempt and step, or as TensorBoard event files
     Export(export::ExportArgs),
+    /// Charts of one or several runs as a picture, SVG or PNG
+    Plot(plot::PlotArgs),
     /// The checkpoints of a run: [RUN] list | verify | compare | export | copy | prune
     Checkpoints(checkpoints::CheckpointsArgs),
+    /// Everything that a run depends on, a line each, with the fix
+    Doctor(doctor::DoctorArgs),
+    /// One archive for a bug report, without secrets and home paths
+    Bundle(bundle::BundleArgs),
+    /// The GPU and the machine, without a run
+    Watch(watch::WatchArgs),
+    /// See whether a person would be told: test
+    Notify(notify::NotifyArgs),
+    /// What broke, by a log: of this program or any other that trains
+    Triage(triage::TriageArgs),
     #[command(hide = true)]
     Worker(internal::WorkerArgs),
     #[command(hide = true)]
     Keeper(internal::KeeperArgs),
     #[command(hide = true)]
     Probe(internal::ProbeArgs),
+    #[command(hide = true)]
+    SelfTest(doctor::SelfTestArgs),
 }
 
 /// A way to print.
@@ -132,7 +163,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
     let outcome = match cli.command {
         None => run::begin(None, &cli.run, runs, trainer),
         Some(Command::Run(args)) => run::run(&args, runs, trainer),
-        Some(Command::Attach(which)) => attach::attach(&which, runs),
+        Some(Command::Attach(args)) => attach::attach(&args, runs),
         Some(Command::Runs) => Ok(runs::list(runs)),
         Some(Command::Status(args)) => status::print(&args, runs),
         Some(Command::Resume(args)) => resume::resume(&args, runs, trainer),
@@ -141,9 +172,19 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Checkpoint(which)) => request::checkpoint(&which, runs),
         Some(Command::Pause(which)) => request::pause(&which, runs),
         Some(Command::Restart(which)) => request::restart(&which, runs),
+        Some(Command::Accept(which)) => request::accept(&which, runs),
+        Some(Command::Trial(args)) => trial::trial(&args, runs, trainer),
+        Some(Command::Drill(args)) => drill::drill(&args, runs, trainer),
         Some(Command::Check(args)) => check::check(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
+        Some(Command::Plot(args)) => plot::plot(&args, runs),
         Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),
+        Some(Command::Doctor(args)) => doctor::doctor(&args, runs),
+        Some(Command::Bundle(args)) => bundle::bundle(&args, runs),
+        Some(Command::SelfTest(args)) => Ok(doctor::self_test(&args, trainer)),
+        Some(Command::Watch(args)) => watch::watch(&args, runs),
+        Some(Command::Notify(args)) => notify::notify(&args, trainer),
+        Some(Command::Triage(args)) => triage::triage(&args),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
         Some(Command::Keeper(args)) => internal::keeper(&args),
         Some(Command::Probe(args)) => return internal::probe(&args),

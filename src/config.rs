@@ -5,6 +5,7 @@
 //!          └──────── problems, each with the line and column of what is wrong ──────┘
 //! ```
 
+pub mod around;
 pub mod check;
 pub mod groups;
 pub mod knobs;
@@ -15,4 +16,5 @@ pub mod shipped;
 pub mod theme;
 pub mod typed;
 pub mod units;
+pub mod watch;
 pub mod yaml;

@@ -8,12 +8,15 @@
 //! The loop waits for one input, lets the policy decide, performs what it said. It is started with
 //! a session of its own by [`detach`], and by a parent that does nothing but bring it back.
 
+mod alarms;
 mod attempt;
 pub mod caretaker;
 mod checkpoints;
 pub mod child;
 pub mod detach;
 mod glance;
+mod health;
+mod hearing;
 mod home;
 mod keep;
 mod passage;
@@ -25,6 +28,7 @@ mod retention;
 pub mod sentences;
 mod socket;
 mod takeover;
+mod witness;
 
 pub use keep::{KeeperArgs, KeeperError, Launch, keep};
 

@@ -5,7 +5,7 @@
 //!  cli ─┬─ cockpit ───────────┐            what a person sees
 //!       ├─ keeper ── policy ──┤            what owns the run; what it decides
 //!       ├─ train              ├─ protocol  what the processes say to each other
-//!       ├─ probe              │  recipe    the arithmetic of training
+//!       ├─ probe ── triage ───┤  recipe    the arithmetic of training
 //!       └─ store ─────────────┘  config    run files, themes
 //! ```
 
@@ -13,6 +13,7 @@ pub mod cli;
 pub mod cockpit;
 pub mod config;
 pub mod keeper;
+pub mod notify;
 pub mod policy;
 pub mod probe;
 pub mod protocol;
@@ -20,6 +21,7 @@ pub mod recipe;
 pub mod store;
 #[cfg(feature = "train")]
 pub mod train;
+pub mod triage;
 
 /// The program with these tasks: the built-in ones, or a person's own.
 #[cfg(feature = "train")]

@@ -6,6 +6,7 @@
 //!  ── start ──▶ Running ── shift, restart, pause, stop ──▶ Stopping ── gone ──▶ AwaitingVram ──▶ start
 //!                  │                                            └──▶ Paused, Over
 //!                  ├── fault ──▶ AwaitingVram, BackingOff ──▶ start
+//!                  ├── hot ──▶ Stopping ──▶ Cooling ──▶ start
 //!                  └── finished, needs a person ──▶ Over
 //! ```
 //! It never touches a clock, a file or a process: time is a number that the caller counts up, so
@@ -13,13 +14,32 @@
 //! while another may still live.
 
 pub mod budget;
+pub mod cause;
+pub mod climb;
+mod drift;
+mod ending;
 pub mod event;
+mod faults;
 pub mod hang;
+pub mod heat;
+pub mod ledger;
 pub mod life;
 mod machine;
+pub mod moves;
 pub mod relapse;
 mod requests;
+pub mod response;
+mod skips;
+pub mod spike;
+mod watching;
+pub mod xid;
 
+#[cfg(test)]
+mod calm;
+#[cfg(test)]
+mod stories;
+#[cfg(test)]
+mod storm;
 #[cfg(test)]
 mod tests;
 

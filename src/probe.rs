@@ -10,8 +10,12 @@
 
 mod explain;
 pub mod host;
+mod more;
 mod nvml;
 pub mod reader;
+pub mod script;
+mod stale;
+mod xid_events;
 
 use crate::protocol::line;
 use crate::protocol::probe::ProbeOrder;
@@ -79,7 +83,8 @@ fn serve(reader: &mut Reader, worker: &AtomicU32, interval: Duration, out: &mut 
 }
 
 fn send(reader: &mut Reader, worker: Option<u32>, out: &mut impl Write) -> io::Result<()> {
-    let reading = reader.read(worker, Instant::now());
+    let mut reading = reader.read(worker, Instant::now());
+    script::play(reader.run_dir(), &mut reading);
     out.write_all(line::encode(&reading)?.as_bytes())?;
     out.flush()
 }

@@ -7,6 +7,7 @@
 //! ```
 //! Numbers on the wire are finite. A line that is no message is a log line, never an error.
 
+pub mod cause;
 pub mod class;
 pub mod control;
 pub mod device;

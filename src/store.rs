@@ -7,9 +7,11 @@
 //! the keeper writes run.db and deletes checkpoints; everybody may read.
 
 pub mod checkpoint;
+pub mod curve;
 pub mod database;
 pub mod disk;
 pub mod lock;
 pub mod reader;
 pub mod run_dir;
+pub mod summary;
 pub mod writer;

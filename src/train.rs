@@ -32,6 +32,7 @@ mod pour;
 pub mod registry;
 mod resume;
 mod saver;
+pub mod selftest;
 mod session;
 mod step;
 mod strike;

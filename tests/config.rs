@@ -1,8 +1,9 @@
 //! Run files: those that must be accepted, and those that must be refused with exactly these words.
 
-use downshift::config::knobs::Section;
+use downshift::config::knobs::{Section, Watch};
 use downshift::config::problem::Problem;
 use downshift::config::run::{Refusal, Run, Source, TaskSections};
+use downshift::config::shipped;
 use std::{fs, path::Path};
 
 /// A task that knows two keys, like a built-in one.
@@ -76,4 +77,22 @@ fn overrides_from_the_command_line_win_and_are_named_when_wrong() {
     assert!(refusal.to_string().starts_with("--set training.epochs=two: training.epochs: found two"), "{refusal}");
     let refusal = read("whole.yaml", text, &set("trainng.epochs", "2")).unwrap_err();
     assert!(refusal.to_string().contains("did you mean `training`?"), "{refusal}");
+}
+
+#[test]
+fn shipped_run_files_write_out_every_setting_of_the_keeper_with_its_default() {
+    for name in shipped::names() {
+        let (file, text) = shipped::run_file(Path::new(name)).unwrap();
+        let run = read(file, text, &[]).unwrap_or_else(|refusal| panic!("{refusal}"));
+        assert_eq!(run.watch, Watch { hang_min: run.watch.hang_min, ..Watch::default() }, "{file}");
+        let settings = serde_json::to_value(Watch::default()).unwrap();
+        let mut keys: Vec<String> = Vec::new();
+        for (key, value) in settings.as_object().unwrap() {
+            keys.push(format!("\n  {key}:"));
+            keys.extend(value.as_object().into_iter().flatten().map(|(below, _)| format!("\n    {below}: ")));
+        }
+        for key in keys {
+            assert!(text.contains(&key), "{file} does not write `{}` out", key.trim());
+        }
+    }
 }

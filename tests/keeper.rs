@@ -3,8 +3,11 @@
 mod helper;
 
 use downshift::protocol::control::RunState;
+use downshift::store::checkpoint::{self, aside, state::Row};
+use downshift::store::reader::Reader;
 use helper::{Place, journal, journal_says, kill, parent_of, wait_for, wait_state, wait_status};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
 
 const QUICK: &str = "{ step_ms: 2, save_ms: 1 }";
 const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
@@ -158,6 +161,106 @@ fn faults_that_come_back_use_the_budget_up_and_ask_for_a_person() {
 }
 
 #[test]
+fn the_newest_proven_checkpoint_stays_beside_the_newest() {
+    let place = Place::scripted();
+    place.script(QUICK, "");
+    let knobs = ["--set", "checkpoint.keep_last=1", "--set", "checkpoint.proven_after=120"];
+    // A death in between: what was proven by steps that are redone is proven once.
+    let (mut child, run) = place.start(&[&knobs[..], &["--inject", "kill@230,nan@290"]].concat());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let kept: Vec<u64> = checkpoint::list(run.path()).iter().rev().map(|entry| entry.step).collect();
+    assert_eq!(kept, [250, 350, 400], "the newest proven one, the one to be proven next, the newest");
+    let rows = Reader::open(&run).unwrap().checkpoints().unwrap();
+    let proven: Vec<u64> = rows.iter().filter(|row| row.proven).map(|row| row.step).collect();
+    assert_eq!(proven, [50, 100, 150, 200, 250], "the skipped step counts for none");
+    let listed = String::from_utf8(place.output(&["checkpoints", "list"]).stdout).unwrap();
+    assert_eq!(listed.lines().filter(|line| line.contains("proven")).count(), 1, "{listed}");
+}
+
+#[test]
+fn workers_that_fail_alike_just_after_a_load_make_the_next_one_go_back() {
+    let place = Place::scripted();
+    place.script(QUICK, "watch: { restarts_without_progress: 3 }\n");
+    let (mut child, run) = place.start(&["--inject", "panic@105*"]);
+    assert_eq!(child.wait().unwrap().code(), Some(4), "a fault that is not the checkpoint's uses the budget up");
+    // Started afresh; from 100; from 100 again; one back, from 50.
+    let from: Vec<String> =
+        journal(&run).into_iter().map(|row| row.text).filter(|text| text.contains("resumed at")).collect();
+    let steps: Vec<&str> =
+        from.iter().map(|text| text.split("step ").nth(1).unwrap().split(' ').next().unwrap()).collect();
+    assert_eq!(steps, ["100", "100", "50"]);
+    assert!(
+        journal_says(&run, "checkpoint 100 set aside") && journal_says(&run, "goes one checkpoint back, to step 50")
+    );
+    assert_eq!(aside::all(run.path()).len(), 1);
+    let pruned = place.output(&["checkpoints", "prune"]);
+    assert!(String::from_utf8_lossy(&pruned.stdout).contains("set-aside/step-000000100"));
+    assert!(aside::all(run.path()).is_empty());
+}
+
+#[test]
+fn whatever_happens_the_worker_runs_on_the_rung_of_its_attempt() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let knobs =
+        ["--set", "training.steps=4000", "--set", "checkpoint.keep_last=1000", "--set", "checkpoint.every=3 steps"];
+    let (mut child, run) = place.start(&knobs);
+    let trains = |attempt: u64, beyond: u64| {
+        wait_status(&run, "steps", |status| {
+            status.attempts >= attempt && status.state == RunState::Training && status.step > beyond
+        })
+    };
+    let mut status = trains(1, 5);
+    for turn in 0..9_u64 {
+        let before = status.attempts;
+        match turn {
+            0 | 4 => drop(place.output(&["shift", "down"])),
+            1 | 5 | 7 => kill(status.pid_worker.unwrap()),
+            2 => kill(status.pid_keeper.unwrap()),
+            3 => drop(place.output(&["shift", "up"])),
+            6 => drop(place.output(&["shift", "full"])),
+            _ => drop(place.output(&["restart"])),
+        }
+        status = trains(before + 1, status.durable_step.unwrap_or_default() + 4);
+    }
+    place.output(&["stop"]);
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
+    let mut query = store.prepare("SELECT id, rung FROM attempts").unwrap();
+    let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let attempts: BTreeMap<i64, i64> = rows.map(Result::unwrap).collect();
+    // Rows that workers wrote themselves, each with the rung that it had been started on.
+    let mut said: BTreeMap<u64, usize> = BTreeMap::new();
+    for entry in checkpoint::list(run.path()) {
+        for row in Row::read_all(&checkpoint::load(&entry.path).unwrap().files[checkpoint::STEPS]) {
+            let Row::Step(row) = row else { continue };
+            assert_eq!(*said.entry(row.attempt).or_insert(row.rung), row.rung);
+        }
+    }
+    assert!(
+        said.len() >= 9 && said.values().any(|rung| *rung == 1) && said.values().any(|rung| *rung == 0),
+        "{said:?}"
+    );
+    for (attempt, rung) in said {
+        assert_eq!(attempts.get(&attempt.cast_signed()), Some(&i64::try_from(rung).unwrap()), "attempt {attempt}");
+    }
+}
+
+#[test]
+fn a_living_keeper_prunes_itself() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (_child, run) = place.start(&[]);
+    wait_status(&run, "two checkpoints", |status| status.durable_step >= Some(100));
+    aside::set_aside(run.path(), 50).unwrap();
+    let pruned = place.output(&["checkpoints", "prune"]);
+    assert!(
+        pruned.status.success() && String::from_utf8_lossy(&pruned.stdout).contains("1 checkpoint(s) that had been")
+    );
+    wait_for("an empty place", || aside::all(run.path()).is_empty().then_some(()));
+}
+
+#[test]
 fn an_early_exit_is_no_success_and_stray_prints_are_no_messages() {
     let place = Place::scripted();
     place.script("{ step_ms: 1, noise: true }", "");
@@ -198,6 +301,7 @@ fn a_second_keeper_is_refused() {
     let second = place.output(&["keeper", "--run-dir", run.path().to_str().unwrap()]);
     assert_eq!(second.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&second.stderr).contains("a run has one keeper"));
+    wait_status(&run, "steps", |status| status.step >= 5);
     assert!(place.output(&["checkpoint"]).status.success(), "the first one still answers");
     assert!(place.output(&["restart"]).status.success());
     wait_status(&run, "a restart", |status| status.attempts == 2 && status.state == RunState::Training);

@@ -5,13 +5,15 @@ use std::fs;
 use std::path::Path;
 
 /// Each module and those it may use.
-const ARROWS: [(&str, &[&str]); 9] = [
-    ("cli", &["cockpit", "config", "keeper", "probe", "protocol", "recipe", "store", "train"]),
+const ARROWS: [(&str, &[&str]); 11] = [
+    ("cli", &["cockpit", "config", "keeper", "notify", "probe", "protocol", "recipe", "store", "train", "triage"]),
     ("cockpit", &["config", "protocol", "recipe", "store"]),
-    ("keeper", &["config", "policy", "protocol", "store"]),
+    ("keeper", &["config", "notify", "policy", "protocol", "recipe", "store", "triage"]),
     ("policy", &["config", "protocol", "recipe"]),
     ("train", &["config", "protocol", "recipe", "store"]),
-    ("probe", &["protocol"]),
+    ("probe", &["protocol", "triage"]),
+    ("triage", &["config", "protocol"]),
+    ("notify", &["config", "protocol"]),
     ("store", &["config", "protocol", "recipe"]),
     ("protocol", &["recipe"]),
     ("config", &["recipe"]),

@@ -3,7 +3,7 @@
 
 use downshift::probe::reader::{REOPEN, Reader, Source};
 use downshift::protocol::line;
-use downshift::protocol::probe::{Gpu, Metric, Reading, Throttle};
+use downshift::protocol::probe::{Ecc, Gpu, GpuMore, GpuProcess, Metric, Pcie, Reading, Standing, Throttle};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -143,6 +143,29 @@ fn a_healthy_gpu_is_read_whole() {
         power_limit_w: Metric::Is(450.0),
         sm_clock_mhz: Metric::Is(2505),
         throttle: Metric::Is(Throttle { thermal: false, power: true, hardware: false }),
+        more: GpuMore {
+            pci: Metric::Is("00000000:01:00.0".into()),
+            cuda: Metric::Is("13.0".into()),
+            vram_free_bytes: Metric::Is(18_000_000_000),
+            vram_others_bytes: Metric::Is(5_995_000_000),
+            memory_temperature_c: Metric::Is(74.0),
+            max_c: Metric::Is(90.0),
+            shutdown_c: Metric::Is(100.0),
+            memory_utilisation: Metric::Is(0.11),
+            memory_clock_mhz: Metric::Is(10_501),
+            sm_clock_max_mhz: Metric::Is(3_105),
+            ecc: not("not supported"),
+            pcie: Metric::Is(Pcie { generation: 4, max_generation: 4, width: 16, max_width: 16 }),
+            pcie_rx_bytes_s: Metric::Is(1_500_000),
+            pcie_tx_bytes_s: Metric::Is(1_500_000),
+            pcie_replays: Metric::Is(0),
+            processes: Metric::Is(vec![
+                GpuProcess { pid: 10, vram_bytes: Metric::Is(1000) },
+                GpuProcess { pid: 4242, vram_bytes: Metric::Is(5_000_000) },
+            ]),
+            recovery: Metric::Is("none".into()),
+            xids: Metric::Is(vec![]),
+        },
     };
     assert_eq!(fake.read(Some(4242)), Ok(expected));
     assert_eq!(fake.read(None).unwrap().vram_worker_bytes, not("no worker"));
@@ -164,6 +187,100 @@ fn wsl_refuses_some_metrics_and_gives_the_others() {
     assert_eq!(gpu.vram_worker_bytes, not("not told per process"));
     assert_eq!(gpu.vram_used_bytes, Metric::Is(6_000_000_000));
     assert_eq!(gpu.power_w, Metric::Is(312.5));
+}
+
+#[test]
+fn a_card_with_ecc_has_counts_and_one_that_wants_a_reset_says_so() {
+    let fake = Fake::new(&json!({
+        "nvmlDeviceGetEccMode": [{"value": 1}],
+        "nvmlDeviceGetFieldValues": [{"value": {"230": 1}}],
+    }));
+    let more = fake.read(None).unwrap().more;
+    assert_eq!(more.ecc, Metric::Is(Ecc { corrected: 3, uncorrected: 0 }));
+    assert_eq!(more.recovery, Metric::Is("reset the GPU".into()));
+    assert_eq!(
+        (more.memory_temperature_c.standing(), more.ecc.standing()),
+        (Standing::NotSupported, Standing::Supported)
+    );
+}
+
+#[test]
+fn xid_events_come_once_each_and_a_driver_without_them_says_so() {
+    let now = Instant::now();
+    let script = json!({"nvmlEventSetWait_v2": [{"value": 79}, {"after": 1, "value": 31}, {"after": 2, "code": 10, "delay_ms": 5}]});
+    let fake = Fake::new(&script);
+    let mut reader = fake.reader(now);
+    let mut heard = Vec::new();
+    until("both events", || {
+        heard.extend(reader.read(None, now).gpu.unwrap().more.xids.value().cloned().unwrap_or_default());
+        heard.len() == 2
+    });
+    assert_eq!(heard, [79, 31]);
+    assert_eq!(reader.read(None, now).gpu.unwrap().more.xids, Metric::Is(vec![]));
+
+    for script in [
+        json!({"nvmlDeviceGetSupportedEventTypes": [{"value": 0}]}),
+        json!({"nvmlDeviceRegisterEvents": [{"code": 3}]}),
+    ] {
+        let fake = Fake::new(&script);
+        let mut reader = fake.reader(now);
+        until("the refusal", || reader.read(None, now).gpu.unwrap().more.xids == not("not supported"));
+    }
+    let fake = Fake::without("nvmlEventSetFree");
+    let mut reader = fake.reader(now);
+    until("the refusal", || reader.read(None, now).gpu.unwrap().more.xids == not("not supported"));
+}
+
+#[test]
+fn what_fails_for_a_moment_is_stale_with_its_age_and_then_gone() {
+    let now = Instant::now();
+    let fake = Fake::new(&json!({}));
+    let mut reader = fake.reader(now);
+    reader.read(None, now);
+    fake.play(&json!({"nvmlDeviceGetTemperature": [{"code": 999}], "nvmlDeviceGetPowerUsage": [{"code": 3}]}));
+    let gpu = reader.read(None, now + Duration::from_secs(4)).gpu.unwrap();
+    let stale = Metric::Stale { value: 61.0, for_s: 4, why: "unknown error of the driver".into() };
+    assert_eq!((&gpu.temperature_c, gpu.temperature_c.get()), (&stale, None), "never taken for a value of now");
+    assert_eq!(gpu.temperature_c.standing(), Standing::Stale);
+    assert_eq!(gpu.power_w, not("not supported"), "a refusal is no hiccup");
+    let later = reader.read(None, now + Duration::from_secs(31)).gpu.unwrap();
+    assert_eq!(later.temperature_c, not("unknown error of the driver"));
+    fake.play(&json!({"*": [{"code": 15}]}));
+    let lost = reader.read(None, now + Duration::from_secs(32)).gpu.unwrap();
+    assert_eq!((lost.temperature_c.standing(), lost.more.ecc.standing()), (Standing::Lost, Standing::Lost));
+}
+
+#[test]
+fn memory_that_is_never_released_is_somebody_elses() {
+    let now = Instant::now();
+    let fake = Fake::new(&json!({
+        "nvmlDeviceGetMemoryInfo_v2": [{"value": {"total": 24_000_000_000_u64, "used": 9_000_000_000_u64}}],
+        "nvmlDeviceGetComputeRunningProcesses_v3": [{"value": [{"pid": 7, "used": 6_000_000_000_u64}]}],
+    }));
+    let mut reader = fake.reader(now);
+    let with = reader.read(Some(7), now).gpu.unwrap();
+    assert_eq!(with.more.vram_others_bytes, Metric::Is(3_000_000_000));
+    let after = reader.read(None, now).gpu.unwrap();
+    assert_eq!(after.vram_used_bytes, Metric::Is(9_000_000_000));
+    assert_eq!(after.more.vram_others_bytes, not("no worker"));
+    assert_eq!(after.more.processes.value().unwrap()[0].pid, 7, "who holds it");
+}
+
+#[test]
+fn the_program_tells_the_kernels_new_lines() {
+    let fake = Fake::new(&json!({}));
+    let log = fake.dir.path().join("kern.log");
+    fs::write(&log, "NVRM: Xid (PCI:0000:01:00): 13, old\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_downshift"));
+    command.arg("probe").arg("--run-dir").arg(fake.dir.path()).args(["--interval-ms", "10"]);
+    command.env("DOWNSHIFT_NVML_PATH", fake.path()).env("DOWNSHIFT_KERNEL_LOG", &log);
+    let mut probe = Probe(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut readings = BufReader::new(probe.0.stdout.take().unwrap()).lines();
+    let mut next = move || line::decode::<Reading>(&readings.next().unwrap().unwrap()).unwrap().host.more.kernel;
+    assert_eq!(next(), Metric::Is(vec![]));
+    let mut file = fs::OpenOptions::new().append(true).open(&log).unwrap();
+    writeln!(file, "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.").unwrap();
+    until("the line", || next().value().is_some_and(|lines| lines.len() == 1 && lines[0].text.contains("79")));
 }
 
 #[test]

@@ -38,7 +38,8 @@ fn the_default_run_learns_and_leaves_everything_behind() {
     assert_eq!(rows[0]["samples"], batch);
     assert!(rows[0]["loss"].as_f64() > rows.last().unwrap()["loss"].as_f64());
     let tmux = place.output(&["status", "--format", "tmux"]);
-    assert!(text(&tmux.stdout).starts_with("#[fg=green]●#[default] finished full 100 %"), "{}", text(&tmux.stdout));
+    let line = text(&tmux.stdout);
+    assert!(line.starts_with("#[fg=green]●#[default] digits #[fg=green]finished#[default] full 100 %"), "{line}");
     let listed = text(&place.output(&["checkpoints", "list"]).stdout);
     assert!(listed.contains("best"), "{listed}");
     assert_eq!(place.output(&["checkpoints", "verify"]).status.code(), Some(0));

@@ -1,21 +1,22 @@
 //! The cockpit as a person has it: a real terminal (a tmux server of its own), a real keeper, and a
 //! worker that is scripted or, with a trainer built in, trains the shipped digits.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test: what is missing fails it")]
+#![expect(clippy::unwrap_used, reason = "a test: what is missing fails it")]
 
 #[cfg(test)]
 mod helper;
 #[cfg(test)]
+#[path = "tmux/keys.rs"]
+mod keys;
+#[cfg(test)]
 #[path = "tmux/terminal.rs"]
 mod terminal;
 
-use downshift::cockpit::action::TABLE;
+use downshift::cockpit::glyphs::Glyphs;
 use downshift::cockpit::terminal::Held;
-use downshift::config::theme::Theme;
 use downshift::protocol::control::{JournalKind, RunState};
 use downshift::store::run_dir::RunDir;
 use helper::{Place, journal, wait_for, wait_state, wait_status};
-use ratatui::style::Color;
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 use terminal::Terminal;
@@ -73,44 +74,6 @@ fn shift_down(place: &Place, terminal: &Terminal, run: &RunDir) {
     assert!((1..=next + 20).all(|step| samples(step) == expected(step)), "samples go on");
 }
 
-/// Each view shows its panels; Tab, Enter and Esc lead there and back.
-fn look_around(terminal: &Terminal, size: (u16, u16)) {
-    let large = size == LARGE;
-    let curves: &[&str] =
-        if large { &["loss ──", "gradient norm ──", "step time, ms ──"] } else { &["loss ──"] };
-    let views: [(&str, &[&str]); 5] = [
-        ("2", curves),
-        ("3", &["ladder ──", "checkpoints ──"]),
-        ("4", &["journal ──", "worker's log ──"]),
-        ("5", &["RAM of the worker ──", "health ──"]),
-        ("1", &["loss ──", "health ──", "ladder ──", "journal ──"]),
-    ];
-    for (key, headings) in views {
-        terminal.press(&[key]);
-        terminal.wait_words(headings);
-    }
-    terminal.press(&["Tab", "Enter"]);
-    terminal.wait_words(&["RAM of the worker ──"]);
-    terminal.press(&["Escape"]);
-    terminal.wait_words(&["loss ──", "ladder ──"]);
-    terminal.press(&["?"]);
-    let mut seen = String::new();
-    wait_for("every action in the help", || {
-        seen.push_str(&terminal.screen());
-        let all = TABLE.iter().all(|entry| seen.contains(entry.help));
-        if !all {
-            terminal.press(&["Down"]);
-        }
-        all.then_some(())
-    });
-    terminal.press(&["Escape"]);
-    terminal.wait("no help", |screen| !screen.contains("╭ keys"));
-    let Some(Color::Rgb(red, green, blue)) = Theme::shipped().unwrap()[1].bar.bg else { panic!("a colour") };
-    terminal.press(&["t"]);
-    let colour = format!("48;2;{red};{green};{blue}");
-    wait_for("the other theme", || terminal.coloured().contains(&colour).then_some(()));
-}
-
 /// The keys that act on the run, but for shift and stop.
 fn act(terminal: &Terminal, run: &RunDir) {
     let saved = || journal(run).iter().filter(|row| row.kind == JournalKind::Checkpoint).count();
@@ -139,12 +102,12 @@ fn act(terminal: &Terminal, run: &RunDir) {
 /// `/`, words, Enter: the log shows the lines that hold them.
 fn filter(terminal: &Terminal) {
     terminal.press(&["/"]);
-    terminal.wait_words(&["filter the log:", "worker's log ──"]);
+    terminal.wait_words(&["filter:", "worker's log ──"]);
     terminal.write("step 17");
     let screen = terminal.wait_words(&["hold \"step 17\"", "a stray print of step 17"]);
     assert!(!screen.contains("a stray print of step 18"), "{screen}");
     terminal.press(&["Enter"]);
-    terminal.wait("keys again", |screen| !screen.contains("filter the log:") && screen.contains("hold \"step 17\""));
+    terminal.wait("keys again", |screen| !screen.contains("filter:") && screen.contains("hold \"step 17\""));
     terminal.press(&["Escape"]);
     terminal.wait_words(&["/ filters"]);
 }
@@ -154,8 +117,15 @@ fn every_key(size: (u16, u16)) {
     let (terminal, run) = cockpit(&place, size);
     shift_down(&place, &terminal, &run);
     act(&terminal, &run);
-    look_around(&terminal, size);
+    keys::look_around(&terminal);
+    keys::chart(&terminal, &run);
+    keys::pages(&terminal, size == LARGE);
+    keys::past(&terminal);
+    keys::runs(&terminal);
+    keys::palette_and_themes(&terminal);
+    keys::suspend(&terminal);
     filter(&terminal);
+    keys::help(&terminal);
     terminal.press(&["x"]);
     terminal.wait_words(&["╭ stop the run", "Enter save and stop"]);
     terminal.press(&["Enter"]);
@@ -210,6 +180,24 @@ fn the_cockpit_can_be_closed_ended_and_torn_away_and_the_run_goes_on() {
     goes_on("SIGTERM");
     terminal.enter(&format!("{DOWNSHIFT} attach"));
     terminal.wait_words(&["● training", "loss ──"]);
+    // A client of tmux comes and goes: the cockpit stays, and stays quiet.
+    let cockpit = terminal.program().unwrap();
+    terminal.attach_and_detach();
+    goes_on("a detached client");
+    assert_eq!(terminal.program(), Some(cockpit));
+    let (began, used) = (Instant::now(), processor_time(cockpit));
+    goes_on("a look at its appetite");
+    let share = processor_time(cockpit).saturating_sub(used).as_secs_f64() / began.elapsed().as_secs_f64().max(0.2);
+    assert!(share < 0.5, "the cockpit spins: {share}");
+    // Its pane is killed while the server lives on.
+    terminal.kill_pane();
+    wait_for("the cockpit to end with its pane", || (!is_alive(cockpit)).then_some(()));
+    goes_on("a killed pane");
+    terminal.wait("a prompt", |screen| screen.starts_with(['$', '#']));
+    terminal.enter(&format!("{DOWNSHIFT} attach --read-only"));
+    terminal.wait_words(&["● training", "loss ──"]);
+    terminal.press(&["c"]);
+    terminal.wait_words(&["opened to look only"]);
     let cockpit = terminal.program().unwrap();
     terminal.vanish();
     let torn = Instant::now();
@@ -228,7 +216,7 @@ const TAKES_AND_PANICS: &str = "DOWNSHIFT_TEST_TAKES_AND_PANICS";
 #[test]
 fn a_panic_gives_the_terminal_back() {
     if std::env::var_os(TAKES_AND_PANICS).is_some() {
-        let held = Held::take().unwrap();
+        let held = Held::take(Glyphs::Unicode).unwrap();
         std::mem::forget(held);
         panic!("on purpose");
     }

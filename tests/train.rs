@@ -15,6 +15,18 @@ mod guard;
 #[path = "train/harness.rs"]
 mod harness;
 #[cfg(test)]
+#[path = "train/identity.rs"]
+mod identity;
+#[cfg(test)]
+#[path = "train/ledger.rs"]
+mod ledger;
+#[cfg(test)]
+#[path = "train/marked.rs"]
+mod marked;
+#[cfg(test)]
+#[path = "train/poison.rs"]
+mod poison;
+#[cfg(test)]
 #[path = "train/process.rs"]
 mod process;
 #[cfg(test)]
@@ -29,3 +41,7 @@ mod shift;
 #[cfg(test)]
 #[path = "train/tiny.rs"]
 mod tiny;
+
+/// What tests need that run here in 32 bits and elsewhere in 16.
+#[cfg(test)]
+fn prepare() {}

@@ -8,27 +8,36 @@
 #[expect(dead_code, reason = "shared with the tests in f32")]
 mod harness;
 #[cfg(test)]
+#[path = "train/marked.rs"]
+mod marked;
+#[cfg(test)]
+#[path = "train/poison.rs"]
+mod poison;
+#[cfg(test)]
 #[path = "train/tiny.rs"]
 mod tiny;
+
+/// Makes new tensors those of 16 bits, for the rest of this process.
+#[cfg(test)]
+fn prepare() {
+    use burn::backend::flex::{Flex, FlexDevice};
+    use burn::tensor::{FloatDType, IntDType, set_default_dtypes};
+    use std::sync::Once;
+    static FORMAT: Once = Once::new();
+    FORMAT.call_once(|| set_default_dtypes::<Flex>(&FlexDevice, FloatDType::BF16, IntDType::I32).unwrap());
+}
 
 #[cfg(test)]
 mod tests {
     use crate::harness::{args, live, preset, tensors, with};
-    use burn::backend::flex::{Flex, FlexDevice};
-    use burn::tensor::{FloatDType, IntDType, set_default_dtypes};
     use downshift::protocol::worker::{DoneReason, Order};
     use safetensors::SafeTensors;
     use serde_json::json;
     use tempfile::TempDir;
 
-    /// Sets the precision of the process, then runs: both tests want the same one.
-    fn in_half() {
-        set_default_dtypes::<Flex>(&FlexDevice, FloatDType::BF16, IntDType::I32).ok();
-    }
-
     #[test]
     fn frozen_weights_stay_whole_though_the_module_holds_fewer_bits() {
-        in_half();
+        crate::prepare();
         let dir = TempDir::new().unwrap();
         let stop = |step| [(step, Order::Stop { checkpoint: true })];
         let told = live(args(dir.path(), preset(0.0)), &stop(6));
@@ -48,7 +57,7 @@ mod tests {
 
     #[test]
     fn weights_in_full_precision_survive_a_checkpoint() {
-        in_half();
+        crate::prepare();
         let (whole_dir, dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let whole = live(args(whole_dir.path(), preset(0.3)), &[]);
         assert_eq!(whole.outcome, Ok(DoneReason::Finished));

@@ -76,7 +76,7 @@ pub fn run_file(epochs: u64, save_every: u64) -> String {
          optimizer: {{ lr: 0.01, weight_decay: 0.1, max_norm: 0.5, \
          schedule: {{ kind: cosine, warmup: 0.1, final: 0.1 }} }}\n\
          evaluation: {{ every: 3 epochs }}\ncheckpoint: {{ every: {save_every} steps, keep_last: 3 }}\n\
-         watch: {{ restarts_without_progress: 1000 }}\n"
+         watch: {{ restarts_without_progress: 1000, restarts_in_window: 100000, spike: {{ sigma: 0 }} }}\n"
     )
 }
 

@@ -25,10 +25,10 @@ struct Arguments {
     /// Columns and rows
     #[arg(long, default_value = "120x36")]
     size: String,
-    /// The view: 1 to 5
+    /// The view: 1 to 6
     #[arg(long, default_value_t = '1')]
     view: char,
-    /// dark or light
+    /// The name of a theme
     #[arg(long, default_value = "dark")]
     theme: String,
     /// With the preview of a shift down

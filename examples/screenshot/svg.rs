@@ -49,26 +49,28 @@ fn run(out: &mut String, cells: &[(u16, char)], y: u16, style: Style, ground: &s
         let _ = writeln!(out, "<path fill=\"{paper}\" d=\"M{left:.1} {top}h{width:.1}v{}h-{width:.1}z\"/>", CELL.1);
     }
     let (mut thin, mut thick, mut dots) = (String::new(), String::new(), String::new());
-    let (mut places, mut text) = (String::new(), String::new());
+    let mut letters: Vec<(f64, char)> = Vec::new();
     for &(x, letter) in cells {
         let left = f64::from(x) * CELL.0;
         match letter {
-            ' ' => {}
-            '\u{2800}'..='\u{28ff}' => dots.push_str(&braille(letter, left, top)),
-            _ => match strokes(letter) {
-                Some((true, arms)) => thick.push_str(&lines(arms, left, top)),
-                Some((false, arms)) => thin.push_str(&lines(arms, left, top)),
-                None => {
-                    let _ = write!(places, "{left:.1} ");
-                    match letter {
-                        '<' => text.push_str("&lt;"),
-                        '&' => text.push_str("&amp;"),
-                        other => text.push(other),
-                    }
+            ' ' => letters.push((left, ' ')),
+            '\u{2800}'..='\u{28ff}' => {
+                dots.push_str(&braille(letter, left, top));
+                letters.push((left, ' '));
+            }
+            _ => {
+                let arms = strokes(letter);
+                match arms {
+                    Some((true, arms)) => thick.push_str(&lines(arms, left, top)),
+                    Some((false, arms)) => thin.push_str(&lines(arms, left, top)),
+                    None => {}
                 }
-            },
+                // A space keeps the place of what is drawn: not every renderer heeds the list of places.
+                letters.push((left, if arms.is_some() { ' ' } else { letter }));
+            }
         }
     }
+    let (places, text) = placed(&letters);
     for (path, width, more) in [(thin, "1", ""), (thick, "2.6", ""), (dots, "1.9", " stroke-linecap=\"round\"")] {
         if !path.is_empty() {
             let _ = writeln!(out, "<path stroke=\"{ink}\" stroke-width=\"{width}\"{more} fill=\"none\" d=\"{path}\"/>");
@@ -84,13 +86,31 @@ fn run(out: &mut String, cells: &[(u16, char)], y: u16, style: Style, ground: &s
     }
 }
 
+/// The places of letters, from the first to the last that is no space, and the letters themselves.
+fn placed(letters: &[(f64, char)]) -> (String, String) {
+    let seen = |(_, letter): &(f64, char)| *letter != ' ';
+    let (Some(first), Some(last)) = (letters.iter().position(seen), letters.iter().rposition(seen)) else {
+        return (String::new(), String::new());
+    };
+    let (mut places, mut text) = (String::new(), String::new());
+    for (left, letter) in &letters[first..=last] {
+        let _ = write!(places, "{left:.1} ");
+        match letter {
+            '<' => text.push_str("&lt;"),
+            '&' => text.push_str("&amp;"),
+            other => text.push(*other),
+        }
+    }
+    (places, text)
+}
+
 /// Whether a line is thick, and its arms from the middle: left, right, up, down; 2 = dotted.
 fn strokes(letter: char) -> Option<(bool, [u8; 4])> {
     let arms = match letter {
         '─' | '━' => [1, 1, 0, 0],
         '╸' => [1, 0, 0, 0],
         '│' => [0, 0, 1, 1],
-        '┈' => [2, 2, 0, 0],
+        '┈' | '╌' => [2, 2, 0, 0],
         '┊' => [0, 0, 2, 2],
         '└' | '╰' => [0, 1, 1, 0],
         '╯' => [1, 0, 1, 0],

@@ -1,42 +1,77 @@
 //! The cockpit on a run.
 
+use super::taste::{self, Own};
 use super::{Failure, Outcome, Which, say};
+use crate::cockpit::glyphs::Glyphs;
 use crate::cockpit::run::{self, Attach};
 use crate::cockpit::stored;
-use crate::config::theme::{Colours, Theme};
+use crate::config::theme::Colours;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use std::io::IsTerminal;
 use std::path::Path;
-use std::sync::Arc;
 
-pub fn attach(which: &Which, runs: &Path) -> Outcome {
-    let dir = RunDir::find(runs, which.run.as_deref())?;
+/// What `attach` takes.
+#[derive(Debug, clap::Args)]
+pub struct AttachArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Look only: no key of this cockpit asks anything of the run
+    #[arg(long)]
+    read_only: bool,
+}
+
+pub fn attach(args: &AttachArgs, runs: &Path) -> Outcome {
+    let dir = RunDir::find(runs, args.which.run.as_deref())?;
     if !std::io::stdout().is_terminal() {
         let name = dir.name();
         return Err(Failure::new(2, format!("the cockpit needs a terminal; `downshift status {name}` prints a line")));
     }
-    open(&dir)
+    look(&dir, args.read_only)
 }
 
 /// Opens the cockpit. Its exit code is that of a run in the foreground once the run is over.
 pub fn open(dir: &RunDir) -> Outcome {
+    look(dir, false)
+}
+
+/// Opens the cockpit on a run, and on those that are chosen from its list.
+fn look(dir: &RunDir, read_only: bool) -> Outcome {
+    let runs = dir.path().parent().unwrap_or(dir.path()).to_owned();
+    let mut dir = dir.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    loop {
+        let attach = attach_to(&dir, &runs, read_only)?;
+        let outcome = runtime.block_on(run::run(attach))?;
+        taste::remember(&outcome.taste);
+        match outcome.open {
+            Some(name) => dir = RunDir::find(&runs, Some(&name))?,
+            None => break,
+        }
+    }
+    runtime.shutdown_background();
+    Ok(farewell(&dir))
+}
+
+fn attach_to(dir: &RunDir, runs: &Path, read_only: bool) -> Result<Attach, Failure> {
     let run = dir.run()?;
-    let colours = Colours::detect(|name| std::env::var(name).ok());
-    let themes = Theme::shipped().map_err(|why| Failure::new(1, why))?;
-    let source = dir.clone();
-    let attach = Attach {
+    let variable = |name: &str| std::env::var(name).ok();
+    let colours = Colours::detect(variable);
+    let own = Own::read().map_err(|why| Failure::new(1, why))?;
+    let wrong = own.wrong.into_iter().next().or_else(|| taste::tmux_clash(&own.keys));
+    Ok(Attach {
         run_dir: dir.path().to_owned(),
         socket: dir.socket(),
         ladder: stored::ladder(&run),
         watch: run.watch.clone(),
-        themes: themes.into_iter().map(|theme| theme.shown_with(colours)).collect(),
-        history: Arc::new(move || stored::history(&source)),
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run::run(attach))?;
-    runtime.shutdown_background();
-    Ok(farewell(dir))
+        themes: own.themes.into_iter().map(|theme| theme.shown_with(colours)).collect(),
+        sources: stored::sources(dir, runs),
+        keys: own.keys,
+        read_only,
+        glyphs: Glyphs::detect(variable),
+        taste: taste::remembered(),
+        notice: wrong,
+    })
 }
 
 /// Says where the run stands once the cockpit is closed.

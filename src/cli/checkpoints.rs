@@ -72,8 +72,11 @@ fn rows(run: &RunDir) -> Vec<CheckpointRow> {
 }
 
 fn list(run: &RunDir) -> u8 {
-    let rows = rows(run);
-    for entry in checkpoint::list(run.path()) {
+    let (rows, entries) = (rows(run), checkpoint::list(run.path()));
+    if entries.is_empty() {
+        line!("{} has no checkpoint yet", run.name());
+    }
+    for entry in entries {
         let row = rows.iter().find(|row| row.step == entry.step);
         let size = checkpoint::manifest(&entry.path)
             .map_or_else(|error| error.to_string(), |manifest| bytes(manifest.bytes()));

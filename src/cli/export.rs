@@ -7,7 +7,7 @@ use crate::store::run_dir::RunDir;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::io::{self, BufWriter, ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `export`.
 #[derive(Debug, Args)]
@@ -18,6 +18,9 @@ pub struct ExportArgs {
     /// How to write the rows
     #[arg(long, value_enum, default_value = "jsonl")]
     format: Rows,
+    /// The folder for TensorBoard's event files; rows go to stdout
+    #[arg(long, value_name = "DIR", required_if_eq("format", "tensorboard"))]
+    out: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -26,6 +29,8 @@ enum Rows {
     Jsonl,
     /// Comma-separated, with a header
     Csv,
+    /// Event files that TensorBoard opens, in a folder of the run's name below --out
+    Tensorboard,
 }
 
 /// One exported row.
@@ -44,12 +49,17 @@ struct Row {
 
 pub fn export(args: &ExportArgs, runs: &Path) -> Outcome {
     let run = RunDir::find(runs, args.run.as_deref())?;
+    match (args.format, &args.out) {
+        (Rows::Tensorboard, Some(out)) => return super::tensorboard::export(&run, out),
+        (_, Some(_)) => return Err(Failure::new(2, "--out goes with --format tensorboard; rows go to stdout")),
+        _ => {}
+    }
     let reader =
         Reader::open(&run).map_err(|error| Failure::new(1, format!("{}: {error}", run.file("run.db").display())))?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut written = match args.format {
         Rows::Csv => writeln!(out, "attempt,rung,step,samples,epoch,loss,lr,grad_norm,skipped"),
-        Rows::Jsonl => Ok(()),
+        Rows::Jsonl | Rows::Tensorboard => Ok(()),
     };
     reader.each_step(|row| {
         if written.is_ok() {
@@ -66,7 +76,7 @@ pub fn export(args: &ExportArgs, runs: &Path) -> Outcome {
 fn write_row(out: &mut impl Write, format: Rows, step: &StepRow) -> io::Result<()> {
     let StepRow { attempt, rung, step, samples, epoch, loss, lr, grad_norm, skipped, .. } = *step;
     match format {
-        Rows::Jsonl => {
+        Rows::Jsonl | Rows::Tensorboard => {
             let row = Row { attempt, rung, step, samples, epoch, loss, lr, grad_norm, skipped };
             writeln!(out, "{}", serde_json::to_string(&row)?)
         }

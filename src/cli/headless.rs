@@ -8,7 +8,7 @@ use crate::protocol::line;
 use crate::protocol::worker::Level;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
@@ -184,8 +184,10 @@ fn print(text: &str) {
 /// A closed stdout is no reason to end: the exit code is still of use.
 fn print_at(time_ms: i64, text: &str) {
     let time = jiff::Timestamp::from_millisecond(time_ms).unwrap_or_default();
-    let time = time.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string();
     let mut out = io::stdout().lock();
+    // A log is read days later, and sorted with others.
+    let form = if out.is_terminal() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
+    let time = time.to_zoned(jiff::tz::TimeZone::system()).strftime(form).to_string();
     let _ = writeln!(out, "{time}  {text}").and_then(|()| out.flush());
 }
 

@@ -4,6 +4,7 @@ use super::trainer::{Trainer, WorkOrder};
 use super::{Failure, Faults, Outcome};
 use crate::keeper::{self, Launch, detach};
 use crate::recipe::interval;
+use crate::recipe::leave_out::LeaveOut;
 use crate::store::run_dir::RunDir;
 use clap::Args;
 use std::path::PathBuf;
@@ -29,6 +30,12 @@ pub struct WorkerArgs {
     faults: u64,
     #[arg(long, default_value_t = 0.0)]
     lived_s: f64,
+    /// Parts of the data to leave out.
+    #[arg(long, default_value = "")]
+    leave_out: LeaveOut,
+    /// One loader thread, one batch ahead.
+    #[arg(long)]
+    lean: bool,
     #[arg(long, default_value = "")]
     inject: Faults,
 }
@@ -81,6 +88,8 @@ pub fn worker(args: &WorkerArgs, trainer: &dyn Trainer) -> Outcome {
         require_checkpoint: args.require_checkpoint,
         from: args.from,
         faults: interval::Faults { count: args.faults, lived_s: args.lived_s },
+        leave_out: args.leave_out.clone(),
+        lean: args.lean,
         inject: args.inject.0.clone(),
     }))
 }

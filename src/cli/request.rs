@@ -42,6 +42,11 @@ pub fn pause(which: &Which, runs: &Path) -> Outcome {
     tell(which.run.as_deref(), runs, &Request::Pause)
 }
 
+/// Does what the keeper proposes.
+pub fn accept(which: &Which, runs: &Path) -> Outcome {
+    tell(which.run.as_deref(), runs, &Request::Accept)
+}
+
 pub fn restart(which: &Which, runs: &Path) -> Outcome {
     tell(which.run.as_deref(), runs, &Request::Restart)
 }

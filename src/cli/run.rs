@@ -91,8 +91,8 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
 /// Whether the disk has room for the checkpoints that a run will keep.
 pub fn has_room(runs: &Path, run: &Run, parameters: Option<u64>) -> Result<(), Failure> {
     let Some(parameters) = parameters else { return Ok(()) };
-    let (keep_last, one) = (keep_last(run), disk::checkpoint_bytes(parameters));
-    disk::has_room(runs, disk::planned(one, keep_last)).map_err(|shortage| too_full(&shortage, one, keep_last))
+    let (most, one) = (most(run), disk::checkpoint_bytes(parameters));
+    disk::has_room(runs, disk::planned(one, most)).map_err(|shortage| too_full(&shortage, one, most))
 }
 
 /// The same for a run that has checkpoints already: those it has take their room already.
@@ -101,22 +101,22 @@ pub fn has_room_to_go_on(dir: &RunDir, run: &Run) -> Result<(), Failure> {
     let sizes: Vec<u64> =
         there.iter().filter_map(|entry| Some(checkpoint::manifest(&entry.path).ok()?.bytes())).collect();
     let Some(one) = sizes.first().copied() else { return Ok(()) };
-    let keep_last = keep_last(run);
-    let missing = disk::planned(one, keep_last).saturating_sub(sizes.iter().sum()).max(one);
-    disk::has_room(dir.path(), missing).map_err(|shortage| too_full(&shortage, one, keep_last))
+    let most = most(run);
+    let missing = disk::planned(one, most).saturating_sub(sizes.iter().sum()).max(one);
+    disk::has_room(dir.path(), missing).map_err(|shortage| too_full(&shortage, one, most))
 }
 
-fn keep_last(run: &Run) -> u64 {
-    run.rungs.iter().map(|rung| rung.preset.checkpoint.keep_last).max().unwrap_or(1)
+fn most(run: &Run) -> u64 {
+    run.rungs.iter().map(|rung| rung.preset.checkpoint.most()).max().unwrap_or(1)
 }
 
-fn too_full(shortage: &disk::Shortage, one: u64, keep_last: u64) -> Failure {
+fn too_full(shortage: &disk::Shortage, one: u64, most: u64) -> Failure {
     let one = bytes(one);
     Failure::new(
         1,
         format!(
-            "{shortage} for this run's checkpoints ({keep_last} newest, the best and a proven one, {one} each); \
-             free some room, lower checkpoint.keep_last, or put runs elsewhere with --runs-dir"
+            "{shortage} for this run (up to {most} checkpoints of {one}: the newest, the best, proven ones, and one being \
+             written; and 16 MiB for its curve and logs); free some room, lower checkpoint.keep_last, or put runs elsewhere with --runs-dir"
         ),
     )
 }

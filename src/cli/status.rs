@@ -2,6 +2,7 @@
 
 use super::line;
 use super::{Failure, Format, Outcome, Which};
+use crate::cockpit::format::figure;
 use crate::protocol::control::{RunState, Status};
 use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
@@ -52,6 +53,8 @@ pub fn text(status: &Status) -> String {
         let _ = write!(line, "  eval {:.4}", eval.loss);
         if let Some(accuracy) = eval.accuracy {
             let _ = write!(line, " ({:.2} %)", accuracy * 100.0);
+        } else if let Some(perplexity) = eval.perplexity {
+            let _ = write!(line, " (perplexity {perplexity:.2})");
         }
     }
     if let Some(why) = &status.why {
@@ -60,21 +63,45 @@ pub fn text(status: &Status) -> String {
     line
 }
 
-/// One short styled line for tmux.
+/// One short styled line for tmux: name, what it does, how far, the loss; what is wrong stands out.
 fn tmux(status: &Status) -> String {
     let colour = match status.state {
         RunState::Training | RunState::Evaluating | RunState::Checkpointing | RunState::Finished => "green",
         RunState::Failed | RunState::NeedsPerson => "red",
         _ => "yellow",
     };
-    let loss = status.loss.map_or_else(String::new, |loss| format!(" loss {loss:.3}"));
+    // A `#` would begin a style, and the time of the start is nothing for a narrow place.
+    let name = short_name(&status.run).replace('#', "");
+    let loss = status.loss.map_or_else(String::new, |loss| format!(" loss {}", figure(loss)));
     let (state, rung) = (status.state.word(), &status.rung_name);
-    format!("#[fg={colour}]●#[default] {state} {rung}{}{loss}", percent(status))
+    let rung = if status.rungs.len() > 1 { format!(" {}", rung.replace('#', "")) } else { String::new() };
+    format!("#[fg={colour}]●#[default] {name} #[fg={colour}]{state}#[default]{rung}{}{loss}", percent(status))
+}
+
+/// A run's name without the date and time of its start.
+fn short_name(run: &str) -> &str {
+    let is_stamp = |part: &str, digits: usize| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
+    let mut parts = run.rsplitn(3, '-');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(time), Some(date), Some(name)) if is_stamp(time, 6) && is_stamp(date, 8) => name,
+        _ => run,
+    }
 }
 
 fn percent(status: &Status) -> String {
     match status.total_samples {
         Some(total) if total > 0 => format!(" {:.0} %", 100.0 * status.samples as f64 / total as f64),
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short_name;
+
+    #[test]
+    fn the_stamp_is_left_out_of_the_name() {
+        let names = ["kitti-lora-20261121-030236", "digits", "a-b-c", "x-20261121-030236-2"];
+        assert_eq!(names.map(short_name), ["kitti-lora", "digits", "a-b-c", "x-20261121-030236-2"]);
     }
 }

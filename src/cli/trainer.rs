@@ -8,6 +8,7 @@ use crate::keeper::child::WORKER_VARIABLE;
 use crate::protocol::inject::Inject;
 use crate::protocol::worker::Eval;
 use crate::recipe::interval::Faults;
+use crate::recipe::leave_out::LeaveOut;
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
@@ -33,6 +34,14 @@ pub trait Trainer: TaskSections {
     /// # Errors
     /// What cannot work.
     fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)>;
+
+    /// A small computation on a device, to see that it works: what was done, in words.
+    ///
+    /// # Errors
+    /// What does not work, and an exit code: 13 where there is nothing to test.
+    fn self_test(&self, _device: &str) -> Result<String, (u8, String)> {
+        Err((13, NO_TRAINER.to_owned()))
+    }
 
     /// Measures checkpoints of a rung on the validation set, on the CPU: the card may be busy.
     ///
@@ -130,6 +139,10 @@ pub struct WorkOrder {
     pub from: Option<u64>,
     /// How often workers of this run have died.
     pub faults: Faults,
+    /// Parts of the data to leave out.
+    pub leave_out: LeaveOut,
+    /// One loader thread, one batch ahead: the host has run out of memory before.
+    pub lean: bool,
     /// Faults on purpose.
     pub inject: Vec<Inject>,
 }
@@ -150,6 +163,7 @@ pub struct Prospect {
 #[cfg(feature = "train")]
 mod registry {
     use super::{Eval, Files, PathBuf, Precision, Preset, Problem, Prospect, Run, Trainer, WorkOrder, batch_misfit};
+    use crate::config::knobs::Loader;
     use crate::config::ladder::Rung;
     use crate::protocol::device::DeviceChoice;
     use crate::recipe::class::{self, Class};
@@ -157,6 +171,7 @@ mod registry {
     use crate::store::checkpoint::state::TrainState;
     use crate::train::device;
     use crate::train::registry::Registry;
+    use crate::train::selftest;
     use crate::train::task::Format;
     use crate::train::worker::{self, WorkerArgs};
 
@@ -164,19 +179,24 @@ mod registry {
         fn work(&self, order: WorkOrder) -> u8 {
             let migrate = may_migrate(&order);
             let rung = &order.run.rungs[order.rung];
+            let mut preset = rung.preset.clone();
+            if order.lean {
+                preset.training.loader = Loader { threads: 1, prefetch: 1 };
+            }
             let args = WorkerArgs {
                 run_dir: order.run_dir,
                 rung: order.rung,
                 rung_name: rung.name.clone(),
                 attempt: order.attempt,
                 task: order.run.task.clone(),
-                preset: rung.preset.clone(),
+                preset,
                 skips_in_a_row: order.run.watch.skips_in_a_row,
                 device: order.device.parse().unwrap_or_default(),
                 from: order.from,
                 require_checkpoint: order.require_checkpoint,
                 migrate,
                 faults: order.faults,
+                leave_out: order.leave_out,
                 inject: order.inject,
             };
             worker::main(&args, self)
@@ -191,6 +211,10 @@ mod registry {
 
         fn samples(&self, task: &str, preset: &Preset) -> Option<u64> {
             self.get(task)?.sizes(preset).ok().map(|sizes| sizes.training as u64)
+        }
+
+        fn self_test(&self, device: &str) -> Result<String, (u8, String)> {
+            selftest::run(device.parse().map_err(|why| (2, why))?)
         }
 
         fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {

@@ -1,6 +1,5 @@
 //! Runs to test with: the same on every machine and at every time.
 
-use super::series::Series;
 use super::state::facts::{History, Loading};
 use super::state::{Link, RungView, State};
 use super::update::{HistoryBox, Msg, update};
@@ -9,7 +8,7 @@ use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, RungRecord, SampleRow, Stage, Status, StepRow,
     Update,
 };
-use crate::protocol::probe::{Gpu, Host, Metric, Reading, Throttle};
+use crate::protocol::probe::{Gpu, GpuMore, Host, HostMore, Metric, Reading, Throttle};
 use crate::protocol::worker::{Eval, Level};
 use serde_json::json;
 
@@ -69,6 +68,8 @@ pub fn status(state: RunState, step: u64) -> Status {
         pid_worker: Some(2),
         pid_probe: Some(3),
         autopilot: false,
+        proposal: None,
+        climb: None,
         passage: None,
         rungs: vec![record("full", 430), record("accumulate", 270), record("plain", 0), record("safe", 0)],
         run_dir: "/home/ada/runs/digits-20261120-140115".to_owned(),
@@ -100,7 +101,7 @@ pub fn step_row(attempt: u64, step: u64, time_ms: i64) -> StepRow {
     }
 }
 
-fn reading(gpu: bool, second: i64) -> Reading {
+pub fn reading(gpu: bool, second: i64) -> Reading {
     let sway = (second % 20) as f64;
     let gpu = if gpu {
         Ok(Gpu {
@@ -117,6 +118,7 @@ fn reading(gpu: bool, second: i64) -> Reading {
             power_limit_w: Metric::Is(450.0),
             sm_clock_mhz: Metric::Not("not supported".to_owned()),
             throttle: Metric::Is(Throttle::default()),
+            more: GpuMore::default(),
         })
     } else {
         Err("the NVIDIA library was not found (libnvidia-ml.so.1: cannot open shared object file): install the NVIDIA \
@@ -129,6 +131,7 @@ fn reading(gpu: bool, second: i64) -> Reading {
         ram_worker_bytes: Metric::Is(312 << 20),
         cpu: Metric::Is(0.8 + sway / 100.0),
         disk_free_bytes: Metric::Is(211 * GIB),
+        more: HostMore::default(),
     };
     Reading { gpu, host }
 }
@@ -167,7 +170,6 @@ pub fn history(steps: u64, gpu: bool) -> History {
         },
     };
     History {
-        steps: (1..=steps).map(|step| step_row(1 + u64::from(step > 430), step, time(step))).collect(),
         evals: (1..=steps / 45).map(|epoch| eval(epoch * 45)).collect(),
         journal: vec![
             journal_row(1, 56, Level::Info, JournalKind::Run, "run started on cpu, 61 034 parameters, rung full"),
@@ -196,13 +198,14 @@ pub fn history(steps: u64, gpu: bool) -> History {
         samples: (0..90)
             .map(|second| SampleRow { time_ms: NOW - (90 - second) * 1000, reading: reading(gpu, second) })
             .collect(),
-        status: None,
+        ..History::default()
     }
+    .with_steps((1..=steps).map(|step| step_row(1 + u64::from(step > 430), step, time(step))))
 }
 
 /// Connected, nothing heard yet.
 pub fn connected(size: (u16, u16)) -> State {
-    let mut state = State::new(ladder(), Watch::default(), size, NOW, 0);
+    let mut state = State::new(ladder(), Watch { skip_rate: 0.05, ..Watch::default() }, size, NOW, 0);
     update(&mut state, Msg::KeeperBack);
     state
 }
@@ -285,13 +288,4 @@ pub fn young(size: (u16, u16)) -> State {
         (record.steps, record.steps_per_s, record.ram_bytes) = (0, None, None);
     });
     at(size, status, History::default())
-}
-
-/// A series with so many steps.
-pub fn series(steps: u64) -> Series {
-    let mut series = Series::default();
-    for step in 1..=steps {
-        series.push(&step_row(1, step, 0));
-    }
-    series
 }

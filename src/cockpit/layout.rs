@@ -11,6 +11,9 @@
 //! footer
 //! ```
 
+use super::quantity::Quantity;
+use super::state::State;
+use super::state::gauged::Gauge;
 use super::state::screen::{Panel, View};
 use ratatui::layout::{Constraint, Layout, Rect};
 
@@ -56,12 +59,41 @@ impl Places {
     }
 }
 
+/// What of the state decides where things stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// The view.
+    pub view: View,
+    /// How many charts come before the first one seen.
+    pub charts_from: usize,
+    /// A chart that has the whole view.
+    pub full: Option<Quantity>,
+    /// Whether a GPU is read.
+    pub gpu: bool,
+}
+
+impl Look {
+    /// The look of a state.
+    #[must_use]
+    pub fn of(state: &State) -> Self {
+        let screen = &state.screen;
+        let gpu = state.facts.gauged.has(Gauge::Vram);
+        Self { view: screen.view, charts_from: screen.charts_from, full: screen.full, gpu }
+    }
+}
+
+/// Where everything stands for a state on its own screen.
+#[must_use]
+pub fn places_of(state: &State) -> Places {
+    places(state.screen.size, Look::of(state))
+}
+
 /// The smallest screen with panels.
 pub const SMALLEST: (u16, u16) = (60, 16);
 
 /// Lays out a screen of so many columns and rows.
 #[must_use]
-pub fn places((width, height): (u16, u16), view: View) -> Places {
+pub fn places((width, height): (u16, u16), look: Look) -> Places {
     let area = Rect::new(0, 0, width, height);
     if width < SMALLEST.0 || height < SMALLEST.1 {
         let none = Rect::ZERO;
@@ -87,13 +119,14 @@ pub fn places((width, height): (u16, u16), view: View) -> Places {
     .areas(area);
     // A column of air at both sides.
     let body = Rect { x: 1, width: width - 2, ..body };
-    let panels = match (view, room) {
+    let panels = match (look.view, room) {
         (View::Overview, Room::Wide) => overview_wide(body),
         (View::Overview, _) => overview_compact(body),
-        (View::Curves, _) => curves(body),
+        (View::Curves, _) => curves(body, look),
         (View::Rungs, _) => rungs(body),
         (View::Words, _) => words(body),
-        (View::Health, _) => health(body),
+        (View::Health, _) => health(body, look.gpu),
+        (View::Runs, _) => runs(body),
     };
     Places { room, header, progress, verdict, panels, footer }
 }
@@ -117,7 +150,7 @@ fn overview_wide(body: Rect) -> Vec<(Panel, Rect)> {
     let ladder = (lower.height / 2).clamp(6, 8);
     let [ladder, checkpoints] = rows(left, [Constraint::Length(ladder), Constraint::Min(3)]);
     let log = if lower.height >= 18 { lower.height / 2 } else { 0 };
-    let mut panels = vec![(Panel::Loss, loss), (Panel::Gauges, gauges)];
+    let mut panels = vec![(LOSS, loss), (Panel::Gauges, gauges)];
     panels.extend([(Panel::Ladder, ladder), (Panel::Checkpoints, checkpoints)]);
     if right.width >= 120 {
         let [journal, log] = columns(right, [Constraint::Fill(1), Constraint::Fill(1)], 3);
@@ -135,22 +168,57 @@ fn overview_compact(body: Rect) -> Vec<(Panel, Rect)> {
     let [top, journal] = rows(body, [Constraint::Min(8), Constraint::Length(journal)]);
     let side = (body.width * 3 / 8).clamp(26, 40);
     let [loss, right] = columns(top, [Constraint::Min(20), Constraint::Length(side)], 2);
-    let [gauges, ladder] = rows(right, [Constraint::Min(5), Constraint::Length((top.height / 3).clamp(3, 7))]);
-    vec![(Panel::Loss, loss), (Panel::Gauges, gauges), (Panel::Ladder, ladder), (Panel::Journal, journal)]
+    let [gauges, ladder] = rows(right, [Constraint::Min(5), Constraint::Length((top.height * 3 / 8).clamp(3, 8))]);
+    vec![(LOSS, loss), (Panel::Gauges, gauges), (Panel::Ladder, ladder), (Panel::Journal, journal)]
 }
 
-fn curves(body: Rect) -> Vec<(Panel, Rect)> {
-    if body.height < 24 {
-        return vec![(Panel::Loss, body)];
+const LOSS: Panel = Panel::Chart(Quantity::Loss);
+
+/// How many charts stand beside and below each other.
+fn grid(body: Rect) -> (usize, usize) {
+    let (wide, high) = if body.width < 108 || body.height < 26 { (37, 9) } else { (56, 13) };
+    (usize::from(body.width / wide).max(1), usize::from(body.height / high).max(1))
+}
+
+/// How many charts are seen at once on a screen of this size.
+#[must_use]
+pub fn charts_seen(size: (u16, u16)) -> usize {
+    let look = Look { view: View::Curves, charts_from: 0, full: None, gpu: false };
+    places(size, look).panels.len()
+}
+
+fn curves(body: Rect, look: Look) -> Vec<(Panel, Rect)> {
+    if let Some(full) = look.full {
+        return vec![(Panel::Chart(full), body)];
     }
-    let [loss, norm, time] =
-        Layout::vertical([Constraint::Fill(3), Constraint::Fill(1), Constraint::Fill(1)]).spacing(1).areas(body);
-    vec![(Panel::Loss, loss), (Panel::GradNorm, norm), (Panel::StepTime, time)]
+    let (columns, rows) = grid(body);
+    let seen = (columns * rows).min(Quantity::ALL.len());
+    let from = look.charts_from.min(Quantity::ALL.len() - seen);
+    let rows = seen.div_ceil(columns);
+    let gap = u16::from(body.width >= 108) * 2 + 1;
+    let lanes = Layout::vertical(vec![Constraint::Fill(1); rows]).split(body);
+    let cells = lanes
+        .iter()
+        .flat_map(|lane| Layout::horizontal(vec![Constraint::Fill(1); columns]).spacing(gap).split(*lane).to_vec());
+    Quantity::ALL.into_iter().skip(from).take(seen).map(Panel::Chart).zip(cells).collect()
 }
 
 fn rungs(body: Rect) -> Vec<(Panel, Rect)> {
-    let [ladder, checkpoints] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).spacing(1).areas(body);
-    vec![(Panel::Ladder, ladder), (Panel::Checkpoints, checkpoints)]
+    let ladder = (body.height / 2).clamp(6, 22);
+    let [ladder, rung] = Layout::vertical([Constraint::Length(ladder), Constraint::Fill(1)]).spacing(1).areas(body);
+    vec![(Panel::Ladder, ladder), (Panel::Rung, rung)]
+}
+
+fn runs(body: Rect) -> Vec<(Panel, Rect)> {
+    let list = (body.height * 2 / 5).clamp(5, 16);
+    let [list, rest] = Layout::vertical([Constraint::Length(list), Constraint::Fill(1)]).spacing(1).areas(body);
+    let [chart, difference] = if rest.width >= 100 {
+        columns(rest, [Constraint::Fill(3), Constraint::Fill(2)], 3)
+    } else {
+        let [chart, difference] = rows(rest, [Constraint::Fill(3), Constraint::Length((rest.height / 3).max(3))]);
+        [chart, difference]
+    };
+    vec![(Panel::RunList, list), (Panel::Compare, chart), (Panel::Difference, difference)]
 }
 
 fn words(body: Rect) -> Vec<(Panel, Rect)> {
@@ -162,24 +230,45 @@ fn words(body: Rect) -> Vec<(Panel, Rect)> {
     vec![(Panel::Journal, journal), (Panel::Log, log)]
 }
 
-fn health(body: Rect) -> Vec<(Panel, Rect)> {
+fn health(body: Rect, gpu: bool) -> Vec<(Panel, Rect)> {
+    use Quantity::{Cpu, Power, Ram, Temperature, Utilisation, Vram};
     let side = (body.width / 3).clamp(26, 52);
-    let [trends, gauges] = columns(body, [Constraint::Min(20), Constraint::Length(side)], 3);
-    vec![(Panel::Trends, trends), (Panel::Gauges, gauges)]
+    let [left, gauges] = columns(body, [Constraint::Min(20), Constraint::Length(side)], 3);
+    let checkpoints = (body.height / 3).clamp(5, 12);
+    let [checkpoints, charts] =
+        Layout::vertical([Constraint::Length(checkpoints), Constraint::Fill(1)]).spacing(1).areas(left);
+    let shown: &[Quantity] = if gpu { &[Vram, Temperature, Utilisation, Power, Ram, Cpu] } else { &[Ram, Cpu] };
+    let (beside, below) = if charts.width >= 90 { (2, charts.height / 8) } else { (1, charts.height / 7) };
+    let count = (beside * usize::from(below.max(1))).min(shown.len());
+    let lanes = Layout::vertical(vec![Constraint::Fill(1); count.div_ceil(beside)]).split(charts);
+    let cells = lanes
+        .iter()
+        .flat_map(|lane| Layout::horizontal(vec![Constraint::Fill(1); beside]).spacing(3).split(*lane).to_vec());
+    let mut panels = vec![(Panel::Checkpoints, checkpoints), (Panel::Gauges, gauges)];
+    panels.extend(shown.iter().take(count).map(|quantity| Panel::Chart(*quantity)).zip(cells));
+    panels
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Room, SMALLEST, places};
+    use super::{Look, Room, SMALLEST, charts_seen, places};
+    use crate::cockpit::quantity::Quantity;
     use crate::cockpit::state::screen::View;
     use proptest::prelude::*;
     use ratatui::layout::Rect;
 
+    #[test]
+    fn four_charts_on_80_columns_and_more_on_a_large_screen() {
+        assert_eq!([(80, 24), (120, 40), (200, 50)].map(charts_seen), [4, 4, 9]);
+    }
+
     proptest! {
         #[test]
-        fn panels_lie_within_the_screen_and_apart(width in 0u16..300, height in 0u16..120, view in 0usize..5) {
-            let view = [View::Overview, View::Curves, View::Rungs, View::Words, View::Health][view];
-            let places = places((width, height), view);
+        fn panels_lie_within_the_screen_and_apart(
+            width in 0u16..420, height in 0u16..120, view in 0usize..6, charts_from in 0usize..30, full: bool, gpu: bool,
+        ) {
+            let full = full.then_some(Quantity::Loss);
+            let places = places((width, height), Look { view: View::ALL[view], charts_from, full, gpu });
             prop_assert_eq!(places.room == Room::Tiny, width < SMALLEST.0 || height < SMALLEST.1);
             let screen = Rect::new(0, 0, width, height);
             let areas: Vec<_> = places.panels.iter().map(|(_, area)| *area).chain([places.footer]).collect();

@@ -4,22 +4,37 @@
 pub mod ended;
 pub mod help;
 pub mod lost;
+pub mod palette;
 pub mod passage;
 pub mod preview;
 pub mod stop;
 
+use super::action::Action;
+use super::layout::SMALLEST;
 use super::state::State;
 use super::state::screen::Mode;
+use super::ui;
 use crate::config::theme::Theme;
 use ratatui::{Frame, layout::Rect};
 
+/// Where boxes may stand: between the first and the last line.
+fn room(screen: Rect) -> Rect {
+    Rect { y: screen.height.min(1), height: screen.height.saturating_sub(2), ..screen }
+}
+
 /// Draws the box that is open, if any: a person's own first.
 pub fn render(frame: &mut Frame<'_>, screen: Rect, state: &State, theme: &Theme) {
-    let within = Rect { y: 1, height: screen.height.saturating_sub(2), ..screen };
+    if screen.width < SMALLEST.0 || screen.height < SMALLEST.1 {
+        return;
+    }
+    let within = room(screen);
     match state.screen.mode {
-        Mode::Help { from } => help::render(frame, within, from, theme),
+        Mode::Help { from } => help::render(frame, within, from, state, theme),
+        Mode::Palette { chosen } => palette::render(frame, within, chosen, state, theme),
         Mode::Preview { to } => preview::render(frame, within, to, state, theme),
         Mode::Stop => stop::render(frame, within, state, theme),
+        // The past has no boxes of its own.
+        Mode::Normal | Mode::Filter if state.moment.is_some() || state.replay.is_some() => {}
         Mode::Normal | Mode::Filter if state.is_orphaned() && !state.screen.trouble_hidden => {
             lost::render(frame, within, state, theme);
         }
@@ -30,5 +45,47 @@ pub fn render(frame: &mut Frame<'_>, screen: Rect, state: &State, theme: &Theme)
             passage::render(frame, within, state, theme);
         }
         Mode::Normal | Mode::Filter => {}
+    }
+}
+
+/// What a click met while a box is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hit {
+    /// Nothing that does anything.
+    Nothing,
+    /// The screen beside the box.
+    Outside,
+    /// Words that say what they do.
+    Action(Action),
+    /// A row of a list.
+    Row(usize),
+}
+
+/// What stands under the mouse.
+#[must_use]
+pub fn hit(state: &State, at: (u16, u16)) -> Hit {
+    let (width, height) = state.screen.size;
+    let within = room(Rect::new(0, 0, width, height));
+    let keys_at = |area: Rect, keys: &ui::KeyLine| {
+        let inner = ui::popup_inner(within, area, ui::Stand::Middle);
+        if !area.contains(at.into()) {
+            return Hit::Outside;
+        }
+        let on_keys = at.1 + 1 == inner.bottom() && at.0 >= inner.x;
+        let action = keys.at(usize::from(at.0.saturating_sub(inner.x))).filter(|_| on_keys);
+        action.map_or(Hit::Nothing, Hit::Action)
+    };
+    match state.screen.mode {
+        Mode::Palette { chosen } => palette::hit(within, chosen, state, at),
+        Mode::Preview { to } => match preview::content(within, to, state, None) {
+            Some(content) => keys_at(ui::popup_area(within, content.size(), ui::Stand::Middle), &preview::keys(state)),
+            None => Hit::Outside,
+        },
+        Mode::Stop => {
+            let (size, keys) = stop::measure(within, state);
+            keys_at(ui::popup_area(within, size, ui::Stand::Middle), &keys)
+        }
+        Mode::Help { .. } => Hit::Outside,
+        Mode::Normal | Mode::Filter => Hit::Nothing,
     }
 }

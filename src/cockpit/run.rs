@@ -1,28 +1,62 @@
 //! The loop: wait for one message, take all that are queued, update, draw. After a key it draws at
-//! once, else at most every 33 ms; when nothing changed it does not draw.
+//! once, else at most every 50 ms; when nothing changed it does not draw.
 
 use super::connect;
+use super::glyphs::Glyphs;
+use super::keymap::Keymap;
 use super::log_tail::LogTail;
 use super::state::facts::History;
-use super::state::{Link, RungView, State};
+use super::state::runs::{OtherRun, RunRow};
+use super::state::{Link, Notice, RungView, State};
+use super::taste::Taste;
 use super::terminal::Held;
-use super::update::{Effect, HistoryBox, Msg, update};
+use super::update::{Effect, HistoryBox, Msg, OtherBox, update};
 use crate::config::knobs::Watch;
 use crate::config::theme::Theme;
-use crate::protocol::control::{Request, Status};
+use crate::protocol::control::{Request, Status, StepRow};
 use crossterm::event::{Event, EventStream};
 use futures_util::StreamExt;
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::JoinSet;
 
 /// Reads what the store holds of the run; called on a thread that may block, again after a keeper
 /// came back.
 pub type HistorySource = Arc<dyn Fn() -> Result<History, String> + Send + Sync>;
+
+/// Reads another run by its name; with its curve or without.
+pub type OtherSource = Arc<dyn Fn(&str, bool) -> Result<OtherRun, String> + Send + Sync>;
+
+/// Reads some steps of the curve in full.
+pub type RowsSource = Arc<dyn Fn(&Range<u64>) -> Vec<StepRow> + Send + Sync>;
+
+/// The runs of the folder.
+#[derive(Clone)]
+pub struct Others {
+    /// Lists them, newest first.
+    pub list: Arc<dyn Fn() -> Vec<RunRow> + Send + Sync>,
+    /// Reads one of them.
+    pub read: OtherSource,
+}
+
+/// What is read from disk; each called on a thread that may block.
+#[derive(Clone)]
+pub struct Sources {
+    /// The whole history.
+    pub history: HistorySource,
+    /// Some steps of the curve in full.
+    pub rows: RowsSource,
+    /// The history up to a moment, Unix milliseconds.
+    pub moment: Arc<dyn Fn(i64) -> Result<History, String> + Send + Sync>,
+    /// Other runs.
+    pub others: Others,
+}
 
 /// What a cockpit attaches to.
 pub struct Attach {
@@ -37,7 +71,17 @@ pub struct Attach {
     /// The themes to go through, brought down to what the terminal shows; the first comes first.
     pub themes: Vec<Theme>,
     /// Reads the store.
-    pub history: HistorySource,
+    pub sources: Sources,
+    /// Which key asks for what.
+    pub keys: Keymap,
+    /// Nothing may be asked of the run.
+    pub read_only: bool,
+    /// Signs that the terminal has.
+    pub glyphs: Glyphs,
+    /// What was chosen the last time.
+    pub taste: Taste,
+    /// Something to say first: a theme that could not be read, a key that tmux takes.
+    pub notice: Option<String>,
 }
 
 /// How the cockpit was left.
@@ -47,6 +91,10 @@ pub struct Outcome {
     pub status: Option<Status>,
     /// Whether a keeper answered at the end.
     pub keeper_answers: bool,
+    /// Another run to open a cockpit on.
+    pub open: Option<String>,
+    /// What was chosen to look at, and how.
+    pub taste: Taste,
 }
 
 /// Why a cockpit could not go on. The run does.
@@ -79,6 +127,12 @@ pub trait Screen {
     /// # Errors
     /// When the terminal is gone.
     fn bell(&mut self) -> io::Result<()>;
+
+    /// Gives the terminal back, stops the process, and takes the terminal again once it goes on.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    fn suspend(&mut self) -> io::Result<()>;
 }
 
 /// Opens the cockpit on a run and stays until a person closes it.
@@ -86,7 +140,7 @@ pub trait Screen {
 /// # Errors
 /// When the terminal fails; it has been given back by then.
 pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
-    let screen = Held::take()?;
+    let screen = Held::take(attach.glyphs)?;
     let size = screen.size()?;
     let (inbox, messages) = mpsc::channel(1024);
     let (ask, requests) = mpsc::channel(64);
@@ -94,11 +148,16 @@ pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
     let mut beside = JoinSet::new();
     beside.spawn(read_terminal(inbox.clone()));
     beside.spawn(connect::keep(attach.socket, requests, inbox.clone()));
-    let now = SystemTime::now();
-    let state = State::new(attach.ladder, attach.watch, size, unix_ms(now), utc_offset_s());
+    beside.spawn(watch_stops(inbox.clone()));
+    let now = unix_ms(SystemTime::now());
+    let mut state = State::new(attach.ladder, attach.watch, size, now, utc_offset_s());
+    (state.keys, state.read_only) = (attach.keys, attach.read_only);
+    attach.taste.apply(&mut state.screen, &attach.themes);
+    let until_ms = now.saturating_add(10_000);
+    state.notice = attach.notice.map(|text| Notice { text, refused: true, until_ms });
     let log = LogTail::new(attach.run_dir.join("worker.log"));
-    let cockpit = Cockpit { state, screen, themes: attach.themes, messages, inbox, ask, log, history: attach.history };
-    cockpit.run().await
+    let (themes, sources) = (attach.themes, attach.sources);
+    Cockpit { state, screen, themes, messages, inbox, ask, log, sources }.run().await
 }
 
 async fn read_terminal(inbox: Sender<Msg>) {
@@ -109,6 +168,7 @@ async fn read_terminal(inbox: Sender<Msg>) {
             Ok(Event::Mouse(mouse)) => Msg::Mouse(mouse),
             Ok(Event::Resize(width, height)) => Msg::Resize(width, height),
             Ok(Event::Paste(text)) => Msg::Paste(text),
+            // Not asked for; a terminal may tell anyway.
             Ok(Event::FocusGained | Event::FocusLost) => continue,
             Err(_) => break,
         };
@@ -120,6 +180,17 @@ async fn read_terminal(inbox: Sender<Msg>) {
     let _ = inbox.send(Msg::InputLost).await;
 }
 
+/// Ctrl-Z comes as a key; a stop that somebody else sends comes as a signal.
+async fn watch_stops(inbox: Sender<Msg>) {
+    let stop = rustix::process::Signal::TSTP.as_raw();
+    let Ok(mut stops) = signal(SignalKind::from_raw(stop)) else { return };
+    while stops.recv().await.is_some() {
+        if inbox.send(Msg::Stopped).await.is_err() {
+            return;
+        }
+    }
+}
+
 fn unix_ms(now: SystemTime) -> i64 {
     now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
@@ -128,7 +199,7 @@ fn utc_offset_s() -> i32 {
     jiff::Zoned::now().offset().seconds()
 }
 
-const FRAME: Duration = Duration::from_millis(33);
+const FRAME: Duration = Duration::from_millis(50);
 /// So many messages at most before a frame may be drawn.
 const BURST: usize = 4096;
 
@@ -140,7 +211,15 @@ struct Cockpit<S> {
     inbox: Sender<Msg>,
     ask: Sender<Request>,
     log: LogTail,
-    history: HistorySource,
+    sources: Sources,
+}
+
+/// What follows from a message.
+enum Next {
+    /// Drawing.
+    Owed(Owed),
+    /// The end of this cockpit, and perhaps another one on that run.
+    Close(Option<String>),
 }
 
 /// What is owed to the screen.
@@ -170,17 +249,20 @@ impl<S: Screen> Cockpit<S> {
             let queued = std::iter::from_fn(|| self.messages.try_recv().ok()).take(BURST);
             let batch: Vec<_> = std::iter::once(tick).chain(first).chain(queued).collect();
             for msg in batch {
-                let Some(more) = self.take(msg)? else {
-                    let keeper_answers = self.state.link == Link::Live;
-                    return Ok(Outcome { keeper_answers, status: self.state.facts.status });
-                };
-                owed = owed.max(more);
+                match self.take(msg)? {
+                    Next::Owed(more) => owed = owed.max(more),
+                    Next::Close(open) => {
+                        let keeper_answers = self.state.link == Link::Live;
+                        let taste = Taste::of(&self.state.screen, &self.themes);
+                        return Ok(Outcome { keeper_answers, open, taste, status: self.state.facts.status });
+                    }
+                }
             }
         }
     }
 
-    /// Takes a message in and does what follows from it; none when the cockpit is to close.
-    fn take(&mut self, msg: Msg) -> Result<Option<Owed>, CockpitError> {
+    /// Takes a message in and does what follows from it.
+    fn take(&mut self, msg: Msg) -> Result<Next, CockpitError> {
         let at_once = matches!(msg, Msg::Key(_) | Msg::Mouse(_) | Msg::Paste(_));
         let mut effects = VecDeque::from(update(&mut self.state, msg));
         let mut owed = Owed::Nothing;
@@ -192,14 +274,38 @@ impl<S: Screen> Cockpit<S> {
                     owed = Owed::Now;
                 }
                 Effect::Bell => self.screen.bell()?,
-                Effect::Quit => return Ok(None),
+                Effect::Quit => return Ok(Next::Close(None)),
+                Effect::Open(name) => return Ok(Next::Close(Some(name))),
+                Effect::Suspend => {
+                    self.screen.suspend()?;
+                    effects.extend(update(&mut self.state, Msg::Woken));
+                }
                 // A full queue means that the keeper does not read; what it says next tells.
                 Effect::Send(request) => drop(self.ask.try_send(request)),
                 Effect::LoadHistory(asked) => self.load_history(asked),
+                Effect::LoadRows(steps) => {
+                    let source = Arc::clone(&self.sources.rows);
+                    self.beside(move || Msg::Rows(source(&steps)));
+                }
+                Effect::LoadMoment(at_ms) => {
+                    let source = Arc::clone(&self.sources.moment);
+                    self.beside(move || Msg::Moment { at_ms, history: source(at_ms).map(boxed) });
+                }
+                Effect::ListRuns => {
+                    let source = Arc::clone(&self.sources.others.list);
+                    self.beside(move || Msg::Runs(source()));
+                }
+                Effect::LoadOther(name, with_curve) => {
+                    let source = Arc::clone(&self.sources.others.read);
+                    self.beside(move || {
+                        let run = source(&name, with_curve).map(|run| OtherBox(Box::new(run)));
+                        Msg::Other { name, run }
+                    });
+                }
                 Effect::ReadLog => effects.extend(update(&mut self.state, Msg::Log(self.log.more()))),
             }
         }
-        Ok(Some(owed))
+        Ok(Next::Owed(owed))
     }
 
     fn until_tick(&self) -> Duration {
@@ -209,13 +315,19 @@ impl<S: Screen> Cockpit<S> {
     }
 
     fn load_history(&self, asked: u64) {
-        let (source, inbox) = (Arc::clone(&self.history), self.inbox.clone());
-        tokio::task::spawn_blocking(move || {
-            let history = source().map(|history| HistoryBox(Box::new(history)));
-            // Closed meanwhile: nobody wants it.
-            let _ = inbox.blocking_send(Msg::History { asked, history });
-        });
+        let source = Arc::clone(&self.sources.history);
+        self.beside(move || Msg::History { asked, history: source().map(boxed) });
     }
+
+    /// Works on a thread that may block; what comes of it is a message.
+    fn beside(&self, work: impl FnOnce() -> Msg + Send + 'static) {
+        let inbox = self.inbox.clone();
+        tokio::task::spawn_blocking(move || drop(inbox.blocking_send(work())));
+    }
+}
+
+fn boxed(history: History) -> HistoryBox {
+    HistoryBox(Box::new(history))
 }
 
 #[cfg(test)]

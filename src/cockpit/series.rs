@@ -1,82 +1,28 @@
-//! The curve of a run, of any length, in memory that grows slowly and with a cost of drawing that
-//! depends on the width of the chart alone.
+//! The curve of a run, of any length: a cost of drawing that depends on the width of the chart
+//! alone, and memory that holds single steps only where they are looked at.
 //!
 //! ```text
-//! rows      r r r r r r r r  r r r r r r r r  r r r …        one a step
-//! level 1   [--- 8 rows ---][--- 8 rows ---]                 min, max, mean, skipped of each figure
-//! level 2   [---------- 64 rows -----------] …               the same of 8 buckets below
+//! steps     ·················· r r r r r r r r      rows of the newest steps, and of a part that a
+//!                                                   chart shows closely
+//! leaves    [- 64 -][- 64 -][- 64 -][- 64 -] …      min, max, mean, skipped of each figure; all kept
+//! level 1   [---------- 8 leaves -----------] …     the same of 8 leaves, and so on
 //! ```
-//! Only full buckets are kept, so that going back to an earlier step (a restart redoes it) is a
-//! cut at every level and nothing is computed again. A range is walked in the largest full
-//! buckets that fit; its ragged ends come from the finer levels.
+//! Leaves come from the store or are made of the rows that the keeper sends. A range is walked in
+//! the largest full buckets that fit; where a column is finer than a leaf and the rows are not
+//! held, [`Series::missing`] says which to read, and until they are there the leaf is drawn.
+//! Going back to an earlier step (a restart redoes it) cuts every level.
+
+pub use crate::store::summary::{Extent, Metric};
+pub use axis::Axis;
 
 use crate::protocol::control::StepRow;
-use std::ops::Range;
+use crate::store::summary::{Bucket, LEAF, Point, Spot};
 
-/// A figure kept of every step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Metric {
-    /// Mean training loss.
-    Loss,
-    /// Norm of the gradient before clipping.
-    GradNorm,
-    /// Milliseconds of waiting for data and computing.
-    StepMs,
-}
-
-const METRICS: usize = 3;
 const FAN: usize = 8;
-
-/// Smallest, largest and mean of a figure over some steps.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Extent {
-    /// Smallest.
-    pub min: f32,
-    /// Largest.
-    pub max: f32,
-    /// Mean.
-    pub mean: f32,
-    /// How many steps had the figure; never 0.
-    pub count: u32,
-}
-
-impl Extent {
-    fn one(value: f32) -> Option<Self> {
-        value.is_finite().then_some(Self { min: value, max: value, mean: value, count: 1 })
-    }
-
-    /// Both together.
-    #[must_use]
-    pub fn with(self, other: Self) -> Self {
-        let count = self.count.saturating_add(other.count);
-        let share = f64::from(other.count) / f64::from(count);
-        let mean = f64::from(self.mean) + (f64::from(other.mean) - f64::from(self.mean)) * share;
-        Self { min: self.min.min(other.min), max: self.max.max(other.max), mean: mean as f32, count }
-    }
-}
-
-/// What some neighbouring steps have in common.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Bucket {
-    first: u64,
-    last: u64,
-    skipped: u32,
-    extents: [Option<Extent>; METRICS],
-}
-
-impl Bucket {
-    fn with(mut self, other: &Self) -> Self {
-        self.last = other.last;
-        self.skipped = self.skipped.saturating_add(other.skipped);
-        for (mine, theirs) in self.extents.iter_mut().zip(other.extents) {
-            *mine = match (*mine, theirs) {
-                (Some(a), Some(b)) => Some(a.with(b)),
-                (a, b) => a.or(b),
-            };
-        }
-        self
-    }
-}
+/// Leaves whose rows are kept at the newest end at least.
+const NEWEST: usize = 64;
+/// Leaves whose rows are kept at most before some are let go.
+const HELD: usize = 1024;
 
 /// What a chart draws in one of its columns.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -85,6 +31,19 @@ pub struct Column {
     pub extent: Option<Extent>,
     /// How many of its steps the guard dropped.
     pub skipped: u32,
+    /// How many steps it has.
+    pub rows: u32,
+}
+
+/// What is known about skipped steps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Skips {
+    /// The first one.
+    pub first: Option<u64>,
+    /// The most in a row.
+    pub longest: u64,
+    /// Those in a row up to the newest step.
+    pub streak: u64,
 }
 
 /// Where an attempt begins on the curve.
@@ -92,6 +51,8 @@ pub struct Column {
 pub struct Segment {
     /// Its first step.
     pub first: u64,
+    /// The same on every axis.
+    pub spot: Spot,
     /// The attempt.
     pub attempt: u64,
     /// Its rung.
@@ -102,53 +63,81 @@ pub struct Segment {
 /// highest attempt is kept.
 #[derive(Debug, Clone, Default)]
 pub struct Series {
-    steps: Vec<u64>,
-    /// NaN where a figure is missing; it never leaves this module.
-    values: Vec<[f32; METRICS]>,
-    skipped: Vec<bool>,
+    leaves: Vec<Bucket>,
+    /// The rows of each leaf, where they are held.
+    rows: Vec<Option<Box<[Point]>>>,
+    /// How many leaves have their rows.
+    held: usize,
+    /// The newest rows, not yet a leaf.
+    open: Vec<Point>,
     levels: Vec<Vec<Bucket>>,
     segments: Vec<Segment>,
+    torn: bool,
 }
 
 impl Series {
     /// Takes a row in; false when it was known already or belongs to a past attempt.
     pub fn push(&mut self, row: &StepRow) -> bool {
         let attempt = self.segments.last().map(|segment| segment.attempt);
-        let (known, past) = (self.steps.last().is_some_and(|last| row.step <= *last), attempt > Some(row.attempt));
+        let (known, past) = (self.last().is_some_and(|last| row.step <= last.step), attempt > Some(row.attempt));
         if past || (known && attempt == Some(row.attempt)) {
             return false;
         }
         if known {
             self.cut(row.step);
         }
-        if attempt != Some(row.attempt) {
-            self.segments.push(Segment { first: row.step, attempt: row.attempt, rung: row.rung });
+        let point = Point::of(row);
+        self.begin(row.attempt, row.rung, point.spot);
+        self.open.push(point);
+        if self.open.len() as u64 == LEAF {
+            self.close();
         }
-        let figure = |value: Option<f64>| value.map_or(f32::NAN, |value| value as f32);
-        let kept = |value: Option<f64>| figure(value.filter(|_| !row.skipped));
-        self.steps.push(row.step);
-        self.skipped.push(row.skipped);
-        self.values.push([kept(row.loss), kept(row.grad_norm), (row.data_wait_ms + row.compute_ms) as f32]);
-        self.fold();
         true
     }
 
-    /// How many steps are held.
+    /// Takes in neighbouring steps of the store that come after all that is known.
+    pub fn extend(&mut self, attempt: u64, rung: usize, leaf: &Bucket) {
+        self.close();
+        self.begin(attempt, rung, leaf.first);
+        self.add(*leaf, None);
+    }
+
+    /// How many steps there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.steps.len()
+        let mut steps = self.open.len();
+        self.walk(0..self.leaves.len(), self.levels.len(), |bucket| steps += bucket.steps as usize);
+        steps
     }
 
     /// True before the first step.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
+        self.leaves.is_empty() && self.open.is_empty()
     }
 
     /// The first and the newest step.
     #[must_use]
     pub fn ends(&self) -> Option<(u64, u64)> {
-        Some((*self.steps.first()?, *self.steps.last()?))
+        Some((self.first()?.step, self.last()?.step))
+    }
+
+    /// Where the first and the newest step lie.
+    #[must_use]
+    pub fn spots(&self) -> Option<(Spot, Spot)> {
+        Some((self.first()?, self.last()?))
+    }
+
+    /// Where the first step lies.
+    #[must_use]
+    pub fn first(&self) -> Option<Spot> {
+        self.leaves.first().map(|leaf| leaf.first).or_else(|| Some(self.open.first()?.spot))
+    }
+
+    /// Where the newest step lies.
+    #[must_use]
+    pub fn last(&self) -> Option<Spot> {
+        self.open.last().map(|point| point.spot).or_else(|| Some(self.leaves.last()?.last))
     }
 
     /// Where attempts begin, oldest first.
@@ -157,107 +146,133 @@ impl Series {
         &self.segments
     }
 
+    /// All steps together: extremes, skips, the longest streak.
+    #[must_use]
+    pub fn whole(&self) -> Option<Bucket> {
+        let mut whole: Option<Bucket> = None;
+        let mut join = |bucket: &Bucket| whole = Some(whole.map_or(*bucket, |all| all.with(bucket)));
+        self.walk(0..self.leaves.len(), self.levels.len(), &mut join);
+        self.open.iter().for_each(|point| join(&Bucket::one(point)));
+        whole
+    }
+
+    /// The step with the smallest value of a figure, and the value. Within a leaf whose rows are
+    /// not held, the leaf's middle.
+    #[must_use]
+    pub fn best(&self, metric: Metric) -> Option<(u64, f32)> {
+        let least = self.whole()?.extents[metric as usize]?.min;
+        let is = |extent: Option<Extent>| extent.is_some_and(|extent| extent.min.to_bits() == least.to_bits());
+        let within = |points: &[Point]| {
+            points.iter().find(|point| point.values[metric as usize].to_bits() == least.to_bits()).map(|p| p.spot.step)
+        };
+        let leaf = self.leaves.iter().position(|leaf| is(leaf.extents[metric as usize]));
+        let step = leaf.and_then(|place| {
+            let leaf = &self.leaves[place];
+            let exact = self.rows[place].as_deref().and_then(within);
+            exact.or(Some(leaf.first.step + (leaf.last.step - leaf.first.step) / 2))
+        });
+        Some((step.or_else(|| within(&self.open))?, least))
+    }
+
     /// Skipped ones among the newest `count` steps, and how many steps that really were.
     #[must_use]
     pub fn skipped_among(&self, count: usize) -> (u64, u64) {
-        let newest = &self.skipped[self.skipped.len().saturating_sub(count)..];
-        (newest.iter().filter(|skipped| **skipped).count() as u64, newest.len() as u64)
+        let (mut skipped, mut of) = (0u64, 0usize);
+        let points = |points: &[Point], of: &mut usize| {
+            let newest = &points[points.len().saturating_sub(count - *of)..];
+            *of += newest.len();
+            newest.iter().filter(|point| point.skipped).count() as u64
+        };
+        skipped += points(&self.open, &mut of);
+        for (leaf, rows) in self.leaves.iter().zip(&self.rows).rev() {
+            if of >= count {
+                break;
+            }
+            match rows {
+                Some(rows) if of + rows.len() > count => skipped += points(rows, &mut of),
+                _ => {
+                    skipped += u64::from(leaf.skipped);
+                    of += leaf.steps as usize;
+                }
+            }
+        }
+        (skipped, of as u64)
+    }
+
+    /// What is known about skipped steps.
+    #[must_use]
+    pub fn skips(&self) -> Skips {
+        let whole = self.whole();
+        let longest = whole.map_or(0, |whole| u64::from(whole.longest));
+        Skips { first: whole.and_then(|whole| whole.skipped_at), longest, streak: self.streak() }
     }
 
     /// Skipped steps in a row at the end of the curve.
     #[must_use]
     pub fn streak(&self) -> u64 {
-        self.skipped.iter().rev().take_while(|skipped| **skipped).count() as u64
+        let mut streak = self.open.iter().rev().take_while(|point| point.skipped).count() as u64;
+        if streak == self.open.len() as u64 {
+            for leaf in self.leaves.iter().rev() {
+                streak += u64::from(leaf.trail);
+                if leaf.trail < leaf.steps {
+                    break;
+                }
+            }
+        }
+        streak
     }
 
-    /// The newest value of a figure and its step.
+    /// The newest value of a figure and its step, where the rows are held.
     #[must_use]
     pub fn newest(&self, metric: Metric) -> Option<(u64, f32)> {
-        let place = self.values.iter().rposition(|values| values[metric as usize].is_finite())?;
-        Some((self.steps[place], self.values[place][metric as usize]))
+        let within = |points: &[Point]| {
+            let point = points.iter().rev().find(|point| point.values[metric as usize].is_finite())?;
+            Some((point.spot.step, point.values[metric as usize]))
+        };
+        within(&self.open).or_else(|| {
+            let place = self.leaves.iter().rposition(|leaf| leaf.extents[metric as usize].is_some())?;
+            within(self.rows[place].as_deref()?)
+        })
     }
 
-    /// The steps from `window.start` to `window.end` in `width` columns: the first lies on the
-    /// first column, the last on the last. Looks at a few buckets a column, whatever the length.
-    #[must_use]
-    pub fn columns(&self, metric: Metric, window: Range<f64>, width: usize) -> Vec<Column> {
-        let mut columns = vec![Column::default(); width];
-        let span = window.end - window.start;
-        if width == 0 || !span.is_finite() || span < 0.0 {
-            return columns;
-        }
-        let rows = self.rows_within(&window);
-        let level = self.level_for(rows.len(), width);
-        self.walk(rows, level, |bucket| {
-            let middle = bucket.first as f64 + (bucket.last - bucket.first) as f64 / 2.0;
-            let place = if span > 0.0 { (middle - window.start) / span * (width - 1) as f64 } else { 0.0 };
-            let column = &mut columns[(place.round().max(0.0) as usize).min(width - 1)];
-            column.skipped = column.skipped.saturating_add(bucket.skipped);
-            column.extent = match (column.extent, bucket.extents[metric as usize]) {
-                (Some(a), Some(b)) => Some(a.with(b)),
-                (a, b) => a.or(b),
-            };
-        });
-        columns
-    }
-
-    /// The values of the (at most `count`) steps before `step`, oldest first: what smoothing needs
-    /// to begin with at the left edge of a window.
-    pub fn before(&self, metric: Metric, step: f64, count: usize) -> impl Iterator<Item = f32> + '_ {
-        let end = self.steps.partition_point(|known| (*known as f64) < step);
-        self.values[end.saturating_sub(count)..end]
-            .iter()
-            .map(move |values| values[metric as usize])
-            .filter(|value| value.is_finite())
-    }
-
-    fn rows_within(&self, window: &Range<f64>) -> Range<usize> {
-        let start = self.steps.partition_point(|step| (*step as f64) < window.start);
-        let end = self.steps.partition_point(|step| (*step as f64) <= window.end);
-        start..end.max(start)
-    }
-
-    /// The coarsest level with at least two buckets a column.
-    fn level_for(&self, rows: usize, width: usize) -> usize {
-        let mut level = 0;
-        while level < self.levels.len() && rows / FAN.pow(level as u32 + 1) >= 2 * width {
-            level += 1;
-        }
-        level
-    }
-
-    /// Calls `visit` with buckets that cover `rows` exactly, none above `top`.
-    fn walk(&self, rows: Range<usize>, top: usize, mut visit: impl FnMut(&Bucket)) {
-        let mut at = rows.start;
-        while at < rows.end {
-            let mut level = top;
-            while level > 0 && (!at.is_multiple_of(FAN.pow(level as u32)) || at + FAN.pow(level as u32) > rows.end) {
-                level -= 1;
-            }
-            match level {
-                0 => visit(&self.bucket(at)),
-                _ => visit(&self.levels[level - 1][at / FAN.pow(level as u32)]),
-            }
-            at += FAN.pow(level as u32);
+    fn begin(&mut self, attempt: u64, rung: usize, spot: Spot) {
+        if self.segments.last().is_none_or(|segment| segment.attempt != attempt) {
+            self.segments.push(Segment { first: spot.step, spot, attempt, rung });
         }
     }
 
-    fn bucket(&self, row: usize) -> Bucket {
-        let step = self.steps[row];
-        let extents = self.values[row].map(Extent::one);
-        Bucket { first: step, last: step, skipped: u32::from(self.skipped[row]), extents }
+    /// Makes a leaf of the open rows.
+    fn close(&mut self) {
+        let points = std::mem::take(&mut self.open);
+        if let Some(leaf) = Bucket::of(&points) {
+            self.add(leaf, Some(points.into()));
+        }
+        if self.held > HELD {
+            self.release(HELD / 2);
+        }
     }
 
-    /// Builds the buckets that the newest row filled.
+    fn add(&mut self, leaf: Bucket, rows: Option<Box<[Point]>>) {
+        self.held += usize::from(rows.is_some());
+        self.leaves.push(leaf);
+        self.rows.push(rows);
+        self.fold();
+    }
+
+    /// Lets go of all rows but those of the newest leaves.
+    fn release(&mut self, newest: usize) {
+        let keep = self.rows.len().saturating_sub(newest);
+        for rows in &mut self.rows[..keep] {
+            self.held -= usize::from(rows.take().is_some());
+        }
+    }
+
+    /// Builds the buckets that the newest leaf filled.
     fn fold(&mut self) {
         let mut level = 0;
-        while self.steps.len().is_multiple_of(FAN.pow(level as u32 + 1)) {
-            let end = self.steps.len() / FAN.pow(level as u32);
-            let parts = (end - FAN)..end;
-            let whole = match level {
-                0 => parts.map(|row| self.bucket(row)).reduce(|all, part| all.with(&part)),
-                _ => self.levels[level - 1][parts].iter().copied().reduce(|all, part| all.with(&part)),
-            };
+        while self.leaves.len().is_multiple_of(FAN.pow(level as u32 + 1)) {
+            let below = if level == 0 { &self.leaves } else { &self.levels[level - 1] };
+            let whole = below[below.len() - FAN..].iter().copied().reduce(|all, part| all.with(&part));
             if self.levels.len() == level {
                 self.levels.push(Vec::new());
             }
@@ -268,16 +283,32 @@ impl Series {
 
     /// Forgets `step` and everything after it.
     fn cut(&mut self, step: u64) {
-        let rows = self.steps.partition_point(|known| *known < step);
-        self.steps.truncate(rows);
-        self.values.truncate(rows);
-        self.skipped.truncate(rows);
+        self.open.retain(|point| point.spot.step < step);
+        let keep = self.leaves.partition_point(|leaf| leaf.last.step < step);
+        if let Some(leaf) = self.leaves.get(keep)
+            && leaf.first.step < step
+        {
+            match self.rows[keep].take() {
+                Some(rows) => {
+                    self.held -= 1;
+                    self.open = rows.iter().copied().filter(|point| point.spot.step < step).collect();
+                }
+                None => self.torn = true,
+            }
+        }
+        self.leaves.truncate(keep);
+        self.held -= self.rows.drain(keep..).flatten().count();
         for (level, buckets) in self.levels.iter_mut().enumerate() {
-            buckets.truncate(rows / FAN.pow(level as u32 + 1));
+            buckets.truncate(keep / FAN.pow(level as u32 + 1));
         }
         self.segments.retain(|segment| segment.first < step);
     }
 }
+
+pub mod axis;
+mod columns;
+pub mod pyramid;
+pub use columns::At;
 
 #[cfg(test)]
 mod tests;

@@ -3,14 +3,21 @@
 
 pub mod chart;
 pub mod facts;
+pub mod forecast;
+pub mod gauged;
 pub mod pace;
 pub mod passage;
+pub mod replay;
+pub mod runs;
 pub mod screen;
 
+use super::keymap::Keymap;
 use crate::config::knobs::{Relief, Watch};
 use crate::protocol::control::{RunState, Status};
 use facts::Facts;
 use passage::PassageView;
+use replay::Replay;
+use runs::Runs;
 use screen::Screen;
 
 /// A rung of the ladder, as the run file resolved it.
@@ -74,6 +81,16 @@ pub struct State {
     pub utc_offset_s: i32,
     /// When the bell last rang, Unix milliseconds.
     pub bell_ms: i64,
+    /// Which key asks for what.
+    pub keys: Keymap,
+    /// Nothing may be asked of the run.
+    pub read_only: bool,
+    /// The other runs.
+    pub runs: Runs,
+    /// A look back, while there is one.
+    pub replay: Option<Replay>,
+    /// In a state of the past: its moment, Unix milliseconds.
+    pub moment: Option<i64>,
 }
 
 impl State {
@@ -91,6 +108,11 @@ impl State {
             now_ms,
             utc_offset_s,
             bell_ms: i64::MIN,
+            keys: Keymap::default(),
+            read_only: false,
+            runs: Runs::default(),
+            replay: None,
+            moment: None,
         }
     }
 

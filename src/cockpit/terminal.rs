@@ -8,18 +8,19 @@
 //! The thread matters: when the terminal vanishes, crossterm's reader spins and never returns, so
 //! nobody may wait for the loop to notice.
 
+use super::glyphs::{Glyphs, bring_down};
+use super::quiet::Quiet;
 use super::run::Screen;
 use super::state::State;
 use super::view;
 use crate::config::theme::Theme;
 use crossterm::event::{DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture};
 use crossterm::terminal::{
-    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode,
-    enable_raw_mode,
+    EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
-use crossterm::{cursor, execute, queue, style};
-use ratatui::{Terminal, backend::CrosstermBackend};
-use std::io::{self, BufWriter, Stdout, Write};
+use crossterm::{cursor, execute, style};
+use ratatui::Terminal;
+use std::io::{self, Write};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -33,7 +34,8 @@ static WATCH: Once = Once::new();
 /// The terminal while the cockpit has it.
 #[derive(Debug)]
 pub struct Held {
-    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+    terminal: Terminal<Quiet>,
+    glyphs: Glyphs,
 }
 
 impl Held {
@@ -41,17 +43,14 @@ impl Held {
     ///
     /// # Errors
     /// When standard output is no terminal, or it refuses.
-    pub fn take() -> io::Result<Self> {
+    pub fn take(glyphs: Glyphs) -> io::Result<Self> {
         WATCH.call_once(watch);
-        TAKEN.store(true, Ordering::SeqCst);
-        let entered = enable_raw_mode().and_then(|()| {
-            execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, EnableMouseCapture, cursor::Hide)
-        });
-        let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout()))));
+        let entered = enter();
+        let terminal = entered.and_then(|()| Terminal::new(Quiet::new()));
         if terminal.is_err() {
             give_back();
         }
-        Ok(Self { terminal: terminal? })
+        Ok(Self { terminal: terminal?, glyphs })
     }
 
     /// Columns and rows.
@@ -63,6 +62,13 @@ impl Held {
     }
 }
 
+fn enter() -> io::Result<()> {
+    TAKEN.store(true, Ordering::SeqCst);
+    enable_raw_mode()?;
+    let mut out = io::stdout();
+    execute!(out, EnterAlternateScreen, EnableBracketedPaste, EnableMouseCapture, cursor::Hide)
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         give_back();
@@ -71,10 +77,14 @@ impl Drop for Held {
 
 impl Screen for Held {
     fn draw(&mut self, state: &State, theme: &Theme) -> io::Result<()> {
-        // A terminal that knows these shows the frame at once; the others ignore them.
-        queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
-        self.terminal.draw(|frame| view::render(frame, state, theme))?;
-        execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
+        let ascii = self.glyphs == Glyphs::Ascii;
+        self.terminal.draw(|frame| {
+            view::render(frame, state, theme);
+            if ascii {
+                bring_down(frame.buffer_mut());
+            }
+        })?;
+        Ok(())
     }
 
     fn repaint(&mut self) -> io::Result<()> {
@@ -82,7 +92,15 @@ impl Screen for Held {
     }
 
     fn bell(&mut self) -> io::Result<()> {
-        execute!(self.terminal.backend_mut(), style::Print("\u{7}"))
+        execute!(io::stdout(), style::Print("\u{7}"))
+    }
+
+    fn suspend(&mut self) -> io::Result<()> {
+        give_back();
+        // Returns when somebody says `fg`. Not TSTP: that one is caught, and comes as a message.
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
+        enter()?;
+        self.terminal.clear()
     }
 }
 

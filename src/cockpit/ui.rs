@@ -8,7 +8,7 @@ use ratatui::{
     layout::{Constraint, Rect},
     style::Style,
     text::{Line, Span},
-    widgets::{Block, BorderType, Clear, Padding},
+    widgets::{Block, BorderType, Clear},
 };
 use unicode_width::UnicodeWidthStr;
 
@@ -106,22 +106,100 @@ fn merged(cells: impl Iterator<Item = Span<'static>>) -> Line<'static> {
     Line::from(spans)
 }
 
-/// A box above the screen, as large as what it holds where there is room; what is inside.
+/// Where a box stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stand {
+    /// In the middle: a person asked for it.
+    Middle,
+    /// At the bottom right, off the curve: it came by itself.
+    Corner,
+}
+
+/// The area of a box for so much content, its border included.
+#[must_use]
+pub fn popup_area(within: Rect, size: (u16, u16), stand: Stand) -> Rect {
+    let air = if stand == Stand::Middle { 4 } else { 2 };
+    let size = (size.0.saturating_add(6).min(within.width), size.1.saturating_add(air).min(within.height));
+    match stand {
+        Stand::Middle => within.centered(Constraint::Length(size.0), Constraint::Length(size.1)),
+        Stand::Corner => Rect {
+            x: within.right().saturating_sub(size.0 + 1).max(within.x),
+            y: within.bottom().saturating_sub(size.1),
+            width: size.0,
+            height: size.1,
+        },
+    }
+}
+
+/// What is inside the border of such a box.
+#[must_use]
+pub fn popup_inner(within: Rect, area: Rect, stand: Stand) -> Rect {
+    let air = u16::from(within.height > area.height && stand == Stand::Middle);
+    let (left, top) = (3.min(area.width / 2), (1 + air).min(area.height / 2));
+    Rect {
+        x: area.x + left,
+        y: area.y + top,
+        width: area.width.saturating_sub(2 * left),
+        height: area.height.saturating_sub(2 * top),
+    }
+}
+
+/// A box in the middle of the screen, as large as what it holds where there is room; what is inside.
 pub fn popup(frame: &mut Frame<'_>, within: Rect, size: (u16, u16), title: &str, tone: Tone, theme: &Theme) -> Rect {
-    let size = (size.0.saturating_add(6).min(within.width), size.1.saturating_add(4).min(within.height));
-    let area = within.centered(Constraint::Length(size.0), Constraint::Length(size.1));
-    let roomy = size.1 == within.height.min(size.1) && within.height > size.1;
+    let area = popup_area(within, size, Stand::Middle);
+    boxed(frame, area, title, tone, theme);
+    popup_inner(within, area, Stand::Middle)
+}
+
+/// A box in the corner; what is inside.
+pub fn corner(frame: &mut Frame<'_>, within: Rect, size: (u16, u16), title: &str, tone: Tone, theme: &Theme) -> Rect {
+    let area = popup_area(within, size, Stand::Corner);
+    boxed(frame, area, title, tone, theme);
+    popup_inner(within, area, Stand::Corner)
+}
+
+fn boxed(frame: &mut Frame<'_>, area: Rect, title: &str, tone: Tone, theme: &Theme) {
     let border = if tone == Tone::Plain { theme.mark } else { tone_style(theme, tone) };
     let block = Block::bordered()
         .border_type(BorderType::Rounded)
         .border_style(border)
         .title(Span::styled(format!(" {title} "), theme.strong))
-        .padding(Padding::new(2, 2, u16::from(roomy), u16::from(roomy)))
         .style(theme.overlay);
-    let inner = block.inner(area);
     frame.render_widget(Clear, area);
     frame.render_widget(block, area);
-    inner
+}
+
+/// Keys and what they do in one line: `Enter shift     Esc back`. The mouse finds them again.
+#[derive(Debug, Clone, Default)]
+pub struct KeyLine(pub Vec<(String, &'static str, super::action::Action)>);
+
+impl KeyLine {
+    const GAP: usize = 5;
+
+    /// The line.
+    #[must_use]
+    pub fn line(&self, theme: &Theme) -> Line<'static> {
+        let mut line = Line::default();
+        for (key, word, _) in &self.0 {
+            line.push_span(Span::styled(key.clone(), theme.accent));
+            line.push_span(Span::raw(format!(" {word}{}", " ".repeat(Self::GAP))));
+        }
+        line
+    }
+
+    /// The action at a column of the line.
+    #[must_use]
+    pub fn at(&self, column: usize) -> Option<super::action::Action> {
+        let mut start = 0;
+        for (key, word, action) in &self.0 {
+            let end = start + key.width() + 1 + word.width();
+            if (start..end).contains(&column) {
+                return Some(*action);
+            }
+            start = end + Self::GAP;
+        }
+        None
+    }
 }
 
 /// Lines one below the other, as many as fit.

@@ -1,15 +1,22 @@
 //! One message in, the state changed, effects out. Nothing here reads a clock or does anything.
 
 pub mod act;
+mod charts;
+mod detail;
 pub mod keys;
+mod mouse;
+mod others;
+pub mod palette;
+mod past;
 
-use super::action::Action;
-use super::layout::places;
+use super::layout::places_of;
 use super::state::facts::{History, Loading};
-use super::state::screen::Panel;
+use super::state::runs::{OtherRun, RunRow};
+use super::state::screen::{Panel, View};
 use super::state::{Link, Notice, State};
-use crate::protocol::control::{Request, RunState, Update};
-use crossterm::event::{KeyEvent, MouseEvent, MouseEventKind};
+use crate::protocol::control::{Request, RunState, StepRow, Update};
+use crossterm::event::{KeyEvent, MouseEvent};
+use std::ops::Range;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +42,28 @@ pub enum Msg {
         /// What it is.
         history: Result<HistoryBox, String>,
     },
+    /// Steps that a chart shows closely.
+    Rows(Vec<StepRow>),
+    /// The run as it was at a moment, or why that could not be read.
+    Moment {
+        /// The moment, Unix milliseconds.
+        at_ms: i64,
+        /// What the store held by then.
+        history: Result<HistoryBox, String>,
+    },
+    /// The runs of the folder.
+    Runs(Vec<RunRow>),
+    /// Another run, or why it could not be read.
+    Other {
+        /// Its name.
+        name: String,
+        /// What it is.
+        run: Result<OtherBox, String>,
+    },
+    /// The terminal was given back and taken again.
+    Woken,
+    /// Somebody asked the process to stop until it is told to go on.
+    Stopped,
     /// New lines of the worker's log.
     Log(Vec<String>),
     /// The time: Unix milliseconds.
@@ -53,6 +82,16 @@ impl PartialEq for HistoryBox {
     }
 }
 
+/// An [`OtherRun`] behind a pointer.
+#[derive(Debug, Clone)]
+pub struct OtherBox(pub Box<OtherRun>);
+
+impl PartialEq for OtherBox {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(&raw const *self.0, &raw const *other.0)
+    }
+}
+
 /// Something to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
@@ -64,6 +103,18 @@ pub enum Effect {
     Send(Request),
     /// Read the store; the answer carries this number.
     LoadHistory(u64),
+    /// Read these steps of the store.
+    LoadRows(Range<u64>),
+    /// Read the store up to a moment, Unix milliseconds.
+    LoadMoment(i64),
+    /// List the runs of the folder.
+    ListRuns,
+    /// Read another run; its curve too, or its config alone.
+    LoadOther(String, bool),
+    /// Close this cockpit and open one on that run.
+    Open(String),
+    /// Give the terminal back and stop until somebody says `fg`.
+    Suspend,
     /// Read what the worker's log has gained.
     ReadLog,
     /// Ring the terminal's bell.
@@ -77,10 +128,21 @@ const BELL_MS: i64 = 10_000;
 
 /// Takes a message in.
 pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
+    let mut effects = take(state, msg);
+    effects.extend(detail::wanted(state));
+    // The past is looked at the same way as the present.
+    if let Some(past) = state.replay.as_mut().and_then(|replay| replay.shown.as_mut()) {
+        past.screen.clone_from(&state.screen);
+        past.notice.clone_from(&state.notice);
+    }
+    effects
+}
+
+fn take(state: &mut State, msg: Msg) -> Vec<Effect> {
     match msg {
         Msg::Key(key) => keys::press(state, key),
         Msg::Paste(text) => keys::paste(state, &text),
-        Msg::Mouse(event) => mouse(state, event),
+        Msg::Mouse(event) => mouse::mouse(state, event),
         Msg::Resize(width, height) => {
             state.screen.size = (width, height);
             vec![Effect::Redraw]
@@ -98,6 +160,18 @@ pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
             state.facts.load(asked, history.map(|history| *history.0), state.now_ms);
             vec![Effect::Redraw]
         }
+        Msg::Rows(rows) => {
+            state.facts.series.fill(&rows);
+            vec![Effect::Redraw]
+        }
+        Msg::Moment { at_ms, history } => past::arrived(state, at_ms, history.map(|history| *history.0)),
+        Msg::Runs(rows) => others::listed(state, rows),
+        Msg::Other { name, run } => {
+            state.runs.take(name, run.map(|run| *run.0));
+            vec![Effect::Redraw]
+        }
+        Msg::Woken => vec![Effect::Repaint],
+        Msg::Stopped => vec![Effect::Suspend],
         Msg::Log(lines) if lines.is_empty() => Vec::new(),
         Msg::Log(lines) => {
             state.facts.log_lines(lines);
@@ -160,7 +234,8 @@ fn bell(state: &mut State) -> Option<Effect> {
 fn tick(state: &mut State, now_ms: i64) -> Vec<Effect> {
     let interval = state.tick_ms();
     let seen = |ms: i64| ms.div_euclid(interval);
-    let changed = seen(now_ms) != seen(state.now_ms);
+    let before = state.now_ms;
+    let changed = seen(now_ms) != seen(before);
     state.now_ms = now_ms;
     if state.notice.as_ref().is_some_and(|notice| notice.until_ms <= now_ms) {
         state.notice = None;
@@ -168,9 +243,13 @@ fn tick(state: &mut State, now_ms: i64) -> Vec<Effect> {
     let mut effects = Vec::new();
     if changed {
         effects.push(Effect::Redraw);
-        if places(state.screen.size, state.screen.view).area_of(Panel::Log).is_some() {
+        if places_of(state).area_of(Panel::Log).is_some() {
             effects.push(Effect::ReadLog);
         }
+        if state.screen.view == View::Runs && now_ms.div_euclid(5_000) != before.div_euclid(5_000) {
+            effects.push(Effect::ListRuns);
+        }
+        effects.extend(past::play(state));
     }
     effects
 }
@@ -180,6 +259,7 @@ impl State {
     #[must_use]
     pub fn tick_ms(&self) -> i64 {
         match self.passage {
+            _ if self.replay.as_ref().is_some_and(|replay| replay.playing) => 250,
             super::state::passage::PassageView::Under { hidden: false, .. } => 100,
             _ => 1000,
         }
@@ -190,23 +270,6 @@ impl State {
 fn say(state: &mut State, text: impl Into<String>, refused: bool) {
     let until_ms = state.now_ms.saturating_add(if refused { 2 * NOTICE_MS } else { NOTICE_MS });
     state.notice = Some(Notice { text: text.into(), refused, until_ms });
-}
-
-fn mouse(state: &mut State, event: MouseEvent) -> Vec<Effect> {
-    let places = places(state.screen.size, state.screen.view);
-    let Some(panel) = places.panel_at(event.column, event.row) else { return Vec::new() };
-    let curve = matches!(panel, Panel::Loss | Panel::GradNorm | Panel::StepTime);
-    match event.kind {
-        MouseEventKind::Down(_) => {
-            state.screen.focus = panel;
-            vec![Effect::Redraw]
-        }
-        MouseEventKind::ScrollUp if curve => act::act(state, Action::ZoomIn),
-        MouseEventKind::ScrollDown if curve => act::act(state, Action::ZoomOut),
-        MouseEventKind::ScrollUp => act::scroll(state, panel, 3),
-        MouseEventKind::ScrollDown => act::scroll(state, panel, -3),
-        _ => Vec::new(),
-    }
 }
 
 #[cfg(test)]

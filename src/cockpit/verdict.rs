@@ -3,7 +3,7 @@
 //! Rules stand in the order of how much they matter; the first that applies speaks.
 
 use super::action::Action;
-use super::format::{age, count, counted, figure, percent, rate, took};
+use super::format::{age, bytes, count, counted, figure, percent, rate, took};
 use super::series::Metric;
 use super::state::passage::proof;
 use super::state::{Link, State};
@@ -60,11 +60,14 @@ pub fn verdict(state: &State) -> Verdict {
     over(state, status)
         .or_else(|| orphaned(state))
         .or_else(|| waiting(state, status))
+        .or_else(|| proposal(status))
         .or_else(|| news(state, status))
         .or_else(|| silent(state))
         .or_else(|| stalled(state, status))
         .or_else(|| skipping(state))
         .or_else(|| hot_or_full(state))
+        .or_else(|| filling(state))
+        .or_else(|| slow(state, status))
         .unwrap_or_else(|| healthy(state, status))
 }
 
@@ -154,6 +157,13 @@ fn waiting(state: &State, status: &Status) -> Option<Verdict> {
     }
 }
 
+/// A decision that waits for a person.
+fn proposal(status: &Status) -> Option<Verdict> {
+    let proposal = status.proposal.as_ref()?;
+    let text = format!("{}; the keeper {}", proposal.why, proposal.does);
+    Some(Verdict::new(Tone::Warn, text).advise(Action::Accept, "lets it"))
+}
+
 fn news(state: &State, status: &Status) -> Option<Verdict> {
     if !state.passage.is_news(state.now_ms) {
         return None;
@@ -220,6 +230,48 @@ fn hot_or_full(state: &State) -> Option<Verdict> {
         let text = format!("{} of the card's memory is in use (limit {})", percent(share), percent(state.watch.vram));
         Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung")
     })
+}
+
+/// Memory that will run out within half an hour if it goes on like this.
+fn filling(state: &State) -> Option<Verdict> {
+    let gpu = state.facts.samples.back()?.reading.gpu.as_ref().ok()?;
+    let forecast = state.facts.vram_forecast(gpu.vram_total_bytes.get()?)?;
+    let minutes = forecast.minutes_to_full.filter(|minutes| *minutes < 30.0)?;
+    let text = format!(
+        "the card's memory grows by {} a minute and is full in {}",
+        bytes(forecast.bytes_per_min as u64),
+        age((minutes * 60e3) as i64)
+    );
+    Some(Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung"))
+}
+
+/// Much slower than this rung has shown, and why as far as it can be told.
+fn slow(state: &State, status: &Status) -> Option<Verdict> {
+    const LEAST_STEPS: u64 = 200;
+    if status.state != RunState::Training {
+        return None;
+    }
+    let usual = status.rungs.get(status.rung).filter(|record| record.steps >= LEAST_STEPS)?.steps_per_s?;
+    let pace = state.facts.pace()?;
+    let share = pace.steps_per_s / usual;
+    if !(share.is_finite() && share < 0.6) {
+        return None;
+    }
+    let gpu = state.facts.samples.back().and_then(|row| row.reading.gpu.as_ref().ok());
+    let held = gpu.and_then(|gpu| gpu.throttle.get());
+    let why = if held.is_some_and(|held| held.thermal) {
+        "the card is held back by heat".to_owned()
+    } else if held.is_some_and(|held| held.power || held.hardware) {
+        "the card is held back by its power supply".to_owned()
+    } else if let Some(waiting) = pace.waiting.filter(|waiting| *waiting > 0.3) {
+        format!("{} of each step waits for data", percent(waiting))
+    } else if gpu.and_then(|gpu| gpu.utilisation.get()).is_some_and(|load| load < 0.5) {
+        "the card is idle half of the time".to_owned()
+    } else {
+        "the steps themselves take longer".to_owned()
+    };
+    let text = format!("slow: {} steps/s instead of {}; {why}", rate(pace.steps_per_s), rate(usual));
+    Some(Verdict::new(Tone::Warn, text))
 }
 
 fn healthy(state: &State, status: &Status) -> Verdict {

@@ -1,6 +1,6 @@
 //! The screen as a function of the state: panels where the layout puts them, boxes above.
 
-use super::layout::{Room, places};
+use super::layout::{Look, Room, places};
 use super::overlays;
 use super::panels;
 use super::state::State;
@@ -8,11 +8,18 @@ use super::state::screen::Panel;
 use crate::config::theme::Theme;
 use ratatui::Frame;
 
-/// Draws everything.
+/// Draws everything: the present, or the moment of the past that is looked at.
 pub fn render(frame: &mut Frame<'_>, state: &State, theme: &Theme) {
+    let past = state.replay.as_ref().and_then(|replay| replay.shown.as_deref());
+    draw(frame, past.unwrap_or(state), theme);
+    // Boxes belong to the present, whatever is looked at.
+    overlays::render(frame, frame.area(), state, theme);
+}
+
+fn draw(frame: &mut Frame<'_>, state: &State, theme: &Theme) {
     let screen = frame.area();
     frame.buffer_mut().set_style(screen, theme.base);
-    let places = places((screen.width, screen.height), state.screen.view);
+    let places = places((screen.width, screen.height), Look::of(state));
     if places.room == Room::Tiny {
         return panels::tiny::render(frame, screen, state, theme);
     }
@@ -20,21 +27,20 @@ pub fn render(frame: &mut Frame<'_>, state: &State, theme: &Theme) {
     panels::progress::render(frame, places.progress, state, theme);
     panels::verdict::render(frame, places.verdict, state, theme);
     for (panel, area) in places.panels {
-        let render = match panel {
-            Panel::Loss => panels::loss::render,
-            Panel::GradNorm => panels::grad_norm::render,
-            Panel::StepTime => panels::step_time::render,
-            Panel::Gauges => panels::gauges::render,
-            Panel::Trends => panels::trends::render,
-            Panel::Ladder => panels::ladder::render,
-            Panel::Checkpoints => panels::checkpoints::render,
-            Panel::Journal => panels::journal::render,
-            Panel::Log => panels::log::render,
-        };
-        render(frame, area, state, theme);
+        match panel {
+            Panel::Chart(quantity) => panels::chart::render(frame, area, quantity, state, theme),
+            Panel::Gauges => panels::gauges::render(frame, area, state, theme),
+            Panel::Ladder => panels::ladder::render(frame, area, state, theme),
+            Panel::Rung => panels::rung::render(frame, area, state, theme),
+            Panel::Checkpoints => panels::checkpoints::render(frame, area, state, theme),
+            Panel::Journal => panels::journal::render(frame, area, state, theme),
+            Panel::Log => panels::log::render(frame, area, state, theme),
+            Panel::RunList => panels::run_list::render(frame, area, state, theme),
+            Panel::Compare => panels::compare::render(frame, area, state, theme),
+            Panel::Difference => panels::difference::render(frame, area, state, theme),
+        }
     }
     panels::footer::render(frame, places.footer, state, theme);
-    overlays::render(frame, screen, state, theme);
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Values that parse and cannot work.
 
-use super::knobs::{Preset, Watch};
+use super::knobs::Preset;
 use super::problem::Problem;
 use super::units::Every;
 
@@ -22,37 +22,6 @@ pub fn preset(preset: &Preset) -> Vec<Problem> {
         "0 would keep no checkpoint",
         "write 1 or more",
     );
-    found.0
-}
-
-/// Everything impossible in the watch section.
-#[must_use]
-pub fn watch(watch: &Watch) -> Vec<Problem> {
-    let mut found = Findings::default();
-    let share = |value: f64| value > 0.0 && value <= 1.0;
-    found.unless(
-        share(watch.vram),
-        "watch.vram",
-        "this is a share of the card's memory",
-        "write a number above 0, up to 1",
-    );
-    found.unless(
-        share(watch.skip_rate),
-        "watch.skip_rate",
-        "this is a share of the steps",
-        "write a number above 0, up to 1",
-    );
-    let sane = (30.0..=120.0).contains(&watch.temperature_c);
-    found.unless(
-        sane,
-        "watch.temperature_c",
-        "no card runs at this temperature",
-        "write degrees Celsius from 30 to 120",
-    );
-    let counts = watch.skips_in_a_row >= 1;
-    found.unless(counts, "watch.skips_in_a_row", "0 would end the run before it starts", "write 1 or more");
-    let timed = watch.hang_min.duration().is_some();
-    found.unless(timed, "watch.hang_min", "a hang is measured on the clock on the wall", "write seconds: 10 s");
     found.0
 }
 

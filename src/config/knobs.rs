@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
+pub use super::watch::Watch;
+
 /// A section that belongs to the task: its own config types read it.
 pub type Section = Map<String, Value>;
 
@@ -193,34 +195,12 @@ impl Default for Checkpoint {
     }
 }
 
-/// When the keeper should worry.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Watch {
-    /// Warn above this GPU temperature.
-    pub temperature_c: f64,
-    /// Warn above this share of the card's memory.
-    pub vram: f64,
-    /// Warn above this share of skipped steps.
-    pub skip_rate: f64,
-    /// So many skipped steps in a row end the worker (exit code 12).
-    pub skips_in_a_row: u64,
-    /// A step may take at least this long before the worker counts as hanging.
-    pub hang_min: Every,
-    /// So many restarts without a new durable step, then a person is needed.
-    pub restarts_without_progress: u32,
-}
-
-impl Default for Watch {
-    fn default() -> Self {
-        Self {
-            temperature_c: 85.0,
-            vram: 0.95,
-            skip_rate: 0.05,
-            skips_in_a_row: 50,
-            hang_min: Every::Seconds(10.0),
-            restarts_without_progress: 3,
-        }
+impl Checkpoint {
+    /// How many checkpoints lie on the disk at the worst moment: the newest ones, the newest proven
+    /// one, the one to be proven next, the best, and one that is being written.
+    #[must_use]
+    pub fn most(&self) -> u64 {
+        self.keep_last.max(1).saturating_add(3 + u64::from(self.keep_best))
     }
 }
 

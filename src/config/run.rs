@@ -1,9 +1,10 @@
 //! A run file, from its text to a validated [`Run`], and back to the run.yaml of a run directory.
 
+use super::around::{Notify, Probe};
 use super::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
 use super::ladder::{FULL, Resolved, Rung, RungSpec, resolve};
 use super::problem::Problem;
-use super::{check, typed, yaml};
+use super::{check, typed, watch, yaml};
 use crate::recipe::class;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -29,6 +30,10 @@ struct RunFile {
     #[serde(default)]
     watch: Watch,
     #[serde(default)]
+    probe: Probe,
+    #[serde(default)]
+    notify: Option<Notify>,
+    #[serde(default)]
     pinned: Vec<String>,
     #[serde(default)]
     ladder: Vec<RungSpec>,
@@ -43,6 +48,11 @@ pub struct Run {
     pub task: String,
     /// When the keeper should worry.
     pub watch: Watch,
+    /// What the probe reads.
+    pub probe: Probe,
+    /// Who is told of trouble; none where the run file does not say, and then the user's own file
+    /// does.
+    pub notify: Option<Notify>,
     /// Knobs that no rung may change.
     pub pinned: Vec<String>,
     /// Fastest first; never empty.
@@ -164,7 +174,7 @@ impl Run {
             })
             .collect();
         let mut tree = json!({ "name": self.name, "task": self.task });
-        let tail = json!({ "watch": self.watch, "pinned": self.pinned, "ladder": ladder });
+        let tail = json!({ "watch": self.watch, "probe": self.probe, "notify": self.notify, "pinned": self.pinned, "ladder": ladder });
         if let (Value::Object(tree), Value::Object(body), Value::Object(tail)) = (&mut tree, full, tail) {
             tree.extend(body);
             tree.extend(tail);
@@ -222,7 +232,10 @@ fn settle_length(tree: &mut Value, overrides: &[(String, String)]) {
 
 fn validate(mut file: RunFile, tasks: &dyn TaskSections, base: &Path, problems: &mut Vec<Problem>) -> Run {
     problems.extend(check::name("name", &file.name));
-    problems.extend(check::watch(&file.watch));
+    problems.extend(watch::check(&file.watch));
+    problems.extend(file.notify.iter().flat_map(|notify| notify.check("notify")));
+    // Relative to the file, as all paths in it; run.yaml holds it absolute.
+    file.probe.nvml = file.probe.nvml.take().map(|path| base.join(path));
     for (index, spec) in file.ladder.iter().enumerate() {
         problems.extend(check::name(&format!("ladder[{index}].name"), &spec.name));
     }
@@ -252,7 +265,8 @@ fn validate(mut file: RunFile, tasks: &dyn TaskSections, base: &Path, problems: 
     problems.extend(check_pinned(&file.pinned, &rungs[0].tree));
     check_rungs(&rungs, known_task.then_some((tasks, file.task.as_str(), base)), problems);
     let rungs = rungs.into_iter().map(|resolved| resolved.rung).collect();
-    Run { name: file.name, task: file.task, watch: file.watch, pinned: file.pinned, rungs }
+    let (watch, probe, notify) = (file.watch, file.probe, file.notify);
+    Run { name: file.name, task: file.task, watch, probe, notify, pinned: file.pinned, rungs }
 }
 
 /// Checks every rung, and says what all rungs share once, at its place in the body of the file.

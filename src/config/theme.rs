@@ -1,7 +1,7 @@
 //! Themes: one style a role, read from YAML, brought down to what the terminal can show.
 //!
 //! ```text
-//! themes/dark.yaml ─ parse ─▶ Theme (24-bit) ─ shown_with(Colours) ─▶ 24-bit | 256 colours | none
+//! themes/dark.yaml ─ parse ─▶ Theme (24-bit) ─ shown_with(Colours) ─▶ 24-bit | 256 | 16 colours | none
 //! ```
 
 use ratatui::style::{Color, Modifier, Style};
@@ -61,6 +61,9 @@ pub struct Theme {
     /// The line under the cursor.
     #[serde(deserialize_with = "style")]
     pub selected: Style,
+    /// What tells lines of one chart apart, rungs or runs; gone through in turn.
+    #[serde(deserialize_with = "styles")]
+    pub lines: Vec<Style>,
 }
 
 /// How many colours the terminal shows.
@@ -70,6 +73,8 @@ pub enum Colours {
     True,
     /// The 256 of xterm.
     Indexed,
+    /// The 16 that every terminal paints as it likes.
+    Sixteen,
     /// None: `NO_COLOR` is set, or the terminal has none.
     None,
 }
@@ -82,8 +87,11 @@ impl Colours {
         if set("NO_COLOR").is_some() || set("TERM").is_some_and(|term| term == "dumb") {
             return Self::None;
         }
-        match set("COLORTERM").as_deref() {
-            Some("truecolor" | "24bit") => Self::True,
+        match (set("COLORTERM").as_deref(), set("TERM").as_deref()) {
+            (Some("truecolor" | "24bit"), _) => Self::True,
+            (_, Some("linux" | "xterm" | "xterm-color" | "xterm-16color" | "screen" | "ansi" | "vt220" | "rxvt")) => {
+                Self::Sixteen
+            }
             _ => Self::Indexed,
         }
     }
@@ -95,6 +103,15 @@ impl Theme {
     /// # Errors
     /// Says which role is missing, unknown or written wrongly.
     pub fn parse(text: &str) -> Result<Self, String> {
+        // Asked first, role by role: the parser of the whole names the line of the file's beginning.
+        if let Ok((tree, _)) = super::yaml::parse(text) {
+            for (role, style) in tree.as_object().into_iter().flatten().filter(|(role, _)| *role != "name") {
+                let wrong = style.as_str().and_then(|style| parse_style(style).err());
+                if let Some(why) = wrong {
+                    return Err(format!("line {}: {role}: {why}", super::yaml::locate(text, role, 0).0));
+                }
+            }
+        }
         from_yaml(text)
     }
 
@@ -103,10 +120,46 @@ impl Theme {
     /// # Errors
     /// None for a build that passed its tests: the files are part of it.
     pub fn shipped() -> Result<Vec<Self>, String> {
-        [include_str!("../../themes/dark.yaml"), include_str!("../../themes/light.yaml")]
-            .into_iter()
-            .map(Self::parse)
-            .collect()
+        const SHIPPED: [&str; 5] = [
+            include_str!("../../themes/dark.yaml"),
+            include_str!("../../themes/light.yaml"),
+            include_str!("../../themes/high-contrast.yaml"),
+            include_str!("../../themes/colour-blind.yaml"),
+            include_str!("../../themes/monochrome.yaml"),
+        ];
+        SHIPPED.into_iter().map(Self::parse).collect()
+    }
+
+    /// A theme without any style: to measure what would be drawn.
+    #[must_use]
+    pub fn plain() -> Self {
+        let none = Style::new();
+        Self {
+            name: String::new(),
+            base: none,
+            strong: none,
+            dim: none,
+            faint: none,
+            accent: none,
+            good: none,
+            warn: none,
+            danger: none,
+            bar: none,
+            key: none,
+            raw: none,
+            smooth: none,
+            second: none,
+            mark: none,
+            overlay: none,
+            selected: none,
+            lines: vec![none],
+        }
+    }
+
+    /// The style of a line among several.
+    #[must_use]
+    pub fn line(&self, number: usize) -> Style {
+        self.lines.get(number % self.lines.len().max(1)).copied().unwrap_or(self.smooth)
     }
 
     /// The theme with every colour brought down to what the terminal shows. Without colours the
@@ -131,8 +184,8 @@ impl Theme {
         self
     }
 
-    fn styles(&mut self) -> [&mut Style; 16] {
-        [
+    fn styles(&mut self) -> Vec<&mut Style> {
+        let mut styles = vec![
             &mut self.base,
             &mut self.strong,
             &mut self.dim,
@@ -149,7 +202,9 @@ impl Theme {
             &mut self.mark,
             &mut self.overlay,
             &mut self.selected,
-        ]
+        ];
+        styles.extend(&mut self.lines);
+        styles
     }
 }
 
@@ -160,6 +215,14 @@ fn from_yaml<T: de::DeserializeOwned>(text: &str) -> Result<T, String> {
 
 fn style<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Style, D::Error> {
     parse_style(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+}
+
+fn styles<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Style>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    if texts.is_empty() {
+        return Err(de::Error::custom("`lines` needs at least one style"));
+    }
+    texts.iter().map(|text| parse_style(text).map_err(de::Error::custom)).collect()
 }
 
 /// `#rrggbb`, `on #rrggbb` and modifiers, in any order.
@@ -192,7 +255,40 @@ fn brought_down(colour: Color, colours: Colours) -> Option<Color> {
     match (colours, colour) {
         (Colours::None, _) => None,
         (Colours::Indexed, Color::Rgb(r, g, b)) => Some(Color::Indexed(nearest_indexed([r, g, b]))),
-        (Colours::True | Colours::Indexed, _) => Some(colour),
+        (Colours::Sixteen, Color::Rgb(r, g, b)) => Some(nearest_named([r, g, b])),
+        (Colours::True | Colours::Indexed | Colours::Sixteen, _) => Some(colour),
+    }
+}
+
+/// The nearest of the 16 by hue; a ground that is nearly black or white is left to the terminal's
+/// black or white.
+fn nearest_named(colour: [u8; 3]) -> Color {
+    let [r, g, b] = colour.map(i32::from);
+    let (high, low) = (r.max(g).max(b), r.min(g).min(b));
+    if high - low < 48 {
+        return match high {
+            0..=60 => Color::Black,
+            61..=150 => Color::DarkGray,
+            151..=215 => Color::Gray,
+            _ => Color::White,
+        };
+    }
+    // A channel is lit where it is nearer to the highest than to the lowest.
+    let lit = |channel: i32| channel - low > (high - low) / 2;
+    let bright = high > 190;
+    match (lit(r), lit(g), lit(b), bright) {
+        (true, false, false, false) => Color::Red,
+        (true, false, false, true) => Color::LightRed,
+        (false, true, false, false) => Color::Green,
+        (false, true, false, true) => Color::LightGreen,
+        (true, true, false, false) => Color::Yellow,
+        (true, true, false, true) => Color::LightYellow,
+        (true, false, true, false) => Color::Magenta,
+        (true, false, true, true) => Color::LightMagenta,
+        (false, true, true, false) => Color::Cyan,
+        (false, true, true, true) => Color::LightCyan,
+        (_, _, _, false) => Color::Blue,
+        (_, _, _, true) => Color::LightBlue,
     }
 }
 
@@ -213,55 +309,4 @@ fn nearest_indexed(colour: [u8; 3]) -> u8 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Colours, Theme, nearest_indexed};
-    use ratatui::style::{Color, Modifier};
-
-    #[test]
-    fn the_shipped_themes_are_read() {
-        let names: Vec<_> = Theme::shipped().unwrap().into_iter().map(|theme| theme.name).collect();
-        assert_eq!(names, ["dark", "light"]);
-    }
-
-    #[test]
-    fn a_missing_or_unknown_role_and_a_wrong_colour_are_named() {
-        let dark = include_str!("../../themes/dark.yaml");
-        let missing = dark.replace("accent:", "# accent:");
-        assert!(Theme::parse(&missing).unwrap_err().contains("accent"));
-        let unknown = format!("{dark}\nsparkle: bold\n");
-        assert!(Theme::parse(&unknown).unwrap_err().contains("sparkle"));
-        let wrong = dark.replace("#8fcf8a", "greenish");
-        assert!(Theme::parse(&wrong).unwrap_err().contains("`greenish` is no colour; write #rrggbb"));
-    }
-
-    #[test]
-    fn colours_come_from_the_environment() {
-        let detect = |pairs: &'static [(&str, &str)]| {
-            Colours::detect(move |name| {
-                pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
-            })
-        };
-        assert_eq!(detect(&[("COLORTERM", "truecolor")]), Colours::True);
-        assert_eq!(detect(&[("TERM", "tmux-256color")]), Colours::Indexed);
-        assert_eq!(detect(&[("NO_COLOR", "1"), ("COLORTERM", "truecolor")]), Colours::None);
-        assert_eq!(detect(&[("NO_COLOR", ""), ("COLORTERM", "24bit")]), Colours::True);
-        assert_eq!(detect(&[("TERM", "dumb")]), Colours::None);
-    }
-
-    #[test]
-    fn a_colour_maps_to_the_nearest_of_256() {
-        for (rgb, index) in [([0, 0, 0], 16), ([255, 255, 255], 231), ([255, 0, 0], 196), ([18, 18, 18], 233)] {
-            assert_eq!(nearest_indexed(rgb), index, "{rgb:?}");
-        }
-    }
-
-    #[test]
-    fn no_colour_leaves_only_weight() {
-        let mut theme = Theme::shipped().unwrap().remove(0).shown_with(Colours::None);
-        assert!(theme.danger.add_modifier.contains(Modifier::BOLD));
-        assert!(theme.dim.add_modifier.contains(Modifier::DIM));
-        assert!(theme.styles().iter().all(|style| style.fg.is_none() && style.bg.is_none()));
-        let mut indexed = Theme::shipped().unwrap().remove(0).shown_with(Colours::Indexed);
-        assert!(indexed.styles().iter().filter_map(|style| style.fg).all(|fg| matches!(fg, Color::Indexed(_))));
-    }
-}
+mod tests;

@@ -4,6 +4,8 @@
 use super::keep::Keeper;
 use super::sentences::grouped;
 use crate::config::knobs;
+use crate::policy;
+use crate::policy::life::Back;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{Event, Level};
 use crate::store::checkpoint::{self, aside};
@@ -25,8 +27,9 @@ impl Keeper {
             }
             Event::Step(step) => {
                 let proven_after = self.checkpoint_knobs().proven_after;
-                if self.recorder.prove(step.step, proven_after) {
+                if let Some(proven) = self.recorder.prove(step.step, proven_after) {
                     self.retire_checkpoints();
+                    self.decide(policy::event::Event::Proven(proven), None);
                 }
             }
             Event::Saved(_) => self.retire_checkpoints(),
@@ -50,6 +53,32 @@ impl Keeper {
         self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
     }
 
+    /// Goes back to a checkpoint from well before a step that is not wanted any more, and leaves out
+    /// the data behind it.
+    pub(super) fn roll_back(&mut self, back: Back) {
+        let Some((step, samples)) = self.recorder.checkpoint_for(back.before, back.steps) else {
+            let text = "there is no checkpoint from before; goes on from the newest".to_owned();
+            return self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
+        };
+        self.set_aside_above(step, "the run went back from there");
+        self.recorder.status.durable_step = Some(step);
+        self.policy.found(Some(step));
+        let text = format!("goes back to the checkpoint of step {}", grouped(step));
+        self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
+        if back.skip_units > 0 {
+            self.leave_out(samples, back.skip_units);
+        }
+    }
+
+    /// Leaves out a part of the data from the next start on.
+    pub(super) fn leave_out(&mut self, from: u64, units: u64) {
+        self.left_out.push((from, from.saturating_add(units)));
+        let _ = self.recorder.store().put_fact("left_out", &self.left_out);
+        let (unit, from, to) = (&self.recorder.status.unit, grouped(from), grouped(from.saturating_add(units)));
+        let text = format!("leaves out the {unit} from {from} to {to} on the clock of the run");
+        self.recorder.note(Level::Warn, JournalKind::Skip, text);
+    }
+
     /// What a person asks for while a worker runs: retention has kept what it keeps after each save
     /// already, so what is left to delete is what was set aside.
     pub(super) fn prune(&mut self) -> String {
@@ -64,7 +93,11 @@ impl Keeper {
     }
 
     fn set_aside_above(&mut self, step: u64, why: &str) {
-        for newer in self.recorder.give_up_above(step) {
+        // The store may not know all of them: what is damaged was not taken over.
+        let mut above: BTreeSet<u64> = self.recorder.give_up_above(step).into_iter().collect();
+        let there = checkpoint::list(self.run_dir.path());
+        above.extend(there.iter().map(|entry| entry.step).filter(|there| *there > step));
+        for newer in above {
             let name = grouped(newer);
             let (level, text) = match aside::set_aside(self.run_dir.path(), newer) {
                 Ok(path) => (Level::Warn, format!("checkpoint {name} set aside: {why}; it lies in {}", path.display())),

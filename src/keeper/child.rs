@@ -91,6 +91,7 @@ impl Worker {
 /// Reads what the worker says until it is gone, then tells how it ended.
 async fn hear(attempt: u64, mut child: Child, mut log: File, inputs: mpsc::Sender<Input>) {
     let mut lines = child.stdout.take().map(BufReader::new);
+    let group = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()));
     let mut buffer = Vec::new();
     let mut ended: Option<(Exit, Instant)> = None;
     loop {
@@ -110,6 +111,10 @@ async fn hear(attempt: u64, mut child: Child, mut log: File, inputs: mpsc::Sende
                     Exit { code: status.code(), signal: status.signal() }
                 });
                 ended = Some((exit, Instant::now()));
+                // What it left behind in its group would hold the card for ever.
+                if let Some(group) = group {
+                    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+                }
             }
             () = sleep_until(drained), if ended.is_some() => lines = None,
         }

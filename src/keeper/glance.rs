@@ -31,6 +31,8 @@ pub fn blank_status(run_dir: &RunDir, run: &Run) -> Status {
         pid_worker: None,
         pid_probe: None,
         autopilot: true,
+        proposal: None,
+        climb: None,
         passage: None,
         rungs: run.rungs.iter().map(|rung| blank_record(&rung.name)).collect(),
         run_dir: run_dir.path().display().to_string(),

@@ -1,19 +1,21 @@
 //! The loop: wait for one input, let the policy decide, perform the effects.
 
+use super::alarms::Alarms;
 use super::child::Worker;
 use super::glance::blank_status;
 use super::home::{Home, Look};
 use super::recorder::Recorder;
 use super::socket::{self, Clients};
+use super::witness::Witness;
 use super::{Input, probe, takeover};
 use crate::config::run::Run;
 use crate::policy::Policy;
-use crate::policy::budget::Budget;
-use crate::policy::event::{Effect, Event, Exit, Limits};
-use crate::policy::life::{Life, Outcome, Then};
+use crate::policy::event::{Effect, Event, Limits};
+use crate::policy::ledger::Ledger;
+use crate::policy::life::Outcome;
 use crate::protocol::control::{JournalKind, Request, RunState, Update};
 use crate::protocol::inject::Inject;
-use crate::protocol::worker::{Event as WorkerEvent, Failed, Level, PROTOCOL};
+use crate::protocol::worker::{Failed, Level};
 use crate::store::checkpoint;
 use crate::store::lock::{Lock, LockError};
 use crate::store::run_dir::{RunDir, RunDirError};
@@ -113,7 +115,17 @@ pub(super) struct Keeper {
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) heard: mpsc::Receiver<Input>,
     pub(super) failure: Option<Failed>,
+    pub(super) witness: Witness,
+    pub(super) alarms: Alarms,
+    /// The worker has said that it is done.
+    pub(super) done: bool,
     pub(super) started: Instant,
+    /// The machine's monotonic clock at `started`: the policy's time goes on where an earlier keeper died.
+    epoch: Duration,
+    /// The card was said to be lost.
+    pub(super) card_is_lost: bool,
+    /// Parts of the data that are left out, on the clock of the run.
+    pub(super) left_out: Vec<(u64, u64)>,
     pub(super) shown: (RunState, Instant),
     pub(super) outcome: Option<Outcome>,
     /// Checkpoints on their way out.
@@ -127,18 +139,21 @@ impl Keeper {
         let launch = args.launch.clone().or_else(|| store.fact("launch"));
         let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), inject: Vec::new() });
         store.put_fact("launch", &launch)?;
-        let budget = if args.by_person { Budget::default() } else { store.fact("budget").unwrap_or_default() };
+        let mut ledger: Ledger = store.fact("ledger").unwrap_or_default();
+        if args.by_person {
+            ledger.refresh();
+        }
         let rung = store.fact("rung").filter(|rung| *rung < run.rungs.len()).unwrap_or(0);
         let limits = Limits {
             rungs: run.rungs.iter().map(|rung| rung.name.clone()).collect(),
             relieves: run.rungs.iter().map(|rung| rung.relieves.clone()).collect(),
             barriers: barriers(&run),
-            hang_min: run.watch.hang_min.duration().unwrap_or(Duration::from_secs(10)),
-            restarts: run.watch.restarts_without_progress,
+            watch: run.watch.clone(),
         };
         let (fired, baseline) = (store.fact("fired").unwrap_or_default(), store.fact("baseline"));
+        let left_out = store.fact("left_out").unwrap_or_default();
         let mut recorder = Recorder::new(store, blank_status(&run_dir, &run))?;
-        let policy = Policy::new(limits, rung, budget, baseline);
+        let policy = Policy::new(limits, rung, ledger, baseline);
         if !logged {
             let text =
                 "this file system cannot carry a write-ahead log; run.db uses a rollback journal, which is slower";
@@ -149,6 +164,8 @@ impl Keeper {
         let (clients, started) = (Clients::default(), Instant::now());
         let watched = watch::Sender::new(None);
         let (worker, failure, outcome) = (None, None, None);
+        let witness = Witness::new(run_dir.file("worker.log"));
+        let alarms = Alarms::new(run_dir.name(), &run, &mut recorder);
         let home = Home::new(run_dir.path(), std::time::Instant::now());
         Ok(Self {
             run_dir,
@@ -164,7 +181,13 @@ impl Keeper {
             inputs,
             heard,
             failure,
+            witness,
+            alarms,
+            done: false,
             started,
+            epoch: monotonic(),
+            card_is_lost: false,
+            left_out,
             shown,
             outcome,
             deletions: Vec::new(),
@@ -182,7 +205,8 @@ impl Keeper {
         self.listen_for_signals().map_err(io("signals"))?;
         let gpu = self.launch.device.strip_prefix("cuda:").and_then(|index| index.parse().ok()).unwrap_or(0);
         let (dir, inputs) = (self.run_dir.path().to_owned(), self.inputs.clone());
-        tokio::spawn(probe::watch_over(dir, gpu, self.watched.subscribe(), inputs));
+        let nvml = self.run.probe.nvml.clone();
+        tokio::spawn(probe::watch_over(dir, gpu, nvml, self.watched.subscribe(), inputs));
         self.take_over_run(by_person).await;
         while self.outcome.is_none() {
             self.turn().await;
@@ -239,7 +263,7 @@ impl Keeper {
 
     /// One turn of the loop.
     async fn turn(&mut self) {
-        let wake = self.policy.next_wake().map(|due| self.started + due);
+        let wake = self.policy.next_wake().map(|due| self.started + due.saturating_sub(self.epoch));
         let flush = Instant::now() + FLUSH;
         let next = wake.map_or(flush, |wake| wake.min(flush));
         let asleep = Instant::now();
@@ -280,7 +304,7 @@ impl Keeper {
     }
 
     pub(super) fn now(&self) -> Duration {
-        self.started.elapsed()
+        self.epoch + self.started.elapsed()
     }
 
     fn take(&mut self, input: Input) {
@@ -297,11 +321,7 @@ impl Keeper {
                 }
                 self.decide(Event::Vram(None), None);
             }
-            Input::Reading(reading) => {
-                let used = reading.gpu.as_ref().ok().and_then(|gpu| gpu.vram_used_bytes.get());
-                self.recorder.measured(*reading);
-                self.decide(Event::Vram(used), None);
-            }
+            Input::Reading(reading) => self.feel(reading),
             Input::Connected(id, sender) => self.clients.add(id, sender),
             Input::Left(id) => self.clients.remove(id),
             Input::Asked(id, Request::Subscribe) => {
@@ -322,57 +342,6 @@ impl Keeper {
             }
             Input::Terminated => self.decide(Event::Request(Request::Stop), None),
         }
-    }
-
-    fn heard_from_worker(&mut self, event: WorkerEvent, now: Duration) {
-        match &event {
-            WorkerEvent::Hello(hello) if hello.protocol != PROTOCOL => {
-                let why =
-                    format!("the worker speaks version {} of the contract, this keeper {PROTOCOL}", hello.protocol);
-                self.recorder.note(Level::Error, JournalKind::Worker, why);
-            }
-            WorkerEvent::Injected { fault, .. } if !fault.ends_with('*') => {
-                self.fired.push(fault.clone());
-                let _ = self.recorder.store().put_fact("fired", &self.fired);
-            }
-            WorkerEvent::Failed(failed) => self.failure = Some(failed.clone()),
-            // The worker before was killed between a save and the word about it.
-            WorkerEvent::Hello(hello) if self.recorder.never_heard_of(hello.resumed_from) => {
-                self.take_over_checkpoints();
-            }
-            _ => {}
-        }
-        self.recorder.heard(&event, now);
-        self.mind_checkpoints(&event);
-        let saved = matches!(event, WorkerEvent::Saved(_));
-        self.decide(Event::Worker(event), None);
-        if saved {
-            let _ = self.recorder.store().put_fact("budget", self.policy.budget());
-        }
-    }
-
-    fn worker_gone(&mut self, exit: Exit, now: Duration) {
-        let asked = matches!(self.policy.life(), Life::Stopping { then: Then::Start(_) | Then::Pause | Then::End, .. });
-        let words = match self.failure.take() {
-            Some(failed) => format!("{}: {}", failed.class, failed.message),
-            None => exit_words(exit),
-        };
-        self.worker = None;
-        self.watched.send_replace(None);
-        self.recorder.ended(&words, !asked && exit.code != Some(0));
-        let effects = self.policy.decide(Event::Exited(exit), now);
-        let _ = self.recorder.store().put_fact("budget", self.policy.budget());
-        let rung = self.run.rungs[self.policy.rung()].name.clone();
-        match self.policy.life() {
-            Life::AwaitingVram { .. } => self.recorder.begin_passage(&rung, "wait for VRAM", now),
-            Life::BackingOff { .. } => self.recorder.begin_passage(&rung, "back off", now),
-            Life::Running(_) => self.recorder.begin_passage(&rung, "start and load", now),
-            _ => self.recorder.end_passage(),
-        }
-        if !asked && !matches!(self.policy.life(), Life::Over(_)) {
-            self.recorder.status.restarts += 1;
-        }
-        self.perform(effects, None);
     }
 
     pub(super) fn decide(&mut self, event: Event, asker: Option<u64>) {
@@ -405,9 +374,16 @@ impl Keeper {
         self.clients.publish(&Update::Status(Box::new(status)));
         let _ = timeout(Duration::from_secs(1), self.clients.drained()).await;
         sleep(Duration::from_millis(20)).await;
+        self.alarms.finish();
         // What is half deleted when the process ends would stay until somebody resumes.
         self.deletions.drain(..).for_each(|deletion| drop(deletion.join()));
     }
+}
+
+/// The machine's monotonic clock.
+fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// Why one rung cannot be reached from another, for every pair where it cannot.
@@ -415,14 +391,4 @@ fn barriers(run: &Run) -> BTreeMap<(usize, usize), String> {
     let rungs = 0..run.rungs.len();
     let pairs = rungs.clone().flat_map(|from| rungs.clone().map(move |to| (from, to)));
     pairs.filter_map(|(from, to)| Some(((from, to), run.barrier(from, to)?))).collect()
-}
-
-fn exit_words(exit: Exit) -> String {
-    match exit {
-        Exit { code: Some(0), .. } => "ended".to_owned(),
-        Exit { code: Some(3), .. } => "stopped".to_owned(),
-        Exit { code: Some(code), .. } => format!("exit code {code}"),
-        Exit { signal: Some(signal), .. } => format!("ended by signal {signal}"),
-        _ => "gone".to_owned(),
-    }
 }

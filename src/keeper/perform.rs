@@ -7,6 +7,7 @@ use crate::policy::event::{Effect, Event};
 use crate::policy::life::{Life, Outcome, Start, Then};
 use crate::protocol::control::{JournalKind, Status, Update};
 use crate::protocol::worker::Level;
+use crate::recipe::leave_out::LeaveOut;
 use tokio::time::Instant;
 
 impl Keeper {
@@ -14,6 +15,7 @@ impl Keeper {
         if effects.is_empty() {
             return;
         }
+        self.remember();
         for effect in effects {
             match effect {
                 Effect::Start(start) => self.start_worker(&start),
@@ -29,6 +31,8 @@ impl Keeper {
                     }
                 }
                 Effect::GoBack(step) => self.go_back(step),
+                Effect::RollBack(back) => self.roll_back(back),
+                Effect::LeaveOut { from, units } => self.leave_out(from, units),
                 Effect::Journal(level, kind, text) => self.recorder.note(level, kind, text),
                 Effect::Reply { accepted, message } => {
                     if let Some(id) = asker {
@@ -39,7 +43,12 @@ impl Keeper {
             }
         }
         self.recorder.touch();
+    }
+
+    /// What the policy needs to outlive this process, before anything is done that rests on it.
+    pub(super) fn remember(&mut self) {
         let _ = self.recorder.store().put_fact("rung", &self.policy.rung());
+        let _ = self.recorder.store().put_fact("ledger", self.policy.ledger());
     }
 
     /// A stop that leads to another start is the beginning of a passage.
@@ -56,6 +65,7 @@ impl Keeper {
         let name = self.run.rungs[start.rung].name.clone();
         let started = match self.recorder.begin_attempt(start.rung, &name, &start.reason, now) {
             Ok(attempt) => {
+                self.witness.begin();
                 let (arguments, log) = (self.worker_arguments(attempt, start.rung), self.run_dir.file("worker.log"));
                 Worker::start(attempt, &arguments, &log, self.inputs.clone()).map_err(|error| error.to_string())
             }
@@ -91,6 +101,13 @@ impl Keeper {
         if self.recorder.had_checkpoints() {
             arguments.push("--require-checkpoint".to_owned());
         }
+        if self.policy.ledger().lean {
+            arguments.push("--lean".to_owned());
+        }
+        if !self.left_out.is_empty() {
+            let parts = LeaveOut::new(self.left_out.clone());
+            arguments.extend(["--leave-out".to_owned(), parts.to_string()]);
+        }
         let faults = self.launch.inject.iter().map(ToString::to_string).filter(|fault| !self.fired.contains(fault));
         let faults: Vec<String> = faults.collect();
         if !faults.is_empty() {
@@ -111,6 +128,14 @@ impl Keeper {
             Outcome::Failed(_, why) => (Level::Error, format!("failed: {why}")),
             Outcome::NeedsPerson(why) => (Level::Error, format!("needs a person: {why}")),
         };
+        let now = self.now();
+        let what = match &outcome {
+            Outcome::Finished => "finished",
+            Outcome::Stopped => "stopped",
+            Outcome::Failed(..) => "failed",
+            Outcome::NeedsPerson(_) => "needs a person",
+        };
+        self.alarms.raise("end", level, what, &text, now);
         self.recorder.note(level, JournalKind::Run, text);
         let _ = self.recorder.store().put_fact("exit_code", &outcome.exit_code());
         self.outcome = Some(outcome);
@@ -122,6 +147,8 @@ impl Keeper {
         status.state = state;
         status.why = self.policy.life().why();
         status.autopilot = self.policy.autopilot();
+        status.proposal = self.policy.proposal();
+        status.climb = self.policy.climb_words();
         if matches!(self.policy.life(), Life::Paused) {
             status.rung = self.policy.rung();
             status.rung_name.clone_from(&self.run.rungs[self.policy.rung()].name);
@@ -142,6 +169,9 @@ impl Keeper {
                 self.clients.publish(&Update::Status(Box::new(status)));
             }
             self.shown = (state, Instant::now());
+            for trouble in self.alarms.troubles() {
+                self.recorder.note(Level::Warn, JournalKind::Health, trouble);
+            }
             self.recorder.flush();
         }
     }

@@ -21,7 +21,13 @@ const STARTS: usize = 5;
 const WINDOW: Duration = Duration::from_mins(10);
 
 /// Runs until the keeper ends. `worker` names the process whose memory is measured.
-pub async fn watch_over(run_dir: PathBuf, gpu: u32, worker: watch::Receiver<Option<u32>>, inputs: mpsc::Sender<Input>) {
+pub async fn watch_over(
+    run_dir: PathBuf,
+    gpu: u32,
+    nvml: Option<PathBuf>,
+    worker: watch::Receiver<Option<u32>>,
+    inputs: mpsc::Sender<Input>,
+) {
     let mut starts: VecDeque<Instant> = VecDeque::new();
     loop {
         starts.push_back(Instant::now());
@@ -30,7 +36,7 @@ pub async fn watch_over(run_dir: PathBuf, gpu: u32, worker: watch::Receiver<Opti
             let _ = inputs.send(Input::ProbeLost(Some(why))).await;
             return;
         }
-        match start(&run_dir, gpu) {
+        match start(&run_dir, gpu, nvml.as_deref()) {
             Ok(child) => {
                 let _ = inputs.send(Input::ProbeStarted(child.id().unwrap_or_default())).await;
                 listen(child, worker.clone(), &inputs).await;
@@ -45,8 +51,12 @@ pub async fn watch_over(run_dir: PathBuf, gpu: u32, worker: watch::Receiver<Opti
     }
 }
 
-fn start(run_dir: &std::path::Path, gpu: u32) -> std::io::Result<Child> {
-    Command::new("/proc/self/exe")
+fn start(run_dir: &std::path::Path, gpu: u32, nvml: Option<&std::path::Path>) -> std::io::Result<Child> {
+    let mut command = Command::new("/proc/self/exe");
+    if let Some(nvml) = nvml.filter(|_| std::env::var_os("DOWNSHIFT_NVML_PATH").is_none()) {
+        command.env("DOWNSHIFT_NVML_PATH", nvml);
+    }
+    command
         .arg0("downshift-probe")
         .arg("probe")
         .arg("--run-dir")

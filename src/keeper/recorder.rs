@@ -6,6 +6,7 @@ use super::passage::PassageClock;
 use super::proving::Proving;
 use super::{retention, sentences};
 use crate::config::knobs;
+use crate::protocol::cause::Cause;
 use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, SampleRow, Status, StepRow, Update,
 };
@@ -318,8 +319,17 @@ impl Recorder {
         self.proving.restart(counts.collect::<Vec<_>>());
     }
 
-    /// A clean step was taken. True where it has proven a checkpoint.
-    pub fn prove(&mut self, step: u64, proven_after: u64) -> bool {
+    /// The checkpoint to go back to by about `steps` from before step `before`: its step, and the
+    /// clock it holds. Where none is that old, the oldest there is.
+    pub fn checkpoint_for(&self, before: u64, steps: u64) -> Option<(u64, u64)> {
+        let kept = self.checkpoints.iter().filter(|row| row.kept && row.step < before);
+        let old = kept.clone().filter(|row| row.step <= before.saturating_sub(steps));
+        let row = old.max_by_key(|row| row.step).or_else(|| kept.min_by_key(|row| row.step))?;
+        Some((row.step, row.samples))
+    }
+
+    /// A clean step was taken. Gives the newest checkpoint that it has proven.
+    pub fn prove(&mut self, step: u64, proven_after: u64) -> Option<u64> {
         let proven = self.proving.stepped(step, proven_after);
         for step in &proven {
             if let Some(row) = self.checkpoints.iter_mut().find(|row| row.step == *step) {
@@ -327,7 +337,7 @@ impl Recorder {
             }
             self.put_checkpoint(*step);
         }
-        !proven.is_empty()
+        proven.into_iter().max()
     }
 
     fn mark_best(&mut self) {
@@ -362,6 +372,12 @@ impl Recorder {
             record.fault = Some((words.to_owned(), step));
         }
         self.dirty = true;
+    }
+
+    /// Why the attempt ended: into the store, and into the journal with what it is known by.
+    pub fn concluded(&mut self, cause: &Cause) {
+        let _ = self.store.put_cause(self.attempt.id, cause);
+        self.note(Level::Warn, JournalKind::Worker, sentences::cause(cause));
     }
 
     /// What the probe measured.

@@ -4,14 +4,15 @@ use crate::config::knobs;
 use crate::protocol::control::CheckpointRow;
 use std::collections::BTreeSet;
 
-/// The steps of the checkpoints to delete: all but the newest `keep_last`, the newest proven one,
-/// and the best one where `keep_best` says so.
+/// The steps of the checkpoints to delete: all but the newest `keep_last`, the newest proven one, the
+/// one that is to be proven next, and the best one where `keep_best` says so.
 pub fn superfluous(rows: &[CheckpointRow], knobs: &knobs::Checkpoint) -> Vec<u64> {
     let kept: BTreeSet<u64> = rows.iter().filter(|row| row.kept).map(|row| row.step).collect();
     let newest: BTreeSet<u64> = kept.iter().rev().take(knobs.keep_last.max(1) as usize).copied().collect();
     let best = best(rows).filter(|_| knobs.keep_best);
-    let proven = newest_proven(rows);
-    let wanted = |step: &u64| newest.contains(step) || Some(*step) == best || Some(*step) == proven;
+    let wanted = |step: &u64| {
+        newest.contains(step) || [best, newest_proven(rows), next_to_be_proven(rows)].contains(&Some(*step))
+    };
     kept.into_iter().filter(|step| !wanted(step)).collect()
 }
 
@@ -27,10 +28,19 @@ pub fn newest_proven(rows: &[CheckpointRow]) -> Option<u64> {
     rows.iter().filter(|row| row.kept && row.proven).map(|row| row.step).max()
 }
 
+/// The step of the oldest checkpoint on disk that is newer than the newest proven one. It stays until
+/// training has proven it: where saves come faster than proofs, each newest one alone would be
+/// replaced before its time, and none would ever be proven.
+pub fn next_to_be_proven(rows: &[CheckpointRow]) -> Option<u64> {
+    let proven = newest_proven(rows);
+    rows.iter().filter(|row| row.kept && Some(row.step) > proven).map(|row| row.step).min()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{best, newest_proven, superfluous};
+    use super::{best, newest_proven, next_to_be_proven, superfluous};
     use crate::config::knobs;
+    use crate::keeper::proving::Proving;
     use crate::protocol::control::CheckpointRow;
     use proptest::prelude::*;
 
@@ -59,8 +69,14 @@ mod tests {
     fn the_newest_and_the_best_stay() {
         let mut rows = vec![row(1, None), row(2, Some(0.2)), row(3, Some(0.5)), row(4, Some(0.2)), row(5, Some(0.4))];
         assert_eq!(best(&rows), Some(2));
+        rows[0].proven = true;
+        rows[2].proven = true;
+        assert_eq!(superfluous(&rows, &keep(2, true)), [1]);
+        rows[2].proven = false;
+        rows[3].proven = true;
         assert_eq!(superfluous(&rows, &keep(2, true)), [1, 3]);
         assert_eq!(superfluous(&rows, &keep(2, false)), [1, 2, 3]);
+        rows[4].proven = true;
         assert_eq!(superfluous(&rows, &keep(0, false)), [1, 2, 3, 4], "the newest always stays");
         rows[1].kept = false;
         assert_eq!(best(&rows), Some(4));
@@ -70,10 +86,31 @@ mod tests {
     fn the_newest_proven_one_stays_whatever_its_age() {
         let mut rows: Vec<_> = (1..=6).map(|step| row(step, None)).collect();
         (rows[0].proven, rows[1].proven) = (true, true);
-        assert_eq!(newest_proven(&rows), Some(2));
-        assert_eq!(superfluous(&rows, &keep(2, true)), [1, 3, 4]);
+        assert_eq!((newest_proven(&rows), next_to_be_proven(&rows)), (Some(2), Some(3)));
+        assert_eq!(superfluous(&rows, &keep(2, true)), [1, 4]);
         rows[2].proven = true;
-        assert_eq!(superfluous(&rows, &keep(2, true)), [1, 2, 4], "a newer one takes its place");
+        assert_eq!(superfluous(&rows, &keep(2, true)), [1, 2], "a newer one takes its place");
+        rows[0].proven = false;
+        assert_eq!(superfluous(&rows, &keep(2, true)), [1, 2], "older than a proven one: nothing to wait for");
+    }
+
+    /// Saves every `interval` steps, with retention after each; whether at the end there is a proven
+    /// one, and how many there were at most.
+    fn play(interval: u64, proven_after: u64, steps: u64, knobs: &knobs::Checkpoint) -> (Option<u64>, usize) {
+        let (mut rows, mut proving, mut most) = (Vec::new(), Proving::default(), 0);
+        for step in 1..=steps {
+            for proven in proving.stepped(step, proven_after) {
+                rows.iter_mut().filter(|row: &&mut CheckpointRow| row.step == proven).for_each(|row| row.proven = true);
+            }
+            if step % interval == 0 {
+                rows.push(row(step, Some(1.0 / step as f64)));
+                proving.saved(step);
+            }
+            most = most.max(rows.len());
+            let gone = superfluous(&rows, knobs);
+            rows.retain(|row| !gone.contains(&row.step));
+        }
+        (newest_proven(&rows), most)
     }
 
     proptest! {
@@ -92,6 +129,19 @@ mod tests {
             }
             prop_assert_eq!(newest_proven(&all), proven);
             prop_assert!(superfluous(&all, &keep(keep_last, keep_best)).is_empty(), "it settles in one go");
+        }
+
+        #[test]
+        fn however_fast_saves_come_one_of_the_last_two_proofs_is_there_and_the_plan_holds(
+            interval in 1u64..40, proven_after in 1u64..200, keep_last in 1u64..5, keep_best: bool, beyond in 0u64..300,
+        ) {
+            let knobs = keep(keep_last, keep_best);
+            let steps = interval + proven_after + beyond;
+            let (proven, most) = play(interval, proven_after, steps, &knobs);
+            // A proof takes at most as long as the wait for the next save and what it takes to be proven.
+            let oldest = steps.saturating_sub(2 * (interval + proven_after)).max(interval);
+            prop_assert!(proven.is_some_and(|step| step >= oldest), "{proven:?} after {steps}");
+            prop_assert!(most as u64 <= knobs.most());
         }
     }
 }

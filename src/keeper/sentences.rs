@@ -1,5 +1,6 @@
 //! The keeper's words for the journal.
 
+use crate::protocol::cause::Cause;
 use crate::protocol::control::Passage;
 use crate::protocol::worker::{Eval, Hello, Level, Saved, Skipped};
 use std::fmt::Write;
@@ -18,13 +19,20 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// Bytes in the unit that suits them.
+/// Bytes in the unit that suits them: binary ones, as everywhere on the screen.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
-    match bytes {
-        0..1_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut number = bytes as f64;
+    let mut unit = 0;
+    while number >= 999.5 && unit + 1 < UNITS.len() {
+        number /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 || number >= 99.95 {
+        format!("{number:.0} {}", UNITS[unit])
+    } else {
+        format!("{number:.1} {}", UNITS[unit])
     }
 }
 
@@ -109,6 +117,14 @@ pub fn measured(eval: &Eval) -> String {
     text
 }
 
+/// Why an attempt ended.
+#[must_use]
+pub fn cause(cause: &Cause) -> String {
+    let known_by: Vec<&str> = cause.evidence.iter().take(3).map(String::as_str).collect();
+    let advice = if cause.advice.is_empty() { String::new() } else { format!(". {}", cause.advice) };
+    format!("cause: {} ({}){advice}", cause.class, known_by.join("; "))
+}
+
 /// The proof of continuity after a passage.
 #[must_use]
 pub fn passage(passage: &Passage) -> String {
@@ -137,7 +153,10 @@ mod tests {
     #[test]
     fn numbers_are_read_at_a_glance() {
         assert_eq!([grouped(7), grouped(1204), grouped(1_000_000)], ["7", "1 204", "1 000 000"]);
-        assert_eq!([bytes(31_000_000), bytes(4_200), bytes(2_500_000_000)], ["31.0 MB", "4 kB", "2.50 GB"]);
+        assert_eq!(
+            [bytes(31 << 20), bytes(4_200), bytes(2_500_000_000), bytes(12)],
+            ["31.0 MiB", "4.1 KiB", "2.3 GiB", "12 B"]
+        );
         assert_eq!([seconds(53.0), seconds(994.0), seconds(2100.0)], ["0.05 s", "0.99 s", "2.1 s"]);
     }
 }

@@ -1,40 +1,61 @@
 //! How often a worker may be started again: counted by durable progress, not by signs of life.
 
 use super::relapse::Relapse;
+use crate::config::watch::{Watch, span};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The restarts used up since the newest durable step. Stored, so that it survives the keeper.
+/// The restarts used up: since the newest durable step, and within a span of time. Stored, so that
+/// it survives the keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Budget {
     /// Faults since a checkpoint last got further.
     pub faults: u32,
-    /// The durable step at the last fault.
+    /// The furthest durable step at any fault: what is redone after going back is no progress.
     pub durable: Option<u64>,
+    /// When workers were started again, in milliseconds on the keeper's clock.
+    #[serde(default)]
+    pub recent: Vec<u64>,
     /// Failures shortly after a load.
     #[serde(default)]
     pub relapse: Relapse,
 }
 
 /// What a fault leads to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Start again after this wait.
     Restart(Duration),
-    /// The budget is used up.
-    Exhausted,
+    /// The budget is used up: what was, in a sentence.
+    Exhausted(String),
 }
 
 impl Budget {
-    /// Counts a fault that struck when `durable` was the newest durable step.
-    pub fn fault(&mut self, durable: Option<u64>, limit: u32) -> Verdict {
+    /// Counts a fault that struck at `now`, when `durable` was the newest durable step.
+    pub fn fault(&mut self, durable: Option<u64>, now: Duration, watch: &Watch) -> Verdict {
         if durable > self.durable {
             self.faults = 0;
         }
-        self.durable = durable;
+        self.durable = self.durable.max(durable);
         self.faults += 1;
-        if self.faults > limit { Verdict::Exhausted } else { Verdict::Restart(back_off(self.faults)) }
+        let (limit, most) = (watch.restarts_without_progress, watch.restarts_in_window);
+        if self.faults > limit {
+            return Verdict::Exhausted(format!("{} brought no new durable step", restarts(limit)));
+        }
+        let (now_ms, window) = (now.as_millis() as u64, span(watch.restart_window));
+        // The clock begins anew with the machine: what lies in the future has just been.
+        self.recent.retain(|at| now_ms.saturating_sub(*at) < window.as_millis() as u64);
+        if self.recent.len() >= most as usize {
+            let minutes = window.as_secs() / 60;
+            return Verdict::Exhausted(format!("{} within {minutes} min", restarts(most)));
+        }
+        self.recent.push(now_ms);
+        Verdict::Restart(back_off(self.faults))
     }
+}
+
+fn restarts(count: u32) -> String {
+    if count == 1 { "1 restart".to_owned() } else { format!("{count} restarts") }
 }
 
 /// No wait after the first fault, then 1, 2, 4 … 60 seconds.
@@ -48,27 +69,51 @@ fn back_off(faults: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::{Budget, Verdict};
+    use crate::config::watch::Watch;
     use std::time::Duration;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn restart(wait: u64) -> Verdict {
+        Verdict::Restart(seconds(wait))
+    }
 
     #[test]
     fn only_durable_progress_opens_a_fresh_budget() {
-        let mut budget = Budget::default();
-        let waits: Vec<Verdict> = (0..4).map(|_| budget.fault(Some(100), 3)).collect();
-        let restart = |seconds| Verdict::Restart(Duration::from_secs(seconds));
-        assert_eq!(waits, [restart(0), restart(1), restart(2), Verdict::Exhausted]);
-        assert_eq!(budget.fault(Some(101), 3), restart(0));
-        assert_eq!(budget.fault(Some(50), 3), restart(1), "an older checkpoint is no progress");
+        let (mut budget, watch) = (Budget::default(), Watch::default());
+        let waits: Vec<Verdict> = (0..3).map(|_| budget.fault(Some(100), seconds(1), &watch)).collect();
+        assert_eq!(waits, [restart(0), restart(1), restart(2)]);
+        let Verdict::Exhausted(why) = budget.fault(Some(100), seconds(1), &watch) else { panic!("three at most") };
+        assert_eq!(why, "3 restarts brought no new durable step");
+        assert_eq!(budget.fault(Some(101), seconds(1), &watch), restart(0));
+        assert_eq!(budget.fault(Some(50), seconds(1), &watch), restart(1), "an older checkpoint is no progress");
+    }
+
+    #[test]
+    fn progress_or_not_there_are_five_in_half_an_hour() {
+        let (mut budget, watch) = (Budget::default(), Watch::default());
+        for count in 1..=5 {
+            assert_eq!(budget.fault(Some(count * 100), seconds(count * 60), &watch), restart(0));
+        }
+        let Verdict::Exhausted(why) = budget.fault(Some(900), seconds(1800), &watch) else { panic!("five at most") };
+        assert_eq!(why, "5 restarts within 30 min");
+        assert_eq!(budget.fault(Some(1000), seconds(1860), &watch), restart(0), "the first is long ago");
+        let stored = serde_json::to_string(&budget).unwrap();
+        let mut later: Budget = serde_json::from_str(&stored).unwrap();
+        assert!(
+            matches!(later.fault(Some(2000), seconds(1861), &watch), Verdict::Exhausted(_)),
+            "it survives the keeper"
+        );
+        assert!(matches!(later.fault(Some(3000), seconds(3), &watch), Verdict::Exhausted(_)), "and a fresh clock");
     }
 
     #[test]
     fn the_wait_doubles_up_to_a_minute() {
         let mut budget = Budget::default();
-        let waits: Vec<u64> = (0..10)
-            .map(|_| match budget.fault(None, 100) {
-                Verdict::Restart(wait) => wait.as_secs(),
-                Verdict::Exhausted => panic!("budget of 100"),
-            })
-            .collect();
-        assert_eq!(waits, [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        let watch = Watch { restarts_without_progress: 100, restarts_in_window: 100, ..Watch::default() };
+        let waits: Vec<Verdict> = (0..10).map(|_| budget.fault(None, seconds(1), &watch)).collect();
+        assert_eq!(waits, [0, 1, 2, 4, 8, 16, 32, 60, 60, 60].map(restart));
     }
 }

@@ -1,11 +1,10 @@
 //! What the state machine takes and gives.
 
-use super::life::{Outcome, Start};
-use crate::config::knobs::Relief;
+use super::life::{Back, Outcome, Start};
+use crate::config::knobs::{Relief, Watch};
 use crate::protocol::control::{JournalKind, Request};
-use crate::protocol::worker::{Event as WorkerEvent, Level, Order};
+use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Level, Order};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,12 +19,34 @@ pub enum Event {
     StartFailed(String),
     /// Bytes in use on the whole card; none where that is unknown.
     Vram(Option<u64>),
+    /// The temperature of the card, and the one at which it slows down; none where unknown.
+    Temperature {
+        /// Degrees Celsius.
+        celsius: Option<f64>,
+        /// The card's own limit.
+        slowdown_c: Option<f64>,
+    },
+    /// The probe or the kernel's log tell of trouble.
+    Evidence(Evidence),
+    /// The checkpoint of this step is proven.
+    Proven(u64),
     /// A person asks.
     Request(Request),
     /// The keeper itself stood still for a while.
     StoodStill,
     /// Time has passed.
     Tick,
+}
+
+/// Trouble that was seen from outside of the worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evidence {
+    /// Its class.
+    pub class: FailureClass,
+    /// The number of an Xid.
+    pub number: Option<u32>,
+    /// A sentence that quotes what was seen.
+    pub text: String,
 }
 
 /// How a process ended.
@@ -47,6 +68,15 @@ pub enum Effect {
     /// Set the checkpoint of this step aside if there is an older one: the next start goes on from
     /// that.
     GoBack(u64),
+    /// Go back to an older checkpoint, and leave out the data behind it.
+    RollBack(Back),
+    /// Leave out steps that begin here on the clock of the run, from now on.
+    LeaveOut {
+        /// Where the first of them begins.
+        from: u64,
+        /// Up to here and no further.
+        units: u64,
+    },
     /// Send a signal to the worker's process group.
     Signal(Signal),
     /// Write a line into the journal.
@@ -80,8 +110,6 @@ pub struct Limits {
     pub relieves: Vec<Vec<Relief>>,
     /// Why one rung cannot be reached from another, where it cannot: by (from, to).
     pub barriers: BTreeMap<(usize, usize), String>,
-    /// A step may always take so long.
-    pub hang_min: Duration,
-    /// Restarts without a new durable step.
-    pub restarts: u32,
+    /// The section `watch:` of the run file.
+    pub watch: Watch,
 }

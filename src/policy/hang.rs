@@ -1,5 +1,6 @@
 //! When silence means that a worker hangs: a limit per phase, learned from the steps it has taken.
 
+use crate::config::watch::{self, span};
 use crate::protocol::worker::Phase;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,13 +11,12 @@ const FREE_STEPS: u64 = 5;
 const LEARNED_AFTER: usize = 16;
 /// Steps that the limit is learned from.
 const WINDOW: usize = 64;
-/// A step may take so many times as long as the longest one of the window.
-const PATIENCE: u32 = 5;
 
 /// Watches one worker's progress.
 #[derive(Debug, Clone)]
 pub struct HangWatch {
     least: Duration,
+    limits: watch::Hang,
     phase: Phase,
     since: Duration,
     steps: u64,
@@ -25,10 +25,11 @@ pub struct HangWatch {
 }
 
 impl HangWatch {
-    /// Watches a worker that starts now. A step may always take `least`.
+    /// Watches a worker that starts now.
     #[must_use]
-    pub fn new(least: Duration, now: Duration) -> Self {
-        Self { least, phase: Phase::Starting, since: now, steps: 0, took: VecDeque::new(), longest_eval: None }
+    pub fn new(knobs: &watch::Watch, now: Duration) -> Self {
+        let (least, limits) = (span(knobs.hang_min), knobs.hang);
+        Self { least, limits, phase: Phase::Starting, since: now, steps: 0, took: VecDeque::new(), longest_eval: None }
     }
 
     /// The worker said that it turned to something else.
@@ -67,17 +68,14 @@ impl HangWatch {
     /// How long the worker may be silent now.
     #[must_use]
     pub fn limit(&self) -> Duration {
-        let longest = self.took.iter().max().copied().unwrap_or_default();
+        let learned = |longest: Duration| longest.mul_f64(self.limits.factor).max(self.least);
         match self.phase {
-            Phase::Starting => Duration::from_mins(10),
-            Phase::Compiling => Duration::from_mins(15),
-            Phase::Checkpointing => Duration::from_mins(7),
-            Phase::Evaluating => match self.longest_eval {
-                Some(longest) => (longest * PATIENCE).max(self.least),
-                None => Duration::from_mins(10),
-            },
-            Phase::Training if self.took.len() >= LEARNED_AFTER => (longest * PATIENCE).max(self.least),
-            Phase::Training => Duration::from_mins(3).max(self.least),
+            Phase::Starting => span(self.limits.starting),
+            Phase::Compiling => span(self.limits.compiling),
+            Phase::Checkpointing => span(self.limits.checkpointing),
+            Phase::Evaluating => self.longest_eval.map_or(span(self.limits.evaluating), learned),
+            Phase::Training if self.took.len() >= LEARNED_AFTER => learned(self.longest_step()),
+            Phase::Training => span(self.limits.first_steps).max(self.least),
         }
     }
 
@@ -91,6 +89,7 @@ impl HangWatch {
 #[cfg(test)]
 mod tests {
     use super::HangWatch;
+    use crate::config::watch::Watch;
     use crate::protocol::worker::Phase;
     use std::time::Duration;
 
@@ -100,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_limit_is_learned_from_steps_and_never_below_the_least() {
-        let mut watch = HangWatch::new(seconds(10), seconds(0));
+        let mut watch = HangWatch::new(&Watch::default(), seconds(0));
         watch.phase(Phase::Training, seconds(1));
         let mut now = seconds(1);
         for _ in 0..21 {
@@ -118,7 +117,7 @@ mod tests {
 
     #[test]
     fn slow_first_steps_and_long_phases_are_no_hang() {
-        let mut watch = HangWatch::new(seconds(10), seconds(0));
+        let mut watch = HangWatch::new(&Watch::default(), seconds(0));
         assert!(watch.limit() >= seconds(600));
         watch.phase(Phase::Compiling, seconds(5));
         assert!(watch.limit() >= seconds(900));

@@ -1,7 +1,9 @@
 //! Where a run stands in its life: each state holds only what is valid in it.
 
+use super::cause::Cause;
 use crate::protocol::control::RunState;
 use crate::protocol::worker::{FailureClass, Phase};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The life of a run.
@@ -34,6 +36,13 @@ pub enum Life {
         /// When.
         until: Duration,
     },
+    /// No worker; the card has to cool first.
+    Cooling {
+        /// What will be started.
+        start: Start,
+        /// When to give up.
+        until: Duration,
+    },
     /// No worker, by a person's wish.
     Paused,
     /// No worker, and none will be started.
@@ -57,7 +66,11 @@ pub enum Then {
     /// Another start.
     Start(Start),
     /// Its death is a fault like any other.
-    Recover(String),
+    Recover(Cause),
+    /// A pause until the card is cooler, then this.
+    Cool(Start),
+    /// The end of the run: only a person can help.
+    Conclude(String),
     /// Rest.
     Pause,
     /// The end of the run.
@@ -71,6 +84,27 @@ pub struct Start {
     pub rung: usize,
     /// Why: a sentence for the journal and the attempt.
     pub reason: String,
+    /// Go back to an older checkpoint first.
+    pub back: Option<Back>,
+}
+
+impl Start {
+    /// From the newest checkpoint.
+    #[must_use]
+    pub fn on(rung: usize, reason: impl Into<String>) -> Self {
+        Self { rung, reason: reason.into(), back: None }
+    }
+}
+
+/// A way back to an older checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Back {
+    /// The first step that is not wanted any more.
+    pub before: u64,
+    /// Go back about so many steps from there.
+    pub steps: u64,
+    /// Leave out so much of the data from there on, on the clock of the run.
+    pub skip_units: u64,
 }
 
 /// How a run ended.
@@ -111,7 +145,7 @@ impl Life {
             Self::Running(Phase::Checkpointing) => RunState::Checkpointing,
             Self::Stopping { .. } => RunState::Stopping,
             Self::AwaitingVram { .. } => RunState::AwaitingVram,
-            Self::BackingOff { .. } => RunState::BackingOff,
+            Self::BackingOff { .. } | Self::Cooling { .. } => RunState::BackingOff,
             Self::Paused => RunState::Paused,
             Self::Over(Outcome::Finished) => RunState::Finished,
             Self::Over(Outcome::Stopped) => RunState::Stopped,
@@ -124,7 +158,9 @@ impl Life {
     #[must_use]
     pub fn why(&self) -> Option<String> {
         match self {
-            Self::AwaitingVram { start, .. } | Self::BackingOff { start, .. } => Some(start.reason.clone()),
+            Self::AwaitingVram { start, .. } | Self::BackingOff { start, .. } | Self::Cooling { start, .. } => {
+                Some(start.reason.clone())
+            }
             Self::Over(Outcome::Failed(_, why) | Outcome::NeedsPerson(why)) => Some(why.clone()),
             _ => None,
         }

@@ -1,25 +1,26 @@
-//! The state machine itself: worker events, deaths and deadlines. What people ask for is in
-//! [`super::requests`].
+//! The state machine itself: worker events, starts and exits. What people ask for is in
+//! [`super::requests`], faults in [`super::faults`], deadlines in [`super::ending`].
 
-use super::budget::{Budget, Verdict};
-use super::event::{Effect, Event, Exit, Limits, Signal};
+use super::cause::Cause;
+use super::drift::DriftWatch;
+use super::event::{Effect, Event, Evidence, Exit, Limits};
 use super::hang::HangWatch;
+use super::heat::HeatWatch;
+use super::ledger::Ledger;
 use super::life::{Life, Outcome, Pressure, Start, Then};
-use crate::config::knobs::Relief;
+use super::response::{Response, response};
+use super::skips::SkipWatch;
+use super::spike::SpikeWatch;
+use super::xid::{Answer, answer};
+use crate::config::watch::span;
 use crate::protocol::control::JournalKind;
-use crate::protocol::worker::{DoneReason, Event as WorkerEvent, Failed, FailureClass, Level, Order, Phase};
+use crate::protocol::worker::{DoneReason, Event as WorkerEvent, Failed, FailureClass, Level, Phase};
 use std::time::Duration;
 
-/// SIGTERM is given so long before SIGKILL.
-const TERM_GRACE: Duration = Duration::from_secs(5);
-/// A worker that survives SIGKILL so long cannot be killed.
-const KILL_GRACE: Duration = Duration::from_secs(10);
-/// The card is given so long to become free.
-const VRAM_GRACE: Duration = Duration::from_secs(50);
 /// The wait where the card cannot be read.
 const BLIND_WAIT: Duration = Duration::from_secs(2);
-/// The card counts as free at its baseline and so much more.
-const VRAM_SLACK: u64 = 64 << 20;
+/// What was seen of the card or the machine explains a death for so long.
+const FRESH: Duration = Duration::from_mins(2);
 
 /// The decider of one run.
 #[derive(Debug, Clone)]
@@ -27,39 +28,53 @@ pub struct Policy {
     pub(super) limits: Limits,
     pub(super) life: Life,
     pub(super) rung: usize,
-    pub(super) autopilot: bool,
+    pub(super) ledger: Ledger,
     pub(super) hang: HangWatch,
+    pub(super) heat: HeatWatch,
+    pub(super) spike: SpikeWatch,
+    pub(super) skips: SkipWatch,
+    pub(super) drift: DriftWatch,
     /// How long the newest save took.
     pub(super) save: Duration,
-    pub(super) budget: Budget,
-    step: Option<u64>,
+    pub(super) step: Option<u64>,
+    /// The clock of the run at that step.
+    pub(super) clock: Option<u64>,
+    /// Units of the clock in a step, as far as seen.
+    pub(super) units_per_step: u64,
     /// What the worker went on from, once it said so.
-    loaded: Option<u64>,
-    durable: Option<u64>,
+    pub(super) loaded: Option<u64>,
+    pub(super) durable: Option<u64>,
     failure: Option<Failed>,
+    evidence: Option<(Evidence, Duration)>,
     finished: bool,
     on_gpu: bool,
-    vram: Option<u64>,
-    baseline: Option<u64>,
+    pub(super) vram: Option<u64>,
+    pub(super) baseline: Option<u64>,
 }
 
 impl Policy {
     /// The decider of a run that stands on `rung`, with what an earlier keeper stored.
     #[must_use]
-    pub fn new(limits: Limits, rung: usize, budget: Budget, baseline: Option<u64>) -> Self {
-        let hang = HangWatch::new(limits.hang_min, Duration::ZERO);
+    pub fn new(limits: Limits, rung: usize, ledger: Ledger, baseline: Option<u64>) -> Self {
+        let hang = HangWatch::new(&limits.watch, Duration::ZERO);
         Self {
             limits,
             life: Life::New,
             rung,
-            autopilot: true,
+            ledger,
             hang,
+            heat: HeatWatch::default(),
+            spike: SpikeWatch::default(),
+            skips: SkipWatch::default(),
+            drift: DriftWatch::default(),
             save: Duration::ZERO,
-            budget,
             step: None,
+            clock: None,
+            units_per_step: 1,
             loaded: None,
             durable: None,
             failure: None,
+            evidence: None,
             finished: false,
             on_gpu: false,
             vram: None,
@@ -92,13 +107,24 @@ impl Policy {
     /// Whether the keeper may shift alone.
     #[must_use]
     pub fn autopilot(&self) -> bool {
-        self.autopilot
+        self.ledger.autopilot.unwrap_or(self.limits.watch.autopilot)
     }
 
-    /// Restarts used up; to be stored.
+    /// Whether the newest worker trains on a GPU.
     #[must_use]
-    pub fn budget(&self) -> &Budget {
-        &self.budget
+    pub fn is_on_gpu(&self) -> bool {
+        self.on_gpu
+    }
+
+    /// What has to outlive the keeper; to be stored.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The step the run stands at, as far as known.
+    pub(super) fn at(&self) -> u64 {
+        self.step.or(self.loaded).or(self.durable).unwrap_or(0)
     }
 
     /// Memory in use on the card before the first start; to be stored.
@@ -112,9 +138,10 @@ impl Policy {
     pub fn next_wake(&self) -> Option<Duration> {
         match &self.life {
             Life::Running(_) => Some(self.hang.deadline()),
-            Life::Stopping { until, .. } | Life::AwaitingVram { until, .. } | Life::BackingOff { until, .. } => {
-                Some(*until)
-            }
+            Life::Stopping { until, .. }
+            | Life::AwaitingVram { until, .. }
+            | Life::BackingOff { until, .. }
+            | Life::Cooling { until, .. } => Some(*until),
             Life::New | Life::Paused | Life::Over(_) => None,
         }
     }
@@ -125,7 +152,16 @@ impl Policy {
             Event::Begin => self.begin(now),
             Event::Worker(event) => self.heard(event, now),
             Event::Exited(exit) => self.exited(exit, now),
-            Event::StartFailed(why) => self.fault(&format!("the worker could not be started: {why}"), None, None, now),
+            Event::StartFailed(why) => {
+                let text = format!("the worker could not be started: {why}");
+                self.fault(&Cause { kind: None, ..Cause::new(FailureClass::Unknown, text) }, now)
+            }
+            Event::Evidence(evidence) => self.seen(evidence, now),
+            Event::Temperature { celsius, slowdown_c } => self.felt(celsius, slowdown_c, now),
+            Event::Proven(step) => {
+                self.ledger.climb.proven(step);
+                Vec::new()
+            }
             Event::Vram(used) => self.measured(used, now),
             Event::Request(request) => self.asked(&request, now),
             Event::StoodStill => {
@@ -141,7 +177,7 @@ impl Policy {
             Some(step) => format!("goes on from step {step} on {}", self.rung_name(self.rung)),
             None => format!("begins on {}", self.rung_name(self.rung)),
         };
-        self.start(Start { rung: self.rung, reason }, now)
+        self.start(Start::on(self.rung, reason), now)
     }
 
     fn heard(&mut self, event: WorkerEvent, now: Duration) -> Vec<Effect> {
@@ -152,6 +188,8 @@ impl Policy {
                 self.durable = hello.resumed_from.or(self.durable);
                 self.loaded = hello.resumed_from;
                 self.step = hello.resumed_from;
+                self.clock = Some(hello.position.samples);
+                self.ledger.climb.resumed(hello.resumed_from.unwrap_or(0));
             }
             WorkerEvent::Phase { phase } => {
                 self.hang.phase(phase, now);
@@ -159,14 +197,8 @@ impl Policy {
                     *shown = phase;
                 }
             }
-            WorkerEvent::Step(step) => {
-                self.step = Some(step.step);
-                self.hang.step(now);
-            }
-            WorkerEvent::Skipped(skipped) => {
-                self.step = Some(skipped.step);
-                self.hang.step(now);
-            }
+            WorkerEvent::Step(step) => return self.stepped(&step, now),
+            WorkerEvent::Skipped(skipped) => return self.skipped(&skipped, now),
             WorkerEvent::Saved(saved) => {
                 self.durable = self.durable.max(Some(saved.step));
                 self.save = Duration::try_from_secs_f64(saved.total_ms / 1000.0).unwrap_or_default();
@@ -194,75 +226,45 @@ impl Policy {
                 Vec::new()
             }
             Life::Stopping { then: Then::End, .. } => self.finish(Outcome::Stopped),
-            Life::Stopping { then: Then::Recover(cause), .. } => self.fault(&cause, Some("hang"), None, now),
-            _ => self.died(failure.as_ref(), exit, now),
-        }
-    }
-
-    /// A worker that nobody asked to end.
-    fn died(&mut self, failure: Option<&Failed>, exit: Exit, now: Duration) -> Vec<Effect> {
-        let class = failure.map(|failed| failed.class).or_else(|| FailureClass::from_exit_code(exit.code?));
-        let cause = describe(failure, class, exit);
-        match class {
-            Some(class @ (FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint)) => {
-                self.finish(Outcome::Failed(class, cause))
+            Life::Stopping { then: Then::Cool(start), .. } => {
+                let give_up = span(self.limits.watch.heat.give_up);
+                self.life = Life::Cooling { start, until: now + give_up };
+                Vec::new()
             }
-            _ if self.limits.restarts == 0 && class.is_some() => {
-                self.finish(Outcome::Failed(class.unwrap_or(FailureClass::Panic), cause))
-            }
+            Life::Stopping { then: Then::Conclude(why), .. } => self.finish(Outcome::NeedsPerson(why)),
+            Life::Stopping { then: Then::Recover(cause), .. } => self.fault(&cause, now),
             _ => {
-                let relief = class.and_then(|class| self.relief(class));
-                self.fault(&cause, kind(class, exit).as_deref(), relief, now)
+                let evidence = self.evidence.take().filter(|(_, at)| now.saturating_sub(*at) <= FRESH);
+                let cause = Cause::of(failure.as_ref(), exit, evidence.as_ref().map(|(evidence, _)| evidence));
+                self.fault(&cause, now)
             }
         }
     }
 
-    /// The nearest lower rung that relieves the cause, if the keeper may shift alone.
-    fn relief(&self, class: FailureClass) -> Option<usize> {
-        let relief = match class {
-            FailureClass::DeviceOutOfMemory => Relief::Memory,
-            FailureClass::DeviceFault => Relief::Kernels,
-            FailureClass::NonFinite => Relief::Numerics,
-            _ => return None,
+    /// The probe or the kernel's log tell of trouble. What no rung helps against ends the run at
+    /// once; anything else explains a death that follows.
+    fn seen(&mut self, evidence: Evidence, now: Duration) -> Vec<Effect> {
+        if matches!(self.life, Life::Over(_)) {
+            return Vec::new();
+        }
+        let told = Effect::Journal(Level::Warn, JournalKind::Health, evidence.text.clone());
+        let Response::Stop(advice) = response(evidence.class, evidence.number) else {
+            if evidence.class != FailureClass::Xid || evidence.number.map(answer) != Some(Answer::Note) {
+                self.evidence = Some((evidence, now));
+            }
+            return vec![told];
         };
-        let relieves = |rung: &usize| self.limits.relieves.get(*rung).is_some_and(|list| list.contains(&relief));
-        let reachable = |rung: &usize| !self.limits.barriers.contains_key(&(self.rung, *rung));
-        (self.rung + 1..self.limits.rungs.len()).filter(relieves).find(reachable).filter(|_| self.autopilot)
-    }
-
-    /// Starts again within the budget, on `onto` if that is given. `kind` is what makes two faults
-    /// the same.
-    fn fault(&mut self, cause: &str, kind: Option<&str>, onto: Option<usize>, now: Duration) -> Vec<Effect> {
-        let place = self.step.map_or_else(String::new, |step| format!(" at step {step}"));
-        let ended = Effect::Journal(Level::Error, JournalKind::Worker, format!("worker ended{place}: {cause}"));
-        let rung = onto.unwrap_or(self.rung);
-        let mut reason = format!("restart after: {cause}");
-        let mut effects = vec![ended];
-        if rung != self.rung {
-            let (from, to) = (self.rung_name(self.rung), self.rung_name(rung));
-            let text = format!("shift down: {from} → {to}, by the keeper: it relieves what ended the worker");
-            effects.push(Effect::Journal(Level::Warn, JournalKind::Shift, text));
-            reason = format!("shift down: {from} → {to} after: {cause}");
-        }
-        let (loaded, step) = (self.loaded, self.step);
-        if self.budget.relapse.fault(loaded, step, kind) {
-            effects.extend(loaded.map(Effect::GoBack));
-        }
-        match self.budget.fault(self.durable, self.limits.restarts) {
-            Verdict::Restart(Duration::ZERO) => effects.extend(self.start(Start { rung, reason }, now)),
-            Verdict::Restart(wait) => {
-                let text =
-                    format!("no durable step since the last fault; waiting {} s before the next start", wait.as_secs());
-                effects.push(Effect::Journal(Level::Warn, JournalKind::Run, text));
-                self.life = Life::BackingOff { start: Start { rung, reason }, until: now + wait };
+        let why = format!("{}; {advice}", evidence.text);
+        let mut effects = vec![told];
+        match std::mem::replace(&mut self.life, Life::New) {
+            Life::Running(phase) => {
+                self.life = Life::Running(phase);
+                effects.extend(self.press(Then::Conclude(why), Pressure::Asked, now));
             }
-            Verdict::Exhausted => {
-                let restarts = self.limits.restarts;
-                let many = if restarts == 1 { "" } else { "s" };
-                let why =
-                    format!("{restarts} restart{many} brought no new durable step; the last worker ended: {cause}");
-                effects.extend(self.finish(Outcome::NeedsPerson(why)));
+            Life::Stopping { pressure, until, .. } => {
+                self.life = Life::Stopping { then: Then::Conclude(why), pressure, until };
             }
+            _ => effects.extend(self.finish(Outcome::NeedsPerson(why))),
         }
         effects
     }
@@ -273,29 +275,33 @@ impl Policy {
             return self.launch(start, now);
         }
         // What was measured before the worker was gone says nothing: wait for the next reading.
-        let grace = if self.baseline.is_some() { VRAM_GRACE } else { BLIND_WAIT };
+        let wait = span(self.limits.watch.ending.vram_wait);
+        let grace = if self.baseline.is_some() { wait } else { BLIND_WAIT };
         self.life = Life::AwaitingVram { start, until: now + grace };
         Vec::new()
     }
 
-    fn launch(&mut self, start: Start, now: Duration) -> Vec<Effect> {
+    pub(super) fn launch(&mut self, start: Start, now: Duration) -> Vec<Effect> {
         if self.baseline.is_none() && !self.on_gpu {
             self.baseline = self.vram;
         }
         self.rung = start.rung;
-        self.failure = None;
-        self.loaded = None;
-        self.finished = false;
-        self.hang = HangWatch::new(self.limits.hang_min, now);
+        (self.failure, self.evidence, self.loaded, self.finished) = (None, None, None, false);
+        self.hang = HangWatch::new(&self.limits.watch, now);
+        (self.spike, self.skips, self.drift) = Default::default();
+        self.heat.rest();
         self.life = Life::Running(Phase::Starting);
-        vec![Effect::Start(start)]
+        let mut effects: Vec<Effect> = start.back.map(Effect::RollBack).into_iter().collect();
+        effects.push(Effect::Start(start));
+        effects
     }
 
     fn measured(&mut self, used: Option<u64>, now: Duration) -> Vec<Effect> {
         self.vram = used;
         match std::mem::replace(&mut self.life, Life::New) {
             Life::AwaitingVram { start, until } => {
-                let limit = self.baseline.map(|baseline| baseline + VRAM_SLACK);
+                let slack = self.limits.watch.ending.vram_slack_mib << 20;
+                let limit = self.baseline.map(|baseline| baseline + slack);
                 if used.zip(limit).is_some_and(|(used, limit)| used <= limit) {
                     return self.launch(start, now);
                 }
@@ -306,68 +312,6 @@ impl Policy {
         Vec::new()
     }
 
-    fn tick(&mut self, now: Duration) -> Vec<Effect> {
-        if self.next_wake().is_none_or(|due| now < due) {
-            return Vec::new();
-        }
-        match std::mem::replace(&mut self.life, Life::New) {
-            Life::Running(phase) => {
-                let limit = self.hang.limit().as_secs();
-                let cause = format!("hang: no progress for {limit} s while {}", doing(phase));
-                self.press(Then::Recover(cause), Pressure::Terminated, now)
-            }
-            Life::Stopping { then, pressure: Pressure::Asked, .. } => self.press(then, Pressure::Terminated, now),
-            Life::Stopping { then, pressure: Pressure::Terminated, .. } => self.press(then, Pressure::Killed, now),
-            Life::Stopping { .. } => {
-                let why = "the worker cannot be killed (it may hang in the driver); no other is started. Look at it with \
-                           `ps`, then restart the machine or, under WSL2, run `wsl --shutdown`";
-                self.finish(Outcome::NeedsPerson(why.to_owned()))
-            }
-            Life::AwaitingVram { start, .. } => match self.baseline.zip(self.vram) {
-                None => {
-                    let text = "the card's memory cannot be read; went on after a fixed wait".to_owned();
-                    let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Health, text)];
-                    effects.extend(self.launch(start, now));
-                    effects
-                }
-                Some((baseline, used)) => {
-                    let why = format!(
-                        "the card did not become free: {} MiB in use, {} MiB before the run; find who holds it with `nvidia-smi`",
-                        used >> 20,
-                        baseline >> 20
-                    );
-                    self.finish(Outcome::NeedsPerson(why))
-                }
-            },
-            Life::BackingOff { start, .. } => self.start(start, now),
-            other => {
-                self.life = other;
-                Vec::new()
-            }
-        }
-    }
-
-    /// Tells the worker to end, by the contract or by a signal.
-    pub(super) fn press(&mut self, then: Then, pressure: Pressure, now: Duration) -> Vec<Effect> {
-        let (effect, grace) = match pressure {
-            Pressure::Asked => (Effect::Order(Order::Stop { checkpoint: true }), self.stop_grace()),
-            Pressure::Terminated => (Effect::Signal(Signal::Terminate), TERM_GRACE),
-            Pressure::Killed => (Effect::Signal(Signal::Kill), KILL_GRACE),
-        };
-        self.life = Life::Stopping { then, pressure, until: now + grace };
-        vec![effect]
-    }
-
-    /// A stop takes a step, a save, and some air.
-    fn stop_grace(&self) -> Duration {
-        let wanted = self.hang.longest_step() * 2 + self.save * 3;
-        wanted.clamp(Duration::from_secs(5), Duration::from_mins(2)).max(match self.life {
-            Life::Running(Phase::Training | Phase::Checkpointing) => Duration::ZERO,
-            // Loading, compiling or evaluating, a worker listens only at the next border.
-            _ => Duration::from_secs(30),
-        })
-    }
-
     pub(super) fn finish(&mut self, outcome: Outcome) -> Vec<Effect> {
         self.life = Life::Over(outcome.clone());
         vec![Effect::Finish(outcome)]
@@ -375,41 +319,5 @@ impl Policy {
 
     pub(super) fn rung_name(&self, rung: usize) -> &str {
         self.limits.rungs.get(rung).map_or("?", String::as_str)
-    }
-}
-
-/// What makes two faults the same; none for those that come from outside of the worker or ask for
-/// memory, since they say nothing about what it had loaded.
-fn kind(class: Option<FailureClass>, exit: Exit) -> Option<String> {
-    match (class, exit) {
-        (Some(FailureClass::DeviceOutOfMemory), _) | (None, Exit { signal: Some(9 | 15), .. }) => None,
-        (Some(class), _) => Some(class.to_string()),
-        (None, Exit { signal: Some(signal), .. }) => Some(format!("signal {signal}")),
-        (None, Exit { code, .. }) => Some(format!("exit code {}", code.unwrap_or(-1))),
-    }
-}
-
-fn describe(failure: Option<&Failed>, class: Option<FailureClass>, exit: Exit) -> String {
-    match (failure, class, exit) {
-        (Some(failed), ..) => {
-            let asked = if failed.injected { " (injected)" } else { "" };
-            format!("{}{asked}: {}", failed.class, failed.message)
-        }
-        (None, Some(class), _) => format!("{class} (exit code {})", class.exit_code()),
-        (None, None, Exit { signal: Some(9), .. }) => "killed by SIGKILL".to_owned(),
-        (None, None, Exit { signal: Some(signal), .. }) => format!("ended by signal {signal}"),
-        (None, None, Exit { code: Some(0 | 3), .. }) => "it ended before the last step, unasked".to_owned(),
-        (None, None, Exit { code, .. }) => format!("exit code {}", code.unwrap_or(-1)),
-    }
-}
-
-/// What a worker is at, in a sentence.
-fn doing(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Starting => "starting",
-        Phase::Compiling => "compiling kernels",
-        Phase::Training => "training",
-        Phase::Evaluating => "evaluating",
-        Phase::Checkpointing => "checkpointing",
     }
 }

@@ -1,6 +1,5 @@
 //! What people ask for, by a key or a command.
 
-use super::budget::Budget;
 use super::event::Effect;
 use super::life::{Life, Outcome, Pressure, Start, Then};
 use super::machine::Policy;
@@ -25,19 +24,23 @@ impl Policy {
             Request::Pause => self.asked_to_pause(now),
             Request::Resume => self.asked_to_resume(now),
             Request::Stop => self.asked_to_stop(now),
+            Request::Accept => match self.accept_proposal(now) {
+                Ok((message, effects)) => accept(&message, effects),
+                Err(why) => refuse(&why),
+            },
             Request::Autopilot { on } => {
-                self.autopilot = *on;
+                self.ledger.autopilot = Some(*on);
                 let text = if *on {
                     "autopilot on: the keeper may shift alone"
                 } else {
-                    "autopilot off: only a person shifts"
+                    "autopilot off: the keeper proposes, a person shifts"
                 };
                 accept(text, vec![Effect::Journal(Level::Info, JournalKind::Request, text.to_owned())])
             }
         }
     }
 
-    fn asked_to_shift(&mut self, to: &Target, now: Duration) -> Vec<Effect> {
+    pub(super) fn asked_to_shift(&mut self, to: &Target, now: Duration) -> Vec<Effect> {
         let target = match self.target(to) {
             Ok(target) => target,
             Err(why) => return refuse(&why),
@@ -45,7 +48,9 @@ impl Policy {
         let (from, onto) = (self.rung_name(self.rung).to_owned(), self.rung_name(target).to_owned());
         let direction = if target > self.rung { "down" } else { "up" };
         let reason = format!("shift {direction}: {from} → {onto}");
-        let start = Start { rung: target, reason: reason.clone() };
+        let start = Start::on(target, reason.clone());
+        self.ledger.proposal = None;
+        self.ledger.climb.chosen(self.at());
         let told = Effect::Journal(Level::Info, JournalKind::Shift, format!("{reason}, asked for by a person"));
         match std::mem::replace(&mut self.life, Life::New) {
             Life::Running(phase) => {
@@ -55,7 +60,7 @@ impl Policy {
                 self.rung = target;
                 accept(&format!("shifts to {onto} at the next step border"), effects)
             }
-            Life::Stopping { then: Then::Start(_) | Then::Recover(_), pressure, until } => {
+            Life::Stopping { then: Then::Start(_) | Then::Recover(_) | Then::Cool(_), pressure, until } => {
                 self.life = Life::Stopping { then: Then::Start(start), pressure, until };
                 self.rung = target;
                 accept(&format!("goes on to {onto} instead"), vec![told])
@@ -69,6 +74,11 @@ impl Policy {
                 self.life = Life::BackingOff { start, until };
                 self.rung = target;
                 accept(&format!("starts on {onto} after the wait"), vec![told])
+            }
+            Life::Cooling { until, .. } => {
+                self.life = Life::Cooling { start, until };
+                self.rung = target;
+                accept(&format!("starts on {onto} once the card has cooled"), vec![told])
             }
             Life::Paused => {
                 self.life = Life::Paused;
@@ -106,11 +116,11 @@ impl Policy {
 
     /// Whatever the run does, a person who resumes it opens a fresh restart budget.
     fn asked_to_resume(&mut self, now: Duration) -> Vec<Effect> {
-        self.budget = Budget::default();
+        self.ledger.refresh();
         match self.life {
-            Life::Paused | Life::BackingOff { .. } => {
+            Life::Paused | Life::BackingOff { .. } | Life::Cooling { .. } => {
                 let reason = format!("resumed on {}", self.rung_name(self.rung));
-                let effects = self.start(Start { rung: self.rung, reason }, now);
+                let effects = self.start(Start::on(self.rung, reason), now);
                 accept("starts again from the newest checkpoint", effects)
             }
             _ => accept("goes on already; its restart budget is fresh", Vec::new()),
@@ -122,7 +132,7 @@ impl Policy {
             return refuse("no worker is running that could be restarted");
         }
         let name = self.rung_name(self.rung).to_owned();
-        let start = Start { rung: self.rung, reason: format!("restart on {name}") };
+        let start = Start::on(self.rung, format!("restart on {name}"));
         let text = format!("restart on {name}, asked for by a person");
         let mut effects = vec![Effect::Journal(Level::Info, JournalKind::Restart, text)];
         effects.extend(self.press(Then::Start(start), Pressure::Asked, now));
@@ -135,9 +145,9 @@ impl Policy {
             Life::Running(_) => {
                 let mut effects = vec![told];
                 effects.extend(self.press(Then::Pause, Pressure::Asked, now));
-                accept("saves at the next step border, then frees the card", effects)
+                accept("saves at the next step border, then ends the worker and frees its memory", effects)
             }
-            Life::AwaitingVram { .. } | Life::BackingOff { .. } => {
+            Life::AwaitingVram { .. } | Life::BackingOff { .. } | Life::Cooling { .. } => {
                 self.life = Life::Paused;
                 accept("pauses now", vec![told])
             }

@@ -1,10 +1,10 @@
 //! The machine against tables, and against a random world on a virtual clock.
 
-use super::budget::Budget;
 use super::event::{Effect, Event, Exit, Limits, Signal};
+use super::ledger::Ledger;
 use super::life::{Life, Outcome};
 use super::machine::Policy;
-use crate::config::knobs::Relief;
+use crate::config::knobs::{Relief, Watch};
 use crate::protocol::control::{Request, Target};
 use crate::protocol::worker::{Event as WorkerEvent, Failed, FailureClass, Hello, Order, Phase, Saved, Step};
 use crate::recipe::batch::Position;
@@ -15,16 +15,17 @@ use std::time::Duration;
 fn policy() -> Policy {
     let rungs = ["full", "plain", "safe"].map(str::to_owned).to_vec();
     let relieves = vec![vec![], vec![Relief::Kernels], vec![Relief::Memory]];
-    let barriers = BTreeMap::new();
-    Policy::new(
-        Limits { rungs, relieves, barriers, hang_min: Duration::from_secs(10), restarts: 3 },
-        0,
-        Budget::default(),
-        None,
-    )
+    Policy::new(Limits { rungs, relieves, ..limits() }, 0, Ledger::default(), None)
 }
 
-fn seconds(seconds: u64) -> Duration {
+/// The limits of a run with four rungs.
+pub(super) fn limits() -> Limits {
+    let rungs = ["full", "plain", "cool", "safe"].map(str::to_owned).to_vec();
+    let relieves = vec![vec![], vec![Relief::Kernels], vec![Relief::Heat], vec![Relief::Memory, Relief::Numerics]];
+    Limits { rungs, relieves, barriers: BTreeMap::new(), watch: Watch::default() }
+}
+
+pub(super) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
@@ -32,7 +33,7 @@ fn hello(device: &str) -> Event {
     hello_from(device, None)
 }
 
-fn hello_from(device: &str, resumed_from: Option<u64>) -> Event {
+pub(super) fn hello_from(device: &str, resumed_from: Option<u64>) -> Event {
     Event::Worker(WorkerEvent::Hello(Hello {
         protocol: 1,
         build: "0".to_owned(),
@@ -49,7 +50,7 @@ fn hello_from(device: &str, resumed_from: Option<u64>) -> Event {
     }))
 }
 
-fn saved(step: u64) -> Event {
+pub(super) fn saved(step: u64) -> Event {
     Event::Worker(WorkerEvent::Saved(Saved {
         path: String::new(),
         step,
@@ -75,7 +76,7 @@ fn step(step: u64) -> Event {
     }))
 }
 
-fn failed(class: FailureClass) -> Event {
+pub(super) fn failed(class: FailureClass) -> Event {
     Event::Worker(WorkerEvent::Failed(Failed {
         class,
         message: "x".to_owned(),
@@ -85,13 +86,13 @@ fn failed(class: FailureClass) -> Event {
     }))
 }
 
-const KILLED: Event = Event::Exited(Exit { code: None, signal: Some(9) });
+pub(super) const KILLED: Event = Event::Exited(Exit { code: None, signal: Some(9) });
 
-fn exited(code: i32) -> Event {
+pub(super) fn exited(code: i32) -> Event {
     Event::Exited(Exit { code: Some(code), signal: None })
 }
 
-fn starts(effects: &[Effect]) -> Vec<usize> {
+pub(super) fn starts(effects: &[Effect]) -> Vec<usize> {
     effects
         .iter()
         .filter_map(|effect| if let Effect::Start(start) = effect { Some(start.rung) } else { None })
@@ -226,7 +227,7 @@ fn a_rung_of_another_shape_is_refused_in_words() {
 #[test]
 fn without_restarts_the_first_fault_ends_the_run_with_its_own_code() {
     let mut policy = policy();
-    policy.limits.restarts = 0;
+    policy.limits.watch.restarts_without_progress = 0;
     training(&mut policy);
     policy.decide(failed(FailureClass::DeviceOutOfMemory), seconds(2));
     let effects = policy.decide(exited(10), seconds(2));

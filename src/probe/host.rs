@@ -1,7 +1,9 @@
 //! The machine: memory, processors, the watched worker, the disk. The parsers are pure functions of
 //! the text of /proc; each figure is read on its own and may be missing.
 
-use crate::protocol::probe::{Host, Metric};
+use crate::protocol::probe::{Host, HostMore, Metric};
+use crate::triage::cgroup;
+use crate::triage::kernel::KernelLog;
 use std::fs;
 use std::path::PathBuf;
 
@@ -18,13 +20,14 @@ pub struct CpuTicks {
 pub struct HostReader {
     run_dir: PathBuf,
     before: Option<CpuTicks>,
+    kernel: KernelLog,
 }
 
 impl HostReader {
     /// A reader that looks at the file system of `run_dir`.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> Self {
-        Self { run_dir, before: None }
+        Self { run_dir, before: None, kernel: KernelLog::open() }
     }
 
     /// One reading.
@@ -39,7 +42,28 @@ impl HostReader {
             ram_used_bytes,
             ram_worker_bytes: worker.map_or_else(|| not("no worker"), worker_ram),
             cpu: self.cpu(),
-            disk_free_bytes: self.disk_free(),
+            disk_free_bytes: self.disk(|disk| disk.f_bavail),
+            more: self.more(memory.as_deref()),
+        }
+    }
+
+    fn more(&mut self, memory: Option<&str>) -> HostMore {
+        let (swap_total_bytes, swap_used_bytes) = match memory.and_then(swap) {
+            Some((total, used)) => (Metric::Is(total), Metric::Is(used)),
+            None => (not("not in /proc/meminfo"), not("not in /proc/meminfo")),
+        };
+        let load = fs::read_to_string("/proc/loadavg").ok();
+        let lines = self.kernel.poll();
+        HostMore {
+            swap_total_bytes,
+            swap_used_bytes,
+            load_1m: load.as_deref().and_then(load_1m).map_or_else(|| not("not in /proc/loadavg"), Metric::Is),
+            disk_total_bytes: self.disk(|disk| disk.f_blocks),
+            oom_kills: cgroup::oom_kills().map_or_else(|| not("no counter of the cgroup"), Metric::Is),
+            kernel: match self.kernel.refusal() {
+                Some(why) => Metric::Not(why.to_owned()),
+                None => Metric::Is(lines),
+            },
         }
     }
 
@@ -53,9 +77,9 @@ impl HostReader {
         }
     }
 
-    fn disk_free(&self) -> Metric<u64> {
+    fn disk(&self, blocks: impl Fn(&rustix::fs::StatVfs) -> u64) -> Metric<u64> {
         match rustix::fs::statvfs(&self.run_dir) {
-            Ok(disk) => Metric::Is(disk.f_bavail.saturating_mul(disk.f_frsize)),
+            Ok(disk) => Metric::Is(blocks(&disk).saturating_mul(disk.f_frsize)),
             Err(error) => Metric::Not(error.to_string()),
         }
     }
@@ -74,6 +98,19 @@ pub fn ram(meminfo: &str) -> Option<(u64, u64)> {
     let total = kibibytes(meminfo, "MemTotal")?;
     let available = kibibytes(meminfo, "MemAvailable")?;
     Some((total, total.checked_sub(available)?))
+}
+
+/// Total and used bytes of swap; a machine without swap has 0 of it.
+#[must_use]
+pub fn swap(meminfo: &str) -> Option<(u64, u64)> {
+    let total = kibibytes(meminfo, "SwapTotal")?;
+    Some((total, total.checked_sub(kibibytes(meminfo, "SwapFree")?)?))
+}
+
+/// The load of the last minute: the first figure of /proc/loadavg.
+#[must_use]
+pub fn load_1m(loadavg: &str) -> Option<f64> {
+    loadavg.split_whitespace().next()?.parse().ok().filter(|load: &f64| load.is_finite() && *load >= 0.0)
 }
 
 /// The bytes of a line `key:   123 kB`.
@@ -127,6 +164,15 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(ram(text), expected, "{text:?}");
         }
+    }
+
+    #[test]
+    fn swap_and_load_are_read_or_unknown() {
+        assert_eq!(swap("SwapTotal: 8 kB\nSwapFree: 2 kB\n"), Some((8192, 6144)));
+        assert_eq!(swap("SwapTotal: 0 kB\nSwapFree: 0 kB\n"), Some((0, 0)));
+        assert_eq!(swap("SwapTotal: 1 kB\nSwapFree: 2 kB\n"), None);
+        assert_eq!(load_1m("0.52 0.58 0.59 1/389 12345\n"), Some(0.52));
+        assert_eq!([load_1m(""), load_1m("x 1 2"), load_1m("nan 1"), load_1m("-1 0")], [None; 4]);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! One opened NVML library and one GPU of it. Every metric is asked for on its own and may refuse.
 
 use super::explain::{Place, candidates, no_device, reason, sentence};
-use crate::protocol::probe::{Gpu, Metric, Throttle};
+use super::stale::Memory;
+use super::{more, xid_events::XidEvents};
+use crate::protocol::probe::{Gpu, GpuMore, Metric, Throttle};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor, TemperatureThreshold};
@@ -10,6 +12,7 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::{MemoryInfo, ProcessInfo};
 use std::mem::{self, ManuallyDrop};
 use std::path::Path;
+use std::time::Instant;
 
 /// A started NVML.
 pub struct Session {
@@ -19,6 +22,9 @@ pub struct Session {
     /// Learned once and kept, so that a lost GPU still has its name.
     name: Option<String>,
     driver: Metric<String>,
+    cuda: Metric<String>,
+    events: XidEvents,
+    memory: Memory,
 }
 
 impl Session {
@@ -31,7 +37,10 @@ impl Session {
         let mut refusal = String::new();
         for library in candidates(named, place) {
             match Nvml::builder().lib_path(library.as_os_str()).init() {
-                Ok(nvml) => return Self::of(nvml, index).map_err(|count| no_device(index, count, &library, place)),
+                Ok(nvml) => {
+                    let opened = Self::of(nvml, index, &library);
+                    return opened.map_err(|count| no_device(index, count, &library, place));
+                }
                 Err(error @ NvmlError::LibloadingError(_)) => refusal = sentence(&error, &library, place),
                 Err(error) => return Err(sentence(&error, &library, place)),
             }
@@ -40,30 +49,45 @@ impl Session {
     }
 
     /// The session, or the number of GPUs where the wanted one is not among them.
-    fn of(nvml: Nvml, index: u32) -> Result<Self, u32> {
+    fn of(nvml: Nvml, index: u32, library: &Path) -> Result<Self, u32> {
         let driver = metric(nvml.sys_driver_version(), Metric::Is);
+        let cuda = metric(nvml.sys_cuda_driver_version(), |version| {
+            Metric::Is(format!("{}.{}", version / 1000, version % 1000 / 10))
+        });
         let count = nvml.device_count();
-        let session = Self { nvml: ManuallyDrop::new(nvml), index, name: None, driver };
+        let events = XidEvents::default();
+        let memory = Memory::default();
+        let mut session = Self { nvml: ManuallyDrop::new(nvml), index, name: None, driver, cuda, events, memory };
         match count {
             Ok(count) if index >= count => {
                 session.close();
                 Err(count)
             }
             // A count that fails is no reason to give up: the handle decides, metric by metric.
-            _ => Ok(session),
+            _ => {
+                session.events = XidEvents::watch(library, index);
+                Ok(session)
+            }
         }
     }
 
     /// Shuts NVML down, so that a later [`Session::open`] starts it afresh.
     pub fn close(self) {
+        self.events.stop();
         let nvml = ManuallyDrop::into_inner(self.nvml);
         if nvml.lib().nvmlShutdown.is_err() {
             mem::forget(nvml);
         }
     }
 
-    /// Asks for every metric.
-    pub fn read(&mut self, worker: Option<u32>) -> Gpu {
+    /// Asks for every metric. What answered before and fails in a way that may pass is stale.
+    pub fn read(&mut self, worker: Option<u32>, now: Instant) -> Gpu {
+        let mut gpu = self.ask(worker);
+        self.memory.settle(&mut gpu, worker, now);
+        gpu
+    }
+
+    fn ask(&mut self, worker: Option<u32>) -> Gpu {
         let device = match self.nvml.device_by_index(self.index) {
             Ok(device) => device,
             Err(error) => return self.unread(&reason(&error)),
@@ -71,17 +95,30 @@ impl Session {
         if self.name.is_none() {
             self.name = device.name().ok();
         }
-        let (vram_total_bytes, vram_used_bytes) = memory(device.memory_info());
+        let memory_info = device.memory_info();
+        let vram_free_bytes = more::free(&memory_info);
+        let (vram_total_bytes, vram_used_bytes) = memory(memory_info);
+        let processes = device.running_compute_processes();
+        let vram_worker_bytes = match (worker, &processes) {
+            (None, _) => Metric::Not("no worker".to_owned()),
+            (Some(pid), Ok(list)) => of_process(list, pid),
+            (Some(_), Err(error)) => Metric::Not(reason(error)),
+        };
+        let more = GpuMore {
+            cuda: self.cuda.clone(),
+            vram_free_bytes,
+            vram_others_bytes: more::others(&vram_used_bytes, &vram_worker_bytes),
+            processes: more::processes(processes),
+            xids: self.events.take(),
+            ..more::ask(&device)
+        };
         Gpu {
             index: self.index,
             name: self.name(),
             driver: self.driver.clone(),
             vram_total_bytes,
             vram_used_bytes,
-            vram_worker_bytes: match worker {
-                Some(pid) => metric(device.running_compute_processes(), |list| of_process(&list, pid)),
-                None => Metric::Not("no worker".to_owned()),
-            },
+            vram_worker_bytes,
             temperature_c: metric(device.temperature(TemperatureSensor::Gpu), |c| Metric::Is(c.into())),
             slowdown_c: metric(device.temperature_threshold(TemperatureThreshold::Slowdown), threshold),
             utilisation: metric(device.utilization_rates(), |rates| share(rates.gpu)),
@@ -89,6 +126,7 @@ impl Session {
             power_limit_w: metric(device.enforced_power_limit(), |mw| Metric::Is(watts(mw))),
             sm_clock_mhz: metric(device.clock_info(Clock::SM), Metric::Is),
             throttle: metric(device.current_throttle_reasons(), |reasons| Metric::Is(throttle(reasons))),
+            more,
         }
     }
 
@@ -115,6 +153,7 @@ impl Session {
             power_limit_w: not(why),
             sm_clock_mhz: not(why),
             throttle: not(why),
+            more: more::unread(why),
         }
     }
 }
@@ -128,7 +167,7 @@ pub fn answers(gpu: &Gpu) -> bool {
         || gpu.sm_clock_mhz.get().is_some()
 }
 
-fn metric<T, U>(answer: Result<T, NvmlError>, convert: impl FnOnce(T) -> Metric<U>) -> Metric<U> {
+pub(super) fn metric<T, U>(answer: Result<T, NvmlError>, convert: impl FnOnce(T) -> Metric<U>) -> Metric<U> {
     match answer {
         Ok(value) => convert(value),
         Err(error) => Metric::Not(reason(&error)),
@@ -160,7 +199,7 @@ fn of_process(list: &[ProcessInfo], pid: u32) -> Metric<u64> {
 }
 
 /// Per cent as a share.
-fn share(percent: u32) -> Metric<f64> {
+pub(super) fn share(percent: u32) -> Metric<f64> {
     if percent > 100 { not_plausible("more than 100 %") } else { Metric::Is(f64::from(percent) / 100.0) }
 }
 
@@ -169,7 +208,7 @@ fn watts(milliwatts: u32) -> f64 {
 }
 
 /// Zero degrees is how some drivers say that there is no such limit.
-fn threshold(celsius: u32) -> Metric<f64> {
+pub(super) fn threshold(celsius: u32) -> Metric<f64> {
     if celsius == 0 { Metric::Not("not reported".to_owned()) } else { Metric::Is(celsius.into()) }
 }
 
@@ -185,7 +224,7 @@ fn throttle(reasons: ThrottleReasons) -> Throttle {
     }
 }
 
-fn not_plausible<T>(what: &str) -> Metric<T> {
+pub(super) fn not_plausible<T>(what: &str) -> Metric<T> {
     Metric::Not(format!("implausible: {what}"))
 }
 

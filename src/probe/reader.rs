@@ -33,6 +33,12 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// The run directory.
+    #[must_use]
+    pub fn run_dir(&self) -> &std::path::Path {
+        &self.source.run_dir
+    }
+
     /// A reader that opens NVML at the first reading from `now` on.
     #[must_use]
     pub fn new(source: Source, now: Instant) -> Self {
@@ -51,7 +57,7 @@ impl Reader {
             self.open_at = Some(now + REOPEN);
         }
         let Some(session) = &mut self.session else { return Err(self.refusal.clone()) };
-        let gpu = session.read(worker);
+        let gpu = session.read(worker, now);
         self.open_at = if answers(&gpu) { None } else { self.open_at.or(Some(now + REOPEN)) };
         Ok(gpu)
     }

@@ -32,6 +32,8 @@ pub enum Request {
     Resume,
     /// Checkpoint, then end the run. A second request does not wait for the checkpoint.
     Stop,
+    /// Do what the keeper proposes.
+    Accept,
     /// May the keeper shift alone?
     Autopilot {
         /// Yes or no.
@@ -190,12 +192,27 @@ pub struct Status {
     pub pid_probe: Option<u32>,
     /// Whether the keeper may shift alone.
     pub autopilot: bool,
+    /// What the keeper would do, if it may not do it alone.
+    #[serde(default)]
+    pub proposal: Option<Proposal>,
+    /// When the run climbs back up: `climb to full in 812 clean steps`.
+    #[serde(default)]
+    pub climb: Option<String>,
     /// The shift or restart under way, or the newest one.
     pub passage: Option<Passage>,
     /// What each rung has shown so far, in the order of the ladder.
     pub rungs: Vec<RungRecord>,
     /// The run directory.
     pub run_dir: String,
+}
+
+/// A decision of the keeper that waits for a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proposal {
+    /// Why: a sentence.
+    pub why: String,
+    /// What it would do: `would shift down to safe`.
+    pub does: String,
 }
 
 /// The way from one worker to the next.

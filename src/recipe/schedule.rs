@@ -39,9 +39,28 @@ impl Schedule {
     /// that the first step of a warm-up is not lost on a rate of 0.
     #[must_use]
     pub fn lr(&self, peak: f64, samples: u64, total: u64) -> f64 {
-        let progress = if total == 0 { 1.0 } else { (samples as f64 / total as f64).min(1.0) };
+        self.lr_warming(peak, samples, total, 0)
+    }
+
+    /// The same with a warm-up that began when the clock showed `from`: the rate climbs from 0 to
+    /// where it would be without warm-up, and follows the schedule from there.
+    pub fn lr_warming(&self, peak: f64, samples: u64, total: u64, from: u64) -> f64 {
+        let share = |units: u64| if total == 0 { 1.0 } else { (units as f64 / total as f64).min(1.0) };
+        let (progress, warmed) = (share(samples), share(samples.saturating_sub(from)));
+        let planned = self.decayed(peak, progress);
+        if warmed < self.warmup { planned * warmed / self.warmup } else { planned }
+    }
+
+    /// When the warm-up that holds from `samples` on began, for a run whose schedule was `before`
+    /// and whose warm-up then began at `from`: a longer one is a new one, a shorter one is none.
+    pub fn warmup_begin(&self, before: Option<f64>, from: u64, samples: u64) -> u64 {
+        if before.is_some_and(|before| self.warmup > before) { samples } else { from }
+    }
+
+    /// The rate without warm-up.
+    fn decayed(&self, peak: f64, progress: f64) -> f64 {
         if progress < self.warmup {
-            return peak * progress / self.warmup;
+            return peak;
         }
         let span = 1.0 - self.warmup;
         let decayed = if span > 0.0 { (progress - self.warmup) / span } else { 1.0 };
@@ -57,6 +76,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::{Schedule, ScheduleKind};
+    use proptest::prelude::*;
 
     #[test]
     fn the_rate_climbs_peaks_and_ends_where_it_should() {
@@ -74,6 +94,37 @@ mod tests {
             let schedule = Schedule { kind, warmup: 0.1, end: 0.1 };
             let lr = schedule.lr(2.0, samples, 1000);
             assert!((lr - 2.0 * wanted).abs() < 1e-12, "{kind:?} at {samples}: {lr}");
+        }
+    }
+
+    #[test]
+    fn a_longer_warm_up_begins_anew_at_the_shift() {
+        let schedule = |warmup| Schedule { kind: ScheduleKind::Linear, warmup, end: 0.0 };
+        let (short, long) = (schedule(0.1), schedule(0.2));
+        assert_eq!(long.warmup_begin(Some(short.warmup), 0, 400), 400);
+        assert_eq!(short.warmup_begin(Some(long.warmup), 400, 500), 400, "a shorter one is no new one");
+        assert_eq!(long.warmup_begin(Some(long.warmup), 400, 500), 400);
+        assert_eq!(long.warmup_begin(None, 0, 500), 0, "nothing is known of the schedule before");
+        // Half way through the new warm-up: half of what the straight line says there.
+        let lr = long.lr_warming(1.0, 500, 1000, 400);
+        assert!((lr - 0.5 * (0.5 / 0.8)).abs() < 1e-12, "{lr}");
+        assert!((long.lr_warming(1.0, 600, 1000, 400) - long.lr(1.0, 600, 1000)).abs() < 1e-12);
+        assert!(long.lr_warming(1.0, 410, 1000, 400) < 0.05, "it starts low");
+    }
+
+    proptest! {
+        #[test]
+        fn no_warm_up_goes_beyond_the_schedule_or_lasts_longer_than_it_says(
+            warmup in 0.0f64..0.9, from in 0u64..1000, samples in 0u64..1000, kind in 0usize..3,
+        ) {
+            let kind = [ScheduleKind::Cosine, ScheduleKind::Linear, ScheduleKind::Constant][kind];
+            let schedule = Schedule { kind, warmup, end: 0.1 };
+            let (samples, from) = (samples.max(from), from.min(samples));
+            let (warming, planned) = (schedule.lr_warming(1.0, samples, 1000, from), schedule.decayed(1.0, samples as f64 / 1000.0));
+            prop_assert!((0.0..=planned).contains(&warming));
+            if (samples - from) as f64 >= warmup * 1000.0 {
+                prop_assert_eq!(warming.to_bits(), planned.to_bits());
+            }
         }
     }
 }

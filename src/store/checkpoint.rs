@@ -17,7 +17,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::{self, Read, Write},
+    io::{self, BufWriter, IntoInnerError, Read, Write},
     path::{Path, PathBuf},
 };
 
@@ -97,6 +97,20 @@ pub struct Contents<'a> {
     pub files: &'a [(&'a str, &'a [u8])],
 }
 
+/// What goes into a checkpoint, each file in pieces: gigabytes are hashed and written from where they
+/// lie.
+#[derive(Debug, Clone, Copy)]
+pub struct Pieces<'a> {
+    /// The step it holds.
+    pub step: u64,
+    /// The clock it holds.
+    pub samples: u64,
+    /// The version of the program that writes it.
+    pub build: &'a str,
+    /// File names, and their bytes one piece behind the other.
+    pub files: &'a [(&'a str, Vec<&'a [u8]>)],
+}
+
 /// A durable checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
@@ -138,6 +152,16 @@ pub fn relative_path(step: u64) -> String {
 /// # Errors
 /// Names the file; what was begun is removed, and what was there before is untouched.
 pub fn write(run_dir: &Path, contents: &Contents<'_>) -> Result<Written, CheckpointError> {
+    let Contents { step, samples, build, files } = *contents;
+    let files: Vec<(&str, Vec<&[u8]>)> = files.iter().map(|(name, bytes)| (*name, vec![*bytes])).collect();
+    write_pieces(run_dir, &Pieces { step, samples, build, files: &files })
+}
+
+/// The same, from pieces.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_pieces(run_dir: &Path, contents: &Pieces<'_>) -> Result<Written, CheckpointError> {
     let folder = run_dir.join(FOLDER);
     if !folder.is_dir() {
         fs::create_dir_all(&folder).doing("create", &folder)?;
@@ -160,18 +184,26 @@ pub fn write(run_dir: &Path, contents: &Contents<'_>) -> Result<Written, Checkpo
     result.map(|()| written)
 }
 
-fn fill(directory: &Path, contents: &Contents<'_>, manifest: &[u8]) -> Result<(), CheckpointError> {
+fn fill(directory: &Path, contents: &Pieces<'_>, manifest: &[u8]) -> Result<(), CheckpointError> {
     if directory.exists() {
         fs::remove_dir_all(directory).doing("clear", directory)?;
     }
     fs::create_dir(directory).doing("create", directory)?;
-    for (name, bytes) in contents.files.iter().copied().chain([(MANIFEST, manifest)]) {
-        let path = directory.join(name);
-        let mut file = File::create_new(&path).doing("create", &path)?;
-        file.write_all(bytes).doing("write", &path)?;
-        file.sync_all().doing("sync", &path)?;
+    for (name, pieces) in contents.files {
+        fill_file(&directory.join(name), pieces)?;
     }
+    fill_file(&directory.join(MANIFEST), &[manifest])?;
     sync_dir(directory)
+}
+
+fn fill_file(path: &Path, pieces: &[&[u8]]) -> Result<(), CheckpointError> {
+    // Small pieces are gathered, large ones go straight to the file.
+    let mut file = BufWriter::with_capacity(1 << 16, File::create_new(path).doing("create", path)?);
+    for piece in pieces {
+        file.write_all(piece).doing("write", path)?;
+    }
+    let file = file.into_inner().map_err(IntoInnerError::into_error).doing("write", path)?;
+    file.sync_all().doing("sync", path)
 }
 
 fn publish(folder: &Path, unfinished: &Path, target: &Path) -> Result<(), CheckpointError> {

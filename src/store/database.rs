@@ -38,6 +38,12 @@ CREATE TABLE IF NOT EXISTS steps (
     time_ms      INTEGER NOT NULL,
     PRIMARY KEY (attempt, step)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS summaries ( -- of `steps`, for charts; may lack blocks
+    attempt INTEGER NOT NULL,
+    block   INTEGER NOT NULL,           -- step / 1024
+    leaves  BLOB NOT NULL,              -- store/summary/bytes.rs
+    PRIMARY KEY (attempt, block)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS evals (
     attempt INTEGER NOT NULL,
     step    INTEGER NOT NULL,
@@ -56,6 +62,11 @@ CREATE TABLE IF NOT EXISTS journal (
     level   TEXT NOT NULL,
     kind    TEXT NOT NULL,
     text    TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS causes (
+    attempt INTEGER PRIMARY KEY,
+    class   TEXT NOT NULL,
+    cause   TEXT NOT NULL               -- JSON: class, evidence, advice
 );
 CREATE TABLE IF NOT EXISTS checkpoints (
     step      INTEGER PRIMARY KEY,

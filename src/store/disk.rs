@@ -36,11 +36,10 @@ pub fn checkpoint_bytes(parameters: u64) -> u64 {
     parameters.saturating_mul(3 * 4)
 }
 
-/// Bytes that a run's checkpoints take at most: the newest, the best, the newest proven, or one that
-/// is being written beside them.
+/// Bytes that so many checkpoints of a run take, and what lies beside them.
 #[must_use]
-pub fn planned(checkpoint_bytes: u64, keep_last: u64) -> u64 {
-    checkpoint_bytes.saturating_mul(keep_last.saturating_add(2)).saturating_add(MARGIN)
+pub fn planned(checkpoint_bytes: u64, count: u64) -> u64 {
+    checkpoint_bytes.saturating_mul(count).saturating_add(MARGIN)
 }
 
 /// Bytes that this process may still write where `path` lies, or will lie.
@@ -81,7 +80,7 @@ mod tests {
     fn the_plan_counts_what_lies_there_at_the_worst_moment() {
         let one = checkpoint_bytes(1_000_000);
         assert_eq!(one, 12_000_000);
-        assert_eq!(planned(one, 3), 60_000_000 + (16 << 20));
+        assert_eq!(planned(one, 7), 84_000_000 + (16 << 20));
         assert_eq!(planned(u64::MAX, 3), u64::MAX);
     }
 

@@ -4,6 +4,7 @@ use super::checkpoint;
 use super::database::open_reader;
 use super::lock;
 use super::run_dir::RunDir;
+use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, RunState, SampleRow, Status, StepRow};
 use crate::protocol::worker::{Eval, Level};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -11,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 /// A read-only view of a run's store.
 pub struct Reader {
-    connection: Connection,
+    pub(super) connection: Connection,
 }
 
 impl Reader {
@@ -107,6 +108,39 @@ impl Reader {
         Ok(lines)
     }
 
+    /// Every attempt as one line of words, oldest first.
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub fn attempts(&self) -> rusqlite::Result<Vec<String>> {
+        let mut query = self.connection.prepare(
+            "SELECT id, rung_name, from_step, started_ms, ended_ms, reason, outcome FROM attempts ORDER BY id",
+        )?;
+        let rows = query.query_map([], |row| {
+            let (id, rung): (i64, String) = (row.get(0)?, row.get(1)?);
+            let from: Option<i64> = row.get(2)?;
+            let lived =
+                row.get::<_, Option<i64>>(4)?.map(|ended| Ok::<_, rusqlite::Error>(ended - row.get::<_, i64>(3)?));
+            let lived =
+                lived.transpose()?.map_or_else(|| "alive".to_owned(), |ms| format!("{:.1} s", ms as f64 / 1000.0));
+            let (reason, outcome): (String, Option<String>) = (row.get(5)?, row.get(6)?);
+            let from = from.map_or_else(|| "the beginning".to_owned(), |step| format!("step {step}"));
+            Ok(format!("{id}\t{rung}\tfrom {from}\t{lived}\t{reason}\t{}", outcome.unwrap_or_default()))
+        })?;
+        rows.collect()
+    }
+
+    /// Why attempts ended, by their number. A store of an older version knows of none.
+    #[must_use]
+    pub fn causes(&self) -> Vec<(u64, Cause)> {
+        let rows = || -> rusqlite::Result<Vec<(i64, String)>> {
+            let mut query = self.connection.prepare("SELECT attempt, cause FROM causes ORDER BY attempt")?;
+            query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        };
+        let read = |(attempt, cause): (i64, String)| Some((attempt.unsigned_abs(), serde_json::from_str(&cause).ok()?));
+        rows().unwrap_or_default().into_iter().filter_map(read).collect()
+    }
+
     /// All checkpoints that ever were, oldest first.
     ///
     /// # Errors
@@ -167,7 +201,8 @@ pub fn live_status(run: &RunDir) -> Option<Status> {
     Some(status)
 }
 
-fn step_row(row: &Row<'_>) -> rusqlite::Result<StepRow> {
+/// A row of `steps`.
+pub(super) fn step_row(row: &Row<'_>) -> rusqlite::Result<StepRow> {
     Ok(StepRow {
         attempt: count(row, 0)?,
         step: count(row, 1)?,

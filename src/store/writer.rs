@@ -1,14 +1,20 @@
 //! The keeper's hand on run.db.
 
+use super::curve::sum_up;
 use super::database::open_writer;
+use super::summary::BLOCK;
+use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, StepRow};
 use rusqlite::{Connection, params};
 use serde::{Serialize, de::DeserializeOwned};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Writes the store. One per run: the keeper's.
 pub struct Writer {
     connection: Connection,
+    /// Blocks of an attempt that have gained rows since they were summed up.
+    open: BTreeSet<(u64, u64)>,
 }
 
 /// An attempt that is about to begin.
@@ -30,7 +36,7 @@ impl Writer {
     /// `SQLite`'s words.
     pub fn open(path: &Path) -> rusqlite::Result<(Self, bool)> {
         let (connection, logged) = open_writer(path)?;
-        Ok((Self { connection }, logged))
+        Ok((Self { connection, open: BTreeSet::new() }, logged))
     }
 
     /// Records an attempt **before** its worker is started, flushed to the disk: whatever happens
@@ -76,6 +82,18 @@ impl Writer {
         self.connection.execute(
             "UPDATE attempts SET ended_ms = ?2, outcome = ?3 WHERE id = ?1",
             params![id as i64, ended_ms, outcome],
+        )?;
+        Ok(())
+    }
+
+    /// Notes why an attempt ended.
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub fn put_cause(&mut self, attempt: u64, cause: &Cause) -> rusqlite::Result<()> {
+        self.connection.execute(
+            "INSERT OR REPLACE INTO causes VALUES (?1, ?2, ?3)",
+            params![attempt as i64, cause.class.word(), json(cause)],
         )?;
         Ok(())
     }
@@ -133,6 +151,13 @@ impl Writer {
             for row in &batch.journal {
                 let step = row.step.map(|step| step as i64);
                 line.execute(params![row.id, row.time_ms, step, json(&row.level), json(&row.kind), row.text])?;
+            }
+        }
+        self.open.extend(batch.steps.iter().map(|row| (row.attempt, row.step / BLOCK)));
+        // The newest block goes on growing; it is summed up when the run has left it.
+        while self.open.len() > 1 {
+            if let Some((attempt, block)) = self.open.pop_first() {
+                sum_up(&transaction, attempt, block)?;
             }
         }
         transaction.commit()

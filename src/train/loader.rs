@@ -11,6 +11,7 @@ use super::task::{BatchRequest, Split, Task};
 use crate::config::knobs;
 use crate::recipe::{
     batch::{BatchPlan, Position},
+    leave_out::LeaveOut,
     order::epoch_order,
 };
 use std::{
@@ -36,10 +37,13 @@ pub fn training(
     seed: u64,
     from: Position,
     total_units: u64,
+    leave_out: &LeaveOut,
 ) -> impl Iterator<Item = Request> + Clone + Send + use<> {
     let samples = usize::try_from(plan.epoch_samples).unwrap_or(usize::MAX);
     let (mut at, mut shuffled, mut order) = (from, None, Vec::new());
+    let leave_out = leave_out.clone();
     let steps = std::iter::from_fn(move || {
+        at = leave_out.next(&plan, at);
         (at.samples < total_units).then(|| {
             let step = plan.step(at);
             at = step.after;
@@ -115,6 +119,7 @@ mod tests {
     use super::{Loader, training, validation};
     use crate::config::{knobs, problem::Problem};
     use crate::recipe::batch::{BatchPlan, Position};
+    use crate::recipe::leave_out::LeaveOut;
     use crate::train::task::{BatchRequest, DataError, Split, Task};
     use std::sync::Arc;
 
@@ -144,7 +149,7 @@ mod tests {
     const PLAN: BatchPlan = BatchPlan { epoch_samples: 10, units: 2, micro_batch: 3, accumulation: 2 };
 
     fn all(threads: u64, prefetch: u64, from: Position) -> Vec<(u64, Vec<u32>)> {
-        let requests = training(PLAN, 7, from, 60);
+        let requests = training(PLAN, 7, from, 60, &LeaveOut::default());
         let mut loader =
             Loader::<Echo>::start(&Arc::new(()), 7, knobs::Loader { threads, prefetch }, &requests).unwrap();
         std::iter::from_fn(|| loader.next()).collect()

@@ -11,7 +11,10 @@ use burn::tensor::{
     ops::{FloatTensor, FloatTensorOps, TransactionPrimitive},
     read_sync,
 };
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use safetensors::{
+    Dtype, SafeTensors,
+    tensor::{Metadata, TensorInfo, TensorView},
+};
 use std::{collections::BTreeMap, fmt::Write as _};
 
 /// Tensors of one backend by parameter path.
@@ -178,17 +181,42 @@ pub fn add_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
     module.visit(&mut Visitor { trail: Trail::default(), gradients, weight, sum });
 }
 
-/// Writes tensors in the safetensors format. The bytes depend on names, shapes and values alone.
+/// The header of a safetensors file, and the order in which its tensors follow. The bytes depend on
+/// names, shapes and values alone.
 ///
 /// # Errors
-/// What the format refuses: the same name twice.
+/// What the format refuses: the same name twice, a shape that its values do not fill.
+pub fn safetensors_header(tensors: &HostTensors) -> Result<(Vec<u8>, Vec<&TensorData>), String> {
+    let sorted: BTreeMap<&str, &TensorData> = tensors.iter().map(|(name, data)| (name.as_str(), data)).collect();
+    if sorted.len() != tensors.len() {
+        return Err("two parameters have the same path".to_owned());
+    }
+    let mut end = 0;
+    let info = |(name, data): (&&str, &&TensorData)| {
+        let begin = end;
+        end += data.as_bytes().len();
+        let info = TensorInfo { dtype: Dtype::F32, shape: data.shape.to_vec(), data_offsets: (begin, end) };
+        ((*name).to_owned(), info)
+    };
+    let infos: Vec<(String, TensorInfo)> = sorted.iter().map(info).collect();
+    let metadata = Metadata::new(None, infos).map_err(|error| error.to_string())?;
+    let text = serde_json::to_vec(&metadata).map_err(|error| error.to_string())?;
+    // The length comes first, and spaces behind fill the header up to whole words.
+    let length = text.len().next_multiple_of(8);
+    let mut header = (length as u64).to_le_bytes().to_vec();
+    header.extend(text);
+    header.resize(8 + length, b' ');
+    Ok((header, sorted.into_values().collect()))
+}
+
+/// A whole safetensors file in memory, for what is small.
+///
+/// # Errors
+/// When two tensors have the same path.
 pub fn to_safetensors(tensors: &HostTensors) -> Result<Vec<u8>, String> {
-    let views: Result<BTreeMap<&str, TensorView<'_>>, _> = tensors
-        .iter()
-        .map(|(name, data)| Ok((name.as_str(), TensorView::new(Dtype::F32, data.shape.to_vec(), data.as_bytes())?)))
-        .collect();
-    let views = views.map_err(|error: safetensors::SafeTensorError| error.to_string())?;
-    safetensors::serialize(views, None).map_err(|error| error.to_string())
+    let (mut file, order) = safetensors_header(tensors)?;
+    order.into_iter().for_each(|data| file.extend_from_slice(data.as_bytes()));
+    Ok(file)
 }
 
 /// A tensor of a safetensors file on a device, as f32.
@@ -259,7 +287,7 @@ impl std::fmt::Display for Fit {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fit, to_safetensors};
+    use super::{Fit, safetensors_header, to_safetensors};
     use burn::tensor::TensorData;
     use safetensors::SafeTensors;
     use std::collections::BTreeMap;
@@ -271,8 +299,8 @@ mod tests {
             ("head.weight".into(), data([4, 2])),
             ("old.weight".into(), data([1, 1])),
             ("same".into(), data([3, 3])),
-        ]);
-        let bytes = bytes.unwrap();
+        ])
+        .unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
         let model = BTreeMap::from([
             ("head.weight".to_owned(), vec![8, 2]),
@@ -296,5 +324,10 @@ mod tests {
         assert_eq!(there, back);
         let file = SafeTensors::deserialize(&there).unwrap();
         assert_eq!(file.tensor("b").unwrap().shape(), [2, 3]);
+        // Byte for byte what the crate of the format writes.
+        let views: Vec<_> = file.iter().collect();
+        assert_eq!(there, safetensors::serialize(views, None).unwrap());
+        let twice = vec![("a".into(), tensor(1.0)), ("a".into(), tensor(2.0))];
+        assert!(safetensors_header(&twice).unwrap_err().contains("same path"));
     }
 }

@@ -25,10 +25,10 @@ pub type Note = (Level, String);
 pub fn find(args: &WorkerArgs, notes: &mut Vec<Note>) -> Result<Option<Loaded>, Failed> {
     if let Some(step) = args.from {
         let path = args.run_dir.join(checkpoint::relative_path(step));
-        let loaded = checkpoint::load(&path).and_then(|loaded| finite(&loaded).map(|()| loaded));
+        let loaded = checkpoint::load(&path).and_then(|loaded| sound(&loaded).map(|()| loaded));
         return loaded.map(Some).map_err(|error| failure::checkpoint(error.to_string()));
     }
-    let (loaded, rejected) = checkpoint::newest_that(&args.run_dir, finite);
+    let (loaded, rejected) = checkpoint::newest_that(&args.run_dir, sound);
     if loaded.is_none() && (args.require_checkpoint || !rejected.is_empty()) {
         let folder = args.run_dir.join(checkpoint::FOLDER);
         let reasons: Vec<String> = rejected.iter().map(|(_, error)| error.to_string()).collect();
@@ -41,6 +41,23 @@ pub fn find(args: &WorkerArgs, notes: &mut Vec<Note>) -> Result<Option<Loaded>, 
     }
     notes.extend(rejected.into_iter().map(|(_, error)| (Level::Warn, format!("checkpoint passed over: {error}"))));
     Ok(loaded)
+}
+
+/// Whether what a checkpoint holds can be gone on from.
+fn sound(loaded: &Loaded) -> Result<(), CheckpointError> {
+    finite(loaded)?;
+    let state = loaded.files.get(STATE).and_then(|text| serde_json::from_slice::<TrainState>(text).ok());
+    // What cannot be read is another matter, told when it is restored.
+    let Some(TrainState { step, position, .. }) = state else { return Ok(()) };
+    let manifest = &loaded.manifest;
+    if (step, position.samples) == (manifest.step, manifest.samples) {
+        return Ok(());
+    }
+    let reason = format!(
+        "it is of step {step} at {} on the clock, in a checkpoint of step {} at {}",
+        position.samples, manifest.step, manifest.samples
+    );
+    Err(CheckpointError::damaged(loaded.path.join(STATE), reason))
 }
 
 /// Whether every number in a checkpoint is one. Bytes may be just what was written and hold NaN all

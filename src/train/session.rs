@@ -7,6 +7,7 @@
 mod life;
 mod rhythm;
 
+use super::device::Place;
 use super::evaluate;
 use super::groups::Plan;
 use super::loader::{self, Loader};
@@ -16,7 +17,7 @@ use super::params::{self, Reading};
 use super::pour::pour;
 use super::registry;
 use super::resume::{self, Note};
-use super::saver::{Saver, Snapshot};
+use super::saver::{Saver, Snapshot, Values};
 use super::step::{self, Moment};
 use super::strike::Strikes;
 use super::task::{Split, Task, Train};
@@ -44,7 +45,8 @@ use std::{
 pub fn train<T: Train<B>, B: AutodiffBackend>(job: Job, device: &B::Device) -> Result<DoneReason, Failed> {
     let Job { args, device: chosen, sink, orders, pulse } = job;
     let mut notes: Vec<Note> = chosen.notes.iter().map(|text| (Level::Info, text.clone())).collect();
-    let session = open::<T, B>(&args, device, &mut notes)?;
+    let on_host = chosen.place == Place::Cpu;
+    let session = open::<T, B>(&args, device, on_host, &mut notes)?;
     sink.send(Event::Hello(Hello {
         protocol: PROTOCOL,
         build: env!("CARGO_PKG_VERSION").to_owned(),
@@ -79,12 +81,15 @@ struct Session<T: Train<B>, B: AutodiffBackend> {
     optimizer: AdamW<B::InnerBackend>,
     state: TrainState,
     saved: Option<Saved>,
+    /// Whether tensors lie in host memory.
+    on_host: bool,
 }
 
 /// Data, model and optimizer: fresh, or as a checkpoint holds them.
 fn open<T: Train<B>, B: AutodiffBackend>(
     args: &WorkerArgs,
     device: &B::Device,
+    on_host: bool,
     notes: &mut Vec<Note>,
 ) -> Result<Session<T, B>, Failed> {
     let (preset, seed) = (&args.preset, args.preset.training.seed);
@@ -109,18 +114,26 @@ fn open<T: Train<B>, B: AutodiffBackend>(
             let AdamW { masters, frozen, .. } = &mut optimizer;
             model = pour::<B, _>(model, &mut weights, masters, frozen, device);
         }
-        return Ok(Session { data, plan, total_units, model, optimizer, state: fresh, saved: None });
+        return Ok(Session { data, plan, total_units, model, optimizer, state: fresh, saved: None, on_host });
     };
     let restored = resume::restore::<B, _>(&loaded, model, optimizer, args, device, notes)?;
     let resume::Restored { model, optimizer, state, saved, refit } = restored;
     if let Some(refit) = refit {
         notes.push((Level::Info, refit_note::<T, B>(&refit, &model, &data, preset, device)?));
     }
+    let schedule = &preset.optimizer.schedule;
+    let at = state.position.samples;
+    let begin = schedule.warmup_begin(state.warmup, state.warmup_from, at);
+    if begin != state.warmup_from {
+        let text = format!("a new warm-up begins here, for {:.0} % of the run", schedule.warmup * 100.0);
+        notes.push((Level::Info, text));
+    }
+    let state = TrainState { warmup_from: begin, ..state };
     if state.seed != seed {
         let text = format!("the seed changes from {} to {seed}: another order of the data from here on", state.seed);
         notes.push((Level::Warn, text));
     }
-    Ok(Session { data, plan, total_units, model, optimizer, state, saved: Some(saved) })
+    Ok(Session { data, plan, total_units, model, optimizer, state, saved: Some(saved), on_host })
 }
 
 /// What happened to adapters, with the validation loss before and after where it may have moved.
@@ -152,21 +165,25 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
     args: &WorkerArgs,
     device: &B::Device,
 ) -> Result<DoneReason, Failed> {
-    let Session { data, plan, total_units, mut model, mut optimizer, state, .. } = session;
+    let Session { data, plan, total_units, mut model, mut optimizer, state, on_host, .. } = session;
     let (training, knobs) = (&args.preset.training, &args.preset.optimizer);
-    let requests = loader::training(plan, training.seed, state.position, total_units);
+    let requests = loader::training(plan, training.seed, state.position, total_units, &args.leave_out);
     let mut loader =
         Loader::<T>::start(&data, training.seed, training.loader, &requests).map_err(failure::no_thread)?;
     while life.state.position.samples < total_units {
-        if let Some(reason) = life.obey(orders, || snapshot::<B, _>(&model, &optimizer))? {
+        if let Some(reason) = life.obey(orders, || snapshot::<B, _>(&model, &optimizer, on_host))? {
             return Ok(life.done(reason));
+        }
+        life.pass_over(args.leave_out.next(&plan, life.state.position));
+        if life.state.position.samples >= total_units {
+            break;
         }
         let begun = Instant::now();
         let (step_plan, number) = (plan.step(life.state.position), life.begin_step());
         let suffering = strikes.at(number);
         let moment = Moment { seed: training.seed, step: number, poisoned: suffering.poisoned };
         let (verdict, timing) = step::take::<T, B>(&model, &step_plan, &mut loader, &optimizer.plan, &moment, device)?;
-        let lr = knobs.schedule.lr(knobs.lr, step_plan.after.samples, total_units);
+        let lr = knobs.schedule.lr_warming(knobs.lr, step_plan.after.samples, total_units, life.state.warmup_from);
         match verdict {
             Ok(gradient) => {
                 let (loss, norm) = (gradient.loss, gradient.norm);
@@ -188,10 +205,10 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
         }
         life.turn_to(Phase::Training);
         if life.checkpoint_is_due(step_plan.epoch) {
-            life.save(|| snapshot::<B, _>(&model, &optimizer))?;
+            life.save(|| snapshot::<B, _>(&model, &optimizer, on_host))?;
         }
     }
-    life.make_last_step_durable(|| snapshot::<B, _>(&model, &optimizer))?;
+    life.make_last_step_durable(|| snapshot::<B, _>(&model, &optimizer, on_host))?;
     Ok(life.done(DoneReason::Finished))
 }
 
@@ -218,21 +235,31 @@ fn plan<T: Task>(preset: &Preset, data: &T::Data, model: &T::ModelConfig) -> Res
     }
 }
 
-/// Weights and moments on the host, with training at rest.
+/// Weights and moments as they are now, with training at rest. Where they lie in host memory they
+/// are read later, by who writes them; there is nothing to wait for.
 fn snapshot<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: &M,
     optimizer: &AdamW<B::InnerBackend>,
-) -> Result<Snapshot, Failed> {
+    on_host: bool,
+) -> Result<Values, Failed> {
     let (mut weights, mut moments) = (Reading::default(), Reading::default());
     params::read_into::<B::InnerBackend, _>(&model.valid(), &optimizer.masters, &mut weights);
     optimizer.read_into(&mut moments);
     let read =
         |reading: Reading<B::InnerBackend>| reading.finish().map_err(|error| failure::device(&error.to_string()));
-    let mut weights = read(weights)?;
-    for (path, values) in &mut weights {
-        if let Some(whole) = optimizer.frozen.get(path) {
-            *values = whole.clone();
+    let mut frozen = optimizer.frozen.clone();
+    let values = move || {
+        let mut model = read(weights)?;
+        for (path, values) in &mut model {
+            if let Some(whole) = frozen.remove(path) {
+                *values = whole;
+            }
         }
+        Ok(Snapshot { model, optimizer: read(moments)? })
+    };
+    if on_host {
+        return Ok(Box::new(values));
     }
-    Ok(Snapshot { model: weights, optimizer: read(moments)? })
+    let snapshot = values()?;
+    Ok(Box::new(move || Ok(snapshot)))
 }

@@ -25,7 +25,7 @@ use crate::protocol::{
     inject::Inject,
     worker::{DoneReason, Event, Failed, Order},
 };
-use crate::recipe::interval::Faults;
+use crate::recipe::{interval::Faults, leave_out::LeaveOut};
 use crate::store::checkpoint;
 use std::{
     path::PathBuf,
@@ -70,6 +70,8 @@ pub struct WorkerArgs {
     pub migrate: bool,
     /// How often workers of this run have died; `checkpoint.every: auto` follows it.
     pub faults: Faults,
+    /// Parts of the data to leave out.
+    pub leave_out: LeaveOut,
     /// Faults on purpose.
     pub inject: Vec<Inject>,
 }

@@ -35,6 +35,8 @@ pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
 pub struct Place {
     pub dir: TempDir,
     worker: Option<PathBuf>,
+    /// Further variables for the program.
+    pub variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl Place {
@@ -51,7 +53,10 @@ impl Place {
     fn with(worker: Option<PathBuf>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("sockets")).unwrap();
-        Self { dir, worker }
+        // Nobody's desktop is to show what a test does.
+        std::fs::create_dir_all(dir.path().join("config/downshift")).unwrap();
+        std::fs::write(dir.path().join("config/downshift/notify.yaml"), "bell: false\ndesktop: false\n").unwrap();
+        Self { dir, worker, variables: Vec::new() }
     }
 
     /// The program, set up for this place.
@@ -60,11 +65,15 @@ impl Place {
         command.args(words).current_dir(self.dir.path()).stdin(Stdio::null());
         command.env("XDG_RUNTIME_DIR", self.dir.path().join("sockets"));
         command.env("XDG_CACHE_HOME", self.dir.path().join("cache"));
+        command.env("XDG_CONFIG_HOME", self.dir.path().join("config"));
+        command.env("XDG_STATE_HOME", self.dir.path().join("state"));
+        command.env("DOWNSHIFT_KERNEL_LOG", self.dir.path().join("kern.log"));
         command.env("DOWNSHIFT_RUNS_DIR", self.dir.path().join("runs"));
         command.env_remove("DOWNSHIFT_WORKER");
         if let Some(worker) = &self.worker {
             command.env("DOWNSHIFT_WORKER", worker);
         }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 

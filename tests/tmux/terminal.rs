@@ -102,6 +102,26 @@ impl Terminal {
         assert_eq!(String::from_utf8_lossy(&mode).trim(), "001", "main screen, no mouse, a cursor");
     }
 
+    /// A client attaches to the session and goes again.
+    pub fn attach_and_detach(&self) {
+        let mut client = Command::new("tmux");
+        client.arg("-S").arg(&self.socket).args(["-C", "attach"]).env_remove("TMUX");
+        client.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut client = client.spawn().unwrap();
+        let clients = || String::from_utf8(self.tmux(&["list-clients"]).stdout).unwrap();
+        wait_for("a client", || (!clients().is_empty()).then_some(()));
+        self.tmux(&["detach-client", "-s", "0"]);
+        wait_for("the client to go", || clients().is_empty().then_some(()));
+        client.wait().unwrap();
+    }
+
+    /// Kills the pane; another one, with a shell, takes its place.
+    pub fn kill_pane(&self) {
+        let pane = String::from_utf8(self.tmux(&["display-message", "-p", "#{pane_id}"]).stdout).unwrap();
+        self.tmux(&["new-window", "sh"]);
+        self.tmux(&["kill-pane", "-t", pane.trim()]);
+    }
+
     /// Ends the server, as the end of a session does: the terminal is gone.
     pub fn vanish(self) {
         self.tmux(&["kill-server"]);

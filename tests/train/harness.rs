@@ -1,10 +1,12 @@
 //! A life of training in this process, with its events in hand.
 
+use crate::marked::Marked;
 use crate::tiny::Tiny;
 use downshift::config::knobs::Preset;
 use downshift::protocol::device::DeviceChoice;
 use downshift::protocol::worker::{DoneReason, Event, Failed, Order};
 use downshift::recipe::interval::Faults;
+use downshift::recipe::leave_out::LeaveOut;
 use downshift::store::checkpoint;
 use downshift::train::registry::Registry;
 use downshift::train::tasks::lm::LanguageModel;
@@ -27,7 +29,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 }
 
 pub fn registry() -> Registry {
-    Registry::new().with::<Tiny>().with::<LanguageModel>()
+    Registry::new().with::<Tiny>().with::<Marked>().with::<LanguageModel>()
 }
 
 /// 41 samples in steps of 8: five whole steps an epoch and one of a single sample.
@@ -70,6 +72,7 @@ pub fn args(run_dir: &Path, preset: Value) -> WorkerArgs {
         require_checkpoint: false,
         migrate: false,
         faults: Faults::default(),
+        leave_out: LeaveOut::default(),
         inject: Vec::new(),
     }
 }

@@ -7,8 +7,9 @@ use crate::harness::{args, preset, registry, tensors, with};
 use downshift::protocol::inject::Inject;
 use downshift::protocol::line;
 use downshift::protocol::worker::{DoneReason, Event, FailureClass, Order, PROTOCOL};
-use downshift::store::checkpoint;
+use downshift::store::checkpoint::{self, state::Row};
 use downshift::train::worker::{self, FailureRecord};
+use rustix::process::{Pid, Resource, Rlimit};
 use serde_json::json;
 use std::{
     fs,
@@ -54,7 +55,12 @@ fn start(run: &Path, epochs: u64, inject: &str) -> Worker {
 }
 
 fn start_saving(run: &Path, epochs: u64, inject: &str, save: &str) -> Worker {
-    let (mut worker, out) = start_unread(run, epochs, inject, save);
+    let (worker, out) = start_unread(run, epochs, inject, save);
+    listening(worker, out)
+}
+
+/// Reads what a worker says.
+fn listening(mut worker: Worker, out: BufReader<ChildStdout>) -> Worker {
     let (give, events) = channel();
     worker.events = events;
     thread::spawn(move || {
@@ -66,7 +72,17 @@ fn start_saving(run: &Path, epochs: u64, inject: &str, save: &str) -> Worker {
 }
 
 fn start_unread(run: &Path, epochs: u64, inject: &str, save: &str) -> (Worker, BufReader<ChildStdout>) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    start_as(Command::new(std::env::current_exe().unwrap()), run, epochs, inject, save)
+}
+
+fn start_as(
+    mut program: Command,
+    run: &Path,
+    epochs: u64,
+    inject: &str,
+    save: &str,
+) -> (Worker, BufReader<ChildStdout>) {
+    let mut child = program
         .args(["process::the_worker_itself", "--exact", "--nocapture", "--test-threads=1"])
         .env(RUN_DIR, run)
         .env(INJECT, inject)
@@ -226,6 +242,84 @@ fn a_worker_that_hangs_is_gone_5_s_after_the_keeper() {
     hanging.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
     assert_eq!(hanging.end().1, 3, "{log}");
     assert!(asked.elapsed() < Duration::from_secs(8));
+}
+
+/// How much a process may write into one file; what is beyond fails as on a full disk.
+fn limit_files(pid: u32, bytes: Option<u64>) {
+    let limit = Rlimit { current: bytes, maximum: None };
+    rustix::process::prlimit(Pid::from_raw(pid.cast_signed()), Resource::Fsize, limit).unwrap();
+}
+
+#[test]
+fn a_disk_that_takes_no_checkpoint_does_not_stop_training_and_is_used_again_when_it_does() {
+    let run = TempDir::new().unwrap();
+    // A write beyond the limit is to fail, not to end the process: the signal is ignored.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+    let (worker, out) = start_as(shell, run.path(), LONG, "", "5 steps");
+    let mut worker = listening(worker, out);
+    let Event::Saved(kept) = worker.wait_for(|event| matches!(event, Event::Saved(_))) else { unreachable!() };
+    limit_files(worker.child.id(), Some(512));
+    let mut failed = Vec::new();
+    let mut steps_between = 0;
+    while failed.len() < 4 {
+        match worker.event().unwrap() {
+            Event::SaveFailed { step, message } => {
+                assert!(message.contains("cannot write") && message.contains("safetensors"), "{message}");
+                failed.push(step);
+            }
+            Event::Step(_) => steps_between += u64::from(!failed.is_empty()),
+            // Saves that were under way when the limit came.
+            Event::Saved(saved) => assert!(failed.is_empty(), "{saved:?} after {failed:?}"),
+            _ => {}
+        }
+    }
+    assert!(failed.is_sorted_by(|a, b| a < b) && steps_between >= 10, "{failed:?}, {steps_between} steps");
+    let before = checkpoint::list(run.path());
+    assert!(before.iter().any(|entry| entry.step >= kept.step), "the old ones are still there");
+    assert!(before.iter().all(|entry| checkpoint::verify(&entry.path).is_ok()), "and whole");
+    limit_files(worker.child.id(), None);
+    let Event::Saved(saved) = worker.wait_for(|event| matches!(event, Event::Saved(_))) else { unreachable!() };
+    assert!(saved.step > failed[3]);
+    worker.order(Order::Stop { checkpoint: true });
+    assert_eq!(worker.end().1, 3);
+    // The rows of the steps between came with the first save that worked: the curve has no hole.
+    let mut rows: Vec<u64> = Vec::new();
+    for entry in checkpoint::list(run.path()) {
+        for row in Row::read_all(&checkpoint::load(&entry.path).unwrap().files[checkpoint::STEPS]) {
+            rows.extend(if let Row::Step(row) = row { Some(row.step) } else { None });
+        }
+    }
+    rows.sort_unstable();
+    assert_eq!(rows, (1..=*rows.last().unwrap()).collect::<Vec<_>>());
+}
+
+#[test]
+fn too_little_room_for_a_save_is_said_before_it_is_tried() {
+    // A file system of its own that is nearly full; where none can be mounted there is none to fill.
+    let run = TempDir::new().unwrap();
+    let mount = |words: &[&str]| {
+        let done = Command::new(words[0]).args(&words[1..]).arg(run.path()).stderr(Stdio::null()).status();
+        done.is_ok_and(|status| status.success())
+    };
+    if !mount(&["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs"]) {
+        eprintln!("not tried: mounting needs a privilege that this place lacks");
+        return;
+    }
+    let unmounted = std::panic::catch_unwind(|| {
+        let mut worker = start_saving(run.path(), LONG, "", "5 steps");
+        let failure = worker.wait_for(|event| matches!(event, Event::SaveFailed { .. }));
+        let Event::SaveFailed { message, .. } = failure else { unreachable!() };
+        assert!(message.contains("free") && message.contains("would be needed"), "{message}");
+        assert!(checkpoint::list(run.path()).is_empty() && !run.path().join(checkpoint::FOLDER).exists());
+        worker.wait_for(|event| matches!(event, Event::Step(_)));
+        assert!(mount(&["mount", "-o", "remount,size=8m"]));
+        worker.wait_for(|event| matches!(event, Event::Saved(_)));
+        worker.order(Order::Stop { checkpoint: false });
+        assert_eq!(worker.end().1, 3);
+    });
+    assert!(mount(&["umount"]));
+    unmounted.unwrap();
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! A run that is stopped or dies at any step and goes on is the unbroken run, to the last bit.
 
 use crate::harness::{args, live, preset, tensors, with};
+use crate::identity::rewrite;
 use downshift::protocol::worker::{DoneReason, Event, Level, Order};
-use downshift::store::checkpoint::{self, Contents, state::Row};
-use safetensors::SafeTensors;
+use downshift::store::checkpoint::{self, Contents, STATE, state::Row};
 use serde_json::json;
-use std::{collections::BTreeMap, fs, path::Path};
+use std::fs;
 use tempfile::TempDir;
 
 const STEPS: u64 = 24;
@@ -49,57 +49,47 @@ fn a_run_that_dies_between_checkpoints_redoes_the_same_steps() {
 }
 
 #[test]
-fn forgetting_part_of_the_state_is_noticed() {
-    let whole_dir = TempDir::new().unwrap();
-    let whole = live(args(whole_dir.path(), preset(0.3)), &[]);
-    let same = |change: &dyn Fn(&Path)| {
+fn a_checkpoint_of_numbers_that_are_none_is_as_bad_as_a_damaged_one() {
+    for file in [checkpoint::MODEL, checkpoint::OPTIMIZER] {
         let dir = TempDir::new().unwrap();
-        live(args(dir.path(), preset(0.3)), &[(9, STOP)]);
-        change(dir.path());
-        let rest = live(args(dir.path(), preset(0.3)), &[]);
-        assert_eq!(rest.outcome, Ok(DoneReason::Finished));
-        rest.curve()[..] == whole.curve()[9..]
-    };
-    assert!(same(&|_| {}), "the control of the control");
-    assert!(!same(&|run| edit_optimizer(run, |name| name.ends_with(".exp_avg_sq"))), "second moment");
-    assert!(!same(&|run| edit_optimizer(run, |name| name.ends_with(".exp_avg"))), "first moment");
-    for (field, value) in [
-        ("optimizer_time", json!(0)),
-        ("step", json!(8)),
-        ("position", json!({"epoch": 1, "offset": 0, "samples": 72})),
-    ] {
-        let edit = |files: &mut BTreeMap<String, Vec<u8>>| {
-            let state = files.get_mut(checkpoint::STATE).unwrap();
-            let mut json: serde_json::Value = serde_json::from_slice(state).unwrap();
-            json[field] = value.clone();
-            *state = serde_json::to_vec(&json).unwrap();
-        };
-        assert!(!same(&|run| rewrite(run, edit)), "{field}");
+        for step in [6, 12] {
+            live(args(dir.path(), preset(0.0)), &[(step, STOP)]);
+        }
+        // The last four bytes of the file are the last number in it.
+        rewrite(dir.path(), |files| {
+            let bytes = files.get_mut(file).unwrap();
+            let last = bytes.len() - 4;
+            bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+        });
+        checkpoint::verify(&dir.path().join(checkpoint::relative_path(12))).unwrap();
+        let resumed = live(args(dir.path(), preset(0.0)), &[(7, Order::Stop { checkpoint: false })]);
+        assert!(resumed.has(|event| matches!(event, Event::Hello(hello) if hello.resumed_from == Some(6))), "{file}");
+        assert!(resumed.has(|event| matches!(event, Event::Note { level: Level::Warn, text }
+            if text.contains(file) && text.contains("not finite"))));
+        let mut asked = args(dir.path(), preset(0.0));
+        asked.from = Some(12);
+        assert_eq!(live(asked, &[]).outcome.unwrap_err().class.exit_code(), 14);
     }
 }
 
-/// Sets those tensors of the newest checkpoint's optimizer to zero.
-fn edit_optimizer(run: &Path, forgotten: impl Fn(&str) -> bool) {
-    rewrite(run, |files| {
-        let bytes = files.get_mut(checkpoint::OPTIMIZER).unwrap();
-        let (header, metadata) = SafeTensors::read_metadata(bytes).unwrap();
-        for name in SafeTensors::deserialize(&bytes.clone()).unwrap().names() {
-            if forgotten(name) {
-                let (start, end) = metadata.info(name).unwrap().data_offsets;
-                bytes[8 + header + start..8 + header + end].fill(0);
-            }
-        }
-    });
-}
-
-fn rewrite(run: &Path, edit: impl Fn(&mut BTreeMap<String, Vec<u8>>)) {
-    let mut loaded = checkpoint::newest_valid(run).0.unwrap();
-    edit(&mut loaded.files);
+#[test]
+fn a_checkpoint_whose_parts_do_not_belong_together_is_passed_over() {
+    let dir = TempDir::new().unwrap();
+    for step in [6, 12] {
+        live(args(dir.path(), preset(0.0)), &[(step, STOP)]);
+    }
+    let [mut newest, older] =
+        [12, 6].map(|step| checkpoint::load(&dir.path().join(checkpoint::relative_path(step))).unwrap());
+    newest.files.insert(STATE.to_owned(), older.files[STATE].clone());
     let files: Vec<(&str, &[u8])> =
-        loaded.files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
-    let manifest = &loaded.manifest;
-    let contents = Contents { step: manifest.step, samples: manifest.samples, build: &manifest.build, files: &files };
-    checkpoint::write(run, &contents).unwrap();
+        newest.files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
+    let contents = Contents { step: 12, samples: newest.manifest.samples, build: "test", files: &files };
+    checkpoint::write(dir.path(), &contents).unwrap();
+    checkpoint::verify(&newest.path).unwrap();
+    let resumed = live(args(dir.path(), preset(0.0)), &[(7, Order::Stop { checkpoint: false })]);
+    assert!(resumed.has(|event| matches!(event, Event::Hello(hello) if hello.resumed_from == Some(6))));
+    assert!(resumed.has(|event| matches!(event, Event::Note { level: Level::Warn, text }
+        if text.contains("state.json is damaged: it is of step 6 at 41 on the clock, in a checkpoint of step 12"))));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The run failed or needs a person: why, what led to it, and what to type.
 
-use crate::cockpit::action::{Action, key_of};
+use crate::cockpit::action::Action;
 use crate::cockpit::format::{clock, count};
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
@@ -48,7 +48,10 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
         Line::from(vec![Span::raw(durable), Span::styled(next, theme.dim)]),
         Line::styled(format!("  downshift resume {}", status.run), theme.strong),
         Line::default(),
-        Line::from(vec![Span::styled(key_of(Action::Back), theme.accent), Span::styled(" look around", theme.dim)]),
+        Line::from(vec![
+            Span::styled(state.keys.key_of(Action::Back), theme.accent),
+            Span::styled(" look around", theme.dim),
+        ]),
     ];
     // What to type stays, whatever else has to go.
     lines.truncate(usize::from(within.height.saturating_sub(2)).saturating_sub(tail.len()));

@@ -1,6 +1,7 @@
 //! Every key, from the table of actions: in two columns where there is room, else to scroll.
 
 use crate::cockpit::action::{Entry, Group, TABLE};
+use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
@@ -13,8 +14,8 @@ use ratatui::{
 const GROUPS: [Group; 4] = [Group::Run, Group::Look, Group::Chart, Group::Cockpit];
 
 /// Draws the box; `from` is the first line seen where not all fit.
-pub fn render(frame: &mut Frame<'_>, within: Rect, from: usize, theme: &Theme) {
-    let mut blocks = GROUPS.into_iter().map(|group| block(group, theme));
+pub fn render(frame: &mut Frame<'_>, within: Rect, from: usize, state: &State, theme: &Theme) {
+    let mut blocks = GROUPS.into_iter().map(|group| block(group, state, theme));
     if within.width >= 118 {
         let lanes: [Vec<_>; 2] = [blocks.by_ref().take(2).flatten().collect(), blocks.flatten().collect()];
         let high = u16::try_from(lanes[0].len().max(lanes[1].len())).unwrap_or(u16::MAX);
@@ -39,17 +40,17 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, from: usize, theme: &Theme) {
     frame.render_widget(Line::styled(words, theme.accent).right_aligned(), hint);
 }
 
-fn block(group: Group, theme: &Theme) -> Vec<Line<'static>> {
+fn block(group: Group, state: &State, theme: &Theme) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled(group.title(), theme.strong)];
-    lines.extend(TABLE.iter().filter(|entry| entry.group == group).map(|entry| line(entry, theme)));
+    lines.extend(TABLE.iter().filter(|entry| entry.group == group).map(|entry| line(entry, state, theme)));
     if group != Group::Cockpit {
         lines.push(Line::default());
     }
     lines
 }
 
-fn line(entry: &Entry, theme: &Theme) -> Line<'static> {
-    let keys: Vec<_> = entry.keys.iter().map(|key| key.name()).collect();
+fn line(entry: &Entry, state: &State, theme: &Theme) -> Line<'static> {
+    let keys: Vec<_> = state.keys.keys_of(entry.action).iter().map(|key| key.name()).collect();
     Line::from(vec![
         Span::styled(ui::pad_left(&keys.join(" "), 10), theme.accent),
         Span::raw("  "),

@@ -1,6 +1,6 @@
 //! The keeper does not answer: what that means, and what to type.
 
-use crate::cockpit::action::{Action, key_of};
+use crate::cockpit::action::Action;
 use crate::cockpit::format::{age, count};
 use crate::cockpit::state::{Link, State};
 use crate::cockpit::ui;
@@ -34,7 +34,7 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     lines.push(Line::default());
     lines.push(Line::from(vec![
         Span::styled("This screen goes on by itself once a keeper answers.   ", theme.dim),
-        Span::styled(key_of(Action::Back), theme.accent),
+        Span::styled(state.keys.key_of(Action::Back), theme.accent),
         Span::styled(" look around", theme.dim),
     ]));
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);

@@ -1,6 +1,6 @@
 //! A shift or restart while it happens, part by part, and what it proved once it is done.
 
-use crate::cockpit::action::{Action, key_of};
+use crate::cockpit::action::Action;
 use crate::cockpit::format::{count, figure, took};
 use crate::cockpit::state::State;
 use crate::cockpit::state::passage::{PassageView, proof};
@@ -14,7 +14,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-const WIDTH: u16 = 52;
+const WIDTH: u16 = 48;
 
 /// Draws the box.
 pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme) {
@@ -40,7 +40,12 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
         lines.push(arrow("step", &count(before.0), &count(after.0), theme));
         lines.push(arrow("loss", &figure(before.1), &figure(after.1), theme));
     } else if let Some((step, loss)) = passage.before {
-        let text = format!("from step {}, loss {}   {} hides this", count(step), figure(loss), key_of(Action::Back));
+        let text = format!(
+            "from step {}, loss {}   {} hides this",
+            count(step),
+            figure(loss),
+            state.keys.key_of(Action::Back)
+        );
         lines.push(Line::default());
         lines.push(Line::styled(text, theme.dim));
     }
@@ -51,7 +56,8 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
         (false, false) => format!("shifting: {} → {}", passage.from, passage.to),
     };
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);
-    let inner = ui::popup(frame, within, (WIDTH, high), &title, if done { Tone::Good } else { Tone::Busy }, theme);
+    let tone = if done { Tone::Good } else { Tone::Busy };
+    let inner = ui::corner(frame, within, (WIDTH, high), &title, tone, theme);
     ui::lines(frame, inner, lines);
 }
 

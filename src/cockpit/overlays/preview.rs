@@ -1,6 +1,6 @@
 //! The preview of a shift: what changes and what that means, what it costs, when it takes effect.
 
-use crate::cockpit::action::{Action, key_of};
+use crate::cockpit::action::Action;
 use crate::cockpit::format::{bytes, count, in_words, rate};
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
@@ -16,19 +16,43 @@ use ratatui::{
 
 const WIDTH: u16 = 74;
 
+/// What the box holds.
+pub struct Content {
+    lines: Vec<Line<'static>>,
+    title: String,
+}
+
+impl Content {
+    /// Columns and rows of it.
+    #[must_use]
+    pub fn size(&self) -> (u16, u16) {
+        (WIDTH, u16::try_from(self.lines.len()).unwrap_or(u16::MAX))
+    }
+}
+
 /// Draws the box.
 pub fn render(frame: &mut Frame<'_>, within: Rect, to: usize, state: &State, theme: &Theme) {
-    let Some(status) = state.status() else { return };
-    let (Some(here), Some(target)) = (state.ladder.get(status.rung), state.ladder.get(to)) else { return };
+    if let Some(content) = content(within, to, state, Some(theme)) {
+        let inner = ui::popup(frame, within, content.size(), &content.title, Tone::Busy, theme);
+        ui::lines(frame, inner, content.lines);
+    }
+}
+
+/// The lines of the box, in the theme's styles or, to measure it, in none.
+pub fn content(within: Rect, to: usize, state: &State, theme: Option<&Theme>) -> Option<Content> {
+    let status = state.status()?;
+    let (here, target) = (state.ladder.get(status.rung)?, state.ladder.get(to)?);
+    let plain = Theme::plain();
+    let theme = theme.unwrap_or(&plain);
     let width = usize::from(within.width.saturating_sub(8)).clamp(1, usize::from(WIDTH));
     let changes = compare(&here.preset, &target.preset);
     let mut head = knobs(&changes, here, width, theme);
     head.push(Line::default());
-    head.extend(cost(status, to, theme));
+    head.extend(cost(state, status, to, width, theme));
     head.push(Line::default());
     let mut tail = consequences(status, target, gravest(&changes), width, theme);
     tail.push(Line::default());
-    tail.push(keys(theme));
+    tail.push(keys(state).line(theme));
     // Where there is no room for everything, the list of knobs gives way, never the keys.
     let room = usize::from(within.height.saturating_sub(2)).saturating_sub(tail.len());
     if head.len() > room {
@@ -36,11 +60,8 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, to: usize, state: &State, the
         head.push(Line::styled("… more than fits on this screen", theme.dim));
     }
     head.extend(tail);
-    let high = u16::try_from(head.len()).unwrap_or(u16::MAX);
     let direction = if to > status.rung { "down" } else { "up" };
-    let title = format!("shift {direction}: {} → {}", here.name, target.name);
-    let inner = ui::popup(frame, within, (WIDTH, high), &title, Tone::Busy, theme);
-    ui::lines(frame, inner, head);
+    Some(Content { lines: head, title: format!("shift {direction}: {} → {}", here.name, target.name) })
 }
 
 fn knobs(changes: &[Change], here: &RungView, width: usize, theme: &Theme) -> Vec<Line<'static>> {
@@ -79,7 +100,8 @@ fn class_style(class: Class, theme: &Theme) -> ratatui::style::Style {
     }
 }
 
-fn cost(status: &Status, to: usize, theme: &Theme) -> Vec<Line<'static>> {
+/// What the rung costs: measured where it ran, else said to be unknown; and the room there is.
+fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) -> Vec<Line<'static>> {
     let (now, then) = (status.rungs.get(status.rung), status.rungs.get(to));
     let get = |record: Option<&RungRecord>, what: fn(&RungRecord) -> Option<String>| record.and_then(what);
     let row = |label: &'static str, what: fn(&RungRecord) -> Option<String>| {
@@ -99,11 +121,29 @@ fn cost(status: &Status, to: usize, theme: &Theme) -> Vec<Line<'static>> {
         row("RAM", |record| record.ram_bytes.map(bytes))
     };
     let mut rows = vec![row("speed", |record| Some(format!("{} steps/s", rate(record.steps_per_s?)))), memory];
+    rows.extend(room(state, then, width, theme));
     if let Some((what, step)) = then.and_then(|record| record.fault.as_ref()) {
         let text = format!("        that rung last ended with {what} at step {}", count(*step));
-        rows.push(Line::styled(text, theme.warn));
+        rows.push(Line::styled(ui::cut(&text, width), theme.warn));
     }
     rows
+}
+
+/// What the card has for the next worker once this one is gone, and whether the rung fits by what
+/// it was seen to use.
+fn room(state: &State, then: Option<&RungRecord>, width: usize, theme: &Theme) -> Option<Line<'static>> {
+    let gpu = state.facts.samples.back()?.reading.gpu.as_ref().ok()?;
+    let (total, used) = (gpu.vram_total_bytes.get()?, gpu.vram_used_bytes.get()?);
+    let own = gpu.vram_worker_bytes.get().unwrap_or(0).min(used);
+    let free = total.saturating_sub(used - own);
+    let needed = then.and_then(|record| record.vram_bytes);
+    let (fits, style) = match needed {
+        Some(needed) if needed > free => ("too little", theme.warn),
+        Some(_) => ("it should fit", theme.dim),
+        None => ("its need is not known yet", theme.dim),
+    };
+    let text = format!("        {} of {} are free for it: {fits}", bytes(free), bytes(total));
+    Some(Line::styled(ui::cut(&text, width), style))
 }
 
 fn consequences(status: &Status, target: &RungView, class: Class, width: usize, theme: &Theme) -> Vec<Line<'static>> {
@@ -127,7 +167,8 @@ fn consequences(status: &Status, target: &RungView, class: Class, width: usize, 
         },
         RunState::Starting | RunState::Compiling => "Takes effect once the worker has taken a step.".to_owned(),
         _ => format!(
-            "Takes effect at the next step border: save, stop, start, load, go on at step {next}. Nothing is redone."
+            "Takes effect at the next step border: save, end the worker, wait for its memory, start the next one, \
+             load, verify, go on at step {next}. Nothing is redone."
         ),
     };
     let relieves: Vec<_> = target.relieves.iter().map(ToString::to_string).collect();
@@ -141,14 +182,14 @@ fn consequences(status: &Status, target: &RungView, class: Class, width: usize, 
     lines
 }
 
-fn keys(theme: &Theme) -> Line<'static> {
-    let mut line = Line::default();
-    let (down, up) = (key_of(Action::ShiftDown), key_of(Action::ShiftUp));
-    for (key, word) in
-        [(key_of(Action::Confirm), "shift"), (format!("{down} {up}"), "another rung"), (key_of(Action::Back), "back")]
-    {
-        line.push_span(Span::styled(key, theme.accent));
-        line.push_span(Span::raw(format!(" {word}     ")));
-    }
-    line
+/// The keys of the box.
+#[must_use]
+pub fn keys(state: &State) -> ui::KeyLine {
+    let key = |action: Action| state.keys.key_of(action);
+    ui::KeyLine(vec![
+        (key(Action::Confirm), "shift", Action::Confirm),
+        (key(Action::ShiftDown), "safer rung", Action::ShiftDown),
+        (key(Action::ShiftUp), "faster rung", Action::ShiftUp),
+        (key(Action::Back), "back", Action::Back),
+    ])
 }

@@ -1,5 +1,6 @@
 //! The question before a stop.
 
+use crate::cockpit::action::Action;
 use crate::cockpit::format::count;
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
@@ -15,8 +16,34 @@ use ratatui::{
 /// Draws the box.
 pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme) {
     let Some(status) = state.status() else { return };
-    let again = status.state == RunState::Stopping;
-    let text = if again {
+    let mut lines: Vec<Line<'static>> = sentences(within, state).into_iter().map(Line::from).collect();
+    lines.push(Line::default());
+    lines.push(Line::from(vec![
+        Span::styled("To go on later:  ", theme.dim),
+        Span::raw(format!("downshift resume {}", status.run)),
+    ]));
+    lines.push(Line::default());
+    let (size, keys) = measure(within, state);
+    lines.push(keys.line(theme));
+    let inner = ui::popup(frame, within, size, "stop the run", Tone::Warn, theme);
+    ui::lines(frame, inner, lines);
+}
+
+/// How large the box is inside, and the keys of its last line.
+#[must_use]
+pub fn measure(within: Rect, state: &State) -> ((u16, u16), ui::KeyLine) {
+    let again = state.run_state() == Some(RunState::Stopping);
+    let high = u16::try_from(sentences(within, state).len() + 4).unwrap_or(u16::MAX);
+    let keys = ui::KeyLine(vec![
+        (state.keys.key_of(Action::Confirm), if again { "stop at once" } else { "save and stop" }, Action::Confirm),
+        (state.keys.key_of(Action::Back), "go on training", Action::Back),
+    ]);
+    ((60, high), keys)
+}
+
+fn sentences(within: Rect, state: &State) -> Vec<String> {
+    let Some(status) = state.status() else { return Vec::new() };
+    let text = if status.state == RunState::Stopping {
         let durable =
             status.durable_step.map_or_else(|| "the beginning".to_owned(), |step| format!("step {}", count(step)));
         format!(
@@ -25,22 +52,5 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     } else {
         format!("Save at step {} and end the run? The worker and the keeper end; nothing is lost.", count(status.step))
     };
-    let width = usize::from(within.width.saturating_sub(8)).clamp(1, 58);
-    let mut lines: Vec<Line<'static>> = ui::wrap(&text, width).into_iter().map(Line::from).collect();
-    lines.push(Line::default());
-    lines.push(Line::from(vec![
-        Span::styled("To go on later:  ", theme.dim),
-        Span::raw(format!("downshift resume {}", status.run)),
-    ]));
-    lines.push(Line::default());
-    lines.push(Line::from(vec![
-        Span::styled("Enter", theme.accent),
-        Span::raw(if again { " stop at once" } else { " save and stop" }),
-        Span::raw("     "),
-        Span::styled("Esc", theme.accent),
-        Span::raw(" go on training"),
-    ]));
-    let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);
-    let inner = ui::popup(frame, within, (60, high), "stop the run", Tone::Warn, theme);
-    ui::lines(frame, inner, lines);
+    ui::wrap(&text, usize::from(within.width.saturating_sub(8)).clamp(1, 58))
 }

@@ -1,4 +1,4 @@
-//! A figure of every step as a curve: the part that loss, gradient norm and step time share.
+//! A figure over the run as a curve, with its axes and marks: what all charts share.
 //!
 //! ```text
 //!          ┊ accumulate           where a shift or restart happened
@@ -8,19 +8,19 @@
 //!     └────┴─────┬──────          ┴ a checkpoint that is kept
 //! ```
 
-use crate::cockpit::format;
 use crate::cockpit::plot::{axis, braille::Braille, curve, scale::Scale};
-use crate::cockpit::series::{Column, Metric};
+use crate::cockpit::quantity::Quantity;
+use crate::cockpit::series::{Axis, Column};
 use crate::cockpit::state::State;
-use crate::cockpit::ui;
 use crate::config::theme::Theme;
+use crate::store::summary::Spot;
 use ratatui::{Frame, layout::Rect, style::Style};
 
 /// What to draw.
 #[derive(Debug, Clone, Copy)]
 pub struct Curve {
     /// The figure.
-    pub metric: Metric,
+    pub quantity: Quantity,
     /// Weight of the past in the smoothed line; 0 = as measured alone.
     pub weight: f64,
     /// Logarithmic values.
@@ -36,20 +36,24 @@ pub struct Plot {
     pub area: Rect,
     /// From values to rows.
     pub scale: Scale,
-    /// First and last step seen.
+    /// What it is drawn over.
+    pub axis: Axis,
+    /// First and last place seen.
     pub window: (f64, f64),
-    /// Whether values lie above the range.
-    pub cut: bool,
+    /// The largest value, where it lies above the range.
+    pub cut: Option<f64>,
     /// The newest value as drawn.
     pub newest: Option<f64>,
+    /// Place and value of the smallest smoothed value.
+    pub least: Option<(f64, f64)>,
 }
 
 impl Plot {
-    /// The column of a step, where it is seen.
+    /// The column of a place, where it is seen.
     #[must_use]
-    pub fn column(&self, step: f64) -> Option<u16> {
+    pub fn column(&self, place: f64) -> Option<u16> {
         let (start, end) = self.window;
-        let share = if end > start { (step - start) / (end - start) } else { 0.0 };
+        let share = if end > start { (place - start) / (end - start) } else { 0.0 };
         let last = f64::from(self.area.width.saturating_sub(1));
         (0.0..=1.0).contains(&share).then(|| self.area.x + (share * last).round() as u16)
     }
@@ -62,19 +66,27 @@ impl Plot {
     }
 }
 
+/// Room for the newest value.
 const RIGHT: u16 = 8;
+
+/// Where the first and the newest place of the run lie.
+#[must_use]
+pub fn ends(state: &State) -> Option<(f64, f64)> {
+    let axis = state.screen.chart.axis;
+    state.facts.series.spots().map(|(first, last)| (first.on(axis), last.on(axis)))
+}
 
 /// Draws a curve with its axes and marks; none where there is nothing to draw yet.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, curve: Curve, state: &State, theme: &Theme) -> Option<Plot> {
-    let series = &state.facts.series;
-    let (first, last) = series.ends()?;
-    let window = state.screen.chart.window(first, last);
-    let names = u16::from(series.segments().len() > 1 && area.height >= 18);
-    if area.width < 20 || area.height < 5 {
+    let over = state.screen.chart.axis;
+    let window = state.screen.chart.window(ends(state)?);
+    let with_names = curve.quantity == Quantity::Loss && area.height >= 12 && state.facts.series.segments().len() > 1;
+    let names = u16::from(with_names);
+    if area.width < 20 || area.height < 4 + names {
         return None;
     }
     // The gutter depends on the labels, and they on the range: thin once for it, then draw.
-    let rough = series.columns(curve.metric, window.0..window.1, usize::from(area.width));
+    let rough = curve.quantity.columns(state, over, window.0..window.1, usize::from(area.width));
     let (low, high, cut) = curve::range(&rough)?;
     let (low, high) = curve.hold.map_or((low, high), |(least, most)| (low.min(least), high.max(most)));
     let scale = Scale::new(low, high, curve.log)?;
@@ -86,75 +98,115 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, curve: Curve, state: &State, them
         width: area.width.saturating_sub(left + RIGHT),
         height: area.height - 3 - names,
     };
-    let mut plot = Plot { area: plot_area, scale, window, cut, newest: None };
+    let mut plot = Plot { area: plot_area, scale, axis: over, window, cut, newest: None, least: None };
     let buffer = frame.buffer_mut();
     let rows = axis::left(buffer, plot_area, left, scale, theme.faint, theme.dim);
     for y in rows {
         axis::write(buffer, plot_area, plot_area.x, y, &"┈".repeat(usize::from(plot_area.width)), theme.faint);
     }
-    let labels = axis::step_labels(window.0, window.1, plot_area.width);
+    let labels = axis::labels_over(over, window.0, window.1, plot_area.width, state.utc_offset_s);
     axis::below(buffer, plot_area, labels.into_iter(), theme.faint, theme.dim);
-    marks(frame, plot, area.y, state, theme);
-    let columns = series.columns(curve.metric, window.0..window.1, usize::from(plot_area.width) * 2);
-    plot.newest = lines(frame, &plot, curve, &columns, state, theme);
+    limit(frame, plot, curve.quantity.limit(state), theme);
+    marks(frame, plot, with_names.then_some(area.y), state, theme);
+    let columns = curve.quantity.columns(state, over, window.0..window.1, usize::from(plot_area.width) * 2);
+    lines(frame, &mut plot, curve, &columns, state, theme);
     skips(frame, plot, &columns, theme);
+    cursor(frame, plot, state, theme);
     if let Some(value) = plot.newest {
         let y = plot.row(value);
-        let text = format::figure(value);
-        axis::write(frame.buffer_mut(), area, plot_area.right() + 1, y, &text, theme.accent);
+        let text = super::chart::bare(curve.quantity, value);
+        axis::write(frame.buffer_mut(), area, plot.area.right() + 1, y, &text, theme.accent);
     }
     Some(plot)
 }
 
-/// The band of what was measured and the line above it; the value where the line ends.
-fn lines(
-    frame: &mut Frame<'_>,
-    plot: &Plot,
-    curve: Curve,
-    columns: &[Column],
-    state: &State,
-    theme: &Theme,
-) -> Option<f64> {
+/// The value from which on a figure should be looked at, as a thin line.
+fn limit(frame: &mut Frame<'_>, plot: Plot, limit: Option<f64>, theme: &Theme) {
+    let Some(limit) = limit.filter(|limit| (0.0..1.0).contains(&plot.scale.share(*limit)) && *limit > 0.0) else {
+        return;
+    };
+    let dashes = "╌".repeat(usize::from(plot.area.width));
+    axis::write(frame.buffer_mut(), plot.area, plot.area.x, plot.row(limit), &dashes, theme.warn);
+}
+
+/// The band of what was measured and the line above it, coloured by rung where there were several.
+fn lines(frame: &mut Frame<'_>, plot: &mut Plot, curve: Curve, columns: &[Column], state: &State, theme: &Theme) {
     let size = (usize::from(plot.area.width), usize::from(plot.area.height));
     let mut band = Braille::new(size.0, size.1);
     curve::draw_band(&mut band, columns, plot.scale);
-    let before = state.facts.series.before(curve.metric, plot.window.0, 256);
-    let smooth = curve::smooth(columns, curve.weight, before);
+    let metric = curve.quantity.smoothed();
+    let weight = if metric.is_some() { curve.weight } else { 0.0 };
+    let before = metric.filter(|_| weight > 0.0).map_or_else(Vec::new, |metric| {
+        let raw = state.facts.series.before_on(metric, plot.axis, plot.window.0, 256);
+        let shown = |(value, steps): (f32, u32)| {
+            let extent = crate::cockpit::series::Extent { min: value, max: value, mean: value, count: steps };
+            (curve.quantity.shown(extent).mean, steps)
+        };
+        raw.into_iter().map(shown).collect()
+    });
+    let smooth = curve::smooth(columns, weight, &before);
+    let styles = styles(*plot, curve.quantity, state, theme);
     let buffer = frame.buffer_mut();
-    if curve.weight > 0.0 {
+    let style_of = |cell: usize| styles.get(cell).copied().unwrap_or(theme.smooth);
+    if weight > 0.0 {
         band.paint(plot.area, buffer, theme.raw);
         let mut line = Braille::new(size.0, size.1);
         let skipped = |x: usize| columns.get(x).is_some_and(|column| column.skipped > 0 && column.extent.is_none());
         curve::draw_line(&mut line, &smooth, skipped, plot.scale);
-        line.paint(plot.area, buffer, theme.smooth);
+        line.paint_by(plot.area, buffer, style_of);
     } else {
-        band.paint(plot.area, buffer, theme.smooth);
+        band.paint_by(plot.area, buffer, style_of);
     }
-    smooth.iter().rev().find_map(|value| *value)
+    plot.newest = smooth.iter().rev().find_map(|value| *value);
+    let dots = columns.len().saturating_sub(1).max(1) as f64;
+    let (start, end) = plot.window;
+    let known = smooth.iter().enumerate().filter_map(|(x, value)| Some((x, (*value)?)));
+    let smallest = known.min_by(|a, b| a.1.total_cmp(&b.1));
+    plot.least = smallest.map(|(x, value)| (start + (end - start) * x as f64 / dots, value));
 }
 
-/// Shifts and restarts as broken lines with the rung's name, kept checkpoints on the axis.
-fn marks(frame: &mut Frame<'_>, plot: Plot, top: u16, state: &State, theme: &Theme) {
+/// The style of each column of cells: that of the rung the run was on there.
+fn styles(plot: Plot, quantity: Quantity, state: &State, theme: &Theme) -> Vec<Style> {
     let segments = state.facts.series.segments();
-    let row = Rect { y: top, height: 1, ..plot.area };
-    let mut free = plot.area.x;
+    if quantity != Quantity::Loss || segments.iter().all(|segment| segment.rung == segments[0].rung) {
+        return vec![theme.smooth; usize::from(plot.area.width)];
+    }
+    let (start, end) = plot.window;
+    let cells = f64::from(plot.area.width.saturating_sub(1).max(1));
+    let rung_at = |cell: u16| {
+        let place = start + (end - start) * f64::from(cell) / cells;
+        let after =
+            segments.partition_point(|segment| segment.spot.on(plot.axis) <= place + (end - start) / cells / 2.0);
+        segments[after.saturating_sub(1)].rung
+    };
+    (0..plot.area.width).map(|cell| theme.line(rung_at(cell))).collect()
+}
+
+/// Shifts and restarts as broken lines, newest names first where they would overlap, and kept
+/// checkpoints on the axis.
+fn marks(frame: &mut Frame<'_>, plot: Plot, names: Option<u16>, state: &State, theme: &Theme) {
+    let segments = state.facts.series.segments();
     let buffer = frame.buffer_mut();
-    for (before, segment) in segments.iter().zip(segments.iter().skip(1)) {
-        let Some(x) = plot.column(segment.first as f64) else { continue };
-        for y in top..plot.area.bottom() {
+    let mut free = plot.area.right() + RIGHT;
+    for (before, segment) in segments.iter().zip(segments.iter().skip(1)).rev() {
+        let Some(x) = plot.column(segment.spot.on(plot.axis)) else { continue };
+        for y in plot.area.y - 1..plot.area.bottom() {
             axis::write(buffer, buffer.area, x, y, "┊", theme.mark);
         }
-        let name = state.ladder.get(segment.rung).map_or("", |rung| &rung.name);
-        let (name, style) = if before.rung == segment.rung { ("again", theme.dim) } else { (name, theme.mark) };
-        let width = u16::try_from(name.chars().count()).unwrap_or(u16::MAX);
-        if x >= free && x.saturating_add(width).saturating_add(2) <= plot.area.right() + RIGHT {
-            let row = Rect { width: row.width + RIGHT, ..row };
-            axis::write(buffer, row, x + 2, top, name, style);
-            free = x + width + 3;
+        let Some(top) = names else { continue };
+        let again = before.rung == segment.rung;
+        let name = if again { "again" } else { state.ladder.get(segment.rung).map_or("", |rung| &rung.name) };
+        let style = if again { theme.dim } else { theme.line(segment.rung) };
+        let width = u16::try_from(unicode_width::UnicodeWidthStr::width(name)).unwrap_or(u16::MAX);
+        if x.saturating_add(width).saturating_add(3) <= free {
+            axis::write(buffer, buffer.area, x, top, "┊", theme.mark);
+            axis::write(buffer, buffer.area, x + 2, top, name, style);
+            free = x;
         }
     }
-    for step in state.facts.checkpoints.values().filter(|row| row.kept).map(|row| row.step) {
-        if let Some(x) = plot.column(step as f64) {
+    for row in state.facts.checkpoints.values().filter(|row| row.kept) {
+        let spot = Spot { step: row.step, samples: row.samples, time_ms: row.time_ms };
+        if let Some(x) = plot.column(spot.on(plot.axis)) {
             axis::write(buffer, buffer.area, x, plot.area.bottom(), "┴", theme.good);
         }
     }
@@ -164,32 +216,45 @@ fn marks(frame: &mut Frame<'_>, plot: Plot, top: u16, state: &State, theme: &The
 fn skips(frame: &mut Frame<'_>, plot: Plot, columns: &[Column], theme: &Theme) {
     let top = plot.area.y - 1;
     let buffer = frame.buffer_mut();
-    let mut mark = |place: usize, symbol: &str, style: Style| {
-        let x = plot.area.x + u16::try_from(place).unwrap_or(u16::MAX);
-        // The name of a rung may stand there.
-        let free = buffer.cell((x, top)).is_some_and(|cell| matches!(cell.symbol(), " " | "┊"));
-        if free {
-            axis::write(buffer, buffer.area, x, top, symbol, style);
-        }
-    };
     for (place, pair) in columns.chunks(2).enumerate() {
+        let x = plot.area.x + u16::try_from(place).unwrap_or(u16::MAX);
         let above =
             |column: &Column| column.extent.is_some_and(|extent| plot.scale.share(f64::from(extent.max)) >= 1.0);
         if pair.iter().any(|column| column.skipped > 0) {
-            mark(place, "▾", theme.warn);
-        } else if plot.cut && pair.iter().any(above) {
-            mark(place, "▴", theme.dim);
+            axis::write(buffer, buffer.area, x, top, "▾", theme.warn);
+        } else if plot.cut.is_some() && pair.iter().any(above) {
+            axis::write(buffer, buffer.area, x, top, "▴", theme.second);
         }
     }
 }
 
-/// Says why there is no curve.
-pub fn nothing(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-    let text = match (&state.facts.history_error, state.facts.series.is_empty()) {
-        (Some(reason), true) => format!("the run's history could not be read: {reason}"),
-        (None, true) if state.is_over() => "the run ended before its first step".to_owned(),
-        (None, true) => "no step yet; the curve begins with the first one".to_owned(),
-        (_, false) => "no finite value yet".to_owned(),
-    };
-    ui::quiet(frame, area, &text, theme);
+/// The line where exact values are read.
+fn cursor(frame: &mut Frame<'_>, plot: Plot, state: &State, theme: &Theme) {
+    let Some(x) = state.screen.chart.cursor.and_then(|place| plot.column(place)) else { return };
+    let buffer = frame.buffer_mut();
+    for y in plot.area.top()..plot.area.bottom() {
+        let cell = buffer.cell_mut((x, y));
+        if let Some(cell) = cell {
+            if matches!(cell.symbol(), " " | "┈" | "╌") {
+                cell.set_symbol("│");
+            }
+            cell.set_style(theme.accent);
+        }
+    }
+    axis::write(buffer, buffer.area, x, plot.area.bottom(), "┼", theme.accent);
+}
+
+/// First and last column of the curve in a chart's area, where there is one.
+#[must_use]
+pub fn plot_columns(state: &State, panel: crate::cockpit::state::screen::Panel, area: Rect) -> Option<(u16, u16)> {
+    let crate::cockpit::state::screen::Panel::Chart(quantity) = panel else { return None };
+    let chart = state.screen.chart;
+    let window = chart.window(ends(state)?);
+    let rough = quantity.columns(state, chart.axis, window.0..window.1, usize::from(area.width));
+    let (low, high, _) = curve::range(&rough)?;
+    let (low, high) = quantity.hold(state).map_or((low, high), |(least, most)| (low.min(least), high.max(most)));
+    let scale = Scale::new(low, high, false)?;
+    let left = axis::gutter(scale, area.height.saturating_sub(4)) + 1;
+    let width = area.width.saturating_sub(left + RIGHT);
+    (width > 0).then(|| (area.x + left, area.x + left + width - 1))
 }

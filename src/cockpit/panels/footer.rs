@@ -1,5 +1,5 @@
 //! The last line: keys and what they do, from the table of actions. What is not possible just now
-//! is dimmed; what does not fit is left out from the end, but for help and close.
+//! is dimmed; what does not fit is left out from the end, but for the way to all actions, help and close.
 
 use crate::cockpit::action::{Action, entry_of};
 use crate::cockpit::state::State;
@@ -12,6 +12,7 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
+use unicode_width::UnicodeWidthStr;
 
 const SHOWN: [Action; 12] = [
     Action::ShiftDown,
@@ -22,10 +23,10 @@ const SHOWN: [Action; 12] = [
     Action::Autopilot,
     Action::Stop,
     Action::View(View::Overview),
+    Action::Cursor,
+    Action::Replay,
     Action::Filter,
-    Action::LogScale,
     Action::Smoothing,
-    Action::Theme,
 ];
 
 /// Draws the line.
@@ -34,42 +35,67 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let inner = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
     if state.screen.mode == Mode::Filter {
         let text = vec![
-            Span::styled("filter the log: ", theme.dim),
+            Span::styled("filter: ", theme.dim),
             Span::styled(state.screen.filter.clone(), theme.strong),
             Span::styled("▏", theme.accent),
             Span::styled("   Enter keep   Esc clear", theme.dim),
         ];
         return frame.render_widget(Line::from(text), inner);
     }
-    let last: Vec<_> = [Action::Help, Action::Quit].into_iter().map(|action| item(state, action, theme)).collect();
-    let mut room = usize::from(inner.width).saturating_sub(last.iter().map(|item| item.width() + 2).sum());
-    let mut line = Line::default();
+    for (x, action) in placed(state, inner) {
+        let item = item(state, action, theme);
+        let width = inner.right().saturating_sub(x);
+        frame.render_widget(item, Rect { x, width, ..inner });
+    }
+}
+
+/// Where each action stands on the line.
+fn placed(state: &State, inner: Rect) -> Vec<(u16, Action)> {
+    let width = |action: Action| {
+        let (key, word) = words(state, action);
+        key.width() + 1 + word.width() + 2
+    };
+    let last = [Action::Palette, Action::Help, Action::Quit];
+    let mut room = usize::from(inner.width).saturating_sub(last.iter().map(|action| width(*action)).sum());
     // What acts on the run goes away with the run, and makes room.
     let gone = refusal(state).is_some();
+    let mut shown: Vec<Action> = Vec::new();
     for action in SHOWN.into_iter().filter(|action| !gone || is_possible(state, *action)) {
-        let item = item(state, action, theme);
-        if item.width() + 2 > room {
+        if width(action) > room {
             break;
         }
-        room -= item.width() + 2;
-        line.spans.extend(item.spans);
-        line.push_span(Span::raw("  "));
+        room -= width(action);
+        shown.push(action);
     }
-    for item in last {
-        line.spans.extend(item.spans);
-        line.push_span(Span::raw("  "));
+    let mut x = inner.x;
+    let place = |action: Action| {
+        let here = x;
+        x = x.saturating_add(u16::try_from(width(action)).unwrap_or(u16::MAX));
+        (here, action)
+    };
+    shown.into_iter().chain(last).map(place).collect()
+}
+
+/// The action whose words stand at a column of the line.
+#[must_use]
+pub fn action_at(state: &State, area: Rect, column: u16) -> Option<Action> {
+    let inner = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
+    let (_, action) = placed(state, inner).into_iter().rev().find(|(x, _)| *x <= column)?;
+    is_possible(state, action).then_some(action)
+}
+
+/// The key and the word of an action just now.
+fn words(state: &State, action: Action) -> (String, &'static str) {
+    let word = entry_of(action).map_or("", |entry| entry.word);
+    match action {
+        Action::View(_) => ("1-6".to_owned(), "views"),
+        Action::Pause if state.run_state() == Some(RunState::Paused) => (state.keys.key_of(action), "go on"),
+        _ => (state.keys.key_of(action), word),
     }
-    frame.render_widget(line, inner);
 }
 
 fn item(state: &State, action: Action, theme: &Theme) -> Line<'static> {
-    let Some(entry) = entry_of(action) else { return Line::default() };
-    let key = entry.keys.first().map_or_else(String::new, |key| key.name());
-    let (key, word) = match action {
-        Action::View(_) => ("1-5".to_owned(), "views"),
-        Action::Pause if state.run_state() == Some(RunState::Paused) => (key, "go on"),
-        _ => (key, entry.word),
-    };
+    let (key, word) = words(state, action);
     if is_possible(state, action) {
         Line::from(vec![Span::styled(key, theme.key), Span::raw(format!(" {word}"))])
     } else {

@@ -1,7 +1,7 @@
 //! The first line: which run, what it does, where it stands. What does not fit is left out, the
 //! least important first.
 
-use crate::cockpit::format::count;
+use crate::cockpit::format::{clock, count};
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
@@ -64,6 +64,10 @@ fn fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Fie
         Field::new(1, vec![value(ui::cut(&status.run, 32))]),
         Field::new(0, vec![Span::styled(format!("{dot} {}", status.state.word()), style)]),
     ];
+    if let Some(moment) = state.moment {
+        let text = format!("◐ at {}", clock(moment, state.utc_offset_s));
+        left[2] = Field::new(0, vec![Span::styled(text, theme.accent)]);
+    }
     // Counted from 0, as everywhere: the body of a run file is rung 0.
     let last = state.ladder.len().saturating_sub(1).max(status.rung);
     let rung = vec![value(status.rung_name.clone()), label(" "), text(format!("({} of {last})", status.rung))];

@@ -17,15 +17,26 @@ use ratatui::{
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Journal;
-    let back = state.screen.journal_back.min(state.facts.journal.len().saturating_sub(1));
-    let note = if back > 0 { format!("{back} newer below") } else { String::new() };
+    let filter = state.screen.filter.to_lowercase();
+    let holds = |row: &&JournalRow| filter.is_empty() || row.text.to_lowercase().contains(&filter);
+    let found =
+        if filter.is_empty() { state.facts.journal.len() } else { state.facts.journal.iter().filter(holds).count() };
+    let back = state.screen.journal_back.min(found.saturating_sub(1));
+    let note = match (back, filter.is_empty()) {
+        (0, true) => String::new(),
+        (0, false) => format!("{found} of {} hold \"{filter}\"", state.facts.journal.len()),
+        (back, _) => format!("{back} newer below"),
+    };
     let inner = ui::heading(frame, area, "journal", Line::styled(note, theme.accent), focused, theme);
     if state.facts.journal.is_empty() {
         return ui::quiet(frame, inner, "nothing has happened yet", theme);
     }
+    if found == 0 {
+        return ui::quiet(frame, inner, "no line holds these words", theme);
+    }
     let room = usize::from(inner.height);
     let mut lines: Vec<Line<'static>> = Vec::new();
-    for row in state.facts.journal.iter().rev().skip(back) {
+    for row in state.facts.journal.iter().rev().filter(holds).skip(back) {
         let entry = entry(row, usize::from(inner.width), state.utc_offset_s, theme);
         // The first entry may be cut; another one is shown whole or not at all.
         if !lines.is_empty() && lines.len() + entry.len() > room {

@@ -1,6 +1,6 @@
 //! The ladder: every rung with what it has shown, the current one marked.
 
-use crate::cockpit::action::{Action, key_of};
+use crate::cockpit::action::Action;
 use crate::cockpit::format::{bytes, count, counted, in_words, rate};
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::state::{RungView, State};
@@ -19,18 +19,17 @@ use ratatui::{
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Ladder;
     let autopilot = state.status().map(|status| if status.autopilot { "autopilot on" } else { "autopilot off" });
-    let note = Line::styled(autopilot.unwrap_or_default(), theme.dim);
+    let climb = state.status().and_then(|status| status.climb.clone());
+    let note = climb.into_iter().chain(autopilot.map(str::to_owned)).collect::<Vec<_>>().join(" · ");
+    let note = Line::styled(note, theme.dim);
     let inner = ui::heading(frame, area, "ladder", note, focused, theme);
     if state.ladder.is_empty() {
         return ui::quiet(frame, inner, "this run has one preset and no ladder", theme);
     }
     let room = usize::from(inner.height);
-    // What it has shown; where it differs; air.
-    let per_rung = (1..=3).rev().find(|rows| room >= state.ladder.len() * rows && (*rows == 1 || inner.width >= 90));
-    let per_rung = per_rung.unwrap_or(1);
+    let per_rung = lines_each(state.ladder.len(), room, inner.width);
     let visible = (room / per_rung).max(1);
-    let cursor = state.screen.chosen_rung.or(state.rung()).unwrap_or(0);
-    let start = cursor.saturating_sub(visible.saturating_sub(1)).min(state.ladder.len().saturating_sub(visible));
+    let start = first_shown(state, visible);
     let mut lines = Vec::new();
     for rung in (start..state.ladder.len()).take(visible) {
         lines.push(row(state, rung, inner.width, theme));
@@ -38,21 +37,47 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         lines.extend((per_rung > 2).then(Line::default));
     }
     if lines.len() < room && focused && state.screen.chosen_rung.is_some_and(|chosen| Some(chosen) != state.rung()) {
-        let hint = format!("{} shows what a shift there changes", key_of(Action::Confirm));
+        let hint = format!("{} shows what a shift there changes", state.keys.key_of(Action::Confirm));
         lines.push(Line::styled(hint, theme.dim));
     }
     ui::lines(frame, inner, lines);
 }
 
+/// How many lines each rung takes in so many rows and columns: what it has shown; where it
+/// differs; air.
+fn lines_each(rungs: usize, room: usize, width: u16) -> usize {
+    let fits = |rows: &usize| room >= rungs * rows && (*rows == 1 || width >= 90);
+    (1..=3).rev().find(fits).unwrap_or(1)
+}
+
+/// The rung in a row below the heading of a ladder so many rows high.
+#[must_use]
+pub fn rung_at(state: &State, height: u16, row: usize) -> Option<usize> {
+    let width = crate::cockpit::layout::places_of(state).area_of(Panel::Ladder)?.width;
+    let room = usize::from(height.saturating_sub(1));
+    let each = lines_each(state.ladder.len(), room, width);
+    let rung = first_shown(state, (room / each).max(1)) + row / each;
+    (rung < state.ladder.len()).then_some(rung)
+}
+
+/// The first rung that is seen, where not all are.
+fn first_shown(state: &State, visible: usize) -> usize {
+    let cursor = state.screen.chosen_rung.or(state.rung()).unwrap_or(0);
+    cursor.saturating_sub(visible.saturating_sub(1)).min(state.ladder.len().saturating_sub(visible))
+}
+
 fn row(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
     let Some(view) = state.ladder.get(rung) else { return Line::default() };
     let current = state.rung() == Some(rung);
-    let chosen = state.screen.chosen_rung == Some(rung) && state.screen.focus == Panel::Ladder;
+    let on_ladder = matches!(state.screen.focus, Panel::Ladder | Panel::Rung);
+    let chosen = state.screen.chosen_rung == Some(rung) && on_ladder;
     let record = state.status().and_then(|status| status.rungs.get(rung));
     let width = usize::from(width);
     let name_width = state.ladder.iter().map(|rung| rung.name.chars().count()).max().unwrap_or(4).clamp(4, 16);
     let marker = if current { "▸ " } else { "  " };
-    let name_style = if current { theme.accent } else { Style::new() };
+    // A rung that has run has a colour of its own on the loss curve.
+    let ran = record.is_some_and(|record| record.steps > 0);
+    let name_style = if ran { theme.line(rung) } else { Style::new() };
     let mut line = Line::from(vec![
         Span::styled(marker, theme.accent),
         Span::styled(format!("{rung} "), theme.dim),

@@ -1,6 +1,6 @@
 //! What the worker printed; the newest at the bottom, and only the lines that hold the filter.
 
-use crate::cockpit::action::{Action, key_of};
+use crate::cockpit::action::Action;
 use crate::cockpit::format::count;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::{Mode, Panel};
@@ -18,7 +18,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         (true, Mode::Filter) | (false, _) => {
             format!("{} of {} hold \"{filter}\"", count(found as u64), count(state.facts.log.len() as u64))
         }
-        (true, _) => format!("{} filters", key_of(Action::Filter)),
+        (true, _) => format!("{} filters", state.keys.key_of(Action::Filter)),
     };
     let inner = ui::heading(frame, area, "worker's log", Line::styled(note, theme.dim), focused, theme);
     if found == 0 {

@@ -1,7 +1,7 @@
 //! What the gauges say: figures with a share, a limit and a note, computed from the state. How
 //! they are drawn is the panel's matter.
 
-use crate::cockpit::action::{Action, key_of};
+use crate::cockpit::action::Action;
 use crate::cockpit::format::{age, bytes, bytes_of, count, counted, figure, percent, rate};
 use crate::cockpit::ratio::Ratio;
 use crate::cockpit::state::State;
@@ -134,7 +134,7 @@ pub fn why_no_gpu_in_short(state: &State, width: usize) -> Option<String> {
     let end = [why.find(" ("), why.find(": ")].into_iter().flatten().min().unwrap_or(why.len());
     let why = why[..end].trim_start_matches("the ").replace(" was ", " ").replace(" is ", " ");
     let long = format!("{what}: {why}");
-    let short = format!("{what}; {} says why", key_of(Action::View(View::Health)));
+    let short = format!("{what}; {} says why", state.keys.key_of(Action::View(View::Health)));
     [long, short].into_iter().find(|text| text.width() <= width)
 }
 
@@ -169,7 +169,11 @@ fn skips(state: &State) -> Meter {
     let all = state.status().map_or(far, |status| status.skipped.max(far));
     let mut notes = vec![format!("{} of {}", percent(far as f64 / far_of.max(1) as f64), count(far_of))];
     notes.push(format!("{} in all", count(all)));
-    notes.extend((series.streak() > 1).then(|| format!("{} in a row", count(series.streak()))));
+    let known = series.skips();
+    let run = if known.streak > 1 { Some(("in a row now", known.streak)) } else { None };
+    let run = run.or((known.longest > 1).then_some(("in a row at most", known.longest)));
+    notes.extend(run.map(|(words, many)| format!("{} {words}", count(many))));
+    notes.extend(known.first.map(|first| format!("first at {}", count(first))));
     notes.push(format!("limit {}", percent(limit)));
     let tone = if share.get() > limit && near_of >= 20 { Tone::Warn } else { Tone::Plain };
     Meter {
@@ -191,8 +195,17 @@ fn vram(state: &State, gpu: &Gpu) -> Meter {
     let worker = gpu.vram_worker_bytes.get().map(|worker| worker.min(used));
     let limit = Ratio::new(state.watch.vram);
     let over = Ratio::of(used, total).is_some_and(|share| share.get() > state.watch.vram);
-    let tone = if over { Tone::Warn } else { Tone::Plain };
-    let notes = memory_notes(worker, used, total);
+    let forecast = state.facts.vram_forecast(total);
+    let ends = forecast.and_then(|forecast| forecast.minutes_to_full);
+    let soon = ends.is_some_and(|minutes| minutes < 30.0);
+    let tone = if over || soon { Tone::Warn } else { Tone::Plain };
+    let mut notes: Vec<String> =
+        ends.map(|minutes| format!("full in {}", age((minutes * 60e3) as i64))).into_iter().collect();
+    notes.extend(memory_notes(worker, used, total));
+    notes.extend(forecast.map(|forecast| {
+        let sign = if forecast.bytes_per_min < 0.0 { "-" } else { "+" };
+        format!("{sign}{}/min", bytes(forecast.bytes_per_min.abs() as u64))
+    }));
     let body = Body::Bar(shares(worker, used, total), limit);
     Meter { label: "VRAM", value: bytes_of(used, total), tone, body, notes }
 }

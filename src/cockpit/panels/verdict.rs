@@ -1,7 +1,7 @@
 //! The verdict, or the answer to the newest key; and how far the run is, in words.
 
 use super::progress::done;
-use crate::cockpit::action::key_of;
+use crate::cockpit::action::Action;
 use crate::cockpit::format::{age, percent};
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
@@ -28,6 +28,9 @@ fn sentence(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'s
         let style = if notice.refused { theme.warn } else { theme.accent };
         return Line::from(vec![Span::styled("▸ ", style), Span::styled(ui::cut(&notice.text, width), style)]);
     }
+    if state.moment.is_some() {
+        return past(state, theme);
+    }
     let verdict = verdict(state);
     let text = ui::cut(&verdict.text, width);
     let mut line = Line::from(match verdict.tone {
@@ -46,14 +49,31 @@ fn sentence(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'s
     }
     if let Some((action, why)) = verdict.advice {
         line.push_span(Span::styled(" · ", theme.dim));
-        line.push_span(Span::styled(key_of(action), theme.accent));
+        line.push_span(Span::styled(state.keys.key_of(action), theme.accent));
         line.push_span(Span::styled(format!(" {why}"), theme.dim));
     }
     line
 }
 
+/// What keys do while the past is looked at.
+fn past(state: &State, theme: &Theme) -> Line<'static> {
+    let mut line = Line::styled("the past", theme.accent);
+    let keys =
+        |actions: &[Action]| actions.iter().map(|action| state.keys.key_of(*action)).collect::<Vec<_>>().join(" ");
+    for (keys, word) in [
+        (keys(&[Action::Back]), "back to now"),
+        (keys(&[Action::Left, Action::Right]), "go in time"),
+        (keys(&[Action::Toggle]), "plays"),
+        (keys(&[Action::PageUp, Action::PageDown]), "by tenths"),
+    ] {
+        line.push_span(Span::styled(format!(" · {keys}"), theme.accent));
+        line.push_span(Span::styled(format!(" {word}"), theme.dim));
+    }
+    line
+}
+
 fn left_words(state: &State) -> Option<String> {
-    if !state.is_moving() || state.is_orphaned() {
+    if !state.is_moving() || state.is_orphaned() || state.moment.is_some() {
         return None;
     }
     Some(format!("{} left", age(state.facts.left_ms()?)))

@@ -10,6 +10,7 @@
 
 use super::scale::Scale;
 use crate::cockpit::format;
+use crate::cockpit::series::Axis;
 use ratatui::{buffer::Buffer, layout::Rect, style::Style};
 use unicode_width::UnicodeWidthStr;
 
@@ -34,10 +35,10 @@ fn labels(scale: Scale, rows: u16) -> Vec<(f64, String)> {
     let places = if scale.is_log() || !smallest.is_finite() {
         None
     } else {
-        Some(usize::try_from((-smallest.log10()).ceil() as i64).unwrap_or(0).min(4))
+        Some(usize::try_from((-smallest.log10()).ceil() as i64).unwrap_or(0).min(7))
     };
     let text = |tick: f64| match places {
-        Some(places) if (1e-4..1e5).contains(&smallest) && tick.abs() < 1e6 => format!("{tick:.places$}"),
+        Some(places) if (1e-7..1e5).contains(&smallest) && tick.abs() < 1e6 => format!("{tick:.places$}"),
         _ => short(tick),
     };
     ticks.into_iter().map(|tick| (tick, text(tick))).collect()
@@ -93,13 +94,68 @@ pub fn below(buffer: &mut Buffer, area: Rect, labels: impl Iterator<Item = (f64,
     }
 }
 
-/// Round steps within a window, with their text.
+/// Round places within a window, with their text.
 #[must_use]
-pub fn step_labels(start: f64, end: f64, width: u16) -> Vec<(f64, String)> {
+pub fn labels_over(axis: Axis, start: f64, end: f64, width: u16, offset_s: i32) -> Vec<(f64, String)> {
     let wanted = usize::from(width / 12).clamp(1, 12);
+    let share = |place: f64| (place - start) / (end - start);
+    if axis == Axis::Time {
+        return times(start, end, wanted, offset_s).into_iter().map(|(at, text)| (share(at), text)).collect();
+    }
     super::scale::round_values(start, end, wanted)
         .into_iter()
-        .filter(|step| *step >= 0.0 && step.fract() == 0.0)
-        .map(|step| ((step - start) / (end - start), format::count(step as u64)))
+        .filter(|place| *place >= 0.0 && place.fract() == 0.0)
+        .map(|place| (share(place), format::count(place as u64)))
         .collect()
+}
+
+/// What people call round times, in seconds.
+const ROUND_S: [i64; 17] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400];
+
+fn times(start: f64, end: f64, wanted: usize, offset_s: i32) -> Vec<(f64, String)> {
+    let span_s = (end - start) / 1e3;
+    if !(span_s.is_finite() && span_s > 0.0) || start.abs().max(end.abs()) > 1e15 {
+        return Vec::new();
+    }
+    let enough = |step: &i64| span_s / *step as f64 <= wanted as f64;
+    let step =
+        ROUND_S.into_iter().find(enough).unwrap_or_else(|| ((span_s / wanted as f64) as i64 / 86_400 + 1) * 86_400);
+    let offset = i64::from(offset_s);
+    let first = (start / 1e3) as i64 + offset;
+    let mut at = first.div_euclid(step) * step;
+    let mut labels = Vec::new();
+    while (at - offset) as f64 * 1e3 <= end && labels.len() <= 2 * wanted {
+        let time = (at - offset) * 1000;
+        if time as f64 >= start {
+            let text = format::clock(time, offset_s);
+            labels.push((time as f64, if step < 60 { text } else { text[..5].to_owned() }));
+        }
+        at += step;
+    }
+    labels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::labels_over;
+    use crate::cockpit::series::Axis;
+    use proptest::prelude::*;
+
+    #[test]
+    fn times_are_round_in_local_time() {
+        let hour = 3_600e3;
+        let labels = labels_over(Axis::Time, 10.0 * hour, 13.0 * hour, 60, 1_800);
+        let texts: Vec<_> = labels.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(texts, ["11:00", "12:00", "13:00"]);
+        assert!((labels[0].0 - 1.0 / 6.0).abs() < 1e-9);
+    }
+
+    proptest! {
+        #[test]
+        fn no_window_panics(start: f64, end: f64, width in 0u16..400, offset in -50_000i32..50_000) {
+            for axis in [Axis::Steps, Axis::Samples, Axis::Time] {
+                prop_assert!(labels_over(axis, start, end, width, offset).len() < 100);
+            }
+        }
+    }
 }

@@ -71,12 +71,18 @@ impl Braille {
 
     /// Paints the cells that have dots; the others keep what they show.
     pub fn paint(&self, area: Rect, buffer: &mut Buffer, style: Style) {
+        self.paint_by(area, buffer, |_| style);
+    }
+
+    /// The same with a style for each column of cells.
+    pub fn paint_by(&self, area: Rect, buffer: &mut Buffer, style: impl Fn(usize) -> Style) {
         let rows = self.cells.chunks(self.cells_wide.max(1)).take(usize::from(area.height));
         for (y, row) in (area.y..).zip(rows) {
-            for (x, bits) in (area.x..).zip(row.iter().take(usize::from(area.width))) {
+            for (place, bits) in row.iter().take(usize::from(area.width)).enumerate() {
+                let x = area.x + place as u16;
                 let symbol = char::from_u32(0x2800 + u32::from(*bits)).filter(|_| *bits != 0);
                 if let (Some(symbol), Some(cell)) = (symbol, buffer.cell_mut((x, y))) {
-                    cell.set_char(symbol).set_style(style);
+                    cell.set_char(symbol).set_style(style(place));
                 }
             }
         }

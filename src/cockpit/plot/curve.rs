@@ -4,8 +4,8 @@ use super::{braille::Braille, scale::Scale};
 use crate::cockpit::series::{Column, Extent};
 
 /// The range that holds what is seen. A few steps far above the rest do not flatten the curve: the
-/// range then ends above the rest, and true says that something was cut.
-pub fn range(columns: &[Column]) -> Option<(f64, f64, bool)> {
+/// range then ends above the rest, and what was cut off comes with it.
+pub fn range(columns: &[Column]) -> Option<(f64, f64, Option<f64>)> {
     let extents = || columns.iter().filter_map(|column| column.extent);
     let low = f64::from(extents().map(|extent| extent.min).reduce(f32::min)?);
     let mut highs: Vec<f64> = extents().map(|extent| f64::from(extent.max)).collect();
@@ -14,12 +14,13 @@ pub fn range(columns: &[Column]) -> Option<(f64, f64, bool)> {
     let most = highs[(highs.len() - 1) * 97 / 100];
     let roomy = most + (most - low) * 1.5;
     let cut = highs.len() >= 30 && most > low && high > roomy * 2.0;
-    Some((low, if cut { roomy } else { high }, cut))
+    Some((low, if cut { roomy } else { high }, cut.then_some(high)))
 }
 
 /// Exponential smoothing as if done step by step: a column of n steps counts as n steps of its
-/// mean. Skipped steps do not count. `before` holds the values left of the first column.
-pub fn smooth(columns: &[Column], weight: f64, before: impl Iterator<Item = f32>) -> Vec<Option<f64>> {
+/// mean. Skipped steps do not count. `before` holds the values left of the first column, each with
+/// the number of steps it stands for.
+pub fn smooth(columns: &[Column], weight: f64, before: &[(f32, u32)]) -> Vec<Option<f64>> {
     let (mut sum, mut norm) = (0.0, 0.0);
     let mut take = |value: f64, steps: u32| {
         let kept = weight.powi(i32::try_from(steps).unwrap_or(i32::MAX));
@@ -27,8 +28,8 @@ pub fn smooth(columns: &[Column], weight: f64, before: impl Iterator<Item = f32>
         norm = kept * norm + (1.0 - kept);
         sum / norm
     };
-    for value in before {
-        take(f64::from(value), 1);
+    for (value, steps) in before {
+        take(f64::from(*value), *steps);
     }
     let mut one = |extent: Extent| take(f64::from(extent.mean), extent.count);
     columns.iter().map(|column| column.extent.map(&mut one)).collect()
@@ -83,22 +84,22 @@ mod tests {
     use proptest::prelude::*;
 
     fn column(value: f32, count: u32) -> Column {
-        Column { extent: Some(Extent { min: value, max: value, mean: value, count }), skipped: 0 }
+        Column { extent: Some(Extent { min: value, max: value, mean: value, count }), skipped: 0, rows: count }
     }
 
     #[test]
     fn one_spike_does_not_flatten_the_rest() {
         let mut columns: Vec<_> = (0u8..100).map(|step| column(1.0 + f32::from(step) / 100.0, 1)).collect();
-        assert_eq!(range(&columns).map(|(.., cut)| cut), Some(false));
+        assert_eq!(range(&columns).map(|(.., cut)| cut), Some(None));
         columns[50] = column(1e6, 1);
         let (low, high, cut) = range(&columns).unwrap();
-        assert!(cut && low > 0.99 && high < 5.0, "{low} {high}");
+        assert!(cut == Some(1e6) && low > 0.99 && high < 5.0, "{low} {high}");
     }
 
     #[test]
     fn skips_do_not_poison_smoothing() {
-        let columns = [column(1.0, 1), Column { extent: None, skipped: 3 }, column(1.0, 1)];
-        assert_eq!(smooth(&columns, 0.9, std::iter::empty()), [Some(1.0), None, Some(1.0)]);
+        let columns = [column(1.0, 1), Column { extent: None, skipped: 3, rows: 3 }, column(1.0, 1)];
+        assert_eq!(smooth(&columns, 0.9, &[]), [Some(1.0), None, Some(1.0)]);
     }
 
     proptest! {
@@ -106,7 +107,7 @@ mod tests {
         fn a_column_counts_as_its_steps(value in -10f32..10.0, count in 1u32..50, weight in 0.0f64..0.99) {
             let apart: Vec<_> = std::iter::once(column(3.0, 1)).chain((0..count).map(|_| column(value, 1))).collect();
             let together = [column(3.0, 1), column(value, count)];
-            let (a, b) = (smooth(&apart, weight, std::iter::empty()), smooth(&together, weight, std::iter::empty()));
+            let (a, b) = (smooth(&apart, weight, &[]), smooth(&together, weight, &[]));
             let (a, b) = (a.last().unwrap().unwrap(), b.last().unwrap().unwrap());
             prop_assert!((a - b).abs() < 1e-6, "{} {}", a, b);
         }

@@ -1,4 +1,4 @@
-use super::{Cockpit, Screen};
+use super::{Cockpit, Others, Screen, Sources};
 use crate::cockpit::fixture;
 use crate::cockpit::log_tail::LogTail;
 use crate::cockpit::state::State;
@@ -29,6 +29,10 @@ impl Screen for Frames {
     fn bell(&mut self) -> io::Result<()> {
         Ok(())
     }
+
+    fn suspend(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn status(step: u64) -> Msg {
@@ -49,7 +53,12 @@ async fn it_draws_what_comes_reads_the_store_asks_and_closes() {
         inbox: inbox.clone(),
         ask,
         log: LogTail::new(folder.path().join("worker.log")),
-        history: Arc::new(|| Ok(fixture::history(50, false))),
+        sources: Sources {
+            history: Arc::new(|| Ok(fixture::history(50, false))),
+            rows: Arc::new(|_| Vec::new()),
+            moment: Arc::new(|_| Err("not here".to_owned())),
+            others: Others { list: Arc::new(Vec::new), read: Arc::new(|_, _| Err("not here".to_owned())) },
+        },
     };
     let cockpit = tokio::spawn(cockpit.run());
     inbox.send(Msg::KeeperBack).await.unwrap();

@@ -1,7 +1,8 @@
-use super::{Column, Metric, Series};
+use super::axis::Axis;
+use super::{Column, Extent, Metric, Series};
 use crate::protocol::control::StepRow;
+use crate::store::summary::{Point, leaves};
 use proptest::prelude::*;
-use std::time::Instant;
 
 fn row(attempt: u64, step: u64, loss: Option<f64>) -> StepRow {
     StepRow {
@@ -91,6 +92,130 @@ proptest! {
     }
 }
 
+/// A series as the store gives it: leaves, then the newest rows.
+fn stored(rows: &[StepRow], newest: usize) -> Series {
+    let mut series = Series::default();
+    let (old, new) = rows.split_at(rows.len().saturating_sub(newest));
+    let points: Vec<Point> = old.iter().map(Point::of).collect();
+    for leaf in &leaves(&points) {
+        series.extend(1, 1, leaf);
+    }
+    for row in new {
+        assert!(series.push(row));
+    }
+    series
+}
+
+/// Extremes and skips of a window, found the slow way.
+fn naive(rows: &[StepRow], start: f64, end: f64) -> (Option<f32>, Option<f32>, u32) {
+    let within = || rows.iter().filter(|row| (start..=end).contains(&(row.step as f64)));
+    let losses = || within().filter_map(|row| row.loss.map(|loss| loss as f32));
+    (losses().reduce(f32::min), losses().reduce(f32::max), within().filter(|row| row.skipped).count() as u32)
+}
+
+fn seen(columns: &[Column]) -> (Option<f32>, Option<f32>, u32) {
+    let extents = || columns.iter().filter_map(|column| column.extent);
+    let least = extents().map(|extent: Extent| extent.min).reduce(f32::min);
+    let most = extents().map(|extent| extent.max).reduce(f32::max);
+    (least, most, columns.iter().map(|column| column.skipped).sum())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn a_spike_and_every_skip_are_seen_at_any_zoom_before_and_after_the_rows_are_there(
+        length in 200u64..20_000, newest in 0usize..5000, spikes in proptest::collection::vec(0f64..1.0, 1..5),
+        skips in proptest::collection::vec(0f64..1.0, 0..40), from in 0f64..1.0, to in 0f64..1.0, width in 8usize..400,
+    ) {
+        let at = |share: f64| (share * length as f64) as u64 + 1;
+        let mut rows: Vec<_> = (1..=length).map(|step| row(1, step, Some(1.0 + 1.0 / step as f64))).collect();
+        for (height, spike) in (2u8..).zip(&spikes) {
+            rows[(at(*spike) - 1).min(length - 1) as usize].loss = Some(f64::from(height) * 10.0);
+        }
+        for skip in &skips {
+            let place = (at(*skip) - 1).min(length - 1) as usize;
+            rows[place] = row(1, place as u64 + 1, None);
+        }
+        let mut series = stored(&rows, newest);
+        prop_assert_eq!(series.len() as u64, length);
+        let (start, end) = (from.min(to) * length as f64, from.max(to) * length as f64);
+        let exact = naive(&rows, start, end);
+        let coarse = seen(&series.columns(Metric::Loss, start..end, width));
+        prop_assert!(coarse.2 >= exact.2, "{} of {} skips", coarse.2, exact.2);
+        prop_assert!(exact.1.is_none() || coarse.1 >= exact.1);
+        prop_assert!(exact.0.is_none() || coarse.0 <= exact.0);
+        if let Some(wanted) = series.missing(Axis::Steps, &(start..end), width) {
+            let read: Vec<_> = rows.iter().filter(|row| wanted.contains(&row.step)).copied().collect();
+            series.fill(&read);
+            prop_assert!(series.missing(Axis::Steps, &(start..end), width).is_none_or(|again| again != wanted));
+            if let Some(rest) = series.missing(Axis::Steps, &(start..end), width) {
+                let read: Vec<_> = rows.iter().filter(|row| rest.contains(&row.step)).copied().collect();
+                series.fill(&read);
+            }
+            prop_assert_eq!(series.missing(Axis::Steps, &(start..end), width), None);
+            prop_assert_eq!(seen(&series.columns(Metric::Loss, start..end, width)), exact);
+        }
+        // The whole run is exact from the first frame on.
+        prop_assert_eq!(seen(&whole(&series, width)), naive(&rows, 0.0, f64::MAX));
+        let streaks = rows.chunk_by(|a, b| a.skipped == b.skipped).filter(|run| run[0].skipped).map(<[_]>::len);
+        prop_assert_eq!(series.whole().unwrap().longest as usize, streaks.max().unwrap_or(0));
+    }
+
+    #[test]
+    fn other_axes_show_the_same_steps(length in 2u64..9000, newest in 0usize..600, at in 0f64..1.0, width in 2usize..300) {
+        let mut rows: Vec<_> = (1..=length).map(|step| row(1, step, (step % 7 > 0).then_some(step as f64))).collect();
+        for row in &mut rows {
+            row.time_ms = (row.step * 40) as i64 + 1_000_000;
+        }
+        let series = stored(&rows, newest);
+        let (first, last) = series.spots().unwrap();
+        for axis in [Axis::Steps, Axis::Samples, Axis::Time] {
+            let columns = series.columns_on(Metric::Loss, axis, first.on(axis)..last.on(axis), width);
+            prop_assert_eq!(&columns, &whole(&series, width));
+            let step = 1 + (at * (length - 1) as f64) as u64;
+            let spot = Point::of(&rows[step as usize - 1]).spot;
+            let found = series.at(axis, spot.on(axis)).unwrap();
+            let near = if found.steps() == 1 { 0 } else { 64 };
+            prop_assert!(found.spot().step.abs_diff(step) <= near);
+            let before = series.before_on(Metric::Loss, axis, spot.on(axis), 256);
+            prop_assert!(before.iter().all(|(value, _)| f64::from(*value) < step as f64 + 64.0));
+            prop_assert!(before.is_sorted_by(|a, b| a.0 <= b.0));
+        }
+    }
+}
+
+#[test]
+fn a_redone_step_before_all_held_rows_tears_the_curve_and_says_so() {
+    let rows: Vec<_> = (1..=1000).map(|step| row(1, step, Some(1.0))).collect();
+    let mut whole = stored(&rows, 500);
+    assert!(whole.push(&row(2, 700, Some(1.0))) && !whole.is_torn());
+    let mut series = stored(&rows, 500);
+    assert!(series.push(&row(2, 100, Some(1.0))));
+    assert!(series.is_torn());
+}
+
+#[test]
+fn the_best_value_has_its_step() {
+    let mut rows: Vec<_> = (1..=1000).map(|step| row(1, step, Some(2.0))).collect();
+    rows[299].loss = Some(0.5);
+    assert_eq!(stored(&rows, 1000).best(Metric::Loss), Some((300, 0.5)));
+    let mut series = stored(&rows, 0);
+    assert!(series.best(Metric::Loss).unwrap().0.abs_diff(300) < 64);
+    series.fill(&rows);
+    assert_eq!(series.best(Metric::Loss), Some((300, 0.5)));
+}
+
+#[test]
+fn memory_for_rows_is_bounded() {
+    let series = (1..=300_000).fold(Series::default(), |mut series, step| {
+        series.push(&row(1, step, Some(1.0)));
+        series
+    });
+    assert!(series.held <= super::HELD && series.held >= super::NEWEST);
+    assert_eq!(series.held, series.rows.iter().flatten().count());
+    assert_eq!(series.len(), 300_000);
+}
+
 #[test]
 fn a_row_that_is_known_or_of_a_past_attempt_is_left_out() {
     let mut series = series(&[Some(3.0), Some(2.0), Some(1.0)]);
@@ -107,6 +232,7 @@ fn skips_are_counted_and_leave_no_value() {
     assert_eq!(series.skipped_among(3), (2, 3));
     assert_eq!(series.skipped_among(200), (3, 5));
     assert_eq!(series.streak(), 2);
+    assert_eq!((series.skips().streak, series.skips().longest, series.skips().first), (2, 2, Some(2)));
     assert_eq!(series.newest(Metric::Loss), Some((3, 2.0)));
     let columns = whole(&series, 5);
     assert!(columns[1].extent.is_none() && columns[1].skipped == 1);
@@ -130,20 +256,6 @@ fn a_long_run_is_drawn_from_few_buckets() {
         series.push(&row(1, step, Some(1.0)));
     }
     let mut visited = 0;
-    series.walk(0..series.len(), series.level_for(series.len(), 160), |_| visited += 1);
+    series.visit((Metric::Loss, Axis::Steps), &(1.0..100_000.0), 160, |_| visited += 1);
     assert!(visited < 160 * 16 + 64, "{visited} buckets for 160 columns");
-}
-
-#[test]
-#[ignore = "a measurement: run it with --release --ignored --nocapture"]
-fn a_million_rows() {
-    let start = Instant::now();
-    let mut series = Series::default();
-    for step in 1..=1_000_000u64 {
-        series.push(&row(1, step, if step % 97 == 0 { None } else { Some(1.0 / step as f64) }));
-    }
-    let taken = start.elapsed();
-    let start = Instant::now();
-    let drawn = (0..100).map(|_| whole(&series, 300).len()).sum::<usize>();
-    println!("1 000 000 rows in {taken:?}; {drawn} columns in {:?}", start.elapsed());
 }

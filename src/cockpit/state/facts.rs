@@ -4,15 +4,20 @@
 //! `pending` and is applied on top of the history; rows that both had are recognised by attempt
 //! and step, or by id.
 
+use super::gauged::Gauged;
 use crate::cockpit::series::Series;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, Status, StepRow, Update};
+use crate::store::summary::Spot;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 /// What the store holds of a run, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// The curve: every attempt in order.
-    pub steps: Vec<StepRow>,
+    /// The curve.
+    pub series: Series,
+    /// The newest steps in full.
+    pub recent: VecDeque<StepRow>,
     /// Evaluations.
     pub evals: Vec<EvalRow>,
     /// The journal.
@@ -23,6 +28,27 @@ pub struct History {
     pub samples: Vec<SampleRow>,
     /// Where the run stood when its keeper last wrote; used while no keeper answers.
     pub status: Option<Status>,
+}
+
+impl History {
+    /// Takes a step in; steps come in order of attempt and step. False when it was known.
+    pub fn step(&mut self, row: &StepRow) -> bool {
+        let new = self.series.push(row);
+        if new {
+            self.recent.push_back(*row);
+            trim(&mut self.recent, RECENT);
+        }
+        new
+    }
+
+    /// The history with these steps.
+    #[must_use]
+    pub fn with_steps(mut self, rows: impl IntoIterator<Item = StepRow>) -> Self {
+        rows.into_iter().for_each(|row| {
+            self.step(&row);
+        });
+        self
+    }
 }
 
 /// How far the history has come.
@@ -37,7 +63,7 @@ pub enum Loading {
 }
 
 const RECENT: usize = 512;
-const SAMPLES: usize = 3600;
+const SAMPLES: usize = 720;
 const JOURNAL: usize = 20_000;
 const LOG: usize = 5_000;
 
@@ -59,6 +85,8 @@ pub struct Facts {
     pub history_error: Option<String>,
     /// The curve.
     pub series: Series,
+    /// The steps that the store was last asked for because a chart shows them closely.
+    pub rows_asked: Option<Range<u64>>,
     /// The newest steps in full.
     pub recent: VecDeque<StepRow>,
     /// Evaluations, by step; of a step measured again, the newest.
@@ -67,8 +95,10 @@ pub struct Facts {
     pub journal: VecDeque<JournalRow>,
     /// Checkpoints by step.
     pub checkpoints: BTreeMap<u64, CheckpointRow>,
-    /// Readings of the probe, oldest first.
+    /// The newest readings of the probe, oldest first.
     pub samples: VecDeque<SampleRow>,
+    /// The figures of all of them.
+    pub gauged: Gauged,
     /// The end of the worker's log.
     pub log: VecDeque<String>,
 }
@@ -88,6 +118,8 @@ impl Default for Facts {
             journal: VecDeque::new(),
             checkpoints: BTreeMap::new(),
             samples: VecDeque::new(),
+            gauged: Gauged::default(),
+            rows_asked: None,
             log: VecDeque::new(),
         }
     }
@@ -146,17 +178,21 @@ impl Facts {
 
     fn replace(&mut self, history: History, now_ms: i64) {
         self.history_error = None;
-        self.series = Series::default();
-        self.recent.clear();
+        self.rows_asked = None;
+        self.series = history.series;
+        self.recent = history.recent;
         self.evals.clear();
-        history.steps.iter().for_each(|row| self.step(row));
         history.evals.into_iter().for_each(|row| self.eval(row));
         self.journal.clear();
         history.journal.into_iter().for_each(|row| self.journal_row(row));
         self.checkpoints.clear();
         history.checkpoints.into_iter().for_each(|row| self.checkpoint(row));
         self.samples.clear();
-        history.samples.into_iter().for_each(|row| self.sample(row));
+        self.gauged = Gauged::default();
+        for row in history.samples {
+            let spot = self.gauged.spot(&self.series, row.time_ms);
+            self.sample_at(row, spot);
+        }
         if self.status.is_none()
             && let Some(status) = history.status
         {
@@ -201,7 +237,14 @@ impl Facts {
     }
 
     fn sample(&mut self, row: SampleRow) {
+        let (step, samples) = self.series.spots().map_or((0, 0), |(_, last)| (last.step, last.samples));
+        let time_ms = row.time_ms;
+        self.sample_at(row, Spot { step, samples, time_ms });
+    }
+
+    fn sample_at(&mut self, row: SampleRow, spot: Spot) {
         if self.samples.back().is_none_or(|last| last.time_ms < row.time_ms) {
+            self.gauged.push(&row.reading, spot);
             self.samples.push_back(row);
             trim(&mut self.samples, SAMPLES);
         }

@@ -1,18 +1,20 @@
 //! What an action does.
 
-use super::{Effect, say};
-use crate::cockpit::action::{Action, key_of};
-use crate::cockpit::layout::places;
+use super::{Effect, charts, others, palette, past, say};
+use crate::cockpit::action::Action;
+use crate::cockpit::layout::places_of;
 use crate::cockpit::state::screen::{Mode, Panel, View};
 use crate::cockpit::state::{Link, State};
 use crate::protocol::control::{Request, RunState, Target};
 
 /// Does what a person asked for.
 pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
-    let ends = state.facts.series.ends();
-    let screen = &mut state.screen;
+    if let Some(effects) = charts::act(state, action) {
+        return effects;
+    }
     match action {
         Action::Quit => return vec![Effect::Quit],
+        Action::Suspend => return vec![Effect::Suspend],
         Action::Repaint => return vec![Effect::Repaint],
         Action::ShiftDown => return preview(state, 1),
         Action::ShiftUp => return preview(state, -1),
@@ -20,40 +22,54 @@ pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Restart => return ask(state, Request::Restart, "asked the keeper to restart the worker"),
         Action::Pause => return pause(state),
         Action::Autopilot => return autopilot(state),
+        Action::Accept => return accept(state),
         Action::Stop => return stop(state),
         Action::View(view) => return show(state, view),
         Action::NextPanel => return focus(state, 1),
         Action::PreviousPanel => return focus(state, -1),
         Action::Up => return scroll(state, state.screen.focus, 1),
         Action::Down => return scroll(state, state.screen.focus, -1),
+        Action::PageUp | Action::PageDown if state.screen.view == View::Curves => {
+            return charts::page(state, if action == Action::PageUp { -1 } else { 1 });
+        }
         Action::PageUp => return scroll(state, state.screen.focus, 10),
         Action::PageDown => return scroll(state, state.screen.focus, -10),
         Action::Confirm => return open(state),
         Action::Back => return back(state),
-        Action::Left => screen.chart.pan(-1.0, ends),
-        Action::Right => screen.chart.pan(1.0, ends),
-        Action::ZoomIn => screen.chart.zoom(0.5, ends),
-        Action::ZoomOut => screen.chart.zoom(2.0, ends),
-        Action::Fit => screen.chart.fit(),
-        Action::LogScale => screen.chart.log = !screen.chart.log,
-        Action::Smoothing => screen.chart.next_smoothing(),
-        Action::Theme => screen.theme = screen.theme.wrapping_add(1),
-        Action::Help => screen.mode = Mode::Help { from: 0 },
-        Action::Filter => {
-            if places(screen.size, screen.view).area_of(Panel::Log).is_none() {
-                screen.view = View::Words;
-            }
-            screen.focus = Panel::Log;
-            screen.mode = Mode::Filter;
-            return vec![Effect::Redraw, Effect::ReadLog];
-        }
+        Action::Palette => return palette::open(state),
+        Action::Replay => return past::toggle(state),
+        Action::Toggle if state.screen.view == View::Runs => return others::mark(state),
+        Action::Filter => return filter(state),
+        Action::Theme => state.screen.theme = state.screen.theme.wrapping_add(1),
+        Action::Help => state.screen.mode = Mode::Help { from: 0 },
+        // What is left acts on charts, and was done above, or has no meaning here.
+        _ => return Vec::new(),
     }
     vec![Effect::Redraw]
+}
+
+fn filter(state: &mut State) -> Vec<Effect> {
+    let words = |panel: &Panel| matches!(panel, Panel::Log | Panel::Journal);
+    if !places_of(state).panels.iter().any(|(panel, _)| *panel == Panel::Log) {
+        state.screen.view = View::Words;
+    }
+    if !words(&state.screen.focus) {
+        state.screen.focus = Panel::Log;
+    }
+    state.screen.mode = Mode::Filter;
+    vec![Effect::Redraw, Effect::ReadLog]
 }
 
 /// Why nothing can be asked of the run just now, if so.
 #[must_use]
 pub fn refusal(state: &State) -> Option<String> {
+    if state.read_only {
+        return Some("this cockpit was opened to look only (--read-only)".to_owned());
+    }
+    if state.replay.is_some() || state.moment.is_some() {
+        let back = state.keys.key_of(Action::Back);
+        return Some(format!("this is the past; {back} comes back to the run, where it can be asked"));
+    }
     match (&state.link, state.run_state()) {
         (_, Some(over)) if over.is_over() => {
             let run = state.run_name();
@@ -133,6 +149,13 @@ fn autopilot(state: &mut State) -> Vec<Effect> {
     ask(state, Request::Autopilot { on }, words)
 }
 
+fn accept(state: &mut State) -> Vec<Effect> {
+    if state.status().is_none_or(|status| status.proposal.is_none()) {
+        return refuse(state, "the keeper proposes nothing".to_owned());
+    }
+    ask(state, Request::Accept, "accepted what the keeper proposes")
+}
+
 fn stop(state: &mut State) -> Vec<Effect> {
     if let Some(why) = refusal(state) {
         return refuse(state, why);
@@ -143,15 +166,17 @@ fn stop(state: &mut State) -> Vec<Effect> {
 
 fn show(state: &mut State, view: View) -> Vec<Effect> {
     state.screen.view = view;
-    let panels = places(state.screen.size, view).panels;
+    state.screen.full = None;
+    let panels = places_of(state).panels;
     if !panels.iter().any(|(panel, _)| *panel == state.screen.focus) {
-        state.screen.focus = panels.first().map_or(Panel::Loss, |(panel, _)| *panel);
+        state.screen.focus = panels.first().map_or(state.screen.focus, |(panel, _)| *panel);
     }
-    vec![Effect::Redraw, Effect::ReadLog]
+    let list = (view == View::Runs).then_some(Effect::ListRuns);
+    [Effect::Redraw, Effect::ReadLog].into_iter().chain(list).collect()
 }
 
 fn focus(state: &mut State, direction: isize) -> Vec<Effect> {
-    let panels = places(state.screen.size, state.screen.view).panels;
+    let panels = places_of(state).panels;
     let here = panels.iter().position(|(panel, _)| *panel == state.screen.focus);
     let next = here.map_or(Some(0), |here| here.checked_add_signed(direction)).and_then(|next| panels.get(next));
     // Beyond an end the other end is next.
@@ -164,6 +189,12 @@ fn focus(state: &mut State, direction: isize) -> Vec<Effect> {
 
 /// Moves in a panel: positive = up, towards what is older.
 pub fn scroll(state: &mut State, panel: Panel, lines: isize) -> Vec<Effect> {
+    if matches!(panel, Panel::RunList | Panel::Difference | Panel::Compare) {
+        return others::scroll(state, lines);
+    }
+    if panel == Panel::Rung {
+        return scroll(state, Panel::Ladder, lines);
+    }
     let screen = &mut state.screen;
     let moved = |back: usize, most: usize| back.saturating_add_signed(lines).min(most.saturating_sub(1));
     match panel {
@@ -174,17 +205,25 @@ pub fn scroll(state: &mut State, panel: Panel, lines: isize) -> Vec<Effect> {
             let here = screen.chosen_rung.or(state.facts.status.as_ref().map(|status| status.rung)).unwrap_or(0);
             screen.chosen_rung = Some(here.saturating_add_signed(-lines).min(state.ladder.len() - 1));
         }
-        Panel::Loss | Panel::GradNorm | Panel::StepTime if lines != 0 => {
-            screen.chart.zoom(if lines > 0 { 0.5 } else { 2.0 }, state.facts.series.ends());
+        Panel::Chart(_) => {
+            let zoom = if lines > 0 { Action::ZoomIn } else { Action::ZoomOut };
+            return charts::act(state, zoom).unwrap_or_default();
         }
         _ => return Vec::new(),
     }
     vec![Effect::Redraw]
 }
 
-/// Enter: the chosen rung's preview, or the focused panel in its own view, or back from there.
+/// Enter: the chosen rung's preview, the chosen run, a chart alone, or the focused panel in its own
+/// view and back from there.
 fn open(state: &mut State) -> Vec<Effect> {
-    let chosen = state.screen.chosen_rung.filter(|_| state.screen.focus == Panel::Ladder);
+    match state.screen.focus {
+        Panel::Chart(quantity) => return charts::open(state, quantity),
+        Panel::RunList => return others::open(state),
+        _ => {}
+    }
+    let on_ladder = matches!(state.screen.focus, Panel::Ladder | Panel::Rung);
+    let chosen = state.screen.chosen_rung.filter(|_| on_ladder);
     if let (Some(to), Some(rung)) = (chosen, state.rung())
         && to != rung
         && to < state.ladder.len()
@@ -203,14 +242,21 @@ fn open(state: &mut State) -> Vec<Effect> {
 fn back(state: &mut State) -> Vec<Effect> {
     // It would go by itself: it takes no key of its own.
     state.notice = None;
+    // What cannot be seen takes no key either.
+    let panels = places_of(state).panels;
+    let seen = |wanted: fn(&Panel) -> bool| panels.iter().any(|(panel, _)| wanted(panel));
     if (state.is_orphaned() || state.is_broken()) && !state.screen.trouble_hidden {
         state.screen.trouble_hidden = true;
     } else if state.passage.is_shown(state.now_ms) {
         state.passage = state.passage.closed();
-    } else if state.screen.chosen_rung.is_some() {
-        state.screen.chosen_rung = None;
-    } else if !state.screen.filter.is_empty() {
+    } else if !state.screen.filter.is_empty() && seen(|panel| *panel == Panel::Journal) {
         state.screen.filter.clear();
+    } else if state.screen.chart.cursor.is_some() && seen(|panel| matches!(panel, Panel::Chart(_))) {
+        state.screen.chart.cursor = None;
+    } else if state.screen.full.is_some() {
+        state.screen.full = None;
+    } else if state.screen.chosen_rung.is_some() && seen(|panel| *panel == Panel::Ladder) {
+        state.screen.chosen_rung = None;
     } else {
         return show(state, View::Overview);
     }
@@ -228,6 +274,7 @@ pub fn is_possible(state: &State, action: Action) -> bool {
             | Action::Restart
             | Action::Pause
             | Action::Autopilot
+            | Action::Accept
             | Action::Stop
     );
     if run && refusal(state).is_some() {
@@ -237,13 +284,8 @@ pub fn is_possible(state: &State, action: Action) -> bool {
         (Action::ShiftDown, Some(rung)) => rung + 1 < state.ladder.len(),
         (Action::ShiftUp, Some(rung)) => rung > 0,
         (Action::ShiftDown | Action::ShiftUp, None) => false,
+        (Action::Accept, _) => state.status().is_some_and(|status| status.proposal.is_some()),
         (Action::Checkpoint | Action::Restart, _) => state.run_state() != Some(RunState::Paused),
         _ => true,
     }
-}
-
-/// A hint how to close a box.
-#[must_use]
-pub fn close_hint() -> String {
-    format!("{} back", key_of(Action::Back))
 }

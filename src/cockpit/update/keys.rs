@@ -1,62 +1,89 @@
 //! What a key means, by mode.
 
 use super::act::{act, confirm_shift, move_preview};
-use super::{Effect, say};
-use crate::cockpit::action::{Action, Key, TABLE, action_of};
+use super::{Effect, palette, past, say};
+use crate::cockpit::action::{Action, Key, TABLE};
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Mode;
 use crate::protocol::control::Request;
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 /// A key was pressed.
 pub fn press(state: &mut State, event: KeyEvent) -> Vec<Effect> {
     if event.kind == KeyEventKind::Release {
         return Vec::new();
     }
+    // Esc and a key in quick succession arrive as that key with Alt.
+    if event.modifiers.contains(KeyModifiers::ALT) && event.code != KeyCode::Esc {
+        let apart = |code, modifiers| KeyEvent { code, modifiers, ..event };
+        let mut effects = press(state, apart(KeyCode::Esc, KeyModifiers::NONE));
+        effects.extend(press(state, apart(event.code, event.modifiers - KeyModifiers::ALT)));
+        return effects;
+    }
     let key = Key::of(event);
-    let action = action_of(key);
+    let action = state.keys.action_of(key);
     // These mean the same everywhere.
     if key.ctrl {
         return action.map_or_else(Vec::new, |action| act(state, action));
     }
+    match (state.screen.mode, key.code) {
+        (Mode::Filter, code) => typed(state, code),
+        (Mode::Palette { chosen }, code) => palette::typed(state, code, action, chosen),
+        (Mode::Stop, KeyCode::Char('y')) => stop(state),
+        (Mode::Stop, KeyCode::Char('n')) => close(state),
+        (Mode::Help { .. }, _) if action.is_none() => close(state),
+        _ => action.map_or_else(Vec::new, |action| press_action(state, action)),
+    }
+}
+
+/// An action was asked for, in whatever mode there is.
+pub fn press_action(state: &mut State, action: Action) -> Vec<Effect> {
     match state.screen.mode {
-        Mode::Normal => action.map_or_else(Vec::new, |action| act(state, action)),
-        Mode::Filter => typed(state, key.code),
+        Mode::Normal => past::act(state, action).unwrap_or_else(|| act(state, action)),
+        Mode::Filter => Vec::new(),
+        Mode::Palette { chosen } => {
+            let code = if action == Action::Up { KeyCode::Up } else { KeyCode::Down };
+            palette::typed(state, code, None, chosen)
+        }
         Mode::Help { from } => match action {
-            Some(Action::Quit) => vec![Effect::Quit],
-            Some(Action::Up) => help(state, from.saturating_sub(1)),
-            Some(Action::Down) => help(state, from + 1),
-            Some(Action::PageUp) => help(state, from.saturating_sub(10)),
-            Some(Action::PageDown) => help(state, from + 10),
+            Action::Quit => vec![Effect::Quit],
+            Action::Up => help(state, from.saturating_sub(1)),
+            Action::Down => help(state, from + 1),
+            Action::PageUp => help(state, from.saturating_sub(10)),
+            Action::PageDown => help(state, from + 10),
             _ => close(state),
         },
-        Mode::Stop => match (action, key.code) {
-            (Some(Action::Confirm), _) | (_, KeyCode::Char('y')) => {
-                state.screen.mode = Mode::Normal;
-                say(state, "asked the keeper to stop the run", false);
-                vec![Effect::Send(Request::Stop), Effect::Redraw]
-            }
-            (Some(Action::Back | Action::Quit), _) | (_, KeyCode::Char('n')) => close(state),
+        Mode::Stop => match action {
+            Action::Confirm => stop(state),
+            Action::Back | Action::Quit => close(state),
             _ => Vec::new(),
         },
         Mode::Preview { to } => match action {
-            Some(Action::Confirm) => confirm_shift(state, to),
-            Some(Action::ShiftDown | Action::Down) => move_preview(state, to, 1),
-            Some(Action::ShiftUp | Action::Up) => move_preview(state, to, -1),
-            Some(Action::Back | Action::Quit) => close(state),
+            Action::Confirm => confirm_shift(state, to),
+            Action::ShiftDown | Action::Down => move_preview(state, to, 1),
+            Action::ShiftUp | Action::Up => move_preview(state, to, -1),
+            Action::Back | Action::Quit => close(state),
             _ => Vec::new(),
         },
     }
 }
 
-/// Text was pasted: only the filter takes it.
+fn stop(state: &mut State) -> Vec<Effect> {
+    state.screen.mode = Mode::Normal;
+    say(state, "asked the keeper to stop the run", false);
+    vec![Effect::Send(Request::Stop), Effect::Redraw]
+}
+
+/// Text was pasted: only the filter and the list of actions take it.
 pub fn paste(state: &mut State, text: &str) -> Vec<Effect> {
-    if state.screen.mode != Mode::Filter {
-        return Vec::new();
-    }
-    let room = FILTER.saturating_sub(state.screen.filter.chars().count());
-    state.screen.filter.extend(text.chars().filter(|letter| !letter.is_control()).take(room));
-    state.screen.log_back = 0;
+    let field = match state.screen.mode {
+        Mode::Filter => &mut state.screen.filter,
+        Mode::Palette { .. } => &mut state.screen.search,
+        _ => return Vec::new(),
+    };
+    let room = FILTER.saturating_sub(field.chars().count());
+    field.extend(text.chars().filter(|letter| !letter.is_control()).take(room));
+    (state.screen.log_back, state.screen.journal_back) = (0, 0);
     vec![Effect::Redraw]
 }
 
@@ -77,7 +104,7 @@ fn typed(state: &mut State, code: KeyCode) -> Vec<Effect> {
         }
         _ => return Vec::new(),
     }
-    state.screen.log_back = 0;
+    (state.screen.log_back, state.screen.journal_back) = (0, 0);
     vec![Effect::Redraw]
 }
 
@@ -87,7 +114,8 @@ fn help(state: &mut State, from: usize) -> Vec<Effect> {
     vec![Effect::Redraw]
 }
 
-fn close(state: &mut State) -> Vec<Effect> {
+/// Closes the box that is open.
+pub fn close(state: &mut State) -> Vec<Effect> {
     state.screen.mode = Mode::Normal;
     vec![Effect::Redraw]
 }

@@ -1,5 +1,6 @@
 use super::{Effect, HistoryBox, Msg, update};
 use crate::cockpit::fixture::{self, NOW};
+use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::facts::{History, Loading};
 use crate::cockpit::state::passage::PassageView;
 use crate::cockpit::state::screen::{Mode, Panel, View};
@@ -8,6 +9,7 @@ use crate::protocol::control::{Request, RunState, Target, Update};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 const SIZE: (u16, u16) = (120, 40);
+const LOSS: Panel = Panel::Chart(Quantity::Loss);
 
 fn key(code: KeyCode) -> Msg {
     Msg::Key(KeyEvent::new(code, KeyModifiers::NONE))
@@ -111,20 +113,23 @@ fn closing_the_cockpit_asks_nothing_of_the_run() {
 #[test]
 fn views_and_panels_are_reached_by_keys_and_mouse() {
     let mut state = fixture::training(SIZE);
-    for (code, view) in [('2', View::Curves), ('3', View::Rungs), ('4', View::Words), ('5', View::Health)] {
+    for (code, view) in
+        [('2', View::Curves), ('3', View::Rungs), ('4', View::Words), ('5', View::Health), ('6', View::Runs)]
+    {
         update(&mut state, letter(code));
         assert_eq!(state.screen.view, view);
     }
     update(&mut state, key(KeyCode::Esc));
-    assert_eq!((state.screen.view, state.screen.focus), (View::Overview, Panel::Loss));
+    assert_eq!((state.screen.view, state.screen.focus), (View::Overview, LOSS));
     update(&mut state, key(KeyCode::BackTab));
     assert_eq!(state.screen.focus, Panel::Journal);
     update(&mut state, key(KeyCode::Tab));
-    assert_eq!(state.screen.focus, Panel::Loss);
+    assert_eq!(state.screen.focus, LOSS);
     update(&mut state, key(KeyCode::Enter));
-    assert_eq!(state.screen.view, View::Curves);
+    assert_eq!((state.screen.view, state.screen.full), (View::Curves, Some(Quantity::Loss)));
     update(&mut state, key(KeyCode::Enter));
-    assert_eq!(state.screen.view, View::Overview);
+    assert_eq!((state.screen.view, state.screen.full), (View::Curves, None));
+    update(&mut state, letter('1'));
     let mouse = |kind, column, row| Msg::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE });
     update(&mut state, mouse(MouseEventKind::Down(MouseButton::Left), 100, 35));
     assert_eq!(state.screen.focus, Panel::Journal);
@@ -170,7 +175,7 @@ fn the_history_is_read_once_the_keeper_spoke_and_joins_without_a_gap() {
     // Rows 3 to 5 are heard while the store is read, which holds 1 to 4 by then.
     update(&mut state, Msg::Keeper(Update::Steps { rows: rows(3..=5) }));
     assert!(state.facts.series.is_empty());
-    let history = History { steps: rows(1..=4), ..History::default() };
+    let history = History::default().with_steps(rows(1..=4));
     update(&mut state, history_of(1, history));
     assert_eq!((state.facts.series.len(), state.facts.series.ends()), (5, Some((1, 5))));
     update(&mut state, Msg::Keeper(Update::Steps { rows: rows(5..=6) }));
@@ -284,3 +289,5 @@ fn evaluations_of_a_stretch_that_was_redone_are_gone() {
     update(&mut state, Msg::Keeper(eval(2, 9)));
     assert_eq!(steps(&state), [5, 9]);
 }
+
+mod hands;

@@ -154,3 +154,48 @@ fn before_the_first_word_it_says_what_it_waits_for() {
     assert_eq!(words(&fixture::connected(SIZE)).1, "connected; waiting for the first word of the keeper");
     assert!(words(&fixture::orphaned(SIZE)).1.contains("`downshift resume digits-20261120-140115`"));
 }
+
+#[test]
+fn a_slow_run_says_why_as_far_as_it_can_be_told() {
+    let slow = |change: fn(&mut State)| {
+        let mut state = fixture::on_gpu(SIZE);
+        let mut status = fixture::status(RunState::Training, 700);
+        status.rungs[1].steps_per_s = Some(100.0);
+        fixture::tell(&mut state, status);
+        change(&mut state);
+        words(&state).1
+    };
+    let head = "slow: 27.8 steps/s instead of 100.0; ";
+    assert_eq!(slow(|_| ()), format!("{head}the steps themselves take longer"));
+    let waiting = slow(|state| state.facts.recent.iter_mut().for_each(|row| row.data_wait_ms = row.compute_ms));
+    assert_eq!(waiting, format!("{head}50 % of each step waits for data"));
+    let hot = slow(|state| {
+        if let Some(Ok(gpu)) = state.facts.samples.back_mut().map(|row| row.reading.gpu.as_mut()) {
+            gpu.throttle = Metric::Is(crate::protocol::probe::Throttle { thermal: true, ..Default::default() });
+        }
+    });
+    assert_eq!(hot, format!("{head}the card is held back by heat"));
+    // A rung that has hardly run says nothing about what is usual.
+    let young = slow(|state| {
+        let mut status = fixture::status(RunState::Training, 700);
+        (status.rungs[1].steps, status.rungs[1].steps_per_s) = (20, Some(100.0));
+        fixture::tell(state, status);
+    });
+    assert!(young.starts_with("healthy"), "{young}");
+}
+
+#[test]
+fn memory_that_runs_out_is_told_before_it_does() {
+    let mut state = fixture::on_gpu(SIZE);
+    for second in 1..=120i64 {
+        let mut reading = fixture::reading(true, 0);
+        if let Ok(gpu) = &mut reading.gpu {
+            gpu.vram_used_bytes = Metric::Is((18 << 30) + (20 << 20) * second.unsigned_abs());
+        }
+        let row = crate::protocol::control::SampleRow { time_ms: NOW + second * 1000, reading };
+        update(&mut state, Msg::Keeper(Update::Sample(Box::new(row))));
+    }
+    let (tone, text, advice) = words(&state);
+    assert_eq!((tone, advice), (Tone::Warn, Some(Action::ShiftDown)));
+    assert!(text.starts_with("the card's memory grows by ") && text.contains(" a minute and is full in "), "{text}");
+}

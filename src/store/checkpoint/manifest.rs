@@ -3,7 +3,7 @@
 //! The text of a manifest is the one way to write down its values: reading checks that writing
 //! them again gives the same bytes, and that the hash over all other values is the one inside.
 
-use super::Contents;
+use super::Pieces;
 use serde::{Deserialize, Serialize};
 
 /// The version of the container; another one is refused.
@@ -53,11 +53,14 @@ impl FileEntry {
 }
 
 impl Manifest {
-    pub(super) fn of(contents: &Contents<'_>) -> Self {
-        let entry = |(name, bytes): &(&str, &[u8])| FileEntry {
-            name: (*name).to_owned(),
-            bytes: bytes.len() as u64,
-            blake3: blake3::hash(bytes).to_hex().to_string(),
+    pub(super) fn of(contents: &Pieces<'_>) -> Self {
+        let entry = |(name, pieces): &(&str, Vec<&[u8]>)| {
+            let mut hasher = blake3::Hasher::new();
+            for piece in pieces {
+                hasher.update(piece);
+            }
+            let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+            FileEntry { name: (*name).to_owned(), bytes, blake3: hasher.finalize().to_hex().to_string() }
         };
         let mut manifest = Self {
             version: VERSION,

@@ -14,6 +14,12 @@ pub struct TrainState {
     pub step: u64,
     /// Where the run stands in its data: the clock.
     pub position: Position,
+    /// The warm-up in force, as a share of the run; none where a checkpoint is older than this field.
+    #[serde(default)]
+    pub warmup: Option<f64>,
+    /// What the clock showed when that warm-up began.
+    #[serde(default)]
+    pub warmup_from: u64,
     /// Updates the optimizer has made: Adam's t. Skipped steps do not count.
     pub optimizer_time: u64,
     /// Steps the guard dropped.

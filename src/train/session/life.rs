@@ -5,10 +5,10 @@ use super::rhythm::Rhythm;
 use crate::config::units::Every;
 use crate::protocol::control::{EvalRow, StepRow};
 use crate::protocol::worker::{DoneReason, Eval, Event, Failed, Level, Order, Phase, Skipped, Step};
-use crate::recipe::batch::StepPlan;
+use crate::recipe::batch::{Position, StepPlan};
 use crate::store::checkpoint::state::{Row, TrainState};
 use crate::train::evaluate::Means;
-use crate::train::saver::{Job, Saver, Snapshot};
+use crate::train::saver::{Job, Saver, Values};
 use crate::train::step::{Dropped, Timing};
 use crate::train::worker::{Pulse, Sink, WorkerArgs, failure};
 use std::{
@@ -46,6 +46,7 @@ impl<'a> Life<'a> {
     ) -> Self {
         (state.rung, state.rung_name, state.attempt) = (args.rung, args.rung_name.clone(), args.attempt);
         state.seed = args.preset.training.seed;
+        state.warmup = Some(args.preset.optimizer.schedule.warmup);
         let (now, trained_before_s) = (Instant::now(), state.trained_s);
         let every = args.preset.checkpoint.every;
         let rhythm = Rhythm::new(every, args.faults, state.step, state.position.epoch);
@@ -64,6 +65,16 @@ impl<'a> Life<'a> {
         let number = self.state.step + 1;
         self.pulse.at_step(number);
         number
+    }
+
+    /// The next step begins behind data that are left out, if it begins elsewhere than here.
+    pub fn pass_over(&mut self, to: Position) {
+        let from = self.state.position.samples;
+        if to.samples > from {
+            self.state.position = to;
+            let text = format!("passed over {} units of data that are left out, from {from} on", to.samples - from);
+            self.sink.send(Event::Note { level: Level::Info, text });
+        }
     }
 
     /// A step has moved the weights.
@@ -146,7 +157,7 @@ impl<'a> Life<'a> {
     ///
     /// # Errors
     /// When the device cannot be read.
-    pub fn save(&mut self, snapshot: impl Fn() -> Result<Snapshot, Failed>) -> Result<(), Failed> {
+    pub fn save(&mut self, snapshot: impl Fn() -> Result<Values, Failed>) -> Result<(), Failed> {
         self.save_is_owed = self.saver.is_busy();
         if !self.save_is_owed && self.saver.durable_step() != Some(self.state.step) {
             self.submit(snapshot)?;
@@ -161,7 +172,7 @@ impl<'a> Life<'a> {
     pub fn obey(
         &mut self,
         orders: &Receiver<Order>,
-        snapshot: impl Fn() -> Result<Snapshot, Failed>,
+        snapshot: impl Fn() -> Result<Values, Failed>,
     ) -> Result<Option<DoneReason>, Failed> {
         while let Ok(order) = orders.try_recv() {
             match order {
@@ -181,7 +192,7 @@ impl<'a> Life<'a> {
     ///
     /// # Errors
     /// When it cannot be written, or the device cannot be read.
-    pub fn make_last_step_durable(&mut self, snapshot: impl Fn() -> Result<Snapshot, Failed>) -> Result<(), Failed> {
+    pub fn make_last_step_durable(&mut self, snapshot: impl Fn() -> Result<Values, Failed>) -> Result<(), Failed> {
         for attempt in 0..LAST_SAVES {
             self.saver.wait();
             if self.saver.durable_step() != Some(self.state.step) {
@@ -203,7 +214,7 @@ impl<'a> Life<'a> {
         reason
     }
 
-    fn save_now(&mut self, snapshot: impl Fn() -> Result<Snapshot, Failed>) -> Result<(), Failed> {
+    fn save_now(&mut self, snapshot: impl Fn() -> Result<Values, Failed>) -> Result<(), Failed> {
         let was_busy = self.saver.is_busy();
         self.saver.wait();
         if self.saver.durable_step() != Some(self.state.step) {
@@ -215,13 +226,13 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    fn submit(&mut self, snapshot: impl Fn() -> Result<Snapshot, Failed>) -> Result<(), Failed> {
+    fn submit(&mut self, snapshot: impl Fn() -> Result<Values, Failed>) -> Result<(), Failed> {
         let phase = self.phase;
         self.turn_to(Phase::Checkpointing);
         let begun = Instant::now();
-        let snapshot = snapshot()?;
+        let values = snapshot()?;
         let (state, pause) = (self.state.clone(), begun.elapsed());
-        self.saver.submit(Job { snapshot, state, begun, pause });
+        self.saver.submit(Job { values, state, begun, pause });
         self.rhythm.save_begins(pause);
         if let Some(phase) = phase {
             self.turn_to(phase);

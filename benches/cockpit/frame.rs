@@ -1,0 +1,61 @@
+//! The time of a frame, in this process: the state of a real run drawn into memory.
+
+use crate::help::{Outcome, quantile};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use downshift::cockpit::state::State;
+use downshift::cockpit::stored;
+use downshift::cockpit::update::{Effect, HistoryBox, Msg, update};
+use downshift::cockpit::view;
+use downshift::config::theme::Theme;
+use downshift::store::run_dir::RunDir;
+use ratatui::backend::CrosstermBackend;
+use ratatui::layout::Rect;
+use ratatui::{Terminal, TerminalOptions, Viewport};
+use std::time::Instant;
+
+const SIZE: (u16, u16) = (200, 60);
+
+/// Prints the time of frames of the view with the charts, zoomed in and out between them.
+pub fn times(run: &RunDir) -> Outcome<()> {
+    let resolved = run.run()?;
+    let mut state = State::new(stored::ladder(&resolved), resolved.watch.clone(), SIZE, 0, 0);
+    let effects = update(&mut state, Msg::KeeperLost("not running".to_owned()));
+    perform(run, &mut state, effects)?;
+    press(run, &mut state, '2')?;
+    let themes = Theme::shipped()?;
+    let theme = themes.first().ok_or("no theme")?;
+    let viewport = Viewport::Fixed(Rect::new(0, 0, SIZE.0, SIZE.1));
+    let mut terminal = Terminal::with_options(CrosstermBackend::new(std::io::sink()), TerminalOptions { viewport })?;
+    let mut taken = Vec::new();
+    for key in "++++----".chars().cycle().take(1000) {
+        press(run, &mut state, key)?;
+        let begun = Instant::now();
+        terminal.draw(|frame| view::render(frame, &state, theme))?;
+        taken.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    taken.sort_by(f64::total_cmp);
+    let (median, most) = (quantile(&taken, 0.5), quantile(&taken, 0.99));
+    println!("| a frame of charts at {} × {}, median and 99 % | {median:.2} ms, {most:.2} ms | 4 ms |", SIZE.0, SIZE.1);
+    Ok(())
+}
+
+fn press(run: &RunDir, state: &mut State, key: char) -> Outcome<()> {
+    let effects = update(state, Msg::Key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE)));
+    perform(run, state, effects)
+}
+
+/// Does what the loop would do of an update's effects.
+fn perform(run: &RunDir, state: &mut State, effects: Vec<Effect>) -> Outcome<()> {
+    for effect in effects {
+        let answer = match effect {
+            Effect::LoadHistory(asked) => {
+                Msg::History { asked, history: Ok(HistoryBox(Box::new(stored::history(run)?))) }
+            }
+            Effect::LoadRows(steps) => Msg::Rows(stored::rows(run, &steps)),
+            _ => continue,
+        };
+        let more = update(state, answer);
+        perform(run, state, more)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! Trouble as data: `trouble: [{ step: 120, attempts: 1, signal: 11 }]`.
+//!
+//! `step` is where it strikes (or `samples`, on the clock, or `load`, or `save`), `attempts` in how
+//! many lives (all, if left out), `rungs` on how many rungs from the fastest. What it is: `signal`,
+//! `code`, `class` (a failure told and its code), `hang` (`quiet`, or `talking`: still sending
+//! notes), `spike` (the loss is this), `silence_ms` (in the phase of that name).
+
+use serde_json::Value;
+
+/// When a trouble strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Before the first step.
+    Load,
+    /// At a step, and the clock before it.
+    Step(u64, u64),
+    /// In a save.
+    Save,
+}
+
+/// The troubles of a scenario that strike now.
+pub fn striking(scenario: &Value, moment: Moment, attempt: u64, rung: usize) -> Vec<Value> {
+    let troubles = scenario["trouble"].as_array().cloned().unwrap_or_default();
+    let strikes = |trouble: &Value| {
+        let alive = trouble["attempts"].as_u64().is_none_or(|last| attempt <= last);
+        let here = trouble["rungs"].as_u64().is_none_or(|rungs| (rung as u64) < rungs);
+        let later = trouble["from_attempt"].as_u64().is_none_or(|first| attempt >= first);
+        let number = |key: &str| trouble[key].as_u64();
+        let now = match moment {
+            Moment::Load => trouble["load"] == true,
+            Moment::Save => trouble["save"] == true,
+            Moment::Step(step, samples) => {
+                let end = number("last").or(number("step"));
+                number("step").zip(end).is_some_and(|(first, end)| (first..=end).contains(&step))
+                    || number("samples") == Some(samples)
+            }
+        };
+        alive && here && later && now
+    };
+    troubles.into_iter().filter(strikes).collect()
+}

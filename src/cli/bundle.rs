@@ -1,0 +1,148 @@
+//! `bundle`: one archive with what a bug report needs: the run file, the journal, the ends of the
+//! logs, the manifests, the doctor's report, versions. No weights, no data; secrets and the paths of
+//! the person's home are taken out of every file.
+
+mod redact;
+
+use super::{Outcome, Which, doctor, line};
+use crate::store::checkpoint;
+use crate::store::reader::{Reader, live_status};
+use crate::store::run_dir::RunDir;
+use crate::triage::catalogue::Catalogue;
+use crate::triage::scan::scan;
+use clap::Args;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use redact::Redactor;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// The end of a log that goes along.
+const TAIL: u64 = 1 << 20;
+/// Lines of the journal and readings of the probe that go along.
+const ROWS: usize = 5000;
+const READINGS: usize = 300;
+
+/// Arguments of `bundle`.
+#[derive(Debug, Args)]
+pub struct BundleArgs {
+    #[command(flatten)]
+    which: Which,
+    /// The archive [default: RUN-bundle.tar.gz here]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+pub fn bundle(args: &BundleArgs, runs: &Path) -> Outcome {
+    let run = RunDir::find(runs, args.which.run.as_deref())?;
+    let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}-bundle.tar.gz", run.name())));
+    let redactor = Redactor::new(run.run().ok().and_then(|run| run.notify).as_ref());
+    let parts = parts(&run, runs);
+    let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
+    for (name, text) in &parts {
+        let clean = redactor.clean(text);
+        let mut header = tar::Header::new_gnu();
+        header.set_size(clean.len() as u64);
+        header.set_mode(0o644);
+        header.set_mtime(jiff::Timestamp::now().as_second().unsigned_abs());
+        header.set_cksum();
+        archive.append_data(&mut header, format!("{}-bundle/{name}", run.name()), clean.as_bytes())?;
+        line!("{:>9}  {name}", clean.len());
+    }
+    let bytes = archive.into_inner()?.finish()?;
+    let written = File::create(&out).and_then(|mut file| file.write_all(&bytes));
+    written.map_err(|error| super::Failure::new(1, format!("{}: {error}", out.display())))?;
+    line!("\n{}: {} bytes. Look through it before you give it away.", out.display(), bytes.len());
+    Ok(0)
+}
+
+/// The files of the archive, those that there are.
+fn parts(run: &RunDir, runs: &Path) -> Vec<(String, String)> {
+    let mut parts = vec![("versions.txt".to_owned(), versions()), ("doctor.txt".to_owned(), doctor::report(runs))];
+    let mut add = |name: &str, text: Option<String>| {
+        if let Some(text) = text {
+            parts.push((name.to_owned(), text));
+        }
+    };
+    for name in ["run.yaml", "failure.json"] {
+        add(name, fs::read_to_string(run.file(name)).ok());
+    }
+    for name in ["keeper.log", "worker.log"] {
+        add(name, tail(&run.file(name)).ok());
+    }
+    add("triage.txt", triage(&run.file("worker.log")));
+    add("status.json", live_status(run).and_then(|status| serde_json::to_string_pretty(&status).ok()));
+    if let Ok(reader) = Reader::open(run) {
+        add("launch.json", reader.fact::<serde_json::Value>("launch").map(|launch| launch.to_string()));
+        add("journal.txt", journal(&reader).ok());
+        add("attempts.txt", reader.attempts().ok().map(|lines| lines.join("\n")));
+        add("causes.json", serde_json::to_string_pretty(&reader.causes()).ok());
+        let readings = reader.samples(READINGS).unwrap_or_default();
+        let lines = readings.iter().filter_map(|row| serde_json::to_string(row).ok());
+        add("readings.jsonl", Some(lines.collect::<Vec<_>>().join("\n")));
+    }
+    for entry in checkpoint::list(run.path()) {
+        for name in ["manifest.json", "state.json"] {
+            let folder = entry.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            add(&format!("checkpoints/{folder}/{name}"), fs::read_to_string(entry.path.join(name)).ok());
+        }
+    }
+    parts
+}
+
+fn journal(reader: &Reader) -> rusqlite::Result<String> {
+    let mut text = String::new();
+    for row in reader.journal(ROWS)? {
+        let time = jiff::Timestamp::from_millisecond(row.time_ms).map(|time| time.to_string()).unwrap_or_default();
+        let step = row.step.map_or_else(String::new, |step| format!(" step {step}"));
+        let _ = writeln!(text, "{time} {:?} {:?}{step}: {}", row.level, row.kind, row.text);
+    }
+    Ok(text)
+}
+
+fn versions() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let mut text = format!("downshift {}\n", env!("CARGO_PKG_VERSION"));
+    let features = [("train", cfg!(feature = "train")), ("cuda", cfg!(feature = "cuda"))];
+    for (name, on) in features {
+        let _ = writeln!(text, "feature {name}: {}", if on { "yes" } else { "no" });
+    }
+    let _ = writeln!(text, "command line: {}", std::env::args().collect::<Vec<_>>().join(" "));
+    let _ = writeln!(text, "kernel: {}", read("/proc/version").trim());
+    for line in read("/etc/os-release").lines().filter(|line| line.starts_with("PRETTY_NAME")) {
+        let _ = writeln!(text, "system: {}", line.trim_start_matches("PRETTY_NAME=").trim_matches('"'));
+    }
+    let _ = writeln!(text, "driver: {}", read("/proc/driver/nvidia/version").lines().next().unwrap_or("none"));
+    for name in ["TERM", "COLORTERM", "TMUX", "CUDA_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"] {
+        if let Ok(value) = std::env::var(name) {
+            let _ = writeln!(text, "{name}={value}");
+        }
+    }
+    text
+}
+
+/// The end of a file, from the beginning of a line.
+fn tail(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let from = file.metadata()?.len().saturating_sub(TAIL);
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    Ok(match text.split_once('\n') {
+        Some((_, rest)) if from > 0 => format!("… {from} bytes before\n{rest}"),
+        _ => text,
+    })
+}
+
+fn triage(log: &Path) -> Option<String> {
+    let catalogue = Catalogue::load().or_else(|_| Catalogue::with(None)).ok()?;
+    let mut log = io::BufReader::new(File::open(log).ok()?);
+    let found = scan(&mut log, &catalogue).ok()?;
+    let lines = found.findings.iter().map(|finding| {
+        format!("line {}: {}: {} ({})", finding.line, finding.class.word(), finding.text, finding.meaning)
+    });
+    Some(lines.collect::<Vec<_>>().join("\n"))
+}

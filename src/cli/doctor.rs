@@ -1,0 +1,75 @@
+//! `doctor`: everything that a run depends on, a line each: ok, warn or fail, with the fix.
+
+mod check;
+mod gpu;
+mod machine;
+mod terminal;
+mod wsl;
+
+use super::trainer::Trainer;
+use super::{Format, Outcome, line, watch};
+use check::{Check, Verdict};
+use clap::Args;
+use std::path::Path;
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// NVML's number of the GPU
+    #[arg(long, default_value_t = 0)]
+    gpu: u32,
+    /// How to print it
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+/// Arguments of `self-test`.
+#[derive(Debug, Args)]
+pub struct SelfTestArgs {
+    #[arg(long, default_value = "auto")]
+    device: String,
+}
+
+pub fn doctor(args: &DoctorArgs, runs: &Path) -> Outcome {
+    let checks = examine(args.gpu, runs);
+    match args.format {
+        Format::Json => line!("{}", serde_json::to_string_pretty(&checks)?),
+        Format::Text | Format::Tmux => {
+            for check in &checks {
+                line!("{check}");
+            }
+        }
+    }
+    Ok(u8::from(checks.iter().any(|check| check.verdict == Verdict::Fail)))
+}
+
+/// All checks, as text: for a bundle.
+pub fn report(runs: &Path) -> String {
+    examine(0, runs).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn examine(gpu: u32, runs: &Path) -> Vec<Check> {
+    let place = machine::existing(runs);
+    let reading = watch::read_once(&place, gpu);
+    let mut checks = gpu::checks(reading.as_ref(), gpu);
+    checks.extend(machine::checks(reading.as_ref().ok(), &place));
+    checks.extend(wsl::checks(reading.as_ref().ok(), &place));
+    checks.extend(terminal::checks());
+    checks.extend(machine::settings());
+    checks
+}
+
+/// The hidden command: a small computation on the device. It may hang or die without harm to
+/// whoever started it.
+pub fn self_test(args: &SelfTestArgs, trainer: &dyn Trainer) -> u8 {
+    match trainer.self_test(&args.device) {
+        Ok(words) => {
+            line!("{words}");
+            0
+        }
+        Err((code, why)) => {
+            line!("{why}");
+            code
+        }
+    }
+}

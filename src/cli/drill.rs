@@ -1,0 +1,176 @@
+//! `drill`: the default run through one fault after another, with what the keeper did about each and
+//! how long it took. What breaks is broken on purpose; how it is mended is how it always is.
+
+use super::watching::{Watched, prepare};
+use super::{Failure, Outcome, line};
+use crate::probe::script::Drill;
+use crate::protocol::control::{JournalRow, RunState, Status};
+use crate::protocol::inject::Inject;
+use crate::protocol::probe::DRILL_FILE;
+use crate::store::run_dir::RunDir;
+use clap::Args;
+use std::path::Path;
+
+/// Temperatures of the card that is played.
+const COOL: f64 = 60.0;
+const HOT: f64 = 93.0;
+/// The card gets hot at this step.
+const HEAT_AT: u64 = 600;
+/// Faults that the worker carries out itself.
+const INJECT: &str = "oom@120,nan@240-244,hang@360,kill@480";
+/// What differs from the shipped run: shorter, and with less patience.
+const SHORTER: [(&str, &str); 8] = [
+    ("name", "drill"),
+    ("training.steps", "1600"),
+    ("checkpoint.every", "25 steps"),
+    ("checkpoint.proven_after", "50"),
+    ("watch.hang_min", "2 s"),
+    ("watch.ending.grace", "1 s"),
+    ("watch.heat.act_after", "1 s"),
+    ("watch.climb.after", "200"),
+];
+
+/// Arguments of `drill`.
+#[derive(Debug, Args)]
+pub struct DrillArgs {
+    /// Where to train: auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
+    device: String,
+    /// So many steps instead of 1600; the last fault strikes at 600
+    #[arg(long, hide = true)]
+    steps: Option<u64>,
+}
+
+/// A fault of the drill, and what the journal must tell of it.
+struct Exercise {
+    name: &'static str,
+    /// The line that it begins with.
+    begins: &'static str,
+    /// The line that tells what was done.
+    answer: &'static str,
+    began_ms: Option<i64>,
+    did: Option<String>,
+    took_ms: Option<i64>,
+}
+
+const fn exercise(name: &'static str, begins: &'static str, answer: &'static str) -> Exercise {
+    Exercise { name, begins, answer, began_ms: None, did: None, took_ms: None }
+}
+
+pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn super::trainer::Trainer) -> Outcome {
+    let mut overrides: Vec<(String, String)> =
+        SHORTER.iter().map(|(path, value)| ((*path).to_owned(), (*value).to_owned())).collect();
+    if let Some(steps) = args.steps {
+        overrides[1].1 = steps.to_string();
+    }
+    let run = prepare(None, &overrides, &args.device, runs, trainer)?;
+    let dir = RunDir::create(runs, &run)?;
+    play(&dir, COOL)?;
+    line!("a drill in {}: {INJECT}, and a hot card at step {HEAT_AT}", dir.path().display());
+    let inject = Inject::parse_list(INJECT).map_err(|why| Failure::new(1, why))?;
+    let mut watched = Watched::start(dir, &args.device, inject)?;
+    let mut exercises = [
+        exercise("out of device memory", "injected oom", "shift down: "),
+        exercise("burst of losses that are no numbers", "injected nan", "shift down: "),
+        exercise("hang", "injected hang", "restart after: hang"),
+        exercise("kill -9", "injected kill", "restart after: killed"),
+        exercise("hot card", "pauses to cool", "the card has cooled"),
+        exercise("climb back", "climb: ", "climb: "),
+    ];
+    let status = live(&mut watched, &mut exercises)?;
+    let climbed = exercises[5].did.is_some();
+    table(&exercises[..if climbed { 6 } else { 5 }]);
+    let mended = exercises[..5].iter().filter(|exercise| exercise.took_ms.is_some()).count();
+    line!("{} at step {}; {mended} of 5 faults mended", status.state.word(), status.step);
+    Ok(u8::from(mended < 5 || status.state != RunState::Finished))
+}
+
+/// Sets the temperature of the card that is played.
+fn play(dir: &RunDir, temperature_c: f64) -> Result<(), Failure> {
+    let text = serde_json::to_string(&Drill { temperature_c })?;
+    Ok(dir.write_atomically(DRILL_FILE, text.as_bytes())?)
+}
+
+fn live(watched: &mut Watched, exercises: &mut [Exercise]) -> Result<Status, Failure> {
+    let mut heated = false;
+    loop {
+        let (status, rows) = watched.look()?;
+        for row in &rows {
+            line!("  {}", row.text);
+            note(exercises, row);
+            if heated && row.text.starts_with("pauses to cool") {
+                play(&watched.dir, COOL)?;
+            }
+        }
+        let Some(status) = status else { continue };
+        if status.step >= HEAT_AT && !heated {
+            heated = true;
+            play(&watched.dir, HOT)?;
+        }
+        if status.state.is_over() && status.pid_keeper.is_none() {
+            return Ok(status);
+        }
+    }
+}
+
+/// Notes what a line of the journal says of the exercises: its begin, what was done, the first new
+/// step.
+fn note(exercises: &mut [Exercise], row: &JournalRow) {
+    for exercise in exercises {
+        if exercise.began_ms.is_none() && row.text.starts_with(exercise.begins) {
+            exercise.began_ms = Some(row.time_ms);
+        }
+        if exercise.began_ms.is_none() {
+            continue;
+        }
+        if exercise.did.is_none() && row.text.contains(exercise.answer) {
+            let text = row.text.split_once(": ").filter(|(head, _)| head.starts_with("attempt"));
+            exercise.did = Some(text.map_or(row.text.as_str(), |(_, rest)| rest).to_owned());
+        }
+        let arrived = ["restarted ", "shifted "].iter().any(|word| row.text.starts_with(word));
+        if exercise.did.is_some() && exercise.took_ms.is_none() && arrived {
+            exercise.took_ms = exercise.began_ms.map(|began| row.time_ms - began);
+        }
+    }
+}
+
+fn table(exercises: &[Exercise]) {
+    line!("");
+    line!("{:<38} {:>14}   what the keeper did", "fault", "to a new step");
+    for exercise in exercises {
+        let took = exercise.took_ms.map_or("–".to_owned(), |took| format!("{:.1} s", took as f64 / 1e3));
+        let did: String = exercise.did.as_deref().unwrap_or("nothing was told").chars().take(90).collect();
+        line!("{:<38} {took:>14}   {did}", exercise.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{exercise, note};
+    use crate::protocol::control::{JournalKind, JournalRow};
+    use crate::protocol::worker::Level;
+
+    #[test]
+    fn an_exercise_is_timed_from_the_fault_to_the_first_new_step() {
+        let row = |time_ms: i64, text: &str| JournalRow {
+            id: time_ms,
+            time_ms,
+            step: None,
+            level: Level::Info,
+            kind: JournalKind::Note,
+            text: text.to_owned(),
+        };
+        let mut all = [exercise("kill", "injected kill", "restart after: killed")];
+        for (time, text) in [
+            (1, "shifted a → b in 1 s"),
+            (100, "injected kill@9 at step 9"),
+            (110, "worker ended at step 9: killed by SIGKILL"),
+            (120, "attempt 2: restart after: killed by SIGKILL"),
+            (400, "restarted full in 0.3 s: step 9 → 5"),
+            (900, "restarted full in 0.3 s: step 9 → 5"),
+        ] {
+            note(&mut all, &row(time, text));
+        }
+        assert_eq!((all[0].took_ms, all[0].did.as_deref()), (Some(300), Some("restart after: killed by SIGKILL")));
+    }
+}

@@ -1,0 +1,55 @@
+//! `notify test`: a message through every channel, to see that it arrives.
+
+use super::trainer::Trainer;
+use super::{Failure, Outcome, line, run};
+use crate::notify::{self, Message};
+use crate::protocol::worker::Level;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Arguments of `notify`.
+#[derive(Debug, Args)]
+pub struct NotifyArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Send a message through every channel and say which of them took it
+    Test {
+        /// A run file whose section `notify` is meant; else ~/.config/downshift/notify.yaml
+        #[arg(value_name = "CONFIG")]
+        config: Option<PathBuf>,
+    },
+}
+
+pub fn notify(args: &NotifyArgs, trainer: &dyn Trainer) -> Outcome {
+    let Action::Test { config } = &args.action;
+    let of_run = match config {
+        Some(config) => run::load(Some(config), &[], "auto", trainer)?.notify,
+        None => None,
+    };
+    let settings = notify::settings(of_run.as_ref()).map_err(|wrong| Failure::new(2, wrong))?;
+    let channels = notify::channels(&settings);
+    if channels.is_empty() {
+        return Err(Failure::new(1, "there is no channel: turn on bell or desktop, or write a webhook"));
+    }
+    let message = Message {
+        run: "downshift".to_owned(),
+        level: Level::Error,
+        title: "downshift: a test".to_owned(),
+        text: "This is what a run will use when it needs you.".to_owned(),
+    };
+    let mut failed = 0;
+    for channel in &channels {
+        match channel.send(&message) {
+            Ok(()) => line!("ok    {}", channel.name()),
+            Err(why) => {
+                failed += 1;
+                line!("fail  {}: {why}", channel.name());
+            }
+        }
+    }
+    Ok(u8::from(failed > 0))
+}

@@ -1,0 +1,197 @@
+//! One chart: what lies where, before it is written as SVG.
+
+use super::Loaded;
+use super::figure::Figure;
+use crate::cockpit::plot::scale::Scale;
+use crate::cockpit::series::{Column, Metric};
+
+/// How charts are wanted.
+pub struct Wishes {
+    /// Logarithmic values.
+    pub log: bool,
+    /// Weight of the past in the smoothed line.
+    pub weight: f64,
+    /// First and last step; none = of the run.
+    pub window: (Option<u64>, Option<u64>),
+}
+
+/// A place in a chart: a share of its width from the left, a value.
+pub type Dot = (f64, f64);
+
+/// What a run shows in a chart.
+pub struct Trace {
+    /// Unbroken stretches of (place, smallest, largest): what was measured.
+    pub band: Vec<Vec<(f64, f64, f64)>>,
+    /// Unbroken stretches of the line.
+    pub line: Vec<Vec<Dot>>,
+    /// Evaluations.
+    pub evals: Vec<Dot>,
+    /// The smallest value, where it lies and its step.
+    pub best: Option<(Dot, u64)>,
+    /// Where steps were skipped.
+    pub skips: Vec<f64>,
+}
+
+/// A chart.
+pub struct Panel {
+    /// What it shows.
+    pub figure: Figure,
+    /// From values to heights.
+    pub scale: Scale,
+    /// The smallest and the largest value of the scale.
+    range: (f64, f64),
+    /// The largest value, where the range ends below it.
+    pub cut: Option<f64>,
+    /// One a run.
+    pub traces: Vec<Trace>,
+}
+
+/// The steps that all charts show.
+pub fn window(runs: &[Loaded], wishes: &Wishes) -> Option<(f64, f64)> {
+    let ends = || runs.iter().filter_map(|run| run.series.ends());
+    let first = wishes.window.0.or_else(|| ends().map(|(first, _)| first).min())?;
+    let last = wishes.window.1.or_else(|| ends().map(|(_, last)| last).max())?;
+    Some((first as f64, (last.max(first + 1)) as f64))
+}
+
+/// Lays out a chart of so many pixels; none where there is no value.
+pub fn panel(runs: &[Loaded], figure: Figure, window: (f64, f64), pixels: usize, wishes: &Wishes) -> Option<Panel> {
+    let traces: Vec<Trace> = runs.iter().map(|run| trace(run, figure, window, pixels, wishes)).collect();
+    let bands = || traces.iter().flat_map(|trace| trace.band.iter().flatten());
+    let others = || traces.iter().flat_map(|trace| trace.evals.iter().map(|(_, value)| *value));
+    let low = bands().map(|(_, low, _)| *low).chain(others()).reduce(f64::min)?;
+    let mut highs: Vec<f64> = bands().map(|(.., high)| *high).chain(others()).collect();
+    highs.sort_by(f64::total_cmp);
+    let (high, cut) = top(low, &highs)?;
+    let log = wishes.log && low > 0.0;
+    // Some air above and below.
+    let (low, high) = if log {
+        let air = (high / low).powf(0.04);
+        (low / air, high * air)
+    } else {
+        let air = (high - low) * 0.05;
+        (if low >= 0.0 { (low - air).max(0.0) } else { low - air }, high + air)
+    };
+    Some(Panel { figure, scale: Scale::new(low, high, log)?, range: (low, high), cut, traces })
+}
+
+impl Panel {
+    /// Where a value lies: 0 at the bottom, 1 at the top, beyond where it is outside the range.
+    pub fn height(&self, value: f64) -> f64 {
+        let share = self.scale.share(value);
+        if value <= self.range.1 || self.range.1 <= self.range.0 {
+            return share;
+        }
+        // Enough to leave the chart with the slope that the line has.
+        1.0 + ((value - self.range.1) / (self.range.1 - self.range.0)).min(20.0)
+    }
+}
+
+/// The top of the range. A few values far above the rest do not flatten the chart: the second value
+/// is then the largest.
+fn top(low: f64, sorted: &[f64]) -> Option<(f64, Option<f64>)> {
+    let high = *sorted.last()?;
+    let most = *sorted.get((sorted.len() - 1) * 97 / 100)?;
+    let roomy = most + (most - low) * 1.2;
+    let cut = sorted.len() >= 30 && most > low && high > roomy * 2.0;
+    Some(if cut { (roomy, Some(high)) } else { (high, None) })
+}
+
+fn trace(run: &Loaded, figure: Figure, (start, end): (f64, f64), pixels: usize, wishes: &Wishes) -> Trace {
+    let share = |step: f64| (step - start) / (end - start);
+    let within = |row: &&crate::protocol::control::EvalRow| {
+        (start..=end).contains(&(row.eval.step as f64)) && row.eval.loss.is_finite()
+    };
+    let measured = || run.evals.iter().filter(within).map(|row| (share(row.eval.step as f64), row.eval.loss));
+    let metric = match figure {
+        Figure::Step(metric) => metric,
+        Figure::Eval => {
+            let line = vec![measured().collect()];
+            return Trace { band: Vec::new(), line, evals: measured().collect(), best: None, skips: Vec::new() };
+        }
+    };
+    let columns = run.series.columns(metric, start..end, pixels);
+    let at = |place: usize| place as f64 / (pixels.max(2) - 1) as f64;
+    let mut band = vec![Vec::new()];
+    let mut skips = Vec::new();
+    for (place, column) in columns.iter().enumerate() {
+        match column.extent {
+            Some(extent) => {
+                if let Some(part) = band.last_mut() {
+                    part.push((at(place), extent.min.into(), extent.max.into()));
+                }
+            }
+            None if column.skipped > 0 => band.push(Vec::new()),
+            None => {}
+        }
+        if column.skipped > 0 {
+            skips.push(at(place));
+        }
+    }
+    band.retain(|part| !part.is_empty());
+    let weight = if figure.is_noisy() { wishes.weight } else { 0.0 };
+    let best = run.series.best(metric).filter(|_| metric == Metric::Loss);
+    let best = best.filter(|(step, _)| (start..=end).contains(&(*step as f64)));
+    Trace {
+        band,
+        line: smooth(&columns, weight, at),
+        evals: if metric == Metric::Loss { measured().collect() } else { Vec::new() },
+        best: best.map(|(step, value)| ((share(step as f64), value.into()), step)),
+        skips: if matches!(metric, Metric::Loss | Metric::GradNorm) { skips } else { Vec::new() },
+    }
+}
+
+/// The exponential mean with TensorBoard's meaning (the weight of the past, corrected for the
+/// beginning), a column of n steps counting as n of its mean; skipped steps break the line and
+/// leave the mean alone.
+fn smooth(columns: &[Column], weight: f64, at: impl Fn(usize) -> f64) -> Vec<Vec<Dot>> {
+    let (mut sum, mut norm) = (0.0, 0.0);
+    let mut line = vec![Vec::new()];
+    for (place, column) in columns.iter().enumerate() {
+        let Some(extent) = column.extent else {
+            if column.skipped > 0 {
+                line.push(Vec::new());
+            }
+            continue;
+        };
+        let kept = weight.powi(i32::try_from(extent.count).unwrap_or(i32::MAX));
+        sum = kept * sum + (1.0 - kept) * f64::from(extent.mean);
+        norm = kept * norm + (1.0 - kept);
+        if let Some(part) = line.last_mut() {
+            part.push((at(place), sum / norm));
+        }
+    }
+    line.retain(|part| !part.is_empty());
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{smooth, top};
+    use crate::cockpit::series::{Column, Extent};
+
+    #[test]
+    fn a_spike_does_not_flatten_the_chart_and_is_told() {
+        let mut values: Vec<f64> = (0..100).map(|step| 1.0 + f64::from(step) / 100.0).collect();
+        assert_eq!(top(1.0, &values), Some((1.99, None)));
+        values.push(400.0);
+        let (high, cut) = top(1.0, &values).unwrap();
+        assert!(high < 4.0 && cut == Some(400.0), "{high} {cut:?}");
+    }
+
+    #[test]
+    fn smoothing_begins_at_the_first_value_and_skips_break_the_line() {
+        let column = |value: Option<f32>| Column {
+            extent: value.and_then(Extent::one),
+            skipped: u32::from(value.is_none()),
+            ..Column::default()
+        };
+        let columns = [Some(2.0), None, Some(2.0), Some(4.0)].map(column);
+        let line = smooth(&columns, 0.5, |place| place as f64);
+        assert_eq!(line.len(), 2);
+        assert_eq!(line[0], [(0.0, 2.0)]);
+        assert!((line[1][0].1 - 2.0).abs() < 1e-9);
+        // 0.25 × 2 + 0.25 × 2 … by hand: (0.5³·… ) with the norm 1 − 0.5³.
+        assert!((line[1][1].1 - (0.125 * 2.0 + 0.25 * 2.0 + 0.5 * 4.0) / 0.875).abs() < 1e-9);
+    }
+}

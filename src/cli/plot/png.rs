@@ -1,0 +1,28 @@
+//! An SVG painted as PNG. The font ships inside, so that the picture is the same everywhere.
+
+use resvg::tiny_skia::{Pixmap, Transform};
+use resvg::usvg::{Options, Tree};
+use std::sync::Arc;
+
+/// Inter, regular and semi-bold, its Latin, Greek and Cyrillic letters; see assets/README.md.
+const FONTS: [&[u8]; 2] = [
+    include_bytes!("../../../assets/fonts/Inter-Regular.otf"),
+    include_bytes!("../../../assets/fonts/Inter-SemiBold.otf"),
+];
+
+/// Paints it, `scale` pixels for one of its units.
+pub fn paint(svg: &str, scale: f32) -> Result<Vec<u8>, String> {
+    let mut options = Options { font_family: "Inter".to_owned(), ..Options::default() };
+    let fonts = Arc::make_mut(&mut options.fontdb);
+    for font in FONTS {
+        fonts.load_font_data(font.to_vec());
+    }
+    let tree = Tree::from_str(svg, &options).map_err(|error| format!("the picture could not be painted: {error}"))?;
+    let pixels = |length: f32| (length * scale).ceil() as u32;
+    let (width, height) = (pixels(tree.size().width()), pixels(tree.size().height()));
+    let too_large =
+        || format!("a picture of {width} × {height} pixels is too large; a smaller --size or --scale works");
+    let mut pixmap = Pixmap::new(width, height).ok_or_else(too_large)?;
+    resvg::render(&tree, Transform::from_scale(scale, scale), &mut pixmap.as_mut());
+    pixmap.encode_png().map_err(|error| format!("the picture could not be packed as PNG: {error}"))
+}

@@ -1,0 +1,115 @@
+//! A person's own: themes and keymap from the configuration folder, choices from the state folder.
+//! What cannot be read there is told and left out: it never keeps anybody from their run.
+
+use crate::cockpit::keymap::Keymap;
+use crate::cockpit::taste::Taste;
+use crate::config::theme::Theme;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs};
+
+/// `$NAME/downshift`, or `~/rest/downshift`.
+fn folder(name: &str, rest: &str) -> Option<PathBuf> {
+    let set = env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = set.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(rest)))?;
+    Some(base.join("downshift"))
+}
+
+/// Themes and keys, and what was wrong with a person's own.
+pub struct Own {
+    /// The shipped themes, then a person's own; one of the same name takes the place of the shipped.
+    pub themes: Vec<Theme>,
+    /// The keymap.
+    pub keys: Keymap,
+    /// What could not be used, a sentence each.
+    pub wrong: Vec<String>,
+}
+
+impl Own {
+    /// Reads the configuration folder.
+    ///
+    /// # Errors
+    /// When the themes that ship cannot be read.
+    pub fn read() -> Result<Self, String> {
+        Self::read_in(folder("XDG_CONFIG_HOME", ".config").as_deref())
+    }
+
+    fn read_in(folder: Option<&Path>) -> Result<Self, String> {
+        let mut own = Self { themes: Theme::shipped()?, keys: Keymap::default(), wrong: Vec::new() };
+        let Some(folder) = folder else { return Ok(own) };
+        let mut files: Vec<PathBuf> =
+            fs::read_dir(folder.join("themes")).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        files.retain(|path| path.extension().is_some_and(|end| end == "yaml"));
+        files.sort();
+        for path in files {
+            match fs::read_to_string(&path).map_err(|error| error.to_string()).and_then(|text| Theme::parse(&text)) {
+                Ok(theme) => own.take(theme),
+                Err(why) => own.wrong.push(format!("{}: {why}", path.display())),
+            }
+        }
+        let path = folder.join("keymap.yaml");
+        if let Ok(text) = fs::read_to_string(&path) {
+            match Keymap::parse(&text) {
+                Ok(keys) => own.keys = keys,
+                Err(why) => own.wrong.push(format!("{}: {}", path.display(), why.replace('\n', "; "))),
+            }
+        }
+        Ok(own)
+    }
+
+    fn take(&mut self, theme: Theme) {
+        match self.themes.iter_mut().find(|known| known.name == theme.name) {
+            Some(known) => *known = theme,
+            None => self.themes.push(theme),
+        }
+    }
+}
+
+/// Says which of the keys tmux takes, where this runs inside it.
+pub fn tmux_clash(keys: &Keymap) -> Option<String> {
+    env::var_os("TMUX")?;
+    let mut command = Command::new("tmux");
+    command.args(["show-options", "-gqv", "prefix"]).stdin(Stdio::null()).stderr(Stdio::null());
+    let prefix = String::from_utf8(command.output().ok()?.stdout).ok()?;
+    keys.clash(prefix.trim())
+}
+
+fn choices() -> Option<PathBuf> {
+    Some(folder("XDG_STATE_HOME", ".local/state")?.join("cockpit.json"))
+}
+
+/// What was chosen the last time.
+pub fn remembered() -> Taste {
+    choices().and_then(|path| fs::read_to_string(path).ok()).map_or_else(Taste::default, |text| Taste::parse(&text))
+}
+
+/// Keeps what was chosen; where it cannot be kept, the next cockpit begins as the first one did.
+pub fn remember(taste: &Taste) {
+    let Some(path) = choices() else { return };
+    let made = path.parent().is_some_and(|folder| fs::create_dir_all(folder).is_ok());
+    if made {
+        let _ = crate::store::run_dir::write_whole(&path, taste.text().as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Own;
+
+    #[test]
+    fn own_themes_and_keys_are_taken_and_what_is_wrong_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let themes = folder.path().join("themes");
+        std::fs::create_dir(&themes).unwrap();
+        let dark = include_str!("../../themes/dark.yaml");
+        std::fs::write(themes.join("mine.yaml"), dark.replace("name: dark", "name: mine")).unwrap();
+        std::fs::write(themes.join("bad.yaml"), dark.replacen("#8fcf8a", "greenish", 1)).unwrap();
+        std::fs::write(folder.path().join("keymap.yaml"), "keys:\n  stop: [u]\n").unwrap();
+        let own = Own::read_in(Some(folder.path())).unwrap();
+        assert_eq!(own.themes.last().map(|theme| theme.name.as_str()), Some("mine"));
+        assert_eq!(own.wrong.len(), 2, "{:?}", own.wrong);
+        assert!(own.wrong[0].contains("bad.yaml") && own.wrong[0].contains("line 9"), "{}", own.wrong[0]);
+        assert!(own.wrong[1].contains("keymap.yaml: line 2: u would ask for both"), "{}", own.wrong[1]);
+        assert_eq!(own.keys, crate::cockpit::keymap::Keymap::default());
+    }
+}

@@ -1,0 +1,81 @@
+//! `triage`: what a log says about what broke. Any training log will do, of other programs too.
+
+use super::line;
+use super::{Failure, Format, Outcome};
+use crate::triage::catalogue::Catalogue;
+use crate::triage::scan::{Finding, Scan, scan};
+use clap::Args;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::PathBuf;
+
+/// So many lines of one cause are listed for people.
+const LISTED: usize = 3;
+
+/// Arguments of `triage`.
+#[derive(Debug, Args)]
+pub struct TriageArgs {
+    /// The log; `-` reads stdin
+    #[arg(value_name = "LOG")]
+    log: PathBuf,
+    /// How to print it
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+pub fn triage(args: &TriageArgs) -> Outcome {
+    let catalogue = Catalogue::load()?;
+    let name = args.log.display();
+    let mut log: Box<dyn BufRead> = if args.log.as_os_str() == "-" {
+        Box::new(io::stdin().lock())
+    } else {
+        let file = File::open(&args.log).map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
+        Box::new(BufReader::with_capacity(1 << 18, file))
+    };
+    let found = scan(&mut log, &catalogue).map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
+    match args.format {
+        Format::Json => line!("{}", serde_json::to_string_pretty(&found.findings)?),
+        Format::Text | Format::Tmux => {
+            for line in text(&found) {
+                line!("{line}");
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// The causes in the order in which they first appear, the most likely one first.
+fn text(scan: &Scan) -> Vec<String> {
+    let lines = scan.lines;
+    let Some(root) = scan.root() else {
+        return vec![format!("Nothing in {lines} lines is known as a failure.")];
+    };
+    let mut names: Vec<&str> = vec![&root.name];
+    for finding in &scan.findings {
+        if !names.contains(&finding.name.as_str()) {
+            names.push(&finding.name);
+        }
+    }
+    let mut out = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        let of_it: Vec<&Finding> = scan.findings.iter().filter(|finding| finding.name == *name).collect();
+        let Some(first) = of_it.first() else { continue };
+        let rank = match index {
+            0 if names.len() > 1 => "  (most likely the cause)",
+            _ if first.symptom => "  (follows from another failure)",
+            _ => "",
+        };
+        if index > 0 {
+            out.push(String::new());
+        }
+        out.push(format!("{}: {}{rank}", first.class.word(), first.meaning));
+        out.extend(of_it.iter().take(LISTED).map(|finding| format!("  line {}: {}", finding.line, finding.text)));
+        let more = of_it.len().saturating_sub(LISTED) as u64 + scan.left_out.get(*name).copied().unwrap_or(0);
+        if more > 0 {
+            out.push(format!("  and {more} more lines like these"));
+        }
+        out.push(format!("  do: {}", first.advice));
+        out.push(format!("  downshift {}", first.keeper));
+    }
+    out
+}

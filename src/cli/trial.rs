@@ -1,0 +1,199 @@
+//! `trial`: a run of a few minutes that ends in a checklist. Halfway it is saved and started again
+//! from that checkpoint, so that the whole cycle has been seen.
+
+use super::watching::{Watched, prepare};
+use super::{Failure, Outcome, client, line, run};
+use crate::keeper::sentences::{bytes, grouped};
+use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
+use crate::protocol::worker::Eval;
+use crate::store::reader::Reader;
+use crate::store::run_dir::RunDir;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// VRAM may grow by so much of itself between the first half and the second.
+const STEADY: f64 = 1.05;
+
+/// Arguments of `trial`.
+#[derive(Debug, Args)]
+pub struct TrialArgs {
+    /// A run file, or one that ships inside
+    #[arg(value_name = "CONFIG")]
+    config: Option<PathBuf>,
+    /// How long: 90s, 2m, 5min
+    #[arg(long = "for", default_value = "5m", value_name = "TIME", value_parser = span)]
+    time: Duration,
+    /// Where to train: auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    device: String,
+    /// Override a knob, as `--set training.micro_batch=8`
+    #[arg(long, value_parser = run::parse_override, value_name = "PATH=VALUE")]
+    set: Vec<(String, String)>,
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_alphabetic() || c == ' ');
+    let factor = match text[digits.len()..].trim() {
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("`{text}` is no time; write 90s, 2m or 1h")),
+    };
+    let seconds = digits.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds < 1e6);
+    let seconds = seconds.ok_or_else(|| format!("`{text}` is no time; write 90s, 2m or 1h"))?;
+    Ok(Duration::from_secs_f64(seconds * factor))
+}
+
+pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn super::trainer::Trainer) -> Outcome {
+    let run = prepare(args.config.as_deref(), &args.set, &args.device, runs, trainer)?;
+    let dir = RunDir::create(runs, &run)?;
+    line!("trial of {} for {} s in {}", run.name, args.time.as_secs(), dir.path().display());
+    let mut watched = Watched::start(dir, &args.device, Vec::new())?;
+    let status = live(&mut watched, args.time)?;
+    let checks = checklist(&watched.dir, &status)?;
+    for check in &checks {
+        line!("{} {:<24} {}", if check.holds { "✓" } else { "✗" }, check.what, check.seen);
+    }
+    let failed = checks.iter().filter(|check| !check.holds).count();
+    match failed {
+        0 => line!("all hold: `downshift run` may take it from here"),
+        _ => line!("{failed} of {} do not hold; the journal of {} says more", checks.len(), watched.dir.name()),
+    }
+    Ok(u8::from(failed > 0))
+}
+
+/// Until the time is up or the run is over; restarts it once on the way.
+fn live(watched: &mut Watched, time: Duration) -> Result<Status, Failure> {
+    let (mut began, mut restarted, mut stopped) = (None::<Instant>, false, false);
+    let limit = Instant::now() + time + Duration::from_mins(20);
+    loop {
+        let (status, rows) = watched.look()?;
+        for row in rows {
+            line!("  {}", row.text);
+        }
+        let Some(status) = status else { continue };
+        if status.state.is_over() && status.pid_keeper.is_none() {
+            return Ok(status);
+        }
+        if status.step > 0 {
+            began.get_or_insert_with(Instant::now);
+        }
+        let so_far = began.map_or(Duration::ZERO, |began| began.elapsed());
+        // A run that is about to end by itself is restarted before that.
+        let share = status.total_samples.map_or(0.0, |total| status.samples as f64 / total.max(1) as f64);
+        if !restarted && (so_far >= time / 2 || share > 0.4) {
+            restarted = client::ask(&watched.dir, &Request::Restart).is_ok();
+        }
+        if !stopped && (so_far >= time || Instant::now() > limit) {
+            stopped = client::ask(&watched.dir, &Request::Stop).is_ok();
+        }
+    }
+}
+
+/// One line of the checklist.
+struct Check {
+    what: &'static str,
+    holds: bool,
+    seen: String,
+}
+
+fn check(what: &'static str, holds: bool, seen: impl Into<String>) -> Check {
+    Check { what, holds, seen: seen.into() }
+}
+
+fn checklist(dir: &RunDir, status: &Status) -> Result<Vec<Check>, Failure> {
+    let reader = Reader::open(dir)?;
+    let mut rows = Vec::new();
+    reader.each_step(|row| rows.push(row))?;
+    let evals: Vec<Eval> = reader.evals()?.into_iter().map(|row| row.eval).collect();
+    let device = status.device.clone().unwrap_or_else(|| "no device".to_owned());
+    let faults: Vec<String> = status.rungs.iter().filter_map(|rung| rung.fault.clone()).map(|(what, _)| what).collect();
+    let faultless = status.restarts == 0 && faults.is_empty() && !broken(status);
+    Ok(vec![
+        check("started", !rows.is_empty(), format!("{} steps on {device}", grouped(rows.len() as u64))),
+        check("no fault", faultless, if faultless { "no worker died".to_owned() } else { faults.join("; ") }),
+        vram_is_steady(&reader.samples(100_000)?),
+        loss_falls(&rows),
+        validation_improves(&evals),
+        check(
+            "full cycle done",
+            status.attempts >= 2 && status.durable_step.is_some(),
+            match status.durable_step {
+                Some(step) => format!("loaded, trained, saved and resumed; step {} is durable", grouped(step)),
+                None => "no checkpoint was saved".to_owned(),
+            },
+        ),
+    ])
+}
+
+/// Whether the run ended by a fault.
+fn broken(status: &Status) -> bool {
+    matches!(status.state, RunState::Failed | RunState::NeedsPerson)
+}
+
+fn vram_is_steady(samples: &[SampleRow]) -> Check {
+    const WHAT: &str = "VRAM stable";
+    let used = |row: &SampleRow| row.reading.gpu.as_ref().ok()?.vram_worker_bytes.get().filter(|bytes| *bytes > 0);
+    let used: Vec<u64> = samples.iter().filter_map(used).collect();
+    let (early, late) = used.split_at(used.len() / 2);
+    let peak = |part: &[u64]| part.iter().max().copied().unwrap_or(0);
+    if early.is_empty() {
+        return check(WHAT, true, "not measured: the worker holds none, or the card cannot be read");
+    }
+    let seen = format!("{} at most, then {}", bytes(peak(early)), bytes(peak(late)));
+    check(WHAT, peak(late) as f64 <= peak(early) as f64 * STEADY, seen)
+}
+
+fn loss_falls(rows: &[StepRow]) -> Check {
+    const WHAT: &str = "loss falls";
+    let losses: Vec<f64> = rows.iter().filter_map(|row| row.loss).collect();
+    let part = (losses.len() / 5).max(1);
+    if losses.len() < 10 {
+        return check(WHAT, false, format!("{} steps are too few to tell", losses.len()));
+    }
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    let (first, last) = (mean(&losses[..part]), mean(&losses[losses.len() - part..]));
+    check(WHAT, last < first, format!("{first:.4} → {last:.4}"))
+}
+
+fn validation_improves(evals: &[Eval]) -> Check {
+    const WHAT: &str = "validation improves";
+    let [first, .., last] = evals else {
+        let seen = "fewer than two evaluations: make evaluation.every smaller, or the trial longer";
+        return check(WHAT, false, seen);
+    };
+    match (first.accuracy, last.accuracy) {
+        (Some(before), Some(after)) => {
+            let full = after >= 1.0;
+            check(WHAT, after > before || full, format!("{:.1} % → {:.1} % right", before * 100.0, after * 100.0))
+        }
+        _ => check(WHAT, last.loss < first.loss, format!("loss {:.4} → {:.4}", first.loss, last.loss)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{span, validation_improves};
+    use crate::protocol::worker::Eval;
+    use std::time::Duration;
+
+    #[test]
+    fn times_are_read() {
+        for (text, seconds) in [("90s", 90), ("2m", 120), ("5 min", 300), ("1h", 3600)] {
+            assert_eq!(span(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "2", "m", "0s", "-1m", "2 weeks"] {
+            assert!(span(text).unwrap_err().contains("2m"), "{text}");
+        }
+    }
+
+    #[test]
+    fn two_evaluations_are_needed_to_tell() {
+        let eval = |loss, accuracy| Eval { step: 1, samples: 1, loss, accuracy, perplexity: None };
+        assert!(!validation_improves(&[eval(1.0, None)]).holds);
+        assert!(validation_improves(&[eval(1.0, None), eval(2.0, None), eval(0.5, None)]).holds);
+        assert!(!validation_improves(&[eval(1.0, Some(0.5)), eval(0.5, Some(0.5))]).holds);
+        assert!(validation_improves(&[eval(1.0, Some(0.5)), eval(1.0, Some(0.6))]).holds);
+    }
+}

@@ -1,0 +1,65 @@
+//! What `trial` and `drill` share: a run that is started and looked at until it is over.
+
+use super::Failure;
+use super::run::{has_room, load, start_keeper};
+use super::trainer::Trainer;
+use crate::config::run::Run;
+use crate::keeper::Launch;
+use crate::protocol::control::{JournalRow, Status};
+use crate::protocol::inject::Inject;
+use crate::store::reader::{Reader, live_status};
+use crate::store::run_dir::RunDir;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+/// A run without a keeper is given so long to get one again.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A run that is looked at.
+pub struct Watched {
+    /// Where it lives.
+    pub dir: RunDir,
+    heard: i64,
+    alone_since: Option<Instant>,
+}
+
+/// Reads a run file and sees that it can work.
+pub fn prepare(
+    config: Option<&Path>,
+    overrides: &[(String, String)],
+    device: &str,
+    runs: &Path,
+    trainer: &dyn Trainer,
+) -> Result<Run, Failure> {
+    let run = load(config, overrides, device, trainer)?;
+    let prospect = trainer.look_ahead(&run, device).map_err(|(code, message)| Failure::new(code, message))?;
+    has_room(runs, &run, prospect.parameters)?;
+    Ok(run)
+}
+
+impl Watched {
+    /// Starts a run in a directory that was made for it.
+    pub fn start(dir: RunDir, device: &str, inject: Vec<Inject>) -> Result<Self, Failure> {
+        start_keeper(&dir, Some(&Launch { device: device.to_owned(), inject }))?;
+        Ok(Self { dir, heard: 0, alone_since: None })
+    }
+
+    /// The next look, a moment later: the status, and the lines of the journal since the last look.
+    /// An error once nobody watches over the run any more.
+    pub fn look(&mut self) -> Result<(Option<Status>, Vec<JournalRow>), Failure> {
+        std::thread::sleep(LOOK);
+        let status = live_status(&self.dir);
+        let mut rows = Reader::open(&self.dir).and_then(|reader| reader.journal(1000)).unwrap_or_default();
+        rows.retain(|row| row.id > self.heard);
+        self.heard = rows.iter().map(|row| row.id).max().unwrap_or(self.heard);
+        let alone = status.as_ref().is_some_and(|status| status.pid_keeper.is_none() && !status.state.is_over());
+        self.alone_since = self.alone_since.filter(|_| alone).or(alone.then(Instant::now));
+        if self.alone_since.is_some_and(|since| since.elapsed() > PATIENCE) {
+            let name = self.dir.name();
+            return Err(Failure::new(1, format!("the keeper of {name} is gone; its keeper.log says more")));
+        }
+        Ok((status, rows))
+    }
+}

@@ -1,0 +1,108 @@
+//! For terminals without braille and box drawing: after a frame is drawn, every sign is brought
+//! down to ASCII. One place for it, so that panels need not know.
+
+use ratatui::buffer::Buffer;
+
+/// Which signs the terminal has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Glyphs {
+    /// Braille, box drawing, arrows.
+    #[default]
+    Unicode,
+    /// ASCII alone.
+    Ascii,
+}
+
+impl Glyphs {
+    /// What the environment says, asked through `variable`: ASCII where the locale is not UTF-8,
+    /// on the kernel's own console, or where `DOWNSHIFT_ASCII` asks for it.
+    pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        match set("DOWNSHIFT_ASCII").as_deref() {
+            Some("0") => return Self::Unicode,
+            Some(_) => return Self::Ascii,
+            None => {}
+        }
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default().to_lowercase();
+        let utf8 = locale.contains("utf-8") || locale.contains("utf8");
+        // A bare `C` locale is what many containers have under a terminal that can do everything.
+        let plain = matches!(locale.as_str(), "" | "c" | "posix");
+        let console = set("TERM").is_some_and(|term| matches!(term.as_str(), "linux" | "dumb" | "vt220" | "vt100"));
+        if console || !(utf8 || plain) { Self::Ascii } else { Self::Unicode }
+    }
+}
+
+/// Brings every sign of a frame down to ASCII.
+pub fn bring_down(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        let symbol = cell.symbol();
+        if !symbol.is_ascii() {
+            let mut letters = symbol.chars();
+            let sign = letters.next().map_or(' ', ascii);
+            cell.set_char(sign);
+        }
+    }
+}
+
+/// The ASCII sign nearest to a letter.
+fn ascii(letter: char) -> char {
+    match letter {
+        '\u{2800}'..='\u{28ff}' => braille(letter as u32 - 0x2800),
+        '─' | '╾' | '–' => '-',
+        '━' | '╸' => '=',
+        '┈' | '╌' | '·' | '…' => '.',
+        '│' | '┃' | '▏' => '|',
+        '┊' => ':',
+        '╭' | '╮' | '╰' | '╯' | '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┼' | '┬' => '+',
+        '▾' | '↓' => 'v',
+        '▴' | '↑' | '┴' => '^',
+        '▸' | '→' => '>',
+        '←' => '<',
+        '●' | '◆' | '•' => '*',
+        '○' | '◇' | '◐' => 'o',
+        '×' => 'x',
+        '°' => ' ',
+        _ => '?',
+    }
+}
+
+/// The sign whose ink lies where the dots are.
+fn braille(bits: u32) -> char {
+    let row = |mask: u32| bits & mask != 0;
+    match (row(0x09), row(0x12), row(0x24), row(0xc0)) {
+        (false, false, false, false) => ' ',
+        (true, false, false, false) => '\'',
+        (false, false, false, true) => '_',
+        (false, false, true, _) => '.',
+        (false, true, _, false) | (true, true, false, false) => '-',
+        _ => '|',
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Glyphs, bring_down};
+    use ratatui::{buffer::Buffer, style::Style};
+
+    #[test]
+    fn every_sign_becomes_ascii_in_its_own_column() {
+        let mut buffer = Buffer::with_lines(["╭─ loss ─╮ 71 °C", "│⣀⠤⠒⠉ ┊ ▾│ 3 × 2", "╰── 東京 ╯ ━━╸──"]);
+        buffer.set_style(buffer.area, Style::new());
+        bring_down(&mut buffer);
+        let text: String = buffer.content.iter().map(ratatui::buffer::Cell::symbol).collect();
+        assert!(text.is_ascii(), "{text}");
+        assert!(text.starts_with("+- loss -+ 71  C|_.-' : v| 3 x 2"), "{text}");
+    }
+
+    #[test]
+    fn the_locale_decides() {
+        let detect = |pairs: &'static [(&str, &str)]| {
+            Glyphs::detect(move |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert_eq!(detect(&[("LANG", "en_GB.UTF-8"), ("TERM", "tmux-256color")]), Glyphs::Unicode);
+        assert_eq!(detect(&[("LANG", "de_DE.ISO-8859-1")]), Glyphs::Ascii);
+        assert_eq!(detect(&[("LANG", "en_GB.UTF-8"), ("TERM", "linux")]), Glyphs::Ascii);
+        assert_eq!(detect(&[]), Glyphs::Unicode);
+        assert_eq!(detect(&[("DOWNSHIFT_ASCII", "1"), ("LANG", "en_GB.UTF-8")]), Glyphs::Ascii);
+    }
+}

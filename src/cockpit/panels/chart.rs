@@ -1,0 +1,189 @@
+//! A chart: its heading with what the signs mean and what the cursor reads, the curve, and on the
+//! loss what evaluations found.
+
+use super::curve::{self, Curve, Plot, ends};
+use crate::cockpit::format::{clock, count, figure};
+use crate::cockpit::plot::axis;
+use crate::cockpit::quantity::{Quantity, spot_of};
+use crate::cockpit::series::Axis;
+use crate::cockpit::state::State;
+use crate::cockpit::state::screen::Panel;
+use crate::cockpit::ui;
+use crate::config::theme::Theme;
+use ratatui::{
+    Frame,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// Draws the panel.
+pub fn render(frame: &mut Frame<'_>, area: Rect, quantity: Quantity, state: &State, theme: &Theme) {
+    let focused = state.screen.focus == Panel::Chart(quantity);
+    let chart = state.screen.chart;
+    let log = chart.log && matches!(quantity, Quantity::Loss | Quantity::GradNorm | Quantity::LearningRate);
+    let evals = (quantity == Quantity::Loss).then(|| eval_range(state)).flatten();
+    let hold = quantity.hold(state).or(evals);
+    let inner = Rect { y: area.y + area.height.min(1), height: area.height.saturating_sub(1), ..area };
+    let plot = curve::draw(frame, inner, Curve { quantity, weight: chart.weight(), log, hold }, state, theme);
+    if let Some(plot) = plot.filter(|_| quantity == Quantity::Loss) {
+        evaluations(frame, inner, plot, state, theme);
+    }
+    if plot.is_none() {
+        ui::quiet(frame, inner, &quantity.why_nothing(state), theme);
+    }
+    let room = usize::from(area.width).saturating_sub(quantity.title().len() + 6);
+    let legend = legend(quantity, plot, state, theme, room);
+    ui::heading(frame, area, quantity.title(), legend, focused, theme);
+}
+
+/// A value as it stands at the end of its curve, where the unit has no room.
+#[must_use]
+pub fn bare(quantity: Quantity, value: f64) -> String {
+    match quantity {
+        Quantity::Throughput => crate::cockpit::format::rate(value),
+        Quantity::Vram | Quantity::Ram => format!("{value:.2}"),
+        Quantity::StepTime => figure(value),
+        _ => quantity.words(value),
+    }
+}
+
+/// Evaluations that are seen: place and loss.
+fn seen(state: &State) -> Vec<(f64, f64)> {
+    let Some(ends) = ends(state) else { return Vec::new() };
+    let chart = state.screen.chart;
+    let (start, end) = chart.window(ends);
+    let evals = state.facts.evals.values().map(|row| (spot_of(row).on(chart.axis), row.eval.loss));
+    evals.filter(|(place, loss)| (start..=end).contains(place) && loss.is_finite()).collect()
+}
+
+fn eval_range(state: &State) -> Option<(f64, f64)> {
+    let seen = seen(state);
+    let losses = || seen.iter().map(|(_, loss)| *loss);
+    Some((losses().reduce(f64::min)?, losses().reduce(f64::max)?))
+}
+
+/// Diamonds stand at least so many columns apart, so that the curve below them is seen.
+const APART: u16 = 6;
+
+/// The evaluations as diamonds, the best one filled, the newest one written. Where they come densely
+/// only some are drawn; all of them are in the chart of their own.
+fn evaluations(frame: &mut Frame<'_>, area: Rect, plot: Plot, state: &State, theme: &Theme) {
+    let buffer = frame.buffer_mut();
+    let seen = seen(state);
+    let best = seen.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1));
+    let mut free_left_of = u16::MAX;
+    for (place, loss) in seen.iter().rev() {
+        let Some(x) = plot.column(*place).filter(|x| *x < free_left_of) else { continue };
+        axis::write(buffer, plot.area, x, plot.row(*loss), "◇", theme.second);
+        free_left_of = x.saturating_sub(APART);
+    }
+    if let Some((x, loss)) = best.and_then(|(place, loss)| Some((plot.column(place)?, loss))) {
+        axis::write(buffer, plot.area, x, plot.row(loss), "◆", theme.good);
+    }
+    let Some((_, loss)) = seen.last().copied() else { return };
+    let y = plot.row(loss);
+    if plot.newest.is_none_or(|value| plot.row(value) != y) {
+        axis::write(buffer, area, plot.area.right() + 1, y, &figure(loss), theme.second);
+    }
+}
+
+/// A place on an axis in words.
+fn place_words(state: &State, axis: Axis, place: f64) -> String {
+    match axis {
+        Axis::Steps => format!("step {}", count(place.max(0.0).round() as u64)),
+        Axis::Samples => {
+            let unit = state.status().map_or("samples", |status| status.unit.as_str());
+            format!("{} {unit}", count(place.max(0.0).round() as u64))
+        }
+        Axis::Time => clock(place as i64, state.utc_offset_s),
+    }
+}
+
+/// What the cursor reads: the exact value of a step, or the range of the few that stand for it.
+fn reading(quantity: Quantity, state: &State) -> Option<String> {
+    let axis = state.screen.chart.axis;
+    let place = state.screen.chart.cursor?;
+    let at = state.facts.series.at(axis, place)?;
+    let whereabouts = place_words(state, axis, at.spot().on(axis));
+    let skipped = if at.is_skipped() { ", skipped" } else { "" };
+    let value = quantity.at(state, axis, place).map_or_else(
+        || crate::cockpit::format::UNKNOWN.to_owned(),
+        |extent| match extent.count {
+            0 | 1 => quantity.words(f64::from(extent.mean)),
+            many => {
+                format!("{} to {} ({many} steps)", figure(f64::from(extent.min)), quantity.words(f64::from(extent.max)))
+            }
+        },
+    );
+    Some(format!("{whereabouts}  {value}{skipped}"))
+}
+
+/// What is seen and what the signs mean, the most important first, as much as there is room for.
+fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, room: usize) -> Line<'static> {
+    let chart = state.screen.chart;
+    let mut parts: Vec<Vec<Span<'static>>> = Vec::new();
+    if let Some(text) = reading(quantity, state) {
+        parts.push(vec![Span::styled(text, theme.accent)]);
+    } else if quantity != Quantity::Loss {
+        let newest = plot.and_then(|plot| plot.newest).map(|value| quantity.words(value));
+        parts.extend(newest.map(|text| vec![Span::styled(text, theme.strong)]));
+    }
+    if let (false, Some(ends)) = (chart.is_fit() && chart.follows(), ends(state)) {
+        let (start, end) = chart.window(ends);
+        let from = place_words(state, chart.axis, start.ceil());
+        let text = format!("{from} to {}", place_words(state, chart.axis, end).trim_start_matches("step "));
+        parts.push(vec![Span::styled(text, theme.accent)]);
+    }
+    if chart.log && plot.is_some_and(|plot| plot.scale.is_log()) {
+        parts.push(vec![Span::styled("log", theme.accent)]);
+    }
+    if let Some(highest) = plot.and_then(|plot| plot.cut) {
+        let text = format!("▴ beyond, up to {}", quantity.words(highest));
+        parts.push(vec![Span::styled(text, theme.second)]);
+    }
+    if quantity == Quantity::Loss {
+        parts.extend(loss_parts(plot, state, theme));
+    }
+    let mut line = Line::default();
+    for part in parts {
+        let width: usize = part.iter().map(Span::width).sum();
+        if line.width() + width + 3 > room {
+            continue;
+        }
+        if !line.spans.is_empty() {
+            line.push_span(Span::raw("   "));
+        }
+        line.spans.extend(part);
+    }
+    line
+}
+
+fn loss_parts(plot: Option<Plot>, state: &State, theme: &Theme) -> Vec<Vec<Span<'static>>> {
+    let chart = state.screen.chart;
+    let best = seen(state).into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
+    let (sign, best) = match best {
+        Some(best) => ("◆", Some(best)),
+        None => ("", plot.and_then(|plot| plot.least)),
+    };
+    let mut parts = Vec::new();
+    if let Some((place, loss)) = best {
+        let whereabouts = place_words(state, chart.axis, place).replace("step ", "");
+        parts.push(vec![
+            Span::styled(sign, theme.good),
+            Span::styled(format!("{}best ", if sign.is_empty() { "" } else { " " }), theme.dim),
+            Span::raw(figure(loss)),
+            Span::styled(format!(" @ {whereabouts}"), theme.dim),
+        ]);
+    }
+    let weight = chart.weight();
+    if weight > 0.0 {
+        parts.push(vec![Span::styled("━", theme.smooth), Span::styled(format!(" smoothed {weight:.2}"), theme.dim)]);
+        parts.push(vec![Span::styled("━", theme.raw), Span::styled(" measured", theme.dim)]);
+    } else {
+        parts.push(vec![Span::styled("━", theme.smooth), Span::styled(" measured", theme.dim)]);
+    }
+    if sign == "◆" {
+        parts.push(vec![Span::styled("◇", theme.second), Span::styled(" evaluation", theme.dim)]);
+    }
+    parts
+}

@@ -1,0 +1,57 @@
+//! Where the run under the cursor is configured differently from this one.
+
+use crate::cockpit::format::in_words;
+use crate::cockpit::state::State;
+use crate::cockpit::state::screen::Panel;
+use crate::cockpit::ui;
+use crate::config::theme::Theme;
+use crate::recipe::class::compare;
+use ratatui::{
+    Frame,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// Draws the panel.
+pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+    let focused = state.screen.focus == Panel::Difference;
+    let inner = ui::heading(frame, area, "config: this run → that one", Line::default(), focused, theme);
+    let Some(run) = state.runs.chosen() else { return ui::quiet(frame, inner, "no run is chosen", theme) };
+    if run.name == state.run_name() {
+        return ui::quiet(frame, inner, "choose another run to see where its config differs", theme);
+    }
+    let other = match state.runs.read.get(&run.name) {
+        Some(Ok(other)) => other,
+        Some(Err(why)) => return ui::quiet(frame, inner, why, theme),
+        None => return ui::quiet(frame, inner, "being read", theme),
+    };
+    let names = |ladder: &[crate::cockpit::state::RungView]| {
+        ladder.iter().map(|rung| rung.name.clone()).collect::<Vec<_>>().join(", ")
+    };
+    let (Some(ours), Some(theirs)) = (state.ladder.first(), other.ladder.first()) else {
+        return ui::quiet(frame, inner, "one of them has no config", theme);
+    };
+    let changes = compare(&ours.preset, &theirs.preset);
+    let width = usize::from(inner.width);
+    let mut lines: Vec<Line<'static>> = changes
+        .iter()
+        .map(|change| {
+            let path = ui::pad(&change.path, (width / 2).min(32));
+            let rest = width.saturating_sub((width / 2).min(32) + 1);
+            let values = format!("{} → {}", in_words(&change.from), in_words(&change.to));
+            Line::from(vec![Span::styled(path, theme.dim), Span::raw(" "), Span::raw(ui::cut(&values, rest))])
+        })
+        .collect();
+    let rungs = names(&other.ladder);
+    if rungs != names(&state.ladder) {
+        lines.push(Line::from(vec![
+            Span::styled(ui::pad("ladder", (width / 2).min(32)), theme.dim),
+            Span::raw(" "),
+            Span::raw(ui::cut(&rungs, width.saturating_sub((width / 2).min(32) + 1))),
+        ]));
+    }
+    if lines.is_empty() {
+        return ui::quiet(frame, inner, "the same knobs and the same ladder", theme);
+    }
+    ui::lines(frame, inner, lines);
+}

@@ -1,0 +1,83 @@
+//! All runs of the folder, newest first: what they do, how far they are, which are overlaid.
+
+use crate::cockpit::action::Action;
+use crate::cockpit::format::{count, figure, percent};
+use crate::cockpit::layout::places_of;
+use crate::cockpit::ratio::Ratio;
+use crate::cockpit::state::State;
+use crate::cockpit::state::runs::RunRow;
+use crate::cockpit::state::screen::Panel;
+use crate::cockpit::ui;
+use crate::cockpit::verdict::{Tone, eval_words};
+use crate::config::theme::Theme;
+use crate::protocol::control::RunState;
+use ratatui::{
+    Frame,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+use unicode_width::UnicodeWidthStr;
+
+/// Draws the panel.
+pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+    let focused = state.screen.focus == Panel::RunList;
+    let key = |action: Action| state.keys.key_of(action);
+    let note = format!("{} overlays, {} opens", key(Action::Toggle), key(Action::Confirm));
+    let inner = ui::heading(frame, area, "runs", Line::styled(note, theme.dim), focused, theme);
+    let Some(rows) = state.runs.rows.as_ref().filter(|rows| !rows.is_empty()) else {
+        let text = if state.runs.rows.is_none() { "looking for runs" } else { "no run in this folder" };
+        return ui::quiet(frame, inner, text, theme);
+    };
+    let longest = rows.iter().map(|row| row.name.width()).max().unwrap_or(0);
+    let name_width = longest.min(usize::from(inner.width) * 2 / 5);
+    let first = first_shown(state);
+    let shown = rows.iter().enumerate().skip(first).take(usize::from(inner.height));
+    let lines = shown.map(|(place, row)| line(state, place, row, name_width, theme)).collect();
+    ui::lines(frame, inner, lines);
+}
+
+/// The first run that is seen, where not all are.
+#[must_use]
+pub fn first_shown(state: &State) -> usize {
+    let room = places_of(state).area_of(Panel::RunList).map_or(1, |area| usize::from(area.height.saturating_sub(1)));
+    state.runs.chosen.saturating_sub(room.saturating_sub(1))
+}
+
+fn line(state: &State, place: usize, row: &RunRow, name_width: usize, theme: &Theme) -> Line<'static> {
+    let here = row.name == state.run_name();
+    let marked = state.runs.marked.iter().position(|marked| *marked == row.name);
+    // This run has the first colour, the marked ones those after it.
+    let (sign, style) = match (here, marked) {
+        (true, _) => ("━", theme.line(0)),
+        (false, Some(place)) => ("━", theme.line(place + 1)),
+        (false, None) => (" ", Style::new()),
+    };
+    let mut line = Line::from(vec![
+        Span::styled(format!("{sign} "), style),
+        Span::styled(ui::pad(&row.name, name_width + 2), if here { theme.strong } else { Style::new() }),
+    ]);
+    match &row.status {
+        Some(status) => {
+            let tone = match status.state {
+                RunState::Finished => Tone::Good,
+                RunState::Failed | RunState::NeedsPerson => Tone::Danger,
+                RunState::Stopped => Tone::Plain,
+                RunState::Paused | RunState::BackingOff => Tone::Warn,
+                _ => Tone::Busy,
+            };
+            let done = status.total_samples.and_then(|total| Ratio::of(status.samples, total));
+            let done = done.map_or_else(String::new, |done| percent(done.get()));
+            let result = status.eval.map(|eval| eval_words(eval.loss, eval.accuracy, eval.perplexity));
+            let result = result.or(status.loss.map(|loss| format!("loss {}", figure(loss))));
+            line.push_span(Span::styled(ui::pad(status.state.word(), 16), ui::tone_style(theme, tone)));
+            line.push_span(Span::raw(ui::pad_left(&count(status.step), 10)));
+            line.push_span(Span::styled(" steps", theme.dim));
+            line.push_span(Span::raw(ui::pad_left(&done, 7)));
+            line.push_span(Span::styled(format!("   {:12}", ui::cut(&status.rung_name, 12)), theme.dim));
+            line.push_span(Span::raw(format!("  {}", result.unwrap_or_default())));
+        }
+        None => line.push_span(Span::styled("never began", theme.dim)),
+    }
+    if place == state.runs.chosen { line.patch_style(theme.selected) } else { line }
+}

@@ -1,0 +1,125 @@
+//! One rung in full: what it has shown, and each knob where it differs from the current one, with
+//! what the difference means.
+
+use crate::cockpit::action::Action;
+use crate::cockpit::format::{bytes, count, counted, in_words, rate};
+use crate::cockpit::state::screen::Panel;
+use crate::cockpit::state::{RungView, State};
+use crate::cockpit::ui;
+use crate::config::theme::Theme;
+use crate::recipe::class::{Class, compare, effective_batch};
+use ratatui::{
+    Frame,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// Draws the panel.
+pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
+    let focused = state.screen.focus == Panel::Rung;
+    let rung = state.screen.chosen_rung.or(state.rung()).filter(|rung| *rung < state.ladder.len());
+    let Some((rung, view)) = rung.and_then(|rung| Some((rung, state.ladder.get(rung)?))) else {
+        let inner = ui::heading(frame, area, "rung", Line::default(), focused, theme);
+        return ui::quiet(frame, inner, "no rung is known yet", theme);
+    };
+    let here = state.rung().and_then(|here| state.ladder.get(here)).filter(|_| state.rung() != Some(rung));
+    let hint = match here {
+        Some(_) => format!("{} shows what a shift there means", state.keys.key_of(Action::Confirm)),
+        None => "arrows choose another".to_owned(),
+    };
+    let title = format!("{} in full", view.name);
+    let inner = ui::heading(frame, area, &title, Line::styled(hint, theme.dim), focused, theme);
+    let mut lines = shown(state, rung, view, theme);
+    lines.push(Line::default());
+    let width = usize::from(inner.width);
+    match here {
+        Some(here) => lines.extend(differences(here, view, width, theme)),
+        None => lines.extend(knobs(view, inner, theme)),
+    }
+    ui::lines(frame, inner, lines);
+}
+
+fn shown(state: &State, rung: usize, view: &RungView, theme: &Theme) -> Vec<Line<'static>> {
+    let label = |text: &str| Span::styled(ui::pad(text, 12), theme.dim);
+    let relieves: Vec<_> = view.relieves.iter().map(ToString::to_string).collect();
+    let relieves = if relieves.is_empty() { "nothing: the fastest one".to_owned() } else { relieves.join(", ") };
+    let mut lines = vec![Line::from(vec![label("relieves"), Span::raw(relieves)])];
+    if let Some(batch) = effective_batch(&view.preset) {
+        lines.push(Line::from(vec![label("batch"), Span::raw(format!("{} samples a step", count(batch)))]));
+    }
+    let record = state.status().and_then(|status| status.rungs.get(rung)).filter(|record| record.steps > 0);
+    let ran = record.map_or_else(
+        || "not run yet".to_owned(),
+        |record| {
+            let speed = record.steps_per_s.map(|speed| format!("{} steps/s", rate(speed)));
+            let vram = record.vram_bytes.map(|used| format!("VRAM {}", bytes(used)));
+            let ram = record.ram_bytes.map(|used| format!("RAM {}", bytes(used)));
+            let parts = [Some(counted(record.steps, "step")), speed, vram, ram];
+            parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
+        },
+    );
+    lines.push(Line::from(vec![label("measured"), Span::raw(ran)]));
+    if let Some((what, step)) = record.and_then(|record| record.fault.as_ref()) {
+        let text = format!("{what}, at step {}", count(*step));
+        lines.push(Line::from(vec![label("last fault"), Span::styled(text, theme.warn)]));
+    }
+    lines
+}
+
+fn differences(current: &RungView, chosen: &RungView, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+    let changes = compare(&current.preset, &chosen.preset);
+    if changes.is_empty() {
+        return vec![Line::styled(format!("the same knobs as {}", current.name), theme.dim)];
+    }
+    let path_width = changes.iter().map(|change| change.path.len()).max().unwrap_or(0).min(width / 2);
+    let mut lines = vec![Line::styled(format!("where it differs from {}", current.name), theme.dim)];
+    for change in changes {
+        let style = match change.class {
+            Class::A => theme.good,
+            Class::B => theme.accent,
+            Class::C => theme.warn,
+        };
+        let values = format!("{} → {}", in_words(&change.from), in_words(&change.to));
+        lines.push(Line::from(vec![
+            Span::raw(ui::pad(&change.path, path_width + 2)),
+            Span::styled(ui::pad(&values, 24.min(width / 3)), theme.strong),
+            Span::styled(format!("  {}", change.class), style),
+            Span::styled(format!("  {}", change.class.meaning()), theme.dim),
+        ]));
+    }
+    lines
+}
+
+/// The knobs of a preset, in two columns where there is room.
+fn knobs(view: &RungView, area: Rect, theme: &Theme) -> Vec<Line<'static>> {
+    let mut knobs = Vec::new();
+    flatten(String::new(), &view.preset, &mut knobs);
+    let columns = usize::from(area.width / 48).clamp(1, 3);
+    let width = usize::from(area.width) / columns;
+    let rows = knobs.len().div_ceil(columns);
+    let mut lines = vec![Line::styled("its knobs", theme.dim)];
+    for row in 0..rows {
+        let mut line = Line::default();
+        for (path, value) in knobs.iter().skip(row).step_by(rows.max(1)) {
+            let name = ui::pad(path, (width * 3 / 5).min(34));
+            let rest = width.saturating_sub((width * 3 / 5).min(34) + 2);
+            line.push_span(Span::styled(name, theme.dim));
+            line.push_span(Span::raw(format!(" {} ", ui::pad(value, rest))));
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+fn flatten(path: String, value: &serde_json::Value, knobs: &mut Vec<(String, String)>) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                flatten(path, value, knobs);
+            }
+        }
+        serde_json::Value::Null => {}
+        other => knobs.push((path, in_words(other))),
+    }
+}

@@ -1,0 +1,136 @@
+//! The way to the terminal: says nothing where nothing has changed, and a frame that has changed as
+//! one piece, so that terminals that know how show it at once.
+
+use crossterm::terminal::{BeginSynchronizedUpdate, EndSynchronizedUpdate};
+use crossterm::{execute, queue};
+use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
+use ratatui::buffer::Cell;
+use ratatui::layout::{Position, Size};
+use std::io::{self, BufWriter, Stdout, Write};
+
+/// A backend that writes only what differs.
+#[derive(Debug)]
+pub struct Quiet<W: Write = BufWriter<Stdout>> {
+    inner: CrosstermBackend<W>,
+    cursor_hidden: bool,
+}
+
+impl Quiet {
+    /// The way to standard output.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::to(BufWriter::new(io::stdout()))
+    }
+}
+
+impl Default for Quiet {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<W: Write> Quiet<W> {
+    /// The way to a writer.
+    pub fn to(writer: W) -> Self {
+        Self { inner: CrosstermBackend::new(writer), cursor_hidden: false }
+    }
+}
+
+impl<W: Write> Backend for Quiet<W> {
+    type Error = io::Error;
+
+    fn draw<'a, I: Iterator<Item = (u16, u16, &'a Cell)>>(&mut self, content: I) -> io::Result<()> {
+        let mut content = content.peekable();
+        if content.peek().is_none() {
+            return Ok(());
+        }
+        // A terminal that knows these shows the frame at once; the others ignore them.
+        queue!(self.inner, BeginSynchronizedUpdate)?;
+        self.inner.draw(content)?;
+        execute!(self.inner, EndSynchronizedUpdate)
+    }
+
+    fn hide_cursor(&mut self) -> io::Result<()> {
+        if !std::mem::replace(&mut self.cursor_hidden, true) {
+            self.inner.hide_cursor()?;
+        }
+        Ok(())
+    }
+
+    fn show_cursor(&mut self) -> io::Result<()> {
+        self.cursor_hidden = false;
+        self.inner.show_cursor()
+    }
+
+    /// Always the corner: the cursor is hidden, and to ask the terminal would take its answer from
+    /// the reader of keys, or wait for one that the reader has taken.
+    fn get_cursor_position(&mut self) -> io::Result<Position> {
+        Ok(Position::ORIGIN)
+    }
+
+    fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> io::Result<()> {
+        self.inner.set_cursor_position(position)
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        self.inner.clear()
+    }
+
+    fn clear_region(&mut self, clear_type: ClearType) -> io::Result<()> {
+        self.cursor_hidden = false;
+        self.inner.clear_region(clear_type)
+    }
+
+    fn size(&self) -> io::Result<Size> {
+        self.inner.size()
+    }
+
+    fn window_size(&mut self) -> io::Result<WindowSize> {
+        self.inner.window_size()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Backend::flush(&mut self.inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Quiet;
+    use ratatui::backend::Backend;
+    use ratatui::buffer::Cell;
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_where_nothing_changes() {
+        let sink = Sink::default();
+        let mut quiet = Quiet::to(sink.clone());
+        quiet.hide_cursor().unwrap();
+        sink.0.lock().unwrap().clear();
+        for _ in 0..10 {
+            quiet.draw(std::iter::empty()).unwrap();
+            quiet.hide_cursor().unwrap();
+            quiet.flush().unwrap();
+        }
+        assert!(sink.0.lock().unwrap().is_empty());
+        let cell = Cell::new("x");
+        quiet.draw(std::iter::once((3, 4, &cell))).unwrap();
+        let said = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
+        assert!(said.starts_with("\u{1b}[?2026h") && said.ends_with("\u{1b}[?2026l") && said.contains('x'), "{said:?}");
+    }
+}

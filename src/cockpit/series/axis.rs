@@ -1,0 +1,49 @@
+//! What charts are drawn over.
+
+use crate::store::summary::Spot;
+
+/// What charts are drawn over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Axis {
+    /// Optimizer steps.
+    #[default]
+    Steps,
+    /// The run's clock: samples or tokens.
+    Samples,
+    /// The time of day.
+    Time,
+}
+
+impl Axis {
+    /// The next one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        match self {
+            Self::Steps => Self::Samples,
+            Self::Samples => Self::Time,
+            Self::Time => Self::Steps,
+        }
+    }
+}
+
+impl Spot {
+    /// Its place on an axis.
+    #[must_use]
+    pub fn on(self, axis: Axis) -> f64 {
+        match axis {
+            Axis::Steps => self.step as f64,
+            Axis::Samples => self.samples as f64,
+            Axis::Time => self.time_ms as f64,
+        }
+    }
+
+    /// The middle of this and a later one.
+    #[must_use]
+    pub fn middle(self, later: Self) -> Self {
+        Self {
+            step: self.step + later.step.saturating_sub(self.step) / 2,
+            samples: self.samples + later.samples.saturating_sub(self.samples) / 2,
+            time_ms: self.time_ms + later.time_ms.saturating_sub(self.time_ms) / 2,
+        }
+    }
+}

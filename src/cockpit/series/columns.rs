@@ -1,0 +1,250 @@
+//! From the curve to the columns of a chart, and which rows that would need.
+
+use super::{Axis, Column, Extent, FAN, HELD, Metric, NEWEST, Series};
+use crate::protocol::control::StepRow;
+use crate::store::summary::{Bucket, Point, Spot};
+use std::ops::Range;
+
+/// What the curve holds at a place.
+#[derive(Debug, Clone, Copy)]
+pub struct At(Bucket);
+
+impl At {
+    /// Where.
+    #[must_use]
+    pub fn spot(&self) -> Spot {
+        self.0.first.middle(self.0.last)
+    }
+
+    /// How many steps it stands for: 1 where the step is known by itself.
+    #[must_use]
+    pub fn steps(&self) -> u32 {
+        self.0.steps
+    }
+
+    /// Whether a step of it was skipped.
+    #[must_use]
+    pub fn is_skipped(&self) -> bool {
+        self.0.skipped > 0
+    }
+
+    /// A figure of it.
+    #[must_use]
+    pub fn extent(&self, metric: Metric) -> Option<Extent> {
+        self.0.extents[metric as usize]
+    }
+}
+
+/// One figure of some neighbouring steps: what a column takes in.
+pub(super) struct Seen {
+    ends: (f64, f64),
+    steps: u32,
+    skipped: u32,
+    extent: Option<Extent>,
+}
+
+impl Seen {
+    fn point(point: &Point, metric: Metric, axis: Axis) -> Self {
+        let place = point.spot.on(axis);
+        let extent = Extent::one(point.values[metric as usize]);
+        Self { ends: (place, place), steps: 1, skipped: u32::from(point.skipped), extent }
+    }
+
+    fn bucket(bucket: &Bucket, metric: Metric, axis: Axis) -> Self {
+        let ends = (bucket.first.on(axis), bucket.last.on(axis));
+        Self { ends, steps: bucket.steps, skipped: bucket.skipped, extent: bucket.extents[metric as usize] }
+    }
+}
+
+impl Series {
+    /// The steps from `window.start` to `window.end` in `width` columns: the first lies on the
+    /// first column, the last on the last. Looks at a few buckets a column, whatever the length.
+    #[must_use]
+    pub fn columns(&self, metric: Metric, window: Range<f64>, width: usize) -> Vec<Column> {
+        self.columns_on(metric, Axis::Steps, window, width)
+    }
+
+    /// The same for a window of any axis.
+    #[must_use]
+    pub fn columns_on(&self, metric: Metric, axis: Axis, window: Range<f64>, width: usize) -> Vec<Column> {
+        let mut columns = vec![Column::default(); width];
+        let span = window.end - window.start;
+        if width == 0 || !span.is_finite() || span < 0.0 {
+            return columns;
+        }
+        let put = |seen: &Seen| {
+            let middle = f64::midpoint(seen.ends.0, seen.ends.1);
+            let place = if span > 0.0 { (middle - window.start) / span * (width - 1) as f64 } else { 0.0 };
+            let column = &mut columns[(place.round().max(0.0) as usize).min(width - 1)];
+            column.rows = column.rows.saturating_add(seen.steps);
+            column.skipped = column.skipped.saturating_add(seen.skipped);
+            column.extent = match (column.extent, seen.extent) {
+                (Some(a), Some(b)) => Some(a.with(b)),
+                (a, b) => a.or(b),
+            };
+        };
+        self.visit((metric, axis), &window, width, put);
+        columns
+    }
+
+    /// The steps that have to be read for a chart of a window to be exact, where their rows are
+    /// not held: none where a column is wider than a leaf. `width` is in columns of [`Column`]s.
+    #[must_use]
+    pub fn missing(&self, axis: Axis, window: &Range<f64>, width: usize) -> Option<Range<u64>> {
+        let leaves = self.leaves_within(axis, window);
+        if leaves.len() >= width.clamp(1, HELD - NEWEST) {
+            return None;
+        }
+        let without = |place: &usize| self.rows[*place].is_none();
+        let (first, last) = (leaves.clone().find(without)?, leaves.rev().find(without)?);
+        Some(self.leaves[first].first.step..self.leaves[last].last.step.saturating_add(1))
+    }
+
+    /// Takes in rows that [`Self::missing`] asked for; where they become too many, older ones go.
+    pub fn fill(&mut self, rows: &[StepRow]) {
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
+        let leaves = self.leaves_within(Axis::Steps, &(first.step as f64..last.step as f64));
+        if self.held + leaves.len() > HELD {
+            self.release(NEWEST);
+        }
+        for place in leaves {
+            let leaf = &self.leaves[place];
+            let start = rows.partition_point(|row| row.step < leaf.first.step);
+            let end = rows.partition_point(|row| row.step <= leaf.last.step);
+            let points: Box<[Point]> = rows[start..end.max(start)].iter().map(Point::of).collect();
+            // Another number of steps: the store and this curve are not of the same moment.
+            if points.len() == leaf.steps as usize && self.rows[place].is_none() {
+                self.rows[place] = Some(points);
+                self.held += 1;
+            }
+        }
+    }
+
+    /// Whether a step was redone that lies before all rows that are held: part of the curve is then
+    /// missing until it is read again.
+    #[must_use]
+    pub fn is_torn(&self) -> bool {
+        self.torn
+    }
+
+    /// The step nearest to a place, or the leaf that stands for it.
+    #[must_use]
+    pub fn at(&self, axis: Axis, place: f64) -> Option<At> {
+        let off = |spot: Spot| (spot.on(axis) - place).abs();
+        let nearest = |points: &[Point]| {
+            let point = points.iter().min_by(|a, b| off(a.spot).total_cmp(&off(b.spot)))?;
+            Some((off(point.spot), Bucket::one(point)))
+        };
+        let next = self.leaves.partition_point(|leaf| leaf.last.on(axis) < place);
+        let of_leaf = |index: usize| {
+            if let Some(points) = self.rows.get(index)? {
+                return nearest(points);
+            }
+            let leaf = self.leaves[index];
+            let inside = leaf.first.on(axis) <= place && place <= leaf.last.on(axis);
+            Some((if inside { 0.0 } else { off(leaf.first).min(off(leaf.last)) }, leaf))
+        };
+        let found = [of_leaf(next), next.checked_sub(1).and_then(of_leaf), nearest(&self.open)];
+        found.into_iter().flatten().min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, bucket)| At(bucket))
+    }
+
+    /// Figures of the (about `count`) steps before a place, oldest first, each with the number of
+    /// steps it stands for: what smoothing needs to begin with at the left edge of a window.
+    #[must_use]
+    pub fn before_on(&self, metric: Metric, axis: Axis, place: f64, count: usize) -> Vec<(f32, u32)> {
+        let (mut newest_first, mut steps): (Vec<(f32, u32)>, usize) = (Vec::new(), 0);
+        let finite = |points: &[Point], into: &mut Vec<(f32, u32)>, room: usize| {
+            let end = points.partition_point(|point| point.spot.on(axis) < place);
+            let values = points[..end].iter().rev().map(|point| point.values[metric as usize]);
+            let before = into.len();
+            into.extend(values.filter(|value| value.is_finite()).take(room).map(|value| (value, 1)));
+            into.len() - before
+        };
+        steps += finite(&self.open, &mut newest_first, count);
+        let mut leaf = self.leaves.partition_point(|leaf| leaf.first.on(axis) < place);
+        while leaf > 0 && steps < count {
+            leaf -= 1;
+            match (&self.rows[leaf], self.leaves[leaf].extents[metric as usize]) {
+                (Some(rows), _) => steps += finite(rows, &mut newest_first, count - steps),
+                (None, Some(extent)) => {
+                    newest_first.push((extent.mean, extent.count));
+                    steps += extent.count as usize;
+                }
+                (None, None) => {}
+            }
+        }
+        newest_first.reverse();
+        newest_first
+    }
+
+    /// The values of [`Self::before_on`] over steps, one by one.
+    pub fn before(&self, metric: Metric, step: f64, count: usize) -> impl Iterator<Item = f32> + '_ {
+        let values = self.before_on(metric, Axis::Steps, step, count).into_iter();
+        values.flat_map(|(value, steps)| std::iter::repeat_n(value, steps as usize))
+    }
+
+    /// Calls `put` with what lies within the window: buckets where a column is wide, rows where it
+    /// is narrow and at the ragged ends.
+    pub(super) fn visit(
+        &self,
+        (metric, axis): (Metric, Axis),
+        window: &Range<f64>,
+        width: usize,
+        mut put: impl FnMut(&Seen),
+    ) {
+        let within = |point: &&Point| (window.start..=window.end).contains(&point.spot.on(axis));
+        // Only what a chart draws is looked at: a view has many charts, and up to a leaf a column.
+        let close = |place: usize, put: &mut dyn FnMut(&Seen)| match &self.rows[place] {
+            Some(rows) => {
+                for point in rows.iter().filter(within) {
+                    put(&Seen::point(point, metric, axis));
+                }
+            }
+            None => put(&Seen::bucket(&self.leaves[place], metric, axis)),
+        };
+        let leaves = self.leaves_within(axis, window);
+        if leaves.len() < width.max(4) {
+            leaves.for_each(|place| close(place, &mut put));
+        } else {
+            close(leaves.start, &mut put);
+            let inner = leaves.start + 1..leaves.end - 1;
+            let level = self.level_for(inner.len(), width);
+            self.walk(inner, level, |bucket| put(&Seen::bucket(bucket, metric, axis)));
+            close(leaves.end - 1, &mut put);
+        }
+        for point in self.open.iter().filter(within) {
+            put(&Seen::point(point, metric, axis));
+        }
+    }
+
+    fn leaves_within(&self, axis: Axis, window: &Range<f64>) -> Range<usize> {
+        let start = self.leaves.partition_point(|leaf| leaf.last.on(axis) < window.start);
+        let end = self.leaves.partition_point(|leaf| leaf.first.on(axis) <= window.end);
+        start..end.max(start)
+    }
+
+    /// The coarsest level with at least two buckets a column.
+    fn level_for(&self, leaves: usize, width: usize) -> usize {
+        let mut level = 0;
+        while level < self.levels.len() && leaves / FAN.pow(level as u32 + 1) >= 2 * width {
+            level += 1;
+        }
+        level
+    }
+
+    /// Calls `visit` with buckets that cover `leaves` exactly, none above `top`.
+    pub(super) fn walk(&self, leaves: Range<usize>, top: usize, mut visit: impl FnMut(&Bucket)) {
+        let mut at = leaves.start;
+        while at < leaves.end {
+            let mut level = top;
+            while level > 0 && (!at.is_multiple_of(FAN.pow(level as u32)) || at + FAN.pow(level as u32) > leaves.end) {
+                level -= 1;
+            }
+            match level {
+                0 => visit(&self.leaves[at]),
+                _ => visit(&self.levels[level - 1][at / FAN.pow(level as u32)]),
+            }
+            at += FAN.pow(level as u32);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The run as it was at some moment: its own state, read from the store up to then, in place of
+//! the present one.
+
+use super::facts::{Facts, History, Loading};
+use super::{Link, RungView, State};
+use crate::cockpit::series::{Axis, Metric};
+use crate::protocol::control::{JournalKind, RunState, RungRecord, Status};
+
+/// A look back.
+#[derive(Debug, Clone)]
+pub struct Replay {
+    /// The moment looked at, Unix milliseconds.
+    pub at_ms: i64,
+    /// Whether it goes on by itself.
+    pub playing: bool,
+    /// The moment that is being read.
+    pub reading: Option<i64>,
+    /// Why it could not be read.
+    pub error: Option<String>,
+    /// What is shown.
+    pub shown: Option<Box<State>>,
+}
+
+/// First and last moment of a run that are known, Unix milliseconds.
+#[must_use]
+pub fn moments(state: &State) -> Option<(i64, i64)> {
+    let journal = &state.facts.journal;
+    let steps = state.facts.series.spots();
+    let first = journal.front().map(|row| row.time_ms).or(steps.map(|(first, _)| first.time_ms))?;
+    let last = steps.map(|(_, last)| last.time_ms).max(journal.back().map(|row| row.time_ms))?;
+    (first < last).then_some((first, last))
+}
+
+impl State {
+    /// The state of a moment, from the history up to then.
+    #[must_use]
+    pub fn of_moment(&self, at_ms: i64, mut history: History) -> Self {
+        history.status = None;
+        let mut past = Self::new(self.ladder.clone(), self.watch.clone(), self.screen.size, at_ms, self.utc_offset_s);
+        past.keys = self.keys.clone();
+        past.moment = Some(at_ms);
+        past.link = Link::Live;
+        past.screen = self.screen.clone();
+        past.facts = Facts { loading: Loading::Reading(Vec::new()), asked: 1, ..Facts::default() };
+        past.facts.load(1, Ok(history), at_ms);
+        past.facts.heard_ms = Some(at_ms);
+        past.facts.status = self.status().map(|status| status_of(&past, status));
+        past
+    }
+}
+
+/// The status of a moment: what the rows up to then say; what only the present knows is left out.
+fn status_of(past: &State, present: &Status) -> Status {
+    let facts = &past.facts;
+    let newest = facts.recent.back();
+    let rung = newest.map_or(0, |row| row.rung);
+    let step = newest.map_or(0, |row| row.step);
+    let told = |kind: JournalKind| facts.journal.iter().filter(|row| row.kind == kind).count() as u64;
+    Status {
+        state: if newest.is_some() { RunState::Training } else { RunState::Starting },
+        why: None,
+        rung,
+        rung_name: past.ladder.get(rung).map_or_else(String::new, |rung| rung.name.clone()),
+        step,
+        samples: newest.map_or(0, |row| row.samples),
+        durable_step: facts.checkpoints.keys().next_back().copied(),
+        attempts: newest.map_or(0, |row| row.attempt),
+        restarts: told(JournalKind::Restart),
+        shifts: told(JournalKind::Shift),
+        skipped: told(JournalKind::Skip),
+        loss: facts.recent.iter().rev().find_map(|row| row.loss),
+        eval: facts.evals.values().next_back().map(|row| row.eval),
+        pid_keeper: None,
+        pid_worker: None,
+        pid_probe: None,
+        passage: None,
+        rungs: records(past, present, step),
+        ..present.clone()
+    }
+}
+
+/// What each rung had shown by then, from the curve.
+fn records(past: &State, present: &Status, step: u64) -> Vec<RungRecord> {
+    let segments = past.facts.series.segments();
+    let ends = segments.iter().skip(1).map(|segment| segment.first).chain([step.saturating_add(1)]);
+    let stretches: Vec<_> = segments.iter().zip(ends).collect();
+    let record = |(number, rung): (usize, &RungView)| {
+        let own = || stretches.iter().filter(move |(segment, _)| segment.rung == number);
+        let steps = own().map(|(segment, end)| end.saturating_sub(segment.first)).sum();
+        let newest = own().next_back().and_then(|(segment, end)| {
+            let window = segment.first as f64..end.saturating_sub(1) as f64;
+            past.facts.series.columns_on(Metric::StepMs, Axis::Steps, window, 1).pop()?.extent
+        });
+        let fault = present.rungs.get(number).and_then(|record| record.fault.clone());
+        RungRecord {
+            name: rung.name.clone(),
+            steps,
+            steps_per_s: newest.filter(|extent| extent.mean > 0.0).map(|extent| 1e3 / f64::from(extent.mean)),
+            // The store keeps only the most that was ever used.
+            vram_bytes: None,
+            ram_bytes: None,
+            fault: fault.filter(|(_, at)| *at <= step && steps > 0),
+        }
+    };
+    past.ladder.iter().enumerate().map(record).collect()
+}

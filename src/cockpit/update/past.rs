@@ -1,0 +1,93 @@
+//! Going back in time: one moment is read at a time, and the newest wish is read next.
+
+use super::{Effect, say};
+use crate::cockpit::action::Action;
+use crate::cockpit::state::State;
+use crate::cockpit::state::facts::History;
+use crate::cockpit::state::replay::{Replay, moments};
+
+/// The replay key: opens the look back at the run's end, or closes it.
+pub fn toggle(state: &mut State) -> Vec<Effect> {
+    if state.replay.take().is_some() {
+        return vec![Effect::Redraw];
+    }
+    let Some((_, last)) = moments(state) else {
+        say(state, "nothing has happened yet that could be replayed", true);
+        return vec![Effect::Redraw];
+    };
+    state.replay = Some(Replay { at_ms: last, playing: false, reading: None, error: None, shown: None });
+    ask(state)
+}
+
+/// What a key means while looking back; none where it means what it always does.
+pub fn act(state: &mut State, action: Action) -> Option<Vec<Effect>> {
+    state.replay.as_ref()?;
+    let (first, last) = moments(state)?;
+    let hundredth = ((last - first) / 100).max(1);
+    let by = match action {
+        Action::Left => -hundredth,
+        Action::Right => hundredth,
+        Action::PageUp => -10 * hundredth,
+        Action::PageDown => 10 * hundredth,
+        Action::Back | Action::Replay => return Some(toggle(state)),
+        Action::Toggle => {
+            let replay = state.replay.as_mut()?;
+            replay.playing = !replay.playing;
+            if replay.playing && replay.at_ms >= last {
+                replay.at_ms = first;
+            }
+            return Some(ask(state));
+        }
+        _ => return None,
+    };
+    Some(go(state, by))
+}
+
+fn go(state: &mut State, by: i64) -> Vec<Effect> {
+    let Some((first, last)) = moments(state) else { return Vec::new() };
+    if let Some(replay) = &mut state.replay {
+        replay.at_ms = replay.at_ms.saturating_add(by).clamp(first, last);
+        replay.playing &= replay.at_ms < last;
+    }
+    ask(state)
+}
+
+fn ask(state: &mut State) -> Vec<Effect> {
+    let mut effects = vec![Effect::Redraw];
+    if let Some(replay) = &mut state.replay
+        && replay.reading.is_none()
+        && replay.shown.as_ref().is_none_or(|shown| shown.moment != Some(replay.at_ms))
+    {
+        replay.reading = Some(replay.at_ms);
+        effects.push(Effect::LoadMoment(replay.at_ms));
+    }
+    effects
+}
+
+/// A moment was read; another may be wanted by now.
+pub fn arrived(state: &mut State, at_ms: i64, history: Result<History, String>) -> Vec<Effect> {
+    if state.replay.as_ref().is_none_or(|replay| replay.reading != Some(at_ms)) {
+        return Vec::new();
+    }
+    let past = history.map(|history| Box::new(state.of_moment(at_ms, history)));
+    if let Some(replay) = &mut state.replay {
+        replay.reading = None;
+        match past {
+            Ok(past) => (replay.shown, replay.error) = (Some(past), None),
+            Err(why) => (replay.playing, replay.error) = (false, Some(why)),
+        }
+        if replay.error.is_some() {
+            return vec![Effect::Redraw];
+        }
+    }
+    ask(state)
+}
+
+/// The next moment of a replay that plays: a run takes half a minute, however long it was.
+pub fn play(state: &mut State) -> Vec<Effect> {
+    let playing = state.replay.as_ref().is_some_and(|replay| replay.playing && replay.reading.is_none());
+    match moments(state) {
+        Some((first, last)) if playing => go(state, ((last - first) / 120).max(1)),
+        _ => Vec::new(),
+    }
+}

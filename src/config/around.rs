@@ -1,0 +1,236 @@
+//! What stands around the training: where the probe finds its library, and who is told of trouble.
+//! Secrets are never written here, only where they are: in the environment or in a file.
+
+use super::problem::Problem;
+use super::{typed, yaml};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::path::PathBuf;
+use std::{fmt, str::FromStr};
+
+/// What the probe reads.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Probe {
+    /// The NVML library; else it is searched for. The environment variable `DOWNSHIFT_NVML_PATH`
+    /// outranks it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvml: Option<PathBuf>,
+}
+
+/// Who is told of trouble, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Notify {
+    /// Ring the bell of the tmux pane that the run was started from.
+    pub bell: bool,
+    /// Show a notification on the desktop: by notify-send, or as a toast of Windows under WSL2.
+    pub desktop: bool,
+    /// What matters less is not told.
+    pub level: Least,
+    /// The same message is sent again only after so many minutes.
+    pub again_min: u64,
+    /// Addresses on the network.
+    pub webhooks: Vec<Webhook>,
+}
+
+impl Default for Notify {
+    fn default() -> Self {
+        Self { bell: true, desktop: true, level: Least::Warn, again_min: 60, webhooks: Vec::new() }
+    }
+}
+
+/// How much something has to matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Least {
+    /// Everything: also that the run has finished.
+    Info,
+    /// What should be looked at.
+    Warn,
+    /// What needs a person.
+    Error,
+}
+
+/// One address on the network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Webhook {
+    /// What is spoken there.
+    pub kind: WebhookKind,
+    /// The address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<Text>,
+    /// A bot's token, or one for the header `Authorization`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Text>,
+    /// Telegram's number of the chat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat: Option<String>,
+}
+
+/// What is spoken at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WebhookKind {
+    /// One JSON object.
+    Json,
+    /// Telegram's bots.
+    Telegram,
+    /// A webhook of a Discord channel.
+    Discord,
+    /// A topic of an ntfy server.
+    Ntfy,
+}
+
+/// A text, or where it is kept: `env:NAME` or `file:PATH`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Text {
+    /// As it stands.
+    Plain(String),
+    /// In this variable of the environment.
+    Env(String),
+    /// In this file, which only its owner may read.
+    File(PathBuf),
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(text) => formatter.write_str(text),
+            Self::Env(name) => write!(formatter, "env:{name}"),
+            Self::File(path) => write!(formatter, "file:{}", path.display()),
+        }
+    }
+}
+
+impl FromStr for Text {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("env", "")) => Err("write the name of a variable: env:NAME".to_owned()),
+            Some(("env", name)) => Ok(Self::Env(name.to_owned())),
+            Some(("file", "")) => Err("write the path of a file: file:PATH".to_owned()),
+            Some(("file", path)) => Ok(Self::File(path.into())),
+            _ => Ok(Self::Plain(text.to_owned())),
+        }
+    }
+}
+
+impl Serialize for Text {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl Notify {
+    /// Everything that cannot work, by its path below `prefix`.
+    #[must_use]
+    pub fn check(&self, prefix: &str) -> Vec<Problem> {
+        let mut wrong = Vec::new();
+        for (index, hook) in self.webhooks.iter().enumerate() {
+            let mut push = |key: &str, what: &str, fix: &str| {
+                let path = format!("webhooks[{index}].{key}");
+                wrong.push(Problem::at(if prefix.is_empty() { path } else { format!("{prefix}.{path}") }, what, fix));
+            };
+            let kept = "write env:NAME or file:PATH (a file that only you can read)";
+            if matches!(hook.token, Some(Text::Plain(_))) {
+                push("token", "a secret does not belong into this file", kept);
+            }
+            match (&hook.url, hook.kind) {
+                (Some(Text::Plain(_)), WebhookKind::Discord) => {
+                    push("url", "the address of a Discord webhook is a secret", kept);
+                }
+                (Some(Text::Plain(url)), _) if !url.starts_with("https://") && !url.starts_with("http://") => {
+                    push("url", "this is no address", "write https://…, env:NAME or file:PATH");
+                }
+                (Some(Text::Plain(url)), _) if url.contains('@') => {
+                    push("url", "a password does not belong into this file", kept);
+                }
+                (None, kind) if kind != WebhookKind::Telegram => {
+                    push("url", "this key is missing", "write https://…, env:NAME or file:PATH");
+                }
+                _ => {}
+            }
+            if hook.kind == WebhookKind::Telegram {
+                if hook.token.is_none() {
+                    push("token", "this key is missing", "write where the bot's token is: env:NAME or file:PATH");
+                }
+                if hook.chat.is_none() {
+                    push("chat", "this key is missing", "write the number of the chat, in quotes");
+                }
+            }
+        }
+        if self.again_min == 0 {
+            let path = if prefix.is_empty() { "again_min".to_owned() } else { format!("{prefix}.again_min") };
+            wrong.push(Problem::at(path, "0 would repeat a message without end", "write minutes: 60"));
+        }
+        wrong
+    }
+
+    /// Reads a file that holds nothing else.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, a line each with its place.
+    pub fn read(file: &str, text: &str) -> Result<Self, Vec<String>> {
+        let (tree, mut wrong) = yaml::parse(text).map_err(|error| {
+            let (line, column) = error.place;
+            vec![format!("{file}:{line}:{column}: {}", error.message)]
+        })?;
+        let (read, more) = typed::read::<Self>(&tree);
+        wrong.extend(more);
+        wrong.extend(read.iter().flat_map(|notify| notify.check("")));
+        match read {
+            Some(notify) if wrong.is_empty() => Ok(notify),
+            _ => Err(wrong
+                .iter()
+                .map(|problem| {
+                    let (line, column) = yaml::locate(text, &problem.path, problem.occurrence);
+                    format!("{file}:{line}:{column}: {problem}")
+                })
+                .collect()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Least, Notify, Text, WebhookKind};
+
+    #[test]
+    fn a_whole_file_is_read() {
+        let text = "level: error\ndesktop: false\nwebhooks:\n  - { kind: ntfy, url: 'https://ntfy.sh/x', token: 'env:T' }\n  - { kind: telegram, token: 'file:~/.tg', chat: '12' }\n  - { kind: discord, url: 'env:D' }\n";
+        let notify = Notify::read("n.yaml", text).unwrap();
+        assert_eq!((notify.level, notify.bell, notify.desktop), (Least::Error, true, false));
+        assert_eq!(notify.webhooks[1].token, Some(Text::File("~/.tg".into())));
+        assert_eq!(notify.webhooks[2].kind, WebhookKind::Discord);
+    }
+
+    #[test]
+    fn secrets_and_mistakes_are_refused_with_their_place() {
+        let cases = [
+            (
+                "webhooks:\n  - { kind: discord, url: 'https://discord.com/api/webhooks/1/abc' }\n",
+                "n.yaml:2:27: webhooks[0].url: the address of a Discord webhook is a secret",
+            ),
+            ("webhooks:\n  - { kind: ntfy, url: 'https://u:p@x/y' }\n", "password"),
+            ("webhooks:\n  - { kind: json, url: 'https://x', token: abc }\n", "a secret does not belong"),
+            ("webhooks:\n  - { kind: json }\n", "this key is missing"),
+            ("webhooks:\n  - { kind: telegram, token: 'env:T' }\n", "webhooks[0].chat"),
+            ("webhooks:\n  - { kind: pigeon, url: 'https://x' }\n", "pigeon"),
+            ("again_min: 0\n", "without end"),
+            ("bel: true\n", "bel"),
+        ];
+        for (text, expected) in cases {
+            let wrong = Notify::read("n.yaml", text).unwrap_err().join("\n");
+            assert!(wrong.contains(expected), "{text}: {wrong}");
+            assert!(!wrong.contains("abc"), "no secret is repeated: {wrong}");
+        }
+    }
+}

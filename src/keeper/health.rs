@@ -1,0 +1,89 @@
+//! What the keeper makes of the probe's readings: memory and temperature for the policy, and the
+//! evidence that a card is gone.
+
+use super::keep::Keeper;
+use crate::policy::event::{Event, Evidence};
+use crate::protocol::cause::{Cause, KernelKind, KernelLine};
+use crate::protocol::control::JournalKind;
+use crate::protocol::probe::{DRILL_FILE, Gpu, Reading};
+use crate::protocol::worker::{FailureClass, Level};
+
+/// What the driver says of a card that is gone.
+const LOST: &str = "GPU is lost";
+
+impl Keeper {
+    pub(super) fn feel(&mut self, reading: Box<Reading>) {
+        let gpu = reading.gpu.as_ref().ok();
+        let used = gpu.and_then(|gpu| gpu.vram_used_bytes.get());
+        let heat = gpu.map(|gpu| (gpu.temperature_c.get(), gpu.slowdown_c.get()));
+        let lost = is_lost(&reading).filter(|_| !self.card_is_lost);
+        self.card_is_lost |= lost.is_some();
+        let kernel = self.witness.saw(&reading);
+        self.alarms.measured(&reading, self.now());
+        let xids: Vec<u32> = gpu.and_then(|gpu| gpu.more.xids.value()).cloned().unwrap_or_default();
+        self.recorder.measured(*reading);
+        for line in &kernel {
+            self.hear_kernel(line);
+        }
+        let on_gpu = self.policy.is_on_gpu();
+        for number in xids.into_iter().filter(|_| on_gpu) {
+            let text = format!("the driver reported Xid {number}");
+            self.decide(Event::Evidence(Evidence { class: FailureClass::Xid, number: Some(number), text }), None);
+        }
+        self.decide(Event::Vram(used), None);
+        // A worker on the CPU heats no card, but in a drill.
+        let matters = self.policy.is_on_gpu() || self.run_dir.file(DRILL_FILE).exists();
+        if let Some((celsius, slowdown_c)) = heat.filter(|_| matters) {
+            self.decide(Event::Temperature { celsius, slowdown_c }, None);
+        }
+        // A worker on the CPU has no card to lose.
+        if let Some(text) = lost.filter(|_| self.policy.is_on_gpu()) {
+            self.decide(Event::Evidence(Evidence { class: FailureClass::GpuLost, number: None, text }), None);
+        }
+    }
+
+    /// A line of the kernel: evidence where it concerns the card that is trained on, else a note.
+    fn hear_kernel(&mut self, line: &KernelLine) {
+        let text = format!("kernel log: {}", line.text);
+        let told = match &line.kind {
+            KernelKind::Xid { number, pci } if self.witness.is_our_card(pci) => {
+                Some((FailureClass::Xid, Some(*number)))
+            }
+            KernelKind::GpuLost => Some((FailureClass::GpuLost, None)),
+            KernelKind::Xid { .. } | KernelKind::OutOfMemory { .. } | KernelKind::DeviceOutOfMemory => None,
+        };
+        match told.filter(|_| self.policy.is_on_gpu()) {
+            Some((class, number)) => self.decide(Event::Evidence(Evidence { class, number, text }), None),
+            None => self.recorder.note(Level::Warn, JournalKind::Health, text),
+        }
+    }
+
+    /// What the policy has to know of why the worker ended, beyond the worker's own words.
+    pub(super) fn tell(&mut self, cause: &Cause) {
+        let said = self.failure.as_ref().map(|failed| failed.class);
+        let plain = matches!(
+            cause.class,
+            FailureClass::Killed
+                | FailureClass::Crash
+                | FailureClass::EarlyExit
+                | FailureClass::Hang
+                | FailureClass::Unknown
+        );
+        if !plain && said != Some(cause.class) {
+            let text = cause.evidence.first().cloned().unwrap_or_default();
+            self.decide(Event::Evidence(Evidence { class: cause.class, number: cause.xid, text }), None);
+        }
+    }
+}
+
+/// A sentence if the driver says that the card is gone.
+fn is_lost(reading: &Reading) -> Option<String> {
+    let says = |why: Option<&str>| why.is_some_and(|why| why.contains(LOST));
+    let metrics =
+        |gpu: &Gpu| [gpu.temperature_c.why().map(str::to_owned), gpu.vram_used_bytes.why().map(str::to_owned)];
+    let lost = match &reading.gpu {
+        Ok(gpu) => metrics(gpu).iter().any(|why| says(why.as_deref())),
+        Err(why) => says(Some(why)),
+    };
+    lost.then(|| "the driver reports that the GPU is lost".to_owned())
+}

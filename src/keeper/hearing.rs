@@ -1,0 +1,100 @@
+//! What the keeper makes of a worker's words and of its end.
+
+use super::keep::Keeper;
+use super::witness::Ending;
+use crate::policy::event::{Event, Exit};
+use crate::policy::life::{Life, Then};
+use crate::protocol::cause::Cause;
+use crate::protocol::control::JournalKind;
+use crate::protocol::worker::{Event as WorkerEvent, Level, PROTOCOL};
+use std::time::Duration;
+
+impl Keeper {
+    pub(super) fn heard_from_worker(&mut self, event: WorkerEvent, now: Duration) {
+        match &event {
+            WorkerEvent::Hello(hello) if hello.protocol != PROTOCOL => {
+                let why =
+                    format!("the worker speaks version {} of the contract, this keeper {PROTOCOL}", hello.protocol);
+                self.recorder.note(Level::Error, JournalKind::Worker, why);
+            }
+            WorkerEvent::Injected { fault, .. } if !fault.ends_with('*') => {
+                self.fired.push(fault.clone());
+                let _ = self.recorder.store().put_fact("fired", &self.fired);
+            }
+            WorkerEvent::Failed(failed) => self.failure = Some(failed.clone()),
+            WorkerEvent::Done { .. } => self.done = true,
+            WorkerEvent::SaveFailed { message, .. } => {
+                self.alarms.raise("saves", Level::Error, "a checkpoint could not be written", message, now);
+            }
+            WorkerEvent::Saved(_) => self.alarms.end("saves"),
+            // The worker before was killed between a save and the word about it.
+            WorkerEvent::Hello(hello) if self.recorder.never_heard_of(hello.resumed_from) => {
+                self.take_over_checkpoints();
+            }
+            _ => {}
+        }
+        self.recorder.heard(&event, now);
+        self.mind_checkpoints(&event);
+        let saved = matches!(event, WorkerEvent::Saved(_));
+        self.decide(Event::Worker(event), None);
+        if saved {
+            self.remember();
+        }
+    }
+
+    pub(super) fn worker_gone(&mut self, exit: Exit, now: Duration) {
+        let asked = matches!(self.policy.life(), Life::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
+        let cause = self.cause(exit, asked);
+        if let Some(cause) = &cause {
+            self.tell(cause);
+        }
+        let words = match self.failure.take() {
+            Some(failed) => format!("{}: {}", failed.class, failed.message),
+            None => exit_words(exit),
+        };
+        self.worker = None;
+        self.watched.send_replace(None);
+        self.recorder.ended(&words, !asked && exit.code != Some(0));
+        if let Some(cause) = cause {
+            self.recorder.concluded(&cause);
+            self.alarms.concluded(&cause, now);
+        }
+        let effects = self.policy.decide(Event::Exited(exit), now);
+        let rung = self.run.rungs[self.policy.rung()].name.clone();
+        match self.policy.life() {
+            Life::AwaitingVram { .. } => self.recorder.begin_passage(&rung, "wait for VRAM", now),
+            Life::BackingOff { .. } => self.recorder.begin_passage(&rung, "back off", now),
+            Life::Cooling { .. } => self.recorder.begin_passage(&rung, "cool", now),
+            Life::Running(_) => self.recorder.begin_passage(&rung, "start and load", now),
+            _ => self.recorder.end_passage(),
+        }
+        if !asked && !matches!(self.policy.life(), Life::Over(_)) {
+            self.recorder.status.restarts += 1;
+        }
+        self.perform(effects, None);
+    }
+
+    /// Why the worker ended; none where it ended as it was to.
+    fn cause(&mut self, exit: Exit, asked: bool) -> Option<Cause> {
+        let well = matches!(exit.code, Some(0 | 3)) && (asked || std::mem::take(&mut self.done));
+        if well || asked && self.failure.is_none() {
+            return None;
+        }
+        let ended_for = match self.policy.life() {
+            Life::Stopping { then: Then::Recover(why), .. } => Some((why.class, why.text.clone())),
+            _ => None,
+        };
+        let pid = self.worker.as_ref().map(|worker| worker.identity.pid);
+        Some(self.witness.verdict(&Ending { exit, pid, failed: self.failure.as_ref(), ended_for }))
+    }
+}
+
+fn exit_words(exit: Exit) -> String {
+    match exit {
+        Exit { code: Some(0), .. } => "ended".to_owned(),
+        Exit { code: Some(3), .. } => "stopped".to_owned(),
+        Exit { code: Some(code), .. } => format!("exit code {code}"),
+        Exit { signal: Some(signal), .. } => format!("ended by signal {signal}"),
+        _ => "gone".to_owned(),
+    }
+}

@@ -1,0 +1,227 @@
+//! What was seen around an attempt, and the verdict once it has ended: the kernel's log, the
+//! cgroup's counter, the attempt's part of worker.log, what the probe last said of the card.
+
+use crate::policy::event::Exit;
+use crate::protocol::cause::{Cause, KernelKind, KernelLine};
+use crate::protocol::class::FailureClass;
+use crate::protocol::probe::Reading;
+use crate::protocol::worker::Failed;
+use crate::triage::catalogue::Catalogue;
+use crate::triage::cgroup;
+use crate::triage::classify::{Evidence, classify};
+use crate::triage::kernel::{KernelLog, same_card};
+use crate::triage::scan::{Finding, scan};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Of an attempt's log only the end is looked at.
+const TAIL: u64 = 1 << 20;
+/// Lines before the tail are counted only up to here.
+const COUNTED: u64 = 64 << 20;
+/// A line of the kernel about a kill belongs to a death that follows within so long.
+const JUST_NOW: Duration = Duration::from_secs(5);
+/// So many lines of the kernel are kept of an attempt.
+const KEPT: usize = 200;
+
+static CATALOGUE: OnceLock<Option<Catalogue>> = OnceLock::new();
+
+/// Sees what happens around the worker.
+pub struct Witness {
+    log: PathBuf,
+    /// Where the attempt's part of the log begins, and how many lines are before it.
+    begins: (u64, Option<u64>),
+    kernel: KernelLog,
+    seen: Vec<(Instant, KernelLine)>,
+    oom_kills: Option<u64>,
+    card: Card,
+}
+
+/// What the probe says of the card.
+#[derive(Debug, Default)]
+struct Card {
+    pci: Option<String>,
+    lost: Option<String>,
+    xids: Vec<u32>,
+}
+
+/// How an attempt ended, as far as the keeper itself knows.
+pub struct Ending<'a> {
+    /// The process's end.
+    pub exit: Exit,
+    /// The process.
+    pub pid: Option<u32>,
+    /// The worker's own words.
+    pub failed: Option<&'a Failed>,
+    /// Why the keeper ended it, where it did.
+    pub ended_for: Option<(FailureClass, String)>,
+}
+
+impl Witness {
+    /// A witness who reads this worker.log.
+    pub fn new(log: PathBuf) -> Self {
+        // Making the catalogue takes a moment that nobody should wait for after a fault.
+        thread::spawn(|| catalogue().is_some());
+        Self {
+            log,
+            begins: (0, Some(0)),
+            kernel: KernelLog::open(),
+            seen: Vec::new(),
+            oom_kills: None,
+            card: Card::default(),
+        }
+    }
+
+    /// An attempt begins: what was before does not count.
+    pub fn begin(&mut self) {
+        let end = std::fs::metadata(&self.log).map_or(0, |log| log.len());
+        self.begins = (end, lines_until(&self.log, self.begins, end));
+        self.kernel.poll();
+        self.seen.clear();
+        self.card.xids.clear();
+        self.oom_kills = cgroup::oom_kills();
+    }
+
+    /// What the probe measured; a good moment to look into the kernel's log. Gives the lines that are
+    /// new.
+    pub fn saw(&mut self, reading: &Reading) -> Vec<KernelLine> {
+        match &reading.gpu {
+            Ok(gpu) => {
+                let why = gpu.vram_used_bytes.why().filter(|why| why.contains("lost") || why.contains("reset"));
+                self.card.lost = why.map(str::to_owned);
+                if let Some(pci) = gpu.more.pci.value() {
+                    self.card.pci = Some(pci.clone());
+                }
+                let room = KEPT.saturating_sub(self.card.xids.len());
+                self.card.xids.extend(gpu.more.xids.value().into_iter().flatten().take(room));
+            }
+            Err(_) => self.card.lost = None,
+        }
+        self.look()
+    }
+
+    /// Whether a line of the kernel about the card at this place on the bus concerns the worker's.
+    pub fn is_our_card(&self, pci: &str) -> bool {
+        self.card.pci.as_deref().is_none_or(|own| same_card(own, pci))
+    }
+
+    fn look(&mut self) -> Vec<KernelLine> {
+        let new = self.kernel.poll();
+        let now = Instant::now();
+        let room = KEPT.saturating_sub(self.seen.len());
+        self.seen.extend(new.iter().take(room).map(|line| (now, line.clone())));
+        new
+    }
+
+    /// The attempt has ended: why.
+    pub fn verdict(&mut self, ending: &Ending<'_>) -> Cause {
+        self.look();
+        let about_memory = |line: &KernelLine| matches!(line.kind, KernelKind::OutOfMemory { .. });
+        let killed_just_now = self.seen.iter().any(|(at, line)| about_memory(line) && at.elapsed() < JUST_NOW);
+        let kills = cgroup::oom_kills().zip(self.oom_kills).map_or(0, |(now, before)| now.saturating_sub(before));
+        let evidence = Evidence {
+            code: ending.exit.code,
+            signal: ending.exit.signal,
+            pid: ending.pid,
+            ended_for: ending.ended_for.clone(),
+            failed: ending.failed.cloned(),
+            log: catalogue().map_or_else(Vec::new, |catalogue| self.findings(catalogue)),
+            kernel: self.seen.iter().map(|(_, line)| line.clone()).collect(),
+            killed_just_now,
+            oom_kills: kills,
+            lost: self.card.lost.clone(),
+            xids: self.card.xids.clone(),
+            pci: self.card.pci.clone(),
+        };
+        match catalogue() {
+            Some(catalogue) => classify(&evidence, catalogue),
+            None => Cause {
+                class: ending.failed.map_or(FailureClass::Unknown, |failed| failed.class),
+                xid: None,
+                restart_helps: true,
+                evidence: vec!["the catalogue of causes cannot be used".to_owned()],
+                advice: String::new(),
+            },
+        }
+    }
+
+    /// What the catalogue knows of the end of the attempt's part of the log.
+    fn findings(&self, catalogue: &Catalogue) -> Vec<Finding> {
+        let Ok(mut file) = File::open(&self.log) else { return Vec::new() };
+        let end = file.metadata().map_or(0, |log| log.len());
+        let from = self.begins.0.max(end.saturating_sub(TAIL));
+        let before = lines_until(&self.log, self.begins, from);
+        if file.seek(SeekFrom::Start(from)).is_err() {
+            return Vec::new();
+        }
+        let mut findings =
+            scan(&mut BufReader::new(file.take(TAIL)), catalogue).map(|scan| scan.findings).unwrap_or_default();
+        for finding in &mut findings {
+            finding.line = before.map_or(0, |before| before + finding.line);
+        }
+        findings
+    }
+}
+
+/// The catalogue, or none where the user's file is broken and even the shipped one is.
+fn catalogue() -> Option<&'static Catalogue> {
+    CATALOGUE.get_or_init(|| Catalogue::load().or_else(|_| Catalogue::with(None)).ok()).as_ref()
+}
+
+/// How many lines there are up to `end`, when it is known how many there are up to an earlier place.
+fn lines_until(log: &Path, (from, lines): (u64, Option<u64>), end: u64) -> Option<u64> {
+    if end < from || end - from > COUNTED {
+        return None;
+    }
+    let mut file = File::open(log).ok()?;
+    file.seek(SeekFrom::Start(from)).ok()?;
+    let mut part = BufReader::with_capacity(1 << 16, file.take(end - from));
+    let mut count = lines?;
+    loop {
+        let bytes = part.fill_buf().ok()?;
+        if bytes.is_empty() {
+            return Some(count);
+        }
+        count += bytes.split(|byte| *byte == b'\n').count() as u64 - 1;
+        let used = bytes.len();
+        part.consume(used);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ending, Witness};
+    use crate::policy::event::Exit;
+    use crate::protocol::class::FailureClass;
+    use std::fs::OpenOptions;
+    use std::io::Write;
+
+    #[test]
+    fn only_the_attempts_own_lines_are_evidence_and_have_their_numbers() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("worker.log");
+        let mut log = OpenOptions::new().append(true).create(true).open(&path).unwrap();
+        let mut witness = Witness::new(path);
+        let mut verdict = |witness: &mut Witness, words: &str| {
+            witness.begin();
+            log.write_all(words.as_bytes()).unwrap();
+            let exit = Exit { code: Some(1), signal: None };
+            witness.verdict(&Ending { exit, pid: Some(1), failed: None, ended_for: None })
+        };
+        let first = verdict(&mut witness, "a\nRuntimeError: CUDA out of memory. Tried to allocate 1 MiB\n");
+        assert_eq!(first.class, FailureClass::DeviceOutOfMemory);
+        assert!(first.evidence.iter().any(|line| line.starts_with("worker.log line 2:")), "{first:?}");
+        let second = verdict(&mut witness, "b\nOSError: [Errno 28] No space left on device\n");
+        assert_eq!(second.class, FailureClass::DiskFull);
+        assert!(second.evidence.iter().any(|line| line.starts_with("worker.log line 4:")), "{second:?}");
+        assert_eq!(verdict(&mut witness, "nothing\n").class, FailureClass::Unknown);
+        let flood = format!("{}No space left on device\n", "x\n".repeat(1 << 20));
+        let third = verdict(&mut witness, &flood);
+        let line = 5 + (1 << 20) + 1;
+        assert!(third.evidence.iter().any(|words| words.starts_with(&format!("worker.log line {line}:"))), "{third:?}");
+    }
+}

@@ -1,0 +1,73 @@
+//! Telling a person: the bell, the desktop, addresses on the network.
+//!
+//! ```text
+//! keeper ─ raise(key, message) ─▶ Limit ─▶ queue ─▶ outbox thread ─▶ bell, desktop, webhooks
+//!        ◀─ troubles ──────────────────────────────┘
+//! ```
+//! The keeper never waits for any of them. Each channel may fail; that is said once and the others
+//! go on. Secrets are read when the outbox starts and appear in no message.
+
+mod bell;
+mod desktop;
+mod http;
+mod limit;
+mod outbox;
+mod secret;
+mod webhook;
+
+pub use limit::Limit;
+pub use outbox::{Channel, Outbox, channels};
+
+use crate::config::around::{Least, Notify};
+use crate::protocol::worker::Level;
+use std::path::PathBuf;
+
+/// What a person is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The run, or `downshift` itself.
+    pub run: String,
+    /// How much it matters.
+    pub level: Level,
+    /// A few words.
+    pub title: String,
+    /// A sentence or two.
+    pub text: String,
+}
+
+impl Message {
+    /// Whether it matters enough.
+    #[must_use]
+    pub fn reaches(&self, least: Least) -> bool {
+        let rank = match self.level {
+            Level::Info => Least::Info,
+            Level::Warn => Least::Warn,
+            Level::Error => Least::Error,
+        };
+        rank >= least
+    }
+}
+
+/// The user's own settings for all runs: `~/.config/downshift/notify.yaml`.
+#[must_use]
+pub fn user_file() -> Option<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = named("XDG_CONFIG_HOME").or_else(|| Some(named("HOME")?.join(".config")))?;
+    Some(base.join("downshift/notify.yaml"))
+}
+
+/// The settings of a run: its own, else the user's for all runs, else those that ship.
+///
+/// # Errors
+/// Everything that is wrong with the user's file.
+pub fn settings(of_run: Option<&Notify>) -> Result<Notify, String> {
+    if let Some(own) = of_run {
+        return Ok(own.clone());
+    }
+    let Some(path) = user_file() else { return Ok(Notify::default()) };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Notify::read(&path.display().to_string(), &text).map_err(|lines| lines.join("\n")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Notify::default()),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}

@@ -1,0 +1,128 @@
+//! The desktop: `notify-send` on Linux, a toast of Windows under WSL2.
+//!
+//! The words go to PowerShell on its stdin, never into its command line: what a log says must not be
+//! able to become a command.
+
+use super::Message;
+use crate::protocol::worker::Level;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const POWERSHELL: &str = "/mnt/c/Windows/System32/WindowsPowerShell/v1.0/powershell.exe";
+/// PowerShell takes seconds to start at times.
+const LIMIT: Duration = Duration::from_secs(20);
+/// Reads title and text from stdin, a line each, and shows them.
+const TOAST: &str = "\
+[Console]::InputEncoding = [Text.Encoding]::UTF8
+$title = [Console]::In.ReadLine(); $text = [Console]::In.ReadLine()
+[void][Windows.UI.Notifications.ToastNotificationManager, Windows.UI.Notifications, ContentType = WindowsRuntime]
+$kind = [Windows.UI.Notifications.ToastTemplateType]::ToastText02
+$xml = [Windows.UI.Notifications.ToastNotificationManager]::GetTemplateContent($kind)
+$nodes = $xml.GetElementsByTagName('text')
+[void]$nodes.Item(0).AppendChild($xml.CreateTextNode($title))
+[void]$nodes.Item(1).AppendChild($xml.CreateTextNode($text))
+$toast = [Windows.UI.Notifications.ToastNotification]::new($xml)
+$id = '{1AC14E77-02E7-4E5D-B744-2EB1AE5198B7}\\WindowsPowerShell\\v1.0\\powershell.exe'
+[Windows.UI.Notifications.ToastNotificationManager]::CreateToastNotifier($id).Show($toast)
+";
+
+/// Shows a message.
+///
+/// # Errors
+/// Why it cannot be shown.
+pub fn show(message: &Message) -> Result<(), String> {
+    let wsl = Path::new("/dev/dxg").exists()
+        || std::fs::read_to_string("/proc/version").is_ok_and(|text| text.to_lowercase().contains("microsoft"));
+    if wsl { toast(message) } else { notify_send(message) }
+}
+
+fn notify_send(message: &Message) -> Result<(), String> {
+    let urgency = if message.level == Level::Error { "critical" } else { "normal" };
+    let child = Command::new("notify-send")
+        .args(["--app-name=downshift", "--urgency", urgency, "--", &message.title, &message.text])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("notify-send: {error}"))?;
+    wait(child, "notify-send")
+}
+
+fn toast(message: &Message) -> Result<(), String> {
+    let mut command = Command::new(POWERSHELL);
+    command.args(["-NoProfile", "-NonInteractive", "-EncodedCommand", &encoded(TOAST)]);
+    if let Some(socket) = living_interop() {
+        command.env("WSL_INTEROP", socket);
+    }
+    if Path::new("/mnt/c/Windows").is_dir() {
+        command.current_dir("/mnt/c/Windows");
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|error| format!("powershell.exe: {error}"))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        let line = |text: &str| text.replace(['\r', '\n'], " ");
+        let _ = writeln!(stdin, "{}\n{}", line(&message.title), line(&message.text));
+    }
+    wait(child, "powershell.exe")
+}
+
+/// A long-lived tmux server keeps the socket of the console that started it, which may be gone: the
+/// newest one that exists is taken then.
+fn living_interop() -> Option<std::path::PathBuf> {
+    let own = std::env::var_os("WSL_INTEROP").map(std::path::PathBuf::from).filter(|path| path.exists());
+    own.or_else(|| {
+        let sockets = std::fs::read_dir("/run/WSL").ok()?.flatten().map(|entry| entry.path());
+        let sockets = sockets.filter(|path| path.to_string_lossy().ends_with("_interop"));
+        sockets.max_by_key(|path| path.metadata().and_then(|about| about.modified()).ok())
+    })
+}
+
+fn wait(mut child: Child, name: &str) -> Result<(), String> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => return Err(format!("{name} failed ({status}); is there a desktop?")),
+            Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(20)),
+            Ok(None) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("{name} did not answer for {} s", LIMIT.as_secs()));
+            }
+            Err(error) => return Err(format!("{name}: {error}")),
+        }
+    }
+}
+
+/// A script as PowerShell takes it on its command line: base64 of UTF-16.
+fn encoded(script: &str) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bytes: Vec<u8> = script.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let mut text = String::with_capacity(bytes.len() * 4 / 3 + 4);
+    for part in bytes.chunks(3) {
+        let three =
+            u32::from_be_bytes([0, part[0], part.get(1).copied().unwrap_or(0), part.get(2).copied().unwrap_or(0)]);
+        for digit in 0..4 {
+            let index = (three >> (18 - 6 * digit)) & 63;
+            text.push(if digit <= part.len() { char::from(DIGITS[index as usize]) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::encoded;
+
+    #[test]
+    fn scripts_are_encoded_as_powershell_reads_them() {
+        assert_eq!(encoded(""), "");
+        assert_eq!(encoded("a"), "YQA=");
+        assert_eq!(encoded("dir"), "ZABpAHIA");
+        assert_eq!(encoded("é"), "6QA=");
+        assert_eq!(encoded("ab"), "YQBiAA==");
+    }
+}

@@ -1,0 +1,136 @@
+//! The thread that sends, and the queue before it.
+
+use super::webhook::Address;
+use super::{Message, bell, desktop, http};
+use crate::config::around::{Least, Notify};
+use std::collections::HashSet;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Messages that wait; more are dropped, since nobody reads so many.
+const QUEUE: usize = 64;
+/// The first pause before another try.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// One way to tell a person.
+pub enum Channel {
+    /// The bell of a tmux pane.
+    Bell,
+    /// The desktop.
+    Desktop,
+    /// An address on the network, or why it cannot be used.
+    Webhook(Result<Box<Address>, String>),
+}
+
+impl Channel {
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Bell => "bell",
+            Self::Desktop => "desktop",
+            Self::Webhook(Ok(address)) => address.name(),
+            Self::Webhook(Err(_)) => "webhook",
+        }
+    }
+
+    /// Sends a message; may take a while.
+    ///
+    /// # Errors
+    /// Why it did not arrive; holds no secret.
+    pub fn send(&self, message: &Message) -> Result<(), String> {
+        self.send_with(message, PAUSE)
+    }
+
+    fn send_with(&self, message: &Message, pause: Duration) -> Result<(), String> {
+        match self {
+            Self::Bell => bell::ring(),
+            Self::Desktop => desktop::show(message),
+            Self::Webhook(Ok(address)) => {
+                let time = jiff::Timestamp::now().to_string();
+                http::send(&http::agent(), &address.post(message, &time), pause)
+            }
+            Self::Webhook(Err(why)) => Err(why.clone()),
+        }
+    }
+}
+
+/// The channels that the settings ask for, with their secrets read.
+#[must_use]
+pub fn channels(settings: &Notify) -> Vec<Channel> {
+    let mut channels = Vec::new();
+    if settings.bell {
+        channels.push(Channel::Bell);
+    }
+    if settings.desktop {
+        channels.push(Channel::Desktop);
+    }
+    channels.extend(settings.webhooks.iter().map(|hook| Channel::Webhook(Address::of(hook).map(Box::new))));
+    channels
+}
+
+/// A queue, and a thread that empties it.
+pub struct Outbox {
+    queue: Option<SyncSender<Message>>,
+    troubles: Receiver<String>,
+    done: Receiver<()>,
+    least: Least,
+}
+
+impl Outbox {
+    /// Starts the thread.
+    #[must_use]
+    pub fn start(settings: &Notify) -> Self {
+        Self::with(channels(settings), settings.level, PAUSE)
+    }
+
+    fn with(channels: Vec<Channel>, least: Least, pause: Duration) -> Self {
+        let (queue, waiting) = mpsc::sync_channel::<Message>(QUEUE);
+        let (report, troubles) = mpsc::channel();
+        let (ended, done) = mpsc::channel();
+        thread::spawn(move || {
+            let mut said = HashSet::new();
+            for message in waiting {
+                for channel in &channels {
+                    // A missing desktop or tmux is the normal case on a server.
+                    let normal = matches!(channel, Channel::Bell | Channel::Desktop);
+                    if let Err(why) = channel.send_with(&message, pause)
+                        && !normal
+                        && said.insert(channel.name())
+                    {
+                        let _ = report.send(format!("notification by {} failed: {why}", channel.name()));
+                    }
+                }
+            }
+            drop(ended);
+        });
+        Self { queue: Some(queue), troubles, done, least }
+    }
+
+    /// Queues a message, if it matters enough. Never waits.
+    pub fn post(&self, message: Message) {
+        if message.reaches(self.least)
+            && let Some(queue) = &self.queue
+        {
+            let _ = queue.try_send(message);
+        }
+    }
+
+    /// Channels that failed for the first time since the last call.
+    pub fn troubles(&self) -> Vec<String> {
+        self.troubles.try_iter().collect()
+    }
+
+    /// Takes no more messages and waits until those in the queue are sent, at most so long.
+    pub fn finish(&mut self, limit: Duration) -> bool {
+        self.queue = None;
+        let deadline = Instant::now() + limit;
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.done.recv_timeout(left) == Err(RecvTimeoutError::Disconnected)
+    }
+}
+
+#[cfg(test)]
+#[path = "outbox/tests.rs"]
+mod tests;

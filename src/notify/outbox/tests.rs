@@ -1,0 +1,164 @@
+//! Messages against a real server on a port of this machine.
+
+use super::{Channel, Outbox};
+use crate::config::around::{Least, Notify, Text, Webhook, WebhookKind};
+use crate::notify::Message;
+use crate::notify::webhook::Address;
+use crate::protocol::worker::Level;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// One request: its first line, its headers, its body.
+struct Heard {
+    line: String,
+    headers: String,
+    body: String,
+}
+
+/// A server that gives these answers, one a request.
+fn server(answers: &'static [&'static str]) -> (String, Receiver<Heard>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (tell, heard) = mpsc::channel();
+    thread::spawn(move || {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let (mut line, mut headers) = (String::new(), String::new());
+            reader.read_line(&mut line).unwrap();
+            while !headers.ends_with("\r\n\r\n") {
+                reader.read_line(&mut headers).unwrap();
+            }
+            let lower = headers.to_lowercase();
+            let length =
+                lower.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            let body = String::from_utf8(body).unwrap();
+            tell.send(Heard { line: line.trim().to_owned(), headers: lower, body }).unwrap();
+            write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+        }
+    });
+    (url, heard)
+}
+
+fn message(level: Level) -> Message {
+    Message {
+        run: "digits-1".into(),
+        level,
+        title: "digits-1: needs a person".into(),
+        text: "GPU lost → \"quoted\"".into(),
+    }
+}
+
+/// A channel whose secrets stand in a file.
+fn channel(kind: WebhookKind, url: &str, token: Option<&str>) -> Channel {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = |name: &str, text: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        Text::File(path)
+    };
+    let hook = Webhook {
+        kind,
+        url: Some(secret("url", url)),
+        token: token.map(|token| secret("token", token)),
+        chat: Some("42".into()),
+    };
+    Channel::Webhook(Address::of(&hook).map(Box::new))
+}
+
+#[test]
+fn each_kind_gets_what_it_understands() {
+    let send = |kind, token, path: &str| {
+        let (url, heard) = server(&["200 OK"]);
+        channel(kind, &format!("{url}{path}"), token).send_with(&message(Level::Error), PAUSE).unwrap();
+        heard.recv_timeout(LIMIT).unwrap()
+    };
+    let json = send(WebhookKind::Json, Some("tok"), "/in");
+    let body: Value = serde_json::from_str(&json.body).unwrap();
+    assert_eq!((json.line.as_str(), body["run"].as_str()), ("POST /in HTTP/1.1", Some("digits-1")));
+    assert_eq!((body["level"].as_str(), body["text"].as_str()), (Some("error"), Some("GPU lost → \"quoted\"")));
+    assert!(json.headers.contains("authorization: bearer tok"));
+
+    let telegram = send(WebhookKind::Telegram, Some("1:AB"), "");
+    let body: Value = serde_json::from_str(&telegram.body).unwrap();
+    assert_eq!((telegram.line.as_str(), body["chat_id"].as_str()), ("POST /bot1:AB/sendMessage HTTP/1.1", Some("42")));
+    assert!(body["text"].as_str().unwrap().contains("needs a person\nGPU lost"));
+
+    let discord = send(WebhookKind::Discord, None, "/api/webhooks/1/x");
+    let body: Value = serde_json::from_str(&discord.body).unwrap();
+    assert!(body["content"].as_str().unwrap().contains("GPU lost"));
+    assert_eq!(body["allowed_mentions"]["parse"], serde_json::json!([]));
+
+    let ntfy = send(WebhookKind::Ntfy, Some("tk_1"), "/topic");
+    assert_eq!((ntfy.line.as_str(), ntfy.body.as_str()), ("POST /topic HTTP/1.1", "GPU lost → \"quoted\""));
+    assert!(ntfy.headers.contains("title: digits-1: needs a person") && ntfy.headers.contains("priority: 5"));
+}
+
+#[test]
+fn a_busy_server_is_tried_again_and_a_refusal_is_not() {
+    let (url, heard) = server(&["503 Busy", "429 Slow down\r\nRetry-After: 0", "204 No Content"]);
+    channel(WebhookKind::Json, &url, None).send_with(&message(Level::Warn), PAUSE).unwrap();
+    assert_eq!(heard.iter().count(), 3);
+
+    let (url, heard) = server(&["403 Forbidden", "200 OK"]);
+    let refused = channel(WebhookKind::Json, &url, None).send_with(&message(Level::Warn), PAUSE).unwrap_err();
+    assert_eq!(refused, "the server answered 403");
+    assert_eq!(heard.try_iter().count(), 1);
+
+    let (url, heard) = server(&["500 x", "500 x", "500 x", "500 x"]);
+    let refused = channel(WebhookKind::Json, &url, None).send_with(&message(Level::Warn), PAUSE).unwrap_err();
+    assert_eq!((refused.as_str(), heard.iter().count()), ("the server answered 500", 4));
+}
+
+#[test]
+fn troubles_are_told_once_and_hold_no_secret() {
+    // A port that nobody listens on.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("http://127.0.0.1:{port}/bots3cret");
+    let mut outbox = Outbox::with(vec![channel(WebhookKind::Telegram, &url, Some("s3cret"))], Least::Warn, PAUSE);
+    outbox.post(message(Level::Error));
+    outbox.post(message(Level::Error));
+    assert!(outbox.finish(LIMIT), "the queue is empty in the end");
+    let troubles = outbox.troubles();
+    assert_eq!(troubles.len(), 1);
+    assert!(
+        troubles[0].starts_with("notification by telegram failed") && !troubles[0].contains("s3cret"),
+        "{troubles:?}"
+    );
+}
+
+#[test]
+fn what_matters_less_is_not_sent_and_the_queue_never_blocks() {
+    let (url, heard) = server(&["200 OK", "200 OK"]);
+    let mut outbox = Outbox::with(vec![channel(WebhookKind::Ntfy, &url, None)], Least::Warn, PAUSE);
+    outbox.post(message(Level::Info));
+    outbox.post(message(Level::Warn));
+    assert!(outbox.finish(LIMIT));
+    outbox.post(message(Level::Error));
+    assert_eq!(heard.try_iter().count(), 1);
+}
+
+#[test]
+fn a_missing_secret_fails_its_channel_alone() {
+    let hook = Webhook {
+        kind: WebhookKind::Ntfy,
+        url: Some(Text::Env("DOWNSHIFT_NO_SUCH_VARIABLE".into())),
+        token: None,
+        chat: None,
+    };
+    let settings = Notify { bell: false, desktop: false, webhooks: vec![hook], ..Notify::default() };
+    let channels = super::channels(&settings);
+    let why = channels[0].send(&message(Level::Warn)).unwrap_err();
+    assert!(why.contains("DOWNSHIFT_NO_SUCH_VARIABLE is not set"), "{why}");
+}

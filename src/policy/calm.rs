@@ -1,0 +1,120 @@
+//! A hundred thousand steps of a worker that is slow in every way a healthy one can be: none of it
+//! is a hang. And a control: one that really hangs is seen in time.
+
+use super::event::{Effect, Event, Signal};
+use super::ledger::Ledger;
+use super::machine::Policy;
+use super::tests::{hello_from, limits, saved, seconds};
+use crate::protocol::worker::{Event as WorkerEvent, Phase, Step};
+use crate::recipe::seed::Stream;
+use std::time::Duration;
+
+struct Calm {
+    policy: Policy,
+    now: Duration,
+    alarms: Vec<u64>,
+    step: u64,
+}
+
+impl Calm {
+    fn begin() -> Self {
+        let policy = Policy::new(limits(), 0, Ledger::default(), None);
+        let mut calm = Self { policy, now: seconds(0), alarms: Vec::new(), step: 0 };
+        calm.tell(Event::Begin);
+        calm.tell(hello_from("cpu", None));
+        calm
+    }
+
+    fn tell(&mut self, event: Event) {
+        let effects = self.policy.decide(event, self.now);
+        if effects.iter().any(|effect| matches!(effect, Effect::Signal(_))) {
+            self.alarms.push(self.step);
+        }
+    }
+
+    /// Time in which the worker says nothing; the keeper looks at the clock as it does.
+    fn silence(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now = (self.now + Duration::from_millis(250)).min(end);
+            self.tell(Event::Tick);
+        }
+    }
+
+    /// The keeper itself, or all of the machine, stands still.
+    fn standstill(&mut self, time: Duration) {
+        self.now += time;
+        self.tell(Event::StoodStill);
+        self.tell(Event::Tick);
+    }
+
+    fn phase(&mut self, phase: Phase, time: Duration) {
+        self.tell(Event::Worker(WorkerEvent::Phase { phase }));
+        self.silence(time);
+    }
+
+    fn step(&mut self, took: Duration) {
+        self.silence(took);
+        self.step += 1;
+        let (step, samples, epoch, loss, lr, grad_norm) = (self.step, self.step, 0, 1.0, 0.1, 1.0);
+        let (micro_batches, data_wait_ms, compute_ms) = (1, 0.0, took.as_secs_f64() * 1e3);
+        let taken = Step { step, samples, epoch, loss, lr, grad_norm, micro_batches, data_wait_ms, compute_ms };
+        self.tell(Event::Worker(WorkerEvent::Step(taken)));
+    }
+}
+
+#[test]
+fn a_hundred_thousand_slow_steps_raise_no_alarm() {
+    let (mut calm, mut dice) = (Calm::begin(), Stream::new(36));
+    calm.silence(seconds(500));
+    calm.phase(Phase::Compiling, seconds(278));
+    calm.phase(Phase::Training, seconds(0));
+    for _ in 0..5 {
+        calm.step(seconds(3));
+    }
+    for number in 6..=100_000_u64 {
+        let usual = Duration::from_millis(200 + dice.below(100));
+        // One of fifty takes ten times as long, as on a machine that is busy with something else.
+        calm.step(if number % 50 == 0 { usual * 10 } else { usual });
+        if number % 1000 == 0 {
+            calm.phase(Phase::Checkpointing, seconds(60 + dice.below(300)));
+            calm.tell(saved(number));
+            calm.phase(Phase::Training, seconds(0));
+        }
+        if number % 2500 == 0 {
+            calm.phase(Phase::Evaluating, seconds(100 + dice.below(50)));
+            calm.phase(Phase::Training, seconds(0));
+        }
+        match dice.below(2000) {
+            0 => calm.standstill(seconds(60)),
+            1 => calm.standstill(Duration::from_hours(9)),
+            // The worker is stopped for less than half of its limit.
+            2 => calm.silence(seconds(4)),
+            3 => {
+                calm.phase(Phase::Compiling, seconds(100));
+                calm.phase(Phase::Training, seconds(0));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(calm.alarms, [0_u64; 0]);
+}
+
+#[test]
+fn a_worker_that_hangs_is_seen_within_its_limit() {
+    let mut calm = Calm::begin();
+    calm.phase(Phase::Training, seconds(0));
+    for _ in 0..100 {
+        calm.step(Duration::from_millis(300));
+    }
+    let stood = calm.now;
+    let mut seen = None;
+    while seen.is_none() && calm.now < stood + seconds(60) {
+        calm.now += Duration::from_millis(250);
+        let effects = calm.policy.decide(Event::Tick, calm.now);
+        seen = effects.contains(&Effect::Signal(Signal::Terminate)).then_some(calm.now);
+    }
+    // 5 × the longest step is less than the least, which is 10 s.
+    let took = seen.expect("the hang is seen").saturating_sub(stood);
+    assert!((seconds(10)..seconds(11)).contains(&took), "{took:?}");
+}

@@ -1,0 +1,193 @@
+//! The way back up: one rung after a calm stretch, on probation, with more patience after each
+//! climb that failed.
+//!
+//! ```text
+//!  keeper shifts down ─▶ counting ── `after` × 2^failed clean steps, a proven checkpoint ─▶ one rung up
+//!                           ▲                                                            │
+//!                           └──── fault on probation: back down, failed + 1 ◀── probation ┘── calm: counting
+//! ```
+//! It climbs back to where it came from and never further: what a person chose is the top.
+
+use crate::config::watch;
+use serde::{Deserialize, Serialize};
+
+/// What is remembered of shifts down and climbs. Stored, so that it survives the keeper.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Climb {
+    /// The rung that the keeper first left: the top of the climb; none where there is no way to go.
+    home: Option<usize>,
+    /// The step from which on every step was clean.
+    since: u64,
+    /// The newest checkpoint that is proven.
+    proven: Option<u64>,
+    /// Climbs that failed.
+    failed: u32,
+    /// The rung it climbed from, while the climb may still fail.
+    from: Option<usize>,
+}
+
+impl Climb {
+    /// The keeper shifts down at `step`, by itself.
+    pub fn descended(&mut self, from: usize, to: usize, step: u64) {
+        let home = self.home.map_or(from, |home| home.min(from));
+        self.home = Some(home).filter(|home| *home < to);
+        self.from = None;
+        self.since = step;
+    }
+
+    /// A person chose a rung: nothing is to be climbed back to.
+    pub fn chosen(&mut self, step: u64) {
+        (self.home, self.from, self.since) = (None, None, step);
+    }
+
+    /// A worker goes on from `step`: what it redoes counts once.
+    pub fn resumed(&mut self, step: u64) {
+        self.since = self.since.min(step);
+        self.proven = self.proven.filter(|proven| *proven <= step);
+    }
+
+    /// Something went wrong at `step`: the calm begins anew.
+    pub fn disturbed(&mut self, step: u64) {
+        self.since = step;
+    }
+
+    /// A checkpoint has proven sound.
+    pub fn proven(&mut self, step: u64) {
+        self.proven = self.proven.max(Some(step));
+    }
+
+    /// Clean steps that a climb, or its probation, takes; none where there will be no climb.
+    fn needed(&self, knobs: watch::Climb) -> Option<u64> {
+        let may = knobs.after > 0 && self.failed < knobs.failures;
+        may.then(|| knobs.after.saturating_mul(1 << self.failed.min(32)))
+    }
+
+    /// Clean steps still to be taken before the next climb from `rung`, and the rung it will lead
+    /// towards; none where there will be no climb.
+    #[must_use]
+    pub fn ahead(&self, rung: usize, step: u64, knobs: watch::Climb) -> Option<(u64, usize)> {
+        let home = self.home.filter(|home| *home < rung)?;
+        let clean = step.saturating_sub(self.since);
+        Some((self.needed(knobs)?.saturating_sub(clean), home))
+    }
+
+    /// Whether to climb from `rung` at `step` now: calm for long enough, and a checkpoint taken
+    /// since then is proven.
+    #[must_use]
+    pub fn is_due(&self, rung: usize, step: u64, knobs: watch::Climb) -> bool {
+        let proven = self.proven.is_some_and(|proven| proven > self.since);
+        proven && self.from.is_none() && matches!(self.ahead(rung, step, knobs), Some((0, _)))
+    }
+
+    /// It climbs, at `step`: from now on it is on probation.
+    pub fn climbed(&mut self, from: usize, to: usize, step: u64) {
+        self.from = Some(from);
+        self.since = step;
+        self.home = self.home.filter(|home| *home < to);
+    }
+
+    /// A step was taken: a probation may be over. True when it is.
+    pub fn stepped(&mut self, step: u64, knobs: watch::Climb) -> bool {
+        let calm = self.needed(knobs).is_some_and(|needed| step.saturating_sub(self.since) >= needed);
+        calm && self.from.take().is_some()
+    }
+
+    /// A fault at `step`. Where it makes a climb fail: the rung to go back to.
+    pub fn fault(&mut self, rung: usize, step: u64) -> Option<usize> {
+        self.since = step;
+        let back = self.from.take()?;
+        self.failed += 1;
+        self.home = Some(self.home.map_or(rung, |home| home.min(rung)));
+        Some(back)
+    }
+
+    /// Climbs that failed so far.
+    #[must_use]
+    pub fn failed(&self) -> u32 {
+        self.failed
+    }
+
+    /// Whether a climb may still fail.
+    #[must_use]
+    pub fn on_probation(&self) -> bool {
+        self.from.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Climb;
+    use crate::config::watch;
+
+    const KNOBS: watch::Climb = watch::Climb { after: 100, failures: 3 };
+
+    fn down() -> Climb {
+        let mut climb = Climb::default();
+        climb.descended(0, 2, 1000);
+        climb
+    }
+
+    #[test]
+    fn it_climbs_after_a_calm_stretch_and_a_proven_checkpoint_only() {
+        let mut climb = down();
+        assert_eq!(climb.ahead(2, 1040, KNOBS), Some((60, 0)));
+        assert!(!climb.is_due(2, 1100, KNOBS), "nothing proven");
+        climb.proven(990);
+        assert!(!climb.is_due(2, 1100, KNOBS), "proven before the shift");
+        climb.proven(1010);
+        assert!(!climb.is_due(2, 1099, KNOBS));
+        assert!(climb.is_due(2, 1100, KNOBS));
+        climb.disturbed(1099);
+        assert!(!climb.is_due(2, 1100, KNOBS), "a skipped step begins the calm anew");
+    }
+
+    #[test]
+    fn one_rung_at_a_time_up_to_where_it_came_from() {
+        let mut climb = down();
+        climb.climbed(2, 1, 1100);
+        assert!(climb.on_probation() && climb.ahead(1, 1100, KNOBS) == Some((100, 0)));
+        assert!(!climb.stepped(1199, KNOBS) && climb.stepped(1200, KNOBS));
+        climb.climbed(1, 0, 1200);
+        assert_eq!(climb.ahead(0, 1300, KNOBS), None, "home");
+    }
+
+    #[test]
+    fn each_failed_climb_doubles_the_wait_and_after_three_it_stays() {
+        let mut climb = down();
+        for (failed, wait) in [(1, 200), (2, 400)] {
+            climb.climbed(2, 1, 2000);
+            assert_eq!(climb.fault(1, 2050), Some(2), "back to where it was calm");
+            assert_eq!((climb.failed(), climb.ahead(2, 2050, KNOBS)), (failed, Some((wait, 0))));
+        }
+        climb.climbed(2, 1, 3000);
+        assert_eq!(climb.fault(1, 3001), Some(2));
+        assert_eq!(climb.ahead(2, 9000, KNOBS), None);
+        let stored = serde_json::to_string(&climb).unwrap();
+        assert_eq!(serde_json::from_str::<Climb>(&stored).unwrap(), climb, "it survives the keeper");
+    }
+
+    #[test]
+    fn faults_beyond_the_probation_are_no_failed_climbs_and_a_person_has_the_last_word() {
+        let mut climb = down();
+        assert_eq!(climb.fault(2, 1050), None);
+        climb.climbed(2, 1, 1200);
+        climb.stepped(1300, KNOBS);
+        assert_eq!(climb.fault(1, 1400), None);
+        climb.chosen(1500);
+        assert_eq!(climb.ahead(1, 9000, KNOBS), None);
+        let mut never = down();
+        never.proven(1010);
+        assert!(!never.is_due(2, 99_000, watch::Climb { after: 0, failures: 3 }));
+    }
+
+    #[test]
+    fn redone_steps_count_once() {
+        let mut climb = down();
+        climb.resumed(900);
+        assert_eq!(climb.ahead(2, 950, KNOBS), Some((50, 0)), "counted from where it went on");
+        climb.proven(940);
+        climb.resumed(930);
+        assert!(!climb.is_due(2, 1100, KNOBS), "that checkpoint is gone");
+    }
+}

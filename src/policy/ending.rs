@@ -1,0 +1,99 @@
+//! How a worker is ended: asked, told, killed; and what every wait comes to when its time is up.
+
+use super::cause::Cause;
+use super::event::{Effect, Signal};
+use super::life::{Life, Outcome, Pressure, Then};
+use super::machine::Policy;
+use crate::config::watch::span;
+use crate::protocol::control::JournalKind;
+use crate::protocol::worker::{FailureClass, Level, Order, Phase};
+use std::time::Duration;
+
+impl Policy {
+    pub(super) fn tick(&mut self, now: Duration) -> Vec<Effect> {
+        if self.next_wake().is_none_or(|due| now < due) {
+            return Vec::new();
+        }
+        match std::mem::replace(&mut self.life, Life::New) {
+            Life::Running(phase) => {
+                let limit = self.hang.limit().as_secs();
+                let cause = format!("hang: no progress for {limit} s while {}", doing(phase));
+                self.press(Then::Recover(Cause::new(FailureClass::Hang, cause)), Pressure::Terminated, now)
+            }
+            Life::Stopping { then, pressure: Pressure::Asked, .. } => self.press(then, Pressure::Terminated, now),
+            Life::Stopping { then, pressure: Pressure::Terminated, .. } => self.press(then, Pressure::Killed, now),
+            Life::Stopping { .. } => {
+                let why = "the worker cannot be killed (it may hang in the driver); no other is started. Look at it with \
+                           `ps`, then restart the machine or, under WSL2, run `wsl --shutdown`";
+                self.finish(Outcome::NeedsPerson(why.to_owned()))
+            }
+            Life::AwaitingVram { start, .. } => match self.baseline.zip(self.vram) {
+                None => {
+                    let text = "the card's memory cannot be read; went on after a fixed wait".to_owned();
+                    let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Health, text)];
+                    effects.extend(self.launch(start, now));
+                    effects
+                }
+                Some((baseline, used)) => {
+                    let why = format!(
+                        "the card did not become free: {} MiB in use, {} MiB before the run; find who holds it with `nvidia-smi`",
+                        used >> 20,
+                        baseline >> 20
+                    );
+                    self.finish(Outcome::NeedsPerson(why))
+                }
+            },
+            Life::BackingOff { start, .. } => self.start(start, now),
+            Life::Cooling { .. } => {
+                let (celsius, resume) = self.heat.words();
+                let why = format!(
+                    "the card does not cool: {celsius:.0} °C after {} min of rest, {resume:.0} °C wanted; look at its fan, \
+                     its air and what else uses it, then `downshift resume`",
+                    span(self.limits.watch.heat.give_up).as_secs() / 60
+                );
+                self.finish(Outcome::NeedsPerson(why))
+            }
+            other => {
+                self.life = other;
+                Vec::new()
+            }
+        }
+    }
+
+    /// Tells the worker to end, by the contract or by a signal.
+    pub(super) fn press(&mut self, then: Then, pressure: Pressure, now: Duration) -> Vec<Effect> {
+        let ending = &self.limits.watch.ending;
+        let (effect, grace) = match pressure {
+            Pressure::Asked => {
+                // What is gone back from is not worth saving.
+                let checkpoint = !matches!(&then, Then::Start(start) if start.back.is_some());
+                (Effect::Order(Order::Stop { checkpoint }), self.stop_grace())
+            }
+            Pressure::Terminated => (Effect::Signal(Signal::Terminate), span(ending.grace)),
+            Pressure::Killed => (Effect::Signal(Signal::Kill), span(ending.kill)),
+        };
+        self.life = Life::Stopping { then, pressure, until: now + grace };
+        vec![effect]
+    }
+
+    /// A stop takes a step, a save, and some air.
+    fn stop_grace(&self) -> Duration {
+        let wanted = self.hang.longest_step() * 2 + self.save * 3;
+        wanted.clamp(Duration::from_secs(5), Duration::from_mins(2)).max(match self.life {
+            Life::Running(Phase::Training | Phase::Checkpointing) => Duration::ZERO,
+            // Loading, compiling or evaluating, a worker listens only at the next border.
+            _ => Duration::from_secs(30),
+        })
+    }
+}
+
+/// What a worker is at, in a sentence.
+fn doing(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Starting => "starting",
+        Phase::Compiling => "compiling kernels",
+        Phase::Training => "training",
+        Phase::Evaluating => "evaluating",
+        Phase::Checkpointing => "checkpointing",
+    }
+}

@@ -1,0 +1,133 @@
+//! What follows when a worker ended that nobody asked to end.
+
+use super::budget::Verdict;
+use super::cause::Cause;
+use super::event::Effect;
+use super::life::{Life, Outcome, Start};
+use super::machine::Policy;
+use super::moves::Move;
+use super::response::{Response, is_outside, response};
+use crate::config::knobs::Relief;
+use crate::protocol::control::JournalKind;
+use crate::protocol::worker::{FailureClass, Level};
+use std::time::Duration;
+
+/// Two hangs within so many steps are one trouble.
+const HANGS_TOGETHER: u64 = 2000;
+
+impl Policy {
+    /// Starts again within the budget, on another rung where that relieves the cause; or ends.
+    pub(super) fn fault(&mut self, cause: &Cause, now: Duration) -> Vec<Effect> {
+        let place = self.step.map_or_else(String::new, |step| format!(" at step {step}"));
+        let text = format!("worker ended{place}: {}", cause.text);
+        let mut effects = vec![Effect::Journal(Level::Error, JournalKind::Worker, text)];
+        let response = response(cause.class, cause.number);
+        let restarts = self.limits.watch.restarts_without_progress;
+        let end = match response {
+            Response::Fail => Some(Outcome::Failed(cause.class, cause.text.clone())),
+            Response::Stop(advice) => Some(Outcome::NeedsPerson(format!("{}; {advice}", cause.text))),
+            _ if restarts == 0 && cause.class.exit_code() != 1 => {
+                Some(Outcome::Failed(cause.class, cause.text.clone()))
+            }
+            Response::Lean if self.ledger.lean => Some(Outcome::NeedsPerson(format!(
+                "{}, again with the smallest loader: lower training.loader, or free memory of the machine",
+                cause.text
+            ))),
+            _ => None,
+        };
+        if let Some(outcome) = end {
+            // A failure tells itself at its end.
+            effects.retain(|_| matches!(outcome, Outcome::NeedsPerson(_)));
+            effects.extend(self.finish(outcome));
+            return effects;
+        }
+        let (rung, reason, shift) = self.rung_after(cause, response);
+        effects.extend(shift);
+        effects.extend(self.suspect_checkpoint_or_data(cause));
+        if response == Response::Lean {
+            self.ledger.lean = true;
+            let text = "from now on data are loaded by one thread, one batch ahead".to_owned();
+            effects.push(Effect::Journal(Level::Warn, JournalKind::Health, text));
+        }
+        effects.extend(self.again(Start::on(rung, reason), cause, now));
+        effects
+    }
+
+    /// The rung for the next start, the reason for it, and what is told of it.
+    fn rung_after(&mut self, cause: &Cause, response: Response) -> (usize, String, Vec<Effect>) {
+        let (from, step) = (self.rung, self.at());
+        let mut failed_climb = None;
+        if !is_outside(cause.class) {
+            failed_climb = self.ledger.climb.fault(from, step);
+        }
+        let wanted = failed_climb.or(match response {
+            Response::Relieve(Relief::Kernels) => self.nearest(Relief::Kernels).or_else(|| self.safest()),
+            Response::Relieve(relief) => self.nearest(relief),
+            Response::AgainThen(relief) => {
+                let again = self.ledger.hung_at.is_some_and(|at| step.abs_diff(at) < HANGS_TOGETHER);
+                self.ledger.hung_at = Some(step);
+                self.nearest(relief).filter(|_| again)
+            }
+            _ => None,
+        });
+        let unchanged = format!("restart after: {}", cause.text);
+        let Some(to) = wanted.filter(|to| *to > from) else { return (from, unchanged, Vec::new()) };
+        let why = if failed_climb.is_some() {
+            let again = self.ledger.climb.ahead(to, step, self.limits.watch.climb);
+            let next = again.map_or("it stays there".to_owned(), |(left, _)| format!("again after {left} clean steps"));
+            format!("the climb failed, {next}")
+        } else {
+            "it relieves what ended the worker".to_owned()
+        };
+        if !self.autopilot() {
+            let effects = self.propose(Move::Shift { to }, &format!("{}: {why}", cause.text));
+            return (from, unchanged, effects);
+        }
+        if failed_climb.is_none() {
+            self.ledger.climb.descended(from, to, step);
+        }
+        self.ledger.proposal = None;
+        let way = format!("shift down: {} → {}", self.rung_name(from), self.rung_name(to));
+        let told = Effect::Journal(Level::Warn, JournalKind::Shift, format!("{way}, by the keeper: {why}"));
+        (to, format!("{way} after: {}", cause.text), vec![told])
+    }
+
+    /// The same failure shortly after the same load: one checkpoint back. The same failure at the
+    /// same step, however far from the load: the data of that step are left out.
+    fn suspect_checkpoint_or_data(&mut self, cause: &Cause) -> Vec<Effect> {
+        let (loaded, step) = (self.loaded, self.step);
+        if self.ledger.budget.relapse.fault(loaded, step, cause.kind.as_deref()) {
+            return loaded.map(Effect::GoBack).into_iter().collect();
+        }
+        let may_be_data = matches!(cause.class, FailureClass::Panic | FailureClass::Crash | FailureClass::Unknown);
+        let Some((step, kind)) = step.zip(cause.kind.clone()).filter(|_| may_be_data) else { return Vec::new() };
+        let again = self.ledger.poison.as_ref() == Some(&(step, kind.clone()));
+        self.ledger.poison = Some((step, kind)).filter(|_| !again);
+        match self.clock {
+            Some(clock) if again && self.autopilot() => {
+                let text = format!("step {} failed twice in the same way: its data are left out from now on", step + 1);
+                let told = Effect::Journal(Level::Warn, JournalKind::Skip, text);
+                vec![told, Effect::LeaveOut { from: clock, units: 1 }]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The next start, as soon as the budget allows it.
+    fn again(&mut self, start: Start, cause: &Cause, now: Duration) -> Vec<Effect> {
+        match self.ledger.budget.fault(self.durable, now, &self.limits.watch) {
+            Verdict::Restart(Duration::ZERO) => self.start(start, now),
+            Verdict::Restart(wait) => {
+                let text =
+                    format!("no durable step since the last fault; waiting {} s before the next start", wait.as_secs());
+                self.life = Life::BackingOff { start, until: now + wait };
+                vec![Effect::Journal(Level::Warn, JournalKind::Run, text)]
+            }
+            Verdict::Exhausted(what) => {
+                let proposed = self.proposal().map_or_else(String::new, |it| format!("; the keeper {}", it.does));
+                let why = format!("{what}; the last worker ended: {}{proposed}", cause.text);
+                self.finish(Outcome::NeedsPerson(why))
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! A hot card: pause after a while, go on when it has cooled by some degrees, and after some pauses
+//! take a rung that heats less. A reading that cannot be is no reading.
+
+use crate::config::watch;
+use std::time::Duration;
+
+/// Below this no card in use is: a sensor that says so is stuck or lies.
+const COLDEST_C: f64 = 1.0;
+/// Above this no card lives.
+const HOTTEST_C: f64 = 150.0;
+
+/// Watches the temperature of the card.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct HeatWatch {
+    /// Hot since then, without a break.
+    since: Option<Duration>,
+    /// The newest temperature that can be.
+    newest_c: Option<f64>,
+    /// At which temperature it may go on.
+    resume_c: Option<f64>,
+}
+
+/// From which temperature on the card counts as hot.
+#[must_use]
+pub fn limit_c(warn_c: f64, slowdown_c: Option<f64>, knobs: watch::Heat) -> f64 {
+    slowdown_c.filter(|limit| *limit > COLDEST_C).map_or(warn_c, |limit| warn_c.min(limit - knobs.below_slowdown_c))
+}
+
+impl HeatWatch {
+    /// A reading, with the limit it is judged by. Unknown ones end no heat and begin none.
+    pub fn measured(&mut self, celsius: Option<f64>, limit_c: f64, knobs: watch::Heat, now: Duration) {
+        let Some(celsius) = celsius.filter(|celsius| (COLDEST_C..=HOTTEST_C).contains(celsius)) else { return };
+        self.newest_c = Some(celsius);
+        self.resume_c = Some(limit_c - knobs.cool_by_c);
+        self.since = if celsius >= limit_c { self.since.or(Some(now)) } else { None };
+    }
+
+    /// Whether it has been hot for too long.
+    #[must_use]
+    pub fn must_cool(&self, knobs: watch::Heat, now: Duration) -> bool {
+        self.since.is_some_and(|since| now.saturating_sub(since) >= watch::span(knobs.act_after))
+    }
+
+    /// Whether it is cool enough to go on.
+    #[must_use]
+    pub fn is_cool(&self) -> bool {
+        self.newest_c.zip(self.resume_c).is_some_and(|(now, resume)| now <= resume)
+    }
+
+    /// Temperature now, and the one at which it goes on.
+    #[must_use]
+    pub fn words(&self) -> (f64, f64) {
+        (self.newest_c.unwrap_or_default(), self.resume_c.unwrap_or_default())
+    }
+
+    /// A pause begins: what was measured while it trained says nothing about how long it is hot.
+    pub fn rest(&mut self) {
+        self.since = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HeatWatch, limit_c};
+    use crate::config::watch;
+    use std::time::Duration;
+
+    /// One reading a second; gives the seconds at which it would pause.
+    fn pauses(readings: impl IntoIterator<Item = Option<f64>>) -> Vec<u64> {
+        let (mut heat, knobs) = (HeatWatch::default(), watch::Heat::default());
+        let mut at = Vec::new();
+        for (second, celsius) in (0..).zip(readings) {
+            let now = Duration::from_secs(second);
+            heat.measured(celsius, 85.0, knobs, now);
+            if heat.must_cool(knobs, now) {
+                at.push(second);
+                heat.rest();
+            }
+        }
+        at
+    }
+
+    #[test]
+    fn a_minute_above_the_limit_is_too_long_and_nothing_else_is() {
+        let ramp = |from: f64, by: f64| (0..200).map(move |second| Some(from + by * f64::from(second)));
+        assert_eq!(pauses(ramp(60.0, 0.5)), [110, 171], "85 °C at second 50; nobody listened to the first");
+        assert_eq!(pauses(ramp(84.9, 0.0)), [0_u64; 0]);
+        let dip = (0..200).map(|second| Some(if second % 50 == 49 { 84.0 } else { 90.0 }));
+        assert_eq!(pauses(dip), [0_u64; 0], "it cools now and then");
+        let holes = (0..90).map(|second| if second % 2 == 0 { Some(90.0) } else { None });
+        assert_eq!(pauses(holes), [60], "unknown is neither hot nor cool");
+        let lies = (0..90).map(|second| Some(if second % 3 == 0 { 90.0 } else { 0.0 }));
+        assert_eq!(pauses(lies), [60], "0 °C is no temperature of a card");
+        assert_eq!(pauses([Some(-5.0); 90]), [0_u64; 0]);
+        assert_eq!(pauses([Some(4000.0); 90]), [0_u64; 0]);
+    }
+
+    #[test]
+    fn it_goes_on_ten_degrees_lower() {
+        let (mut heat, knobs) = (HeatWatch::default(), watch::Heat::default());
+        for (celsius, cool) in
+            [(None, false), (Some(86.0), false), (Some(76.0), false), (Some(0.0), false), (Some(75.0), true)]
+        {
+            heat.measured(celsius, 85.0, knobs, Duration::ZERO);
+            assert_eq!(heat.is_cool(), cool, "{celsius:?}");
+        }
+    }
+
+    #[test]
+    fn the_card_may_have_a_lower_limit_of_its_own() {
+        let knobs = watch::Heat::default();
+        for (slowdown, limit) in [(None, 85.0), (Some(95.0), 85.0), (Some(83.0), 78.0), (Some(0.0), 85.0)] {
+            assert!((limit_c(85.0, slowdown, knobs) - limit).abs() < 1e-9, "{slowdown:?}");
+        }
+    }
+}

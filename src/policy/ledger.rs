@@ -1,0 +1,37 @@
+//! What decisions depend on beyond the life of a keeper: stored after each change.
+
+use super::budget::Budget;
+use super::climb::Climb;
+use super::moves::Proposal;
+use serde::{Deserialize, Serialize};
+
+/// The books of one run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ledger {
+    /// Restarts used up.
+    pub budget: Budget,
+    /// The way back up.
+    pub climb: Climb,
+    /// What a person said about the autopilot; the run file's word where nothing.
+    pub autopilot: Option<bool>,
+    /// What the keeper would do if it might.
+    pub proposal: Option<Proposal>,
+    /// Pauses for a hot card since the last shift for it.
+    pub heat_pauses: u32,
+    /// The step of the last hang.
+    pub hung_at: Option<u64>,
+    /// The host ran out of memory once: workers load data sparingly from now on.
+    pub lean: bool,
+    /// The step and the kind of the last fault that may be the data's.
+    pub poison: Option<(u64, String)>,
+}
+
+impl Ledger {
+    /// A person takes the run up again: what was used up is forgotten, what was learned of the
+    /// ladder is not.
+    pub fn refresh(&mut self) {
+        self.budget = Budget::default();
+        (self.heat_pauses, self.hung_at, self.lean, self.poison) = (0, None, false, None);
+    }
+}

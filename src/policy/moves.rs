@@ -1,0 +1,183 @@
+//! What the keeper does of its own accord while a worker lives: carried out with the autopilot on,
+//! proposed with it off. Both come from the same decision.
+
+use super::event::Effect;
+use super::life::{Back, Life, Pressure, Start, Then};
+use super::machine::Policy;
+use crate::config::knobs::Relief;
+use crate::protocol::control::{self, JournalKind, Target};
+use crate::protocol::worker::Level;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A proposal expires after so many further steps.
+const EXPIRES: u64 = 2000;
+
+/// Something the keeper would do.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Move {
+    /// To a safer rung.
+    Shift {
+        /// Which one.
+        to: usize,
+    },
+    /// One rung back up.
+    Climb {
+        /// Which one.
+        to: usize,
+    },
+    /// To an older checkpoint.
+    RollBack {
+        /// Which one, and what to leave out.
+        back: Back,
+        /// On this rung from there on.
+        to: usize,
+    },
+    /// Pause until the card has cooled.
+    Cool,
+}
+
+/// A move that waits for a person.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Proposal {
+    /// What.
+    pub what: Move,
+    /// Why: a sentence.
+    pub why: String,
+    /// The step it was made at.
+    pub step: u64,
+}
+
+impl Policy {
+    /// Makes a move, or proposes it where only a person may.
+    pub(super) fn suggest(&mut self, what: Move, why: &str, now: Duration) -> Vec<Effect> {
+        if self.autopilot() && matches!(self.life, Life::Running(_)) {
+            return self.make(what, why, now);
+        }
+        self.propose(what, why)
+    }
+
+    /// Writes a proposal down; the same one only once.
+    pub(super) fn propose(&mut self, what: Move, why: &str) -> Vec<Effect> {
+        if self.ledger.proposal.as_ref().is_some_and(|known| known.what == what) {
+            return Vec::new();
+        }
+        let text = format!("proposal: {why}; {}", self.words(&what));
+        self.ledger.proposal = Some(Proposal { what, why: why.to_owned(), step: self.at() });
+        vec![Effect::Journal(Level::Warn, JournalKind::Request, text)]
+    }
+
+    /// What would be done, in words.
+    fn words(&self, what: &Move) -> String {
+        match what {
+            Move::Shift { to } => format!("would shift down to {}", self.rung_name(*to)),
+            Move::Climb { to } => format!("would climb to {}", self.rung_name(*to)),
+            Move::RollBack { back, to } => {
+                let onto = if *to == self.rung { String::new() } else { format!(", on to {}", self.rung_name(*to)) };
+                format!("would go back about {} steps{}{onto}", back.steps, skipping(back))
+            }
+            Move::Cool => "would pause until the card has cooled".to_owned(),
+        }
+    }
+
+    /// The proposal as people see it.
+    #[must_use]
+    pub fn proposal(&self) -> Option<control::Proposal> {
+        let proposal = self.ledger.proposal.as_ref()?;
+        Some(control::Proposal { why: proposal.why.clone(), does: self.words(&proposal.what) })
+    }
+
+    /// Proposals do not stand for ever.
+    pub(super) fn expire_proposal(&mut self) {
+        let now = self.at();
+        self.ledger.proposal.take_if(|proposal| now > proposal.step + EXPIRES);
+    }
+
+    fn make(&mut self, what: Move, why: &str, now: Duration) -> Vec<Effect> {
+        self.ledger.proposal = None;
+        let (step, from) = (self.at(), self.rung);
+        let told = |kind, text: String| Effect::Journal(Level::Warn, kind, text);
+        let here = self.rung_name(from).to_owned();
+        let (kind, text, then) = match what {
+            Move::Shift { to } => {
+                self.ledger.climb.descended(from, to, step);
+                let reason = format!("shift down: {here} → {}", self.rung_name(to));
+                let text = format!("{reason}, by the keeper: {why}");
+                (JournalKind::Shift, text, Then::Start(Start::on(to, format!("{reason} since {why}"))))
+            }
+            Move::Climb { to } => {
+                self.ledger.climb.climbed(from, to, step);
+                let reason = format!("climb: {here} → {}", self.rung_name(to));
+                let text = format!("{reason}, by the keeper: {why}");
+                (JournalKind::Shift, text, Then::Start(Start::on(to, format!("{reason} after {why}"))))
+            }
+            Move::RollBack { back, to } => {
+                if to != from {
+                    self.ledger.climb.descended(from, to, step);
+                }
+                let text = format!("goes back about {} steps{}: {why}", back.steps, skipping(&back));
+                let start = Start { back: Some(back), ..Start::on(to, format!("roll back since {why}")) };
+                (JournalKind::Restart, text, Then::Start(start))
+            }
+            Move::Cool => {
+                self.ledger.heat_pauses += 1;
+                let reason = format!("goes on after cooling ({why})");
+                (JournalKind::Health, format!("pauses to cool: {why}"), Then::Cool(Start::on(from, reason)))
+            }
+        };
+        if let Then::Start(start) = &then {
+            self.rung = start.rung;
+        }
+        let mut effects = vec![told(kind, text)];
+        effects.extend(self.press(then, Pressure::Asked, now));
+        effects
+    }
+
+    /// A person accepts what was proposed.
+    pub(super) fn accept_proposal(&mut self, now: Duration) -> Result<(String, Vec<Effect>), String> {
+        let Some(Proposal { what, why, .. }) = self.ledger.proposal.clone() else {
+            return Err("nothing is proposed".to_owned());
+        };
+        if matches!(self.life, Life::Running(_)) {
+            let words = self.words(&what).replacen("would", "accepted: will", 1);
+            return Ok((words, self.make(what, &format!("{why}, accepted by a person"), now)));
+        }
+        let Move::Shift { to } = what else { return Err("no worker is running; wait for the next one".to_owned()) };
+        let (from, step) = (self.rung, self.at());
+        let name = self.rung_name(to).to_owned();
+        let effects = self.asked_to_shift(&Target::Rung(name), now);
+        if self.rung == to && to > from {
+            self.ledger.climb.descended(from, to, step);
+        }
+        match effects.split_first() {
+            Some((Effect::Reply { accepted: true, message }, rest)) => Ok((message.clone(), rest.to_vec())),
+            Some((Effect::Reply { message, .. }, _)) => Err(message.clone()),
+            _ => Err("nothing can be shifted now".to_owned()),
+        }
+    }
+
+    /// The nearest lower rung that relieves something and can be reached.
+    pub(super) fn nearest(&self, relief: Relief) -> Option<usize> {
+        let relieves = |rung: &usize| self.limits.relieves.get(*rung).is_some_and(|list| list.contains(&relief));
+        (self.rung + 1..self.limits.rungs.len()).filter(relieves).find(|rung| self.reaches(*rung))
+    }
+
+    /// The last rung of the ladder that can be reached, if it is a lower one.
+    pub(super) fn safest(&self) -> Option<usize> {
+        (self.rung + 1..self.limits.rungs.len()).rev().find(|rung| self.reaches(*rung))
+    }
+
+    /// The next rung up on the way to `home`.
+    pub(super) fn next_up(&self, home: usize) -> Option<usize> {
+        (home..self.rung).rev().find(|rung| self.reaches(*rung))
+    }
+
+    fn reaches(&self, rung: usize) -> bool {
+        !self.limits.barriers.contains_key(&(self.rung, rung))
+    }
+}
+
+fn skipping(back: &Back) -> String {
+    if back.skip_units == 0 { String::new() } else { " and leaves out the data around the jump".to_owned() }
+}

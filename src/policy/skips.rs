@@ -1,0 +1,59 @@
+//! How often the guard has dropped a step: the rate over the last 200, and the streak.
+
+use crate::config::watch::Watch;
+use std::collections::VecDeque;
+
+/// Steps that the rate is taken over.
+const WINDOW: usize = 200;
+
+/// Watches the skipped steps of one worker.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SkipWatch {
+    window: VecDeque<bool>,
+    streak: u64,
+}
+
+impl SkipWatch {
+    /// A step was taken or skipped. A sentence when it were too many, which begins the count anew.
+    pub fn observe(&mut self, skipped: bool, knobs: &Watch) -> Option<String> {
+        self.streak = if skipped { self.streak + 1 } else { 0 };
+        self.window.push_back(skipped);
+        if self.window.len() > WINDOW {
+            self.window.pop_front();
+        }
+        let many = self.window.iter().filter(|skipped| **skipped).count();
+        let rate = many as f64 / WINDOW as f64;
+        let text = if self.streak >= knobs.skips_to_shift {
+            format!("{} steps in a row were not finite", self.streak)
+        } else if rate > knobs.skip_rate {
+            format!("{many} of the last {} steps were not finite", self.window.len())
+        } else {
+            return None;
+        };
+        *self = Self::default();
+        Some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SkipWatch;
+    use crate::config::watch::Watch;
+
+    /// The steps, counted from 1, at which it speaks.
+    fn speaks(steps: u64, is_skipped: impl Fn(u64) -> bool) -> Vec<u64> {
+        let mut watch = SkipWatch::default();
+        (1..=steps).filter(|step| watch.observe(is_skipped(*step), &Watch::default()).is_some()).collect()
+    }
+
+    #[test]
+    fn more_than_two_percent_of_two_hundred_or_five_in_a_row() {
+        assert_eq!(speaks(1000, |_| false), [0_u64; 0]);
+        assert_eq!(speaks(1000, |step| step == 500), [0_u64; 0], "one");
+        assert_eq!(speaks(1000, |step| (500..504).contains(&step)), [0_u64; 0], "four in a row are two per cent");
+        assert_eq!(speaks(1000, |step| (500..505).contains(&step)), [504], "five in a row");
+        assert_eq!(speaks(2000, |step| step % 50 == 0), [0_u64; 0], "two per cent in the background");
+        assert_eq!(speaks(400, |step| step % 40 == 0), [200, 400], "more than that");
+        assert_eq!(speaks(23, |step| step > 3), [8, 13, 18, 23], "again and again while it lasts");
+    }
+}

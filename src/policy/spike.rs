@@ -1,0 +1,121 @@
+//! A loss that jumps: so many standard deviations above the mean of the last 128 finite values, for
+//! some steps in a row. Values that jump, and values that are no numbers, never enter the window.
+
+use crate::config::watch;
+use std::collections::VecDeque;
+
+/// Losses that a jump is judged by.
+const WINDOW: usize = 128;
+/// No verdict before there are so many.
+const ENOUGH: usize = 64;
+/// A very even loss has hardly any deviation: below this share of its mean nothing is a jump.
+const EVEN: f64 = 0.2;
+
+/// Watches the loss of one worker.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SpikeWatch {
+    window: VecDeque<f64>,
+    jumped: u64,
+}
+
+/// A jump.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spike {
+    /// So many steps ago it began, the newest step included.
+    pub steps: u64,
+    /// The newest loss.
+    pub loss: f64,
+    /// The mean before.
+    pub mean: f64,
+    /// So many standard deviations above it.
+    pub sigmas: f64,
+}
+
+impl SpikeWatch {
+    /// A step's loss. Gives the jump once it has lasted long enough, and then begins anew.
+    pub fn observe(&mut self, loss: f64, knobs: watch::Spike) -> Option<Spike> {
+        if !loss.is_finite() || knobs.sigma <= 0.0 {
+            return None;
+        }
+        let (mean, deviation) = self.moments();
+        let jump = loss > mean + knobs.sigma * deviation && loss - mean > EVEN * mean.abs();
+        if self.window.len() < ENOUGH || !jump {
+            self.jumped = 0;
+            self.window.push_back(loss);
+            if self.window.len() > WINDOW {
+                self.window.pop_front();
+            }
+            return None;
+        }
+        self.jumped += 1;
+        if self.jumped < knobs.in_a_row {
+            return None;
+        }
+        let spike = Spike { steps: self.jumped, loss, mean, sigmas: (loss - mean) / deviation.max(1e-12) };
+        *self = Self::default();
+        Some(spike)
+    }
+
+    fn moments(&self) -> (f64, f64) {
+        let count = self.window.len().max(1) as f64;
+        let mean = self.window.iter().sum::<f64>() / count;
+        let variance = self.window.iter().map(|loss| (loss - mean).powi(2)).sum::<f64>() / count;
+        (mean, variance.sqrt())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SpikeWatch;
+    use crate::config::watch;
+    use crate::recipe::seed::Stream;
+
+    /// A noisy loss around 1.
+    fn noisy(count: usize) -> Vec<f64> {
+        let mut stream = Stream::new(7);
+        (0..count).map(|_| 0.9 + 0.2 * f64::from(stream.unit())).collect()
+    }
+
+    fn verdicts(losses: &[f64]) -> Vec<usize> {
+        let mut watch = SpikeWatch::default();
+        let found = |(at, loss): (usize, &f64)| watch.observe(*loss, watch::Spike::default()).map(|_| at);
+        losses.iter().enumerate().filter_map(found).collect()
+    }
+
+    #[test]
+    fn a_jump_that_lasts_is_found_and_others_are_not() {
+        let calm = noisy(500);
+        let then = |before: usize, after: &[f64]| [&calm[..before], after, &calm[..50]].concat();
+        let table: [(&str, Vec<f64>, &[usize]); 9] = [
+            ("calm", calm.clone(), &[]),
+            ("three in a row", then(200, &[5.0, 6.0, 5.0]), &[202]),
+            ("two in a row", then(200, &[5.0, 6.0]), &[]),
+            ("three, not in a row", then(200, &[5.0, 1.0, 5.0, 1.0, 5.0]), &[]),
+            ("too early", then(60, &[5.0, 5.0, 5.0]), &[]),
+            ("just enough", then(64, &[5.0, 5.0, 5.0]), &[66]),
+            ("NaN and infinity enter nothing", then(200, &[f64::NAN, f64::INFINITY, 5.0, f64::NAN, 5.0, 5.0]), &[205]),
+            ("a step up of a tenth", then(200, &[1.15; 40]), &[]),
+            ("said once while it lasts", then(200, &[5.0; 60]), &[202]),
+        ];
+        for (name, losses, wanted) in table {
+            assert_eq!(verdicts(&losses), wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_even_loss_may_wobble() {
+        let mut losses = vec![1.0; 200];
+        losses.extend([1.01, 1.02, 1.05, 1.1, 1.1, 1.1]);
+        assert_eq!(verdicts(&losses), [0_usize; 0]);
+        losses.extend([2.0; 3]);
+        assert_eq!(verdicts(&losses), [208]);
+    }
+
+    #[test]
+    fn zero_standard_deviations_turn_it_off() {
+        let mut watch = SpikeWatch::default();
+        let off = watch::Spike { sigma: 0.0, ..watch::Spike::default() };
+        let losses = [vec![1.0; 200], vec![1e9; 10]].concat();
+        assert!(losses.iter().all(|loss| watch.observe(*loss, off).is_none()));
+    }
+}

@@ -1,0 +1,411 @@
+//! Ten thousand runs through random faults, on a virtual clock, from beginning to end: a world that
+//! answers as worker, card, disk and people would. A seed draws all of one run; it is printed where
+//! something does not hold.
+
+use super::event::{Effect, Event, Evidence, Exit, Limits, Signal};
+use super::ledger::Ledger;
+use super::life::{Life, Outcome, Then};
+use super::machine::Policy;
+use crate::config::knobs::{Relief, Watch};
+use crate::protocol::control::{Request, Target};
+use crate::protocol::worker::{
+    DoneReason, Event as WorkerEvent, Failed, FailureClass, Hello, Order, Phase, Saved, Skipped, Step,
+};
+use crate::recipe::batch::Position;
+use crate::recipe::seed::Stream;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const SEQUENCES: u64 = 10_000;
+/// Steps of a run.
+const STEPS: u64 = 600;
+/// Nothing may wait for longer: the longest limit of all, and some air.
+const LONGEST_WAIT: Duration = Duration::from_hours(1);
+
+/// A life of a worker.
+struct Worker {
+    step: u64,
+    stopping: Option<bool>,
+    /// It neither steps nor listens.
+    hung: bool,
+    /// SIGKILL does not reach it.
+    unkillable: bool,
+}
+
+struct World {
+    seed: u64,
+    dice: Stream,
+    policy: Policy,
+    now: Duration,
+    worker: Option<Worker>,
+    checkpoints: Vec<u64>,
+    gpu: bool,
+    autopilot: bool,
+    /// How likely a step is to go wrong, in thousandths.
+    malice: u64,
+    starts: u64,
+    since_durable: u32,
+    most_durable: Option<u64>,
+    fault_starts: Vec<Duration>,
+    expects_fault_start: bool,
+    outcome: Option<Outcome>,
+}
+
+fn limits() -> Limits {
+    let names = ["full", "accumulate", "frugal", "plain", "cool", "safe"];
+    let relieves = vec![
+        vec![],
+        vec![Relief::Memory],
+        vec![Relief::Memory],
+        vec![Relief::Kernels],
+        vec![Relief::Heat],
+        vec![Relief::Memory, Relief::Kernels, Relief::Numerics],
+    ];
+    let mut watch = Watch::default();
+    watch.climb.after = 80;
+    watch.spike.back = 20;
+    Limits { rungs: names.map(str::to_owned).to_vec(), relieves, barriers: BTreeMap::new(), watch }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut dice = Stream::new(seed);
+        let (gpu, autopilot) = (dice.below(2) == 0, dice.below(4) != 0);
+        let malice = [0, 1, 5, 20, 200][dice.below(5) as usize];
+        let mut policy = Policy::new(limits(), 0, Ledger::default(), gpu.then_some(1 << 30));
+        policy.ledger.autopilot = Some(autopilot);
+        Self {
+            seed,
+            dice,
+            policy,
+            now: Duration::ZERO,
+            worker: None,
+            checkpoints: Vec::new(),
+            gpu,
+            autopilot,
+            malice,
+            starts: 0,
+            since_durable: 0,
+            most_durable: None,
+            fault_starts: Vec::new(),
+            expects_fault_start: false,
+            outcome: None,
+        }
+    }
+
+    /// Lives until the run is over; says how.
+    fn live(mut self) -> Outcome {
+        self.decide(Event::Begin);
+        let mut turns = 0;
+        while self.outcome.is_none() {
+            turns += 1;
+            assert!(turns < 100_000, "seed {}: no end, {:?}", self.seed, self.policy.life());
+            self.turn();
+            if turns % 97 == 0 && self.dice.below(40) == 0 {
+                self.lose_keeper();
+            }
+        }
+        assert!(
+            self.worker.is_none() || self.worker.as_ref().is_some_and(|worker| worker.unkillable),
+            "seed {}",
+            self.seed
+        );
+        self.outcome.unwrap()
+    }
+
+    fn turn(&mut self) {
+        let wait = self.policy.next_wake();
+        let rests = matches!(self.policy.life(), Life::Paused);
+        assert!(wait.is_some() || rests, "seed {}: {:?} waits for nothing", self.seed, self.policy.life());
+        if let Some(due) = wait {
+            assert!(due <= self.now + LONGEST_WAIT, "seed {}: {:?} waits too long", self.seed, self.policy.life());
+        }
+        if rests {
+            // A person takes it up again, with a fresh budget.
+            (self.since_durable, self.expects_fault_start) = (0, false);
+            self.fault_starts.clear();
+            return self.decide(Event::Request(Request::Resume));
+        }
+        match &self.worker {
+            Some(worker) if !worker.hung => self.work(),
+            _ => {
+                self.now += Duration::from_secs(1 + self.dice.below(20));
+                self.measure();
+                self.decide(Event::Tick);
+            }
+        }
+    }
+
+    /// One step of a worker that works, or what happens instead.
+    fn work(&mut self) {
+        self.now += Duration::from_millis(100 + self.dice.below(100));
+        let Some(worker) = &mut self.worker else { return };
+        if let Some(save) = worker.stopping {
+            let step = worker.step;
+            if save && self.dice.below(20) != 0 {
+                self.save(step);
+            }
+            return self.die(Exit { code: Some(3), signal: None });
+        }
+        worker.step += 1;
+        let step = worker.step;
+        if self.dice.below(1000) < self.malice {
+            return self.mischief(step);
+        }
+        let (samples, epoch, lr) = (step * 32, 0, 0.1);
+        let loss = 1.0 / (step as f64).sqrt() * (1.0 + 0.01 * f64::from(self.dice.unit()));
+        let (grad_norm, micro_batches, data_wait_ms, compute_ms) = (1.0, 1, 0.0, 100.0);
+        let step_event = Step { step, samples, epoch, loss, lr, grad_norm, micro_batches, data_wait_ms, compute_ms };
+        self.say(WorkerEvent::Step(step_event));
+        if step.is_multiple_of(10) && self.worker.as_ref().is_some_and(|worker| worker.step == step) {
+            self.save(step);
+        }
+        if step.is_multiple_of(25) {
+            self.measure();
+        }
+        if step >= STEPS && self.worker.as_ref().is_some_and(|worker| worker.stopping.is_none()) {
+            self.save(step);
+            self.say(WorkerEvent::Done { reason: DoneReason::Finished, step });
+            self.die(Exit { code: Some(0), signal: None });
+        }
+    }
+
+    fn mischief(&mut self, step: u64) {
+        let code = |code| Exit { code: Some(code), signal: None };
+        let signal = |signal| Exit { code: None, signal: Some(signal) };
+        match self.dice.below(16) {
+            0 => self.fail(FailureClass::DeviceOutOfMemory),
+            1 => self.fail(FailureClass::DeviceFault),
+            2 => self.fail(FailureClass::NonFinite),
+            3 => self.fail(FailureClass::Panic),
+            4 => self.die(signal(9)),
+            5 => self.die(signal(11)),
+            6 => self.die(code(0)),
+            7 => self.die(code(77)),
+            8 | 9 => {
+                let unkillable = self.dice.below(40) == 0;
+                if let Some(worker) = &mut self.worker {
+                    (worker.hung, worker.unkillable) = (true, unkillable);
+                }
+            }
+            10 => {
+                for offset in 0..8 {
+                    let (what, place, samples) = ("loss".to_owned(), String::new(), (step + offset) * 32);
+                    let skipped = Skipped { step: step + offset, samples, epoch: 0, lr: 0.1, what, place };
+                    self.say(WorkerEvent::Skipped(skipped));
+                }
+            }
+            11 => {
+                let evidence = Evidence { class: FailureClass::HostOutOfMemory, number: None, text: "oom".to_owned() };
+                self.decide(Event::Evidence(evidence));
+                self.die(signal(9));
+            }
+            12 => {
+                let number = Some([13, 31, 43, 45, 63, 79, 94, 109, 119][self.dice.below(9) as usize]);
+                let (class, text) = (FailureClass::Xid, format!("Xid {number:?}"));
+                self.decide(Event::Evidence(Evidence { class, number, text }));
+            }
+            13 => {
+                for _ in 0..3 {
+                    self.now += Duration::from_secs(40);
+                    self.decide(Event::Temperature { celsius: Some(92.0), slowdown_c: Some(95.0) });
+                    self.decide(Event::StoodStill);
+                }
+            }
+            14 => {
+                let request = match self.dice.below(8) {
+                    0 => Request::Shift { to: Target::Down },
+                    1 => Request::Shift { to: Target::Up },
+                    2 => Request::Restart,
+                    3 => Request::Pause,
+                    4 => Request::Accept,
+                    5 => Request::Autopilot { on: self.autopilot },
+                    6 if self.dice.below(10) == 0 => Request::Stop,
+                    _ => Request::Checkpoint,
+                };
+                self.decide(Event::Request(request));
+            }
+            _ if self.dice.below(30) == 0 => self.fail(FailureClass::Data),
+            _ => self.now += Duration::from_secs(self.dice.below(9)),
+        }
+    }
+
+    fn measure(&mut self) {
+        if self.gpu {
+            let free = self.worker.is_none() && self.dice.below(50) != 0;
+            self.decide(Event::Vram(Some(if free { 1 << 30 } else { 9 << 30 })));
+            let cool = !matches!(self.policy.life(), Life::Cooling { .. }) || self.dice.below(60) != 0;
+            self.decide(Event::Temperature { celsius: Some(if cool { 60.0 } else { 90.0 }), slowdown_c: None });
+        }
+    }
+
+    fn save(&mut self, step: u64) {
+        self.checkpoints.retain(|known| *known != step);
+        self.checkpoints.push(step);
+        self.checkpoints.sort_unstable();
+        self.durable();
+        let (path, samples, bytes, pause_ms, total_ms, eval_loss) = (String::new(), step * 32, 1, 1.0, 10.0, None);
+        self.say(WorkerEvent::Saved(Saved { path, step, samples, bytes, pause_ms, total_ms, eval_loss }));
+        if let Some(proven) = self.checkpoints.iter().rev().nth(3).copied() {
+            self.decide(Event::Proven(proven));
+        }
+    }
+
+    fn durable(&mut self) {
+        let newest = self.checkpoints.last().copied();
+        if newest > self.most_durable {
+            (self.most_durable, self.since_durable) = (newest, 0);
+        }
+    }
+
+    fn fail(&mut self, class: FailureClass) {
+        let (message, thread) = ("x".to_owned(), None);
+        self.say(WorkerEvent::Failed(Failed { class, message, step: None, thread, injected: false }));
+        self.die(Exit { code: Some(i32::from(class.exit_code())), signal: None });
+    }
+
+    fn die(&mut self, exit: Exit) {
+        if self.worker.take().is_some() {
+            self.expect();
+            self.decide(Event::Exited(exit));
+        }
+    }
+
+    /// The worker ends: whether a start that follows is one after a fault.
+    fn expect(&mut self) {
+        let asked = matches!(self.policy.life(), Life::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
+        self.expects_fault_start = !asked;
+    }
+
+    fn say(&mut self, event: WorkerEvent) {
+        self.decide(Event::Worker(event));
+    }
+
+    /// The keeper dies and another takes over with what was stored; the worker ends by itself.
+    fn lose_keeper(&mut self) {
+        let unkillable = self.worker.as_ref().is_some_and(|worker| worker.unkillable);
+        if matches!(self.policy.life(), Life::Over(_) | Life::Paused) || unkillable {
+            return;
+        }
+        if let Some(worker) = self.worker.take().filter(|worker| !worker.hung) {
+            self.save_silently(worker.step);
+        }
+        let stored = serde_json::to_string(self.policy.ledger()).unwrap();
+        let ledger: Ledger = serde_json::from_str(&stored).unwrap();
+        let (rung, baseline) = (self.policy.rung(), self.policy.baseline());
+        self.policy = Policy::new(limits(), rung, ledger, baseline);
+        self.policy.found(self.checkpoints.last().copied());
+        self.now += Duration::from_secs(2);
+        self.expects_fault_start = false;
+        self.decide(Event::Begin);
+    }
+
+    fn save_silently(&mut self, step: u64) {
+        self.checkpoints.push(step);
+        self.checkpoints.sort_unstable();
+        self.checkpoints.dedup();
+        self.durable();
+    }
+
+    fn decide(&mut self, event: Event) {
+        for effect in self.policy.decide(event, self.now) {
+            self.perform(effect);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        let seed = self.seed;
+        match effect {
+            Effect::Start(_) => self.start(),
+            Effect::Order(order) => {
+                let worker = self.worker.as_mut().unwrap_or_else(|| panic!("seed {seed}: told nobody"));
+                if let Order::Stop { checkpoint } = order {
+                    worker.stopping = Some(checkpoint);
+                }
+            }
+            Effect::Signal(signal) => {
+                let worker = self.worker.as_ref().unwrap_or_else(|| panic!("seed {seed}: signalled nobody"));
+                let dies = signal == Signal::Kill || !worker.hung;
+                if dies && !worker.unkillable {
+                    self.expect();
+                    let number = if signal == Signal::Kill { 9 } else { 15 };
+                    self.worker = None;
+                    self.decide(Event::Exited(Exit { code: None, signal: Some(number) }));
+                }
+            }
+            Effect::GoBack(step) => {
+                if let Some(older) = self.checkpoints.iter().copied().filter(|known| *known < step).max() {
+                    self.checkpoints.retain(|known| *known <= older);
+                    self.policy.found(Some(older));
+                }
+            }
+            Effect::RollBack(back) => {
+                let old =
+                    self.checkpoints.iter().copied().filter(|step| *step <= back.before.saturating_sub(back.steps));
+                if let Some(step) = old.max() {
+                    self.checkpoints.retain(|known| *known <= step);
+                    self.policy.found(Some(step));
+                }
+            }
+            Effect::Finish(outcome) => {
+                assert!(self.outcome.is_none(), "seed {seed}: ended twice");
+                self.outcome = Some(outcome);
+            }
+            Effect::LeaveOut { .. } | Effect::Journal(..) | Effect::Reply { .. } => {}
+        }
+    }
+
+    fn start(&mut self) {
+        let seed = self.seed;
+        assert!(self.worker.is_none(), "seed {seed}: a second worker");
+        assert!(self.outcome.is_none(), "seed {seed}: a start after the end");
+        self.starts += 1;
+        if std::mem::take(&mut self.expects_fault_start) {
+            let (now, watch) = (self.now, limits().watch);
+            self.since_durable += 1;
+            self.fault_starts.push(now);
+            self.fault_starts.retain(|at| now.saturating_sub(*at) < Duration::from_mins(30));
+            assert!(self.since_durable <= watch.restarts_without_progress, "seed {seed}: restarts without progress");
+            assert!(
+                self.fault_starts.len() <= watch.restarts_in_window as usize,
+                "seed {seed}: restarts in the window"
+            );
+        }
+        let step = self.checkpoints.last().copied();
+        self.worker = Some(Worker { step: step.unwrap_or(0), stopping: None, hung: false, unkillable: false });
+        let device = if self.gpu { "cuda:0" } else { "cpu" };
+        let position = Position { epoch: 0, offset: 0, samples: step.unwrap_or(0) * 32 };
+        self.say(WorkerEvent::Hello(Hello {
+            protocol: 1,
+            build: String::new(),
+            pid: 1,
+            device: device.to_owned(),
+            backend: String::new(),
+            parameters: 1,
+            resumed_from: step,
+            position,
+            epoch_units: 32 * STEPS,
+            total_units: 32 * STEPS,
+            total_steps: STEPS,
+            unit: "samples".to_owned(),
+        }));
+        self.say(WorkerEvent::Phase { phase: Phase::Training });
+    }
+}
+
+#[test]
+fn ten_thousand_runs_through_random_faults_all_come_to_an_end() {
+    let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
+    for seed in 0..SEQUENCES {
+        let word = match World::new(seed).live() {
+            Outcome::Finished => "finished",
+            Outcome::Stopped => "stopped",
+            Outcome::Failed(..) => "failed",
+            Outcome::NeedsPerson(_) => "needs a person",
+        };
+        *ends.entry(word).or_default() += 1;
+    }
+    // All four ends occur, or the world is too kind or too cruel to tell anything.
+    assert_eq!(ends.len(), 4, "{ends:?}");
+    assert!(ends["finished"] > SEQUENCES / 10, "{ends:?}");
+}

@@ -1,0 +1,118 @@
+//! What is made of every step and every temperature: the watches are asked, and what they say
+//! becomes a move.
+
+use super::event::Effect;
+use super::heat;
+use super::life::{Back, Life};
+use super::machine::Policy;
+use super::moves::Move;
+use crate::config::knobs::Relief;
+use crate::protocol::control::JournalKind;
+use crate::protocol::worker::{Level, Skipped, Step};
+use std::time::Duration;
+
+impl Policy {
+    pub(super) fn stepped(&mut self, step: &Step, now: Duration) -> Vec<Effect> {
+        self.advance(step.step, step.samples, now);
+        self.expire_proposal();
+        let (watch, mut effects) = (self.limits.watch.clone(), Vec::new());
+        let _ = self.skips.observe(false, &watch);
+        if self.ledger.climb.stepped(step.step, watch.climb) {
+            let text = format!("{} has proven itself again", self.rung_name(self.rung));
+            effects.push(Effect::Journal(Level::Info, JournalKind::Shift, text));
+        }
+        if let Some(spike) = self.spike.observe(step.loss, watch.spike) {
+            let why = format!(
+                "the loss jumped from {:.4} to {:.4}, {:.1} standard deviations",
+                spike.mean, spike.loss, spike.sigmas
+            );
+            let before = (step.step + 1).saturating_sub(spike.steps);
+            let skip_units = watch.spike.skip.saturating_mul(self.units_per_step);
+            let back = Back { before, steps: watch.spike.back, skip_units };
+            effects.extend(self.suggest(Move::RollBack { back, to: self.rung }, &why, now));
+        } else if let Some(why) = self.drift.observe(step.loss, watch.divergence) {
+            let back = Back { before: step.step, steps: watch.divergence.steps, skip_units: 0 };
+            let to = self.nearest(Relief::Numerics).unwrap_or(self.rung);
+            effects.extend(self.propose(Move::RollBack { back, to }, &why));
+        } else if let Some(to) = self.climbs_to(step.step) {
+            let why =
+                format!("{} calm steps", watch.climb.after.saturating_mul(1 << self.ledger.climb.failed().min(32)));
+            effects.extend(self.suggest(Move::Climb { to }, &why, now));
+        }
+        effects
+    }
+
+    pub(super) fn skipped(&mut self, skipped: &Skipped, now: Duration) -> Vec<Effect> {
+        self.advance(skipped.step, skipped.samples, now);
+        self.ledger.climb.disturbed(skipped.step);
+        let watch = self.limits.watch.clone();
+        let Some(why) = self.skips.observe(true, &watch) else { return Vec::new() };
+        match self.nearest(Relief::Numerics) {
+            Some(to) => self.suggest(Move::Shift { to }, &why, now),
+            None => Vec::new(),
+        }
+    }
+
+    fn advance(&mut self, step: u64, samples: u64, now: Duration) {
+        if let Some(before) = self.clock.filter(|before| *before < samples) {
+            self.units_per_step = self.units_per_step.max(samples - before);
+        }
+        (self.step, self.clock) = (Some(step), Some(samples));
+        self.hang.step(now);
+    }
+
+    fn climbs_to(&self, step: u64) -> Option<usize> {
+        let knobs = self.limits.watch.climb;
+        let due = matches!(self.life, Life::Running(_)) && self.ledger.climb.is_due(self.rung, step, knobs);
+        let (_, home) = self.ledger.climb.ahead(self.rung, step, knobs).filter(|_| due)?;
+        self.next_up(home)
+    }
+
+    /// What is known of the next climb, in words.
+    #[must_use]
+    pub fn climb_words(&self) -> Option<String> {
+        let (knobs, climb) = (self.limits.watch.climb, &self.ledger.climb);
+        if climb.failed() > 0 && climb.failed() >= knobs.failures {
+            return Some(format!("stays on {}: {} climbs failed", self.rung_name(self.rung), climb.failed()));
+        }
+        let (left, home) = climb.ahead(self.rung, self.at(), knobs)?;
+        let name = self.rung_name(self.next_up(home)?);
+        Some(match left {
+            0 => format!("climb to {name} once a checkpoint is proven"),
+            1 => format!("climb to {name} in 1 clean step"),
+            left => format!("climb to {name} in {left} clean steps"),
+        })
+    }
+
+    /// A temperature of the card, and its own limit.
+    pub(super) fn felt(&mut self, celsius: Option<f64>, slowdown_c: Option<f64>, now: Duration) -> Vec<Effect> {
+        let (watch, knobs) = (self.limits.watch.temperature_c, self.limits.watch.heat);
+        self.heat.measured(celsius, heat::limit_c(watch, slowdown_c, knobs), knobs, now);
+        match &self.life {
+            Life::Cooling { start, .. } if self.heat.is_cool() => {
+                let start = start.clone();
+                let text = format!("the card has cooled to {:.0} °C", self.heat.words().0);
+                let mut effects = vec![Effect::Journal(Level::Info, JournalKind::Health, text)];
+                effects.extend(self.start(start, now));
+                effects
+            }
+            Life::Running(_) if self.heat.must_cool(knobs, now) => {
+                let limit = heat::limit_c(watch, slowdown_c, knobs);
+                let why = format!("the GPU is at {:.0} °C (limit {limit:.0} °C)", self.heat.words().0);
+                self.heat.rest();
+                let rung = self.nearest(Relief::Heat).filter(|_| self.ledger.heat_pauses >= knobs.pauses);
+                match rung {
+                    Some(to) => {
+                        let effects = self.suggest(Move::Shift { to }, &why, now);
+                        if self.rung == to {
+                            self.ledger.heat_pauses = 0;
+                        }
+                        effects
+                    }
+                    None => self.suggest(Move::Cool, &why, now),
+                }
+            }
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! A drill plays a card: where the run directory holds `drill.json`, the probe reports that card
+//! instead of a real one. Only `downshift drill` writes such a file.
+
+use super::more;
+use crate::protocol::probe::{DRILL_FILE, Gpu, Metric, Reading, Throttle};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The card that is played.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Drill {
+    /// Its temperature.
+    pub temperature_c: f64,
+}
+
+/// Puts the card of a drill into a reading, where there is a drill.
+pub fn play(run_dir: &Path, reading: &mut Reading) {
+    let text = std::fs::read_to_string(run_dir.join(DRILL_FILE)).ok();
+    let Some(drill) = text.and_then(|text| serde_json::from_str::<Drill>(&text).ok()) else { return };
+    reading.gpu = Ok(card(drill));
+}
+
+fn card(drill: Drill) -> Gpu {
+    fn not<T>() -> Metric<T> {
+        Metric::Not("a drill".to_owned())
+    }
+    Gpu {
+        index: 0,
+        name: "a card that is played".to_owned(),
+        driver: not(),
+        vram_total_bytes: not(),
+        vram_used_bytes: not(),
+        vram_worker_bytes: not(),
+        temperature_c: Metric::Is(drill.temperature_c),
+        slowdown_c: Metric::Is(95.0),
+        utilisation: not(),
+        power_w: not(),
+        power_limit_w: not(),
+        sm_clock_mhz: not(),
+        throttle: Metric::Is(Throttle::default()),
+        more: more::unread("a drill"),
+    }
+}

@@ -1,0 +1,106 @@
+//! Xid errors as the driver tells them: a thread that waits for NVML's events.
+//!
+//! The thread has an opened library of its own, since a set of events lives no longer than the
+//! library it came from. It is asked to stop and not waited for: it may hang inside the library.
+
+use super::explain::reason;
+use crate::protocol::probe::Metric;
+use nvml_wrapper::Nvml;
+use nvml_wrapper::bitmasks::event::EventTypes;
+use nvml_wrapper::enums::event::XidError;
+use nvml_wrapper::error::NvmlError;
+use std::mem;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// One wait inside the library.
+const WAIT_MS: u32 = 500;
+/// More events than this are not kept between two readings.
+const KEPT: usize = 64;
+/// The number for an error whose number the driver does not know.
+const UNKNOWN: u32 = 999;
+
+/// What the thread has heard.
+#[derive(Debug, Default)]
+pub struct XidEvents {
+    shared: Option<Arc<Shared>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    heard: Mutex<Metric<Vec<u32>>>,
+    stop: AtomicBool,
+}
+
+impl XidEvents {
+    /// Waits for errors of this GPU.
+    pub fn watch(library: &Path, index: u32) -> Self {
+        let heard = Mutex::new(Metric::Is(Vec::new()));
+        let shared = Arc::new(Shared { heard, stop: AtomicBool::new(false) });
+        let (listener, library) = (Arc::clone(&shared), library.to_owned());
+        thread::spawn(move || {
+            if let Err(error) = listen(&listener, &library, index) {
+                *listener.heard.lock().unwrap_or_else(PoisonError::into_inner) = Metric::Not(reason(&error));
+            }
+        });
+        Self { shared: Some(shared) }
+    }
+
+    /// What was heard since the last call.
+    pub fn take(&self) -> Metric<Vec<u32>> {
+        let Some(shared) = &self.shared else { return Metric::default() };
+        let mut heard = shared.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *heard {
+            Metric::Is(numbers) => Metric::Is(mem::take(numbers)),
+            other => other.clone(),
+        }
+    }
+
+    /// The thread ends after its present wait.
+    pub fn stop(&self) {
+        if let Some(shared) = &self.shared {
+            shared.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+fn listen(shared: &Shared, library: &Path, index: u32) -> Result<(), NvmlError> {
+    let nvml = Nvml::builder().lib_path(library.as_os_str()).init()?;
+    // Dropping calls functions that this library may lack, and would panic.
+    if nvml.lib().nvmlShutdown.is_err() || nvml.lib().nvmlEventSetFree.is_err() {
+        mem::forget(nvml);
+        return Err(NvmlError::NotSupported);
+    }
+    let device = nvml.device_by_index(index)?;
+    if !device.supported_event_types()?.contains(EventTypes::CRITICAL_XID_ERROR) {
+        return Err(NvmlError::NotSupported);
+    }
+    let set = device
+        .register_events(EventTypes::CRITICAL_XID_ERROR, nvml.create_event_set()?)
+        .map_err(|refused| refused.error)?;
+    while !shared.stop.load(Ordering::Relaxed) {
+        let event = match set.wait(WAIT_MS) {
+            Ok(event) => event,
+            Err(NvmlError::Timeout) => continue,
+            Err(error @ (NvmlError::GpuLost | NvmlError::ResetRequired)) => return Err(error),
+            Err(_) => {
+                thread::sleep(Duration::from_millis(WAIT_MS.into()));
+                continue;
+            }
+        };
+        let number = match event.event_data {
+            Some(XidError::Value(number)) => u32::try_from(number).unwrap_or(UNKNOWN),
+            Some(XidError::Unknown) => UNKNOWN,
+            None => continue,
+        };
+        if let Metric::Is(numbers) = &mut *shared.heard.lock().unwrap_or_else(PoisonError::into_inner)
+            && numbers.len() < KEPT
+        {
+            numbers.push(number);
+        }
+    }
+    Ok(())
+}

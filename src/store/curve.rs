@@ -1,0 +1,185 @@
+//! The curve of a run: of a step that was taken again, the row of the highest attempt.
+//!
+//! An attempt counts up to where a later one began; what it did beyond that was redone. Its steps
+//! are handed out as whole leaves (see [`summary`](super::summary)) where they lie whole within
+//! that stretch, and as rows at its ends, where a block has not been written, and for the newest
+//! steps of all.
+
+use super::reader::{Reader, step_row};
+use super::summary::{BLOCK, Bucket, Point, bytes, leaves};
+use crate::protocol::control::StepRow;
+use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// So many of the newest steps come as rows.
+pub const NEWEST: u64 = 4096;
+
+/// A stretch of the curve that one attempt took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stretch {
+    /// The attempt.
+    pub attempt: u64,
+    /// Its rung.
+    pub rung: usize,
+    /// Its steps on the curve.
+    pub steps: Range<u64>,
+}
+
+/// A piece of the curve.
+#[derive(Debug, Clone, Copy)]
+pub enum Piece<'a> {
+    /// Neighbouring steps, summed up.
+    Leaf(&'a Bucket),
+    /// One of the newest steps.
+    Row(&'a StepRow),
+}
+
+const ROW: &str = "SELECT attempt, step, rung, samples, epoch, loss, lr, grad_norm, skipped, data_wait_ms, compute_ms,
+                   time_ms FROM steps WHERE attempt = ?1 AND step >= ?2 AND step < ?3 ORDER BY step";
+
+impl Reader {
+    /// The stretches of the curve, oldest first.
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub fn stretches(&self) -> rusqlite::Result<Vec<Stretch>> {
+        let mut found: Vec<Stretch> = Vec::new();
+        let mut attempt = 0;
+        while let Some(row) = self.first_after(attempt)? {
+            attempt = row.attempt;
+            let last = self.connection.query_row(
+                "SELECT step FROM steps WHERE attempt = ?1 ORDER BY step DESC LIMIT 1",
+                [attempt as i64],
+                |row| row.get::<_, i64>(0),
+            )?;
+            found.retain(|earlier| earlier.steps.start < row.step);
+            if let Some(earlier) = found.last_mut() {
+                earlier.steps.end = earlier.steps.end.min(row.step);
+            }
+            found.push(Stretch { attempt, rung: row.rung, steps: row.step..last.unsigned_abs() + 1 });
+        }
+        Ok(found)
+    }
+
+    /// Hands out the curve from its first to its last step, in few pieces: whole leaves, and the
+    /// newest steps as rows.
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub fn curve(&self, mut each: impl FnMut(&Stretch, Piece<'_>)) -> rusqlite::Result<()> {
+        let stretches = self.stretches()?;
+        let newest = stretches.last().map_or(0, |last| last.steps.end.saturating_sub(NEWEST));
+        for stretch in &stretches {
+            let whole = stretch.steps.start..stretch.steps.end.min(newest).max(stretch.steps.start);
+            self.summed(stretch, whole.clone(), |leaf| each(stretch, Piece::Leaf(leaf)))?;
+            self.rows(stretch.attempt, whole.end..stretch.steps.end, |row| each(stretch, Piece::Row(&row)))?;
+        }
+        Ok(())
+    }
+
+    /// The rows of the curve within some steps, in order.
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub fn curve_rows(&self, steps: &Range<u64>) -> rusqlite::Result<Vec<StepRow>> {
+        let mut rows = Vec::new();
+        for stretch in self.stretches()? {
+            let within = stretch.steps.start.max(steps.start)..stretch.steps.end.min(steps.end);
+            self.rows(stretch.attempt, within, |row| rows.push(row))?;
+        }
+        Ok(rows)
+    }
+
+    /// Hands out every row of a stretch, in order.
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub fn each_row(&self, stretch: &Stretch, mut each: impl FnMut(&StepRow)) -> rusqlite::Result<()> {
+        self.rows(stretch.attempt, stretch.steps.clone(), |row| each(&row))
+    }
+
+    /// The first row of the first attempt after this one.
+    fn first_after(&self, attempt: u64) -> rusqlite::Result<Option<StepRow>> {
+        let first =
+            "SELECT attempt, step, rung, samples, epoch, loss, lr, grad_norm, skipped, data_wait_ms, compute_ms,
+                     time_ms FROM steps WHERE attempt > ?1 ORDER BY attempt, step LIMIT 1";
+        self.connection.query_row(first, [attempt as i64], step_row).optional()
+    }
+
+    fn rows(&self, attempt: u64, steps: Range<u64>, mut each: impl FnMut(StepRow)) -> rusqlite::Result<()> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let mut query = self.connection.prepare_cached(ROW)?;
+        let mut rows = query.query(params![attempt as i64, steps.start as i64, steps.end as i64])?;
+        while let Some(row) = rows.next()? {
+            each(step_row(row)?);
+        }
+        Ok(())
+    }
+
+    /// The leaves of some steps of an attempt: from `summaries`, else made of rows.
+    fn summed(&self, stretch: &Stretch, steps: Range<u64>, mut each: impl FnMut(&Bucket)) -> rusqlite::Result<()> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let mut known = self.blocks(stretch.attempt, steps.start / BLOCK..steps.end.div_ceil(BLOCK))?;
+        for block in steps.start / BLOCK..steps.end.div_ceil(BLOCK) {
+            let part = steps.start.max(block * BLOCK)..steps.end.min((block + 1) * BLOCK);
+            let Some(leaves) = known.remove(&block) else {
+                self.sum(stretch.attempt, part)?.iter().for_each(&mut each);
+                continue;
+            };
+            for leaf in leaves {
+                let (first, last) = (leaf.first.step, leaf.last.step);
+                if first >= part.start && last < part.end {
+                    each(&leaf);
+                } else if last >= part.start && first < part.end {
+                    let cut = first.max(part.start)..(last + 1).min(part.end);
+                    self.sum(stretch.attempt, cut)?.iter().for_each(&mut each);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The leaves of some steps of an attempt, made of rows.
+    fn sum(&self, attempt: u64, steps: Range<u64>) -> rusqlite::Result<Vec<Bucket>> {
+        let mut points = Vec::new();
+        self.rows(attempt, steps, |row| points.push(Point::of(&row)))?;
+        Ok(leaves(&points))
+    }
+
+    /// The leaves of the blocks of an attempt that were summed up.
+    fn blocks(&self, attempt: u64, blocks: Range<u64>) -> rusqlite::Result<BTreeMap<u64, Vec<Bucket>>> {
+        let asked = "SELECT block, leaves FROM summaries WHERE attempt = ?1 AND block >= ?2 AND block < ?3";
+        // A store of an older version has none.
+        let Ok(mut query) = self.connection.prepare_cached(asked) else { return Ok(BTreeMap::new()) };
+        let mut rows = query.query(params![attempt as i64, blocks.start as i64, blocks.end as i64])?;
+        let mut known = BTreeMap::new();
+        while let Some(row) = rows.next()? {
+            if let Some(leaves) = bytes::decode(row.get_ref(1)?.as_blob()?) {
+                known.insert(row.get::<_, i64>(0)?.unsigned_abs(), leaves);
+            }
+        }
+        Ok(known)
+    }
+}
+
+/// Sums up a block of an attempt and writes it, in place of what was known of it.
+///
+/// # Errors
+/// `SQLite`'s words.
+pub fn sum_up(connection: &Connection, attempt: u64, block: u64) -> rusqlite::Result<()> {
+    let steps = [block.saturating_mul(BLOCK), (block + 1).saturating_mul(BLOCK)];
+    let mut query = connection.prepare_cached(ROW)?;
+    let rows = query.query_map(params![attempt as i64, steps[0] as i64, steps[1] as i64], step_row)?;
+    let points = rows.map(|row| row.map(|row| Point::of(&row))).collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO summaries VALUES (?1, ?2, ?3)")?;
+    insert.execute(params![attempt as i64, block as i64, bytes::encode(&leaves(&points))])?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+use super::{NEWEST, Piece};
+use crate::protocol::control::StepRow;
+use crate::store::database::open_reader;
+use crate::store::reader::Reader;
+use crate::store::summary::{Bucket, Metric, Point};
+use crate::store::writer::{Batch, Writer};
+use proptest::prelude::*;
+use std::path::Path;
+
+fn row(attempt: u64, step: u64) -> StepRow {
+    let skipped = (step * 7 + attempt).is_multiple_of(53);
+    StepRow {
+        attempt,
+        rung: usize::try_from(attempt).unwrap() % 3,
+        step,
+        samples: step * 32,
+        epoch: 0,
+        loss: (!skipped).then(|| ((step * 31 + attempt * 17) % 101) as f64),
+        lr: 1e-3,
+        grad_norm: (!skipped).then_some(1.0),
+        skipped,
+        data_wait_ms: 1.0,
+        compute_ms: 9.0,
+        time_ms: step as i64 * 10,
+    }
+}
+
+fn written(path: &Path, rows: &[StepRow], batch: usize) -> Reader {
+    let (mut writer, _) = Writer::open(path).unwrap();
+    for steps in rows.chunks(batch) {
+        writer.append(&Batch { steps: steps.to_vec(), ..Batch::default() }).unwrap();
+    }
+    Reader { connection: open_reader(path).unwrap() }
+}
+
+/// What the curve is, found the slow way.
+fn naive(rows: &[StepRow]) -> Vec<StepRow> {
+    let mut curve: Vec<StepRow> = Vec::new();
+    for row in rows {
+        curve.truncate(curve.partition_point(|known| known.step < row.step));
+        curve.push(*row);
+    }
+    curve
+}
+
+fn read(reader: &Reader) -> (Vec<Bucket>, Vec<StepRow>) {
+    let (mut leaves, mut rows) = (Vec::new(), Vec::new());
+    reader
+        .curve(|_, piece| match piece {
+            Piece::Leaf(leaf) => {
+                assert!(rows.is_empty());
+                leaves.push(*leaf);
+            }
+            Piece::Row(row) => rows.push(*row),
+        })
+        .unwrap();
+    (leaves, rows)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #[test]
+    fn leaves_and_rows_together_are_the_curve(
+        lengths in proptest::collection::vec((1u64..6000, 0u64..5000), 1..4), batch in 1usize..3000, drop in 0i64..6,
+    ) {
+        let (mut rows, mut last) = (Vec::new(), 0u64);
+        for (attempt, (length, back)) in (1u64..).zip(lengths) {
+            let start = last.saturating_sub(back) + 1;
+            rows.extend((start..start + length).map(|step| row(attempt, step)));
+            last = start + length - 1;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.db");
+        let reader = written(&path, &rows, batch);
+        // A keeper that died leaves blocks out.
+        let lose = rusqlite::Connection::open(&path).unwrap();
+        lose.execute("DELETE FROM summaries WHERE block % 7 = ?1", [drop]).unwrap();
+        let curve = naive(&rows);
+        let (leaves, newest) = read(&reader);
+        let from = curve.last().unwrap().step.saturating_add(1).saturating_sub(NEWEST);
+        let (old, new): (Vec<_>, Vec<_>) = curve.iter().copied().partition(|row| row.step < from);
+        prop_assert_eq!(newest, new);
+        let mut at = 0;
+        for leaf in &leaves {
+            let points: Vec<_> = old[at..at + leaf.steps as usize].iter().map(Point::of).collect();
+            let expected = Bucket::of(&points).unwrap();
+            prop_assert_eq!(leaf, &expected);
+            at += points.len();
+        }
+        prop_assert_eq!(at, old.len());
+        prop_assert!(leaves.len() as u64 <= old.len() as u64 / 64 + 12);
+        let some = from / 3..from / 2 + 7;
+        let expected: Vec<_> = curve.iter().copied().filter(|row| some.contains(&row.step)).collect();
+        prop_assert_eq!(reader.curve_rows(&some).unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_store_without_summaries_is_read_from_its_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.db");
+    let rows: Vec<_> = (1..=6000).map(|step| row(1, step)).collect();
+    let reader = written(&path, &rows, 500);
+    let (with, _) = read(&reader);
+    rusqlite::Connection::open(&path).unwrap().execute_batch("DROP TABLE summaries").unwrap();
+    let (without, newest) = read(&Reader { connection: open_reader(&path).unwrap() });
+    assert_eq!(with, without);
+    assert_eq!(newest.len(), 4096);
+    assert_eq!(without.iter().filter(|leaf| leaf.extents[Metric::Loss as usize].is_none()).count(), 0);
+}
+
+#[test]
+fn a_late_row_is_summed_up_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.db");
+    let (mut writer, _) = Writer::open(&path).unwrap();
+    let append = |writer: &mut Writer, steps: Vec<StepRow>| {
+        writer.append(&Batch { steps, ..Batch::default() }).unwrap();
+    };
+    append(&mut writer, (1..=3000).filter(|step| *step != 500).map(|step| row(1, step)).collect());
+    append(&mut writer, vec![row(1, 500)]);
+    append(&mut writer, (3001..=8000).map(|step| row(1, step)).collect());
+    let (leaves, _) = read(&Reader { connection: open_reader(&path).unwrap() });
+    assert_eq!(leaves.iter().map(|leaf| u64::from(leaf.steps)).sum::<u64>(), 8000 - NEWEST);
+}

@@ -1,0 +1,320 @@
+//! The catalogue of causes: data that ships in `assets/`, and a file of the user's own before it.
+
+use crate::config::problem::Problem;
+use crate::config::{typed, yaml};
+use crate::protocol::class::FailureClass;
+use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+const SHIPPED: &str = include_str!("../../assets/catalogue.yaml");
+
+/// One cause and the messages it is known by.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// What the entry is called.
+    pub name: String,
+    /// The class of what it means.
+    pub class: FailureClass,
+    /// A line that one of these is found in belongs to it.
+    pub patterns: Vec<String>,
+    /// Unless one of these is found in it too.
+    #[serde(default)]
+    pub unless: Vec<String>,
+    /// Whether it follows from another failure.
+    #[serde(default)]
+    pub symptom: bool,
+    /// What it means: a sentence.
+    pub meaning: String,
+    /// What a person can do: a sentence.
+    pub advice: String,
+    /// What the keeper does; else what it does about the class.
+    #[serde(default)]
+    pub keeper: Option<String>,
+}
+
+/// One of NVIDIA's numbers for errors of a card.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Xid {
+    /// The number.
+    pub number: u32,
+    /// What it means.
+    pub meaning: String,
+    /// What a person can do.
+    pub advice: String,
+    /// Whether a new start of the worker is enough.
+    pub restart: bool,
+    /// Whether it only accompanies another error, or tells of no failure at all.
+    #[serde(default)]
+    pub secondary: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Talk {
+    before: Vec<String>,
+    after: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShippedFile {
+    talk: Talk,
+    classes: BTreeMap<FailureClass, String>,
+    causes: Vec<Entry>,
+    xids: Vec<Xid>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UserFile {
+    causes: Vec<Entry>,
+}
+
+/// Why a catalogue cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub struct CatalogueError(pub Vec<String>);
+
+/// What is known of a class.
+#[derive(Debug)]
+pub struct Catalogue {
+    entries: Vec<Entry>,
+    keepers: BTreeMap<FailureClass, String>,
+    xids: BTreeMap<u32, Xid>,
+    set: RegexSet,
+    /// Of each pattern of the set its entry.
+    owners: Vec<usize>,
+    /// Each pattern alone, made when it is first needed to learn where it matches.
+    alone: Vec<OnceLock<Option<Regex>>>,
+    unless: Vec<Option<RegexSet>>,
+    before: RegexSet,
+    after: RegexSet,
+}
+
+/// A line that belongs to an entry.
+#[derive(Debug, Clone, Copy)]
+pub struct Hit<'a> {
+    /// The entry.
+    pub entry: &'a Entry,
+    /// The byte of the line where the match begins.
+    pub at: usize,
+}
+
+/// Where the user's own entries are: `downshift/catalogue.yaml` in the folder for configurations.
+#[must_use]
+pub fn user_file() -> Option<PathBuf> {
+    Some(config_folder()?.join("catalogue.yaml"))
+}
+
+/// The folder for this user's settings: `$XDG_CONFIG_HOME/downshift`, else `~/.config/downshift`.
+#[must_use]
+pub fn config_folder() -> Option<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = named("XDG_CONFIG_HOME").or_else(|| Some(named("HOME")?.join(".config")))?;
+    Some(base.join("downshift"))
+}
+
+impl Catalogue {
+    /// The shipped catalogue with the user's own entries before it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the user's file, each with its line.
+    pub fn load() -> Result<Self, CatalogueError> {
+        let Some(path) = user_file() else { return Self::with(None) };
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Self::with(Some((&path, &text))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Self::with(None),
+            Err(error) => Err(CatalogueError(vec![format!("{}: {error}", path.display())])),
+        }
+    }
+
+    /// The shipped catalogue, and before it the entries of this file and text.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the text, each with its line.
+    pub fn with(user: Option<(&Path, &str)>) -> Result<Self, CatalogueError> {
+        let shipped: ShippedFile = read("assets/catalogue.yaml", SHIPPED)?;
+        let mut entries = Vec::new();
+        if let Some((path, text)) = user {
+            let file = path.display().to_string();
+            let own: UserFile = read(&file, text)?;
+            let wrong = check(&own.causes);
+            if !wrong.is_empty() {
+                return Err(placed(&file, text, &wrong));
+            }
+            entries.extend(own.causes);
+        }
+        entries.extend(shipped.causes);
+        let broken = |error: regex::Error| CatalogueError(vec![format!("the catalogue cannot be used: {error}")]);
+        let owners: Vec<usize> =
+            entries.iter().enumerate().flat_map(|(index, entry)| entry.patterns.iter().map(move |_| index)).collect();
+        let unless = entries.iter().map(|entry| match entry.unless.as_slice() {
+            [] => Ok(None),
+            some => set(some).map(Some),
+        });
+        Ok(Self {
+            set: set(entries.iter().flat_map(|entry| &entry.patterns)).map_err(broken)?,
+            unless: unless.collect::<Result<_, _>>().map_err(broken)?,
+            alone: owners.iter().map(|_| OnceLock::new()).collect(),
+            owners,
+            keepers: shipped.classes,
+            xids: shipped.xids.into_iter().map(|xid| (xid.number, xid)).collect(),
+            before: set(&shipped.talk.before).map_err(broken)?,
+            after: set(&shipped.talk.after).map_err(broken)?,
+            entries,
+        })
+    }
+
+    /// The entry that a line belongs to: of all whose patterns are found, the first in the
+    /// catalogue that is no symptom, else the first of all.
+    #[must_use]
+    pub fn find(&self, line: &[u8]) -> Option<Hit<'_>> {
+        // Patterns stand in the order of their entries, and the set gives them in order.
+        let mut hits = self.set.matches(line).into_iter().filter_map(|pattern| {
+            let index = self.owners[pattern];
+            if self.unless[index].as_ref().is_some_and(|unless| unless.is_match(line)) {
+                return None;
+            }
+            let alone = self.alone[pattern].get_or_init(|| one(&self.set.patterns()[pattern]).ok());
+            let found = alone.as_ref()?.find(line)?;
+            let talk = self.before.is_match(&line[..found.start()]) || self.after.is_match(&line[found.end()..]);
+            (!talk).then_some(Hit { entry: &self.entries[index], at: found.start() })
+        });
+        let first = hits.next()?;
+        // What follows from another failure gives way where the same line names that.
+        if first.entry.symptom { hits.find(|hit| !hit.entry.symptom).or(Some(first)) } else { Some(first) }
+    }
+
+    /// What the keeper does about a class.
+    #[must_use]
+    pub fn keeper(&self, class: FailureClass) -> &str {
+        self.keepers.get(&class).map_or("starts again, within the budget of restarts", String::as_str)
+    }
+
+    /// What a number of NVIDIA's means.
+    #[must_use]
+    pub fn xid(&self, number: u32) -> Option<&Xid> {
+        self.xids.get(&number)
+    }
+
+    /// All entries, the user's first.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+}
+
+fn one(pattern: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(pattern).unicode(false).build()
+}
+
+fn set<T: AsRef<str>>(patterns: impl IntoIterator<Item = T>) -> Result<RegexSet, regex::Error> {
+    RegexSetBuilder::new(patterns).unicode(false).size_limit(64 << 20).dfa_size_limit(16 << 20).build()
+}
+
+fn check(entries: &[Entry]) -> Vec<Problem> {
+    let mut wrong = Vec::new();
+    for (index, entry) in entries.iter().enumerate() {
+        if entry.patterns.is_empty() {
+            wrong.push(Problem::at(format!("causes[{index}].patterns"), "there is no pattern", "add one"));
+        }
+        for (key, patterns) in [("patterns", &entry.patterns), ("unless", &entry.unless)] {
+            for (at, pattern) in patterns.iter().enumerate() {
+                let path = format!("causes[{index}].{key}[{at}]");
+                match one(pattern) {
+                    Err(error) => {
+                        let words = error.to_string();
+                        let last = words.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                        wrong.push(Problem::at(path, format!("no regular expression: {last}"), "escape it with \\"));
+                    }
+                    Ok(regex) if regex.is_match(b"") => {
+                        wrong.push(Problem::at(path, "it matches every line", "write what the message says"));
+                    }
+                    Ok(_) => {}
+                }
+            }
+        }
+    }
+    wrong
+}
+
+/// A typed document, or everything that is wrong with it.
+fn read<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, CatalogueError> {
+    let (tree, mut wrong) = yaml::parse(text).map_err(|error| {
+        let (line, column) = error.place;
+        CatalogueError(vec![format!("{file}:{line}:{column}: {}", error.message)])
+    })?;
+    let (value, more) = typed::read::<T>(&tree);
+    wrong.extend(more);
+    match value {
+        Some(value) if wrong.is_empty() => Ok(value),
+        _ => Err(placed(file, text, &wrong)),
+    }
+}
+
+fn placed(file: &str, text: &str, wrong: &[Problem]) -> CatalogueError {
+    let mut lines: Vec<_> = wrong
+        .iter()
+        .map(|problem| {
+            let (line, column) = yaml::locate(text, &problem.path, problem.occurrence);
+            ((line, column), format!("{file}:{line}:{column}: {problem}"))
+        })
+        .collect();
+    lines.sort();
+    CatalogueError(lines.into_iter().map(|(_, line)| line).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Catalogue;
+    use crate::protocol::class::FailureClass;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    #[test]
+    fn the_shipped_catalogue_is_whole() {
+        let catalogue = Catalogue::with(None).unwrap();
+        let mut names = BTreeSet::new();
+        for entry in catalogue.entries() {
+            assert!(names.insert(&entry.name), "{} stands twice", entry.name);
+            assert!(!entry.patterns.is_empty() && !entry.meaning.is_empty() && !entry.advice.is_empty());
+        }
+        for class in FailureClass::ALL {
+            assert!(catalogue.keepers.contains_key(&class), "{class:?}: what does the keeper do?");
+        }
+        for number in [13, 31, 43, 45, 48, 62, 63, 64, 79, 94, 95, 109, 119, 154] {
+            assert!(catalogue.xid(number).is_some(), "{number}");
+        }
+        assert!(!catalogue.xid(79).unwrap().restart && catalogue.xid(31).unwrap().restart);
+    }
+
+    #[test]
+    fn the_users_entries_come_first() {
+        let text = "causes:\n  - name: mine\n    class: data\n    patterns: ['CUDA out of memory']\n    meaning: m\n    advice: a\n";
+        let catalogue = Catalogue::with(Some((Path::new("c.yaml"), text))).unwrap();
+        let hit = catalogue.find(b"RuntimeError: CUDA out of memory. Tried to allocate 2 MiB").unwrap();
+        assert_eq!((hit.entry.name.as_str(), hit.at), ("mine", 14));
+    }
+
+    #[test]
+    fn mistakes_in_the_users_file_are_all_named_with_their_lines() {
+        let text =
+            "causes:\n  - name: a\n    class: oom\n    patterns: ['(']\n    meaning: m\n    advice: a\n    extra: 1\n";
+        let error = Catalogue::with(Some((Path::new("c.yaml"), text))).unwrap_err();
+        assert!(error.0.iter().any(|line| line.starts_with("c.yaml:3:12: causes[0].class")), "{error}");
+        assert!(error.0.iter().any(|line| line.starts_with("c.yaml:7:")), "{error}");
+        let text =
+            "causes:\n  - name: a\n    class: data\n    patterns: ['ok', '(', 'x*']\n    meaning: m\n    advice: a\n";
+        let error = Catalogue::with(Some((Path::new("c.yaml"), text))).unwrap_err();
+        assert_eq!(error.0.len(), 2, "{error}");
+        assert!(error.0[0].contains("causes[0].patterns[1]: no regular expression"), "{error}");
+        assert!(error.0[1].contains("patterns[2]: it matches every line"), "{error}");
+        assert!(Catalogue::with(Some((Path::new("c.yaml"), ""))).is_err());
+    }
+}

@@ -1,0 +1,240 @@
+//! The verdict on an attempt: a pure function of the evidence.
+//!
+//! In this order: what only the keeper can know (it ended a hanging worker), what the hardware says
+//! of itself (Xid, a lost card), the worker's own words, the signal, the exit code, the log. A
+//! weaker piece never overrules a stronger one; it is listed behind it.
+
+use super::catalogue::Catalogue;
+use super::kernel::same_card;
+use super::scan::{Finding, look};
+use crate::protocol::cause::{Cause, KernelKind, KernelLine};
+use crate::protocol::class::FailureClass;
+use crate::protocol::worker::Failed;
+
+/// So many lines of a log are named as evidence.
+const LINES: usize = 4;
+
+/// Everything that is known about how an attempt ended.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Evidence {
+    /// The exit code, unless a signal ended it.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// The process.
+    pub pid: Option<u32>,
+    /// Why the keeper ended it, where it did for a reason of its own: a hang, heat.
+    pub ended_for: Option<(FailureClass, String)>,
+    /// The worker's own words.
+    pub failed: Option<Failed>,
+    /// What the catalogue knows of the attempt's part of the worker's log.
+    pub log: Vec<Finding>,
+    /// What the kernel said while the attempt lived.
+    pub kernel: Vec<KernelLine>,
+    /// The kernel said of some process, at the very moment of the end, that it was killed for want
+    /// of memory.
+    pub killed_just_now: bool,
+    /// Kills for want of memory that the cgroup has counted while the attempt lived.
+    pub oom_kills: u64,
+    /// Why the probe says that the card is lost, where it does.
+    pub lost: Option<String>,
+    /// Numbers that the driver told the probe.
+    pub xids: Vec<u32>,
+    /// The card's place on the bus; none where it is unknown.
+    pub pci: Option<String>,
+}
+
+/// The class of the end, and what it is known by.
+#[must_use]
+pub fn classify(evidence: &Evidence, catalogue: &Catalogue) -> Cause {
+    let verdict = Judge { evidence, catalogue };
+    let (class, xid) = verdict.class();
+    let known = xid.and_then(|number| catalogue.xid(number));
+    let advice = known.map(|xid| xid.advice.clone()).or_else(|| verdict.advice(class)).unwrap_or_default();
+    let restart_helps = match (class, known) {
+        (FailureClass::Xid, Some(xid)) => xid.restart,
+        (FailureClass::DeviceFault, _) => verdict.named().is_none_or(|finding| finding.name != "ecc"),
+        (FailureClass::GpuLost | FailureClass::Driver | FailureClass::Config | FailureClass::Data, _) => false,
+        _ => true,
+    };
+    Cause { class, xid, restart_helps, evidence: verdict.lines(class, xid), advice }
+}
+
+struct Judge<'a> {
+    evidence: &'a Evidence,
+    catalogue: &'a Catalogue,
+}
+
+impl Judge<'_> {
+    fn class(&self) -> (FailureClass, Option<u32>) {
+        let evidence = self.evidence;
+        let said = evidence.failed.as_ref().map(|failed| failed.class);
+        // Trouble of the worker's own, which a fault of the card does not explain.
+        let of_its_own = said.is_some_and(|class| !matches!(class, FailureClass::DeviceFault | FailureClass::Panic));
+        if let Some(number) = self.xid() {
+            let grave = self.catalogue.xid(number).is_some_and(|xid| !xid.restart);
+            if grave || !of_its_own {
+                return (FailureClass::Xid, Some(number));
+            }
+        }
+        let lost_by_kernel = evidence.kernel.iter().any(|line| line.kind == KernelKind::GpuLost);
+        if (evidence.lost.is_some() || lost_by_kernel) && !of_its_own {
+            return (FailureClass::GpuLost, None);
+        }
+        if let Some((class, _)) = &evidence.ended_for {
+            return (*class, None);
+        }
+        if let Some(class) = said {
+            return (self.refined(class), None);
+        }
+        (self.by_the_end(), None)
+    }
+
+    /// Without a word of the worker: the signal, the exit code, the log.
+    fn by_the_end(&self) -> FailureClass {
+        let evidence = self.evidence;
+        match (evidence.signal, evidence.code) {
+            (Some(9), _) if self.memory_killed() => FailureClass::HostOutOfMemory,
+            (Some(4 | 6 | 7 | 8 | 11 | 31), _) => self.log_class().unwrap_or(FailureClass::Crash),
+            (Some(_), _) => FailureClass::Killed,
+            (None, Some(0 | 3)) => FailureClass::EarlyExit,
+            (None, Some(code)) => match FailureClass::from_exit_code(code) {
+                Some(class) => self.refined(class),
+                None => self.log_class().unwrap_or(FailureClass::Unknown),
+            },
+            (None, None) => FailureClass::Unknown,
+        }
+    }
+
+    /// The worker's class of last resort, made more exact by its words or its log.
+    fn refined(&self, class: FailureClass) -> FailureClass {
+        if !matches!(class, FailureClass::Panic | FailureClass::DeviceFault) {
+            return class;
+        }
+        let found = self.named().map(|finding| finding.class).filter(|class| *class != FailureClass::Unknown);
+        match (class, found) {
+            (_, Some(found)) if concerns_device(found) || class == FailureClass::Panic => found,
+            _ => class,
+        }
+    }
+
+    /// What the catalogue knows of the worker's words, or of its log where there are none.
+    fn named(&self) -> Option<Finding> {
+        match &self.evidence.failed {
+            Some(failed) => failed.message.lines().find_map(|line| look(line.as_bytes(), 0, self.catalogue)),
+            None => self.root().cloned(),
+        }
+    }
+
+    fn root(&self) -> Option<&Finding> {
+        let log = &self.evidence.log;
+        log.iter().find(|finding| !finding.symptom).or(log.first())
+    }
+
+    fn log_class(&self) -> Option<FailureClass> {
+        self.root().map(|finding| finding.class)
+    }
+
+    /// The gravest number that the driver reported for this card and that stands for a failure.
+    fn xid(&self) -> Option<u32> {
+        let ours = |pci: &str| self.evidence.pci.as_deref().is_none_or(|own| same_card(own, pci));
+        let logged = self.evidence.kernel.iter().filter_map(|line| match &line.kind {
+            KernelKind::Xid { number, pci } if ours(pci) => Some(*number),
+            _ => None,
+        });
+        let numbers = logged.chain(self.evidence.xids.iter().copied());
+        numbers
+            .filter(|number| self.catalogue.xid(*number).is_none_or(|xid| !xid.secondary))
+            .min_by_key(|number| self.catalogue.xid(*number).is_none_or(|xid| xid.restart))
+    }
+
+    fn memory_killed(&self) -> bool {
+        self.evidence.oom_kills > 0 || self.evidence.killed_just_now || self.kernel_killed().is_some()
+    }
+
+    /// The kernel's line that it killed this worker.
+    fn kernel_killed(&self) -> Option<&KernelLine> {
+        let own = self.evidence.pid;
+        self.evidence.kernel.iter().find(|line| match &line.kind {
+            KernelKind::OutOfMemory { pid, .. } => self.evidence.killed_just_now || pid.is_some() && *pid == own,
+            _ => false,
+        })
+    }
+
+    fn advice(&self, class: FailureClass) -> Option<String> {
+        let named = self.named().filter(|finding| finding.class == class).map(|finding| finding.advice);
+        named.or_else(|| {
+            self.catalogue.entries().iter().find(|entry| entry.class == class).map(|entry| entry.advice.clone())
+        })
+    }
+
+    /// What the class is known by.
+    fn lines(&self, class: FailureClass, xid: Option<u32>) -> Vec<String> {
+        let evidence = self.evidence;
+        let mut lines = Vec::new();
+        if let Some((_, why)) = &evidence.ended_for {
+            lines.push(format!("the keeper ended it: {why}"));
+        }
+        if let Some(number) = xid {
+            let meaning = self.catalogue.xid(number).map_or("not in the catalogue", |xid| &xid.meaning);
+            lines.push(format!("Xid {number}: {meaning}"));
+        }
+        lines.extend(evidence.lost.as_ref().map(|why| format!("probe: {why}")));
+        lines.extend(evidence.failed.as_ref().map(|failed| format!("the worker said: {}", failed.message)));
+        if class == FailureClass::HostOutOfMemory {
+            lines.extend(self.kernel_killed().map(|line| format!("kernel log: {}", line.text)));
+            if evidence.oom_kills > 0 {
+                lines.push(format!("cgroup: oom_kill went up by {}", evidence.oom_kills));
+            }
+        }
+        lines.extend(ending(evidence));
+        for finding in
+            self.root().into_iter().chain(evidence.log.iter().filter(|finding| Some(*finding) != self.root()))
+        {
+            if lines.len() > LINES + 3 {
+                break;
+            }
+            lines.push(format!("worker.log line {}: {}", finding.line, finding.text));
+        }
+        let foreign = |line: &KernelLine| matches!(line.kind, KernelKind::OutOfMemory { .. });
+        let more = evidence.kernel.iter().filter(|line| !foreign(line)).take(LINES);
+        lines.extend(more.map(|line| format!("kernel log: {}", line.text)));
+        lines
+    }
+}
+
+fn concerns_device(class: FailureClass) -> bool {
+    use FailureClass::{DeviceFault, DeviceOutOfMemory, Driver, GpuLost};
+    matches!(class, DeviceFault | DeviceOutOfMemory | Driver | GpuLost)
+}
+
+/// How the process ended, in words.
+fn ending(evidence: &Evidence) -> Option<String> {
+    match (evidence.signal, evidence.code) {
+        (Some(signal), _) => Some(format!("ended by signal {signal}{}", signal_name(signal))),
+        (None, Some(0)) => Some("exit code 0, before the last step".to_owned()),
+        (None, Some(code)) => Some(format!("exit code {code}")),
+        (None, None) => None,
+    }
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        1 => " (SIGHUP)",
+        2 => " (SIGINT)",
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        15 => " (SIGTERM)",
+        24 => " (SIGXCPU)",
+        31 => " (SIGSYS)",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+#[path = "classify/tests.rs"]
+mod tests;

@@ -1,0 +1,127 @@
+//! Evidence and verdict, case by case.
+
+use super::{Evidence, classify};
+use crate::protocol::cause::Cause;
+use crate::protocol::class::FailureClass as Class;
+use crate::protocol::worker::Failed;
+use crate::triage::catalogue::Catalogue;
+use crate::triage::kernel::read_line;
+use crate::triage::scan::scan;
+use proptest::prelude::*;
+use std::sync::LazyLock;
+
+static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::with(None).unwrap());
+
+fn judge(evidence: &Evidence) -> Cause {
+    classify(evidence, &CATALOGUE)
+}
+
+fn code(code: i32) -> Evidence {
+    Evidence { code: Some(code), pid: Some(4242), ..Evidence::default() }
+}
+
+fn signal(signal: i32) -> Evidence {
+    Evidence { signal: Some(signal), pid: Some(4242), ..Evidence::default() }
+}
+
+fn said(class: Class, message: &str) -> Evidence {
+    let failed = Failed { class, message: message.to_owned(), step: Some(7), thread: None, injected: false };
+    Evidence { failed: Some(failed), ..code(i32::from(class.exit_code())) }
+}
+
+fn with_kernel(mut evidence: Evidence, lines: &[&str]) -> Evidence {
+    evidence.kernel.extend(lines.iter().filter_map(|line| read_line(line)));
+    evidence
+}
+
+fn with_log(mut evidence: Evidence, log: &str) -> Evidence {
+    evidence.log = scan(&mut log.as_bytes(), &CATALOGUE).unwrap().findings;
+    evidence
+}
+
+const XID_31: &str = "NVRM: Xid (PCI:0000:01:00): 31, pid=4242, name=exe, MMU Fault";
+const XID_45: &str = "NVRM: Xid (PCI:0000:01:00): 45, pid=4242, name=exe, Ch 00000008";
+const XID_79: &str = "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.";
+const OOM: &str = "Out of memory: Killed process 4242 (exe) total-vm:9kB, anon-rss:8kB";
+
+#[test]
+fn every_end_has_one_class() {
+    let hang = Evidence { ended_for: Some((Class::Hang, "no step for 50 s".to_owned())), ..signal(9) };
+    let cases = [
+        (said(Class::DeviceOutOfMemory, "can't allocate buffer of size: 4"), Class::DeviceOutOfMemory),
+        (said(Class::DeviceFault, "an illegal memory access was encountered"), Class::DeviceFault),
+        (said(Class::DeviceFault, "NVML: GPU is lost"), Class::GpuLost),
+        (said(Class::DeviceFault, "something new"), Class::DeviceFault),
+        (said(Class::Panic, "write: No space left on device"), Class::DiskFull),
+        (said(Class::Panic, "index out of bounds: the len is 3"), Class::Panic),
+        (said(Class::Data, "images.bin: CUDA out of memory. Tried to allocate"), Class::Data),
+        (said(Class::NonFinite, "50 steps in a row"), Class::NonFinite),
+        (code(10), Class::DeviceOutOfMemory),
+        (code(14), Class::Checkpoint),
+        (code(101), Class::Panic),
+        (code(0), Class::EarlyExit),
+        (code(1), Class::Unknown),
+        (with_log(code(1), "x\nOSError: [Errno 28] No space left on device\n"), Class::DiskFull),
+        (with_log(code(101), "thread 'main' (3) panicked at a.rs:1:1:\nNo space left on device\n"), Class::DiskFull),
+        (with_log(code(0), "RuntimeError: CUDA out of memory. Tried to allocate 1 MiB\n"), Class::EarlyExit),
+        (signal(9), Class::Killed),
+        (signal(15), Class::Killed),
+        (signal(11), Class::Crash),
+        (signal(6), Class::Crash),
+        (with_kernel(signal(9), &[OOM]), Class::HostOutOfMemory),
+        (with_kernel(signal(9), &[&OOM.replace("4242", "77")]), Class::Killed),
+        (Evidence { oom_kills: 1, ..signal(9) }, Class::HostOutOfMemory),
+        (Evidence { oom_kills: 1, ..signal(11) }, Class::Crash),
+        (Evidence { killed_just_now: true, ..signal(9) }, Class::HostOutOfMemory),
+        (hang.clone(), Class::Hang),
+        (with_kernel(hang.clone(), &[XID_45]), Class::Hang),
+        (with_kernel(hang, &[XID_79]), Class::Xid),
+        (with_kernel(said(Class::DeviceFault, "x"), &[XID_31]), Class::Xid),
+        (with_kernel(said(Class::DeviceOutOfMemory, "can't allocate"), &[XID_31]), Class::DeviceOutOfMemory),
+        (with_kernel(said(Class::DeviceOutOfMemory, "can't allocate"), &[XID_79]), Class::Xid),
+        (with_kernel(signal(9), &[XID_45]), Class::Killed),
+        (Evidence { lost: Some("GPU is lost".to_owned()), ..signal(9) }, Class::GpuLost),
+        (Evidence { xids: vec![48], ..code(11) }, Class::Xid),
+        (Evidence::default(), Class::Unknown),
+    ];
+    for (evidence, expected) in cases {
+        let cause = judge(&evidence);
+        assert_eq!(cause.class, expected, "{evidence:?}: {cause:?}");
+        assert!(evidence == Evidence::default() || !cause.evidence.is_empty(), "{cause:?}");
+    }
+}
+
+#[test]
+fn the_number_of_the_right_card_counts_and_the_gravest_first() {
+    let evidence = with_kernel(code(11), &[XID_31, XID_79]);
+    let cause = judge(&evidence);
+    assert_eq!((cause.xid, cause.restart_helps), (Some(79), false));
+    assert!(cause.evidence[0].starts_with("Xid 79") && cause.advice.contains("restart the machine"), "{cause:?}");
+    let cause = judge(&with_kernel(code(11), &[XID_31]));
+    assert_eq!((cause.xid, cause.restart_helps), (Some(31), true));
+
+    let other = Evidence { pci: Some("00000000:02:00.0".to_owned()), ..evidence };
+    assert_eq!(judge(&other).class, Class::DeviceFault, "another card fell off the bus");
+}
+
+#[test]
+fn evidence_names_its_places() {
+    let log = "one\ntwo\nRuntimeError: CUDA error: unspecified launch failure\n";
+    let cause = judge(&with_log(code(1), log));
+    assert_eq!(cause.class, Class::DeviceFault);
+    assert!(cause.evidence.iter().any(|line| line.contains("exit code 1")), "{cause:?}");
+    assert!(cause.evidence.iter().any(|line| line.starts_with("worker.log line 3: RuntimeError")), "{cause:?}");
+    let cause = judge(&with_kernel(Evidence { oom_kills: 2, ..signal(9) }, &[OOM]));
+    assert!(cause.evidence[0].starts_with("kernel log: Out of memory"), "{cause:?}");
+    assert!(cause.evidence.iter().any(|line| line.contains("oom_kill went up by 2")), "{cause:?}");
+    assert!(cause.evidence.iter().any(|line| line.contains("SIGKILL")), "{cause:?}");
+}
+
+proptest! {
+    /// Host memory is never blamed without the kernel's or the cgroup's word.
+    #[test]
+    fn no_evidence_no_host_out_of_memory(code: Option<i32>, signal in proptest::option::of(1..32_i32), log in ".{0,80}") {
+        let evidence = with_log(Evidence { code: code.filter(|_| signal.is_none()), signal, ..Evidence::default() }, &log);
+        prop_assert_ne!(judge(&evidence).class, Class::HostOutOfMemory);
+    }
+}

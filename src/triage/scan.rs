@@ -1,0 +1,253 @@
+//! Goes through a log, line by line and within a bound of memory, and keeps what the catalogue knows.
+
+use super::catalogue::{Catalogue, Entry};
+use super::kernel;
+use crate::protocol::class::FailureClass;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, BufRead};
+
+/// Of a longer line only so much is looked at.
+const MAX_LINE: usize = 64 << 10;
+/// Of one entry no more lines than this are kept; the rest is counted.
+const MAX_LINES: usize = 1000;
+/// So many characters of a line are shown.
+const SHOWN: usize = 400;
+
+/// A line of a log that the catalogue knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The class of what it means.
+    pub class: FailureClass,
+    /// Its number, from 1.
+    pub line: u64,
+    /// What it says.
+    pub text: String,
+    /// What that means.
+    pub meaning: String,
+    /// What a person can do.
+    pub advice: String,
+    /// The entry of the catalogue.
+    #[serde(skip)]
+    pub name: String,
+    /// What the keeper does about it.
+    #[serde(skip)]
+    pub keeper: String,
+    /// Whether it follows from another failure.
+    #[serde(skip)]
+    pub symptom: bool,
+}
+
+/// What a log holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// What was found, in the order of the log.
+    pub findings: Vec<Finding>,
+    /// Lines in all.
+    pub lines: u64,
+    /// Findings that were too many to keep, by entry.
+    pub left_out: BTreeMap<String, u64>,
+}
+
+impl Scan {
+    /// The first finding that does not follow from another; else the first of all.
+    #[must_use]
+    pub fn root(&self) -> Option<&Finding> {
+        self.findings.iter().find(|finding| !finding.symptom).or(self.findings.first())
+    }
+}
+
+/// Goes through a log.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
+    let mut scan = Scan::default();
+    let mut kept: BTreeMap<String, usize> = BTreeMap::new();
+    let mut line = Vec::new();
+    while next_line(log, &mut line)? {
+        scan.lines += 1;
+        let Some(finding) = look(&line, scan.lines, catalogue) else { continue };
+        let count = kept.entry(finding.name.clone()).or_default();
+        *count += 1;
+        if *count > MAX_LINES {
+            *scan.left_out.entry(finding.name).or_default() += 1;
+        } else {
+            scan.findings.push(finding);
+        }
+    }
+    Ok(scan)
+}
+
+/// What the catalogue knows of one line.
+#[must_use]
+pub fn look(line: &[u8], number: u64, catalogue: &Catalogue) -> Option<Finding> {
+    let plain = without_colours(line);
+    // A progress bar draws over itself within one line: each drawing is looked at on its own.
+    plain.split(|byte| *byte == b'\r').find_map(|part| {
+        let hit = catalogue.find(part)?;
+        Some(finding(hit.entry, part, hit.at, number, catalogue))
+    })
+}
+
+fn finding(entry: &Entry, line: &[u8], at: usize, number: u64, catalogue: &Catalogue) -> Finding {
+    let text = shown(line, at);
+    let keeper = entry.keeper.clone().unwrap_or_else(|| catalogue.keeper(entry.class).to_owned());
+    let mut finding = Finding {
+        class: entry.class,
+        line: number,
+        text,
+        meaning: entry.meaning.clone(),
+        advice: entry.advice.clone(),
+        name: entry.name.clone(),
+        keeper,
+        symptom: entry.symptom,
+    };
+    if entry.class == FailureClass::Xid
+        && let Some((_, number)) = kernel::xid(&String::from_utf8_lossy(line))
+    {
+        finding.name = format!("xid {number}");
+        match catalogue.xid(number) {
+            Some(xid) => {
+                finding.meaning = format!("Xid {number}: {}", xid.meaning);
+                finding.advice.clone_from(&xid.advice);
+                finding.symptom = xid.secondary;
+                finding.keeper = if xid.restart {
+                    "starts again; on a rung that relieves kernels where the kernels are at fault".to_owned()
+                } else {
+                    "stops, keeps everything and tells a person: no rung helps against it".to_owned()
+                };
+            }
+            None => finding.meaning = format!("Xid {number}, which is not in the catalogue"),
+        }
+    }
+    finding
+}
+
+/// The part of a line around the match that fits on a screen.
+fn shown(line: &[u8], at: usize) -> String {
+    let text = String::from_utf8_lossy(line);
+    let text = text.trim_end();
+    if text.chars().count() <= SHOWN {
+        return text.trim_start().to_owned();
+    }
+    let before = String::from_utf8_lossy(&line[..at]).chars().count();
+    let from = before.saturating_sub(SHOWN / 4);
+    let part: String = text.chars().skip(from).take(SHOWN).collect();
+    let dots = |is: bool| if is { "…" } else { "" };
+    format!("{}{}{}", dots(from > 0), part.trim(), dots(text.chars().count() > from + SHOWN))
+}
+
+/// The line without the sequences that colour a terminal.
+fn without_colours(line: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(line.len());
+    let mut bytes = line.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        match (byte, bytes.peek()) {
+            (0x1b, Some(b'[')) => {
+                bytes.next();
+                while bytes.next().is_some_and(|byte| !(0x40..=0x7e).contains(&byte)) {}
+            }
+            (0, _) => {}
+            _ => plain.push(byte),
+        }
+    }
+    while plain.last() == Some(&b'\r') {
+        plain.pop();
+    }
+    plain
+}
+
+/// The next line without its end; false at the end of the log. What is beyond the bound is read and
+/// forgotten.
+fn next_line(log: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+    line.clear();
+    let mut any = false;
+    loop {
+        let available = match log.fill_buf() {
+            Ok(available) => available,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if available.is_empty() {
+            return Ok(any);
+        }
+        any = true;
+        let end = available.iter().position(|byte| *byte == b'\n');
+        let part = &available[..end.unwrap_or(available.len())];
+        line.extend_from_slice(&part[..part.len().min(MAX_LINE.saturating_sub(line.len()))]);
+        let used = part.len() + usize::from(end.is_some());
+        log.consume(used);
+        if end.is_some() {
+            return Ok(true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_LINES, scan};
+    use crate::protocol::class::FailureClass;
+    use crate::triage::catalogue::Catalogue;
+    use proptest::prelude::*;
+    use std::io::BufReader;
+    use std::sync::LazyLock;
+
+    static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::with(None).unwrap());
+
+    fn of(text: &[u8]) -> super::Scan {
+        // A small buffer, so that lines are put together from parts.
+        scan(&mut BufReader::with_capacity(7, text), &CATALOGUE).unwrap()
+    }
+
+    #[test]
+    fn lines_are_counted_and_colours_progress_bars_and_odd_bytes_do_no_harm() {
+        let log =
+            b"ok\n\x1b[31mRuntimeError: CUDA out of \x1b[0mmemory. Tried to allocate 2.00 GiB\x1b[0m\r\n\xff\xfe\n\
+                    10%|#\r20%|##\rRuntimeError: No space left on device\rx";
+        let scan = of(log);
+        assert_eq!(scan.lines, 4);
+        let seen: Vec<_> = scan.findings.iter().map(|found| (found.class, found.line, found.text.as_str())).collect();
+        assert_eq!(
+            seen,
+            [
+                (FailureClass::DeviceOutOfMemory, 2, "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"),
+                (FailureClass::DiskFull, 4, "RuntimeError: No space left on device"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_flood_is_counted_not_kept() {
+        let log = "loss: nan\n".repeat(MAX_LINES + 500);
+        let scan = of(log.as_bytes());
+        assert_eq!((scan.findings.len(), scan.left_out["loss-nan"]), (MAX_LINES, 500));
+    }
+
+    #[test]
+    fn a_line_without_end_is_bounded_and_shown_in_part() {
+        let log =
+            format!("{}RuntimeError: CUDA out of memory. Tried to allocate{}", "x ".repeat(3000), "y".repeat(90_000));
+        let scan = of(log.as_bytes());
+        assert!(scan.findings[0].text.contains("CUDA out of memory"));
+        assert!(scan.findings[0].text.chars().count() < 420);
+    }
+
+    #[test]
+    fn an_xid_has_its_own_meaning_and_symptoms_give_way() {
+        let scan = of(b"NVRM: Xid (PCI:0000:01:00): 45, pid=1, name=python\nNVRM: Xid (PCI:0000:01:00): 79, pid=1, GPU has fallen off the bus.\n");
+        assert!(scan.findings[0].symptom);
+        let root = scan.root().unwrap();
+        assert_eq!((root.class, root.line), (FailureClass::Xid, 2));
+        assert!(root.meaning.contains("Xid 79") && root.meaning.contains("bus"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_log_brings_the_scan_down(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let lines = scan(&mut bytes.as_slice(), &CATALOGUE).unwrap().lines;
+            let ends = bytes.split(|byte| *byte == b'\n').count() as u64 - 1;
+            prop_assert!(lines == ends || lines == ends + 1);
+        }
+    }
+}

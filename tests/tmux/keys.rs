@@ -1,0 +1,195 @@
+//! What each key of the help does to the screen.
+
+use crate::helper::{wait_for, wait_status};
+use crate::step;
+use crate::terminal::Terminal;
+use downshift::cockpit::action::TABLE;
+use downshift::config::theme::Theme;
+use downshift::store::run_dir::RunDir;
+use ratatui::style::Color;
+
+/// The heading of a panel.
+fn heading(screen: &str, title: &str) -> String {
+    let wanted = format!("{title} ─");
+    screen.lines().find(|line| line.contains(&wanted)).unwrap_or_default().to_owned()
+}
+
+/// Waits until the heading of a panel is as it should be.
+fn wait_heading(terminal: &Terminal, title: &str, holds: impl Fn(&str) -> bool) -> String {
+    let screen = terminal.wait(title, |screen| holds(&heading(screen, title)));
+    heading(&screen, title)
+}
+
+/// Each view shows its panels; Tab, Shift-Tab, Enter and Esc lead there and back; arrows choose.
+pub fn look_around(terminal: &Terminal) {
+    let views: [(&str, &[&str]); 6] = [
+        ("2", &["loss ─", "gradient norm ─", "speed ─", "skipped steps ─"]),
+        ("3", &["ladder ─", "in full ─"]),
+        ("4", &["journal ──", "worker's log ──"]),
+        ("5", &["checkpoints ──", "health ──"]),
+        ("6", &["runs ──", "losses ──", "config: this run → that one"]),
+        ("1", &["loss ──", "health ──", "ladder ──", "journal ──"]),
+    ];
+    for (key, headings) in views {
+        terminal.press(&[key]);
+        terminal.wait_words(headings);
+    }
+    terminal.press(&["Tab", "Enter"]);
+    terminal.wait_words(&["RAM of the worker ──"]);
+    terminal.press(&["Escape"]);
+    terminal.wait_words(&["loss ──", "ladder ──"]);
+    // From the gauges back to the loss, which Enter shows alone.
+    terminal.press(&["1", "BTab", "Enter"]);
+    terminal.wait("a view of its own", |screen| screen.contains("loss ──") && !screen.contains("ladder ──"));
+    terminal.press(&["1", "3"]);
+    terminal.wait_words(&["accumulate in full ─", "arrows choose another"]);
+    terminal.press(&["Down"]);
+    terminal.wait_words(&["safe in full ─", "where it differs from accumulate"]);
+    terminal.press(&["Up", "k"]);
+    terminal.wait_words(&["full in full ─"]);
+    terminal.press(&["j", "j"]);
+    terminal.wait_words(&["safe in full ─"]);
+    terminal.press(&["Enter"]);
+    terminal.wait_words(&["shift down: accumulate → safe", "Esc back"]);
+    terminal.press(&["u"]);
+    terminal.wait_words(&["shift up: accumulate → full"]);
+    terminal.press(&["Escape"]);
+    terminal.wait("the ladder", |screen| screen.contains("ladder ─") && !screen.contains("╭ shift"));
+    terminal.press(&["1"]);
+    terminal.wait_words(&["journal ──"]);
+}
+
+/// Zoom, pan, fit, follow, scale, smoothing, axis and cursor, on the loss alone.
+pub fn chart(terminal: &Terminal, run: &RunDir) {
+    wait_status(run, "enough steps to zoom", |status| status.step > 200);
+    terminal.press(&["2", "Enter"]);
+    terminal.wait("the loss alone", |screen| screen.contains("loss ──") && !screen.contains("gradient norm ─"));
+    terminal.press(&["+"]);
+    wait_heading(terminal, "loss", |line| line.contains(" to "));
+    terminal.press(&["-", "-"]);
+    wait_heading(terminal, "loss", |line| !line.contains(" to "));
+    terminal.press(&["="]);
+    let near = wait_heading(terminal, "loss", |line| line.contains(" to "));
+    terminal.press(&["Left"]);
+    let older = wait_heading(terminal, "loss", |line| line.contains(" to ") && line != near);
+    // Away from the newest step the window stands still.
+    terminal.press(&["Right"]);
+    wait_heading(terminal, "loss", |line| line.contains(" to ") && line != older);
+    terminal.press(&["0"]);
+    wait_heading(terminal, "loss", |line| !line.contains(" to "));
+    terminal.press(&["f"]);
+    wait_heading(terminal, "loss", |line| line.contains(" to "));
+    terminal.press(&["f"]);
+    wait_heading(terminal, "loss", |line| !line.contains(" to "));
+    terminal.press(&["l"]);
+    wait_heading(terminal, "loss", |line| line.contains(" log "));
+    terminal.press(&["l", "s"]);
+    wait_heading(terminal, "loss", |line| line.contains("smoothed 0.97") && !line.contains(" log "));
+    terminal.press(&["v"]);
+    let reads = |line: &str| line.contains("step ");
+    let newest = wait_heading(terminal, "loss", reads);
+    terminal.press(&["Left"]);
+    wait_heading(terminal, "loss", |line| reads(line) && line != newest);
+    terminal.press(&["b"]);
+    wait_heading(terminal, "loss", |line| line.contains(" samples  "));
+    terminal.press(&["b"]);
+    wait_heading(terminal, "loss", |line| line.contains(':'));
+    terminal.press(&["b"]);
+    wait_heading(terminal, "loss", reads);
+    terminal.press(&["v"]);
+    wait_heading(terminal, "loss", |line| !reads(line));
+    terminal.press(&["Enter"]);
+    terminal.wait_words(&["gradient norm ─"]);
+}
+
+/// The next charts and those before.
+pub fn pages(terminal: &Terminal, large: bool) {
+    let further = if large { "CPU ─" } else { "learning rate ─" };
+    for (next, before) in [("n", "N"), ("NPage", "PPage")] {
+        terminal.press(&[next]);
+        terminal.wait("further charts", |screen| screen.contains(further) && !screen.contains("gradient norm ─"));
+        terminal.press(&[before]);
+        terminal.wait_words(&["loss ─", "gradient norm ─"]);
+    }
+}
+
+/// Back in time, by little and by much, playing, and back to now.
+pub fn past(terminal: &Terminal) {
+    terminal.press(&["1", "g"]);
+    let screen = terminal.wait_words(&["◐ at ", "the past"]);
+    let now = step(&screen).unwrap();
+    terminal.press(&["PPage", "PPage", "PPage"]);
+    let screen = terminal.wait("an earlier step", |screen| {
+        screen.contains("◐ at ") && step(screen).is_some_and(|then| then < now * 9 / 10)
+    });
+    let then = step(&screen).unwrap();
+    terminal.press(&["Left", "Left"]);
+    terminal.wait("a little earlier", |screen| step(screen).is_some_and(|earlier| earlier < then));
+    terminal.press(&["Right", "NPage"]);
+    terminal.wait("later", |screen| step(screen).is_some_and(|later| later > then));
+    terminal.press(&["c"]);
+    terminal.wait_words(&["this is the past"]);
+    let screen = terminal.screen();
+    let before = step(&screen).unwrap();
+    terminal.press(&["Space"]);
+    terminal.wait("it plays", |screen| step(screen).is_some_and(|later| later > before));
+    terminal.press(&["Escape"]);
+    terminal.wait_words(&["● training"]);
+}
+
+/// The list of runs says what this run is, and that it is here already.
+pub fn runs(terminal: &Terminal) {
+    terminal.press(&["6"]);
+    terminal.wait("the run in its list", |screen| {
+        let rows = screen.lines().filter(|line| line.contains("scripted-"));
+        rows.count() >= 2 && screen.contains("training")
+    });
+    terminal.press(&["Space"]);
+    terminal.wait_words(&["on the chart already"]);
+    terminal.press(&["Tab", "BTab", "Enter"]);
+    terminal.wait_words(&["the run you are looking at"]);
+    terminal.press(&["Escape"]);
+    terminal.wait_words(&["journal ──"]);
+}
+
+/// `:` finds an action by its letters; `t` goes to the next theme.
+pub fn palette_and_themes(terminal: &Terminal) {
+    let bar = |theme: usize| {
+        let Some(Color::Rgb(red, green, blue)) = Theme::shipped().unwrap()[theme].bar.bg else { panic!("a colour") };
+        format!("48;2;{red};{green};{blue}")
+    };
+    terminal.press(&["t"]);
+    wait_for("the second theme", || terminal.coloured().contains(&bar(1)).then_some(()));
+    terminal.press(&[":"]);
+    terminal.wait_words(&["╭ actions", "type a few letters"]);
+    terminal.write("next the");
+    terminal.wait("the action", |screen| screen.contains("the next theme") && !screen.contains("save a checkpoint"));
+    terminal.press(&["Enter"]);
+    wait_for("the third theme", || terminal.coloured().contains(&bar(2)).then_some(()));
+    terminal.press(&["C-l"]);
+    terminal.wait_words(&["● training", "journal ──"]);
+}
+
+/// Ctrl-Z gives the shell; `fg` comes back to the same screen.
+pub fn suspend(terminal: &Terminal) {
+    terminal.press(&["C-z"]);
+    terminal.wait("the shell", |screen| screen.contains("Stopped") && !screen.contains("● training"));
+    terminal.enter("fg");
+    terminal.wait_words(&["● training", "journal ──"]);
+}
+
+/// Every action stands in the help.
+pub fn help(terminal: &Terminal) {
+    terminal.press(&["?"]);
+    let mut seen = String::new();
+    wait_for("every action in the help", || {
+        seen.push_str(&terminal.screen());
+        let all = TABLE.iter().all(|entry| seen.contains(entry.help));
+        if !all {
+            terminal.press(&["Down"]);
+        }
+        all.then_some(())
+    });
+    terminal.press(&["Escape"]);
+    terminal.wait("no help", |screen| !screen.contains("╭ keys"));
+}
