@@ -57,8 +57,11 @@ fn kill_and_wait(kills: u64) -> Outcome<()> {
         let status = run.wait("training", |status| {
             status.attempts == attempt && status.state == RunState::Training && status.pid_worker.is_some()
         })?;
-        let step = status.step;
-        run.wait("a few steps", |status| status.attempts == attempt && status.step > step + 5)?;
+        // Without a new durable step the keeper would wait longer and longer before it starts again.
+        let (step, durable) = (status.step, status.durable_step);
+        run.wait("a checkpoint and a few steps", |status| {
+            status.attempts == attempt && status.step > step + 5 && status.durable_step > durable
+        })?;
         let killed = unix_ms()?;
         kill(status.pid_worker.ok_or("no worker")?)?;
         let died = wait_for("its end in the journal", || run.row(killed, "worker ended"))?;

@@ -30,8 +30,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// Rows reach the store this often.
-const FLUSH: Duration = Duration::from_millis(250);
-/// Listeners get a new status at most this often, but at once when the state changes.
+pub(super) const FLUSH: Duration = Duration::from_millis(250);
+/// Listeners are told what is new at most this often, but at once when the state changes.
 pub(super) const STATUS: Duration = Duration::from_millis(100);
 /// The first reading of the probe is waited for this long, so that the card's baseline is known.
 const BASELINE: Duration = Duration::from_secs(2);
@@ -127,6 +127,8 @@ pub(super) struct Keeper {
     /// Parts of the data that are left out, on the clock of the run.
     pub(super) left_out: Vec<(u64, u64)>,
     pub(super) shown: (RunState, Instant),
+    /// When rows last reached the store.
+    pub(super) flushed: Instant,
     pub(super) outcome: Option<Outcome>,
     /// Checkpoints on their way out.
     pub(super) deletions: Vec<JoinHandle<()>>,
@@ -189,6 +191,7 @@ impl Keeper {
             card_is_lost: false,
             left_out,
             shown,
+            flushed: Instant::now(),
             outcome,
             deletions: Vec::new(),
         })
@@ -264,7 +267,8 @@ impl Keeper {
     /// One turn of the loop.
     async fn turn(&mut self) {
         let wake = self.policy.next_wake().map(|due| self.started + due.saturating_sub(self.epoch));
-        let flush = Instant::now() + FLUSH;
+        let news = self.recorder.has_news().then_some(self.shown.1 + STATUS);
+        let flush = news.unwrap_or_else(|| Instant::now() + FLUSH);
         let next = wake.map_or(flush, |wake| wake.min(flush));
         let asleep = Instant::now();
         let input = tokio::select! {
@@ -326,7 +330,7 @@ impl Keeper {
             Input::Left(id) => self.clients.remove(id),
             Input::Asked(id, Request::Subscribe) => {
                 self.recorder.flush();
-                self.publish();
+                self.publish_now(self.policy.life().state());
                 self.clients.subscribe(id);
                 let status = Box::new(self.status());
                 self.clients.tell(id, &Update::Status(status));

@@ -1,11 +1,11 @@
 //! What the keeper does when the policy has decided.
 
 use super::child::Worker;
-use super::keep::{Keeper, STATUS};
+use super::keep::{FLUSH, Keeper, STATUS};
 use super::sentences;
 use crate::policy::event::{Effect, Event};
 use crate::policy::life::{Life, Outcome, Start, Then};
-use crate::protocol::control::{JournalKind, Status, Update};
+use crate::protocol::control::{JournalKind, RunState, Status, Update};
 use crate::protocol::worker::Level;
 use crate::recipe::leave_out::LeaveOut;
 use tokio::time::Instant;
@@ -158,21 +158,30 @@ impl Keeper {
 
     /// Tells listeners what has happened, and the store every so often.
     pub(super) fn publish(&mut self) {
-        let (state, since) = (self.policy.life().state(), self.shown.1.elapsed());
+        let state = self.policy.life().state();
         let changed = state != self.shown.0;
-        for update in self.recorder.take_updates() {
-            self.clients.publish(&update);
-        }
-        if changed || since >= STATUS {
-            let status = self.status();
-            if self.clients.listening() {
-                self.clients.publish(&Update::Status(Box::new(status)));
-            }
-            self.shown = (state, Instant::now());
+        if changed || self.shown.1.elapsed() >= STATUS {
+            self.publish_now(state);
             for trouble in self.alarms.troubles() {
                 self.recorder.note(Level::Warn, JournalKind::Health, trouble);
             }
-            self.recorder.flush();
+            if changed || self.flushed.elapsed() >= FLUSH {
+                self.recorder.flush();
+                self.flushed = Instant::now();
+            }
         }
+    }
+
+    /// Tells listeners everything that is new. A message a step would wake them, and the keeper's
+    /// socket, far more often than a screen can show.
+    pub(super) fn publish_now(&mut self, state: RunState) {
+        for update in self.recorder.take_updates() {
+            self.clients.publish(&update);
+        }
+        let status = self.status();
+        if self.clients.listening() {
+            self.clients.publish(&Update::Status(Box::new(status)));
+        }
+        self.shown = (state, Instant::now());
     }
 }

@@ -441,6 +441,11 @@ impl Recorder {
         self.passage.as_ref().map(|passage| passage.shown().clone())
     }
 
+    /// Whether listeners have to be told something.
+    pub fn has_news(&self) -> bool {
+        !self.updates.is_empty()
+    }
+
     /// What listeners have to be told.
     pub fn take_updates(&mut self) -> Vec<Update> {
         std::mem::take(&mut self.updates)
