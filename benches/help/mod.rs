@@ -8,6 +8,7 @@ use downshift::store::checkpoint::{self, state::Row};
 use downshift::store::run_dir::RunDir;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// What went wrong; benchmarks end with it.
@@ -39,8 +40,14 @@ pub struct Tmux(String);
 impl Tmux {
     /// A server with one pane that runs a command.
     pub fn start(command: &str) -> Outcome<Self> {
-        let tmux = Self(format!("downshift-bench-{}", std::process::id()));
-        tmux.call(&["-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40", command])?;
+        // The server before this one may still be ending: each has its own name.
+        static SERVERS: AtomicU32 = AtomicU32::new(0);
+        let server = SERVERS.fetch_add(1, Relaxed);
+        let tmux = Self(format!("downshift-bench-{}-{server}", std::process::id()));
+        let started = tmux.call(&["-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40", command])?;
+        if !started.status.success() {
+            return Err(format!("tmux: {}", String::from_utf8_lossy(&started.stderr)).into());
+        }
         Ok(tmux)
     }
 
