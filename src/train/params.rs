@@ -215,7 +215,9 @@ pub fn safetensors_header(tensors: &HostTensors) -> Result<(Vec<u8>, Vec<&Tensor
 /// When two tensors have the same path.
 pub fn to_safetensors(tensors: &HostTensors) -> Result<Vec<u8>, String> {
     let (mut file, order) = safetensors_header(tensors)?;
-    order.into_iter().for_each(|data| file.extend_from_slice(data.as_bytes()));
+    for data in order {
+        file.extend_from_slice(data.as_bytes());
+    }
     Ok(file)
 }
 
