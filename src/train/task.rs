@@ -169,6 +169,13 @@ pub struct Pass<'a, B: Backend> {
     pub loss_scale: f64,
 }
 
+impl<'a, B: Backend> Pass<'a, B> {
+    /// A pass without options, of seed 0.
+    pub fn plain(device: &'a B::Device) -> Self {
+        Self { device, seed: 0, gradient_checkpointing: false, loss_scale: 1.0 }
+    }
+}
+
 /// The tensors of a [`Task`], for one backend.
 pub trait Train<B: AutodiffBackend>: Task {
     /// The model.

@@ -102,8 +102,8 @@ mod tests {
     #[test]
     fn who_asks_for_no_gradient_gets_none() {
         let device = FlexDevice;
-        let (asks, still) =
-            (Tensor::<Cpu, 1>::from_floats([1.0], &device).require_grad(), Tensor::from_floats([1.0], &device));
+        let asks = Tensor::<Cpu, 1>::from_floats([1.0], &device).require_grad();
+        let still = Tensor::<Cpu, 1>::from_floats([1.0], &device);
         let constant = Tensor::<Cpu, 1>::from_floats([2.0], &device);
         let loss = carry(carry(constant, &still, Tensor::ones([1], &device)), &asks, Tensor::ones([1], &device));
         let gradients = loss.backward();

@@ -150,3 +150,6 @@ impl<B: Backend> Sum<B> {
 fn in_f32<B: Backend>(tensor: Tensor<B, 2>) -> Tensor<B, 2> {
     if tensor.dtype() == DType::F32 { tensor } else { tensor.cast(FloatDType::F32) }
 }
+
+#[cfg(test)]
+mod tests;
