@@ -58,9 +58,9 @@ fn recomputed_blocks_have_the_gradient_of_kept_ones_with_and_without_dropout() {
         ("tied", fresh(true, 0.0), json!("all"), 34),
         ("tied, dropout", fresh(true, 0.3), json!("all"), 34),
         ("untied, dropout", fresh(false, 0.3), json!("all"), 35),
-        ("the last block, dropout", fresh(false, 0.3), json!({ "last_blocks": 1, "head": true }), 13),
-        ("llama", llama(0.0), json!("all"), 30),
-        ("llama, dropout", llama(0.2), json!("all"), 30),
+        ("the last block, dropout", fresh(false, 0.3), json!("last 1 block + head"), 13),
+        ("llama", llama(0.0), json!("all"), 29),
+        ("llama, dropout", llama(0.2), json!("all"), 29),
         ("adapters, dropout", adapted(llama(0.2)), json!("adapters"), 42),
         ("adapters and all, dropout in them alone", adapted(fresh(false, 0.0)), json!("all"), 35 + 36),
     ] {
@@ -79,16 +79,14 @@ fn recomputed_blocks_have_the_gradient_of_kept_ones_with_and_without_dropout() {
 }
 
 #[test]
-fn dropout_draws_anew_in_each_block_and_micro_batch() {
-    // Were the noise left out, or the same everywhere, these would not differ as they do.
-    let loss = |dropout: f64, seed: u64| {
+fn dropout_is_at_work_where_blocks_are_recomputed() {
+    let step = |dropout: f64| {
         let model = json!({ "layers": 3, "heads": 2, "width": 16, "sequence": 12, "dropout": dropout });
-        let knobs = [("training.gradient_checkpointing", json!(true)), ("training.seed", json!(seed))];
-        first_step(with(small(model), &knobs))
+        first_step(with(small(model), &[("training.gradient_checkpointing", json!(true))]))
     };
-    let (plain, noisy) = (loss(0.0, 7), loss(0.3, 7));
+    let (plain, noisy) = (step(0.0), step(0.3));
     assert!((plain.0 - noisy.0).abs() > 1e-4, "{} and {}", plain.0, noisy.0);
-    assert_eq!(loss(0.3, 7), noisy);
+    assert_eq!(step(0.3), noisy);
 }
 
 #[test]
