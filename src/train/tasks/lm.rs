@@ -8,6 +8,7 @@
 //! to read and, one further on, `sequence` tokens to predict. Training windows do not overlap and
 //! start a little later in each epoch, so that their borders move: by a pure function of (seed, epoch).
 
+mod attend;
 mod attention;
 mod carry;
 pub mod hf;
@@ -29,7 +30,7 @@ use burn::tensor::{
     backend::{Backend, BackendTypes},
 };
 use loss::token_losses;
-use model::{Plan, Transformer};
+use model::{Plan, Transformer, Way};
 pub use section::TextModel;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -278,7 +279,8 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for LanguageModel 
         device: &<I as BackendTypes>::Device,
     ) -> Tally {
         let [inputs, targets] = batch.tensors(device);
-        let terms = model.terms(model.hidden(inputs, &|_| {}), &|_| {});
+        let way = Way::plain();
+        let terms = model.terms(model.hidden(inputs, &way), &way);
         let losses = token_losses(&terms, &targets.flatten(0, 1)).into_data();
         let count = losses.num_elements() as u64;
         Tally { loss_sum: losses.iter::<f32>().map(f64::from).sum(), count, correct: None }

@@ -52,8 +52,15 @@ impl<B: Backend> Attention<B> {
         }
         let size = query.dims()[3];
         let (key, value) = (self.shared(key), self.shared(value));
-        let scores = (query * (size as f64).powf(-0.5)).matmul(key.swap_dims(2, 3)) + sight.mask.clone();
-        let mixed = self.dropout.forward(activation::softmax(scores, 3)).matmul(value);
+        let query = query * (size as f64).powf(-0.5);
+        let mixed = if B::ad_enabled(&query.device()) && self.dropout.prob > 0.0 {
+            // What is dropped is drawn once: the graph has to keep it.
+            let scores = query.matmul(key.swap_dims(2, 3)) + sight.mask.clone().unsqueeze();
+            self.dropout.forward(activation::softmax(scores, 3)).matmul(value)
+        } else {
+            let heads = [query, key, value].map(|x| x.reshape([batch * self.heads, length, size]));
+            (sight.attend)(heads, &sight.mask).reshape([batch, self.heads, length, size])
+        };
         self.output.forward(mixed.swap_dims(1, 2).reshape([batch, length, self.heads * size]))
     }
 

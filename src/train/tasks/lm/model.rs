@@ -11,6 +11,7 @@
 //! rotate queries and keys. A tied head multiplies by the transpose of the embedding matrix: one
 //! parameter, used twice.
 
+use super::attend::{self, Attend};
 use super::attention::{Attention, Rotary};
 use super::loss::Terms;
 use super::shape::{Activation, Family, Shape};
@@ -44,9 +45,9 @@ pub struct Transformer<B: Backend> {
     norm: Norm<B>,
     /// None where the head is tied to `tokens`.
     head: Option<Projection<B>>,
-    /// What is added to attention scores, `[1, 1, sequence, sequence]`: 0 where a position may look,
+    /// What is added to attention scores, `[1, sequence, sequence]`: 0 where a position may look,
     /// minus infinity at later ones. No parameter.
-    mask: Tensor<B, 4>,
+    mask: Tensor<B, 3>,
     rotary: Option<Rotary<B>>,
 }
 
@@ -74,10 +75,27 @@ pub struct Norm<B: Backend> {
 
 /// What each position may look at, and how it is turned.
 pub struct Sight<B: Backend> {
-    /// The mask of the model, `[1, 1, length, length]`.
-    pub mask: Tensor<B, 4>,
+    /// The mask of the model, `[1, length, length]`.
+    pub mask: Tensor<B, 3>,
     /// Rotary positions, where there are any.
     pub rotary: Option<Rotary<B>>,
+    /// How it looks.
+    pub attend: Attend<B>,
+}
+
+/// How a pass goes through the model.
+pub struct Way<'a, B: Backend> {
+    /// Is told of each part before it begins: 0 is the embedding, then come the blocks and the head.
+    pub noise: &'a dyn Fn(usize),
+    /// Attention by single operations or by one.
+    pub attend: Attend<B>,
+}
+
+impl<B: Backend> Way<'_, B> {
+    /// Without noise, by single operations.
+    pub fn plain() -> Self {
+        Self { noise: &|_| {}, attend: attend::plainly }
+    }
 }
 
 /// Makes the layers of a model, each with its adapter where it is to have one.
@@ -149,28 +167,27 @@ impl<B: Backend> Transformer<B> {
 
     /// Tokens `[batch, length]` to logits `[batch, length, vocabulary]`, length up to `sequence`.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        let x = self.norm.forward(self.hidden(tokens, &|_| {}));
+        let x = self.norm.forward(self.hidden(tokens, &Way::plain()));
         match &self.head {
             Some(head) => head.forward(x),
             None => x.matmul(self.tokens.weight.val().transpose().unsqueeze()),
         }
     }
 
-    /// Tokens `[batch, length]` to what leaves the last block, `[batch, length, width]`. `noise` is told
-    /// of each part before it begins: 0 is the embedding, then come the blocks.
-    pub fn hidden(&self, tokens: Tensor<B, 2, Int>, noise: &dyn Fn(usize)) -> Tensor<B, 3> {
-        let sight = self.sight(tokens.dims()[1]);
+    /// Tokens `[batch, length]` to what leaves the last block, `[batch, length, width]`.
+    pub fn hidden(&self, tokens: Tensor<B, 2, Int>, way: &Way<'_, B>) -> Tensor<B, 3> {
+        let sight = self.sight(tokens.dims()[1], way);
         let blocks = self.blocks.iter().enumerate();
-        blocks.fold(self.embed(tokens, noise), |x, (number, block)| {
-            noise(number + 1);
+        blocks.fold(self.embed(tokens, way), |x, (number, block)| {
+            (way.noise)(number + 1);
             block.forward(x, &sight)
         })
     }
 
     /// What the logits are the sum of, from what leaves the last block, `[batch, length, width]`.
-    pub fn terms(&self, x: Tensor<B, 3>, noise: &dyn Fn(usize)) -> Terms<B> {
+    pub fn terms(&self, x: Tensor<B, 3>, way: &Way<'_, B>) -> Terms<B> {
         let x = self.norm.forward(x).flatten::<2>(0, 1);
-        noise(self.blocks.len() + 1);
+        (way.noise)(self.blocks.len() + 1);
         match &self.head {
             Some(head) => head.terms(x),
             None => vec![[x, self.tokens.weight.val().transpose()]],
@@ -178,9 +195,9 @@ impl<B: Backend> Transformer<B> {
     }
 
     /// Tokens `[batch, length]` to what enters the first block, `[batch, length, width]`.
-    pub fn embed(&self, tokens: Tensor<B, 2, Int>, noise: &dyn Fn(usize)) -> Tensor<B, 3> {
+    pub fn embed(&self, tokens: Tensor<B, 2, Int>, way: &Way<'_, B>) -> Tensor<B, 3> {
         let [_, length] = tokens.dims();
-        noise(0);
+        (way.noise)(0);
         let mut x = self.tokens.forward(tokens);
         if let Some(positions) = &self.positions {
             x = x + positions.val().narrow(0, 0, length).unsqueeze::<3>();
@@ -189,10 +206,11 @@ impl<B: Backend> Transformer<B> {
     }
 
     /// What all blocks need for a sequence of this length.
-    pub fn sight(&self, length: usize) -> Sight<B> {
+    pub fn sight(&self, length: usize, way: &Way<'_, B>) -> Sight<B> {
         Sight {
-            mask: self.mask.clone().slice([0..1, 0..1, 0..length, 0..length]),
+            mask: self.mask.clone().slice([0..1, 0..length, 0..length]),
             rotary: self.rotary.as_ref().map(|rotary| rotary.of(length)),
+            attend: way.attend,
         }
     }
 
@@ -277,7 +295,7 @@ fn gelu_by_tanh<B: Backend>(x: Tensor<B, 3>) -> Tensor<B, 3> {
     x.mul_scalar(0.5) * inner.tanh().add_scalar(1.0)
 }
 
-fn causal_mask<B: Backend>(sequence: usize, device: &B::Device) -> Tensor<B, 4> {
+fn causal_mask<B: Backend>(sequence: usize, device: &B::Device) -> Tensor<B, 3> {
     let later = Tensor::<B, 2>::ones([sequence, sequence], device).triu(1).equal_elem(1.0);
     Tensor::<B, 2>::zeros([sequence, sequence], device).mask_fill(later, f32::NEG_INFINITY).unsqueeze()
 }

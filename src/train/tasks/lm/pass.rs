@@ -12,9 +12,10 @@
 //! handed to the loss by [`carry`]. A backward pass inside another's would be shorter to write, but
 //! locks up in Burn 0.21.
 
+use super::attend;
 use super::carry::{carry, is_tracked};
 use super::loss::mean_loss;
-use super::model::{Sight, Transformer};
+use super::model::{Sight, Transformer, Way};
 use crate::recipe::seed::{Purpose, derive};
 use crate::train::params::{self, Tensors, Trail, follow_trail, ranked};
 use crate::train::task::Pass;
@@ -40,11 +41,12 @@ impl<I: Backend, C: CheckpointStrategy> Transformer<Graph<I, C>> {
                 Graph::<I, C>::seed(pass.device, derive(pass.seed, Purpose::Device, [part as u64, 0, 0]));
             }
         };
+        let way = Way { noise: &noise, attend: attend::sparingly };
         if pass.gradient_checkpointing {
-            Recompute { model: self, found: Tensors::<I>::new(), scale: pass.loss_scale.max(1.0), noise: &noise }
-                .loss(inputs, &targets)
+            let (found, scale) = (Tensors::<I>::new(), pass.loss_scale.max(1.0));
+            Recompute { model: self, found, scale, way: &way }.loss(inputs, &targets)
         } else {
-            mean_loss(&self.terms(self.hidden(inputs, &noise), &noise), &targets)
+            mean_loss(&self.terms(self.hidden(inputs, &way), &way), &targets)
         }
     }
 }
@@ -56,26 +58,26 @@ struct Recompute<'a, I: Backend, C: CheckpointStrategy> {
     found: Tensors<I>,
     /// What gradients are multiplied by meanwhile.
     scale: f64,
-    noise: &'a dyn Fn(usize),
+    way: &'a Way<'a, Graph<I, C>>,
 }
 
 impl<I: Backend, C: CheckpointStrategy> Recompute<'_, I, C> {
     fn loss(mut self, tokens: Tensor<Graph<I, C>, 2, Int>, targets: &Tensor<I, 1, Int>) -> Tensor<Graph<I, C>, 1> {
-        let Self { model, noise, .. } = self;
-        let sight = model.sight(tokens.dims()[1]);
+        let Self { model, way, .. } = self;
+        let sight = model.sight(tokens.dims()[1], way);
         let lowest = model.lowest_trained();
         let still = model.clone().no_grad();
         let mut entered = Vec::new();
-        let mut x = still.embed(tokens.clone(), noise);
+        let mut x = still.embed(tokens.clone(), way);
         for (number, block) in still.blocks.iter().enumerate() {
             if number >= lowest {
                 entered.push(x.clone().inner());
             }
-            noise(number + 1);
+            (way.noise)(number + 1);
             x = block.forward(x, &sight);
         }
         let last = leaf(x.inner());
-        let loss = mean_loss(&model.terms(last.clone(), noise), targets);
+        let loss = mean_loss(&model.terms(last.clone(), way), targets);
         let slope = self.backward(loss.clone().mul_scalar(self.scale), &last);
         self.blocks(entered, slope, &sight, tokens);
         self.deliver(loss.inner())
@@ -93,14 +95,14 @@ impl<I: Backend, C: CheckpointStrategy> Recompute<'_, I, C> {
         for (number, block) in self.model.blocks.iter().enumerate().rev() {
             let Some(x) = entered.pop() else { return };
             let x = leaf(x);
-            (self.noise)(number + 1);
+            (self.way.noise)(number + 1);
             let left = seeded(block.forward(x.clone(), sight), slope);
             match self.backward(left, &x) {
                 Some(next) => slope = next,
                 None => return,
             }
         }
-        let embedded = self.model.embed(tokens, self.noise);
+        let embedded = self.model.embed(tokens, self.way);
         if is_tracked(&embedded) {
             let start = embedded.clone();
             self.backward(seeded(embedded, slope), &start);
