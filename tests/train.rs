@@ -6,6 +6,9 @@
 #[path = "train/adapters.rs"]
 mod adapters;
 #[cfg(test)]
+#[path = "train/blocks.rs"]
+mod blocks;
+#[cfg(test)]
 #[path = "train/groups.rs"]
 mod groups;
 #[cfg(test)]
