@@ -10,9 +10,9 @@
 #[path = "help/worker.rs"]
 mod worker;
 
+use downshift::config::knobs::Precision;
 use downshift::config::shipped;
 use downshift::protocol::device::DeviceChoice;
-use downshift::config::knobs::Precision;
 use downshift::train::device;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -108,8 +108,7 @@ fn ours(shape: &Shape, device: &str, steps: usize) -> Outcome<()> {
         .to_vec();
         let took = measure(&read(file, text, &overrides)?, 0, device, steps)?;
         let kernels = if fused { "fused" } else { "plain" };
-        let name =
-            format!("downshift, {kernels}{}", if recompute { ", gradient checkpointing" } else { "" });
+        let name = format!("downshift, {kernels}{}", if recompute { ", gradient checkpointing" } else { "" });
         row(&name, took.parameters, took.units_per_s, took.memory());
     }
     Ok(())
@@ -118,7 +117,8 @@ fn ours(shape: &Shape, device: &str, steps: usize) -> Outcome<()> {
 /// A tokenizer.json: the words of the novel, and as many others as are missing.
 fn vocabulary(size: usize) -> Value {
     let words: BTreeSet<&str> = NOVEL.split(|letter: char| !letter.is_alphanumeric()).collect();
-    let known = ["?".to_owned()].into_iter().chain(words.into_iter().filter(|word| !word.is_empty()).map(str::to_owned));
+    let known =
+        ["?".to_owned()].into_iter().chain(words.into_iter().filter(|word| !word.is_empty()).map(str::to_owned));
     let all = known.chain((0..).map(|number| format!("no-word-{number}"))).take(size);
     let vocabulary: Map<String, Value> = all.enumerate().map(|(number, word)| (word, json!(number))).collect();
     json!({

@@ -35,13 +35,8 @@ struct Case {
 
 /// GPT-2 with 124M parameters, as a fresh model that reads bytes.
 const FRESH: (&str, &str) = ("model.init_from", "null");
-const GPT2: [(&str, &str); 5] = [
-    FRESH,
-    ("model.layers", "12"),
-    ("model.heads", "12"),
-    ("model.width", "768"),
-    ("training.precision", "bf16"),
-];
+const GPT2: [(&str, &str); 5] =
+    [FRESH, ("model.layers", "12"), ("model.heads", "12"), ("model.width", "768"), ("training.precision", "bf16")];
 
 const CASES: [Case; 7] = [
     Case {
@@ -74,9 +69,19 @@ const CASES: [Case; 7] = [
     },
     Case {
         name: "lora",
-        cpu: &[FRESH, ("model.width", "256"), ("model.sequence", "128"), ("optimizer.groups.hidden.match", "blocks.*.widen")],
+        cpu: &[
+            FRESH,
+            ("model.width", "256"),
+            ("model.sequence", "128"),
+            ("optimizer.groups.hidden.match", "blocks.*.widen"),
+        ],
         gpu: &[
-            GPT2[0], GPT2[1], GPT2[2], GPT2[3], GPT2[4], ("model.sequence", "1024"),
+            GPT2[0],
+            GPT2[1],
+            GPT2[2],
+            GPT2[3],
+            GPT2[4],
+            ("model.sequence", "1024"),
             ("optimizer.groups.hidden.match", "blocks.*.widen"),
         ],
         batch: [8, 1],
@@ -86,7 +91,12 @@ const CASES: [Case; 7] = [
         name: "finetune",
         cpu: &[FRESH, ("model.width", "256"), ("model.sequence", "128"), ("ladder.b-ultra-safe.model.sequence", "64")],
         gpu: &[
-            GPT2[0], GPT2[1], GPT2[2], GPT2[3], GPT2[4], ("model.sequence", "1024"),
+            GPT2[0],
+            GPT2[1],
+            GPT2[2],
+            GPT2[3],
+            GPT2[4],
+            ("model.sequence", "1024"),
             ("ladder.b-ultra-safe.model.sequence", "512"),
             ("training.trained", "adapters of the last 8 blocks + head"),
             ("ladder.b-ultra-safe.training.trained", "adapters of the last 4 blocks + head"),

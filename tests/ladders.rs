@@ -115,8 +115,11 @@ fn the_figures_of_the_guides_stand_in_their_variants() {
     let norms: Vec<_> = finetune.rungs.iter().map(|rung| &rung.preset.optimizer.groups.0).collect();
     let norms: Vec<_> = norms.iter().map(|groups| [groups[0].1.max_norm, groups[1].1.max_norm]).collect();
     assert_eq!(norms[..3], [[Some(1.0), Some(0.5)], [Some(0.5), Some(0.3)], [Some(0.5), Some(0.5)]]);
-    let batches: Vec<_> =
-        finetune.rungs.iter().map(|rung| (rung.preset.training.micro_batch, rung.preset.training.accumulation)).collect();
+    let batches: Vec<_> = finetune
+        .rungs
+        .iter()
+        .map(|rung| (rung.preset.training.micro_batch, rung.preset.training.accumulation))
+        .collect();
     assert_eq!(batches, [(4, 1), (1, 4), (1, 2), (1, 1), (1, 1)]);
     let stable = read("stable", Some(&"gpt2".to_owned()));
     let epochs: Vec<_> = stable.rungs.iter().map(|rung| rung.preset.training.epochs).collect();
@@ -129,10 +132,22 @@ fn the_figures_of_the_guides_stand_in_their_variants() {
 fn a_variant_and_a_rung_are_chosen_by_name_and_named_when_wrong() {
     let place = Place::real();
     for (words, code, part) in [
-        (&["check", "sizes", "--set", "variant=lrge"][..], 13, "--set variant=lrge: variant: this file has no variant `lrge`; did you mean `large`?"),
+        (
+            &["check", "sizes", "--set", "variant=lrge"][..],
+            13,
+            "--set variant=lrge: variant: this file has no variant `lrge`; did you mean `large`?",
+        ),
         (&["check", "digits", "--set", "variant=large"], 13, "this file has no variant `large`"),
-        (&["check", "sizes", "--set", "ladder.save.training.epochs=1"], 13, "NAME one of accumulate, plain, safe, frugal"),
-        (&["run", "sizes", "--device", "cpu", "--rung", "save"], 2, "choose from full, accumulate, plain, safe, frugal"),
+        (
+            &["check", "sizes", "--set", "ladder.save.training.epochs=1"],
+            13,
+            "NAME one of accumulate, plain, safe, frugal",
+        ),
+        (
+            &["run", "sizes", "--device", "cpu", "--rung", "save"],
+            2,
+            "choose from full, accumulate, plain, safe, frugal",
+        ),
     ] {
         let out = place.output(words);
         let said = String::from_utf8(out.stderr).unwrap();
@@ -152,8 +167,17 @@ fn out_of_memory_on_every_rung_the_keeper_goes_down_to_the_head_alone() {
     let text: String = include_str!("../assets/persuasion.txt").chars().take(5000).collect();
     fs::write(place.dir.path().join("short.txt"), text).unwrap();
     let out = place.output(&[
-        "run", "finetune", "--headless", "--device", "cpu", "--set", "data.source=short.txt", "--set",
-        "checkpoint.every=1 steps", "--inject", "oom@3,oom@6,oom@9,oom@12",
+        "run",
+        "finetune",
+        "--headless",
+        "--device",
+        "cpu",
+        "--set",
+        "data.source=short.txt",
+        "--set",
+        "checkpoint.every=1 steps",
+        "--inject",
+        "oom@3,oom@6,oom@9,oom@12",
     ]);
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert_eq!(out.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&out.stderr));

@@ -81,16 +81,16 @@ pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 /// Starts a run and looks on.
 pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let run = load(config, &options.set, &options.device, trainer)?;
-    let rung = options.rung.as_ref().map(|name| first_rung(&run, name)).transpose()?;
+    let first = options.rung.as_ref().map(|name| first_rung(&run, name)).transpose()?;
     let prospect = trainer.look_ahead(&run, &options.device).map_err(|(code, message)| Failure::new(code, message))?;
     for note in &prospect.notes {
         say(note);
     }
     has_room(runs, &run, prospect.parameters)?;
     let dir = RunDir::create(runs, &run)?;
-    if let Some(rung) = rung {
+    if let Some(first) = first {
         // Where a keeper finds the rung of its run, this one like any later one.
-        Writer::open(&dir.file("run.db"))?.0.put_fact("rung", &rung)?;
+        Writer::open(&dir.file("run.db"))?.0.put_fact("rung", &first)?;
     }
     let launch = Launch { device: options.device.clone(), inject: options.inject.0.clone() };
     start_keeper(&dir, Some(&launch))?;

@@ -308,7 +308,7 @@ fn check_pinned(pinned: &[String], full: &Value) -> Vec<Problem> {
 }
 
 /// The problems in the order of the file, one a key: what follows from a mistake is not said too.
-fn show(source: &Source<'_>, problems: &[Problem], places: &variants::Places) -> Vec<String> {
+fn show(source: &Source<'_>, problems: &[Problem], chosen: &variants::Places) -> Vec<String> {
     let mut said = HashSet::new();
     let mut placed: Vec<(yaml::Place, String)> = problems
         .iter()
@@ -317,7 +317,7 @@ fn show(source: &Source<'_>, problems: &[Problem], places: &variants::Places) ->
             if let Some((path, value)) = source.overrides.iter().find(|(path, _)| problem.path == *path) {
                 return ((0, 0), format!("--set {path}={value}: {problem}"));
             }
-            let written = places.iter().find(|(path, _)| problem.path == *path).map(|(_, place)| place);
+            let written = chosen.iter().find(|(path, _)| problem.path == *path).map(|(_, place)| place);
             let place = yaml::locate(source.text, written.unwrap_or(&problem.path), problem.occurrence);
             (place, format!("{}:{}:{}: {problem}", source.file, place.0, place.1))
         })

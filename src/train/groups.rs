@@ -161,7 +161,8 @@ impl Selection {
 
     fn holds(&self, path: &str) -> bool {
         if layer_of(path).is_some() {
-            let late = self.trained.last_adapters > 0 && block_of(path).is_some_and(|block| block >= self.first_adapted);
+            let late =
+                self.trained.last_adapters > 0 && block_of(path).is_some_and(|block| block >= self.first_adapted);
             return self.trained.adapters || self.trained.all || late;
         }
         self.trained.all

@@ -68,11 +68,11 @@ fn walk(name: &str) -> Vec<(String, Told)> {
 }
 
 fn notes(told: &Told) -> String {
-    let note = |event: &Event| match event {
+    let texts = told.events.iter().filter_map(|event| match event {
         Event::Note { text, .. } => Some(text.as_str()),
         _ => None,
-    };
-    told.events.iter().filter_map(note).collect::<Vec<_>>().join("\n")
+    });
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 #[test]
