@@ -89,12 +89,13 @@ fn pretrained(preset: &Value) -> bool {
 }
 
 fn class_of(path: &str, same_batch: bool) -> Class {
-    const SAME_PROBLEM: [&str; 5] = [
+    const SAME_PROBLEM: [&str; 6] = [
         "training.gradient_checkpointing",
         "training.fused_kernels",
         "training.autotune",
         "training.memory_cleanup_every",
         "training.loader",
+        "optimizer.offload",
     ];
     let under = |prefix: &str| path == prefix || path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.'));
     match path {
@@ -151,6 +152,8 @@ mod tests {
             ("model", "lora.rank", Class::C),
             ("model", "lora.dropout", Class::B),
             ("optimizer", "groups", Class::B),
+            ("optimizer", "moments", Class::B),
+            ("optimizer", "offload", Class::A),
             ("checkpoint", "every", Class::A),
         ];
         for (section, knob, class) in table {
