@@ -21,6 +21,9 @@ mod harness;
 #[path = "train/identity.rs"]
 mod identity;
 #[cfg(test)]
+#[path = "train/ladders.rs"]
+mod ladders;
+#[cfg(test)]
 #[path = "train/ledger.rs"]
 mod ledger;
 #[cfg(test)]
