@@ -30,6 +30,9 @@ pub struct Gradient<B: Backend> {
     pub norms: Vec<f64>,
 }
 
+/// [`Dropped::what`] where every loss is finite and the gradient is not.
+pub const GRADIENT: &str = "gradient";
+
 /// What the guard keeps out of the weights.
 pub struct Dropped {
     /// `loss` or `gradient`.
@@ -55,6 +58,8 @@ pub struct Moment {
     pub step: u64,
     /// Make the loss NaN, on purpose.
     pub poisoned: bool,
+    /// What to multiply the loss by before the backward pass; gradients come out without it.
+    pub loss_scale: Option<f64>,
 }
 
 /// A step's verdict: a gradient to use or the reason why there is none.
@@ -84,7 +89,12 @@ pub fn take<T: Train<B>, B: AutodiffBackend>(
         if moment.poisoned && micro == 0 {
             loss = loss.mul_scalar(f32::NAN);
         }
-        params::add_gradients::<B, _>(model, &mut loss.backward(), range.len() as f64 / total, &mut tensors);
+        let weight = range.len() as f64 / total;
+        let (mut gradients, weight) = match moment.loss_scale {
+            Some(scale) => (loss.clone().cast(FloatDType::F32).mul_scalar(scale).backward(), weight / scale),
+            None => (loss.backward(), weight),
+        };
+        params::add_gradients::<B, _>(model, &mut gradients, weight, &mut tensors);
         losses.push(loss.inner().cast(FloatDType::F32));
     }
     let verdict = judge(losses, plan, groups, tensors, device).map_err(|error| failure::device(&error.to_string()))?;
@@ -110,7 +120,7 @@ fn judge<B: Backend>(
         return Ok(Err(Dropped { what: "loss", place }));
     }
     if !square.is_finite() {
-        return Ok(Err(Dropped { what: "gradient", place: worst_parameter::<B>(tensors)? }));
+        return Ok(Err(Dropped { what: GRADIENT, place: worst_parameter::<B>(tensors)? }));
     }
     let total = plan.samples() as f64;
     let loss = values.iter().zip(&plan.micro_batches).map(|(loss, range)| loss * range.len() as f64 / total).sum();
