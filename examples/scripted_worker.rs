@@ -237,7 +237,15 @@ impl Script {
             Some(Fault::Nan) => {
                 self.state.skipped += 1;
                 let (what, place) = ("loss".to_owned(), "micro-batch 1".to_owned());
-                return self.tell(&Event::Skipped(Skipped { step, samples, epoch: 0, lr, what, place }));
+                return self.tell(&Event::Skipped(Skipped {
+                    step,
+                    samples,
+                    epoch: 0,
+                    lr,
+                    what,
+                    place,
+                    rescaled: false,
+                }));
             }
             Some(Fault::Oom) => self.fail(FailureClass::DeviceOutOfMemory, "can't allocate buffer of size: 1")?,
             Some(Fault::Panic) => self.fail(FailureClass::Panic, "asked to panic")?,

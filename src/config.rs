@@ -10,6 +10,7 @@ pub mod check;
 pub mod groups;
 pub mod knobs;
 pub mod ladder;
+pub mod moments;
 pub mod problem;
 pub mod run;
 pub mod shipped;

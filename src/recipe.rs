@@ -9,6 +9,7 @@ pub mod batch;
 pub mod class;
 pub mod interval;
 pub mod leave_out;
+pub mod loss_scale;
 pub mod order;
 pub mod schedule;
 pub mod seed;

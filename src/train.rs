@@ -6,7 +6,7 @@
 //!          ├─ loader      micro-batches, prepared ahead of the step by threads
 //!          ├─ step        forward, backward, one read-back, the guard's verdict
 //!          ├─ groups      which parameters are trained, and by which rules
-//!          ├─ optimizer   AdamW, moments keyed by parameter path
+//!          ├─ optimizer   AdamW, moments keyed by parameter path, in 8 bits or host memory where asked
 //!          ├─ lora        adapters, and how they survive a change of rank
 //!          ├─ evaluate    the validation set (compare: of one checkpoint after another)
 //!          └─ saver       host copies to a durable checkpoint, on a thread of its own

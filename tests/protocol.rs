@@ -46,6 +46,7 @@ fn every_event() -> Vec<Event> {
             lr: 0.002,
             what: "gradient".to_owned(),
             place: "head.weight".to_owned(),
+            rescaled: false,
         }),
         Event::Eval(Eval { step: 90, samples: 2874, loss: 0.5, accuracy: Some(0.875), perplexity: None }),
         Event::Saved(Saved {

@@ -30,6 +30,9 @@ mod ledger;
 #[path = "train/marked.rs"]
 mod marked;
 #[cfg(test)]
+#[path = "train/moments.rs"]
+mod moments;
+#[cfg(test)]
 #[path = "train/poison.rs"]
 mod poison;
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
+pub use super::moments::MomentBits;
 pub use super::watch::Watch;
 
 /// A section that belongs to the task: its own config types read it.
@@ -161,27 +162,6 @@ pub struct Optimizer {
     /// Parameters with rules of their own.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
     pub groups: Groups,
-}
-
-/// How many bits a number of the two moments takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum MomentBits {
-    /// 32-bit floats: 8 bytes a parameter.
-    #[default]
-    #[serde(rename = "f32")]
-    F32,
-    /// Blocks of 256 codes of 8 bits with a scale each: about 2 bytes a parameter.
-    #[serde(rename = "8bit")]
-    Eight,
-}
-
-impl fmt::Display for MomentBits {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::F32 => "f32",
-            Self::Eight => "8bit",
-        })
-    }
 }
 
 /// When to measure on the validation set.

@@ -181,7 +181,8 @@ impl Recorder {
                 self.skips_in_a_row += 1;
                 self.status.skipped += 1;
                 if self.skips_in_a_row % SKIP_NOTE_EVERY == 1 {
-                    self.note(Level::Warn, JournalKind::Skip, sentences::skipped(skipped));
+                    let level = if skipped.rescaled { Level::Info } else { Level::Warn };
+                    self.note(level, JournalKind::Skip, sentences::skipped(skipped));
                 }
             }
             Event::Eval(eval) => {

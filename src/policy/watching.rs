@@ -44,6 +44,10 @@ impl Policy {
 
     pub(super) fn skipped(&mut self, skipped: &Skipped, now: Duration) -> Vec<Effect> {
         self.advance(skipped.step, skipped.samples, now);
+        // There are 16 of these at most before the scale is 1, and then one in 2000 steps.
+        if skipped.rescaled {
+            return Vec::new();
+        }
         self.ledger.climb.disturbed(skipped.step);
         let watch = self.limits.watch.clone();
         let Some(why) = self.skips.observe(true, &watch) else { return Vec::new() };

@@ -156,6 +156,9 @@ pub struct Skipped {
     /// Where: the micro-batch or the parameter, for people.
     #[serde(rename = "where")]
     pub place: String,
+    /// Dropped for the loss scale of f16 alone, which is lower from here on: no sign of trouble.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rescaled: bool,
 }
 
 /// A pass over the validation set.

@@ -4,33 +4,30 @@
 //! m ← β₁ m + (1 − β₁) g        v ← β₂ v + (1 − β₂) g²
 //! w ← (1 − lr·λ) w − lr/(1 − β₁ᵗ) · m / (√(v/(1 − β₂ᵗ)) + ε)
 //! ```
-//! Moments are f32 and keyed by parameter path. Weight decay leaves out tensors of one dimension:
-//! biases and norms. Where the module computes in 16 bits, the weights proper are kept here in f32
-//! and the module gets a rounded copy after each update, so that small updates are not lost.
+//! Moments are keyed by parameter path: f32, or blocks of 8 bits (`optimizer.moments`), which are
+//! coded anew behind each update; the update itself uses what it has just computed. Weight decay
+//! leaves out tensors of one dimension: biases and norms. Where the module computes in 16 bits, the
+//! weights proper are kept here in f32 and the module gets a rounded copy after each update, so that
+//! small updates are not lost. With `optimizer.offload` moments and weights proper lie in host memory,
+//! and visit the device for the update of their own parameter.
+
+mod blockwise;
+pub mod kept;
+mod moments;
 
 use super::groups::{Plan, Rule};
-use super::params::{Reading, Tensors, Trail, erase, follow_trail, from_safetensors, ranked};
+use super::params::{Reading, Tensors, Trail, erase, follow_trail, ranked};
 use crate::config::knobs;
+use blockwise::Kind;
 use burn::module::{AutodiffModule, ModuleMapper, Param};
 use burn::tensor::{
     DType, FloatDType, Tensor, TensorData,
-    backend::{AutodiffBackend, Backend},
-    ops::FloatTensor,
+    backend::{AutodiffBackend, Backend, ExecutionError},
 };
+use kept::{Kept, Masters};
+use moments::{Moment, Moments};
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
-
-const FIRST: &str = ".exp_avg";
-const SECOND: &str = ".exp_avg_sq";
-const SINCE: &str = ".since";
-
-/// The two moments of one parameter.
-struct Moments<B: Backend> {
-    first: FloatTensor<B>,
-    second: FloatTensor<B>,
-    /// The updates made before these moments began: theirs is t − since.
-    since: u64,
-}
 
 /// The optimizer's state on the inner backend `B`.
 pub struct AdamW<B: Backend> {
@@ -40,7 +37,7 @@ pub struct AdamW<B: Backend> {
     time: u64,
     moments: BTreeMap<String, Moments<B>>,
     /// The weights in f32, where the module holds fewer bits.
-    pub masters: Tensors<B>,
+    pub masters: Masters<B>,
     /// The same for weights that are not trained, on the host: checkpoints are written from them.
     pub frozen: BTreeMap<String, TensorData>,
 }
@@ -58,13 +55,24 @@ impl<B: Backend> AdamW<B> {
 
     /// Moves the weights by one update. `scales` is what clipping leaves of the gradients, 1 = all, one
     /// factor for each norm of the plan.
-    pub fn update<A, M>(&mut self, module: M, gradients: Tensors<B>, lr: f64, scales: &[f64]) -> M
+    ///
+    /// # Errors
+    /// What the device reports when state is read back to host memory.
+    pub fn update<A, M>(
+        &mut self,
+        module: M,
+        gradients: Tensors<B>,
+        lr: f64,
+        scales: &[f64],
+    ) -> Result<M, ExecutionError>
     where
         A: AutodiffBackend<InnerBackend = B>,
         M: AutodiffModule<A>,
     {
         self.time += 1;
-        module.map(&mut Update { trail: Trail::default(), optimizer: self, gradients, lr, scales })
+        let mut update = Update { trail: Trail::default(), optimizer: self, gradients, lr, scales, error: None };
+        let module = module.map(&mut update);
+        update.error.map_or(Ok(module), Err)
     }
 
     fn move_weights<const D: usize>(
@@ -74,10 +82,14 @@ impl<B: Backend> AdamW<B> {
         gradient: Tensor<B, D>,
         lr: f64,
         rule: Rule,
-    ) -> Tensor<B, D> {
+    ) -> Result<Tensor<B, D>, ExecutionError> {
         let [beta_1, beta_2] = self.knobs.betas;
+        let (shape, device) = (gradient.dims(), gradient.device());
         let (first, second, since) = match self.moments.remove(&path) {
-            Some(moments) => (ranked::<B, D>(moments.first), ranked::<B, D>(moments.second), moments.since),
+            Some(Moments { first, second, since }) => {
+                let first = ranked::<B, D>(first.values(Kind::First, &shape, &device));
+                (first, ranked::<B, D>(second.values(Kind::Second, &shape, &device)), since)
+            }
             None => (gradient.zeros_like(), gradient.zeros_like(), self.time - 1),
         };
         let lr = lr * rule.lr_factor;
@@ -86,49 +98,102 @@ impl<B: Backend> AdamW<B> {
         let denominator =
             second.clone().div_scalar(self.correction(beta_2, since)).sqrt().add_scalar(self.knobs.epsilon);
         let direction = first.clone().div(denominator).mul_scalar(lr / self.correction(beta_1, since));
-        self.moments.insert(path, Moments { first: erase(first), second: erase(second), since });
         let decay = if D >= 2 { lr * rule.weight_decay } else { 0.0 };
         let kept = if decay > 0.0 { weights.mul_scalar(1.0 - decay) } else { weights };
-        kept - direction
+        let moved = kept - direction;
+        let coded = self.knobs.moments.is_coded(&shape);
+        let first = Moment::keep(Kind::First, first, coded, self.time);
+        let second = Moment::keep(Kind::Second, second, coded, self.time);
+        let moments = Moments { first, second, since };
+        self.moments.insert(path, if self.knobs.offload { moments.to_host()? } else { moments });
+        Ok(moved)
+    }
+
+    /// The same for weights that the module holds in fewer bits.
+    fn move_master<const D: usize>(
+        &mut self,
+        path: String,
+        rounded: Tensor<B, D>,
+        gradient: Tensor<B, D>,
+        lr: f64,
+        rule: Rule,
+    ) -> Result<Tensor<B, D>, ExecutionError> {
+        let dtype = rounded.dtype();
+        let master = match self.masters.remove(&path) {
+            Some(kept) => ranked(kept.float(&gradient.device())),
+            None => rounded.cast(FloatDType::F32),
+        };
+        let moved = self.move_weights(path.clone(), master, gradient, lr, rule)?;
+        let kept = Kept::Float(erase(moved.clone()));
+        self.masters.insert(path, if self.knobs.offload { kept.to_host()? } else { kept });
+        Ok(moved.cast(FloatDType::from(dtype)))
     }
 
     fn correction(&self, beta: f64, since: u64) -> f64 {
         1.0 - beta.powf((self.time - since) as f64)
     }
 
-    /// Adds the moments to a reading: `<path>.exp_avg` and `<path>.exp_avg_sq`, and `<path>.since`
-    /// for those that began later than the run.
+    /// Adds the moments to a reading.
     pub fn read_into(&self, reading: &mut Reading<B>) {
         for (path, moments) in &self.moments {
-            reading.add(format!("{path}{FIRST}"), moments.first.clone());
-            reading.add(format!("{path}{SECOND}"), moments.second.clone());
-            if moments.since > 0 {
-                let device = B::float_device(&moments.second);
-                let since = Tensor::<B, 1>::from_data(TensorData::from([moments.since as f32]), &device);
-                reading.add(format!("{path}{SINCE}"), erase(since.cast(FloatDType::F32)));
-            }
+            moments.read_into(path, reading);
         }
     }
 
-    /// Takes the moments of the parameters in `kept` from a file; others start at zero.
-    pub fn restore<'a>(
+    /// Takes the moments of the parameters in `shapes` from a file; others start at zero. Sentences
+    /// about what is not as the file has it.
+    ///
+    /// # Errors
+    /// What the device reports when state is read back to host memory.
+    pub fn restore(
         &mut self,
         time: u64,
         file: &SafeTensors<'_>,
-        kept: impl Iterator<Item = &'a String>,
+        shapes: &BTreeMap<String, Vec<usize>>,
         device: &B::Device,
-    ) {
+    ) -> Result<Vec<String>, ExecutionError> {
         self.time = time;
-        for path in kept.filter(|path| self.plan.trains(path)) {
-            let of = |suffix: &str| file.tensor(&format!("{path}{suffix}")).ok();
-            if let (Some(first), Some(second)) = (of(FIRST), of(SECOND)) {
-                let [first, second] = [first, second].map(|view| from_safetensors::<B>(&view, device));
-                let since = of(SINCE).and_then(|view| view.data().first_chunk().copied());
-                let since = since.map_or(0, |bytes| f32::from_le_bytes(bytes) as u64).min(time);
-                self.moments.insert(path.clone(), Moments { first, second, since });
+        let (mut missing, mut turned) = (Vec::new(), 0);
+        let trained: Vec<_> = shapes.iter().filter(|(path, _)| self.plan.trains(path)).collect();
+        for (path, shape) in &trained {
+            let Some(mut moments) = Moments::find(path, shape, file, time) else {
+                missing.push(path.as_str());
+                continue;
+            };
+            let coded = self.knobs.moments.is_coded(shape);
+            if moments.are_coded() != coded {
+                turned += 1;
+                moments = moments.turned(shape, coded, time, device);
+                if self.knobs.offload {
+                    moments = moments.to_host()?;
+                }
             }
+            self.moments.insert((*path).clone(), moments);
         }
+        let mut notes = Vec::new();
+        if turned > 0 {
+            let to =
+                if self.knobs.moments == knobs::MomentBits::Eight { "rounded to 8 bits" } else { "widened to f32" };
+            notes.push(format!("the moments of {turned} parameters are {to} from here on"));
+        }
+        if time > 0 && !missing.is_empty() {
+            notes.push(begin_at_zero(&missing, trained.len()));
+        }
+        Ok(notes)
     }
+}
+
+/// Which parameters have no moments in a checkpoint.
+fn begin_at_zero(missing: &[&str], trained: usize) -> String {
+    let named = missing.iter().take(3).copied().collect::<Vec<_>>().join(", ");
+    let more = match missing.len().saturating_sub(3) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let count = missing.len();
+    format!(
+        "the checkpoint holds no moments of {count} of {trained} trained parameters, theirs begin at zero: {named}{more}"
+    )
 }
 
 /// One update on its way through the module.
@@ -138,6 +203,8 @@ struct Update<'a, B: Backend> {
     gradients: Tensors<B>,
     lr: f64,
     scales: &'a [f64],
+    /// What went wrong first; parameters behind it stay where they are.
+    error: Option<ExecutionError>,
 }
 
 impl<A, B> ModuleMapper<A> for Update<'_, B>
@@ -151,24 +218,29 @@ where
         let path = self.trail.path();
         let Some(gradient) = self.gradients.remove(&path) else { return param };
         let Some(rule) = self.optimizer.plan.rules.get(&path).copied() else { return param };
+        if self.error.is_some() {
+            return param;
+        }
         let scale = self.scales.get(rule.clip).copied().unwrap_or(1.0);
         let (id, tensor, mapper) = param.consume();
         let mut gradient = ranked::<B, D>(gradient);
         if scale < 1.0 {
             gradient = gradient.mul_scalar(scale);
         }
-        let dtype = tensor.dtype();
-        let inner = tensor.inner();
-        let moved = if dtype == DType::F32 {
+        let inner = tensor.clone().inner();
+        let moved = if tensor.dtype() == DType::F32 {
             self.optimizer.move_weights(path, inner, gradient, self.lr, rule)
         } else {
-            let master = self.optimizer.masters.remove(&path);
-            let master = master.map_or_else(|| inner.cast(FloatDType::F32), ranked);
-            let moved = self.optimizer.move_weights(path.clone(), master, gradient, self.lr, rule);
-            self.optimizer.masters.insert(path, erase(moved.clone()));
-            moved.cast(FloatDType::from(dtype))
+            self.optimizer.move_master(path, inner, gradient, self.lr, rule)
         };
-        Param::from_mapped_value(id, Tensor::from_inner(moved).require_grad(), mapper)
+        let tensor = match moved {
+            Ok(moved) => Tensor::from_inner(moved).require_grad(),
+            Err(error) => {
+                self.error = Some(error);
+                tensor
+            }
+        };
+        Param::from_mapped_value(id, tensor, mapper)
     }
 }
 
@@ -242,7 +314,7 @@ mod tests {
             let (matrix, bias) = values([gradient(0), gradient(1)], [gradient(2), gradient(3)]);
             let gradients = BTreeMap::from([("matrix".to_owned(), erase(matrix)), ("bias".to_owned(), erase(bias))]);
             // A scale of a half halves the gradient before the moments see it.
-            module = optimizer.update::<Autodiff<Flex>, _>(module, gradients, lr, &[0.5]);
+            module = optimizer.update::<Autodiff<Flex>, _>(module, gradients, lr, &[0.5]).unwrap();
             for (index, number) in (0..).zip(&mut paper) {
                 let decay = if index < 2 { 0.2 } else { 0.0 };
                 number.update(f64::from(gradient(index)) * 0.5, lr, decay, time);

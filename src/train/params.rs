@@ -4,22 +4,23 @@
 //! fields is the same in every one, so it is what gradients, moments and files are keyed by.
 //! Tensors of any rank live in one map by their backend's own type, which knows no rank.
 
+use super::optimizer::kept::{Kept, Masters};
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::tensor::{
     DType, FloatDType, Tensor, TensorData, TensorMetadata, TensorPrimitive,
     backend::{AutodiffBackend, Backend, ExecutionError},
-    ops::{FloatTensor, FloatTensorOps, TransactionPrimitive},
+    ops::{FloatTensor, FloatTensorOps, IntTensor, TransactionPrimitive},
     read_sync,
 };
 use safetensors::{
     Dtype, SafeTensors,
     tensor::{Metadata, TensorInfo, TensorView},
 };
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _, iter, sync::Arc};
 
 /// Tensors of one backend by parameter path.
 pub type Tensors<B> = BTreeMap<String, FloatTensor<B>>;
-/// Values on the host by name, always f32.
+/// Values on the host by name: f32, or codes of 8 bits.
 pub type HostTensors = Vec<(String, TensorData)>;
 
 /// A tensor without its rank.
@@ -71,11 +72,15 @@ pub(super) use follow_trail;
 pub struct Reading<B: Backend> {
     names: Vec<String>,
     tensors: Vec<FloatTensor<B>>,
+    code_names: Vec<String>,
+    codes: Vec<IntTensor<B>>,
+    on_host: Vec<(String, Arc<TensorData>)>,
 }
 
 impl<B: Backend> Default for Reading<B> {
     fn default() -> Self {
-        Self { names: Vec::new(), tensors: Vec::new() }
+        let (names, code_names) = (Vec::new(), Vec::new());
+        Self { names, tensors: Vec::new(), code_names, codes: Vec::new(), on_host: Vec::new() }
     }
 }
 
@@ -86,14 +91,29 @@ impl<B: Backend> Reading<B> {
         self.tensors.push(as_f32::<B>(tensor));
     }
 
-    /// Waits for the values.
+    /// Adds a piece of the optimizer's state, as it is.
+    pub fn keep(&mut self, name: String, kept: Kept<B>) {
+        match kept {
+            Kept::Float(tensor) => self.add(name, tensor),
+            Kept::Codes(codes) => {
+                self.code_names.push(name);
+                self.codes.push(codes);
+            }
+            Kept::Host(data) => self.on_host.push((name, data)),
+        }
+    }
+
+    /// Waits for the values. Those of the device come first, in the order in which they were added.
     ///
     /// # Errors
     /// What the device reports, now or about earlier work.
     pub fn finish(self) -> Result<HostTensors, ExecutionError> {
-        let transaction = TransactionPrimitive::new(self.tensors, Vec::new(), Vec::new(), Vec::new());
-        let data = read_sync(B::tr_execute(transaction))?.read_floats;
-        Ok(self.names.into_iter().zip(data).collect())
+        let transaction = TransactionPrimitive::new(self.tensors, Vec::new(), self.codes, Vec::new());
+        let data = read_sync(B::tr_execute(transaction))?;
+        let floats = iter::zip(self.names, data.read_floats);
+        let codes = iter::zip(self.code_names, data.read_ints);
+        let on_host = self.on_host.into_iter().map(|(name, data)| (name, Arc::unwrap_or_clone(data)));
+        Ok(floats.chain(codes).chain(on_host).collect())
     }
 }
 
@@ -103,18 +123,18 @@ pub fn as_f32<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
 }
 
 /// Adds every float parameter of a module, but those that `masters` holds in full precision.
-pub fn read_into<B: Backend, M: Module<B>>(module: &M, masters: &Tensors<B>, reading: &mut Reading<B>) {
+pub fn read_into<B: Backend, M: Module<B>>(module: &M, masters: &Masters<B>, reading: &mut Reading<B>) {
     struct Visitor<'a, B: Backend> {
         trail: Trail,
-        masters: &'a Tensors<B>,
+        masters: &'a Masters<B>,
         reading: &'a mut Reading<B>,
     }
     impl<B: Backend> ModuleVisitor<B> for Visitor<'_, B> {
         follow_trail!();
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
             let path = self.trail.path();
-            let tensor = self.masters.get(&path).cloned().unwrap_or_else(|| erase(param.val()));
-            self.reading.add(path, tensor);
+            let master = self.masters.get(&path).cloned();
+            self.reading.keep(path, master.unwrap_or_else(|| Kept::Float(erase(param.val()))));
         }
     }
     module.visit(&mut Visitor { trail: Trail::default(), masters, reading });
@@ -143,6 +163,19 @@ pub fn trains_any<B: Backend, M: Module<B>>(module: &M) -> bool {
     impl<B: Backend> ModuleVisitor<B> for Visitor {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
             self.0 |= param.val().is_require_grad();
+        }
+    }
+    let mut visitor = Visitor(false);
+    module.visit(&mut visitor);
+    visitor.0
+}
+
+/// Whether a module holds parameters in f16, whose range gradients leave easily.
+pub fn is_half<B: Backend, M: Module<B>>(module: &M) -> bool {
+    struct Visitor(bool);
+    impl<B: Backend> ModuleVisitor<B> for Visitor {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            self.0 |= param.val().dtype() == DType::F16;
         }
     }
     let mut visitor = Visitor(false);
@@ -208,7 +241,8 @@ pub fn safetensors_header(tensors: &HostTensors) -> Result<(Vec<u8>, Vec<&Tensor
     let info = |(name, data): (&&str, &&TensorData)| {
         let begin = end;
         end += data.as_bytes().len();
-        let info = TensorInfo { dtype: Dtype::F32, shape: data.shape.to_vec(), data_offsets: (begin, end) };
+        let dtype = if data.dtype == DType::U8 { Dtype::U8 } else { Dtype::F32 };
+        let info = TensorInfo { dtype, shape: data.shape.to_vec(), data_offsets: (begin, end) };
         ((*name).to_owned(), info)
     };
     let infos: Vec<(String, TensorInfo)> = sorted.iter().map(info).collect();

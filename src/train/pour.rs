@@ -1,6 +1,7 @@
 //! Weights from elsewhere into a fresh model.
 
-use super::params::{Tensors, Trail, as_f32, follow_trail, ranked};
+use super::optimizer::kept::{Kept, Masters};
+use super::params::{Trail, as_f32, follow_trail, ranked};
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, FloatDType, Tensor, TensorData, backend::AutodiffBackend, ops::FloatTensorOps};
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 pub fn pour<A, M>(
     model: M,
     values: &mut BTreeMap<String, TensorData>,
-    masters: &mut Tensors<A::InnerBackend>,
+    masters: &mut Masters<A::InnerBackend>,
     frozen: &mut BTreeMap<String, TensorData>,
     device: &A::Device,
 ) -> M
@@ -21,7 +22,7 @@ where
     struct Pour<'a, A: AutodiffBackend> {
         trail: Trail,
         values: &'a mut BTreeMap<String, TensorData>,
-        masters: &'a mut Tensors<A::InnerBackend>,
+        masters: &'a mut Masters<A::InnerBackend>,
         frozen: &'a mut BTreeMap<String, TensorData>,
         device: &'a A::Device,
     }
@@ -32,11 +33,11 @@ where
             let Some(data) = self.values.remove(&path) else { return param };
             let (id, old, mapper) = param.consume();
             let whole = as_f32::<A::InnerBackend>(A::InnerBackend::float_from_data(data.clone(), self.device));
-            let mut tensor = ranked::<A::InnerBackend, D>(whole.clone());
+            let mut tensor = ranked::<A::InnerBackend, D>(whole);
             if old.dtype() != DType::F32 {
                 tensor = tensor.cast(FloatDType::from(old.dtype()));
                 if old.is_require_grad() {
-                    self.masters.insert(path, whole);
+                    self.masters.insert(path, Kept::host(data));
                 } else {
                     self.frozen.insert(path, data);
                 }

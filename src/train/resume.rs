@@ -2,7 +2,8 @@
 
 use super::lora::refit::{self, Refit};
 use super::optimizer::AdamW;
-use super::params::{self, Fit, Tensors, Trail, as_f32, erase, follow_trail, from_safetensors, ranked};
+use super::optimizer::kept::{Kept, Masters};
+use super::params::{self, Fit, Trail, follow_trail, from_safetensors, ranked};
 use super::worker::{WorkerArgs, failure};
 use crate::protocol::worker::{Failed, Level, Saved};
 use crate::store::checkpoint::{self, CheckpointError, Loaded, MODEL, OPTIMIZER, STATE, state::TrainState};
@@ -120,8 +121,11 @@ where
     let state: TrainState = serde_json::from_slice(bytes(STATE)?).map_err(|error| unreadable(STATE, &error))?;
     let weights = SafeTensors::deserialize(bytes(MODEL)?).map_err(|error| unreadable(MODEL, &error))?;
     let moments = SafeTensors::deserialize(bytes(OPTIMIZER)?).map_err(|error| unreadable(OPTIMIZER, &error))?;
-    if weights.iter().chain(moments.iter()).any(|(_, view)| view.dtype() != Dtype::F32) {
+    if weights.iter().any(|(_, view)| view.dtype() != Dtype::F32) {
         return Err(unreadable(MODEL, &"it holds other numbers than f32"));
+    }
+    if moments.iter().any(|(_, view)| !matches!(view.dtype(), Dtype::F32 | Dtype::U8)) {
+        return Err(unreadable(OPTIMIZER, &"it holds other numbers than f32 and codes of 8 bits"));
     }
     let refit = refit::refit::<A, M>(&model, &weights).map_err(|error| unreadable(MODEL, &error))?;
     let weights = match &refit {
@@ -129,8 +133,12 @@ where
         None => weights,
     };
     let kept = fitting::<A, M>(&model, &weights, args.migrate, notes)?;
-    let same = |path: &&String| refit.as_ref().is_none_or(|refit| !refit.changed.contains(*path));
-    optimizer.restore(state.optimizer_time, &moments, kept.iter().filter(same), device);
+    let same = |path: &String| refit.as_ref().is_none_or(|refit| !refit.changed.contains(path));
+    let mut shapes = params::shapes::<A, M>(&model);
+    shapes.retain(|path, _| kept.contains(path) && same(path));
+    let told = optimizer.restore(state.optimizer_time, &moments, &shapes, device);
+    let told = told.map_err(|error| failure::device(&error.to_string()))?;
+    notes.extend(told.into_iter().map(|text| (Level::Info, text)));
     let AdamW { masters, frozen, .. } = &mut optimizer;
     let trail = Trail::default();
     let model = model.map(&mut Fill::<A> { trail, weights: &weights, kept: &kept, masters, frozen, device });
@@ -162,7 +170,7 @@ where
     let bytes = loaded.files.get(MODEL).ok_or_else(|| unreadable("it is missing".to_owned()))?;
     let weights = SafeTensors::deserialize(bytes).map_err(|error| unreadable(error.to_string()))?;
     let kept = fitting::<A, M>(&model, &weights, false, &mut Vec::new())?;
-    let (mut masters, mut frozen) = (Tensors::<A::InnerBackend>::new(), BTreeMap::new());
+    let (mut masters, mut frozen) = (Masters::<A::InnerBackend>::new(), BTreeMap::new());
     let fill = &mut Fill::<A> {
         trail: Trail::default(),
         weights: &weights,
@@ -203,7 +211,7 @@ struct Fill<'a, A: AutodiffBackend> {
     trail: Trail,
     weights: &'a SafeTensors<'a>,
     kept: &'a BTreeSet<String>,
-    masters: &'a mut Tensors<A::InnerBackend>,
+    masters: &'a mut Masters<A::InnerBackend>,
     frozen: &'a mut BTreeMap<String, TensorData>,
     device: &'a A::Device,
 }
@@ -218,11 +226,11 @@ impl<A: AutodiffBackend> ModuleMapper<A> for Fill<'_, A> {
         let (id, old, mapper) = param.consume();
         let mut values = ranked::<A::InnerBackend, D>(from_safetensors::<A::InnerBackend>(&view, self.device));
         if old.dtype() != DType::F32 {
+            let whole = TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), DType::F32);
             if old.is_require_grad() {
-                self.masters.insert(path, as_f32::<A::InnerBackend>(erase(values.clone())));
+                self.masters.insert(path, Kept::host(whole));
             } else {
-                let shape = view.shape().to_vec();
-                self.frozen.insert(path, TensorData::from_bytes_vec(view.data().to_vec(), shape, DType::F32));
+                self.frozen.insert(path, whole);
             }
             values = values.cast(FloatDType::from(old.dtype()));
         }

@@ -46,7 +46,9 @@ pub fn train<T: Train<B>, B: AutodiffBackend>(job: Job, device: &B::Device) -> R
     let Job { args, device: chosen, sink, orders, pulse } = job;
     let mut notes: Vec<Note> = chosen.notes.iter().map(|text| (Level::Info, text.clone())).collect();
     let on_host = chosen.place == Place::Cpu;
-    let session = open::<T, B>(&args, device, on_host, &mut notes)?;
+    let mut session = open::<T, B>(&args, device, on_host, &mut notes)?;
+    let scale = session.state.loss_scale.unwrap_or_default();
+    session.state.loss_scale = params::is_half::<B, _>(&session.model).then_some(scale);
     sink.send(Event::Hello(Hello {
         protocol: PROTOCOL,
         build: env!("CARGO_PKG_VERSION").to_owned(),
@@ -186,6 +188,7 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
             step: number,
             poisoned: suffering.poisoned,
             gradient_checkpointing: training.gradient_checkpointing,
+            loss_scale: life.state.loss_scale.map(|loss_scale| loss_scale.scale),
         };
         let (verdict, timing) = step::take::<T, B>(&model, &step_plan, &mut loader, &optimizer.plan, &moment, device)?;
         let lr = knobs.schedule.lr_warming(knobs.lr, step_plan.after.samples, total_units, life.state.warmup_from);
@@ -193,7 +196,8 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
             Ok(gradient) => {
                 let (loss, norm) = (gradient.loss, gradient.norm);
                 let scales = optimizer.plan.scales(&gradient.norms);
-                model = optimizer.update::<B, _>(model, gradient.tensors, lr, &scales);
+                let updated = optimizer.update::<B, _>(model, gradient.tensors, lr, &scales);
+                model = updated.map_err(|error| failure::device(&error.to_string()))?;
                 life.took(&step_plan, loss, norm, lr, timing, optimizer.time());
             }
             Err(dropped) => life.skipped(&step_plan, dropped, lr, timing)?,

@@ -30,6 +30,9 @@ pub struct Gradient<B: Backend> {
     pub norms: Vec<f64>,
 }
 
+/// [`Dropped::what`] where every loss is finite and the gradient is not.
+pub const GRADIENT: &str = "gradient";
+
 /// What the guard keeps out of the weights.
 pub struct Dropped {
     /// `loss` or `gradient`.
@@ -57,6 +60,8 @@ pub struct Moment {
     pub poisoned: bool,
     /// The knob.
     pub gradient_checkpointing: bool,
+    /// What to multiply the loss by before the backward pass; gradients come out without it.
+    pub loss_scale: Option<f64>,
 }
 
 /// A step's verdict: a gradient to use or the reason why there is none.
@@ -83,12 +88,17 @@ pub fn take<T: Train<B>, B: AutodiffBackend>(
         data_wait += asked.elapsed();
         let seed = derive(moment.seed, Purpose::Device, [moment.step, micro as u64, 0]);
         B::seed(device, seed);
-        let gradient_checkpointing = moment.gradient_checkpointing;
-        let mut loss = T::loss(model, batch, &Pass { device, seed, gradient_checkpointing, loss_scale: 1.0 });
+        let (gradient_checkpointing, loss_scale) = (moment.gradient_checkpointing, moment.loss_scale.unwrap_or(1.0));
+        let mut loss = T::loss(model, batch, &Pass { device, seed, gradient_checkpointing, loss_scale });
         if moment.poisoned && micro == 0 {
             loss = loss.mul_scalar(f32::NAN);
         }
-        params::add_gradients::<B, _>(model, &mut loss.backward(), range.len() as f64 / total, &mut tensors);
+        let weight = range.len() as f64 / total;
+        let (mut gradients, weight) = match moment.loss_scale {
+            Some(scale) => (loss.clone().cast(FloatDType::F32).mul_scalar(scale).backward(), weight / scale),
+            None => (loss.backward(), weight),
+        };
+        params::add_gradients::<B, _>(model, &mut gradients, weight, &mut tensors);
         losses.push(loss.inner().cast(FloatDType::F32));
     }
     let verdict = judge(losses, plan, groups, tensors, device).map_err(|error| failure::device(&error.to_string()))?;
@@ -114,7 +124,7 @@ fn judge<B: Backend>(
         return Ok(Err(Dropped { what: "loss", place }));
     }
     if !square.is_finite() {
-        return Ok(Err(Dropped { what: "gradient", place: worst_parameter::<B>(tensors)? }));
+        return Ok(Err(Dropped { what: GRADIENT, place: worst_parameter::<B>(tensors)? }));
     }
     let total = plan.samples() as f64;
     let loss = values.iter().zip(&plan.micro_batches).map(|(loss, range)| loss * range.len() as f64 / total).sum();

@@ -5,6 +5,7 @@ use crate::protocol::control::{EvalRow, StepRow};
 use crate::protocol::line;
 use crate::protocol::worker::Eval;
 use crate::recipe::batch::Position;
+use crate::recipe::loss_scale::LossScale;
 use serde::{Deserialize, Serialize};
 
 /// Everything but tensors: the content of `state.json`.
@@ -26,6 +27,9 @@ pub struct TrainState {
     pub skipped: u64,
     /// How many of them just before this moment, without a good one in between.
     pub skips_in_a_row: u64,
+    /// The scale of the loss, where training computes in f16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<LossScale>,
     /// The run's seed.
     pub seed: u64,
     /// The rung that wrote this, 0 = fastest.

@@ -9,7 +9,7 @@ use crate::recipe::batch::{Position, StepPlan};
 use crate::store::checkpoint::state::{Row, TrainState};
 use crate::train::evaluate::Means;
 use crate::train::saver::{Job, Saver, Values};
-use crate::train::step::{Dropped, Timing};
+use crate::train::step::{self, Dropped, Timing};
 use crate::train::worker::{Pulse, Sink, WorkerArgs, failure};
 use std::{
     sync::{Arc, mpsc::Receiver},
@@ -81,6 +81,9 @@ impl<'a> Life<'a> {
     pub fn took(&mut self, plan: &StepPlan, loss: f64, norm: f64, lr: f64, timing: Timing, optimizer_time: u64) {
         self.advance(plan, timing);
         self.state.skips_in_a_row = 0;
+        if let Some(scale) = &mut self.state.loss_scale {
+            scale.took();
+        }
         self.state.optimizer_time = optimizer_time;
         let row = StepRow { loss: Some(loss), grad_norm: Some(norm), ..self.row(plan, lr, timing) };
         self.saver.row(Row::Step(row));
@@ -103,18 +106,30 @@ impl<'a> Life<'a> {
     /// When there were too many in a row.
     pub fn skipped(&mut self, plan: &StepPlan, dropped: Dropped, lr: f64, timing: Timing) -> Result<(), Failed> {
         self.advance(plan, timing);
+        let Dropped { what, mut place } = dropped;
+        let rescaled = what == step::GRADIENT && self.lower_scale(&mut place);
         self.state.skipped += 1;
-        self.state.skips_in_a_row += 1;
+        self.state.skips_in_a_row += u64::from(!rescaled);
         let row = StepRow { skipped: true, ..self.row(plan, lr, timing) };
         self.saver.row(Row::Step(row));
         let (step, samples, epoch) = (row.step, row.samples, row.epoch);
-        let Dropped { what, place } = dropped;
-        self.sink.send(Event::Skipped(Skipped { step, samples, epoch, lr, what: what.to_owned(), place }));
+        self.sink.send(Event::Skipped(Skipped { step, samples, epoch, lr, what: what.to_owned(), place, rescaled }));
         let in_a_row = self.state.skips_in_a_row;
         if in_a_row >= self.args.skips_in_a_row.max(1) {
             return Err(failure::non_finite(step, in_a_row, what));
         }
         Ok(())
+    }
+
+    /// Halves the loss scale after a gradient that overflows, where that may help.
+    fn lower_scale(&mut self, place: &mut String) -> bool {
+        let Some(scale) = &mut self.state.loss_scale else { return false };
+        let before = scale.scale;
+        let lower = scale.overflowed();
+        if lower {
+            *place = format!("{place}; loss scale {before} → {}", scale.scale);
+        }
+        lower
     }
 
     /// The validation set has been measured.

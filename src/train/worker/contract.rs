@@ -155,7 +155,7 @@ mod tests {
 
     fn row(step: u64) -> Event {
         let (what, place) = ("loss".to_owned(), String::new());
-        Event::Skipped(Skipped { step, samples: step, epoch: 0, lr: 0.0, what, place })
+        Event::Skipped(Skipped { step, samples: step, epoch: 0, lr: 0.0, what, place, rescaled: false })
     }
 
     #[test]

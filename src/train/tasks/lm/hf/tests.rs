@@ -3,7 +3,8 @@
 use super::weights::Tensors;
 use super::{Place, check, config, export, load, peft};
 use crate::train::lora::Lora;
-use crate::train::params::{HostTensors, Reading, Tensors as OnDevice, read_into};
+use crate::train::optimizer::kept::Masters;
+use crate::train::params::{HostTensors, Reading, read_into};
 use crate::train::pour::pour;
 use crate::train::task::{NamedFile, Weights};
 use crate::train::tasks::lm::model::{Plan, Transformer};
@@ -37,7 +38,7 @@ fn plan(name: &str, rank: Option<usize>) -> Plan {
 
 fn model(plan: &Plan, mut weights: Weights) -> Transformer<Cpu> {
     let model = Transformer::<Cpu>::new(plan, &FlexDevice);
-    let model = pour::<Cpu, _>(model, &mut weights, &mut OnDevice::<Flex>::new(), &mut Weights::new(), &FlexDevice);
+    let model = pour::<Cpu, _>(model, &mut weights, &mut Masters::<Flex>::new(), &mut Weights::new(), &FlexDevice);
     assert!(weights.is_empty(), "nowhere to put {:?}", weights.keys());
     model
 }
@@ -74,7 +75,7 @@ fn distance(found: &TensorData, wanted: &TensorData) -> f32 {
 
 fn read(model: &Transformer<Cpu>) -> Weights {
     let mut reading = Reading::<Flex>::default();
-    read_into(&model.valid(), &OnDevice::<Flex>::new(), &mut reading);
+    read_into(&model.valid(), &Masters::<Flex>::new(), &mut reading);
     let read: HostTensors = reading.finish().unwrap();
     read.into_iter().collect()
 }

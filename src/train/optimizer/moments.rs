@@ -1,0 +1,158 @@
+//! The two moments of one parameter: how they are kept, read for a checkpoint, and found in one.
+
+use super::blockwise::Kind;
+use super::kept::Kept;
+use crate::config::moments::BLOCK;
+use crate::train::params::{Reading, ranked};
+use burn::tensor::{
+    DType, Tensor, TensorData,
+    backend::{Backend, ExecutionError},
+    ops::FloatTensor,
+};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+
+const FIRST: &str = ".exp_avg";
+const SECOND: &str = ".exp_avg_sq";
+const SINCE: &str = ".since";
+/// Behind the name of a moment that is kept in 8 bits.
+const CODES: &str = ".codes";
+const SCALES: &str = ".scales";
+
+/// One moment of one parameter.
+#[derive(Debug, Clone)]
+pub enum Moment<B: Backend> {
+    /// As it is, f32.
+    Whole(Kept<B>),
+    /// In blocks of 8 bits: codes and scales.
+    Coded(Kept<B>, Kept<B>),
+}
+
+impl<B: Backend> Moment<B> {
+    /// Keeps a moment after update `time`, in 8 bits or as it is.
+    pub fn keep<const D: usize>(kind: Kind, values: Tensor<B, D>, coded: bool, time: u64) -> Self {
+        if !coded {
+            return Self::Whole(Kept::Float(crate::train::params::erase(values)));
+        }
+        let (codes, scales) = kind.encode(values, time);
+        Self::Coded(Kept::Codes(codes), Kept::Float(scales))
+    }
+
+    /// Its values on the device.
+    pub fn values(self, kind: Kind, shape: &[usize], device: &B::Device) -> FloatTensor<B> {
+        match self {
+            Self::Whole(kept) => kept.float(device),
+            Self::Coded(codes, scales) => kind.decode::<B>(codes.float(device), scales.float(device), shape),
+        }
+    }
+
+    /// The same in host memory.
+    ///
+    /// # Errors
+    /// What the device reports, now or about earlier work.
+    pub fn to_host(self) -> Result<Self, ExecutionError> {
+        Ok(match self {
+            Self::Whole(kept) => Self::Whole(kept.to_host()?),
+            Self::Coded(codes, scales) => Self::Coded(codes.to_host()?, scales.to_host()?),
+        })
+    }
+
+    fn is_coded(&self) -> bool {
+        matches!(self, Self::Coded(..))
+    }
+
+    fn read_into(&self, name: &str, reading: &mut Reading<B>) {
+        match self {
+            Self::Whole(kept) => reading.keep(name.to_owned(), kept.clone()),
+            Self::Coded(codes, scales) => {
+                reading.keep(format!("{name}{CODES}"), codes.clone());
+                reading.keep(format!("{name}{SCALES}"), scales.clone());
+            }
+        }
+    }
+
+    /// The moment of that name in a file, if it is there and of that shape.
+    fn find(name: &str, shape: &[usize], file: &SafeTensors<'_>) -> Option<Self> {
+        let of = |name: &str, dtype: Dtype| file.tensor(name).ok().filter(|view| view.dtype() == dtype);
+        if let Some(whole) = of(name, Dtype::F32) {
+            return (whole.shape() == shape).then(|| Self::Whole(host(&whole, DType::F32)));
+        }
+        let codes = of(&format!("{name}{CODES}"), Dtype::U8)?;
+        let scales = of(&format!("{name}{SCALES}"), Dtype::F32)?;
+        let blocks = shape.iter().product::<usize>().div_ceil(BLOCK);
+        let fits = codes.shape() == [blocks, BLOCK] && scales.shape() == [blocks, 1];
+        fits.then(|| Self::Coded(host(&codes, DType::U8), host(&scales, DType::F32)))
+    }
+
+    /// The same in 8 bits, or no longer.
+    fn turned(self, kind: Kind, shape: &[usize], coded: bool, time: u64, device: &B::Device) -> Self {
+        if self.is_coded() == coded {
+            return self;
+        }
+        let values = self.values(kind, shape, device);
+        if coded {
+            let flat = B::float_reshape(values, [shape.iter().product::<usize>()].into());
+            Self::keep(kind, ranked::<B, 1>(flat), true, time)
+        } else {
+            Self::Whole(Kept::Float(values))
+        }
+    }
+}
+
+/// The two moments of one parameter.
+#[derive(Debug, Clone)]
+pub struct Moments<B: Backend> {
+    /// The mean of the gradient.
+    pub first: Moment<B>,
+    /// The mean of its square.
+    pub second: Moment<B>,
+    /// The updates made before these moments began: theirs is t − since.
+    pub since: u64,
+}
+
+impl<B: Backend> Moments<B> {
+    /// Adds them to a reading: `<path>.exp_avg` and `<path>.exp_avg_sq`, `.codes` and `.scales` behind
+    /// these where they are in 8 bits, and `<path>.since` for those that began later than the run.
+    pub fn read_into(&self, path: &str, reading: &mut Reading<B>) {
+        self.first.read_into(&format!("{path}{FIRST}"), reading);
+        self.second.read_into(&format!("{path}{SECOND}"), reading);
+        if self.since > 0 {
+            let since = TensorData::from([self.since as f32]);
+            reading.keep(format!("{path}{SINCE}"), Kept::host(since));
+        }
+    }
+
+    /// The moments of a parameter in a file, if both are there and of its shape. They stay in host
+    /// memory until they are needed.
+    pub fn find(path: &str, shape: &[usize], file: &SafeTensors<'_>, time: u64) -> Option<Self> {
+        let first = Moment::find(&format!("{path}{FIRST}"), shape, file)?;
+        let second = Moment::find(&format!("{path}{SECOND}"), shape, file)?;
+        let since = file.tensor(&format!("{path}{SINCE}")).ok();
+        let since = since.and_then(|view| view.data().first_chunk().copied());
+        let since = since.map_or(0, |bytes| f32::from_le_bytes(bytes) as u64).min(time);
+        Some(Self { first, second, since })
+    }
+
+    /// Whether they are in 8 bits.
+    pub fn are_coded(&self) -> bool {
+        self.first.is_coded() && self.second.is_coded()
+    }
+
+    /// The same in 8 bits, or no longer, as after update `time`.
+    pub fn turned(self, shape: &[usize], coded: bool, time: u64, device: &B::Device) -> Self {
+        let first = self.first.turned(Kind::First, shape, coded, time, device);
+        let second = self.second.turned(Kind::Second, shape, coded, time, device);
+        Self { first, second, since: self.since }
+    }
+
+    /// The same in host memory.
+    ///
+    /// # Errors
+    /// What the device reports, now or about earlier work.
+    pub fn to_host(self) -> Result<Self, ExecutionError> {
+        Ok(Self { first: self.first.to_host()?, second: self.second.to_host()?, since: self.since })
+    }
+}
+
+fn host<B: Backend>(view: &TensorView<'_>, dtype: DType) -> Kept<B> {
+    Kept::host(TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), dtype))
+}
