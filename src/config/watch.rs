@@ -187,7 +187,7 @@ impl Default for Divergence {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Climb {
-    /// One rung up after so many clean steps; doubled by each climb that failed; 0 = never.
+    /// One shift back up after so many clean steps; doubled by each climb that failed; 0 = never.
     pub after: u64,
     /// After so many failed climbs the run stays where it is.
     pub failures: u32,
