@@ -6,7 +6,7 @@ mod kernel;
 use super::{Failure, Format, Outcome, line};
 use crate::keeper::sentences::bytes;
 use crate::protocol::line as protocol_line;
-use crate::protocol::probe::{DRIVER_OPENS, Gpu, Host, Metric, Reading, Throttle};
+use crate::protocol::probe::{Gpu, Host, Metric, Reading, Throttle};
 use clap::Args;
 use kernel::{Counts, KernelSeen};
 use serde::Serialize;
@@ -73,7 +73,7 @@ pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
         let mut patience = FIRST;
         loop {
             match readings.recv_timeout(patience) {
-                Ok(reading) if args.once && is_opening(&reading) => {}
+                Ok(reading) if args.once && reading.is_opening() => {}
                 Ok(reading) => {
                     (patience, silent) = (interval + SILENCE, 0);
                     kernel.look(reading.gpu.as_ref().ok().and_then(|gpu| gpu.more.pci.value()).map(String::as_str));
@@ -112,7 +112,7 @@ pub fn read_once(place: &Path, gpu: u32) -> Result<Reading, String> {
         start(gpu, true, place, Duration::ZERO).map_err(|error| format!("the probe cannot be started: {error}"))?;
     let reading = loop {
         match readings.recv_timeout(FIRST) {
-            Ok(reading) if is_opening(&reading) => {}
+            Ok(reading) if reading.is_opening() => {}
             other => break other,
         }
     };
@@ -121,11 +121,6 @@ pub fn read_once(place: &Path, gpu: u32) -> Result<Reading, String> {
         RecvTimeoutError::Timeout => format!("the NVIDIA driver does not answer for {} s", FIRST.as_secs()),
         RecvTimeoutError::Disconnected => "the NVIDIA library crashed the probe".to_owned(),
     })
-}
-
-/// Whether the driver may still answer: that takes seconds on some machines, and has a bound.
-fn is_opening(reading: &Reading) -> bool {
-    reading.gpu.as_ref().is_err_and(|why| why == DRIVER_OPENS)
 }
 
 fn start(gpu: u32, once: bool, place: &Path, interval: Duration) -> std::io::Result<(Child, Receiver<Reading>)> {

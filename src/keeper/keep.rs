@@ -259,7 +259,7 @@ impl Keeper {
     async fn first_reading(&mut self) -> Option<Input> {
         loop {
             match self.heard.recv().await? {
-                input @ Input::Reading(_) => return Some(input),
+                Input::Reading(reading) if !reading.is_opening() => return Some(Input::Reading(reading)),
                 other => self.take(other),
             }
         }

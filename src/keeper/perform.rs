@@ -174,10 +174,10 @@ impl Keeper {
 
     pub(super) fn status(&mut self) -> Status {
         let state = self.policy.life().state();
-        let resume = format!("`{}`", self.run_dir.command("resume"));
+        let why = self.policy.life().why().map(|why| self.with_command(&why));
         let status = &mut self.recorder.status;
         status.state = state;
-        status.why = self.policy.life().why().map(|why| why.replace(RESUME, &resume));
+        status.why = why;
         status.autopilot = self.policy.autopilot();
         status.proposal = self.policy.proposal();
         status.climb = self.policy.climb_words();

@@ -234,6 +234,12 @@ impl Recorder {
         self.moved = now;
         if let Some(loss) = row.loss {
             self.status.loss = Some(loss);
+            if self.skips_in_a_row > 1 {
+                let count = self.skips_in_a_row;
+                let text =
+                    format!("{count} steps in a row were skipped; step {} is a good one", sentences::grouped(row.step));
+                self.note(Level::Warn, JournalKind::Skip, text);
+            }
             self.skips_in_a_row = 0;
         }
         self.attempt.stepped(&row);
