@@ -83,7 +83,12 @@ impl Reader {
     }
 
     fn gpu(&mut self, worker: Option<u32>, now: Instant) -> Result<Gpu, String> {
-        let patience = if self.owed.is_some() { Duration::ZERO } else { PATIENCE };
+        let patience = match (self.owed, self.heard) {
+            (Some(_), _) => Duration::ZERO,
+            // The first time the library is loaded and started, too.
+            (None, false) => 2 * PATIENCE,
+            (None, true) => PATIENCE,
+        };
         if self.owed.is_none() && self.ask.send((worker, now)).is_ok() {
             self.owed = Some(Instant::now());
         }
