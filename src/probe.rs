@@ -5,8 +5,8 @@
 //!        ◀── Reading (stdout) ────
 //! ```
 //! NVML can hang or crash whoever calls it, so nothing that matters may live here. The main thread
-//! reads and prints; a second thread does nothing but watch stdin and ends the process when it
-//! closes, also while the main thread is stuck inside the library.
+//! reads the machine and prints; a second one calls NVML; a third does nothing but watch stdin and
+//! ends the process when it closes, also while another is stuck inside the library.
 
 mod explain;
 pub mod host;
@@ -60,6 +60,9 @@ pub fn run(args: &ProbeArgs) -> ExitCode {
     let worker = Arc::new(AtomicU32::new(0));
     if args.once {
         let sent = send(&mut reader, None, &mut io::stdout());
+        if !reader.stuck_for().is_zero() {
+            end_now();
+        }
         return if sent.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let watched = Arc::clone(&worker);
@@ -69,15 +72,25 @@ pub fn run(args: &ProbeArgs) -> ExitCode {
     });
     // The only error is a broken stdout: the keeper is gone, which is a normal end.
     let _ = serve(&mut reader, &worker, args.interval.max(Duration::from_millis(10)), &mut io::stdout());
+    if !reader.stuck_for().is_zero() {
+        end_now();
+    }
     ExitCode::SUCCESS
 }
 
-/// Prints a reading at every interval until `out` breaks. A late reading moves the later ones; none is made up for.
+/// A thread that NVML has not let go for so long never comes back: the next probe may fare better.
+/// Rare enough for the keeper's bound of restarts.
+const STUCK: Duration = Duration::from_secs(150);
+
+/// Prints a reading at every interval until NVML is stuck for good, or until `out` breaks. A late reading moves the later ones; none is made up for.
 fn serve(reader: &mut Reader, worker: &AtomicU32, interval: Duration, out: &mut impl Write) -> io::Result<()> {
     loop {
         let started = Instant::now();
         let pid = worker.load(Ordering::Relaxed);
         send(reader, (pid != 0).then_some(pid), out)?;
+        if reader.stuck_for() > STUCK {
+            return Ok(());
+        }
         thread::sleep(interval.saturating_sub(started.elapsed()));
     }
 }

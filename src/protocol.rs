@@ -15,3 +15,4 @@ pub mod inject;
 pub mod line;
 pub mod probe;
 pub mod worker;
+pub mod xid;

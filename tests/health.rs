@@ -103,6 +103,23 @@ fn the_doctor_finds_what_is_wrong_with_a_card_and_says_the_fix() {
 }
 
 #[test]
+fn a_driver_that_does_not_work_is_no_machine_without_a_card() {
+    let place = Place::scripted();
+    for (script, words, fix) in [
+        (json!({"nvmlInit_v2": [{"code": 18}]}), "different versions", "reboot"),
+        (json!({"nvmlInit_v2": [{"code": 9}]}), "driver", "→"),
+        (json!({"nvmlInit_v2": [{"hang": true}]}), "does not answer", "restart the machine"),
+    ] {
+        let (code, checks) = doctor(&place, Some(&script), "");
+        let gpu = &checks["GPU"];
+        assert_eq!((code, &gpu["verdict"]), (Some(1), &json!("fail")), "{gpu}");
+        assert!(gpu["text"].as_str().unwrap().contains(words), "{gpu}");
+        assert!(fix == "→" || gpu["fix"].as_str().unwrap().contains(fix), "{gpu}");
+        assert!(checks.contains_key("RAM") && checks.contains_key("disk"), "the machine is looked at all the same");
+    }
+}
+
+#[test]
 fn the_doctor_says_when_the_card_is_lost_or_the_users_files_are_wrong() {
     let place = Place::scripted();
     let (code, checks) = doctor(&place, Some(&json!({"*": [{"code": 15}]})), "");

@@ -3,7 +3,9 @@
 
 use downshift::probe::reader::{REOPEN, Reader, Source};
 use downshift::protocol::line;
-use downshift::protocol::probe::{Ecc, Gpu, GpuMore, GpuProcess, Metric, Pcie, Reading, Standing, Throttle};
+use downshift::protocol::probe::{
+    DRIVER_SILENT, Ecc, Gpu, GpuMore, GpuProcess, Metric, Pcie, Reading, Standing, Throttle,
+};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -443,4 +445,20 @@ fn the_program_ends_when_nobody_reads() {
     let mut probe = fake.spawn(&["--interval-ms", "10"]);
     drop(probe.0.stdout.take());
     assert!(probe.end().success());
+}
+
+#[test]
+fn the_machine_is_read_while_nvml_hangs_and_the_card_is_stale() {
+    let fake = Fake::new(&json!({"nvmlDeviceGetTemperature": [{"after": 1, "hang": true}]}));
+    let mut probe = fake.spawn(&["--interval-ms", "10"]);
+    let mut readings = BufReader::new(probe.0.stdout.take().unwrap()).lines();
+    let mut next = move || line::decode::<Reading>(&readings.next().unwrap().unwrap()).unwrap();
+    assert_eq!(next().gpu.unwrap().temperature_c, Metric::Is(61.0));
+    let mut stale = 0;
+    until("stale readings, with the machine", || {
+        let Reading { gpu, host } = next();
+        let old = matches!(&gpu.unwrap().temperature_c, Metric::Stale { why, .. } if why == DRIVER_SILENT);
+        stale += usize::from(old && host.ram_used_bytes.get().is_some());
+        stale > 20
+    });
 }

@@ -91,6 +91,9 @@ fn the_command_prints_json_and_words() {
     let words = String::from_utf8(run(&["-"], log, None).stdout).unwrap();
     assert!(words.contains("line 2: RuntimeError") && words.contains("do: "), "{words}");
     assert_eq!(run(&["-", "--format", "json"], b"all is well\n", None).stdout, b"[]\n");
+    let packed = run(&["-"], b"\x1f\x8b\x08\0\0\0\0\0", None);
+    assert_eq!(packed.status.code(), Some(1));
+    assert!(String::from_utf8(packed.stderr).unwrap().contains("gzip"));
     let missing = run(&["/nonexistent.log"], b"", None);
     assert_eq!(missing.status.code(), Some(1));
     assert!(String::from_utf8(missing.stderr).unwrap().contains("/nonexistent.log"));

@@ -38,7 +38,9 @@ fn absent(run: &RunDir) -> Failure {
     Failure::new(
         1,
         format!(
-            "no keeper watches over {name}; `downshift resume {name}` starts it again, `downshift status {name}` tells how it ended"
+            "no keeper watches over {name}; `{}` starts it again, `{}` tells how it ended",
+            run.command("resume"),
+            run.command("status")
         ),
     )
 }

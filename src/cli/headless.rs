@@ -72,7 +72,8 @@ impl Follower<'_> {
                 return Err(Failure::new(
                     1,
                     format!(
-                        "the keeper of {name} is gone; `downshift resume {name}` goes on from the newest checkpoint"
+                        "the keeper of {name} is gone; `{}` goes on from the newest checkpoint",
+                        self.dir.command("resume")
                     ),
                 ));
             }

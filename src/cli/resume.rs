@@ -54,7 +54,8 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     if living_owner(&dir.file("keeper.lock")).is_some() {
         if args.from.is_some() {
             let name = dir.name();
-            let message = format!("{name} is alive; end it with `downshift stop {name}` before it can go back");
+            let stop = dir.command("stop");
+            let message = format!("{name} is alive; end it with `{stop}` before it can go back");
             return Err(Failure::new(1, message));
         }
         client::wait_for_keeper(&dir)?;

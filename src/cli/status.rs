@@ -47,7 +47,7 @@ pub fn text(status: &Status) -> String {
     }
     let _ = write!(line, "  step {}{}", status.step, percent(status));
     if let Some(loss) = status.loss {
-        let _ = write!(line, "  loss {loss:.4}");
+        let _ = write!(line, "  loss {}", figure(loss));
     }
     if let Some(eval) = status.eval {
         let _ = write!(line, "  eval {:.4}", eval.loss);
@@ -59,6 +59,9 @@ pub fn text(status: &Status) -> String {
     }
     if let Some(why) = &status.why {
         let _ = write!(line, "  ({why})");
+    }
+    if let Some(proposal) = &status.proposal {
+        let _ = write!(line, "  (proposal: {}; the keeper {}; `downshift accept`)", proposal.why, proposal.does);
     }
     line
 }

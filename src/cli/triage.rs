@@ -32,6 +32,12 @@ pub fn triage(args: &TriageArgs) -> Outcome {
         let file = File::open(&args.log).map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
         Box::new(BufReader::with_capacity(1 << 18, file))
     };
+    let start = log.fill_buf().map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
+    if let Some((packer, unpack)) = packed(start) {
+        let message =
+            format!("{name} is packed by {packer}, no text: `{unpack} LOG | downshift triage -` looks into it");
+        return Err(Failure::new(1, message));
+    }
     let found = scan(&mut log, &catalogue).map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&found.findings)?),
@@ -42,6 +48,18 @@ pub fn triage(args: &TriageArgs) -> Outcome {
         }
     }
     Ok(0)
+}
+
+/// What a file is packed with, by its first bytes, and what unpacks it.
+fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
+    let known: [(&[u8], &str, &str); 5] = [
+        (b"\x1f\x8b", "gzip", "zcat"),
+        (b"\x28\xb5\x2f\xfd", "zstd", "zstdcat"),
+        (b"\xfd7zXZ\0", "xz", "xzcat"),
+        (b"BZh", "bzip2", "bzcat"),
+        (b"PK\x03\x04", "zip", "unzip -p"),
+    ];
+    known.iter().find(|(magic, ..)| start.starts_with(magic)).map(|(_, packer, unpack)| (*packer, *unpack))
 }
 
 /// The causes in the order in which they first appear, the most likely one first.

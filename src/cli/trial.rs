@@ -53,11 +53,20 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn super::trainer::Traine
     let status = live(&mut watched, args.time)?;
     let checks = checklist(&watched.dir, &status)?;
     for check in &checks {
-        line!("{} {:<24} {}", if check.holds { "✓" } else { "✗" }, check.what, check.seen);
+        let mark = match check.holds {
+            Some(true) => "✓",
+            Some(false) => "✗",
+            None => "–",
+        };
+        line!("{mark} {:<24} {}", check.what, check.seen);
     }
-    let failed = checks.iter().filter(|check| !check.holds).count();
+    let failed = checks.iter().filter(|check| check.holds == Some(false)).count();
     match failed {
-        0 => line!("all hold: `downshift run` may take it from here"),
+        0 => {
+            let unknown = checks.iter().filter(|check| check.holds.is_none()).count();
+            let but = if unknown == 0 { String::new() } else { format!(" ({unknown} could not be measured here)") };
+            line!("all hold{but}: `downshift run` may take it from here");
+        }
         _ => line!("{failed} of {} do not hold; the journal of {} says more", checks.len(), watched.dir.name()),
     }
     Ok(u8::from(failed > 0))
@@ -70,7 +79,7 @@ fn live(watched: &mut Watched, time: Duration) -> Result<Status, Failure> {
     loop {
         let (status, rows) = watched.look()?;
         for row in rows {
-            line!("  {}", row.text);
+            line!("  {}", row.text.replace(", asked for by a person", ", as every trial does once"));
         }
         let Some(status) = status else { continue };
         if status.state.is_over() && status.pid_keeper.is_none() {
@@ -94,12 +103,13 @@ fn live(watched: &mut Watched, time: Duration) -> Result<Status, Failure> {
 /// One line of the checklist.
 struct Check {
     what: &'static str,
-    holds: bool,
+    /// None where it could not be measured.
+    holds: Option<bool>,
     seen: String,
 }
 
 fn check(what: &'static str, holds: bool, seen: impl Into<String>) -> Check {
-    Check { what, holds, seen: seen.into() }
+    Check { what, holds: Some(holds), seen: seen.into() }
 }
 
 fn checklist(dir: &RunDir, status: &Status) -> Result<Vec<Check>, Failure> {
@@ -139,7 +149,8 @@ fn vram_is_steady(samples: &[SampleRow]) -> Check {
     let (early, late) = used.split_at(used.len() / 2);
     let peak = |part: &[u64]| part.iter().max().copied().unwrap_or(0);
     if early.is_empty() {
-        return check(WHAT, true, "not measured: the worker holds none, or the card cannot be read");
+        let seen = "not measured: the worker holds none, or the card cannot be read".to_owned();
+        return Check { what: WHAT, holds: None, seen };
     }
     let seen = format!("{} at most, then {}", bytes(peak(early)), bytes(peak(late)));
     check(WHAT, peak(late) as f64 <= peak(early) as f64 * STEADY, seen)
@@ -191,9 +202,9 @@ mod tests {
     #[test]
     fn two_evaluations_are_needed_to_tell() {
         let eval = |loss, accuracy| Eval { step: 1, samples: 1, loss, accuracy, perplexity: None };
-        assert!(!validation_improves(&[eval(1.0, None)]).holds);
-        assert!(validation_improves(&[eval(1.0, None), eval(2.0, None), eval(0.5, None)]).holds);
-        assert!(!validation_improves(&[eval(1.0, Some(0.5)), eval(0.5, Some(0.5))]).holds);
-        assert!(validation_improves(&[eval(1.0, Some(0.5)), eval(1.0, Some(0.6))]).holds);
+        assert_eq!(validation_improves(&[eval(1.0, None)]).holds, Some(false));
+        assert_eq!(validation_improves(&[eval(1.0, None), eval(2.0, None), eval(0.5, None)]).holds, Some(true));
+        assert_eq!(validation_improves(&[eval(1.0, Some(0.5)), eval(0.5, Some(0.5))]).holds, Some(false));
+        assert_eq!(validation_improves(&[eval(1.0, Some(0.5)), eval(1.0, Some(0.6))]).holds, Some(true));
     }
 }

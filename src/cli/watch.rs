@@ -1,14 +1,18 @@
 //! `watch`: the GPU and the machine without a run. The probe reads in a process of its own here too,
 //! so that a driver that hangs is said to hang and nothing hangs with it.
 
+mod kernel;
+
 use super::{Failure, Format, Outcome, line};
 use crate::keeper::sentences::bytes;
 use crate::protocol::line as protocol_line;
 use crate::protocol::probe::{Gpu, Host, Metric, Reading, Throttle};
 use clap::Args;
+use kernel::{Counts, KernelSeen};
 use serde::Serialize;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -46,6 +50,7 @@ struct Seen<'a> {
     #[serde(flatten)]
     reading: &'a Reading,
     processes: Vec<Process>,
+    kernel_log: &'a Counts,
 }
 
 /// A process of the machine.
@@ -62,18 +67,21 @@ pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
     }
     let interval = Duration::from_secs_f64(args.interval);
     let place = if runs.is_dir() { runs.to_owned() } else { PathBuf::from(".") };
-    let mut silent = 0;
+    let (mut silent, mut kernel) = (0, KernelSeen::open());
     loop {
         let (mut probe, readings) = start(args.gpu, args.once, &place, interval)?;
         let mut patience = FIRST;
         loop {
             match readings.recv_timeout(patience) {
+                Ok(reading) if args.once && reading.is_opening() => {}
                 Ok(reading) => {
                     (patience, silent) = (interval + SILENCE, 0);
-                    show(&reading, args)?;
+                    kernel.look(reading.gpu.as_ref().ok().and_then(|gpu| gpu.more.pci.value()).map(String::as_str));
+                    show(&reading, &kernel, args)?;
                     if args.once {
                         end(&mut probe);
-                        return Ok(0);
+                        // A card that was asked for by its number and is not there is a mistake.
+                        return Ok(u8::from(args.gpu > 0 && reading.gpu.is_err()));
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -102,7 +110,12 @@ pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
 pub fn read_once(place: &Path, gpu: u32) -> Result<Reading, String> {
     let (mut probe, readings) =
         start(gpu, true, place, Duration::ZERO).map_err(|error| format!("the probe cannot be started: {error}"))?;
-    let reading = readings.recv_timeout(FIRST);
+    let reading = loop {
+        match readings.recv_timeout(FIRST) {
+            Ok(reading) if reading.is_opening() => {}
+            other => break other,
+        }
+    };
     end(&mut probe);
     reading.map_err(|why| match why {
         RecvTimeoutError::Timeout => format!("the NVIDIA driver does not answer for {} s", FIRST.as_secs()),
@@ -112,6 +125,7 @@ pub fn read_once(place: &Path, gpu: u32) -> Result<Reading, String> {
 
 fn start(gpu: u32, once: bool, place: &Path, interval: Duration) -> std::io::Result<(Child, Receiver<Reading>)> {
     let mut child = Command::new("/proc/self/exe")
+        .arg0("downshift-probe")
         .arg("probe")
         .arg("--run-dir")
         .arg(place)
@@ -141,19 +155,42 @@ fn end(probe: &mut Child) {
     let _ = probe.wait();
 }
 
-fn show(reading: &Reading, args: &WatchArgs) -> Result<(), Failure> {
+fn show(reading: &Reading, kernel: &KernelSeen, args: &WatchArgs) -> Result<(), Failure> {
     let processes = largest(Path::new("/proc"));
     if args.format == Format::Json {
         let time = jiff::Timestamp::now().to_string();
-        line!("{}", serde_json::to_string(&Seen { time, reading, processes })?);
+        line!("{}", serde_json::to_string(&Seen { time, reading, processes, kernel_log: &kernel.counts })?);
+        return Ok(());
+    }
+    if args.format == Format::Tmux {
+        line!("{}", tmux(reading));
         return Ok(());
     }
     let now = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S").to_string();
     line!("{now}");
-    for row in text(reading, &processes) {
+    for row in text(reading, kernel, &processes) {
         line!("  {row}");
     }
     Ok(())
+}
+
+/// One short styled line for tmux: the card, its memory and heat, and the machine's memory.
+fn tmux(reading: &Reading) -> String {
+    let size = |value: &u64| bytes(*value);
+    let mut parts = match &reading.gpu {
+        Ok(gpu) => {
+            let hot = gpu.temperature_c.get().zip(gpu.slowdown_c.get()).is_some_and(|(now, limit)| now > limit - 5.0);
+            let colour = if hot { "red" } else { "green" };
+            vec![
+                format!("#[fg={colour}]●#[default] {}", words(&gpu.temperature_c, |value| format!("{value:.0} °C"))),
+                format!("VRAM {}/{}", words(&gpu.vram_used_bytes, size), words(&gpu.vram_total_bytes, size)),
+            ]
+        }
+        Err(_) => vec!["#[fg=yellow]●#[default] no GPU".to_owned()],
+    };
+    let host = &reading.host;
+    parts.push(format!("RAM {}/{}", words(&host.ram_used_bytes, size), words(&host.ram_total_bytes, size)));
+    parts.join(" ")
 }
 
 /// The largest processes by resident memory.
@@ -164,7 +201,12 @@ fn largest(proc: &Path) -> Vec<Process> {
             let pid = entry.file_name().to_str()?.parse().ok()?;
             let status = fs::read_to_string(entry.path().join("status")).ok()?;
             let ram_bytes = crate::probe::host::kibibytes(&status, "VmRSS")?;
-            let name = status.lines().find_map(|line| line.strip_prefix("Name:"))?.trim().to_owned();
+            let mut name = status.lines().find_map(|line| line.strip_prefix("Name:"))?.trim().to_owned();
+            if name == "exe" {
+                // Started by /proc/self/exe, as everything of downshift is: the command line says more.
+                let words = fs::read(entry.path().join("cmdline")).ok()?;
+                name = String::from_utf8_lossy(words.split(|byte| *byte == 0).next()?).into_owned();
+            }
             Some(Process { pid, name, ram_bytes })
         })
         .collect();
@@ -174,13 +216,14 @@ fn largest(proc: &Path) -> Vec<Process> {
 }
 
 /// A row a thing; what is unknown stands together at the end.
-fn text(reading: &Reading, processes: &[Process]) -> Vec<String> {
+fn text(reading: &Reading, kernel: &KernelSeen, processes: &[Process]) -> Vec<String> {
     let mut rows = Vec::new();
     match &reading.gpu {
         Ok(gpu) => rows.extend(gpu_rows(gpu)),
         Err(why) => rows.push(format!("GPU          {why}")),
     }
     rows.extend(host_rows(&reading.host));
+    rows.extend(kernel.rows());
     let list = processes.iter().map(|process| format!("{} {} {}", process.name, process.pid, bytes(process.ram_bytes)));
     rows.push(format!("processes    {}", list.collect::<Vec<_>>().join(", ")));
     rows
@@ -267,9 +310,22 @@ fn inner_rows(gpu: &Gpu) -> Vec<String> {
             "health       ECC {}, asked for: {}, Xid {}",
             words(&more.ecc, |ecc| format!("{} corrected, {} not", ecc.corrected, ecc.uncorrected)),
             words(&more.recovery, Clone::clone),
-            words(&more.xids, |list| if list.is_empty() { "none".to_owned() } else { format!("{list:?}") })
+            words(&more.xids, |list| if list.is_empty() { "none since this began".to_owned() } else { counted(list) })
         ),
     ]
+}
+
+/// Numbers with how often each came: `64 × 79`.
+fn counted(list: &[u32]) -> String {
+    let mut counts: std::collections::BTreeMap<u32, usize> = std::collections::BTreeMap::new();
+    for number in list {
+        *counts.entry(*number).or_default() += 1;
+    }
+    let each = counts.iter().map(|(number, count)| match count {
+        1 => number.to_string(),
+        count => format!("{count} × {number}"),
+    });
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// Why metrics are unknown, one row a reason.
@@ -316,7 +372,7 @@ fn throttled(throttle: Throttle) -> &'static str {
 fn host_rows(host: &Host) -> Vec<String> {
     let size = |value: &u64| bytes(*value);
     let more = &host.more;
-    let mut rows = vec![
+    vec![
         format!(
             "RAM          {} of {}, swap {} of {}",
             words(&host.ram_used_bytes, size),
@@ -330,11 +386,6 @@ fn host_rows(host: &Host) -> Vec<String> {
             words(&more.load_1m, |load| format!("{load:.2}"))
         ),
         format!("disk         {} of {} free", words(&host.disk_free_bytes, size), words(&more.disk_total_bytes, size)),
-        format!("killed here  {} for want of memory", words(&more.oom_kills, u64::to_string)),
-    ];
-    match &more.kernel {
-        Metric::Is(lines) => rows.extend(lines.iter().map(|line| format!("kernel log   {}", line.text))),
-        other => rows.extend(other.why().map(|why| format!("kernel log   {why}"))),
-    }
-    rows
+        format!("killed here  {} by the cgroup for want of memory", words(&more.oom_kills, u64::to_string)),
+    ]
 }

@@ -14,6 +14,7 @@ use super::update::{Effect, HistoryBox, Msg, OtherBox, update};
 use crate::config::knobs::Watch;
 use crate::config::theme::Theme;
 use crate::protocol::control::{Request, Status, StepRow};
+use crate::store::run_dir::RunDir;
 use crossterm::event::{Event, EventStream};
 use futures_util::StreamExt;
 use std::collections::VecDeque;
@@ -152,6 +153,7 @@ pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
     let now = unix_ms(SystemTime::now());
     let mut state = State::new(attach.ladder, attach.watch, size, now, utc_offset_s());
     (state.keys, state.read_only) = (attach.keys, attach.read_only);
+    state.resume = RunDir::open(&attach.run_dir).ok().map(|run| run.command("resume"));
     attach.taste.apply(&mut state.screen, &attach.themes);
     let until_ms = now.saturating_add(10_000);
     state.notice = attach.notice.map(|text| Notice { text, refused: true, until_ms });

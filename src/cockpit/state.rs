@@ -91,6 +91,8 @@ pub struct State {
     pub replay: Option<Replay>,
     /// In a state of the past: its moment, Unix milliseconds.
     pub moment: Option<i64>,
+    /// The command that resumes the run, where it is not made of the run's name alone.
+    pub resume: Option<String>,
 }
 
 impl State {
@@ -113,6 +115,7 @@ impl State {
             runs: Runs::default(),
             replay: None,
             moment: None,
+            resume: None,
         }
     }
 
@@ -161,6 +164,12 @@ impl State {
     #[must_use]
     pub fn recent_lr(&self) -> Option<f64> {
         self.facts.recent.back().map(|row| row.lr).filter(|lr| lr.is_finite())
+    }
+
+    /// What a person types to go on with the run.
+    #[must_use]
+    pub fn resume_command(&self) -> String {
+        self.resume.clone().unwrap_or_else(|| format!("downshift resume {}", self.run_name()))
     }
 
     /// The end of the line `downshift … RUN` for a person to type.

@@ -82,7 +82,7 @@ fn before_all(state: &State) -> Verdict {
 
 fn over(state: &State, status: &Status) -> Option<Verdict> {
     let why = status.why.clone().unwrap_or_else(|| "the journal says more".to_owned());
-    let type_this = format!("`downshift resume {}`", status.run);
+    let type_this = format!("`{}`", state.resume_command());
     Some(match status.state {
         RunState::Finished => Verdict::new(Tone::Good, format!("finished: {}", result(state, status))),
         RunState::Stopped => {
@@ -132,8 +132,8 @@ pub fn accuracy_words(share: f64) -> String {
 fn orphaned(state: &State) -> Option<Verdict> {
     let Link::Lost { since_ms, .. } = state.link else { return None };
     let since = age(state.now_ms.saturating_sub(since_ms));
-    let run = state.run_name();
-    Some(Verdict::new(Tone::Danger, format!("no keeper for {since} · `downshift resume {run}` brings the run back")))
+    let resume = state.resume_command();
+    Some(Verdict::new(Tone::Danger, format!("no keeper for {since} · `{resume}` brings the run back")))
 }
 
 fn waiting(state: &State, status: &Status) -> Option<Verdict> {

@@ -82,6 +82,19 @@ pub enum WebhookKind {
     Ntfy,
 }
 
+impl WebhookKind {
+    /// As it is written in a file.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Telegram => "telegram",
+            Self::Discord => "discord",
+            Self::Ntfy => "ntfy",
+        }
+    }
+}
+
 /// A text, or where it is kept: `env:NAME` or `file:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Text {
@@ -153,6 +166,9 @@ impl Notify {
                 (Some(Text::Plain(url)), _) if url.contains('@') => {
                     push("url", "a password does not belong into this file", kept);
                 }
+                (Some(Text::Plain(url)), _) if url.contains('?') || url.contains("hooks.slack.com") => {
+                    push("url", "an address that lets whoever knows it in is a secret", kept);
+                }
                 (None, kind) if kind != WebhookKind::Telegram => {
                     push("url", "this key is missing", "write https://…, env:NAME or file:PATH");
                 }
@@ -220,6 +236,7 @@ mod tests {
                 "n.yaml:2:27: webhooks[0].url: the address of a Discord webhook is a secret",
             ),
             ("webhooks:\n  - { kind: ntfy, url: 'https://u:p@x/y' }\n", "password"),
+            ("webhooks:\n  - { kind: json, url: 'https://x/hook?token=abc' }\n", "is a secret"),
             ("webhooks:\n  - { kind: json, url: 'https://x', token: abc }\n", "a secret does not belong"),
             ("webhooks:\n  - { kind: json }\n", "this key is missing"),
             ("webhooks:\n  - { kind: telegram, token: 'env:T' }\n", "webhooks[0].chat"),

@@ -187,7 +187,7 @@ impl Default for Divergence {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Climb {
-    /// One rung up after so many clean steps; doubled by each climb that failed; 0 = never.
+    /// One shift back up after so many clean steps; doubled by each climb that failed; 0 = never.
     pub after: u64,
     /// After so many failed climbs the run stays where it is.
     pub failures: u32,
@@ -230,8 +230,13 @@ pub fn check(watch: &Watch) -> Vec<Problem> {
     let factor = watch.hang.factor;
     unless(factor >= 1.0, "hang.factor", "below 1 every step would be a hang", "write 5");
     let degrees = |value: f64| (0.0..=60.0).contains(&value);
-    unless(degrees(watch.heat.below_slowdown_c), "heat.below_slowdown_c", "these are degrees", "write 5");
-    unless(degrees(watch.heat.cool_by_c), "heat.cool_by_c", "these are degrees", "write 10");
+    unless(
+        degrees(watch.heat.below_slowdown_c),
+        "heat.below_slowdown_c",
+        "these are degrees",
+        "write 0 to 60, such as 5",
+    );
+    unless(degrees(watch.heat.cool_by_c), "heat.cool_by_c", "these are degrees", "write 0 to 60, such as 10");
     unless(watch.spike.sigma >= 0.0, "spike.sigma", "these are standard deviations", "write 6, or 0 for never");
     unless(watch.spike.in_a_row >= 1, "spike.in_a_row", "0 steps are no jump", "write 3");
     unless(watch.divergence.factor >= 1.0, "divergence.factor", "below 1 every loss would be too high", "write 2");
@@ -252,6 +257,15 @@ pub fn check(watch: &Watch) -> Vec<Problem> {
     for (key, every) in spans {
         let timed = every.duration().is_some();
         unless(timed, key, "this is measured on the clock on the wall", "write seconds or minutes: 10 s");
+        let Some(time) = every.duration() else { continue };
+        if key.starts_with("hang") {
+            let long = time >= Duration::from_millis(100);
+            unless(long, key, "so short a silence is no hang", "write 100 ms or more, such as 10 s");
+        }
+        if key.starts_with("ending.") {
+            let bounded = time <= Duration::from_hours(1);
+            unless(bounded, key, "a run would stand still for hours", "write up to 1 h, such as 10 s");
+        }
     }
     problems
 }

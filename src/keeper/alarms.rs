@@ -111,8 +111,15 @@ impl Alarms {
         self.outbox.troubles()
     }
 
-    /// The last messages are on their way; waits for them, within a bound.
-    pub fn finish(&mut self) {
-        self.outbox.finish(GOODBYE);
+    /// The last messages are on their way; waits for them, within a bound, and notes what did not
+    /// arrive.
+    pub fn finish(&mut self, recorder: &mut Recorder) {
+        let sent = self.outbox.finish(GOODBYE);
+        let late = "the last message to a person was not delivered when the run ended: its address does not answer";
+        let troubles = self.outbox.troubles().into_iter().chain((!sent).then(|| late.to_owned()));
+        for trouble in troubles {
+            recorder.note(Level::Warn, JournalKind::Health, trouble);
+        }
+        recorder.flush();
     }
 }

@@ -6,7 +6,7 @@ use super::keep::KeeperError;
 use super::recorder::Recorder;
 use super::sentences::grouped;
 use super::takeover;
-use crate::protocol::control::JournalKind;
+use crate::protocol::control::{JournalKind, RunState};
 use crate::protocol::worker::Level;
 use crate::store::checkpoint::{self, CheckpointError, aside};
 use crate::store::lock::{Lock, living_owner};
@@ -32,6 +32,24 @@ pub struct Pruned {
     pub aside: Vec<PathBuf>,
     /// Damaged ones: they count for nothing, and were left where they are.
     pub damaged: Vec<String>,
+}
+
+/// Writes down that the run needs a person, in the place of a keeper that dies again and again.
+///
+/// # Errors
+/// When a keeper lives after all, or the store cannot be used.
+pub fn give_up(run_dir: &RunDir, why: &str) -> Result<(), KeeperError> {
+    let file = run_dir.file("keeper.lock");
+    let _lock = Lock::take(&file).map_err(|source| KeeperError::Lock { file: file.display().to_string(), source })?;
+    let (store, _) = Writer::open(&run_dir.file("run.db"))?;
+    let mut recorder = Recorder::new(store, blank_status(run_dir, &run_dir.run()?))?;
+    recorder.note(Level::Error, JournalKind::Run, format!("needs a person: {why}"));
+    recorder.status.state = RunState::NeedsPerson;
+    recorder.status.why = Some(why.to_owned());
+    let _ = recorder.store().put_fact("exit_code", &4);
+    recorder.touch();
+    recorder.flush();
+    Ok(())
 }
 
 impl Caretaker {

@@ -1,6 +1,7 @@
 //! How a keeper is started: with a session of its own, away from any terminal, and by a parent
 //! that does nothing but wait and bring it back.
 
+use super::caretaker;
 use super::keep::Launch;
 use crate::store::run_dir::RunDir;
 use std::collections::VecDeque;
@@ -60,7 +61,17 @@ pub fn bring_back(run: &RunDir, launch: Option<&Launch>, by_person: bool) -> io:
         }
         deaths.push_back(Instant::now());
         if deaths.len() > DEATHS && deaths.pop_front().is_some_and(|first| first.elapsed() < WINDOW) {
-            return Ok(1);
+            let why = format!(
+                "the keeper died {} times within {} minutes and is not brought back; keeper.log says why, and `{}` \
+                 starts it again",
+                DEATHS + 1,
+                WINDOW.as_secs() / 60,
+                run.command("resume")
+            );
+            if let Err(error) = caretaker::give_up(run, &why) {
+                return Err(io::Error::other(format!("{why}; and that could not be written down: {error}")));
+            }
+            return Ok(4);
         }
         by_person = false;
         std::thread::sleep(PAUSE);

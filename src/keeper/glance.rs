@@ -3,6 +3,7 @@
 use crate::config::run::Run;
 use crate::protocol::control::{RunState, RungRecord, Status};
 use crate::store::run_dir::RunDir;
+use std::collections::BTreeMap;
 
 /// The status of a run that has not begun.
 pub fn blank_status(run_dir: &RunDir, run: &Run) -> Status {
@@ -42,4 +43,11 @@ pub fn blank_status(run_dir: &RunDir, run: &Run) -> Status {
 /// A rung of which nothing is known yet.
 fn blank_record(name: &str) -> RungRecord {
     RungRecord { name: name.to_owned(), steps: 0, steps_per_s: None, vram_bytes: None, ram_bytes: None, fault: None }
+}
+
+/// Why one rung cannot be reached from another, for every pair where it cannot.
+pub fn barriers(run: &Run) -> BTreeMap<(usize, usize), String> {
+    let rungs = 0..run.rungs.len();
+    let pairs = rungs.clone().flat_map(|from| rungs.clone().map(move |to| (from, to)));
+    pairs.filter_map(|(from, to)| Some(((from, to), run.barrier(from, to)?))).collect()
 }

@@ -2,11 +2,13 @@
 //! evidence that a card is gone.
 
 use super::keep::Keeper;
+use super::witness::xid_meaning;
 use crate::policy::event::{Event, Evidence};
 use crate::protocol::cause::{Cause, KernelKind, KernelLine};
 use crate::protocol::control::JournalKind;
-use crate::protocol::probe::{DRILL_FILE, Gpu, Reading};
+use crate::protocol::probe::{DRILL_FILE, DRIVER_OPENS, DRIVER_SILENT, Gpu, Reading};
 use crate::protocol::worker::{FailureClass, Level};
+use crate::protocol::xid;
 
 /// What the driver says of a card that is gone.
 const LOST: &str = "GPU is lost";
@@ -18,9 +20,11 @@ impl Keeper {
         let heat = gpu.map(|gpu| (gpu.temperature_c.get(), gpu.slowdown_c.get()));
         let lost = is_lost(&reading).filter(|_| !self.card_is_lost);
         self.card_is_lost |= lost.is_some();
+        self.mind_driver(&reading);
         let kernel = self.witness.saw(&reading);
         self.alarms.measured(&reading, self.now());
         let xids: Vec<u32> = gpu.and_then(|gpu| gpu.more.xids.value()).cloned().unwrap_or_default();
+        let action = gpu.and_then(|gpu| gpu.more.recovery.value().cloned());
         self.recorder.measured(*reading);
         for line in &kernel {
             self.hear_kernel(line);
@@ -28,6 +32,10 @@ impl Keeper {
         let on_gpu = self.policy.is_on_gpu();
         for number in xids.into_iter().filter(|_| on_gpu) {
             let text = format!("the driver reported Xid {number}");
+            if number == xid::ACTION && action.as_deref() == Some("none") {
+                self.recorder.note(Level::Info, JournalKind::Health, format!("{text}: it asks for nothing"));
+                continue;
+            }
             self.decide(Event::Evidence(Evidence { class: FailureClass::Xid, number: Some(number), text }), None);
         }
         self.decide(Event::Vram(used), None);
@@ -42,10 +50,34 @@ impl Keeper {
         }
     }
 
+    /// Says once that the driver does not answer, and once that it does again.
+    fn mind_driver(&mut self, reading: &Reading) {
+        let silent = match &reading.gpu {
+            Ok(gpu) => gpu.more.xids.why() == Some(DRIVER_SILENT),
+            Err(why) if why == DRIVER_OPENS => return,
+            Err(why) => why.starts_with(DRIVER_SILENT),
+        };
+        if silent == std::mem::replace(&mut self.driver_is_silent, silent) {
+            return;
+        }
+        let (level, text) = if silent {
+            (Level::Warn, format!("{DRIVER_SILENT}; training goes on, temperature and memory of the card are unknown"))
+        } else {
+            (Level::Info, "the NVIDIA driver answers again".to_owned())
+        };
+        self.recorder.note(level, JournalKind::Health, text);
+    }
+
     /// A line of the kernel: evidence where it concerns the card that is trained on, else a note.
     fn hear_kernel(&mut self, line: &KernelLine) {
-        let text = format!("kernel log: {}", line.text);
+        let mut text = format!("kernel log: {}", line.text);
+        if let KernelKind::Xid { number, .. } = line.kind
+            && let Some(meaning) = xid_meaning(number)
+        {
+            text = format!("{text} (Xid {number}: {meaning})");
+        }
         let told = match &line.kind {
+            KernelKind::Xid { number, .. } if xid::asks_for_nothing(*number, &line.text) => None,
             KernelKind::Xid { number, pci } if self.witness.is_our_card(pci) => {
                 Some((FailureClass::Xid, Some(*number)))
             }

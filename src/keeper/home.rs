@@ -1,6 +1,7 @@
 //! The run directory while the run goes on: somebody may move it or delete it. The worker cannot save
 //! any more then, and nobody can find the run.
 
+use rustix::process::{Pid, getppid};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ pub struct Home {
     identity: Option<(u64, u64)>,
     looked: Instant,
     missing: Option<Instant>,
+    /// The process that brings the keeper back when it dies.
+    parent: Option<Pid>,
 }
 
 /// What a look at it brought.
@@ -31,13 +34,15 @@ pub enum Look {
     Back,
     /// It has been missing for too long.
     Lost,
+    /// The directory is there, but nobody would bring the keeper back any more.
+    Orphan,
 }
 
 impl Home {
     /// The directory at `path`, as it is now.
     #[must_use]
     pub fn new(path: &Path, now: Instant) -> Self {
-        Self { path: path.to_owned(), identity: identity(path), looked: now, missing: None }
+        Self { path: path.to_owned(), identity: identity(path), looked: now, missing: None, parent: getppid() }
     }
 
     /// Looks, if it is time to.
@@ -46,6 +51,10 @@ impl Home {
             return Look::Same;
         }
         self.looked = now;
+        if self.parent.is_some() && getppid() != self.parent {
+            self.parent = None;
+            return Look::Orphan;
+        }
         let there = identity(&self.path) == self.identity;
         match (there, self.missing) {
             (true, Some(_)) => {

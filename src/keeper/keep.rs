@@ -2,7 +2,7 @@
 
 use super::alarms::Alarms;
 use super::child::Worker;
-use super::glance::blank_status;
+use super::glance::{barriers, blank_status};
 use super::home::{Home, Look};
 use super::recorder::Recorder;
 use super::socket::{self, Clients};
@@ -21,7 +21,6 @@ use crate::store::lock::{Lock, LockError};
 use crate::store::run_dir::{RunDir, RunDirError};
 use crate::store::writer::Writer;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -124,6 +123,7 @@ pub(super) struct Keeper {
     epoch: Duration,
     /// The card was said to be lost.
     pub(super) card_is_lost: bool,
+    pub(super) driver_is_silent: bool,
     /// Parts of the data that are left out, on the clock of the run.
     pub(super) left_out: Vec<(u64, u64)>,
     pub(super) shown: (RunState, Instant),
@@ -189,6 +189,7 @@ impl Keeper {
             started,
             epoch: monotonic(),
             card_is_lost: false,
+            driver_is_silent: false,
             left_out,
             shown,
             flushed: Instant::now(),
@@ -258,7 +259,7 @@ impl Keeper {
     async fn first_reading(&mut self) -> Option<Input> {
         loop {
             match self.heard.recv().await? {
-                input @ Input::Reading(_) => return Some(input),
+                Input::Reading(reading) if !reading.is_opening() => return Some(Input::Reading(reading)),
                 other => self.take(other),
             }
         }
@@ -295,6 +296,11 @@ impl Keeper {
         let (level, text) = match self.home.look(std::time::Instant::now()) {
             Look::Same => return,
             Look::Back => (Level::Info, format!("{path} is there again")),
+            Look::Orphan => {
+                let text = "the process that brings the keeper back is gone: once this keeper dies too, nobody starts \
+                            it again but you";
+                (Level::Warn, text.to_owned())
+            }
             Look::Missing => {
                 (Level::Error, format!("{path} was moved or deleted; move it back, or the run ends in a minute"))
             }
@@ -378,7 +384,7 @@ impl Keeper {
         self.clients.publish(&Update::Status(Box::new(status)));
         let _ = timeout(Duration::from_secs(1), self.clients.drained()).await;
         sleep(Duration::from_millis(20)).await;
-        self.alarms.finish();
+        self.alarms.finish(&mut self.recorder);
         // What is half deleted when the process ends would stay until somebody resumes.
         self.deletions.drain(..).for_each(|deletion| drop(deletion.join()));
     }
@@ -388,11 +394,4 @@ impl Keeper {
 fn monotonic() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
-}
-
-/// Why one rung cannot be reached from another, for every pair where it cannot.
-fn barriers(run: &Run) -> BTreeMap<(usize, usize), String> {
-    let rungs = 0..run.rungs.len();
-    let pairs = rungs.clone().flat_map(|from| rungs.clone().map(move |to| (from, to)));
-    pairs.filter_map(|(from, to)| Some(((from, to), run.barrier(from, to)?))).collect()
 }

@@ -3,14 +3,26 @@
 use super::child::Worker;
 use super::keep::{FLUSH, Keeper, STATUS};
 use super::sentences;
-use crate::policy::event::{Effect, Event};
-use crate::policy::life::{Life, Outcome, Start, Then};
+use crate::policy::event::{Effect, Event, Signal};
+use crate::policy::life::{Life, Outcome, Pressure, Start, Then};
 use crate::protocol::control::{JournalKind, RunState, Status, Update};
 use crate::protocol::worker::Level;
 use crate::recipe::leave_out::LeaveOut;
 use tokio::time::Instant;
 
+/// What the policy, which knows no folders, says of the way back.
+const RESUME: &str = "`downshift resume`";
+
 impl Keeper {
+    /// The same sentence with a command that can be typed as it stands.
+    fn with_command(&self, text: &str) -> String {
+        if text.contains(RESUME) {
+            text.replace(RESUME, &format!("`{}`", self.run_dir.command("resume")))
+        } else {
+            text.to_owned()
+        }
+    }
+
     pub(super) fn perform(&mut self, effects: Vec<Effect>, asker: Option<u64>) {
         if effects.is_empty() {
             return;
@@ -26,6 +38,7 @@ impl Keeper {
                     }
                 }
                 Effect::Signal(signal) => {
+                    self.note_force(signal);
                     if let Some(worker) = &self.worker {
                         worker.signal(signal);
                     }
@@ -33,9 +46,13 @@ impl Keeper {
                 Effect::GoBack(step) => self.go_back(step),
                 Effect::RollBack(back) => self.roll_back(back),
                 Effect::LeaveOut { from, units } => self.leave_out(from, units),
-                Effect::Journal(level, kind, text) => self.recorder.note(level, kind, text),
+                Effect::Journal(level, kind, text) => {
+                    let text = self.with_command(&text);
+                    self.recorder.note(level, kind, text);
+                }
                 Effect::Reply { accepted, message } => {
                     if let Some(id) = asker {
+                        let message = self.with_command(&message);
                         self.clients.tell(id, &Update::Reply { accepted, message });
                     }
                 }
@@ -58,6 +75,20 @@ impl Keeper {
             let to = self.run.rungs[start.rung].name.clone();
             self.recorder.begin_passage(&to, "save", now);
         }
+    }
+
+    /// Force is a part of a passage. A worker that hangs was of no use since its last step.
+    fn note_force(&mut self, signal: Signal) {
+        let now = self.now();
+        if let Life::Stopping { then: Then::Recover(_), pressure: Pressure::Terminated, .. } = self.policy.life() {
+            let to = self.run.rungs[self.policy.rung()].name.clone();
+            self.recorder.begin_passage_late(&to, "notice");
+        }
+        let part = match signal {
+            Signal::Terminate => "end the worker",
+            Signal::Kill => "kill the worker",
+        };
+        self.recorder.passage_part(part, now);
     }
 
     fn start_worker(&mut self, start: &Start) {
@@ -128,7 +159,7 @@ impl Keeper {
             Outcome::Failed(_, why) => (Level::Error, format!("failed: {why}")),
             Outcome::NeedsPerson(why) => (Level::Error, format!("needs a person: {why}")),
         };
-        let now = self.now();
+        let (now, text) = (self.now(), self.with_command(&text));
         let what = match &outcome {
             Outcome::Finished => "finished",
             Outcome::Stopped => "stopped",
@@ -143,9 +174,10 @@ impl Keeper {
 
     pub(super) fn status(&mut self) -> Status {
         let state = self.policy.life().state();
+        let why = self.policy.life().why().map(|why| self.with_command(&why));
         let status = &mut self.recorder.status;
         status.state = state;
-        status.why = self.policy.life().why();
+        status.why = why;
         status.autopilot = self.policy.autopilot();
         status.proposal = self.policy.proposal();
         status.climb = self.policy.climb_words();

@@ -12,10 +12,10 @@ use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-/// A probe that is silent for so long is stuck in the driver.
+/// A probe that is silent for so long is stuck: one whose driver hangs goes on with the machine.
 const SILENCE: Duration = Duration::from_secs(3);
-/// The first line may take longer: opening the driver can take seconds.
-const FIRST: Duration = Duration::from_secs(30);
+/// The first line may take longer: a process has to start.
+const FIRST: Duration = Duration::from_secs(10);
 /// Starts within [`WINDOW`], then no more.
 const STARTS: usize = 5;
 const WINDOW: Duration = Duration::from_mins(10);

@@ -33,6 +33,8 @@ pub struct Recorder {
     /// The attempt under way.
     pub attempt: Attempt,
     passage: Option<PassageClock>,
+    /// When the worker last took a step, or began.
+    moved: Duration,
     skips_in_a_row: u64,
     failed_saves: u64,
     said: HashSet<String>,
@@ -65,6 +67,7 @@ impl Recorder {
             status,
             attempt: Attempt::default(),
             passage: None,
+            moved: Duration::ZERO,
             skips_in_a_row: 0,
             failed_saves: 0,
             said: HashSet::new(),
@@ -121,6 +124,7 @@ impl Recorder {
         let row = crate::store::writer::NewAttempt { rung, rung_name, reason, started_ms: now_ms() };
         let id = self.store.begin_attempt(&row)?;
         self.attempt = Attempt::new(id, rung);
+        self.moved = now;
         self.status.attempts = id;
         if self.status.rung != rung {
             self.status.shifts += 1;
@@ -137,8 +141,19 @@ impl Recorder {
     /// A passage to another worker begins.
     pub fn begin_passage(&mut self, to: &str, first: &str, now: Duration) {
         match &mut self.passage {
-            Some(passage) if !passage.arrived() => passage.redirect(to),
+            Some(passage) if !passage.arrived() => {
+                passage.redirect(to);
+                passage.next(first, now);
+            }
             _ => self.passage = Some(PassageClock::begin(&self.status.rung_name, to, first, now)),
+        }
+    }
+
+    /// A passage that began when the worker took its last step, as is known only now.
+    pub fn begin_passage_late(&mut self, to: &str, first: &str) {
+        match &mut self.passage {
+            Some(passage) if !passage.arrived() => passage.redirect(to),
+            _ => self.passage = Some(PassageClock::begin(&self.status.rung_name, to, first, self.moved)),
         }
     }
 
@@ -217,8 +232,15 @@ impl Recorder {
     fn stepped(&mut self, row: StepRow, now: Duration) {
         self.status.step = row.step;
         self.status.samples = row.samples;
+        self.moved = now;
         if let Some(loss) = row.loss {
             self.status.loss = Some(loss);
+            if self.skips_in_a_row > 1 {
+                let count = self.skips_in_a_row;
+                let text =
+                    format!("{count} steps in a row were skipped; step {} is a good one", sentences::grouped(row.step));
+                self.note(Level::Warn, JournalKind::Skip, text);
+            }
             self.skips_in_a_row = 0;
         }
         self.attempt.stepped(&row);

@@ -104,10 +104,16 @@ pub fn stopped(step: u64, durable: Option<u64>) -> (Level, String) {
     }
 }
 
+/// A loss with the digits that tell something.
+#[must_use]
+pub fn loss(loss: f64) -> String {
+    if loss != 0.0 && loss.abs() < 1e-3 { format!("{loss:.1e}") } else { format!("{loss:.4}") }
+}
+
 /// What an evaluation says.
 #[must_use]
 pub fn measured(eval: &Eval) -> String {
-    let mut text = format!("loss {:.4}", eval.loss);
+    let mut text = format!("loss {}", loss(eval.loss));
     if let Some(accuracy) = eval.accuracy {
         let _ = write!(text, ", accuracy {:.2} %", accuracy * 100.0);
     }
@@ -140,15 +146,21 @@ pub fn passage(passage: &Passage) -> String {
         .collect();
     let mut text = format!("{way} in {}", seconds(passage.total_ms() as f64));
     if let Some(((before, loss_before), (after, loss_after))) = passage.before.zip(passage.after) {
-        let _ =
-            write!(text, ": step {} → {}, loss {loss_before:.4} → {loss_after:.4}", grouped(before), grouped(after));
+        let _ = write!(
+            text,
+            ": step {} → {}, loss {} → {}",
+            grouped(before),
+            grouped(after),
+            loss(loss_before),
+            loss(loss_after)
+        );
     }
     format!("{text} ({})", parts.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, grouped, seconds};
+    use super::{bytes, grouped, loss, seconds};
 
     #[test]
     fn numbers_are_read_at_a_glance() {
@@ -157,6 +169,7 @@ mod tests {
             [bytes(31 << 20), bytes(4_200), bytes(2_500_000_000), bytes(12)],
             ["31.0 MiB", "4.1 KiB", "2.3 GiB", "12 B"]
         );
+        assert_eq!([loss(0.31), loss(0.000_57), loss(0.0)], ["0.3100", "5.7e-4", "0.0000"]);
         assert_eq!([seconds(53.0), seconds(994.0), seconds(2100.0)], ["0.05 s", "0.99 s", "2.1 s"]);
     }
 }

@@ -168,6 +168,11 @@ impl Witness {
 }
 
 /// The catalogue, or none where the user's file is broken and even the shipped one is.
+/// What a number of NVIDIA's means.
+pub fn xid_meaning(number: u32) -> Option<&'static str> {
+    catalogue()?.xid(number).map(|xid| xid.meaning.as_str())
+}
+
 fn catalogue() -> Option<&'static Catalogue> {
     CATALOGUE.get_or_init(|| Catalogue::load().or_else(|_| Catalogue::with(None)).ok()).as_ref()
 }

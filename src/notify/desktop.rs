@@ -34,9 +34,23 @@ $id = '{1AC14E77-02E7-4E5D-B744-2EB1AE5198B7}\\WindowsPowerShell\\v1.0\\powershe
 /// # Errors
 /// Why it cannot be shown.
 pub fn show(message: &Message) -> Result<(), String> {
-    let wsl = Path::new("/dev/dxg").exists()
-        || std::fs::read_to_string("/proc/version").is_ok_and(|text| text.to_lowercase().contains("microsoft"));
-    if wsl { toast(message) } else { notify_send(message) }
+    if is_wsl() { toast(message) } else { notify_send(message) }
+}
+
+fn is_wsl() -> bool {
+    Path::new("/dev/dxg").exists()
+        || std::fs::read_to_string("/proc/version").is_ok_and(|text| text.to_lowercase().contains("microsoft"))
+}
+
+/// What is missing for it, if anything.
+#[must_use]
+pub fn missing() -> Option<&'static str> {
+    if is_wsl() {
+        return (!Path::new(POWERSHELL).exists()).then_some("powershell.exe of Windows is not there");
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join("notify-send").is_file());
+    (!found).then_some("notify-send is not installed")
 }
 
 fn notify_send(message: &Message) -> Result<(), String> {

@@ -35,6 +35,17 @@ impl Channel {
         }
     }
 
+    /// Why it cannot work here, as far as that can be told without trying.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        match self {
+            Self::Bell => std::env::var_os("TMUX").is_none().then(|| "not inside tmux".to_owned()),
+            Self::Desktop => desktop::missing().map(str::to_owned),
+            Self::Webhook(Ok(_)) => None,
+            Self::Webhook(Err(why)) => Some(why.clone()),
+        }
+    }
+
     /// Sends a message; may take a while.
     ///
     /// # Errors
@@ -66,7 +77,10 @@ pub fn channels(settings: &Notify) -> Vec<Channel> {
     if settings.desktop {
         channels.push(Channel::Desktop);
     }
-    channels.extend(settings.webhooks.iter().map(|hook| Channel::Webhook(Address::of(hook).map(Box::new))));
+    channels.extend(settings.webhooks.iter().map(|hook| {
+        let named = |why| format!("{}: {why}", hook.kind.word());
+        Channel::Webhook(Address::of(hook).map(Box::new).map_err(named))
+    }));
     channels
 }
 
@@ -92,12 +106,12 @@ impl Outbox {
         thread::spawn(move || {
             let mut said = HashSet::new();
             for message in waiting {
-                for channel in &channels {
+                for (index, channel) in channels.iter().enumerate() {
                     // A missing desktop or tmux is the normal case on a server.
                     let normal = matches!(channel, Channel::Bell | Channel::Desktop);
                     if let Err(why) = channel.send_with(&message, pause)
                         && !normal
-                        && said.insert(channel.name())
+                        && said.insert(index)
                     {
                         let _ = report.send(format!("notification by {} failed: {why}", channel.name()));
                     }

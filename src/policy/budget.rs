@@ -40,7 +40,10 @@ impl Budget {
         self.faults += 1;
         let (limit, most) = (watch.restarts_without_progress, watch.restarts_in_window);
         if self.faults > limit {
-            return Verdict::Exhausted(format!("{} brought no new durable step", restarts(limit)));
+            return Verdict::Exhausted(match limit {
+                0 => "restarts are turned off (watch.restarts_without_progress is 0)".to_owned(),
+                limit => format!("{} brought no new durable step", restarts(limit)),
+            });
         }
         let (now_ms, window) = (now.as_millis() as u64, span(watch.restart_window));
         // The clock begins anew with the machine: what lies in the future has just been.

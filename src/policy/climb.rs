@@ -2,11 +2,12 @@
 //! climb that failed.
 //!
 //! ```text
-//!  keeper shifts down ─▶ counting ── `after` × 2^failed clean steps, a proven checkpoint ─▶ one rung up
+//!  keeper shifts down ─▶ counting ── `after` × 2^failed clean steps, a proven checkpoint ─▶ one shift up
 //!                           ▲                                                            │
 //!                           └──── fault on probation: back down, failed + 1 ◀── probation ┘── calm: counting
 //! ```
-//! It climbs back to where it came from and never further: what a person chose is the top.
+//! It goes back the way it came, one of its own shifts at a time, and never further: what a person
+//! chose is the top, and rungs that were passed over on the way down relieve what nobody needed.
 
 use crate::config::watch;
 use serde::{Deserialize, Serialize};
@@ -15,8 +16,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Climb {
-    /// The rung that the keeper first left: the top of the climb; none where there is no way to go.
-    home: Option<usize>,
+    /// The rungs that the keeper left, in this order: the way back is the same, the other way round.
+    left: Vec<usize>,
     /// The step from which on every step was clean.
     since: u64,
     /// The newest checkpoint that is proven.
@@ -30,15 +31,17 @@ pub struct Climb {
 impl Climb {
     /// The keeper shifts down at `step`, by itself.
     pub fn descended(&mut self, from: usize, to: usize, step: u64) {
-        let home = self.home.map_or(from, |home| home.min(from));
-        self.home = Some(home).filter(|home| *home < to);
+        self.left.push(from);
+        self.left.retain(|rung| *rung < to);
+        self.left.dedup();
         self.from = None;
         self.since = step;
     }
 
     /// A person chose a rung: nothing is to be climbed back to.
     pub fn chosen(&mut self, step: u64) {
-        (self.home, self.from, self.since) = (None, None, step);
+        self.left.clear();
+        (self.from, self.since) = (None, step);
     }
 
     /// A worker goes on from `step`: what it redoes counts once.
@@ -64,12 +67,12 @@ impl Climb {
     }
 
     /// Clean steps still to be taken before the next climb from `rung`, and the rung it will lead
-    /// towards; none where there will be no climb.
+    /// to; none where there will be no climb.
     #[must_use]
     pub fn ahead(&self, rung: usize, step: u64, knobs: watch::Climb) -> Option<(u64, usize)> {
-        let home = self.home.filter(|home| *home < rung)?;
+        let back = self.left.iter().copied().rev().find(|left| *left < rung)?;
         let clean = step.saturating_sub(self.since);
-        Some((self.needed(knobs)?.saturating_sub(clean), home))
+        Some((self.needed(knobs)?.saturating_sub(clean), back))
     }
 
     /// Whether to climb from `rung` at `step` now: calm for long enough, and a checkpoint taken
@@ -84,7 +87,7 @@ impl Climb {
     pub fn climbed(&mut self, from: usize, to: usize, step: u64) {
         self.from = Some(from);
         self.since = step;
-        self.home = self.home.filter(|home| *home < to);
+        self.left.retain(|rung| *rung < to);
     }
 
     /// A step was taken: a probation may be over. True when it is.
@@ -98,7 +101,9 @@ impl Climb {
         self.since = step;
         let back = self.from.take()?;
         self.failed += 1;
-        self.home = Some(self.home.map_or(rung, |home| home.min(rung)));
+        self.left.push(rung);
+        self.left.retain(|left| *left < back);
+        self.left.dedup();
         Some(back)
     }
 
@@ -143,13 +148,15 @@ mod tests {
     }
 
     #[test]
-    fn one_rung_at_a_time_up_to_where_it_came_from() {
+    fn it_goes_back_the_way_it_came_one_shift_at_a_time() {
         let mut climb = down();
-        climb.climbed(2, 1, 1100);
-        assert!(climb.on_probation() && climb.ahead(1, 1100, KNOBS) == Some((100, 0)));
-        assert!(!climb.stepped(1199, KNOBS) && climb.stepped(1200, KNOBS));
-        climb.climbed(1, 0, 1200);
-        assert_eq!(climb.ahead(0, 1300, KNOBS), None, "home");
+        climb.descended(2, 5, 1100);
+        assert_eq!(climb.ahead(5, 1100, KNOBS), Some((100, 2)), "not by way of 4 and 3, which it never was on");
+        climb.climbed(5, 2, 1200);
+        assert!(climb.on_probation() && climb.ahead(2, 1200, KNOBS) == Some((100, 0)));
+        assert!(!climb.stepped(1299, KNOBS) && climb.stepped(1300, KNOBS));
+        climb.climbed(2, 0, 1300);
+        assert_eq!(climb.ahead(0, 1400, KNOBS), None, "home");
     }
 
     #[test]
@@ -158,7 +165,7 @@ mod tests {
         for (failed, wait) in [(1, 200), (2, 400)] {
             climb.climbed(2, 1, 2000);
             assert_eq!(climb.fault(1, 2050), Some(2), "back to where it was calm");
-            assert_eq!((climb.failed(), climb.ahead(2, 2050, KNOBS)), (failed, Some((wait, 0))));
+            assert_eq!((climb.failed(), climb.ahead(2, 2050, KNOBS)), (failed, Some((wait, 1))));
         }
         climb.climbed(2, 1, 3000);
         assert_eq!(climb.fault(1, 3001), Some(2));

@@ -18,10 +18,20 @@ impl Policy {
             Life::Running(phase) => {
                 let limit = self.hang.limit().as_secs();
                 let cause = format!("hang: no progress for {limit} s while {}", doing(phase));
-                self.press(Then::Recover(Cause::new(FailureClass::Hang, cause)), Pressure::Terminated, now)
+                let grace = span(self.limits.watch.ending.grace).as_secs_f64();
+                let told = format!("{cause}; the worker is ended, and killed if it lives on after {grace} s");
+                let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Worker, told)];
+                let then = Then::Recover(Cause::new(FailureClass::Hang, cause));
+                effects.extend(self.press(then, Pressure::Terminated, now));
+                effects
             }
             Life::Stopping { then, pressure: Pressure::Asked, .. } => self.press(then, Pressure::Terminated, now),
-            Life::Stopping { then, pressure: Pressure::Terminated, .. } => self.press(then, Pressure::Killed, now),
+            Life::Stopping { then, pressure: Pressure::Terminated, .. } => {
+                let told = "the worker did not end on SIGTERM and is killed".to_owned();
+                let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Worker, told)];
+                effects.extend(self.press(then, Pressure::Killed, now));
+                effects
+            }
             Life::Stopping { .. } => {
                 let why = "the worker cannot be killed (it may hang in the driver); no other is started. Look at it with \
                            `ps`, then restart the machine or, under WSL2, run `wsl --shutdown`";

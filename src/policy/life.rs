@@ -161,6 +161,8 @@ impl Life {
             Self::AwaitingVram { start, .. } | Self::BackingOff { start, .. } | Self::Cooling { start, .. } => {
                 Some(start.reason.clone())
             }
+            Self::Stopping { then: Then::Recover(cause), .. } => Some(cause.text.clone()),
+            Self::Stopping { then: Then::Conclude(why), .. } => Some(why.clone()),
             Self::Over(Outcome::Failed(_, why) | Outcome::NeedsPerson(why)) => Some(why.clone()),
             _ => None,
         }

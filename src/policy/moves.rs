@@ -22,7 +22,7 @@ pub enum Move {
         /// Which one.
         to: usize,
     },
-    /// One rung back up.
+    /// Back up to a rung it came from.
     Climb {
         /// Which one.
         to: usize,
@@ -134,14 +134,32 @@ impl Policy {
         effects
     }
 
-    /// A person accepts what was proposed.
-    pub(super) fn accept_proposal(&mut self, now: Duration) -> Result<(String, Vec<Effect>), String> {
+    /// The keeper may act alone again: what it proposed is carried out, or dropped where it can no
+    /// longer be.
+    pub(super) fn settle_proposal(&mut self, now: Duration) -> Vec<Effect> {
+        let Some(proposal) = self.ledger.proposal.clone() else { return Vec::new() };
+        let past = matches!(proposal.what, Move::Shift { to } if to <= self.rung)
+            || matches!(proposal.what, Move::Climb { to } if to >= self.rung);
+        let done =
+            if past { Err("the run has moved on".to_owned()) } else { self.accept_proposal("the autopilot", now) };
+        match done {
+            Ok((_, effects)) => effects,
+            Err(why) => {
+                self.ledger.proposal = None;
+                let text = format!("proposal dropped ({}): {why}", proposal.why);
+                vec![Effect::Journal(Level::Info, JournalKind::Request, text)]
+            }
+        }
+    }
+
+    /// What was proposed is accepted, by a person or by the autopilot.
+    pub(super) fn accept_proposal(&mut self, by: &str, now: Duration) -> Result<(String, Vec<Effect>), String> {
         let Some(Proposal { what, why, .. }) = self.ledger.proposal.clone() else {
             return Err("nothing is proposed".to_owned());
         };
         if matches!(self.life, Life::Running(_)) {
             let words = self.words(&what).replacen("would", "accepted: will", 1);
-            return Ok((words, self.make(what, &format!("{why}, accepted by a person"), now)));
+            return Ok((words, self.make(what, &format!("{why}, accepted by {by}"), now)));
         }
         let Move::Shift { to } = what else { return Err("no worker is running; wait for the next one".to_owned()) };
         let (from, step) = (self.rung, self.at());
@@ -168,9 +186,9 @@ impl Policy {
         (self.rung + 1..self.limits.rungs.len()).rev().find(|rung| self.reaches(*rung))
     }
 
-    /// The next rung up on the way to `home`.
-    pub(super) fn next_up(&self, home: usize) -> Option<usize> {
-        (home..self.rung).rev().find(|rung| self.reaches(*rung))
+    /// The rung `back`, or the nearest below it that can be reached from here.
+    pub(super) fn next_up(&self, back: usize) -> Option<usize> {
+        (back..self.rung).find(|rung| self.reaches(*rung))
     }
 
     fn reaches(&self, rung: usize) -> bool {

@@ -24,7 +24,7 @@ impl Policy {
             Request::Pause => self.asked_to_pause(now),
             Request::Resume => self.asked_to_resume(now),
             Request::Stop => self.asked_to_stop(now),
-            Request::Accept => match self.accept_proposal(now) {
+            Request::Accept => match self.accept_proposal("a person", now) {
                 Ok((message, effects)) => accept(&message, effects),
                 Err(why) => refuse(&why),
             },
@@ -35,7 +35,11 @@ impl Policy {
                 } else {
                     "autopilot off: the keeper proposes, a person shifts"
                 };
-                accept(text, vec![Effect::Journal(Level::Info, JournalKind::Request, text.to_owned())])
+                let mut effects = vec![Effect::Journal(Level::Info, JournalKind::Request, text.to_owned())];
+                if *on {
+                    effects.extend(self.settle_proposal(now));
+                }
+                accept(text, effects)
             }
         }
     }

@@ -110,34 +110,37 @@ fn it_shifts_down_and_climbs_back_after_a_calm_stretch() {
     story.steps(100, 1.0);
     story.save();
     assert_eq!(starts(&story.fail(FailureClass::DeviceOutOfMemory)), [3], "safe relieves memory");
-    assert_eq!(story.policy.climb_words().unwrap(), "climb to cool in 2000 clean steps");
+    assert_eq!(story.policy.climb_words().unwrap(), "climb to full in 2000 clean steps");
     story.steps(1000, 1.0);
     story.save();
-    assert_eq!(story.policy.climb_words().unwrap(), "climb to cool in 1100 clean steps");
+    assert_eq!(story.policy.climb_words().unwrap(), "climb to full in 1100 clean steps");
     assert!(!story.steps(2099, 1.0).contains(&ASKED));
     let effects = story.steps(2100, 1.0);
     assert!(effects.contains(&ASKED), "{effects:?}");
     assert!(
         effects
             .iter()
-            .any(|effect| matches!(effect, Effect::Journal(_, _, text) if text.starts_with("climb: safe → cool")))
+            .any(|effect| matches!(effect, Effect::Journal(_, _, text) if text.starts_with("climb: safe → full")))
     );
     story.save();
-    assert_eq!(story.end(), [2]);
+    assert_eq!(story.end(), [0]);
     // A fault on probation: back down at once, and twice the patience.
     story.steps(2150, 1.0);
     assert_eq!(starts(&story.fail(FailureClass::Panic)), [3]);
-    assert_eq!(story.policy.climb_words().unwrap(), "climb to cool in 4000 clean steps");
+    assert_eq!(story.policy.climb_words().unwrap(), "climb to full in 4000 clean steps");
     let stored = serde_json::to_string(story.policy.ledger()).unwrap();
     let ledger: Ledger = serde_json::from_str(&stored).unwrap();
     let mut later = Policy::new(limits(), 3, ledger, None);
     later.found(Some(2100));
-    assert_eq!(later.climb_words().unwrap(), "climb to cool in 4000 clean steps", "it survives the keeper");
+    assert_eq!(later.climb_words().unwrap(), "climb to full in 4000 clean steps", "it survives the keeper");
 }
 
 #[test]
-fn a_climb_that_proves_itself_leads_on_to_the_next_rung() {
+fn a_climb_that_proves_itself_leads_on_to_the_next_one() {
     let mut story = Story::begin(true);
+    assert_eq!(starts(&story.fail(FailureClass::DeviceFault)), [1]);
+    story.steps(50, 1.0);
+    story.save();
     story.fail(FailureClass::DeviceOutOfMemory);
     let mut rungs = vec![story.policy.rung()];
     for _ in 0..40 {
@@ -151,7 +154,7 @@ fn a_climb_that_proves_itself_leads_on_to_the_next_rung() {
         rungs.push(story.policy.rung());
     }
     rungs.dedup();
-    assert_eq!(rungs, [3, 2, 1, 0], "one rung at a time");
+    assert_eq!(rungs, [3, 1, 0], "the way it came: never by way of 2");
     assert_eq!(story.policy.climb_words(), None, "home");
 }
 
@@ -164,8 +167,8 @@ fn a_kill_from_outside_fails_no_climb_and_a_person_is_not_overruled() {
     story.steps(2000, 1.0);
     story.save();
     story.end();
-    assert_eq!(story.policy.rung(), 2);
-    assert_eq!(starts(&story.tell(KILLED)), [2]);
+    assert_eq!(story.policy.rung(), 0);
+    assert_eq!(starts(&story.tell(KILLED)), [0]);
     story.resume(Some(2000));
     story.ask(Request::Shift { to: Target::Rung("safe".to_owned()) });
     story.end();
@@ -203,15 +206,35 @@ fn with_the_autopilot_off_the_same_decisions_are_proposals() {
     story.steps(1000, 1.0);
     story.save();
     story.steps(2400, 1.0);
-    assert!(story.proposal().ends_with("would climb to cool"), "{}", story.proposal());
+    assert!(story.proposal().ends_with("would climb to full"), "{}", story.proposal());
     assert!(story.ask(Request::Accept).contains(&ASKED));
-    assert_eq!(story.end(), [2]);
+    assert_eq!(story.end(), [0]);
     // Heat.
     story.heat(90.0, 70);
     assert!(story.proposal().ends_with("would pause until the card has cooled"), "{}", story.proposal());
     // A fault: the worker is started again as it was.
-    assert_eq!(starts(&story.fail(FailureClass::DeviceOutOfMemory)), [2]);
+    assert_eq!(starts(&story.fail(FailureClass::DeviceOutOfMemory)), [0]);
     assert!(story.proposal().ends_with("would shift down to safe"), "{}", story.proposal());
+}
+
+#[test]
+fn with_the_autopilot_on_again_a_proposal_is_carried_out_or_dropped() {
+    let mut story = Story::begin(false);
+    story.steps(300, 1.0);
+    story.skip(5);
+    assert!(story.proposal().ends_with("would shift down to safe"));
+    let effects = story.ask(Request::Autopilot { on: true });
+    assert!(effects.contains(&ASKED), "{effects:?}");
+    assert_eq!((story.end(), story.proposal()), (vec![3], String::new()));
+
+    let mut story = Story::begin(false);
+    story.heat(90.0, 70);
+    story.ask(Request::Pause);
+    story.end();
+    assert!(story.proposal().ends_with("would pause until the card has cooled"));
+    let effects = story.ask(Request::Autopilot { on: true });
+    let dropped = |effect: &Effect| matches!(effect, Effect::Journal(_, _, text) if text.contains("dropped"));
+    assert!(effects.iter().any(dropped) && story.proposal().is_empty(), "{effects:?}");
 }
 
 #[test]
@@ -253,7 +276,13 @@ fn a_hang_is_restarted_unchanged_once() {
     let mut story = Story::begin(true);
     let hang = |story: &mut Story| {
         story.now += seconds(1000);
-        assert_eq!(story.tell(Event::Tick), [Effect::Signal(Signal::Terminate)]);
+        let effects = story.tell(Event::Tick);
+        let told = |text: &str| text.starts_with("hang: no progress for 10 s while training");
+        assert!(
+            matches!(&effects[..], [Effect::Journal(_, _, text), Effect::Signal(Signal::Terminate)] if told(text)),
+            "{effects:?}"
+        );
+        assert!(story.policy.life().why().is_some_and(|why| told(&why)), "the state says why it stops");
         let started = starts(&story.tell(KILLED));
         story.resume(story.policy.durable);
         started

@@ -119,7 +119,11 @@ impl Session {
             vram_total_bytes,
             vram_used_bytes,
             vram_worker_bytes,
-            temperature_c: metric(device.temperature(TemperatureSensor::Gpu), |c| Metric::Is(c.into())),
+            temperature_c: metric(device.temperature(TemperatureSensor::Gpu), |c| match c {
+                // No card in use is that cold: a sensor that says so says nothing.
+                0 => Metric::Not("the sensor says 0".to_owned()),
+                c => Metric::Is(c.into()),
+            }),
             slowdown_c: metric(device.temperature_threshold(TemperatureThreshold::Slowdown), threshold),
             utilisation: metric(device.utilization_rates(), |rates| share(rates.gpu)),
             power_w: metric(device.power_usage(), |mw| Metric::Is(watts(mw))),

@@ -1,14 +1,26 @@
 //! Reads everything once. A GPU that gives nothing is opened again, rarely: opening is expensive,
 //! and a sick driver is best left alone.
+//!
+//! NVML may hang inside of any call. It is called by a thread of its own, and the machine is read
+//! beside it: while that thread is stuck, what it measured before is stale, and later unknown.
 
 use super::host::HostReader;
 use super::nvml::{Session, answers};
-use crate::protocol::probe::{Gpu, Reading};
+use super::stale;
+use crate::protocol::probe::{DRIVER_OPENS, DRIVER_SILENT, Gpu, Reading};
 use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time between two attempts to open a GPU that gives nothing.
 pub const REOPEN: Duration = Duration::from_secs(30);
+/// A whole reading of the card takes some 10 ms; one that takes longer than this is late.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Opening the driver may take so long.
+const OPENING: Duration = Duration::from_secs(10);
+/// What was measured before is shown as stale for so long.
+const KEPT: Duration = Duration::from_secs(30);
 
 /// What to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +35,89 @@ pub struct Source {
 
 /// Reads a GPU and the machine around it.
 pub struct Reader {
-    source: Source,
+    run_dir: PathBuf,
     host: HostReader,
+    ask: Sender<(Option<u32>, Instant)>,
+    answers: Receiver<Result<Gpu, String>>,
+    /// Since when an answer is owed.
+    owed: Option<Instant>,
+    /// The newest answer and when it came.
+    last: Option<(Gpu, Instant)>,
+    heard: bool,
+}
+
+impl Reader {
+    /// The run directory.
+    #[must_use]
+    pub fn run_dir(&self) -> &std::path::Path {
+        &self.run_dir
+    }
+
+    /// A reader that opens NVML at the first reading from `now` on.
+    #[must_use]
+    pub fn new(source: Source, now: Instant) -> Self {
+        let run_dir = source.run_dir.clone();
+        let host = HostReader::new(run_dir.clone());
+        let (ask, asked) = mpsc::channel::<(Option<u32>, Instant)>();
+        let (answer, answers) = mpsc::channel();
+        thread::spawn(move || {
+            let mut card = Card { source, session: None, refusal: String::new(), open_at: Some(now) };
+            while let Ok((worker, now)) = asked.recv() {
+                if answer.send(card.read(worker, now)).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { run_dir, host, ask, answers, owed: None, last: None, heard: false }
+    }
+
+    /// One reading, with the shares of `worker`; within about a second, whatever NVML does.
+    pub fn read(&mut self, worker: Option<u32>, now: Instant) -> Reading {
+        Reading { gpu: self.gpu(worker, now), host: self.host.read(worker) }
+    }
+
+    /// For how long NVML has not come back from a call.
+    #[must_use]
+    pub fn stuck_for(&self) -> Duration {
+        self.owed.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    fn gpu(&mut self, worker: Option<u32>, now: Instant) -> Result<Gpu, String> {
+        let patience = match (self.owed, self.heard) {
+            (Some(_), _) => Duration::ZERO,
+            // The first time the library is loaded and started, too.
+            (None, false) => 2 * PATIENCE,
+            (None, true) => PATIENCE,
+        };
+        if self.owed.is_none() && self.ask.send((worker, now)).is_ok() {
+            self.owed = Some(Instant::now());
+        }
+        match self.answers.recv_timeout(patience) {
+            Ok(gpu) => {
+                (self.owed, self.heard) = (None, true);
+                self.last = gpu.as_ref().ok().map(|gpu| (gpu.clone(), Instant::now()));
+                gpu
+            }
+            Err(_) => self.silent(),
+        }
+    }
+
+    /// What there is while NVML does not come back.
+    fn silent(&self) -> Result<Gpu, String> {
+        if !self.heard && self.stuck_for() < OPENING {
+            return Err(DRIVER_OPENS.to_owned());
+        }
+        let silent =
+            || format!("{DRIVER_SILENT}: restart the machine (under WSL2, `wsl --shutdown` in Windows) if that lasts");
+        let (mut gpu, at) = self.last.clone().filter(|(_, at)| at.elapsed() < KEPT).ok_or_else(silent)?;
+        stale::freeze(&mut gpu, at.elapsed(), DRIVER_SILENT);
+        Ok(gpu)
+    }
+}
+
+/// The part that NVML may hang.
+struct Card {
+    source: Source,
     session: Option<Session>,
     /// Why there is no session.
     refusal: String,
@@ -32,26 +125,8 @@ pub struct Reader {
     open_at: Option<Instant>,
 }
 
-impl Reader {
-    /// The run directory.
-    #[must_use]
-    pub fn run_dir(&self) -> &std::path::Path {
-        &self.source.run_dir
-    }
-
-    /// A reader that opens NVML at the first reading from `now` on.
-    #[must_use]
-    pub fn new(source: Source, now: Instant) -> Self {
-        let host = HostReader::new(source.run_dir.clone());
-        Self { source, host, session: None, refusal: String::new(), open_at: Some(now) }
-    }
-
-    /// One reading, with the shares of `worker`. May hang as long as NVML hangs.
-    pub fn read(&mut self, worker: Option<u32>, now: Instant) -> Reading {
-        Reading { gpu: self.gpu(worker, now), host: self.host.read(worker) }
-    }
-
-    fn gpu(&mut self, worker: Option<u32>, now: Instant) -> Result<Gpu, String> {
+impl Card {
+    fn read(&mut self, worker: Option<u32>, now: Instant) -> Result<Gpu, String> {
         if self.open_at.is_some_and(|at| now >= at) {
             self.open();
             self.open_at = Some(now + REOPEN);

@@ -58,6 +58,36 @@ impl Memory {
     }
 }
 
+/// Nothing was measured: every metric that changes is the one of `age` ago.
+pub fn freeze(gpu: &mut Gpu, age: Duration, why: &str) {
+    fn old<T: Clone>(metric: &mut Metric<T>, age: Duration, why: &str) {
+        if let Metric::Is(value) | Metric::Stale { value, .. } = &*metric {
+            *metric = Metric::Stale { value: value.clone(), for_s: age.as_secs(), why: why.to_owned() };
+        }
+    }
+    old(&mut gpu.vram_used_bytes, age, why);
+    old(&mut gpu.vram_worker_bytes, age, why);
+    old(&mut gpu.temperature_c, age, why);
+    old(&mut gpu.utilisation, age, why);
+    old(&mut gpu.power_w, age, why);
+    old(&mut gpu.sm_clock_mhz, age, why);
+    old(&mut gpu.throttle, age, why);
+    let more = &mut gpu.more;
+    old(&mut more.vram_free_bytes, age, why);
+    old(&mut more.vram_others_bytes, age, why);
+    old(&mut more.memory_temperature_c, age, why);
+    old(&mut more.memory_utilisation, age, why);
+    old(&mut more.memory_clock_mhz, age, why);
+    old(&mut more.ecc, age, why);
+    old(&mut more.pcie, age, why);
+    old(&mut more.pcie_rx_bytes_s, age, why);
+    old(&mut more.pcie_tx_bytes_s, age, why);
+    old(&mut more.pcie_replays, age, why);
+    // Told once, and gone.
+    more.xids = Metric::Not(why.to_owned());
+    more.processes = Metric::Not(why.to_owned());
+}
+
 /// How many metrics are settled.
 const METRICS: usize = 11;
 

@@ -100,6 +100,21 @@ impl<T: Copy> Metric<T> {
     }
 }
 
+/// Why there is nothing of the GPU, or only something stale, while a call of the driver does not
+/// come back.
+pub const DRIVER_SILENT: &str = "the NVIDIA driver does not answer";
+/// Why there is nothing of the GPU in the first seconds.
+pub const DRIVER_OPENS: &str = "the NVIDIA driver is being opened";
+
+impl Reading {
+    /// Whether the driver may still answer: opening it takes seconds on some machines, and has a
+    /// bound.
+    #[must_use]
+    pub fn is_opening(&self) -> bool {
+        self.gpu.as_ref().is_err_and(|why| why == DRIVER_OPENS)
+    }
+}
+
 /// Everything the probe saw at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reading {

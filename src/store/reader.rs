@@ -195,7 +195,8 @@ pub fn live_status(run: &RunDir) -> Option<Status> {
         status.pid_probe = None;
         if !status.state.is_over() {
             status.state = RunState::Stopped;
-            status.why = Some("the keeper is gone; `downshift resume` goes on from the newest checkpoint".to_owned());
+            let resume = run.command("resume");
+            status.why = Some(format!("the keeper is gone; `{resume}` goes on from the newest checkpoint"));
         }
     }
     Some(status)

@@ -129,6 +129,26 @@ impl RunDir {
         self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
+    /// The command line `downshift VERB` for this run, as it works where this process works: with the
+    /// folder of runs where that is not the default, quoted for a shell where that is needed.
+    #[must_use]
+    pub fn command(&self, verb: &str) -> String {
+        let named = std::env::var_os("DOWNSHIFT_RUNS_DIR").filter(|folder| !folder.is_empty());
+        let default = named.map_or_else(|| PathBuf::from("runs"), PathBuf::from);
+        self.command_beside(verb, &default)
+    }
+
+    fn command_beside(&self, verb: &str, default: &Path) -> String {
+        let name = quoted(&self.name());
+        match self.path.parent() {
+            Some(runs) if default.canonicalize().is_ok_and(|default| default == runs) => {
+                format!("downshift {verb} {name}")
+            }
+            Some(runs) => format!("downshift {verb} --runs-dir {} {name}", quoted(&runs.display().to_string())),
+            None => format!("downshift {verb} {name}"),
+        }
+    }
+
     /// The run as it was resolved when it began.
     ///
     /// # Errors
@@ -156,6 +176,15 @@ impl RunDir {
     pub fn write_atomically(&self, name: &str, content: &[u8]) -> io::Result<()> {
         write_whole(&self.path.join(name), content)
     }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_alphanumeric() || "_-./+,:@%=".contains(letter);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Writes a file whole or not at all: what was there before stays until all of it is on the disk.
@@ -194,5 +223,28 @@ fn socket_folder() -> PathBuf {
     match runtime {
         Some(folder) => folder.join("downshift"),
         None => std::env::temp_dir().join(format!("downshift-{}", getuid().as_raw())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RunDir;
+    use std::fs;
+    use std::process::Command;
+
+    #[test]
+    fn the_command_for_a_run_names_what_a_shell_has_to_know() {
+        let dir = tempfile::tempdir().unwrap();
+        let runs = dir.path().canonicalize().unwrap().join("my own's");
+        let path = runs.join("digits-1");
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("run.yaml"), "").unwrap();
+        let run = RunDir::open(&path).unwrap();
+        assert_eq!(run.command_beside("resume", &runs), "downshift resume digits-1");
+        let line = run.command_beside("resume", dir.path());
+        let script = line.replacen("downshift", "printf '%s\\n'", 1);
+        let words = Command::new("sh").args(["-c", &script]).output().unwrap().stdout;
+        let wanted = format!("resume\n--runs-dir\n{}\ndigits-1\n", runs.display());
+        assert_eq!(String::from_utf8(words).unwrap(), wanted);
     }
 }

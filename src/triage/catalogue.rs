@@ -182,9 +182,11 @@ impl Catalogue {
                 return None;
             }
             let alone = self.alone[pattern].get_or_init(|| one(&self.set.patterns()[pattern]).ok());
-            let found = alone.as_ref()?.find(line)?;
-            let talk = self.before.is_match(&line[..found.start()]) || self.after.is_match(&line[found.end()..]);
-            (!talk).then_some(Hit { entry: &self.entries[index], at: found.start() })
+            // A line may talk of a failure first and tell of one later: `best_loss=inf loss=nan`.
+            let told = alone.as_ref()?.find_iter(line).find(|found| {
+                !self.before.is_match(&line[..found.start()]) && !self.after.is_match(&line[found.end()..])
+            })?;
+            Some(Hit { entry: &self.entries[index], at: told.start() })
         });
         let first = hits.next()?;
         // What follows from another failure gives way where the same line names that.

@@ -178,6 +178,8 @@ impl Judge<'_> {
         if let Some(number) = xid {
             let meaning = self.catalogue.xid(number).map_or("not in the catalogue", |xid| &xid.meaning);
             lines.push(format!("Xid {number}: {meaning}"));
+            let deciding = evidence.kernel.iter().find(|line| self.is_ours(line, Some(number)));
+            lines.extend(deciding.map(|line| format!("kernel log: {}", line.text)));
         }
         lines.extend(evidence.lost.as_ref().map(|why| format!("probe: {why}")));
         lines.extend(evidence.failed.as_ref().map(|failed| format!("the worker said: {}", failed.message)));
@@ -194,12 +196,30 @@ impl Judge<'_> {
             if lines.len() > LINES + 3 {
                 break;
             }
-            lines.push(format!("worker.log line {}: {}", finding.line, finding.text));
+            // What the worker said in its own words stands in no line of its log.
+            let place = if finding.line == 0 { String::new() } else { format!(" line {}", finding.line) };
+            lines.push(format!("worker.log{place}: {}", finding.text));
         }
-        let foreign = |line: &KernelLine| matches!(line.kind, KernelKind::OutOfMemory { .. });
-        let more = evidence.kernel.iter().filter(|line| !foreign(line)).take(LINES);
-        lines.extend(more.map(|line| format!("kernel log: {}", line.text)));
+        let told = lines.clone();
+        let more = evidence.kernel.iter().filter(|line| match &line.kind {
+            KernelKind::OutOfMemory { .. } => false,
+            KernelKind::Xid { .. } => self.is_ours(line, None),
+            KernelKind::GpuLost | KernelKind::DeviceOutOfMemory => true,
+        });
+        let more = more.map(|line| format!("kernel log: {}", line.text)).filter(|line| !told.contains(line));
+        lines.extend(more.take(LINES));
         lines
+    }
+
+    /// Whether a line of the kernel is an Xid of the card that is trained on, of this number or any.
+    fn is_ours(&self, line: &KernelLine, wanted: Option<u32>) -> bool {
+        match &line.kind {
+            KernelKind::Xid { number, pci } => {
+                let own = self.evidence.pci.as_deref().is_none_or(|own| same_card(own, pci));
+                own && wanted.is_none_or(|wanted| wanted == *number)
+            }
+            _ => false,
+        }
     }
 }
 

@@ -27,7 +27,7 @@ impl Redactor {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let texts =
             notify.into_iter().flat_map(|notify| &notify.webhooks).flat_map(|hook| hook.url.iter().chain(&hook.token));
-        let own: Vec<String> = texts.filter_map(held).collect();
+        let own: Vec<String> = texts.flat_map(|text| held(text).into_iter().chain(path_of(text))).collect();
         Self::of(&variables, &host, &own)
     }
 
@@ -88,6 +88,14 @@ impl Redactor {
     }
 }
 
+/// What stands behind the host of an address: a topic or a hook lets in whoever knows it.
+fn path_of(text: &Text) -> Option<String> {
+    let Text::Plain(url) = text else { return None };
+    let (_, place) = url.split_once("://")?;
+    let (_, path) = place.split_once('/')?;
+    Some(path.trim_end_matches('/').to_owned())
+}
+
 /// The secret that a setting leads to; none where it cannot be had, and so stands nowhere.
 fn held(text: &Text) -> Option<String> {
     match text {
@@ -101,6 +109,7 @@ fn held(text: &Text) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::Redactor;
+    use crate::config::around::Notify;
 
     fn clean(text: &str) -> String {
         let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -136,5 +145,13 @@ mod tests {
         }
         let key = "a\n-----BEGIN RSA PRIVATE KEY-----\nMIIB\n-----END RSA PRIVATE KEY-----\nb";
         assert_eq!(clean(key), "a\n[removed]\nb");
+    }
+
+    #[test]
+    fn the_path_of_a_webhook_is_taken_out() {
+        let text = "webhooks:\n  - { kind: json, url: 'https://x.example/hook/ABCSECRET' }\n  - { kind: ntfy, url: 'https://ntfy.sh/my-topic-9' }\n";
+        let notify = Notify::read("n.yaml", text).unwrap();
+        let clean = Redactor::new(Some(&notify)).clean(text);
+        assert!(!clean.contains("ABCSECRET") && !clean.contains("my-topic-9"), "{clean}");
     }
 }

@@ -21,8 +21,11 @@ pub fn checks(reading: Result<&Reading, &String>, index: u32) -> Vec<Check> {
     let gpu = match reading.map(|reading| &reading.gpu) {
         Ok(Ok(gpu)) => gpu,
         Ok(Err(why)) | Err(why) => {
-            let check = if is_nvidia_here() {
-                Check::fail("GPU", why.clone(), "training uses the CPU until this is mended")
+            // A library that is there and does not work is a broken driver, whatever the machine shows.
+            let check = if is_nvidia_here() || is_broken(why) {
+                // The sentence ends with the way out.
+                let (what, fix) = why.split_once(": ").unwrap_or((why, "see what `nvidia-smi` says"));
+                Check::fail("GPU", what, format!("{fix}; training uses the CPU until this is mended"))
             } else {
                 Check::ok("GPU", format!("none: training uses the CPU ({why})"))
             };
@@ -33,6 +36,11 @@ pub fn checks(reading: Result<&Reading, &String>, index: u32) -> Vec<Check> {
     checks.extend(toolkit());
     checks.push(computation(&format!("cuda:{index}")));
     checks
+}
+
+/// Whether there is a driver that does not work, and not simply none.
+fn is_broken(why: &str) -> bool {
+    !["was not found", "could not be loaded", "sees no GPU", "has no GPU device"].iter().any(|none| why.contains(none))
 }
 
 /// Whether the machine has a card of NVIDIA's at all, driver or not.

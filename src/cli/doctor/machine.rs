@@ -102,8 +102,17 @@ pub fn settings() -> Vec<Check> {
     };
     let told = match notify::settings(None) {
         Ok(settings) => {
-            let names: Vec<&str> = notify::channels(&settings).iter().map(notify::Channel::name).collect();
-            Check::ok("notifications", format!("{}; `downshift notify test` tries them", names.join(", ")))
+            let channels = notify::channels(&settings);
+            let names = channels.iter().map(|channel| match channel.missing() {
+                Some(why) => format!("no {} ({why})", channel.name()),
+                None => channel.name().to_owned(),
+            });
+            let text = names.collect::<Vec<_>>().join(", ");
+            if channels.iter().any(|channel| channel.missing().is_none()) {
+                Check::ok("notifications", format!("{text}; `downshift notify test` tries them"))
+            } else {
+                Check::warn("notifications", text, "nobody is told of trouble; name a webhook under `notify:`")
+            }
         }
         Err(wrong) => Check::fail("notifications", wrong, "correct the file"),
     };

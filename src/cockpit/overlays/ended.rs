@@ -43,16 +43,16 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
         RunState::NeedsPerson => ("needs you", "When the cause is gone, type:"),
         _ => ("failed", "When the cause is mended, type:"),
     };
-    let tail = vec![
-        Line::default(),
-        Line::from(vec![Span::raw(durable), Span::styled(next, theme.dim)]),
-        Line::styled(format!("  downshift resume {}", status.run), theme.strong),
+    let mut tail = vec![Line::default(), Line::from(vec![Span::raw(durable), Span::styled(next, theme.dim)])];
+    let resume = ui::wrap(&state.resume_command(), width.saturating_sub(2));
+    tail.extend(resume.into_iter().map(|row| Line::styled(format!("  {row}"), theme.strong)));
+    tail.extend([
         Line::default(),
         Line::from(vec![
             Span::styled(state.keys.key_of(Action::Back), theme.accent),
             Span::styled(" look around", theme.dim),
         ]),
-    ];
+    ]);
     // What to type stays, whatever else has to go.
     lines.truncate(usize::from(within.height.saturating_sub(2)).saturating_sub(tail.len()));
     lines.extend(tail);

@@ -26,7 +26,8 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     }
     lines.push(Line::default());
     lines.push(Line::styled("To bring the run back, type in another pane:", theme.dim));
-    lines.push(Line::styled(format!("  downshift resume {}", state.run_name()), theme.strong));
+    let resume = ui::wrap(&state.resume_command(), width.saturating_sub(2));
+    lines.extend(resume.into_iter().map(|row| Line::styled(format!("  {row}"), theme.strong)));
     if let Some(error) = &state.facts.history_error {
         lines.push(Line::default());
         lines.extend(ui::wrap(error, width).into_iter().map(|row| Line::styled(row, theme.warn)));

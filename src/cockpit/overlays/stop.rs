@@ -15,13 +15,15 @@ use ratatui::{
 
 /// Draws the box.
 pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme) {
-    let Some(status) = state.status() else { return };
+    if state.status().is_none() {
+        return;
+    }
     let mut lines: Vec<Line<'static>> = sentences(within, state).into_iter().map(Line::from).collect();
     lines.push(Line::default());
-    lines.push(Line::from(vec![
-        Span::styled("To go on later:  ", theme.dim),
-        Span::raw(format!("downshift resume {}", status.run)),
-    ]));
+    lines.extend(later(within, state).into_iter().enumerate().map(|(index, row)| {
+        let name = if index == 0 { LATER.to_owned() } else { " ".repeat(LATER.len()) };
+        Line::from(vec![Span::styled(name, theme.dim), Span::raw(row)])
+    }));
     lines.push(Line::default());
     let (size, keys) = measure(within, state);
     lines.push(keys.line(theme));
@@ -33,12 +35,20 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
 #[must_use]
 pub fn measure(within: Rect, state: &State) -> ((u16, u16), ui::KeyLine) {
     let again = state.run_state() == Some(RunState::Stopping);
-    let high = u16::try_from(sentences(within, state).len() + 4).unwrap_or(u16::MAX);
+    let high = u16::try_from(sentences(within, state).len() + later(within, state).len() + 3).unwrap_or(u16::MAX);
     let keys = ui::KeyLine(vec![
         (state.keys.key_of(Action::Confirm), if again { "stop at once" } else { "save and stop" }, Action::Confirm),
         (state.keys.key_of(Action::Back), "go on training", Action::Back),
     ]);
     ((60, high), keys)
+}
+
+const LATER: &str = "To go on later:  ";
+
+/// What to type to go on, in rows.
+fn later(within: Rect, state: &State) -> Vec<String> {
+    let width = usize::from(within.width.saturating_sub(8)).clamp(1, 58);
+    ui::wrap(&state.resume_command(), width.saturating_sub(LATER.len()).max(1))
 }
 
 fn sentences(within: Rect, state: &State) -> Vec<String> {

@@ -72,10 +72,10 @@ pub fn refusal(state: &State) -> Option<String> {
     }
     match (&state.link, state.run_state()) {
         (_, Some(over)) if over.is_over() => {
-            let run = state.run_name();
+            let resume = state.resume_command();
             Some(match over {
                 RunState::Finished => "the run is finished; nothing is left to do".to_owned(),
-                _ => format!("the run has ended; `downshift resume {run}` goes on"),
+                _ => format!("the run has ended; `{resume}` goes on"),
             })
         }
         (Link::Lost { .. }, _) => Some("no keeper answers; nothing was asked".to_owned()),
