@@ -157,7 +157,8 @@ pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
     state.notice = attach.notice.map(|text| Notice { text, refused: true, until_ms });
     let log = LogTail::new(attach.run_dir.join("worker.log"));
     let (themes, sources) = (attach.themes, attach.sources);
-    Cockpit { state, screen, themes, messages, inbox, ask, log, sources }.run().await
+    let home = attach.run_dir;
+    Cockpit { state, screen, themes, messages, inbox, ask, log, home, sources }.run().await
 }
 
 async fn read_terminal(inbox: Sender<Msg>) {
@@ -211,6 +212,7 @@ struct Cockpit<S> {
     inbox: Sender<Msg>,
     ask: Sender<Request>,
     log: LogTail,
+    home: PathBuf,
     sources: Sources,
 }
 
@@ -301,6 +303,10 @@ impl<S: Screen> Cockpit<S> {
                         let run = source(&name, with_curve).map(|run| OtherBox(Box::new(run)));
                         Msg::Other { name, run }
                     });
+                }
+                Effect::LookForHome => {
+                    let home = self.home.clone();
+                    self.beside(move || Msg::Home(home.is_dir()));
                 }
                 Effect::ReadLog => effects.extend(update(&mut self.state, Msg::Log(self.log.more()))),
             }

@@ -18,9 +18,16 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         let words = format!("{}  step {}{loss}", status.state.word(), count(status.step));
         lines.push(Line::styled(ui::cut(&words, width), theme.strong));
     }
-    let verdict = verdict(state);
-    let style = ui::tone_style(theme, verdict.tone);
-    lines.extend(ui::wrap(&verdict.text, width).into_iter().map(|row| Line::styled(row, style)));
+    let (text, style) = match &state.notice {
+        Some(notice) if notice.refused => (notice.text.clone(), theme.warn),
+        Some(notice) => (notice.text.clone(), theme.accent),
+        None => {
+            let verdict = verdict(state);
+            let command = verdict.command.map_or_else(String::new, |(command, what)| format!(" · {command} {what}"));
+            (verdict.text + &command, ui::tone_style(theme, verdict.tone))
+        }
+    };
+    lines.extend(ui::wrap(&text, width).into_iter().map(|row| Line::styled(row, style)));
     let size =
         format!("{}×{} is too small for panels; {}×{} would do", area.width, area.height, SMALLEST.0, SMALLEST.1);
     lines.extend(ui::wrap(&size, width).into_iter().map(|row| Line::styled(row, theme.dim)));
