@@ -48,9 +48,9 @@ fn sentence(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'s
     // The sentence gives way to what helps, as long as it still says something.
     let least = LEAST.min(verdict.text.width());
     let fits = |words: &String| kept + words.width() + least <= width;
-    let command = verdict.command.and_then(|(command, what)| {
-        [format!(" · {command} {what}"), format!(" · {command}")].into_iter().find(fits)
-    });
+    let command = verdict
+        .command
+        .and_then(|(command, what)| [format!(" · {command} {what}"), format!(" · {command}")].into_iter().find(fits));
     let kept = kept + command.as_ref().map_or(0, |words| words.width());
     let text = ui::cut(&verdict.text, width.saturating_sub(kept).max(LEAST));
     let mut line = Line::from(match verdict.tone {
@@ -90,7 +90,8 @@ fn past(state: &State, theme: &Theme) -> Line<'static> {
 }
 
 fn left_words(state: &State) -> Option<String> {
-    if !state.is_moving() || state.is_orphaned() || state.moment.is_some() {
+    let held = state.silence_ms().or(state.stalled_ms()).is_some();
+    if held || !state.is_moving() || state.is_orphaned() || state.moment.is_some() {
         return None;
     }
     Some(format!("{} left", age(state.facts.left_ms()?)))

@@ -74,15 +74,20 @@ fn clumped(between: f64, spent: f64) -> f64 {
 
 /// A step may take at least this long before the screen calls the run stalled, milliseconds.
 const STALL_MS: f64 = 4_000.0;
+/// Fewer steps of an attempt than this tell nothing about how it usually goes.
+const YOUNG: usize = 20;
 
 impl Facts {
     /// How long the run may go without a step before it counts as stalled, from how it usually
-    /// goes; none before two steps of this attempt are known.
+    /// goes; none while a worker is young: its first steps still compile.
     #[must_use]
     pub fn patience_ms(&self) -> Option<f64> {
         let usual = 1e3 / self.pace()?.steps_per_s;
         let attempt = self.recent.back()?.attempt;
         let own = self.recent.iter().rev().take_while(|row| row.attempt == attempt);
+        if own.clone().count() < YOUNG {
+            return None;
+        }
         let gaps = own.clone().zip(own.skip(1)).map(|(later, row)| later.time_ms.saturating_sub(row.time_ms));
         // The second longest: pauses that come regularly are no stall, one that came once may be.
         let (_, second) = gaps.fold((0, 0), |(longest, second), gap| match gap {
