@@ -30,9 +30,23 @@ pub fn figure(value: f64) -> String {
         size if size < 0.001 => format!("{value:.1e}"),
         size if size < 9.9995 => format!("{value:.3}"),
         size if size < 99.995 => format!("{value:.2}"),
-        size if size < 99_999.5 => format!("{value:.0}"),
+        size if size < 9_999.5 => format!("{value:.0}"),
+        size if size < 99_999.5 && value > 0.0 => count(value.round() as u64),
         _ => format!("{value:.1e}"),
     }
+}
+
+/// Two figures with as many digits as it takes to tell them apart, six at most.
+#[must_use]
+pub fn apart(before: f64, after: f64) -> (String, String) {
+    let (short, other) = (figure(before), figure(after));
+    if short != other || !before.is_finite() || (before - after).abs() < f64::EPSILON {
+        return (short, other);
+    }
+    // Digits after the first that counts: 0.0012 takes two places to begin with.
+    let lead = (-before.abs().max(f64::MIN_POSITIVE).log10()).ceil().clamp(0.0, 9.0) as usize;
+    let written = |places: usize| (format!("{before:.places$}"), format!("{after:.places$}"));
+    (lead + 2..=lead + 6).map(written).find(|(one, other)| one != other).unwrap_or((short, other))
 }
 
 /// Events per second: `0.42`, `55.8`, `1 204`.

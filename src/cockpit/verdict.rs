@@ -3,7 +3,7 @@
 //! Rules stand in the order of how much they matter; the first that applies speaks.
 
 use super::action::Action;
-use super::format::{age, bytes, count, counted, figure, percent, rate, took};
+use super::format::{age, apart, bytes, count, counted, figure, percent, rate, took};
 use super::series::Metric;
 use super::state::passage::proof;
 use super::state::{Link, State};
@@ -180,13 +180,12 @@ fn news(state: &State, status: &Status) -> Option<Verdict> {
     } else {
         format!("{} → {}", passage.from, passage.to)
     };
+    let (earlier, later) = apart(before.1, after.1);
     let text = format!(
-        "{what} in {}: step {} → {}, loss {} → {}",
+        "{what} in {}: step {} → {}, loss {earlier} → {later}",
         took(passage.total_ms()),
         count(before.0),
-        count(after.0),
-        figure(before.1),
-        figure(after.1)
+        count(after.0)
     );
     Some(Verdict::new(Tone::Good, text))
 }
@@ -199,7 +198,8 @@ fn silent(state: &State) -> Option<Verdict> {
     let silence = state.silence_ms()?;
     let last = state.status().map_or(0, |status| status.step);
     (silence > SILENT_MS).then(|| {
-        let text = format!("the keeper has been silent for {}; what is shown is as old (step {})", age(silence), count(last));
+        let text =
+            format!("the keeper has been silent for {}; what is shown is as old (step {})", age(silence), count(last));
         Verdict::new(Tone::Warn, text)
     })
 }

@@ -12,28 +12,49 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
+use unicode_width::UnicodeWidthStr;
 
 /// Draws the box.
 pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme) {
     let Some(status) = state.status() else { return };
     let mut lines: Vec<Line<'static>> = sentences(within, state).into_iter().map(Line::from).collect();
     lines.push(Line::default());
-    lines.push(Line::from(vec![
-        Span::styled("To go on later:  ", theme.dim),
-        Span::raw(format!("downshift resume {}", status.run)),
-    ]));
+    lines.extend(later(within, &status.run).into_iter().map(|row| match row.strip_prefix(LATER) {
+        Some(rest) => Line::from(vec![Span::styled(LATER, theme.dim), Span::raw(rest.to_owned())]),
+        None => Line::from(row),
+    }));
     lines.push(Line::default());
     let (size, keys) = measure(within, state);
-    lines.push(keys.line(theme));
+    lines.push(keys.line(width(within), theme));
     let inner = ui::popup(frame, within, size, "stop the run", Tone::Warn, theme);
     ui::lines(frame, inner, lines);
+}
+
+const LATER: &str = "To go on later:";
+
+/// Columns inside the box.
+fn width(within: Rect) -> usize {
+    usize::from(within.width.saturating_sub(6)).clamp(1, 60)
+}
+
+/// What to type to go on: whole, if need be on a line of its own.
+fn later(within: Rect, run: &str) -> Vec<String> {
+    let command = format!("downshift resume {run}");
+    let joined = format!("{LATER}  {command}");
+    if joined.width() <= width(within) {
+        vec![joined]
+    } else {
+        [vec![LATER.to_owned()], ui::wrap(&command, width(within))].concat()
+    }
 }
 
 /// How large the box is inside, and the keys of its last line.
 #[must_use]
 pub fn measure(within: Rect, state: &State) -> ((u16, u16), ui::KeyLine) {
     let again = state.run_state() == Some(RunState::Stopping);
-    let high = u16::try_from(sentences(within, state).len() + 4).unwrap_or(u16::MAX);
+    let rest = later(within, state.run_name()).len() + 3;
+    let rows = sentences(within, state).len() + rest;
+    let high = u16::try_from(rows).unwrap_or(u16::MAX);
     let keys = ui::KeyLine(vec![
         (state.keys.key_of(Action::Confirm), if again { "stop at once" } else { "save and stop" }, Action::Confirm),
         (state.keys.key_of(Action::Back), "go on training", Action::Back),
