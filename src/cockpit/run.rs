@@ -152,6 +152,7 @@ pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
     let now = unix_ms(SystemTime::now());
     let mut state = State::new(attach.ladder, attach.watch, size, now, utc_offset_s());
     (state.keys, state.read_only) = (attach.keys, attach.read_only);
+    state.themes = attach.themes.iter().map(|theme| theme.name.clone()).collect();
     attach.taste.apply(&mut state.screen, &attach.themes);
     let until_ms = now.saturating_add(10_000);
     state.notice = attach.notice.map(|text| Notice { text, refused: true, until_ms });

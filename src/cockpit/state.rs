@@ -81,6 +81,8 @@ pub struct State {
     pub utc_offset_s: i32,
     /// When the bell last rang, Unix milliseconds.
     pub bell_ms: i64,
+    /// Names of the themes to go through.
+    pub themes: Vec<String>,
     /// Which key asks for what.
     pub keys: Keymap,
     /// Nothing may be asked of the run.
@@ -108,6 +110,7 @@ impl State {
             now_ms,
             utc_offset_s,
             bell_ms: i64::MIN,
+            themes: Vec::new(),
             keys: Keymap::default(),
             read_only: false,
             runs: Runs::default(),

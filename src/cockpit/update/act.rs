@@ -44,7 +44,11 @@ pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Replay => return past::toggle(state),
         Action::Toggle if state.screen.view == View::Runs => return others::mark(state),
         Action::Filter => return filter(state),
-        Action::Theme => state.screen.theme = state.screen.theme.wrapping_add(1),
+        Action::Theme => {
+            state.screen.theme = state.screen.theme.wrapping_add(1);
+            let name = state.themes.get(state.screen.theme % state.themes.len().max(1)).cloned();
+            name.into_iter().for_each(|name| say(state, format!("theme: {name}"), false));
+        }
         Action::Help => state.screen.mode = Mode::Help { from: 0 },
         // What is left acts on charts, and was done above, or has no meaning here.
         _ => return Vec::new(),
