@@ -205,4 +205,13 @@ mod tests {
             prop_assert_eq!(clock(time, offset).len(), 8);
         }
     }
+
+    #[test]
+    fn losses_are_told_apart_by_their_digits() {
+        let words = |before, after| super::apart(before, after);
+        assert_eq!(words(0.312, 0.309), ("0.312".to_owned(), "0.309".to_owned()));
+        assert_eq!(words(0.31201, 0.31204), ("0.31201".to_owned(), "0.31204".to_owned()));
+        assert_eq!(words(0.5, 0.5), ("0.500".to_owned(), "0.500".to_owned()));
+        assert_eq!(words(f64::NAN, 0.5).0, "–");
+    }
 }

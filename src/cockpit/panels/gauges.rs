@@ -73,7 +73,11 @@ fn one_row_each(meters: &[Meter], width: u16, theme: &Theme) -> Vec<Line<'static
     let values: Vec<_> = meters.iter().map(|meter| short(&meter.value)).collect();
     let value_width = values.iter().map(|value| value.width()).max().unwrap_or(0);
     let rest = u16::try_from(usize::from(width).saturating_sub(LABEL + value_width + 2)).unwrap_or(0);
-    let aged = |old: &String| Span::styled(ui::cut(old, usize::from(rest)), theme.warn);
+    let aged = |old: &String| {
+        let short = old.trim_end_matches(" old");
+        let text = if old.width() <= usize::from(rest) { old.as_str() } else { short };
+        Span::styled(ui::cut(text, usize::from(rest)), theme.warn)
+    };
     let row = |(meter, value): (&Meter, &String)| {
         let mut line = Line::from(vec![
             Span::styled(ui::pad(meter.label, LABEL), theme.dim),

@@ -151,9 +151,10 @@ fn difference(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'st
         let class = gravest(&changes);
         let knobs: Vec<_> =
             changes.iter().map(|change| format!("{} {}", knob(&change.path), in_words(&change.to))).collect();
-        text = match knobs.is_empty() {
-            true => "the same knobs".to_owned(),
-            false => format!("class {class}, {}: {}", class.meaning(), knobs.join(", ")),
+        text = if knobs.is_empty() {
+            "the same knobs".to_owned()
+        } else {
+            format!("class {class}, {}: {}", class.meaning(), knobs.join(", "))
         };
     }
     if let Some((what, step)) = fault {

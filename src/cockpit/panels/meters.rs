@@ -90,11 +90,11 @@ pub fn why_old(state: &State) -> Option<String> {
     let newest = state.facts.samples.back().filter(|_| !state.is_over())?;
     let age_ms = state.now_ms.saturating_sub(newest.time_ms);
     if state.is_orphaned() {
-        return Some("figures are old: no keeper".to_owned());
+        return Some("old: no keeper".to_owned());
     }
     if age_ms > STALE_MS {
         let who = if state.silence_ms().is_some() { "keeper" } else { "probe" };
-        return Some(format!("figures are old: the {who} is silent"));
+        return Some(format!("old: the {who} is silent"));
     }
     let had_gpu = state.facts.samples.iter().any(|row| row.reading.gpu.is_ok());
     let why = newest.reading.gpu.as_ref().err().filter(|_| had_gpu)?;

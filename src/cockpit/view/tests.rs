@@ -1,3 +1,4 @@
+mod aged;
 mod overlays;
 mod unknown;
 
