@@ -119,7 +119,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, curve: Curve, state: &State, them
     marks(frame, plot, with_names.then_some(area.y), state, theme);
     let mut columns = curve.quantity.columns(state, over, window.0..window.1, usize::from(plot_area.width) * 2);
     if (factor - 1.0).abs() > f64::EPSILON {
-        columns.iter_mut().for_each(|column| column.extent = column.extent.map(|extent| extent.times(factor as f32)));
+        for column in &mut columns {
+            column.extent = column.extent.map(|extent| extent.times(factor as f32));
+        }
     }
     lines(frame, &mut plot, curve, &columns, state, theme);
     skips(frame, plot, &columns, theme);
