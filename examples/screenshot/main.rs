@@ -90,6 +90,8 @@ fn in_shift(dir: &RunDir, today: &State) -> Result<State, Box<dyn std::error::Er
     let newest = history.recent.back().ok_or("the run took no step before the shift")?;
     (status.state, status.step, status.samples) = (RunState::Starting, newest.step, newest.samples);
     (status.rung, status.loss) = (newest.rung, newest.loss);
+    // Nothing of what came later.
+    status.why = None;
     status.rung_name = today.ladder.get(newest.rung).map_or_else(String::new, |rung| rung.name.clone());
     status.eval = history.evals.last().map(|row| row.eval);
     history.status = None;
