@@ -1,5 +1,6 @@
 //! The making of a long run.
 
+use downshift::cockpit::format::count;
 use downshift::config::run::{AsWritten, Run, Source};
 use downshift::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, RunState, RungRecord, SampleRow, Status, StepRow,
@@ -128,13 +129,18 @@ fn events(store: &mut Writer, steps: u64, fault: u64, shift: u64) -> Result<(), 
     };
     note(1, Level::Info, JournalKind::Run, "started on plain".to_owned());
     for spike in spikes(steps) {
-        note(spike, Level::Warn, JournalKind::Note, format!("the loss jumped at step {spike}"));
+        note(spike, Level::Warn, JournalKind::Note, format!("the loss jumped at step {}", count(spike)));
     }
-    note(fault, Level::Error, JournalKind::Worker, format!("worker ended: device fault at step {fault}"));
+    note(fault, Level::Error, JournalKind::Worker, format!("worker ended: device fault at step {}", count(fault)));
     note(shift, Level::Info, JournalKind::Shift, "shifted up to full (asked for by a person)".to_owned());
-    note(steps, Level::Info, JournalKind::Run, format!("finished at step {steps}"));
-    for count in 1..=20 {
-        let step = steps * count / 20;
+    note(steps, Level::Info, JournalKind::Run, format!("finished at step {}", count(steps)));
+    // Told in the order of time, as a keeper would.
+    batch.journal.sort_by_key(|row| row.time_ms);
+    for (place, row) in batch.journal.iter_mut().enumerate() {
+        row.id = place as i64 + 1;
+    }
+    for part in 1..=20 {
+        let step = steps * part / 20;
         let redone = fault - fault.min(400);
         let attempt = if step < redone { 1 } else { 2 + u64::from(step > shift) };
         batch.evals.push(EvalRow { attempt, time_ms: time_ms(step), eval: eval(step, steps) });
@@ -147,14 +153,14 @@ fn events(store: &mut Writer, steps: u64, fault: u64, shift: u64) -> Result<(), 
             pause_ms: 41.0,
             total_ms: 210.0,
             eval_loss: Some(eval(step, steps).loss),
-            best: count == 20,
-            proven: count < 20,
-            kept: count > 17,
+            best: part == 20,
+            proven: part < 20,
+            kept: part > 17,
         })?;
     }
     // One reading of the probe a second.
     let last_ms = time_ms(steps);
-    batch.samples.extend((0..).map(|count| BEGUN_MS + count * 1000).take_while(|time| *time < last_ms).map(sample));
+    batch.samples.extend((0..).map(|second| BEGUN_MS + second * 1000).take_while(|time| *time < last_ms).map(sample));
     Ok(store.append(&batch)?)
 }
 

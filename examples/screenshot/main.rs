@@ -13,6 +13,7 @@ use downshift::cockpit::state::State;
 use downshift::cockpit::update::{HistoryBox, Msg, update};
 use downshift::cockpit::{stored, view};
 use downshift::config::theme::Theme;
+use downshift::protocol::control::{RunState, Update};
 use downshift::store::run_dir::RunDir;
 use ratatui::{Terminal, backend::TestBackend};
 use std::path::PathBuf;
@@ -34,6 +35,9 @@ struct Arguments {
     /// With the preview of a shift down
     #[arg(long)]
     shift: bool,
+    /// As it was in the middle of the run's newest shift
+    #[arg(long)]
+    progress: bool,
     /// Where to write it
     #[arg(long)]
     out: PathBuf,
@@ -46,6 +50,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let themes = Theme::shipped()?;
     let theme = themes.iter().find(|theme| theme.name == arguments.theme).ok_or("no such theme")?;
     let mut state = read(&RunDir::open(&arguments.run_dir)?, size)?;
+    if arguments.progress {
+        state = in_shift(&RunDir::open(&arguments.run_dir)?, &state)?;
+    }
     for key in [arguments.view].into_iter().chain(arguments.shift.then_some('d')) {
         update(&mut state, Msg::Key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE)));
     }
@@ -65,5 +72,35 @@ fn read(dir: &RunDir, size: (u16, u16)) -> Result<State, Box<dyn std::error::Err
     let asked = state.facts.ask_for_history().ok_or("nothing was asked")?;
     let history = stored::history(dir).map(|history| HistoryBox(Box::new(history)));
     update(&mut state, Msg::History { asked, history });
+    Ok(state)
+}
+
+/// The state while the next worker of the newest shift loaded: what the store held by then, and the
+/// passage as far as it had come.
+fn in_shift(dir: &RunDir, today: &State) -> Result<State, Box<dyn std::error::Error>> {
+    let mut status = today.status().cloned().ok_or("nothing is known of the run")?;
+    let next = today.facts.series.segments().last().ok_or("the run took no step")?.spot.time_ms;
+    let passage = status.passage.as_mut().ok_or("the run has not shifted yet")?;
+    let place = passage.stages.iter().position(|stage| stage.name == "start and load");
+    let place = place.ok_or("the newest shift started no worker")?;
+    passage.stages.truncate(place + 1);
+    let loads_ms = passage.stages[place].took_ms.take().unwrap_or(0);
+    passage.after = None;
+    let mut history = stored::history_until(dir, next - 1)?;
+    let newest = history.recent.back().ok_or("the run took no step before the shift")?;
+    (status.state, status.step, status.samples) = (RunState::Starting, newest.step, newest.samples);
+    (status.rung, status.loss) = (newest.rung, newest.loss);
+    // Nothing of what came later.
+    status.why = None;
+    status.rung_name = today.ladder.get(newest.rung).map_or_else(String::new, |rung| rung.name.clone());
+    status.eval = history.evals.last().map(|row| row.eval);
+    history.status = None;
+    let begun = next - i64::try_from(loads_ms)?;
+    let mut state = State::new(today.ladder.clone(), today.watch.clone(), today.screen.size, begun, today.utc_offset_s);
+    update(&mut state, Msg::KeeperBack);
+    update(&mut state, Msg::Keeper(Update::Status(Box::new(status))));
+    let asked = state.facts.asked;
+    update(&mut state, Msg::History { asked, history: Ok(HistoryBox(Box::new(history))) });
+    update(&mut state, Msg::Tick(begun + i64::try_from(loads_ms * 6 / 10)?));
     Ok(state)
 }

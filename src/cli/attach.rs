@@ -2,8 +2,10 @@
 
 use super::taste::{self, Own};
 use super::{Failure, Outcome, Which, say};
+use crate::cockpit::action::Action;
 use crate::cockpit::glyphs::Glyphs;
 use crate::cockpit::run::{self, Attach};
+use crate::cockpit::state::screen::View;
 use crate::cockpit::stored;
 use crate::config::theme::Colours;
 use crate::store::reader::{Reader, live_status};
@@ -40,12 +42,19 @@ fn look(dir: &RunDir, read_only: bool) -> Outcome {
     let runs = dir.path().parent().unwrap_or(dir.path()).to_owned();
     let mut dir = dir.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut before: Option<String> = None;
     loop {
-        let attach = attach_to(&dir, &runs, read_only)?;
+        let mut attach = attach_to(&dir, &runs, read_only)?;
+        let list = attach.keys.key_of(Action::View(View::Runs));
+        let way_back = before.map(|name| format!("{list} lists the runs; Enter on {name} goes back to it"));
+        attach.notice = attach.notice.or(way_back);
         let outcome = runtime.block_on(run::run(attach))?;
         taste::remember(&outcome.taste);
         match outcome.open {
-            Some(name) => dir = RunDir::find(&runs, Some(&name))?,
+            Some(name) => {
+                before = Some(dir.name());
+                dir = RunDir::find(&runs, Some(&name))?;
+            }
             None => break,
         }
     }

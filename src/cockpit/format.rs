@@ -30,9 +30,23 @@ pub fn figure(value: f64) -> String {
         size if size < 0.001 => format!("{value:.1e}"),
         size if size < 9.9995 => format!("{value:.3}"),
         size if size < 99.995 => format!("{value:.2}"),
-        size if size < 99_999.5 => format!("{value:.0}"),
+        size if size < 9_999.5 => format!("{value:.0}"),
+        size if size < 99_999.5 && value > 0.0 => count(value.round() as u64),
         _ => format!("{value:.1e}"),
     }
+}
+
+/// Two figures with as many digits as it takes to tell them apart, six at most.
+#[must_use]
+pub fn apart(before: f64, after: f64) -> (String, String) {
+    let (short, other) = (figure(before), figure(after));
+    if short != other || !before.is_finite() || (before - after).abs() < f64::EPSILON {
+        return (short, other);
+    }
+    // Digits after the first that counts: 0.0012 takes two places to begin with.
+    let lead = (-before.abs().max(f64::MIN_POSITIVE).log10()).ceil().clamp(0.0, 9.0) as usize;
+    let written = |places: usize| (format!("{before:.places$}"), format!("{after:.places$}"));
+    (lead + 2..=lead + 6).map(written).find(|(one, other)| one != other).unwrap_or((short, other))
 }
 
 /// Events per second: `0.42`, `55.8`, `1 204`.
@@ -190,5 +204,14 @@ mod tests {
             let _ = (figure(value), rate(value), percent(value), count(whole), bytes(whole), age(time), took(whole));
             prop_assert_eq!(clock(time, offset).len(), 8);
         }
+    }
+
+    #[test]
+    fn losses_are_told_apart_by_their_digits() {
+        let words = |before, after| super::apart(before, after);
+        assert_eq!(words(0.312, 0.309), ("0.312".to_owned(), "0.309".to_owned()));
+        assert_eq!(words(0.31201, 0.31204), ("0.31201".to_owned(), "0.31204".to_owned()));
+        assert_eq!(words(0.5, 0.5), ("0.500".to_owned(), "0.500".to_owned()));
+        assert_eq!(words(f64::NAN, 0.5).0, "–");
     }
 }

@@ -34,12 +34,24 @@ impl Glyphs {
 
 /// Brings every sign of a frame down to ASCII.
 pub fn bring_down(buffer: &mut Buffer) {
+    arrows(buffer);
     for cell in &mut buffer.content {
         let symbol = cell.symbol();
         if !symbol.is_ascii() {
             let mut letters = symbol.chars();
             let sign = letters.next().map_or(' ', ascii);
             cell.set_char(sign);
+        }
+    }
+}
+
+/// `32 → 16` becomes `32-> 16`: a `>` alone would read as "greater than".
+fn arrows(buffer: &mut Buffer) {
+    for place in 2..buffer.content.len().saturating_sub(2) {
+        let symbol = |at: usize| buffer.content[at].symbol();
+        let between = symbol(place) == "→" && symbol(place - 1) == " " && symbol(place + 1) == " ";
+        if between && !matches!(symbol(place - 2), " " | "←") && symbol(place + 2) != " " {
+            buffer.content[place - 1].set_char('-');
         }
     }
 }

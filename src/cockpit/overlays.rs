@@ -72,7 +72,7 @@ pub fn hit(state: &State, at: (u16, u16)) -> Hit {
             return Hit::Outside;
         }
         let on_keys = at.1 + 1 == inner.bottom() && at.0 >= inner.x;
-        let action = keys.at(usize::from(at.0.saturating_sub(inner.x))).filter(|_| on_keys);
+        let action = keys.at(usize::from(at.0.saturating_sub(inner.x)), usize::from(inner.width)).filter(|_| on_keys);
         action.map_or(Hit::Nothing, Hit::Action)
     };
     match state.screen.mode {

@@ -105,6 +105,16 @@ impl Quantity {
         }
     }
 
+    /// The unit that a chart of memory is drawn in, up to so many GiB, and how many of it a GiB has.
+    #[must_use]
+    pub fn memory_unit(self, high: f64) -> (&'static str, f64) {
+        match self {
+            Self::Vram | Self::Ram if high < 1.0 => ("MiB", 1024.0),
+            Self::Vram | Self::Ram => ("GiB", 1.0),
+            _ => ("", 1.0),
+        }
+    }
+
     fn source(self) -> Source {
         match self {
             Self::Loss => Source::Steps(Metric::Loss),
@@ -236,6 +246,11 @@ impl Quantity {
                 format!("the run's history could not be read: {reason}")
             }
             (Source::Probe(Gauge::WorkerRam | Gauge::Cpu), _) => "no reading of the probe yet".to_owned(),
+            (Source::Probe(Gauge::Vram), _) => gpu,
+            // Said once: four charts with the same sentence say no more.
+            (Source::Probe(_), _) if state.facts.samples.back().is_some_and(|row| row.reading.gpu.is_err()) => {
+                format!("no reading of a GPU; the chart of {} says why", Self::Vram.title())
+            }
             (Source::Probe(_), _) => gpu,
             (Source::Evaluations, _) => "no evaluation yet".to_owned(),
             _ if state.facts.series.is_empty() && state.is_over() => "the run ended before its first step".to_owned(),

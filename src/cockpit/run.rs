@@ -154,12 +154,14 @@ pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
     let mut state = State::new(attach.ladder, attach.watch, size, now, utc_offset_s());
     (state.keys, state.read_only) = (attach.keys, attach.read_only);
     state.resume = RunDir::open(&attach.run_dir).ok().map(|run| run.command("resume"));
+    state.themes = attach.themes.iter().map(|theme| theme.name.clone()).collect();
     attach.taste.apply(&mut state.screen, &attach.themes);
     let until_ms = now.saturating_add(10_000);
     state.notice = attach.notice.map(|text| Notice { text, refused: true, until_ms });
     let log = LogTail::new(attach.run_dir.join("worker.log"));
     let (themes, sources) = (attach.themes, attach.sources);
-    Cockpit { state, screen, themes, messages, inbox, ask, log, sources }.run().await
+    let home = attach.run_dir;
+    Cockpit { state, screen, themes, messages, inbox, ask, log, home, sources }.run().await
 }
 
 async fn read_terminal(inbox: Sender<Msg>) {
@@ -213,6 +215,7 @@ struct Cockpit<S> {
     inbox: Sender<Msg>,
     ask: Sender<Request>,
     log: LogTail,
+    home: PathBuf,
     sources: Sources,
 }
 
@@ -303,6 +306,10 @@ impl<S: Screen> Cockpit<S> {
                         let run = source(&name, with_curve).map(|run| OtherBox(Box::new(run)));
                         Msg::Other { name, run }
                     });
+                }
+                Effect::LookForHome => {
+                    let home = self.home.clone();
+                    self.beside(move || Msg::Home(home.is_dir()));
                 }
                 Effect::ReadLog => effects.extend(update(&mut self.state, Msg::Log(self.log.more()))),
             }

@@ -81,6 +81,8 @@ pub struct State {
     pub utc_offset_s: i32,
     /// When the bell last rang, Unix milliseconds.
     pub bell_ms: i64,
+    /// Names of the themes to go through.
+    pub themes: Vec<String>,
     /// Which key asks for what.
     pub keys: Keymap,
     /// Nothing may be asked of the run.
@@ -110,6 +112,7 @@ impl State {
             now_ms,
             utc_offset_s,
             bell_ms: i64::MIN,
+            themes: Vec::new(),
             keys: Keymap::default(),
             read_only: false,
             runs: Runs::default(),
@@ -177,4 +180,27 @@ impl State {
     pub fn run_name(&self) -> &str {
         self.status().map_or("", |status| &status.run)
     }
+
+    /// How long the keeper has said nothing, milliseconds; none where it need not or cannot.
+    #[must_use]
+    pub fn silence_ms(&self) -> Option<i64> {
+        let quiet = self.moment.is_some() || self.is_over() || self.link != Link::Live;
+        let heard = self.facts.heard_ms.filter(|_| !quiet)?;
+        Some(self.now_ms.saturating_sub(heard)).filter(|silence| *silence >= STALE_MS)
+    }
+
+    /// How long no step has been taken, where that is longer than this run ever takes, milliseconds.
+    #[must_use]
+    pub fn stalled_ms(&self) -> Option<i64> {
+        if self.moment.is_some() || self.run_state() != Some(RunState::Training) {
+            return None;
+        }
+        let newest = self.facts.recent.back()?.time_ms.max(self.facts.state_since_ms.unwrap_or(i64::MIN));
+        let still = self.now_ms.saturating_sub(newest);
+        let floor = || self.watch.hang_min.duration().map_or(10e3, |duration| duration.as_secs_f64() * 1e3);
+        (still as f64 > self.facts.patience_ms().unwrap_or_else(floor)).then_some(still)
+    }
 }
+
+/// What was heard longer ago than this is shown with its age, milliseconds.
+pub const STALE_MS: i64 = 3_000;

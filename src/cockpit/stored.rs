@@ -131,6 +131,6 @@ fn read(runs: PathBuf) -> OtherSource {
         } else {
             None
         };
-        Ok(OtherRun { ladder: ladder(&run), series })
+        Ok(OtherRun { ladder: ladder(&run), watch: Some(run.watch.clone()), series })
     })
 }

@@ -174,29 +174,37 @@ fn boxed(frame: &mut Frame<'_>, area: Rect, title: &str, tone: Tone, theme: &The
 pub struct KeyLine(pub Vec<(String, &'static str, super::action::Action)>);
 
 impl KeyLine {
-    const GAP: usize = 5;
+    /// Columns between two of them: fewer where the line is narrow.
+    fn gap(&self, width: usize) -> usize {
+        let words: usize = self.0.iter().map(|(key, word, _)| key.width() + 1 + word.width()).sum();
+        let gaps = self.0.len().saturating_sub(1).max(1);
+        (width.saturating_sub(words) / gaps).clamp(2, 5)
+    }
 
-    /// The line.
+    /// The line, in so many columns.
     #[must_use]
-    pub fn line(&self, theme: &Theme) -> Line<'static> {
+    pub fn line(&self, width: usize, theme: &Theme) -> Line<'static> {
+        let gap = self.gap(width);
         let mut line = Line::default();
-        for (key, word, _) in &self.0 {
+        for (place, (key, word, _)) in self.0.iter().enumerate() {
+            line.push_span(Span::raw(" ".repeat(if place > 0 { gap } else { 0 })));
             line.push_span(Span::styled(key.clone(), theme.accent));
-            line.push_span(Span::raw(format!(" {word}{}", " ".repeat(Self::GAP))));
+            line.push_span(Span::raw(format!(" {word}")));
         }
         line
     }
 
     /// The action at a column of the line.
     #[must_use]
-    pub fn at(&self, column: usize) -> Option<super::action::Action> {
+    pub fn at(&self, column: usize, width: usize) -> Option<super::action::Action> {
+        let gap = self.gap(width);
         let mut start = 0;
         for (key, word, action) in &self.0 {
             let end = start + key.width() + 1 + word.width();
             if (start..end).contains(&column) {
                 return Some(*action);
             }
-            start = end + Self::GAP;
+            start = end + gap;
         }
         None
     }

@@ -64,6 +64,8 @@ pub enum Msg {
     Woken,
     /// Somebody asked the process to stop until it is told to go on.
     Stopped,
+    /// Whether the run's directory is where it should be.
+    Home(bool),
     /// New lines of the worker's log.
     Log(Vec<String>),
     /// The time: Unix milliseconds.
@@ -117,6 +119,8 @@ pub enum Effect {
     Suspend,
     /// Read what the worker's log has gained.
     ReadLog,
+    /// See whether the run's directory is still there.
+    LookForHome,
     /// Ring the terminal's bell.
     Bell,
     /// Close the cockpit.
@@ -145,6 +149,7 @@ fn take(state: &mut State, msg: Msg) -> Vec<Effect> {
         Msg::Mouse(event) => mouse::mouse(state, event),
         Msg::Resize(width, height) => {
             state.screen.size = (width, height);
+            act::close_unseen(state);
             vec![Effect::Redraw]
         }
         Msg::Keeper(update) => keeper(state, update),
@@ -172,6 +177,12 @@ fn take(state: &mut State, msg: Msg) -> Vec<Effect> {
         }
         Msg::Woken => vec![Effect::Repaint],
         Msg::Stopped => vec![Effect::Suspend],
+        Msg::Home(there) => {
+            let since = state.facts.homeless_ms;
+            let gone = (!there).then(|| since.unwrap_or(state.now_ms));
+            state.facts.homeless_ms = gone;
+            if gone == since { Vec::new() } else { vec![Effect::Redraw] }
+        }
         Msg::Log(lines) if lines.is_empty() => Vec::new(),
         Msg::Log(lines) => {
             state.facts.log_lines(lines);
@@ -250,6 +261,9 @@ fn tick(state: &mut State, now_ms: i64) -> Vec<Effect> {
             effects.push(Effect::ListRuns);
         }
         effects.extend(past::play(state));
+    }
+    if now_ms.div_euclid(1_000) != before.div_euclid(1_000) && state.link == Link::Live && !state.is_over() {
+        effects.push(Effect::LookForHome);
     }
     effects
 }

@@ -3,7 +3,7 @@
 //! Rules stand in the order of how much they matter; the first that applies speaks.
 
 use super::action::Action;
-use super::format::{age, bytes, count, counted, figure, percent, rate, took};
+use super::format::{age, apart, bytes, count, counted, figure, percent, rate, took};
 use super::series::Metric;
 use super::state::passage::proof;
 use super::state::{Link, State};
@@ -33,17 +33,19 @@ pub struct Verdict {
     pub text: String,
     /// More about it, the most important first; left out where there is no room.
     pub more: Vec<String>,
-    /// What a person may want to do, with a word why.
+    /// A command to type, and what it does; shown whole, or not at all on a very narrow screen.
+    pub command: Option<(String, &'static str)>,
+    /// What a person may want to do, with a word why; always shown whole.
     pub advice: Option<(Action, &'static str)>,
 }
 
 impl Verdict {
     fn new(tone: Tone, text: impl Into<String>) -> Self {
-        Self { tone, text: text.into(), more: Vec::new(), advice: None }
+        Self { tone, text: text.into(), more: Vec::new(), command: None, advice: None }
     }
 
-    fn with(mut self, more: String) -> Self {
-        self.more.push(more);
+    fn typed(mut self, command: String, what: &'static str) -> Self {
+        self.command = Some((command, what));
         self
     }
 
@@ -59,14 +61,15 @@ pub fn verdict(state: &State) -> Verdict {
     let Some(status) = state.status() else { return before_all(state) };
     over(state, status)
         .or_else(|| orphaned(state))
-        .or_else(|| waiting(state, status))
-        .or_else(|| proposal(status))
-        .or_else(|| news(state, status))
         .or_else(|| silent(state))
+        .or_else(|| homeless(state, status))
+        .or_else(|| waiting(state, status))
         .or_else(|| stalled(state, status))
+        .or_else(|| proposal(status))
         .or_else(|| skipping(state))
         .or_else(|| hot_or_full(state))
         .or_else(|| filling(state))
+        .or_else(|| news(state, status))
         .or_else(|| slow(state, status))
         .unwrap_or_else(|| healthy(state, status))
 }
@@ -88,11 +91,11 @@ fn over(state: &State, status: &Status) -> Option<Verdict> {
         RunState::Stopped => {
             let durable = status.durable_step.map_or_else(String::new, |step| format!(", durable at {}", count(step)));
             let at = count(status.step);
-            Verdict::new(Tone::Plain, format!("stopped at step {at}{durable} · {type_this} goes on"))
+            Verdict::new(Tone::Plain, format!("stopped at step {at}{durable}")).typed(type_this, "goes on")
         }
-        RunState::Failed => Verdict::new(Tone::Danger, format!("failed: {why}")).with(format!("{type_this} goes on")),
+        RunState::Failed => Verdict::new(Tone::Danger, format!("failed: {why}")).typed(type_this, "goes on"),
         RunState::NeedsPerson => {
-            Verdict::new(Tone::Danger, format!("needs you: {why}")).with(format!("{type_this} tries again"))
+            Verdict::new(Tone::Danger, format!("needs you: {why}")).typed(type_this, "tries again")
         }
         _ => return None,
     })
@@ -132,8 +135,8 @@ pub fn accuracy_words(share: f64) -> String {
 fn orphaned(state: &State) -> Option<Verdict> {
     let Link::Lost { since_ms, .. } = state.link else { return None };
     let since = age(state.now_ms.saturating_sub(since_ms));
-    let resume = state.resume_command();
-    Some(Verdict::new(Tone::Danger, format!("no keeper for {since} · `{resume}` brings the run back")))
+    let command = format!("`{}`", state.resume_command());
+    Some(Verdict::new(Tone::Danger, format!("no keeper for {since}")).typed(command, "brings the run back"))
 }
 
 fn waiting(state: &State, status: &Status) -> Option<Verdict> {
@@ -160,7 +163,8 @@ fn waiting(state: &State, status: &Status) -> Option<Verdict> {
 /// A decision that waits for a person.
 fn proposal(status: &Status) -> Option<Verdict> {
     let proposal = status.proposal.as_ref()?;
-    let text = format!("{}; the keeper {}", proposal.why, proposal.does);
+    // What would happen comes before the cause: the end is what a narrow screen cuts.
+    let text = format!("the keeper {}: {}", proposal.does, proposal.why);
     Some(Verdict::new(Tone::Warn, text).advise(Action::Accept, "lets it"))
 }
 
@@ -175,33 +179,44 @@ fn news(state: &State, status: &Status) -> Option<Verdict> {
     } else {
         format!("{} → {}", passage.from, passage.to)
     };
+    let (earlier, later) = apart(before.1, after.1);
     let text = format!(
-        "{what} in {}: step {} → {}, loss {} → {}",
+        "{what} in {}: step {} → {}, loss {earlier} → {later}",
         took(passage.total_ms()),
         count(before.0),
-        count(after.0),
-        figure(before.1),
-        figure(after.1)
+        count(after.0)
     );
     Some(Verdict::new(Tone::Good, text))
 }
 
+/// A keeper that is attached says something ten times a second; after this long without a word
+/// something is wrong with it, milliseconds.
+const SILENT_MS: i64 = 5_000;
+
 fn silent(state: &State) -> Option<Verdict> {
-    let silence = state.now_ms.saturating_sub(state.facts.heard_ms?);
-    (silence > 10_000).then(|| Verdict::new(Tone::Warn, format!("the keeper has been silent for {}", age(silence))))
+    let silence = state.silence_ms()?;
+    let last = state.status().map_or(0, |status| status.step);
+    (silence > SILENT_MS).then(|| {
+        let text =
+            format!("the keeper has been silent for {}; what is shown is as old (step {})", age(silence), count(last));
+        Verdict::new(Tone::Warn, text)
+    })
+}
+
+/// The run's directory is not where it was: the keeper ends the run soon unless it comes back.
+fn homeless(state: &State, status: &Status) -> Option<Verdict> {
+    let since = age(state.now_ms.saturating_sub(state.facts.homeless_ms?));
+    let text = format!("the run's folder is gone for {since}; move it back, or the run ends: {}", status.run_dir);
+    Some(Verdict::new(Tone::Danger, text))
 }
 
 fn stalled(state: &State, status: &Status) -> Option<Verdict> {
-    if status.state != RunState::Training {
-        return None;
-    }
-    let newest = state.facts.recent.back()?.time_ms.max(state.facts.state_since_ms.unwrap_or(i64::MIN));
-    let still = state.now_ms.saturating_sub(newest);
-    let pace = state.facts.pace().map_or(0.0, |pace| 20e3 / pace.steps_per_s);
-    let floor = state.watch.hang_min.duration().map_or(10e3, |duration| duration.as_secs_f64() * 1e3);
-    (still as f64 > pace.max(floor)).then(|| {
-        Verdict::new(Tone::Warn, format!("no step for {} (the last was {})", age(still), count(status.step)))
-            .advise(Action::Restart, "restarts the worker")
+    let still = state.stalled_ms()?;
+    let text = format!("stalled: no step for {} (the last was {})", age(still), count(status.step));
+    let verdict = Verdict::new(Tone::Warn, text);
+    Some(match &status.proposal {
+        Some(_) => verdict.advise(Action::Accept, "does what the keeper proposes"),
+        None => verdict.advise(Action::Restart, "restarts the worker"),
     })
 }
 

@@ -112,7 +112,12 @@ impl Theme {
                 }
             }
         }
-        from_yaml(text)
+        from_yaml(text).map_err(|error: String| {
+            // Where a line is missing there is none to name.
+            let role = error.split(['`', '\'']).nth(1).filter(|_| error.contains("missing field"));
+            let said = role.map(|role| format!("the role {role} is missing: add a line `{role}: …`"));
+            said.unwrap_or(error)
+        })
     }
 
     /// The themes that ship, the default first.

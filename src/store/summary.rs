@@ -79,6 +79,12 @@ impl Extent {
         value.is_finite().then_some(Self { min: value, max: value, mean: value, count: 1 })
     }
 
+    /// The same in another unit.
+    #[must_use]
+    pub fn times(self, factor: f32) -> Self {
+        Self { min: self.min * factor, max: self.max * factor, mean: self.mean * factor, count: self.count }
+    }
+
     /// Both together.
     #[must_use]
     pub fn with(self, other: Self) -> Self {

@@ -24,7 +24,7 @@ fn wait_heading(terminal: &Terminal, title: &str, holds: impl Fn(&str) -> bool) 
 pub fn look_around(terminal: &Terminal) {
     let views: [(&str, &[&str]); 6] = [
         ("2", &["loss ─", "gradient norm ─", "speed ─", "skipped steps ─"]),
-        ("3", &["ladder ─", "in full ─"]),
+        ("3", &["ladder ─", "rung accumulate ─"]),
         ("4", &["journal ──", "worker's log ──"]),
         ("5", &["checkpoints ──", "health ──"]),
         ("6", &["runs ──", "losses ──", "config: this run → that one"]),
@@ -35,20 +35,20 @@ pub fn look_around(terminal: &Terminal) {
         terminal.wait_words(headings);
     }
     terminal.press(&["Tab", "Enter"]);
-    terminal.wait_words(&["RAM of the worker ──"]);
+    terminal.wait_words(&["RAM of the worker, "]);
     terminal.press(&["Escape"]);
     terminal.wait_words(&["loss ──", "ladder ──"]);
     // From the gauges back to the loss, which Enter shows alone.
     terminal.press(&["1", "BTab", "Enter"]);
     terminal.wait("a view of its own", |screen| screen.contains("loss ──") && !screen.contains("ladder ──"));
     terminal.press(&["1", "3"]);
-    terminal.wait_words(&["accumulate in full ─", "arrows choose another"]);
+    terminal.wait_words(&["rung accumulate ─", "arrows choose another"]);
     terminal.press(&["Down"]);
-    terminal.wait_words(&["safe in full ─", "where it differs from accumulate"]);
+    terminal.wait_words(&["rung safe ─", "where it differs from accumulate"]);
     terminal.press(&["Up", "k"]);
-    terminal.wait_words(&["full in full ─"]);
+    terminal.wait_words(&["rung full ─"]);
     terminal.press(&["j", "j"]);
-    terminal.wait_words(&["safe in full ─"]);
+    terminal.wait_words(&["rung safe ─"]);
     terminal.press(&["Enter"]);
     terminal.wait_words(&["shift down: accumulate → safe", "Esc back"]);
     terminal.press(&["u"]);

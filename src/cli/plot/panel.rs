@@ -2,6 +2,7 @@
 
 use super::Loaded;
 use super::figure::Figure;
+use crate::cockpit::plot::curve::top;
 use crate::cockpit::plot::scale::Scale;
 use crate::cockpit::series::{Column, Metric};
 
@@ -26,7 +27,7 @@ pub struct Trace {
     pub line: Vec<Vec<Dot>>,
     /// Evaluations.
     pub evals: Vec<Dot>,
-    /// The smallest value, where it lies and its step.
+    /// The best evaluation, or where there is none the lowest measured loss: where it lies, and its step.
     pub best: Option<(Dot, u64)>,
     /// Where steps were skipped.
     pub skips: Vec<f64>,
@@ -60,9 +61,10 @@ pub fn panel(runs: &[Loaded], figure: Figure, window: (f64, f64), pixels: usize,
     let bands = || traces.iter().flat_map(|trace| trace.band.iter().flatten());
     let others = || traces.iter().flat_map(|trace| trace.evals.iter().map(|(_, value)| *value));
     let low = bands().map(|(_, low, _)| *low).chain(others()).reduce(f64::min)?;
-    let mut highs: Vec<f64> = bands().map(|(.., high)| *high).chain(others()).collect();
-    highs.sort_by(f64::total_cmp);
-    let (high, cut) = top(low, &highs)?;
+    let bands = traces.iter().map(|trace| trace.band.iter().flatten().map(|(.., high)| *high).collect::<Vec<f64>>());
+    let evals = traces.iter().map(|trace| trace.evals.iter().map(|(_, value)| *value).collect::<Vec<f64>>());
+    let lines: Vec<Vec<f64>> = bands.chain(evals).collect();
+    let (high, cut) = top(low, lines.iter().map(Vec::as_slice))?;
     let log = wishes.log && low > 0.0;
     // Some air above and below.
     let (low, high) = if log {
@@ -85,16 +87,6 @@ impl Panel {
         // Enough to leave the chart with the slope that the line has.
         1.0 + ((value - self.range.1) / (self.range.1 - self.range.0)).min(20.0)
     }
-}
-
-/// The top of the range. A few values far above the rest do not flatten the chart: the second value
-/// is then the largest.
-fn top(low: f64, sorted: &[f64]) -> Option<(f64, Option<f64>)> {
-    let high = *sorted.last()?;
-    let most = *sorted.get((sorted.len() - 1) * 97 / 100)?;
-    let roomy = most + (most - low) * 1.2;
-    let cut = sorted.len() >= 30 && most > low && high > roomy * 2.0;
-    Some(if cut { (roomy, Some(high)) } else { (high, None) })
 }
 
 fn trace(run: &Loaded, figure: Figure, (start, end): (f64, f64), pixels: usize, wishes: &Wishes) -> Trace {
@@ -130,13 +122,15 @@ fn trace(run: &Loaded, figure: Figure, (start, end): (f64, f64), pixels: usize, 
     }
     band.retain(|part| !part.is_empty());
     let weight = if figure.is_noisy() { wishes.weight } else { 0.0 };
-    let best = run.series.best(metric).filter(|_| metric == Metric::Loss);
+    let least = run.series.best(metric).map(|(step, value)| (step, f64::from(value)));
+    let evaluated = run.evals.iter().filter(within).map(|row| (row.eval.step, row.eval.loss));
+    let best = evaluated.min_by(|a, b| a.1.total_cmp(&b.1)).or(least).filter(|_| metric == Metric::Loss);
     let best = best.filter(|(step, _)| (start..=end).contains(&(*step as f64)));
     Trace {
         band,
         line: smooth(&columns, weight, at),
         evals: if metric == Metric::Loss { measured().collect() } else { Vec::new() },
-        best: best.map(|(step, value)| ((share(step as f64), value.into()), step)),
+        best: best.map(|(step, value)| ((share(step as f64), value), step)),
         skips: if matches!(metric, Metric::Loss | Metric::GradNorm) { skips } else { Vec::new() },
     }
 }
@@ -173,9 +167,12 @@ mod tests {
     #[test]
     fn a_spike_does_not_flatten_the_chart_and_is_told() {
         let mut values: Vec<f64> = (0..100).map(|step| 1.0 + f64::from(step) / 100.0).collect();
-        assert_eq!(top(1.0, &values), Some((1.99, None)));
-        values.push(400.0);
-        let (high, cut) = top(1.0, &values).unwrap();
+        assert_eq!(top(1.0, [&values[..]]), Some((1.99, None)));
+        values[50] = 400.0;
+        // Another run that begins higher takes its room.
+        let other: Vec<f64> = (0..100).map(|step| 1.0 + 1.7 * (-f64::from(step) / 10.0).exp()).collect();
+        assert_eq!(top(1.0, [&other[..]]), Some((2.7, None)));
+        let (high, cut) = top(1.0, [&values[..], &other[..]]).unwrap();
         assert!(high < 4.0 && cut == Some(400.0), "{high} {cut:?}");
     }
 

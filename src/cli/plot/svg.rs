@@ -72,6 +72,8 @@ impl Area {
     }
 }
 
+/// Diamonds stand at least so many pixels apart.
+const EVALS_APART: f64 = 14.0;
 const RIGHT: f64 = 40.0;
 const HEAD: f64 = 52.0;
 const FOOT: f64 = 44.0;
@@ -343,8 +345,14 @@ impl Svg<'_> {
             ));
         }
         self.add(format_args!("</g>"));
-        for dot in &trace.evals {
+        // Beyond the range they would lie on what is above; where they come densely, only some.
+        let mut free_left_of = f64::MAX;
+        for dot in trace.evals.iter().rev().filter(|dot| panel.height(dot.1) <= 1.0) {
             let (x, y) = area.place(panel, *dot);
+            if x > free_left_of {
+                continue;
+            }
+            free_left_of = x - EVALS_APART;
             let fill = colour.unwrap_or(&palette.second);
             let (ground, r) = (&palette.ground, 4.5);
             self.add(format_args!(
@@ -359,18 +367,19 @@ impl Svg<'_> {
             }
         }
         if let (Some((dot, step)), None) = (trace.best, colour) {
-            self.best(area, panel, dot, step);
+            self.best(area, panel, dot, (step, !trace.evals.is_empty()));
         }
     }
 
-    fn best(&mut self, area: Area, panel: &Panel, dot: Dot, step: u64) {
+    fn best(&mut self, area: Area, panel: &Panel, dot: Dot, (step, evaluated): (u64, bool)) {
         let palette = self.palette;
         let (x, y) = area.place(panel, dot);
         let (good, ground) = (&palette.good, &palette.ground);
         self.add(format_args!(
             r#"<circle cx="{x:.1}" cy="{y:.1}" r="4" fill="{ground}" stroke="{good}" stroke-width="2"/>"#
         ));
-        let text = format!("best {} at {}", crate::cockpit::format::figure(dot.1), count(step));
+        let what = if evaluated { "best evaluation" } else { "lowest measured" };
+        let text = format!("{what} {} at {}", crate::cockpit::format::figure(dot.1), count(step));
         let anchor = if x > area.left + area.width / 2.0 { "end" } else { "start" };
         let above = if y + 20.0 > area.bottom() { y - 12.0 } else { y + 18.0 };
         let halo = format!(r#" font-size="11" paint-order="stroke" stroke="{ground}" stroke-width="3""#);

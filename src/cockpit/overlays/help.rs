@@ -54,6 +54,11 @@ fn line(entry: &Entry, state: &State, theme: &Theme) -> Line<'static> {
     Line::from(vec![
         Span::styled(ui::pad_left(&keys.join(" "), 10), theme.accent),
         Span::raw("  "),
-        Span::raw(entry.help),
+        // What this cockpit may not ask for is dimmed.
+        if state.read_only && entry.group == Group::Run {
+            Span::styled(entry.help, theme.faint)
+        } else {
+            Span::raw(entry.help)
+        },
     ])
 }

@@ -1,7 +1,7 @@
 //! A shift or restart while it happens, part by part, and what it proved once it is done.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::{count, figure, took};
+use crate::cockpit::format::{apart, count, figure, took};
 use crate::cockpit::state::State;
 use crate::cockpit::state::passage::{PassageView, proof};
 use crate::cockpit::ui;
@@ -28,9 +28,7 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     };
     let since = u64::try_from(since).unwrap_or(0);
     let mut lines: Vec<Line<'static>> = Vec::new();
-    for stage in &passage.stages {
-        lines.push(part(stage, since, theme));
-    }
+    lines.extend(parts(&passage.stages, since, done, theme));
     lines.push(Line::default());
     let open = passage.stages.last().is_some_and(|stage| stage.took_ms.is_none());
     let total = passage.total_ms().saturating_add(if open { since } else { 0 });
@@ -38,7 +36,8 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     if let Some((before, after)) = proof(status).filter(|_| done) {
         lines.push(Line::default());
         lines.push(arrow("step", &count(before.0), &count(after.0), theme));
-        lines.push(arrow("loss", &figure(before.1), &figure(after.1), theme));
+        let (earlier, later) = apart(before.1, after.1);
+        lines.push(arrow("loss", &earlier, &later, theme));
     } else if let Some((step, loss)) = passage.before {
         let text = format!(
             "from step {}, loss {}   {} hides this",
@@ -70,6 +69,27 @@ fn row(sign: &str, name: &str, time: &str, styles: (ratatui::style::Style, ratat
     ])
 }
 
+/// The parts of every passage, in their order; those that a passage does not need are passed over.
+const PLAN: [&str; 6] = ["save", "stop", "wait for VRAM", "start and load", "compile", "first step"];
+
+/// All parts from the start, so that the box keeps its size: done, under way, still to come or passed over.
+fn parts(stages: &[Stage], since: u64, done: bool, theme: &Theme) -> Vec<Line<'static>> {
+    let known = |name: &str| stages.iter().any(|stage| stage.name == name);
+    // Known parts come as they happened; a planned one before the next known one was passed over.
+    let mut rest = PLAN.iter().copied().filter(|name| !known(name)).peekable();
+    let order = |name: &str| PLAN.iter().position(|planned| *planned == name);
+    let dim = |name: &str, word: &str| row("·", in_words(name), word, (theme.dim, theme.dim));
+    let mut lines = Vec::new();
+    for stage in stages {
+        while let Some(name) = rest.next_if(|name| order(&stage.name).is_some_and(|at| order(name) < Some(at))) {
+            lines.push(dim(name, "not needed"));
+        }
+        lines.push(part(stage, since, theme));
+    }
+    lines.extend(rest.map(|name| dim(name, if done { "not needed" } else { "" })));
+    lines
+}
+
 fn part(stage: &Stage, since: u64, theme: &Theme) -> Line<'static> {
     let name = in_words(&stage.name);
     let plain = ratatui::style::Style::new();
@@ -89,6 +109,7 @@ fn in_words(name: &str) -> &str {
         "stop" => "end the worker",
         "wait for VRAM" => "wait until its VRAM is free",
         "back off" => "wait before the next start",
+        "cool" => "let the card cool",
         "start and load" => "start the next one, load, verify",
         "compile" => "compile kernels",
         other => other,

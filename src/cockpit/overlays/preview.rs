@@ -2,6 +2,7 @@
 
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{bytes, count, in_words, rate};
+use crate::cockpit::panels::ladder::ended;
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
@@ -46,22 +47,47 @@ pub fn content(within: Rect, to: usize, state: &State, theme: Option<&Theme>) ->
     let theme = theme.unwrap_or(&plain);
     let width = usize::from(within.width.saturating_sub(8)).clamp(1, usize::from(WIDTH));
     let changes = compare(&here.preset, &target.preset);
-    let mut head = knobs(&changes, here, width, theme);
-    head.push(Line::default());
-    head.extend(cost(state, status, to, width, theme));
-    head.push(Line::default());
-    let mut tail = consequences(status, target, gravest(&changes), width, theme);
-    tail.push(Line::default());
-    tail.push(keys(state).line(theme));
-    // Where there is no room for everything, the list of knobs gives way, never the keys.
-    let room = usize::from(within.height.saturating_sub(2)).saturating_sub(tail.len());
-    if head.len() > room {
-        head.truncate(room.saturating_sub(1));
-        head.push(Line::styled("… more than fits on this screen", theme.dim));
-    }
-    head.extend(tail);
+    let class = gravest(&changes);
+    let knobs = knobs(&changes, here, width, theme);
+    let cost = cost(state, status, to, width, theme);
+    let keys = keys(state).line(usize::from(within.width.saturating_sub(6)).min(usize::from(WIDTH)), theme);
+    let room = usize::from(within.height.saturating_sub(2));
+    let long = consequences(status, target, class, width, theme);
+    let roomy = knobs.len() + cost.len() + long.len() + 4 <= room;
+    // Where there is no room for everything, the sentences become short, then the list of knobs
+    // gives way; never what the rung costs, nor the keys.
+    let (air, tail) = if roomy { (1, long) } else { (0, in_short(status, target, class, width)) };
+    let fixed = cost.len() + tail.len() + 1;
+    let mut lines = fitting(knobs, if roomy { usize::MAX } else { room.saturating_sub(fixed) }, theme);
+    let gap = || std::iter::repeat_n(Line::default(), air);
+    lines.extend(gap().chain(cost).chain(gap()).chain(tail).chain(gap()));
+    lines.push(keys);
     let direction = if to > status.rung { "down" } else { "up" };
-    Some(Content { lines: head, title: format!("shift {direction}: {} → {}", here.name, target.name) })
+    Some(Content { lines, title: format!("shift {direction}: {} → {}", here.name, target.name) })
+}
+
+/// As many lines as there is room for; where some are left out, how many.
+fn fitting(mut lines: Vec<Line<'static>>, room: usize, theme: &Theme) -> Vec<Line<'static>> {
+    if lines.len() > room {
+        let hidden = lines.len() - room.saturating_sub(1);
+        lines.truncate(room.saturating_sub(1));
+        lines.push(Line::styled(format!("… {hidden} more; a larger window shows them"), theme.dim));
+    }
+    lines
+}
+
+/// What the shift means in two lines.
+fn in_short(status: &Status, target: &RungView, class: Class, width: usize) -> Vec<Line<'static>> {
+    let relieves: Vec<_> = target.relieves.iter().map(ToString::to_string).collect();
+    let relieves = if relieves.is_empty() { String::new() } else { format!("; relieves {}", relieves.join(", ")) };
+    let meaning = format!("class {class}: {}{relieves}", class.meaning());
+    let when = match status.state {
+        RunState::Paused => "takes effect when the run goes on".to_owned(),
+        RunState::BackingOff | RunState::AwaitingVram => "takes effect at the next start".to_owned(),
+        RunState::Starting | RunState::Compiling => "takes effect once the worker has taken a step".to_owned(),
+        _ => format!("takes effect at the next step border, step {}", count(status.step.saturating_add(1))),
+    };
+    [meaning, when].into_iter().map(|text| Line::from(ui::cut(&text, width))).collect()
 }
 
 fn knobs(changes: &[Change], here: &RungView, width: usize, theme: &Theme) -> Vec<Line<'static>> {
@@ -104,8 +130,9 @@ fn class_style(class: Class, theme: &Theme) -> ratatui::style::Style {
 fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) -> Vec<Line<'static>> {
     let (now, then) = (status.rungs.get(status.rung), status.rungs.get(to));
     let get = |record: Option<&RungRecord>, what: fn(&RungRecord) -> Option<String>| record.and_then(what);
-    let row = |label: &'static str, what: fn(&RungRecord) -> Option<String>| {
-        let now = get(now, what).map_or_else(|| "not measured".to_owned(), |text| format!("{text} now"));
+    let row = |label: &'static str, present: Option<String>, what: fn(&RungRecord) -> Option<String>| {
+        let before = || get(now, what).map_or_else(|| "not measured".to_owned(), |text| format!("{text} so far"));
+        let now = present.map_or_else(before, |text| format!("{text} now"));
         let then = get(then, what)
             .map_or_else(|| "not run yet on this rung".to_owned(), |text| format!("{text} measured there"));
         Line::from(vec![
@@ -115,15 +142,22 @@ fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) 
         ])
     };
     let has_vram = status.rungs.iter().any(|record| record.vram_bytes.is_some());
+    // What is so now, as the gauges show it; nothing while no step is taken.
+    let live = state.is_moving() && state.stalled_ms().or(state.silence_ms()).is_none();
+    let reading = state.facts.samples.back().map(|row| &row.reading).filter(|_| live);
+    let pace = state.facts.pace().filter(|_| live).map(|pace| format!("{} steps/s", rate(pace.steps_per_s)));
     let memory = if has_vram {
-        row("VRAM", |record| record.vram_bytes.map(bytes))
+        let held = reading.and_then(|reading| reading.gpu.as_ref().ok()?.vram_worker_bytes.get());
+        row("VRAM", held.map(bytes), |record| record.vram_bytes.map(bytes))
     } else {
-        row("RAM", |record| record.ram_bytes.map(bytes))
+        let held = reading.and_then(|reading| reading.host.ram_worker_bytes.get());
+        row("RAM", held.map(bytes), |record| record.ram_bytes.map(bytes))
     };
-    let mut rows = vec![row("speed", |record| Some(format!("{} steps/s", rate(record.steps_per_s?)))), memory];
+    let speed = row("speed", pace, |record| Some(format!("{} steps/s", rate(record.steps_per_s?))));
+    let mut rows = vec![speed, memory];
     rows.extend(room(state, then, width, theme));
     if let Some((what, step)) = then.and_then(|record| record.fault.as_ref()) {
-        let text = format!("        that rung last ended with {what} at step {}", count(*step));
+        let text = format!("        that rung last {} at step {}", ended(what), count(*step));
         rows.push(Line::styled(ui::cut(&text, width), theme.warn));
     }
     rows

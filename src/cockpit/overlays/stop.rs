@@ -12,6 +12,7 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
+use unicode_width::UnicodeWidthStr;
 
 /// Draws the box.
 pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme) {
@@ -20,22 +21,41 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     }
     let mut lines: Vec<Line<'static>> = sentences(within, state).into_iter().map(Line::from).collect();
     lines.push(Line::default());
-    lines.extend(later(within, state).into_iter().enumerate().map(|(index, row)| {
-        let name = if index == 0 { LATER.to_owned() } else { " ".repeat(LATER.len()) };
-        Line::from(vec![Span::styled(name, theme.dim), Span::raw(row)])
+    lines.extend(later(within, &state.resume_command()).into_iter().map(|row| match row.strip_prefix(LATER) {
+        Some(rest) => Line::from(vec![Span::styled(LATER, theme.dim), Span::raw(rest.to_owned())]),
+        None => Line::from(row),
     }));
     lines.push(Line::default());
     let (size, keys) = measure(within, state);
-    lines.push(keys.line(theme));
+    lines.push(keys.line(width(within), theme));
     let inner = ui::popup(frame, within, size, "stop the run", Tone::Warn, theme);
     ui::lines(frame, inner, lines);
+}
+
+const LATER: &str = "To go on later:";
+
+/// Columns inside the box.
+fn width(within: Rect) -> usize {
+    usize::from(within.width.saturating_sub(6)).clamp(1, 60)
+}
+
+/// What to type to go on: whole, if need be on a line of its own.
+fn later(within: Rect, command: &str) -> Vec<String> {
+    let joined = format!("{LATER}  {command}");
+    if joined.width() <= width(within) {
+        vec![joined]
+    } else {
+        [vec![LATER.to_owned()], ui::wrap(command, width(within))].concat()
+    }
 }
 
 /// How large the box is inside, and the keys of its last line.
 #[must_use]
 pub fn measure(within: Rect, state: &State) -> ((u16, u16), ui::KeyLine) {
     let again = state.run_state() == Some(RunState::Stopping);
-    let high = u16::try_from(sentences(within, state).len() + later(within, state).len() + 3).unwrap_or(u16::MAX);
+    let rest = later(within, &state.resume_command()).len() + 3;
+    let rows = sentences(within, state).len() + rest;
+    let high = u16::try_from(rows).unwrap_or(u16::MAX);
     let keys = ui::KeyLine(vec![
         (state.keys.key_of(Action::Confirm), if again { "stop at once" } else { "save and stop" }, Action::Confirm),
         (state.keys.key_of(Action::Back), "go on training", Action::Back),

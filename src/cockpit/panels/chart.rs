@@ -20,7 +20,8 @@ use ratatui::{
 pub fn render(frame: &mut Frame<'_>, area: Rect, quantity: Quantity, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Chart(quantity);
     let chart = state.screen.chart;
-    let log = chart.log && matches!(quantity, Quantity::Loss | Quantity::GradNorm | Quantity::LearningRate);
+    let log = chart.log
+        && matches!(quantity, Quantity::Loss | Quantity::GradNorm | Quantity::LearningRate | Quantity::Evaluation);
     let evals = (quantity == Quantity::Loss).then(|| eval_range(state)).flatten();
     let hold = quantity.hold(state).or(evals);
     let inner = Rect { y: area.y + area.height.min(1), height: area.height.saturating_sub(1), ..area };
@@ -31,15 +32,18 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, quantity: Quantity, state: &Sta
     if plot.is_none() {
         ui::quiet(frame, inner, &quantity.why_nothing(state), theme);
     }
-    let room = usize::from(area.width).saturating_sub(quantity.title().len() + 6);
+    let unit = plot.map_or("", |plot| plot.unit);
+    let title = if unit.is_empty() { quantity.title().to_owned() } else { format!("{}, {unit}", quantity.title()) };
+    let room = usize::from(area.width).saturating_sub(title.len() + 6);
     let legend = legend(quantity, plot, state, theme, room);
-    ui::heading(frame, area, quantity.title(), legend, focused, theme);
+    ui::heading(frame, area, &title, legend, focused, theme);
 }
 
 /// A value as it stands at the end of its curve, where the unit has no room.
 #[must_use]
-pub fn bare(quantity: Quantity, value: f64) -> String {
+pub fn bare(quantity: Quantity, value: f64, unit: &str) -> String {
     match quantity {
+        Quantity::Vram | Quantity::Ram if unit == "MiB" => format!("{value:.1}"),
         Quantity::Throughput => crate::cockpit::format::rate(value),
         Quantity::Vram | Quantity::Ram => format!("{value:.2}"),
         Quantity::StepTime => figure(value),
@@ -145,9 +149,12 @@ fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, 
         parts.extend(loss_parts(plot, state, theme));
     }
     let mut line = Line::default();
+    let mut left_out = false;
     for part in parts {
         let width: usize = part.iter().map(Span::width).sum();
-        if line.width() + width + 3 > room {
+        // What comes after the line that stands out says nothing without it.
+        if left_out || line.width() + width + 3 > room {
+            left_out |= part.iter().any(|span| span.content.contains("smoothed"));
             continue;
         }
         if !line.spans.is_empty() {
@@ -161,26 +168,28 @@ fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, 
 fn loss_parts(plot: Option<Plot>, state: &State, theme: &Theme) -> Vec<Vec<Span<'static>>> {
     let chart = state.screen.chart;
     let best = seen(state).into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
-    let (sign, best) = match best {
-        Some(best) => ("◆", Some(best)),
-        None => ("", plot.and_then(|plot| plot.least)),
+    // The best is that of the evaluations; without any there is only a lowest.
+    let (sign, word, best) = match best {
+        Some(best) => ("◆", " best ", Some(best)),
+        None => ("", "lowest ", plot.and_then(|plot| plot.least)),
     };
     let mut parts = Vec::new();
     if let Some((place, loss)) = best {
         let whereabouts = place_words(state, chart.axis, place).replace("step ", "");
         parts.push(vec![
             Span::styled(sign, theme.good),
-            Span::styled(format!("{}best ", if sign.is_empty() { "" } else { " " }), theme.dim),
+            Span::styled(word, theme.dim),
             Span::raw(figure(loss)),
             Span::styled(format!(" @ {whereabouts}"), theme.dim),
         ]);
     }
     let weight = chart.weight();
+    let line = plot.map_or(theme.smooth, |plot| plot.style);
     if weight > 0.0 {
-        parts.push(vec![Span::styled("━", theme.smooth), Span::styled(format!(" smoothed {weight:.2}"), theme.dim)]);
-        parts.push(vec![Span::styled("━", theme.raw), Span::styled(" measured", theme.dim)]);
+        parts.push(vec![Span::styled("━", line), Span::styled(format!(" smoothed {weight:.2}"), theme.dim)]);
+        parts.push(vec![Span::styled("⠿", theme.raw), Span::styled(" measured", theme.dim)]);
     } else {
-        parts.push(vec![Span::styled("━", theme.smooth), Span::styled(" measured", theme.dim)]);
+        parts.push(vec![Span::styled("━", line), Span::styled(" measured", theme.dim)]);
     }
     if sign == "◆" {
         parts.push(vec![Span::styled("◇", theme.second), Span::styled(" evaluation", theme.dim)]);

@@ -16,8 +16,14 @@ use ratatui::{
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Checkpoints;
     let all = &state.facts.checkpoints;
-    let kept: Vec<_> = all.values().rev().filter(|row| row.kept).collect();
-    let note = if all.is_empty() { String::new() } else { format!("{} saved, {} kept", all.len(), kept.len()) };
+    // Which of them were on disk at a moment of the past is not recorded: all that were saved by then.
+    let past = state.moment.is_some();
+    let kept: Vec<_> = all.values().rev().filter(|row| row.kept || past).collect();
+    let note = match (all.is_empty(), past) {
+        (true, _) => String::new(),
+        (false, true) => format!("{} saved by then", all.len()),
+        (false, false) => format!("{} saved, {} kept", all.len(), kept.len()),
+    };
     let inner = ui::heading(frame, area, "checkpoints", Line::styled(note, theme.dim), focused, theme);
     if kept.is_empty() {
         return ui::quiet(frame, inner, "none yet", theme);
@@ -39,7 +45,12 @@ fn line(row: &CheckpointRow, durable: Option<u64>, now_ms: i64, width: u16, them
         Span::styled(ui::pad_left(&format!("{} ago", age(now_ms.saturating_sub(row.time_ms))), 15), theme.dim),
         Span::raw(ui::pad_left(&bytes(row.bytes), 10)),
     ]);
-    line.push_span(Span::styled(ui::pad(if row.best { "  ◆ best" } else { "" }, 11), theme.second));
+    let mark = match (row.best, row.kept) {
+        (true, _) => Span::styled("  ◆ best   ", theme.good),
+        (false, true) => Span::raw(" ".repeat(11)),
+        (false, false) => Span::styled("  gone now ", theme.dim),
+    };
+    line.push_span(mark);
     if width >= 90 {
         let loss = row.eval_loss.map_or_else(String::new, |loss| format!("evaluation loss {}", figure(loss)));
         let stood = row.pause_ms.max(0.0).round() as u64;

@@ -46,6 +46,10 @@ pub struct Plot {
     pub newest: Option<f64>,
     /// Place and value of the smallest smoothed value.
     pub least: Option<(f64, f64)>,
+    /// The unit of the axis, where the figure has several.
+    pub unit: &'static str,
+    /// How the line looks where it ends.
+    pub style: Style,
 }
 
 impl Plot {
@@ -89,6 +93,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, curve: Curve, state: &State, them
     let rough = curve.quantity.columns(state, over, window.0..window.1, usize::from(area.width));
     let (low, high, cut) = curve::range(&rough)?;
     let (low, high) = curve.hold.map_or((low, high), |(least, most)| (low.min(least), high.max(most)));
+    // What the range holds anyway is not beyond it.
+    let cut = cut.filter(|cut| *cut > high);
+    let (unit, factor) = curve.quantity.memory_unit(high);
+    let (low, high) = (low * factor, high * factor);
     let scale = Scale::new(low, high, curve.log)?;
     let left = axis::gutter(scale, area.height - 3) + 1;
     // Above: names of rungs, skips. Below: the axis and its labels. At the right: the newest value.
@@ -98,7 +106,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, curve: Curve, state: &State, them
         width: area.width.saturating_sub(left + RIGHT),
         height: area.height - 3 - names,
     };
-    let mut plot = Plot { area: plot_area, scale, axis: over, window, cut, newest: None, least: None };
+    let style = theme.smooth;
+    let mut plot = Plot { area: plot_area, scale, axis: over, window, cut, newest: None, least: None, unit, style };
     let buffer = frame.buffer_mut();
     let rows = axis::left(buffer, plot_area, left, scale, theme.faint, theme.dim);
     for y in rows {
@@ -106,17 +115,24 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, curve: Curve, state: &State, them
     }
     let labels = axis::labels_over(over, window.0, window.1, plot_area.width, state.utc_offset_s);
     axis::below(buffer, plot_area, labels.into_iter(), theme.faint, theme.dim);
-    limit(frame, plot, curve.quantity.limit(state), theme);
+    limit(frame, plot, curve.quantity.limit(state).map(|limit| limit * factor), theme);
     marks(frame, plot, with_names.then_some(area.y), state, theme);
-    let columns = curve.quantity.columns(state, over, window.0..window.1, usize::from(plot_area.width) * 2);
+    let mut columns = curve.quantity.columns(state, over, window.0..window.1, usize::from(plot_area.width) * 2);
+    if (factor - 1.0).abs() > f64::EPSILON {
+        for column in &mut columns {
+            column.extent = column.extent.map(|extent| extent.times(factor as f32));
+        }
+    }
     lines(frame, &mut plot, curve, &columns, state, theme);
     skips(frame, plot, &columns, theme);
     cursor(frame, plot, state, theme);
     if let Some(value) = plot.newest {
         let y = plot.row(value);
-        let text = super::chart::bare(curve.quantity, value);
-        axis::write(frame.buffer_mut(), area, plot.area.right() + 1, y, &text, theme.accent);
+        let text = super::chart::bare(curve.quantity, value, unit);
+        // In the colour that the line ends with.
+        axis::write(frame.buffer_mut(), area, plot.area.right() + 1, y, &text, plot.style);
     }
+    plot.newest = plot.newest.map(|newest| newest / factor);
     Some(plot)
 }
 
@@ -158,6 +174,8 @@ fn lines(frame: &mut Frame<'_>, plot: &mut Plot, curve: Curve, columns: &[Column
         band.paint_by(plot.area, buffer, style_of);
     }
     plot.newest = smooth.iter().rev().find_map(|value| *value);
+    let newest_cell = smooth.iter().rposition(Option::is_some).map_or(0, |place| place / 2);
+    plot.style = styles.get(newest_cell).copied().unwrap_or(theme.smooth);
     let dots = columns.len().saturating_sub(1).max(1) as f64;
     let (start, end) = plot.window;
     let known = smooth.iter().enumerate().filter_map(|(x, value)| Some((x, (*value)?)));
@@ -253,7 +271,8 @@ pub fn plot_columns(state: &State, panel: crate::cockpit::state::screen::Panel, 
     let rough = quantity.columns(state, chart.axis, window.0..window.1, usize::from(area.width));
     let (low, high, _) = curve::range(&rough)?;
     let (low, high) = quantity.hold(state).map_or((low, high), |(least, most)| (low.min(least), high.max(most)));
-    let scale = Scale::new(low, high, false)?;
+    let (_, factor) = quantity.memory_unit(high);
+    let scale = Scale::new(low * factor, high * factor, false)?;
     let left = axis::gutter(scale, area.height.saturating_sub(4)) + 1;
     let width = area.width.saturating_sub(left + RIGHT);
     (width > 0).then(|| (area.x + left, area.x + left + width - 1))

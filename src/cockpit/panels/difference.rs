@@ -2,15 +2,18 @@
 
 use crate::cockpit::format::in_words;
 use crate::cockpit::state::State;
+use crate::cockpit::state::runs::OtherRun;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
+use crate::config::knobs::Watch;
 use crate::config::theme::Theme;
-use crate::recipe::class::compare;
+use crate::recipe::class::{Change, compare};
 use ratatui::{
     Frame,
     layout::Rect,
     text::{Line, Span},
 };
+use serde_json::json;
 
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
@@ -31,7 +34,8 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let (Some(ours), Some(theirs)) = (state.ladder.first(), other.ladder.first()) else {
         return ui::quiet(frame, inner, "one of them has no config", theme);
     };
-    let changes = compare(&ours.preset, &theirs.preset);
+    let mut changes = compare(&ours.preset, &theirs.preset);
+    changes.extend(watched(state, other));
     let width = usize::from(inner.width);
     let mut lines: Vec<Line<'static>> = changes
         .iter()
@@ -54,4 +58,13 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         return ui::quiet(frame, inner, "the same knobs and the same ladder", theme);
     }
     ui::lines(frame, inner, lines);
+}
+
+/// Where the two keepers watch differently.
+fn watched(state: &State, other: &OtherRun) -> Vec<Change> {
+    let tree = |watch: &Watch| serde_json::to_value(watch).map(|watch| json!({ "watch": watch }));
+    match other.watch.as_ref().map(|theirs| (tree(&state.watch), tree(theirs))) {
+        Some((Ok(ours), Ok(theirs))) => compare(&ours, &theirs),
+        _ => Vec::new(),
+    }
 }

@@ -60,7 +60,9 @@ fn placed(state: &State, inner: Rect) -> Vec<(u16, Action)> {
     // What acts on the run goes away with the run, and makes room.
     let gone = refusal(state).is_some();
     let mut shown: Vec<Action> = Vec::new();
-    for action in SHOWN.into_iter().filter(|action| !gone || is_possible(state, *action)) {
+    // A decision that waits for a person comes first.
+    let asked = is_possible(state, Action::Accept).then_some(Action::Accept);
+    for action in asked.into_iter().chain(SHOWN).filter(|action| !gone || is_possible(state, *action)) {
         if width(action) > room {
             break;
         }

@@ -1,6 +1,6 @@
 //! The gauges: a figure, a bar, a note each; fewer rows each where there is less room.
 
-use super::meters::{Body, Fill, Meter, meters, why_no_gpu, why_no_gpu_in_short};
+use super::meters::{Body, Fill, Meter, meters, why_no_gpu, why_no_gpu_in_short, why_old};
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::ui;
@@ -21,6 +21,8 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let meters = meters(state);
     let width = usize::from(inner.width);
     let why = match state.screen.view {
+        View::Health if why_old(state).is_some() => ui::wrap(&why_old(state).unwrap_or_default(), width),
+        _ if why_old(state).is_some() => why_old(state).map(|why| ui::cut(&why, width)).into_iter().collect(),
         View::Health => why_no_gpu(state).map(|why| ui::wrap(why, width)).unwrap_or_default(),
         _ => why_no_gpu_in_short(state, width).into_iter().collect(),
     };
@@ -44,10 +46,15 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
 }
 
 fn several_rows(meter: &Meter, width: u16, rows: usize, theme: &Theme) -> Vec<Line<'static>> {
-    let value_width = usize::from(width).saturating_sub(meter.label.width());
+    // Without a row for notes the age stands beside the name.
+    let label = match &meter.old {
+        Some(old) if rows < 3 => format!("{}, {old}", meter.label),
+        _ => meter.label.to_owned(),
+    };
+    let value_width = usize::from(width).saturating_sub(label.width());
     let value = ui::pad_left(&meter.value, value_width);
     let mut lines =
-        vec![Line::from(vec![Span::styled(meter.label, theme.dim), Span::styled(value, value_style(meter, theme))])];
+        vec![Line::from(vec![Span::styled(label, theme.dim), Span::styled(value, value_style(meter, theme))])];
     if meter.body != Body::Nothing {
         lines.push(body(meter, width, theme));
     }
@@ -66,13 +73,20 @@ fn one_row_each(meters: &[Meter], width: u16, theme: &Theme) -> Vec<Line<'static
     let values: Vec<_> = meters.iter().map(|meter| short(&meter.value)).collect();
     let value_width = values.iter().map(|value| value.width()).max().unwrap_or(0);
     let rest = u16::try_from(usize::from(width).saturating_sub(LABEL + value_width + 2)).unwrap_or(0);
+    let aged = |old: &String| {
+        let short = old.trim_end_matches(" old");
+        let text = if old.width() <= usize::from(rest) { old.as_str() } else { short };
+        Span::styled(ui::cut(text, usize::from(rest)), theme.warn)
+    };
     let row = |(meter, value): (&Meter, &String)| {
         let mut line = Line::from(vec![
             Span::styled(ui::pad(meter.label, LABEL), theme.dim),
             Span::styled(ui::pad_left(value, value_width), value_style(meter, theme)),
             Span::raw("  "),
         ]);
-        if rest >= 4 {
+        if let Some(old) = &meter.old {
+            line.push_span(aged(old));
+        } else if rest >= 4 {
             line.spans.extend(body(meter, rest, theme).spans);
         }
         line
@@ -87,6 +101,7 @@ fn short(value: &str) -> String {
 
 fn value_style(meter: &Meter, theme: &Theme) -> ratatui::style::Style {
     match (&meter.body, meter.tone) {
+        _ if meter.old.is_some() => theme.dim,
         (_, Tone::Warn | Tone::Danger) => ui::tone_style(theme, meter.tone),
         (Body::Nothing, _) if meter.value == "n/a" => theme.dim,
         _ => theme.strong,

@@ -1,7 +1,7 @@
 //! The first line: which run, what it does, where it stands. What does not fit is left out, the
 //! least important first.
 
-use crate::cockpit::format::{clock, count};
+use crate::cockpit::format::{age, clock, count};
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
@@ -59,10 +59,11 @@ fn fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Fie
     let value = |text: String| Span::styled(text, theme.strong);
     let (dot, tone) = dot(state, status.state);
     let style = ui::tone_style(theme, tone);
+    let since = state.silence_ms().map_or_else(String::new, |silence| format!(", {} ago", age(silence)));
     let mut left = vec![
-        Field::new(6, vec![label("downshift")]),
-        Field::new(1, vec![value(ui::cut(&status.run, 32))]),
-        Field::new(0, vec![Span::styled(format!("{dot} {}", status.state.word()), style)]),
+        Field::new(7, vec![label("downshift")]),
+        Field::new(2, vec![value(ui::cut(&status.run, 32))]),
+        Field::new(0, vec![Span::styled(format!("{dot} {}{since}", status.state.word()), style)]),
     ];
     if let Some(moment) = state.moment {
         let text = format!("◐ at {}", clock(moment, state.utc_offset_s));
@@ -71,18 +72,21 @@ fn fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Fie
     // Counted from 0, as everywhere: the body of a run file is rung 0.
     let last = state.ladder.len().saturating_sub(1).max(status.rung);
     let rung = vec![value(status.rung_name.clone()), label(" "), text(format!("({} of {last})", status.rung))];
-    left.push(Field::new(2, rung));
+    left.push(Field::new(4, rung));
+    if state.read_only {
+        left.push(Field::new(3, vec![Span::styled("read-only", theme.accent)]));
+    }
     let mut right = Vec::new();
     if let (Some(epoch), Some(total)) = (status.epoch_samples.filter(|samples| *samples > 0), status.total_samples) {
         let now = status.samples.div_ceil(epoch).max(1);
         let epochs = vec![label("epoch "), value(count(now)), label(" of "), text(count(total.div_ceil(epoch)))];
-        right.push(Field::new(4, epochs));
+        right.push(Field::new(5, epochs));
     }
-    right.push(Field::new(3, vec![label("step "), value(count(status.step))]));
+    right.push(Field::new(1, vec![label("step "), value(count(status.step))]));
     if let Some(device) = &status.device {
         // The maker's names say nothing that the model's does not.
         let device = device.replace("NVIDIA ", "").replace("GeForce ", "");
-        right.push(Field::new(5, vec![Span::styled(ui::cut(&device, 32), theme.dim)]));
+        right.push(Field::new(6, vec![Span::styled(ui::cut(&device, 32), theme.dim)]));
     }
     (left, right)
 }
@@ -90,6 +94,9 @@ fn fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Fie
 fn dot(state: &State, run: RunState) -> (&'static str, Tone) {
     if state.is_orphaned() {
         return ("○", Tone::Danger);
+    }
+    if state.silence_ms().is_some() || state.stalled_ms().is_some() {
+        return ("○", Tone::Warn);
     }
     match run {
         RunState::Training | RunState::Evaluating | RunState::Checkpointing | RunState::Finished => ("●", Tone::Good),

@@ -14,14 +14,12 @@ use ratatui::{
     style::Style,
     text::{Line, Span},
 };
+use unicode_width::UnicodeWidthStr;
 
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Ladder;
-    let autopilot = state.status().map(|status| if status.autopilot { "autopilot on" } else { "autopilot off" });
-    let climb = state.status().and_then(|status| status.climb.clone());
-    let note = climb.into_iter().chain(autopilot.map(str::to_owned)).collect::<Vec<_>>().join(" · ");
-    let note = Line::styled(note, theme.dim);
+    let note = Line::styled(plans(state, usize::from(area.width).saturating_sub(12)), theme.dim);
     let inner = ui::heading(frame, area, "ladder", note, focused, theme);
     if state.ladder.is_empty() {
         return ui::quiet(frame, inner, "this run has one preset and no ladder", theme);
@@ -41,6 +39,20 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         lines.push(Line::styled(hint, theme.dim));
     }
     ui::lines(frame, inner, lines);
+}
+
+/// What the keeper will do by itself, in at most `width` columns; nothing once the run is over.
+fn plans(state: &State, width: usize) -> String {
+    let Some(status) = state.status().filter(|_| !state.is_over()) else { return String::new() };
+    let autopilot = if status.autopilot { "autopilot on" } else { "autopilot off" };
+    let both = status.climb.as_ref().map(|climb| format!("{climb} · {autopilot}"));
+    both.filter(|both| both.width() <= width).unwrap_or_else(|| autopilot.to_owned())
+}
+
+/// How a rung ended badly: `ended with out of memory`, `ended by signal 15`.
+#[must_use]
+pub fn ended(what: &str) -> String {
+    if what.starts_with("ended ") { what.to_owned() } else { format!("ended with {what}") }
 }
 
 /// How many lines each rung takes in so many rows and columns: what it has shown; where it
@@ -139,10 +151,14 @@ fn difference(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'st
         let class = gravest(&changes);
         let knobs: Vec<_> =
             changes.iter().map(|change| format!("{} {}", knob(&change.path), in_words(&change.to))).collect();
-        text = format!("class {class}, {}: {}", class.meaning(), knobs.join(", "));
+        text = if knobs.is_empty() {
+            "the same knobs".to_owned()
+        } else {
+            format!("class {class}, {}: {}", class.meaning(), knobs.join(", "))
+        };
     }
     if let Some((what, step)) = fault {
-        let ended = format!("ended with {what} at step {}", count(*step));
+        let ended = format!("{} at step {}", ended(what), count(*step));
         text = if text.is_empty() { ended } else { format!("{ended} · {text}") };
     }
     Line::styled(format!("    {}", ui::cut(&text, usize::from(width).saturating_sub(4))), theme.dim)

@@ -4,10 +4,10 @@
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{age, bytes, bytes_of, count, counted, figure, percent, rate};
 use crate::cockpit::ratio::Ratio;
-use crate::cockpit::state::State;
 use crate::cockpit::state::screen::View;
+use crate::cockpit::state::{STALE_MS, State};
 use crate::cockpit::verdict::{SKIP_WINDOW, Tone, eval_words};
-use crate::protocol::probe::{Gpu, Host, Reading, Throttle};
+use crate::protocol::probe::{Gpu, Host, Throttle};
 use crate::protocol::worker::Eval;
 use unicode_width::UnicodeWidthStr;
 
@@ -44,6 +44,8 @@ pub struct Meter {
     pub body: Body,
     /// More about it, the most important first.
     pub notes: Vec<String>,
+    /// How old the value is, where it says nothing about now: `12 s old`.
+    pub old: Option<String>,
 }
 
 const NOT_KNOWN: &str = "n/a";
@@ -55,24 +57,48 @@ pub fn meters(state: &State) -> Vec<Meter> {
         return outcome(state);
     }
     let mut meters = vec![speed(state), skips(state)];
-    match reading(state) {
-        Ok(Reading { gpu: Ok(gpu), host }) => {
-            meters.extend([vram(state, gpu), temperature(state, gpu), ram(host), cpu(host)]);
+    let Some(newest) = state.facts.samples.back() else {
+        meters.push(unknown("RAM", "no reading of the probe yet"));
+        return meters;
+    };
+    let aged = |rows: Vec<Meter>, time_ms: i64| {
+        let old = old(state, time_ms);
+        rows.into_iter().map(move |row| Meter { old: old.clone(), ..row })
+    };
+    // A card that no longer answers keeps the last that it said, with its age.
+    let of_gpu = state.facts.samples.iter().rev().find_map(|row| Some((row, row.reading.gpu.as_ref().ok()?)));
+    let host = &newest.reading.host;
+    match of_gpu {
+        Some((row, gpu)) => {
+            meters.extend(aged(vec![vram(state, gpu), temperature(state, gpu)], row.time_ms));
+            meters.extend(aged(vec![ram(host), cpu(host)], newest.time_ms));
         }
-        Ok(Reading { gpu: Err(_), host }) => meters.extend([ram(host), cpu(host), disk(host)]),
-        Err(why) => meters.push(unknown("RAM", &why)),
+        None => meters.extend(aged(vec![ram(host), cpu(host), disk(host)], newest.time_ms)),
     }
     meters
 }
 
-/// A reading older than this says nothing about now, milliseconds.
-const STALE_MS: i64 = 15_000;
+/// The age of a value, where it is too old to say anything about now.
+fn old(state: &State, time_ms: i64) -> Option<String> {
+    let age_ms = state.now_ms.saturating_sub(time_ms);
+    (age_ms > STALE_MS).then(|| format!("{} old", age(age_ms)))
+}
 
-/// The newest reading of the probe, or why there is none.
-fn reading(state: &State) -> Result<&Reading, String> {
-    let row = state.facts.samples.back().ok_or("no reading of the probe yet")?;
-    let old = state.now_ms.saturating_sub(row.time_ms);
-    if old > STALE_MS { Err(format!("the probe was last heard {} ago", age(old))) } else { Ok(&row.reading) }
+/// Why the readings of the probe are old, if they are.
+#[must_use]
+pub fn why_old(state: &State) -> Option<String> {
+    let newest = state.facts.samples.back().filter(|_| !state.is_over())?;
+    let age_ms = state.now_ms.saturating_sub(newest.time_ms);
+    if state.is_orphaned() {
+        return Some("old: no keeper".to_owned());
+    }
+    if age_ms > STALE_MS {
+        let who = if state.silence_ms().is_some() { "keeper" } else { "probe" };
+        return Some(format!("old: the {who} is silent"));
+    }
+    let had_gpu = state.facts.samples.iter().any(|row| row.reading.gpu.is_ok());
+    let why = newest.reading.gpu.as_ref().err().filter(|_| had_gpu)?;
+    Some(format!("the card does not answer: {why}"))
 }
 
 /// What a run that is over has come to.
@@ -83,6 +109,7 @@ fn outcome(state: &State) -> Vec<Meter> {
         tone: Tone::Plain,
         body: Body::Nothing,
         notes,
+        old: None,
     };
     let measured = |label: &'static str, eval: &Eval| {
         let notes = vec![format!("at step {}", count(eval.step)), format!("evaluation loss {}", figure(eval.loss))];
@@ -107,7 +134,7 @@ impl Meter {
     #[must_use]
     pub fn note(&self, width: usize) -> String {
         let mut text = String::new();
-        for note in &self.notes {
+        for note in self.old.iter().chain(&self.notes) {
             let joined = if text.is_empty() { note.clone() } else { format!("{text} · {note}") };
             if joined.width() > width {
                 break;
@@ -120,7 +147,9 @@ impl Meter {
 
 /// Why there are no gauges of a GPU, if so.
 pub fn why_no_gpu(state: &State) -> Option<&str> {
-    reading(state).ok().filter(|_| !state.is_over())?.gpu.as_ref().err().map(String::as_str)
+    let none = state.facts.samples.iter().all(|row| row.reading.gpu.is_err());
+    let newest = state.facts.samples.back().filter(|_| none && !state.is_over())?;
+    newest.reading.gpu.as_ref().err().map(String::as_str)
 }
 
 /// The same in one line of at most `width` columns.
@@ -139,7 +168,14 @@ pub fn why_no_gpu_in_short(state: &State, width: usize) -> Option<String> {
 }
 
 fn unknown(label: &'static str, note: &str) -> Meter {
-    Meter { label, value: NOT_KNOWN.to_owned(), tone: Tone::Plain, body: Body::Nothing, notes: vec![note.to_owned()] }
+    Meter {
+        label,
+        value: NOT_KNOWN.to_owned(),
+        tone: Tone::Plain,
+        body: Body::Nothing,
+        notes: vec![note.to_owned()],
+        old: None,
+    }
 }
 
 fn speed(state: &State) -> Meter {
@@ -148,6 +184,9 @@ fn speed(state: &State) -> Meter {
         return unknown("speed", "no steps just now");
     }
     let Some(pace) = state.facts.pace() else { return unknown("speed", "no two steps yet") };
+    // A speed is of the steps that were taken; without new ones it says nothing about now.
+    let quiet = state.stalled_ms().or(state.silence_ms()).is_some() || state.is_orphaned();
+    let old = state.facts.recent.back().filter(|_| quiet).and_then(|row| old(state, row.time_ms));
     let mut notes = vec![format!("{} {unit}/s", count(pace.units_per_s.max(0.0).round() as u64))];
     notes.extend(pace.waiting.map(|share| format!("{} waiting for data", percent(share))));
     Meter {
@@ -156,6 +195,7 @@ fn speed(state: &State) -> Meter {
         tone: Tone::Plain,
         body: Body::Spark(state.facts.pace_over_time(64)),
         notes,
+        old,
     }
 }
 
@@ -185,6 +225,7 @@ fn skips(state: &State) -> Meter {
             Ratio::new(limit / scale),
         ),
         notes,
+        old: None,
     }
 }
 
@@ -207,7 +248,7 @@ fn vram(state: &State, gpu: &Gpu) -> Meter {
         format!("{sign}{}/min", bytes(forecast.bytes_per_min.abs() as u64))
     }));
     let body = Body::Bar(shares(worker, used, total), limit);
-    Meter { label: "VRAM", value: bytes_of(used, total), tone, body, notes }
+    Meter { label: "VRAM", value: bytes_of(used, total), tone, body, notes, old: None }
 }
 
 fn memory_notes(worker: Option<u64>, used: u64, total: u64) -> Vec<String> {
@@ -247,6 +288,7 @@ fn temperature(state: &State, gpu: &Gpu) -> Meter {
             Ratio::new(state.watch.temperature_c / scale),
         ),
         notes,
+        old: None,
     }
 }
 
@@ -265,7 +307,7 @@ fn ram(host: &Host) -> Meter {
     let tone = if over { Tone::Warn } else { Tone::Plain };
     let notes = memory_notes(worker, used, total);
     let body = Body::Bar(shares(worker, used, total), None);
-    Meter { label: "RAM", value: bytes_of(used, total), tone, body, notes }
+    Meter { label: "RAM", value: bytes_of(used, total), tone, body, notes, old: None }
 }
 
 fn cpu(host: &Host) -> Meter {
@@ -273,7 +315,14 @@ fn cpu(host: &Host) -> Meter {
         return unknown("CPU", host.cpu.why().unwrap_or("unknown"));
     };
     let body = Body::Bar(vec![(share, Fill::Own)], None);
-    Meter { label: "CPU", value: percent(share.get()), tone: Tone::Plain, body, notes: vec!["of all cores".to_owned()] }
+    Meter {
+        label: "CPU",
+        value: percent(share.get()),
+        tone: Tone::Plain,
+        body,
+        notes: vec!["of all cores".to_owned()],
+        old: None,
+    }
 }
 
 fn disk(host: &Host) -> Meter {
@@ -281,5 +330,12 @@ fn disk(host: &Host) -> Meter {
         return unknown("disk", host.disk_free_bytes.why().unwrap_or("unknown"));
     };
     let tone = if free < 1 << 30 { Tone::Warn } else { Tone::Plain };
-    Meter { label: "disk", value: format!("{} free", bytes(free)), tone, body: Body::Nothing, notes: Vec::new() }
+    Meter {
+        label: "disk",
+        value: format!("{} free", bytes(free)),
+        tone,
+        body: Body::Nothing,
+        notes: Vec::new(),
+        old: None,
+    }
 }

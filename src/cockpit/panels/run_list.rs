@@ -33,7 +33,8 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let name_width = longest.min(usize::from(inner.width) * 2 / 5);
     let first = first_shown(state);
     let shown = rows.iter().enumerate().skip(first).take(usize::from(inner.height));
-    let lines = shown.map(|(place, row)| line(state, place, row, name_width, theme)).collect();
+    let widths = (name_width, usize::from(inner.width));
+    let lines = shown.map(|(place, row)| line(state, place, row, widths, theme)).collect();
     ui::lines(frame, inner, lines);
 }
 
@@ -44,7 +45,8 @@ pub fn first_shown(state: &State) -> usize {
     state.runs.chosen.saturating_sub(room.saturating_sub(1))
 }
 
-fn line(state: &State, place: usize, row: &RunRow, name_width: usize, theme: &Theme) -> Line<'static> {
+fn line(state: &State, place: usize, row: &RunRow, widths: (usize, usize), theme: &Theme) -> Line<'static> {
+    let (name_width, width) = widths;
     let here = row.name == state.run_name();
     let marked = state.runs.marked.iter().position(|marked| *marked == row.name);
     // This run has the first colour, the marked ones those after it.
@@ -55,7 +57,7 @@ fn line(state: &State, place: usize, row: &RunRow, name_width: usize, theme: &Th
     };
     let mut line = Line::from(vec![
         Span::styled(format!("{sign} "), style),
-        Span::styled(ui::pad(&row.name, name_width + 2), if here { theme.strong } else { Style::new() }),
+        Span::styled(format!("{}  ", ui::pad(&row.name, name_width)), if here { theme.strong } else { Style::new() }),
     ]);
     match &row.status {
         Some(status) => {
@@ -70,12 +72,19 @@ fn line(state: &State, place: usize, row: &RunRow, name_width: usize, theme: &Th
             let done = done.map_or_else(String::new, |done| percent(done.get()));
             let result = status.eval.map(|eval| eval_words(eval.loss, eval.accuracy, eval.perplexity));
             let result = result.or(status.loss.map(|loss| format!("loss {}", figure(loss))));
-            line.push_span(Span::styled(ui::pad(status.state.word(), 16), ui::tone_style(theme, tone)));
+            line.push_span(Span::styled(
+                ui::pad(status.state.word(), if width < 90 { 15 } else { 16 }),
+                ui::tone_style(theme, tone),
+            ));
             line.push_span(Span::raw(ui::pad_left(&count(status.step), 10)));
             line.push_span(Span::styled(" steps", theme.dim));
             line.push_span(Span::raw(ui::pad_left(&done, 7)));
-            line.push_span(Span::styled(format!("   {:12}", ui::cut(&status.rung_name, 12)), theme.dim));
-            line.push_span(Span::raw(format!("  {}", result.unwrap_or_default())));
+            let result = format!("   {}", result.unwrap_or_default());
+            // The result matters more than the rung.
+            if line.width() + 15 + result.width() <= width {
+                line.push_span(Span::styled(format!("   {}", ui::pad(&status.rung_name, 12)), theme.dim));
+            }
+            line.push_span(Span::raw(result));
         }
         None => line.push_span(Span::styled("never began", theme.dim)),
     }

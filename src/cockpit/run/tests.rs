@@ -53,6 +53,7 @@ async fn it_draws_what_comes_reads_the_store_asks_and_closes() {
         inbox: inbox.clone(),
         ask,
         log: LogTail::new(folder.path().join("worker.log")),
+        home: folder.path().to_owned(),
         sources: Sources {
             history: Arc::new(|| Ok(fixture::history(50, false))),
             rows: Arc::new(|_| Vec::new()),

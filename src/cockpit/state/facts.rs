@@ -74,6 +74,8 @@ pub struct Facts {
     pub status: Option<Status>,
     /// When the keeper last said anything, Unix milliseconds.
     pub heard_ms: Option<i64>,
+    /// Since when the run's directory is not where it was, Unix milliseconds.
+    pub homeless_ms: Option<i64>,
     /// When the run was seen to begin what it is doing, Unix milliseconds; none where it did
     /// before the cockpit looked.
     pub state_since_ms: Option<i64>,
@@ -108,6 +110,7 @@ impl Default for Facts {
         Self {
             status: None,
             heard_ms: None,
+            homeless_ms: None,
             state_since_ms: None,
             loading: Loading::Needed,
             asked: 0,

@@ -23,7 +23,11 @@ impl Facts {
             |row: &&StepRow| row.attempt == newest.attempt && newest.time_ms.saturating_sub(row.time_ms) <= 30_000;
         let rows: Vec<_> = self.recent.iter().rev().take_while(near).collect();
         let oldest = rows.last()?;
+        let spent: f64 = rows.iter().take(rows.len() - 1).map(|row| row.data_wait_ms + row.compute_ms).sum();
         let seconds = newest.time_ms.saturating_sub(oldest.time_ms) as f64 / 1e3;
+        // Rows that waited for a keeper that did not run come all at once: what the worker says that
+        // its steps took is right then.
+        let seconds = if spent.is_finite() { clumped(seconds, spent / 1e3) } else { seconds };
         let steps = newest.step.saturating_sub(oldest.step);
         if seconds <= 0.0 || steps == 0 {
             return None;
@@ -60,5 +64,36 @@ impl Facts {
         let left = status.total_samples?.saturating_sub(status.samples) as f64;
         let seconds = left / self.pace()?.units_per_s;
         (seconds.is_finite() && seconds < 1e9).then_some((seconds * 1e3) as i64)
+    }
+}
+
+/// How long steps took in all, from the time between their rows and from what they themselves took.
+fn clumped(between: f64, spent: f64) -> f64 {
+    if spent > between * 3.0 { spent } else { between }
+}
+
+/// A step may take at least this long before the screen calls the run stalled, milliseconds.
+const STALL_MS: f64 = 4_000.0;
+/// Fewer steps of an attempt than this tell nothing about how it usually goes.
+const YOUNG: usize = 20;
+
+impl Facts {
+    /// How long the run may go without a step before it counts as stalled, from how it usually
+    /// goes; none while a worker is young: its first steps still compile.
+    #[must_use]
+    pub fn patience_ms(&self) -> Option<f64> {
+        let usual = 1e3 / self.pace()?.steps_per_s;
+        let attempt = self.recent.back()?.attempt;
+        let own = self.recent.iter().rev().take_while(|row| row.attempt == attempt);
+        if own.clone().count() < YOUNG {
+            return None;
+        }
+        let gaps = own.clone().zip(own.skip(1)).map(|(later, row)| later.time_ms.saturating_sub(row.time_ms));
+        // The second longest: pauses that come regularly are no stall, one that came once may be.
+        let (_, second) = gaps.fold((0, 0), |(longest, second), gap| match gap {
+            gap if gap > longest => (gap, longest),
+            gap => (longest, second.max(gap)),
+        });
+        Some(STALL_MS.max(8.0 * usual).max(2.0 * second as f64))
     }
 }

@@ -4,8 +4,9 @@ use crate::protocol::control::{Passage, RunState, Status};
 
 /// How long the box stays once all is done, milliseconds.
 pub const LINGER_MS: i64 = 3_000;
-/// How long the verdict tells the proof, milliseconds.
-pub const PROOF_MS: i64 = 60_000;
+/// How long the verdict tells the proof where nothing is wrong, milliseconds; then how many steps
+/// have gone well since.
+pub const PROOF_MS: i64 = 6_000;
 
 /// What is seen of the newest passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -41,6 +41,9 @@ impl State {
         past.moment = Some(at_ms);
         past.link = Link::Live;
         past.screen = self.screen.clone();
+        // The list of runs is of the present; their curves stay with it.
+        past.runs.rows.clone_from(&self.runs.rows);
+        past.runs.chosen = self.runs.chosen;
         past.facts = Facts { loading: Loading::Reading(Vec::new()), asked: 1, ..Facts::default() };
         past.facts.load(1, Ok(history), at_ms);
         past.facts.heard_ms = Some(at_ms);
@@ -67,7 +70,7 @@ fn status_of(past: &State, present: &Status) -> Status {
         attempts: newest.map_or(0, |row| row.attempt),
         restarts: told(JournalKind::Restart),
         shifts: told(JournalKind::Shift),
-        skipped: told(JournalKind::Skip),
+        skipped: facts.series.skipped_among(usize::MAX).0,
         loss: facts.recent.iter().rev().find_map(|row| row.loss),
         eval: facts.evals.values().next_back().map(|row| row.eval),
         pid_keeper: None,

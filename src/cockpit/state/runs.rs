@@ -2,6 +2,7 @@
 
 use super::RungView;
 use crate::cockpit::series::Series;
+use crate::config::knobs::Watch;
 use crate::protocol::control::Status;
 use std::collections::BTreeMap;
 
@@ -19,6 +20,8 @@ pub struct RunRow {
 pub struct OtherRun {
     /// Its rungs, fastest first.
     pub ladder: Vec<RungView>,
+    /// What its keeper watches, where that is known.
+    pub watch: Option<Watch>,
     /// Its curve, where it was asked for.
     pub series: Option<Series>,
 }

@@ -2,7 +2,7 @@
 
 use super::{Effect, charts, others, palette, past, say};
 use crate::cockpit::action::Action;
-use crate::cockpit::layout::places_of;
+use crate::cockpit::layout::{SMALLEST, places_of};
 use crate::cockpit::state::screen::{Mode, Panel, View};
 use crate::cockpit::state::{Link, State};
 use crate::protocol::control::{Request, RunState, Target};
@@ -36,11 +36,19 @@ pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::PageDown => return scroll(state, state.screen.focus, -10),
         Action::Confirm => return open(state),
         Action::Back => return back(state),
+        Action::Palette | Action::Help if unseen(state).is_some() => {
+            let why = unseen(state).unwrap_or_default();
+            return refuse(state, why);
+        }
         Action::Palette => return palette::open(state),
         Action::Replay => return past::toggle(state),
         Action::Toggle if state.screen.view == View::Runs => return others::mark(state),
         Action::Filter => return filter(state),
-        Action::Theme => state.screen.theme = state.screen.theme.wrapping_add(1),
+        Action::Theme => {
+            state.screen.theme = state.screen.theme.wrapping_add(1);
+            let name = state.themes.get(state.screen.theme % state.themes.len().max(1)).cloned();
+            name.into_iter().for_each(|name| say(state, format!("theme: {name}"), false));
+        }
         Action::Help => state.screen.mode = Mode::Help { from: 0 },
         // What is left acts on charts, and was done above, or has no meaning here.
         _ => return Vec::new(),
@@ -84,6 +92,22 @@ pub fn refusal(state: &State) -> Option<String> {
     }
 }
 
+/// Why a box that asks something cannot be opened: on this screen nobody would see it.
+fn unseen(state: &State) -> Option<String> {
+    let (width, height) = state.screen.size;
+    (width < SMALLEST.0 || height < SMALLEST.1)
+        .then(|| format!("too small to ask here; from {}×{} on, or as a command", SMALLEST.0, SMALLEST.1))
+}
+
+/// Closes a box that the screen has become too small for: no key may answer a question that is not seen.
+pub fn close_unseen(state: &mut State) {
+    let asks = !matches!(state.screen.mode, Mode::Normal | Mode::Filter);
+    if let Some(why) = unseen(state).filter(|_| asks) {
+        state.screen.mode = Mode::Normal;
+        say(state, why, true);
+    }
+}
+
 fn refuse(state: &mut State, why: String) -> Vec<Effect> {
     say(state, why, true);
     vec![Effect::Redraw]
@@ -109,8 +133,17 @@ fn preview(state: &mut State, direction: isize) -> Vec<Effect> {
         let text = format!("{} is the {end}", state.ladder[rung].name);
         return refuse(state, text);
     };
-    state.screen.mode = Mode::Preview { to };
-    vec![Effect::Redraw]
+    show_preview(state, to)
+}
+
+fn show_preview(state: &mut State, to: usize) -> Vec<Effect> {
+    match unseen(state) {
+        Some(why) => refuse(state, why),
+        None => {
+            state.screen.mode = Mode::Preview { to };
+            vec![Effect::Redraw]
+        }
+    }
 }
 
 /// Another rung in the open preview; the current one is passed over.
@@ -157,7 +190,7 @@ fn accept(state: &mut State) -> Vec<Effect> {
 }
 
 fn stop(state: &mut State) -> Vec<Effect> {
-    if let Some(why) = refusal(state) {
+    if let Some(why) = refusal(state).or_else(|| unseen(state)) {
         return refuse(state, why);
     }
     state.screen.mode = Mode::Stop;
@@ -231,8 +264,7 @@ fn open(state: &mut State) -> Vec<Effect> {
         if let Some(why) = refusal(state) {
             return refuse(state, why);
         }
-        state.screen.mode = Mode::Preview { to };
-        return vec![Effect::Redraw];
+        return show_preview(state, to);
     }
     let own = state.screen.focus.own_view();
     show(state, if state.screen.view == own { View::Overview } else { own })

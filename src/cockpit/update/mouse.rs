@@ -17,7 +17,7 @@ pub fn mouse(state: &mut State, event: MouseEvent) -> Vec<Effect> {
         return in_box(state, event.kind, at);
     }
     if event.kind == MouseEventKind::Down(MouseButton::Right) {
-        return palette::open(state);
+        return act::act(state, Action::Palette);
     }
     let places = places_of(state);
     if let MouseEventKind::Down(MouseButton::Left) = event.kind

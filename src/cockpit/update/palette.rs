@@ -25,21 +25,27 @@ pub fn found(search: &str) -> Vec<&'static Entry> {
         .iter()
         .filter(|entry| entry.action != Action::Palette)
         .filter_map(|entry| {
-            let named = score(entry.name, search).map(|score| score + 20);
-            let told = score(entry.help, search).max(score(entry.word, search).map(|score| score + 10));
-            Some((named.max(told)?, entry))
+            let more = |found: Option<(bool, i32)>, by: i32| found.map(|(whole, score)| (whole, score + by));
+            let named = more(score(entry.name, search), 20);
+            let told = score(entry.help, search).max(more(score(entry.word, search), 10));
+            let (whole, score) = named.max(told)?;
+            Some((whole, score, entry))
         })
         .collect();
+    // Letters scattered over a text are a guess; beside a text that holds them together they mislead.
+    let whole = scored.iter().any(|(whole, ..)| *whole);
+    let mut scored: Vec<_> =
+        scored.drain(..).filter(|(held, ..)| *held || !whole).map(|(_, score, entry)| (score, entry)).collect();
     // Stable: what scores the same keeps the order of the help.
     scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
     scored.into_iter().map(|(_, entry)| entry).collect()
 }
 
 /// How well letters are found in a text, in their order: the beginning of words and letters that
-/// follow each other count more. None where one is missing.
-fn score(text: &str, search: &str) -> Option<i32> {
+/// follow each other count more. None where one is missing; true where none stands alone.
+fn score(text: &str, search: &str) -> Option<(bool, i32)> {
     let text: Vec<char> = text.to_lowercase().chars().collect();
-    let (mut at, mut total, mut last) = (0, 0, None);
+    let (mut at, mut total, mut last, mut whole) = (0, 0, None, true);
     for letter in search.to_lowercase().chars().filter(|letter| !letter.is_whitespace()) {
         let rest = text.get(at..)?;
         let begins =
@@ -53,13 +59,14 @@ fn score(text: &str, search: &str) -> Option<i32> {
         } else if begins(&place) {
             6
         } else {
+            whole = false;
             1
         };
         total -= i32::try_from(place).unwrap_or(i32::MAX).min(3);
         last = Some(at + place);
         at += place + 1;
     }
-    Some(total)
+    Some((whole, total))
 }
 
 /// A key while the list is open.
@@ -119,5 +126,6 @@ mod tests {
         }
         assert_eq!(found("").len(), TABLE.len() - 1);
         assert!(found("zzzz").is_empty());
+        assert!(found("chec").iter().all(|entry| entry.action != Action::Quit));
     }
 }

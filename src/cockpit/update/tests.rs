@@ -254,8 +254,10 @@ fn a_shift_shows_its_box_then_its_proof() {
     assert_eq!(state.passage, PassageView::Under { stage_since_ms: NOW + 300, stages: 5, hidden: false });
     let mut state = fixture::shifted(SIZE);
     assert!(state.passage.is_shown(state.now_ms) && state.passage.is_news(state.now_ms));
-    update(&mut state, Msg::Tick(NOW + 10_000));
+    update(&mut state, Msg::Tick(NOW + 5_000));
     assert!(!state.passage.is_shown(state.now_ms) && state.passage.is_news(state.now_ms));
+    update(&mut state, Msg::Tick(NOW + 10_000));
+    assert!(!state.passage.is_news(state.now_ms));
     // Esc closes the box early.
     let mut state = fixture::shifting(SIZE);
     update(&mut state, key(KeyCode::Esc));
@@ -291,3 +293,22 @@ fn evaluations_of_a_stretch_that_was_redone_are_gone() {
 }
 
 mod hands;
+
+#[test]
+fn no_key_answers_a_question_that_is_not_seen() {
+    use KeyCode::{Char, Down, Enter};
+    for size in [(20, 5), (40, 12), (200, 15), (59, 60)] {
+        for keys in [&[Char('d'), Enter][..], &[Char('x'), Enter], &[Char(':'), Down, Enter]] {
+            let mut state = fixture::training(size);
+            assert_eq!(after(&mut state, keys), [], "{keys:?} at {size:?}");
+            assert!(state.notice.as_ref().is_some_and(|notice| notice.text.contains("60×16")), "{keys:?} at {size:?}");
+        }
+        // A box that was open before the window became small.
+        for opened in ['d', 'x', ':'] {
+            let mut state = fixture::training(SIZE);
+            update(&mut state, letter(opened));
+            update(&mut state, Msg::Resize(size.0, size.1));
+            assert_eq!((state.screen.mode, after(&mut state, &[Enter])), (Mode::Normal, vec![]), "{opened}");
+        }
+    }
+}

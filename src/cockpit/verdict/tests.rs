@@ -12,7 +12,8 @@ const SIZE: (u16, u16) = (120, 40);
 /// The whole verdict as one text, with the advice.
 fn words(state: &State) -> (Tone, String, Option<Action>) {
     let verdict = verdict(state);
-    let text = std::iter::once(verdict.text).chain(verdict.more).collect::<Vec<_>>().join(" · ");
+    let command = verdict.command.map(|(command, what)| format!("{command} {what}"));
+    let text = std::iter::once(verdict.text).chain(command).chain(verdict.more).collect::<Vec<_>>().join(" · ");
     (verdict.tone, text, verdict.advice.map(|(action, _)| action))
 }
 
@@ -22,6 +23,7 @@ fn in_state(run: RunState, why: Option<&str>) -> State {
     status.why = why.map(str::to_owned);
     fixture::tell(&mut state, status);
     update(&mut state, Msg::Tick(NOW + 9_000));
+    state.facts.heard_ms = Some(NOW + 9_000);
     state
 }
 
@@ -96,14 +98,18 @@ fn a_healthy_run_says_how_it_goes() {
 
 #[test]
 fn trouble_is_named_with_the_key_that_helps() {
+    // Steps of 36 ms: some seconds without one are a stall, long before the keeper acts.
     let mut stalled = fixture::training(SIZE);
-    update(&mut stalled, Msg::Tick(NOW + 34_000));
-    stalled.facts.heard_ms = Some(NOW + 34_000);
-    assert_eq!(words(&stalled), (Tone::Warn, "no step for 34 s (the last was 700)".to_owned(), Some(Action::Restart)));
+    update(&mut stalled, Msg::Tick(NOW + 4_500));
+    stalled.facts.heard_ms = Some(NOW + 4_500);
+    let text = "stalled: no step for 4 s (the last was 700)";
+    assert_eq!(words(&stalled), (Tone::Warn, text.to_owned(), Some(Action::Restart)));
+    update(&mut stalled, Msg::Tick(NOW + 3_500));
+    assert!(words(&stalled).1.starts_with("healthy"), "{:?}", words(&stalled));
 
     let mut silent = fixture::training(SIZE);
     update(&mut silent, Msg::Tick(NOW + 34_000));
-    assert_eq!(words(&silent).1, "the keeper has been silent for 34 s");
+    assert_eq!(words(&silent).1, "the keeper has been silent for 34 s; what is shown is as old (step 700)");
 
     let mut skipping = fixture::training(SIZE);
     let row = |step| StepRow { loss: None, grad_norm: None, skipped: true, ..fixture::step_row(2, step, NOW) };
@@ -198,4 +204,55 @@ fn memory_that_runs_out_is_told_before_it_does() {
     let (tone, text, advice) = words(&state);
     assert_eq!((tone, advice), (Tone::Warn, Some(Action::ShiftDown)));
     assert!(text.starts_with("the card's memory grows by ") && text.contains(" a minute and is full in "), "{text}");
+}
+
+#[test]
+fn trouble_outranks_the_line_of_a_shift_and_a_proposal() {
+    let shifted = |seconds: i64| {
+        let mut state = fixture::shifted(SIZE);
+        update(&mut state, Msg::Tick(NOW + seconds * 1000));
+        state
+    };
+    assert!(words(&shifted(3)).1.starts_with("accumulate → plain"));
+    // The line holds some seconds, then it is how the run goes since.
+    let mut later = shifted(8);
+    later.facts.heard_ms = Some(NOW + 8_000);
+    later.facts.recent.back_mut().unwrap().time_ms = NOW + 8_000;
+    assert!(words(&later).1.starts_with("healthy again"), "{:?}", words(&later));
+    assert!(words(&shifted(7)).1.starts_with("the keeper has been silent for 6 s"));
+    let mut stalled = shifted(5);
+    stalled.facts.heard_ms = Some(NOW + 5_000);
+    assert!(words(&stalled).1.starts_with("stalled: no step for"), "{:?}", words(&stalled));
+    let proposal = crate::protocol::control::Proposal { why: "a hang".to_owned(), does: "would shift down".to_owned() };
+    let mut status = fixture::status(RunState::Training, 700);
+    status.proposal = Some(proposal);
+    let mut asked = fixture::training(SIZE);
+    fixture::tell(&mut asked, status);
+    assert_eq!(words(&asked), (Tone::Warn, "the keeper would shift down: a hang".to_owned(), Some(Action::Accept)));
+    update(&mut asked, Msg::Tick(NOW + 7_000));
+    assert!(words(&asked).1.starts_with("the keeper has been silent"));
+    asked.facts.heard_ms = Some(NOW + 7_000);
+    let (_, text, action) = words(&asked);
+    assert!(text.starts_with("stalled") && action == Some(Action::Accept), "{text}");
+}
+
+#[test]
+fn a_folder_that_is_gone_is_said_until_it_is_back() {
+    let mut state = fixture::shifted(SIZE);
+    update(&mut state, Msg::Home(false));
+    update(&mut state, Msg::Tick(NOW + 2_300));
+    let (tone, text, _) = words(&state);
+    assert!(tone == Tone::Danger && text.starts_with("the run's folder is gone for 2 s; move it back"), "{text}");
+    update(&mut state, Msg::Home(true));
+    assert!(words(&state).1.starts_with("accumulate → plain"));
+}
+
+#[test]
+fn steps_that_come_all_at_once_make_no_speed() {
+    let mut state = fixture::training(SIZE);
+    // A keeper that did not run reads in one go what the worker sent for 12 s.
+    let rows = (701..=1030).map(|step| fixture::step_row(2, step, NOW + 40_000 + step.cast_signed() / 100)).collect();
+    update(&mut state, Msg::Keeper(Update::Steps { rows }));
+    let pace = state.facts.pace().unwrap();
+    assert!((20.0..35.0).contains(&pace.steps_per_s), "{pace:?}");
 }

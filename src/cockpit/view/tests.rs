@@ -1,3 +1,5 @@
+mod aged;
+mod overlays;
 mod unknown;
 
 use super::render;
@@ -90,7 +92,8 @@ fn with_runs(state: &mut State) {
     press(state, " ");
     let mut ladder = fixture::ladder();
     ladder[0].preset["optimizer"]["lr"] = 1e-3.into();
-    let run = OtherRun { ladder, series: Some(fixture::history(500, false).series) };
+    let watch = Some(crate::config::knobs::Watch { vram: 0.8, ..state.watch.clone() });
+    let run = OtherRun { ladder, watch, series: Some(fixture::history(500, false).series) };
     update(state, Msg::Other { name: other.run, run: Ok(OtherBox(Box::new(run))) });
 }
 

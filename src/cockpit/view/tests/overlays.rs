@@ -1,0 +1,88 @@
+//! What a key opens, in every condition that a run may be in, at every size and in two themes.
+//!
+//! A picture holds the rectangle of cells that the key changed; where it is the same as in a
+//! condition before, it says so.
+
+use super::{SIZES, conditions, draw, press};
+use crate::cockpit::fixture;
+use crate::cockpit::quantity::Quantity;
+use crate::cockpit::state::State;
+use crate::cockpit::update::{HistoryBox, Msg, update};
+use crate::config::theme::{Colours, Theme};
+use insta::assert_snapshot;
+use ratatui::buffer::Buffer;
+use std::fmt::Write;
+
+/// What is opened: its name, the keys before it, the keys that open it.
+const OPENED: [(&str, &str, &str); 7] = [
+    ("preview", "", "d"),
+    ("stop", "", "x"),
+    ("help", "", "?"),
+    ("palette", "", ":sh"),
+    ("filter", "4", "/loss"),
+    ("cursor", "2", "v"),
+    ("replay", "", "g"),
+];
+
+/// A state before and after the keys.
+fn opened(mut state: State, (name, before, keys): (&str, &str, &str)) -> (State, State) {
+    // The box that says what is wrong would hide the others; it has pictures of its own.
+    state.screen.trouble_hidden = true;
+    press(&mut state, before);
+    if name == "cursor" {
+        state.screen.full = Some(Quantity::Loss);
+    }
+    let closed = state.clone();
+    press(&mut state, keys);
+    if let Some(at_ms) = state.replay.as_ref().map(|replay| replay.at_ms) {
+        let history = Ok(HistoryBox(Box::new(fixture::history(450, false))));
+        update(&mut state, Msg::Moment { at_ms, history });
+    }
+    (closed, state)
+}
+
+/// The rectangle of cells in which two pictures differ, as text; of the replay, which changes all
+/// of a large screen, the first lines.
+fn changed(before: &Buffer, after: &Buffer, most_rows: usize) -> String {
+    let (width, height) = (after.area.width, after.area.height);
+    let differs = |x: u16, y: u16| before[(x, y)].symbol() != after[(x, y)].symbol();
+    let columns = || (0..width).filter(|x| (0..height).any(|y| differs(*x, y)));
+    let rows = || (0..height).filter(|y| (0..width).any(|x| differs(x, *y)));
+    let (Some(left), Some(right), Some(top), Some(bottom)) =
+        (columns().min(), columns().max(), rows().min(), rows().max())
+    else {
+        return "nothing\n".to_owned();
+    };
+    let mut text = format!("columns {left} to {right}, rows {top} to {bottom}\n");
+    for y in (top..=bottom).take(most_rows) {
+        let row: String = (left..=right).map(|x| after[(x, y)].symbol()).collect();
+        let _ = writeln!(text, "{}", row.trim_end());
+    }
+    text
+}
+
+#[test]
+fn everything_that_a_key_opens_in_every_condition() {
+    let themes = Theme::shipped().unwrap();
+    let plain = Theme::shipped().unwrap().remove(0).shown_with(Colours::None);
+    for what in OPENED {
+        for size in SIZES {
+            let most_rows = if what.0 == "replay" && size.0 > 80 { 4 } else { usize::MAX };
+            let mut pictures = String::new();
+            let mut seen: Vec<(&str, String)> = Vec::new();
+            for (condition, state) in conditions(size) {
+                let (closed, state) = opened(state, what);
+                let picture = changed(&draw(&closed, &plain), &draw(&state, &plain), most_rows);
+                let same = seen.iter().find(|(_, known)| *known == picture).map(|(name, _)| *name);
+                let shown = same.map_or_else(|| picture.clone(), |name| format!("as in {name}\n"));
+                let _ = writeln!(pictures, "══ {condition} ══\n{shown}");
+                seen.push((condition, picture));
+                for theme in &themes[..2] {
+                    let said = changed(&draw(&closed, theme), &draw(&state, theme), most_rows);
+                    assert_eq!(said, seen[seen.len() - 1].1, "{what:?} in {} while {condition}", theme.name);
+                }
+            }
+            assert_snapshot!(format!("{}_{}x{}", what.0, size.0, size.1), pictures);
+        }
+    }
+}
