@@ -8,6 +8,7 @@ use downshift::store::reader::Reader;
 use helper::{Place, journal, journal_says, kill, parent_of, wait_for, wait_state, wait_status};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 const QUICK: &str = "{ step_ms: 2, save_ms: 1 }";
 const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
@@ -306,4 +307,28 @@ fn a_second_keeper_is_refused() {
     assert!(place.output(&["restart"]).status.success());
     wait_status(&run, "a restart", |status| status.attempts == 2 && status.state == RunState::Training);
     assert!(journal_says(&run, "restart on full, asked for by a person"));
+}
+
+#[test]
+fn a_wish_that_cannot_be_saved_for_is_refused_and_nothing_is_thrown_away() {
+    let place = Place::scripted();
+    place.script("{ step_ms: 20, save_ms: 1, disk_full_from: 60, disk_full_to: 100000 }", "");
+    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
+    wait_status(&run, "unsaved steps", |status| status.step >= 70);
+    let mut asked = Instant::now();
+    for (number, wish) in [&["shift", "down"][..], &["pause"], &["stop"]].into_iter().enumerate() {
+        let before = wait_status(&run, "training", |status| status.state == RunState::Training);
+        asked = Instant::now();
+        assert!(place.output(wish).status.success());
+        let refused = || journal(&run).iter().filter(|row| row.text.starts_with("not done: ")).count();
+        wait_for("the refusal", || (refused() > number).then_some(()));
+        let after = wait_status(&run, "more steps", |status| status.step > before.step + 5);
+        assert_eq!((after.attempts, after.rung, after.pid_worker), (1, 0, before.pid_worker));
+        assert_eq!(after.state, RunState::Training);
+    }
+    wait_for("a second wish", || (asked.elapsed() > Duration::from_secs(2)).then_some(()));
+    let again = place.output(&["stop"]);
+    assert!(String::from_utf8_lossy(&again.stdout).contains("since checkpoint 50 are not saved"), "{again:?}");
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert!(journal_says(&run, "No space left on device") && journal_says(&run, "not saved: `downshift resume`"));
 }

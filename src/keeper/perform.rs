@@ -122,9 +122,7 @@ impl Keeper {
                 let status = &self.recorder.status;
                 (Level::Info, sentences::finished(status.step, status.eval.as_ref()))
             }
-            Outcome::Stopped => {
-                (Level::Info, "stopped; `downshift resume` goes on from the newest checkpoint".to_owned())
-            }
+            Outcome::Stopped => sentences::stopped(self.recorder.status.step, self.recorder.status.durable_step),
             Outcome::Failed(_, why) => (Level::Error, format!("failed: {why}")),
             Outcome::NeedsPerson(why) => (Level::Error, format!("needs a person: {why}")),
         };

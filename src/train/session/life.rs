@@ -181,7 +181,13 @@ impl<'a> Life<'a> {
                 Order::Stop { checkpoint: true } => {
                     self.save_now(&snapshot)?;
                     self.saver.wait();
-                    return Ok(Some(DoneReason::Stopped));
+                    let step = self.state.step;
+                    if self.saver.durable_step() == Some(step) {
+                        return Ok(Some(DoneReason::Stopped));
+                    }
+                    // What is trained and not saved is not thrown away for a wish.
+                    let message = self.saver.failure().to_owned();
+                    self.sink.send(Event::StopRefused { step, message });
                 }
             }
         }
