@@ -140,10 +140,12 @@ impl Keeper {
     }
 
     pub(super) fn status(&mut self) -> Status {
-        let state = self.policy.life().state();
+        // Some ends are the keeper's own.
+        let over = self.outcome.clone().map(Life::Over);
+        let life = over.as_ref().unwrap_or(self.policy.life());
         let status = &mut self.recorder.status;
-        status.state = state;
-        status.why = self.policy.life().why();
+        status.state = life.state();
+        status.why = life.why();
         status.autopilot = self.policy.autopilot();
         status.proposal = self.policy.proposal();
         status.climb = self.policy.climb_words();

@@ -181,7 +181,13 @@ impl Policy {
 
     fn begin(&mut self, now: Duration) -> Vec<Effect> {
         let reason = match self.durable {
-            Some(step) => format!("goes on from step {step} on {}", self.rung_name(self.rung)),
+            // Whether that one can be used, only the worker finds out.
+            Some(step) => {
+                format!(
+                    "goes on from the newest checkpoint (step {step}, if it is whole) on {}",
+                    self.rung_name(self.rung)
+                )
+            }
             None => format!("begins on {}", self.rung_name(self.rung)),
         };
         self.start(Start::on(self.rung, reason), now)

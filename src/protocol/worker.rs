@@ -197,7 +197,7 @@ pub struct Saved {
     pub pause_ms: f64,
     /// How long until it was durable.
     pub total_ms: f64,
-    /// Loss of the newest evaluation it has seen, if any.
+    /// The validation loss of exactly these weights, where they were measured.
     pub eval_loss: Option<f64>,
 }
 

@@ -194,7 +194,7 @@ fn save(run_dir: &Path, job: Job, rows: &[Row]) -> Result<Saved, String> {
         bytes: written.bytes,
         pause_ms: pause.as_secs_f64() * 1e3,
         total_ms: begun.elapsed().as_secs_f64() * 1e3,
-        eval_loss: state.eval.map(|eval| eval.loss),
+        eval_loss: state.own_eval_loss(),
     })
 }
 
