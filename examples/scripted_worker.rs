@@ -178,13 +178,15 @@ impl Script {
         let mut saved_at = Instant::now();
         while self.state.step < self.steps {
             match self.orders.try_recv() {
-                Ok(Order::Checkpoint) => self.save()?,
-                Ok(Order::Stop { checkpoint }) => {
-                    if checkpoint {
-                        self.save()?;
+                Ok(Order::Checkpoint) => drop(self.save()?),
+                Ok(Order::Stop { checkpoint: true }) => {
+                    if let Some(message) = self.save()? {
+                        say(&Event::StopRefused { step: self.state.step, message })?;
+                    } else {
+                        self.end(DoneReason::Stopped, 3)?;
                     }
-                    self.end(DoneReason::Stopped, 3)?;
                 }
+                Ok(Order::Stop { checkpoint: false }) => self.end(DoneReason::Stopped, 3)?,
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
             }
             while self.leave_out.covers(self.state.position.samples) {
@@ -281,7 +283,8 @@ impl Script {
         say(event)
     }
 
-    fn save(&mut self) -> Failing<()> {
+    /// Saves; the reason where that fails.
+    fn save(&mut self) -> Failing<Option<String>> {
         let began = Instant::now();
         self.suffer(Moment::Save)?;
         if self.scenario["save_phase_ms"].is_number() {
@@ -292,7 +295,8 @@ impl Script {
         let (full_from, full_to) = (self.scenario["disk_full_from"].as_u64(), self.scenario["disk_full_to"].as_u64());
         if full_from.zip(full_to).is_some_and(|(from, to)| (from..to).contains(&self.state.step)) {
             let message = "No space left on device (os error 28)".to_owned();
-            return say(&Event::SaveFailed { step: self.state.step, message });
+            say(&Event::SaveFailed { step: self.state.step, message: message.clone() })?;
+            return Ok(Some(message));
         }
         self.pause("save_ms");
         self.state.rung = self.rung;
@@ -313,7 +317,8 @@ impl Script {
             pause_ms: total_ms,
             total_ms,
             eval_loss: None,
-        }))
+        }))?;
+        Ok(None)
     }
 
     fn fail(&self, class: FailureClass, message: &str) -> Failing<()> {

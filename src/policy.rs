@@ -26,6 +26,7 @@ pub mod ledger;
 pub mod life;
 mod machine;
 pub mod moves;
+mod refused;
 pub mod relapse;
 mod requests;
 pub mod response;

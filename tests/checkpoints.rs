@@ -13,8 +13,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Two epochs of the shipped digits: 90 steps, with a checkpoint every 20.
-const RUN: [&str; 11] = [
+/// Two epochs of the shipped digits: 90 steps, with a checkpoint every 20, and none out of turn.
+const RUN: [&str; 13] = [
     "run",
     "digits",
     "--headless",
@@ -26,6 +26,8 @@ const RUN: [&str; 11] = [
     "checkpoint.every=20 steps",
     "--set",
     "checkpoint.keep_last=10",
+    "--set",
+    "checkpoint.keep_best=false",
 ];
 const STEPS: u64 = 90;
 

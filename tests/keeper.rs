@@ -8,6 +8,7 @@ use downshift::store::reader::Reader;
 use helper::{Place, journal, journal_says, kill, parent_of, wait_for, wait_state, wait_status};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 const QUICK: &str = "{ step_ms: 2, save_ms: 1 }";
 const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
@@ -126,7 +127,7 @@ fn a_killed_client_leaves_the_run_alone_and_an_interrupted_one_stops_it() {
     let out = std::fs::File::create(&printed).unwrap();
     let mut again = place.command(&["resume", "--headless"]).stdout(out).spawn().unwrap();
     wait_for("the client to print", || {
-        std::fs::read_to_string(&printed).ok().filter(|text| text.contains("attempt 1"))
+        std::fs::read_to_string(&printed).ok().filter(|text| text.contains("older lines"))
     });
     kill_process(Pid::from_child(&again), Signal::INT).unwrap();
     assert_eq!(again.wait().unwrap().code(), Some(3));
@@ -306,4 +307,70 @@ fn a_second_keeper_is_refused() {
     assert!(place.output(&["restart"]).status.success());
     wait_status(&run, "a restart", |status| status.attempts == 2 && status.state == RunState::Training);
     assert!(journal_says(&run, "restart on full, asked for by a person"));
+}
+
+#[test]
+fn a_wish_that_cannot_be_saved_for_is_refused_and_nothing_is_thrown_away() {
+    let place = Place::scripted();
+    place.script("{ step_ms: 20, save_ms: 1, disk_full_from: 60, disk_full_to: 100000 }", "");
+    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
+    wait_status(&run, "unsaved steps", |status| status.step >= 70);
+    let mut asked = Instant::now();
+    for (number, wish) in [&["shift", "down"][..], &["pause"], &["stop"]].into_iter().enumerate() {
+        let before = wait_status(&run, "training", |status| status.state == RunState::Training);
+        asked = Instant::now();
+        assert!(place.output(wish).status.success());
+        let refused = || journal(&run).iter().filter(|row| row.text.starts_with("not done: ")).count();
+        wait_for("the refusal", || (refused() > number).then_some(()));
+        let after = wait_status(&run, "more steps", |status| status.step > before.step + 5);
+        assert_eq!((after.attempts, after.rung, after.pid_worker), (1, 0, before.pid_worker));
+        assert_eq!(after.state, RunState::Training);
+    }
+    wait_for("a second wish", || (asked.elapsed() > Duration::from_secs(2)).then_some(()));
+    let again = place.output(&["stop"]);
+    assert!(String::from_utf8_lossy(&again.stdout).contains("since checkpoint 50 are not saved"), "{again:?}");
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert!(journal_says(&run, "No space left on device") && journal_says(&run, "not saved: `downshift resume`"));
+}
+
+#[test]
+fn who_ends_the_parent_means_the_run() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&[]);
+    let before = wait_status(&run, "steps", |status| status.step >= 20);
+    let parent = parent_of(before.pid_keeper.unwrap()).unwrap();
+    kill_process(Pid::from_raw(parent.cast_signed()).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let ended = wait_state(&run, RunState::Stopped);
+    assert_eq!(ended.durable_step, Some(ended.step));
+}
+
+#[test]
+fn a_checkpoint_that_is_gone_is_missed_and_a_damaged_store_is_set_aside() {
+    let place = Place::scripted();
+    place.script(QUICK, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(place.output(&["checkpoints", "verify"]).status.success());
+    let oldest = checkpoint::list(run.path()).pop().unwrap();
+    std::fs::remove_dir_all(&oldest.path).unwrap();
+    let verified = place.output(&["checkpoints", "verify"]);
+    let text = String::from_utf8_lossy(&verified.stdout).into_owned();
+    assert_eq!(verified.status.code(), Some(14), "{text}");
+    assert!(text.contains(&format!("{:>9}  MISSING", oldest.step)), "{text}");
+    for end in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(run.file(&format!("run.db{end}")));
+    }
+    std::fs::write(run.file("run.db"), b"no database at all".repeat(500)).unwrap();
+    let status = place.output(&["status"]);
+    let said = String::from_utf8_lossy(&status.stderr).into_owned();
+    assert!(status.status.code() == Some(1) && said.contains("run.db") && said.contains("downshift resume"), "{said}");
+    assert!(String::from_utf8_lossy(&place.output(&["runs"]).stdout).contains("cannot be read"));
+    let resumed = place.output(&["resume", "--headless"]);
+    assert_eq!(resumed.status.code(), Some(0), "{}", String::from_utf8_lossy(&resumed.stderr));
+    assert!(journal_says(&run, "set aside as") && run.file("run.db.damaged").exists());
+    // A run file that is no run is a matter of configuration.
+    std::fs::write(run.file("run.yaml"), "nothing: [").unwrap();
+    assert_eq!(place.output(&["resume", "--headless"]).status.code(), Some(13));
 }

@@ -59,6 +59,7 @@ fn every_event() -> Vec<Event> {
             eval_loss: Some(0.5),
         }),
         Event::SaveFailed { step: 91, message: "No space left on device".to_owned() },
+        Event::StopRefused { step: 91, message: "No space left on device".to_owned() },
         Event::Note { level: Level::Warn, text: "half a \"quote\"".to_owned() },
         Event::Injected { fault: "oom@150*".to_owned(), step: 150 },
         Event::Failed(Failed {

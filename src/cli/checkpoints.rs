@@ -40,8 +40,8 @@ pub struct CheckpointsArgs {
     #[arg(long, value_name = "N")]
     step: Option<u64>,
     /// compare: only so many of the newest
-    #[arg(long, value_name = "N")]
-    last: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    last: Option<u64>,
 }
 
 pub fn look(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
@@ -53,6 +53,7 @@ pub fn look(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) -> Outco
         [run, action, ..] => (Some(run.as_str()), action.as_str()),
     };
     let run = RunDir::find(runs, run)?;
+    has_use_for(args, action)?;
     match action {
         "list" => Ok(list(&run)),
         "verify" => Ok(verify(&run)),
@@ -67,8 +68,30 @@ pub fn look(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) -> Outco
     }
 }
 
+/// An option that the action does not know is a misunderstanding.
+fn has_use_for(args: &CheckpointsArgs, action: &str) -> Result<(), Failure> {
+    let given: [(&str, bool, &[&str]); 5] = [
+        ("--out", args.out.is_some(), &["export"]),
+        ("--format", args.format.is_some(), &["export"]),
+        ("--to", args.to.is_some(), &["copy"]),
+        ("--step", args.step.is_some(), &["export", "copy"]),
+        ("--last", args.last.is_some(), &["compare"]),
+    ];
+    match given.iter().find(|(_, given, users)| *given && !users.contains(&action)) {
+        Some((option, _, users)) => {
+            Err(Failure::new(2, format!("{option} is for `checkpoints {}`, not for `{action}`", users.join("`, `"))))
+        }
+        None => Ok(()),
+    }
+}
+
 fn rows(run: &RunDir) -> Vec<CheckpointRow> {
     Reader::open(run).and_then(|reader| reader.checkpoints()).unwrap_or_default()
+}
+
+/// Checkpoints that no rule has deleted, and that are not there.
+fn missing(run: &RunDir) -> Vec<CheckpointRow> {
+    rows(run).into_iter().filter(|row| row.kept && !run.path().join(&row.path).is_dir()).collect()
 }
 
 fn list(run: &RunDir) -> u8 {
@@ -93,10 +116,14 @@ fn list(run: &RunDir) -> u8 {
 
 fn verify(run: &RunDir) -> u8 {
     let entries = checkpoint::list(run.path());
-    if entries.is_empty() {
+    let missing = missing(run);
+    if entries.is_empty() && missing.is_empty() {
         line!("{} has no checkpoint", run.name());
     }
-    let mut bad = 0;
+    let mut bad = missing.len();
+    for row in &missing {
+        line!("step {:>9}  MISSING: run.db says that it is kept in {}", grouped(row.step), row.path);
+    }
     for entry in &entries {
         match checkpoint::verify(&entry.path) {
             Ok(manifest) => line!("step {:>9}  whole, {}", grouped(entry.step), bytes(manifest.bytes())),

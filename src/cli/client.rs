@@ -5,7 +5,7 @@ use crate::protocol::control::{Request, Update};
 use crate::protocol::line;
 use crate::store::lock::living_owner;
 use crate::store::run_dir::RunDir;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// # Errors
 /// When no keeper lives, or it refuses.
 pub fn ask(run: &RunDir, request: &Request) -> Result<String, Failure> {
-    let stuck =
-        |error: std::io::Error| Failure::new(1, format!("the keeper of {} does not answer: {error}", run.name()));
+    let stuck = |error: std::io::Error| Failure::new(1, silence(run, &error));
     let mut stream = UnixStream::connect(run.socket()).map_err(|_| absent(run))?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(stuck)?;
     stream.set_write_timeout(Some(PATIENCE)).map_err(stuck)?;
@@ -31,6 +30,19 @@ pub fn ask(run: &RunDir, request: &Request) -> Result<String, Failure> {
         }
     }
     Err(Failure::new(1, format!("the keeper of {} ended while it was asked", run.name())))
+}
+
+/// Why a keeper that is there says nothing.
+fn silence(run: &RunDir, error: &std::io::Error) -> String {
+    let (name, waited) = (run.name(), PATIENCE.as_secs());
+    if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
+        return format!("the keeper of {name} does not answer: {error}");
+    }
+    let pid = living_owner(&run.file("keeper.lock")).map_or_else(|| "PID".to_owned(), |owner| owner.pid.to_string());
+    format!(
+        "the keeper of {name}, process {pid}, has not answered for {waited} s; if it is suspended (state T in `ps {pid}`), \
+         `kill -CONT {pid}` wakes it"
+    )
 }
 
 fn absent(run: &RunDir) -> Failure {

@@ -28,19 +28,21 @@ const NEEDS_PERSON: u8 = 4;
 /// After so long a person is told that it is waited for.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Follows a run to its end. The exit code is the run's.
-pub fn follow(dir: &RunDir) -> Outcome {
+/// Follows a run to its end, and tells what happens from `since_ms` on. The exit code is the run's.
+pub fn follow(dir: &RunDir, since_ms: i64) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let signals = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         print(&format!("run {} in {}", dir.name(), dir.path().display()));
-        let mut follower = Follower { dir, printed: 0, progress: Instant::now(), asked: None, status: None };
+        let mut follower = Follower { dir, since_ms, printed: 0, progress: Instant::now(), asked: None, status: None };
         follower.follow(signals).await
     })
 }
 
 struct Follower<'a> {
     dir: &'a RunDir,
+    /// What the journal says of earlier times is not told as if it were new; Unix milliseconds.
+    since_ms: i64,
     /// The last line of the journal that was printed.
     printed: i64,
     progress: Instant,
@@ -147,6 +149,11 @@ impl Follower<'_> {
     /// Prints what the journal says that was not heard.
     fn catch_up(&mut self) {
         let journal = Reader::open(self.dir).and_then(|reader| reader.journal(1000)).unwrap_or_default();
+        let old = journal.partition_point(|row| row.time_ms < self.since_ms);
+        if self.printed == 0 && old > 0 {
+            print(&format!("{old} older lines of the journal are left out"));
+            self.printed = journal[old - 1].id;
+        }
         for row in journal {
             self.show(&row);
         }

@@ -47,6 +47,7 @@ fn factor(text: &str) -> Result<f64, String> {
 }
 
 pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+    let since_ms = jiff::Timestamp::now().as_millisecond();
     let dir = RunDir::find(runs, args.which.run.as_deref())?;
     if args.as_base {
         return begin_from(&dir, args, runs, trainer);
@@ -63,9 +64,9 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
         if let Ok(answer) = client::ask(&dir, &Request::Resume) {
             line!("{}: {answer}", dir.name());
         }
-        return look_on(&dir, args.headless);
+        return look_on(&dir, args.headless, since_ms);
     }
-    let run = dir.run()?;
+    let run = dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
     has_room_to_go_on(&dir, &run)?;
     if let Some(device) = &args.device {
         trainer.look_ahead(&run, device).map_err(|(code, message)| Failure::new(code, message))?;
@@ -76,7 +77,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     let inject = stored_launch(&dir).map(|stored| stored.inject).unwrap_or_default();
     let launch = args.device.clone().map(|device| Launch { device, inject });
     start_keeper(&dir, launch.as_ref())?;
-    look_on(&dir, args.headless)
+    look_on(&dir, args.headless, since_ms)
 }
 
 fn stored_launch(dir: &RunDir) -> Option<Launch> {
@@ -108,7 +109,7 @@ fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Train
     text.extend(args.epochs.map(|epochs| format!(", {epochs} epochs")));
     Caretaker::step_in(&dir)?.note(text);
     start_keeper(&dir, Some(&launch))?;
-    look_on(&dir, args.headless)
+    look_on(&dir, args.headless, 0)
 }
 
 /// The old run's knobs with another rate and length, checked like any run file.

@@ -57,6 +57,7 @@ pub fn load(
             let absolute = path.canonicalize()?;
             (path.display().to_string(), text, absolute.parent().map(Path::to_owned).unwrap_or_default())
         }
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Err(no_text(path)),
         Err(error) => {
             let Some((name, text)) = shipped::run_file(path) else {
                 let names = shipped::names().join(", ");
@@ -72,6 +73,14 @@ pub fn load(
     let source = Source { file: &name, text: &text, base: &base, overrides };
     let tasks = OnDevice::new(trainer, device);
     Run::read(&source, &tasks).map_err(|refusal| Failure::new(13, format!("this run file cannot be run:\n{refusal}")))
+}
+
+/// A run file that is no UTF-8: where that begins.
+fn no_text(path: &Path) -> Failure {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let good = std::str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), str::len);
+    let line = bytes[..good].iter().filter(|byte| **byte == b'\n').count() + 1;
+    Failure::new(13, format!("{}:{line}: this is not UTF-8 text; save the file as UTF-8", path.display()))
 }
 
 pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
@@ -94,7 +103,7 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     }
     let launch = Launch { device: options.device.clone(), inject: options.inject.0.clone() };
     start_keeper(&dir, Some(&launch))?;
-    look_on(&dir, options.headless)
+    look_on(&dir, options.headless, 0)
 }
 
 fn first_rung(run: &Run, name: &str) -> Result<usize, Failure> {
@@ -143,9 +152,9 @@ pub fn start_keeper(dir: &RunDir, launch: Option<&Launch>) -> Result<(), Failure
 }
 
 /// The cockpit where there is a terminal, else lines.
-pub fn look_on(dir: &RunDir, headless: bool) -> Outcome {
+pub fn look_on(dir: &RunDir, headless: bool, since_ms: i64) -> Outcome {
     if headless || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        return headless::follow(dir);
+        return headless::follow(dir, since_ms);
     }
     attach::open(dir)
 }

@@ -2,7 +2,7 @@
 
 use super::line;
 use super::status;
-use crate::store::reader::live_status;
+use crate::store::reader::{live_status, unreadable};
 use crate::store::run_dir::RunDir;
 use std::path::Path;
 
@@ -14,7 +14,10 @@ pub fn list(runs: &Path) -> u8 {
     for run in all {
         match live_status(&run) {
             Some(status) => line!("{}", status::text(&status)),
-            None => line!("{}  never began", run.name()),
+            None => match unreadable(&run) {
+                Some(why) => line!("{}  {why}", run.name()),
+                None => line!("{}  never began", run.name()),
+            },
         }
     }
     0

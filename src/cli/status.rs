@@ -4,7 +4,7 @@ use super::line;
 use super::{Failure, Format, Outcome, Which};
 use crate::cockpit::format::figure;
 use crate::protocol::control::{RunState, Status};
-use crate::store::reader::live_status;
+use crate::store::reader::{live_status, unreadable};
 use crate::store::run_dir::RunDir;
 use clap::Args;
 use std::fmt::Write;
@@ -29,7 +29,10 @@ pub fn print(args: &StatusArgs, runs: &Path) -> Outcome {
         }
         found => found?,
     };
-    let nothing = || Failure::new(1, format!("{} has not begun yet; try again in a moment", run.name()));
+    let nothing = || {
+        let not_yet = || format!("{} has not begun yet; try again in a moment", run.name());
+        Failure::new(1, unreadable(&run).unwrap_or_else(not_yet))
+    };
     let status = live_status(&run).ok_or_else(nothing)?;
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&status)?),

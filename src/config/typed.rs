@@ -138,10 +138,10 @@ fn mistyped(path: &str, found: &str, wanted: &str) -> Problem {
                 ("a whole number", format!("write {} or {}", number.floor().max(1.0), number.ceil()))
             }
             Some(number) if number >= 0.0 => ("a whole number", format!("write {number}")),
-            Some(_) => ("a whole number of 0 or more", "write one, such as 1".to_owned()),
-            None => ("a whole number", "write one, such as 32".to_owned()),
+            Some(_) => ("a whole number of 0 or more", "write a number, such as 1".to_owned()),
+            None => ("a whole number", "write a number, such as 32".to_owned()),
         },
-        "f64" => ("a number", "write one, such as 0.001".to_owned()),
+        "f64" => ("a number", "write a number, such as 0.001".to_owned()),
         "a boolean" => ("true or false", "write one of the two".to_owned()),
         "a string" => ("text", format!("write it in quotes: \"{value}\"")),
         _ if wanted.starts_with("struct ") => ("a section of keys", "put its keys below it, indented".to_owned()),

@@ -41,7 +41,7 @@ pub fn parse(text: &str) -> Result<(Value, Vec<Problem>), SyntaxError> {
     let walk = Walk { path: String::new(), problems: &problems };
     let tree = walk.deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| SyntaxError {
         place: error.location().map_or((1, 1), |at| (at.line(), at.column())),
-        message: plain(&error.to_string()),
+        message: plain(&error.to_string()) + error.location().map_or("", |at| cure(text, at.line())),
     })?;
     Ok((tree, problems.into_inner()))
 }
@@ -87,6 +87,15 @@ pub fn read<T: de::DeserializeOwned>(text: &str) -> Result<T, String> {
 fn plain(message: &str) -> String {
     let end = message.find(" at line ").unwrap_or(message.len());
     message[..end].to_owned()
+}
+
+/// What to do about a line that the parser gives up on, where that is plain to see.
+fn cure(text: &str, line: usize) -> &'static str {
+    let indented_by_tab = text.lines().nth(line.saturating_sub(1)).is_some_and(|line| {
+        let indent = line.len() - line.trim_start().len();
+        line[..indent].contains('\t')
+    });
+    if indented_by_tab { "; YAML is indented by spaces, never by tabs: write two spaces for each tab" } else { "" }
 }
 
 /// Builds the tree and notes what does not fit into it.
@@ -370,6 +379,8 @@ mod tests {
     fn text_that_is_no_yaml_is_placed() {
         assert_eq!(parse("a: [1,\n").unwrap_err().place.0, 2);
         assert!(parse("").unwrap_err().message.contains("empty"));
+        let tab = parse("training:\n\tepochs: 2\n").unwrap_err();
+        assert!(tab.place.0 == 2 && tab.message.contains("two spaces for each tab"), "{tab:?}");
         assert!(parse("a: 1\n---\nb: 2\n").is_err());
     }
 

@@ -96,7 +96,9 @@ impl Caretaker {
             pruned.superfluous.len(),
             pruned.aside.len()
         );
-        self.note(text);
+        if !pruned.superfluous.is_empty() || !pruned.aside.is_empty() {
+            self.note(text);
+        }
         Ok(pruned)
     }
 

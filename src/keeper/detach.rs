@@ -4,16 +4,21 @@
 use super::caretaker;
 use super::keep::Launch;
 use crate::store::run_dir::RunDir;
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// A keeper that dies more often than this in [`WINDOW`] is not brought back.
 const DEATHS: usize = 5;
 const WINDOW: Duration = Duration::from_mins(10);
+/// A signal that is older is not what a keeper died of.
+const TOLD: Duration = Duration::from_mins(1);
 /// Between a death and the next keeper.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -48,15 +53,18 @@ pub fn leave_terminal(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
 /// The system's words.
 pub fn bring_back(run: &RunDir, launch: Option<&Launch>, by_person: bool) -> io::Result<u8> {
     let mut deaths: VecDeque<Instant> = VecDeque::new();
-    let mut by_person = by_person;
+    let (mut by_person, ward) = (by_person, Ward::default());
+    ward.pass_on_signals()?;
     loop {
         let mut command = program("keeper", run, launch);
         if by_person {
             command.arg("--by-person");
         }
         let mut child = command.process_group(0).spawn()?;
+        ward.lock().child = Pid::from_raw(child.id().cast_signed());
         let status = child.wait()?;
-        if !died(status) {
+        ward.lock().child = None;
+        if !died(status) || ward.was_told() {
             return Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
         }
         deaths.push_back(Instant::now());
@@ -75,6 +83,46 @@ pub fn bring_back(run: &RunDir, launch: Option<&Launch>, by_person: bool) -> io:
         }
         by_person = false;
         std::thread::sleep(PAUSE);
+    }
+}
+
+/// The keeper that a parent waits for.
+#[derive(Debug, Clone, Default)]
+struct Ward(Arc<Mutex<Charge>>);
+
+#[derive(Debug, Default)]
+struct Charge {
+    child: Option<Pid>,
+    /// When a signal was last passed on: a keeper that dies of it is not brought back.
+    told: Option<Instant>,
+}
+
+impl Ward {
+    fn lock(&self) -> MutexGuard<'_, Charge> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn was_told(&self) -> bool {
+        self.lock().told.is_some_and(|at| at.elapsed() < TOLD)
+    }
+
+    /// Who tells the parent to end means the run.
+    fn pass_on_signals(&self) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let entered = runtime.enter();
+        let mut terminate = signal(SignalKind::terminate())?;
+        drop(entered);
+        let ward = self.clone();
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            while runtime.block_on(terminate.recv()).is_some() {
+                let mut charge = ward.lock();
+                charge.told = Some(Instant::now());
+                if let Some(child) = charge.child {
+                    let _ = kill_process(child, Signal::TERM);
+                }
+            }
+        })?;
+        Ok(())
     }
 }
 

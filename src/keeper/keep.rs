@@ -89,6 +89,9 @@ pub enum KeeperError {
 /// # Errors
 /// When it cannot even begin.
 pub async fn keep(args: KeeperArgs) -> Result<u8, KeeperError> {
+    // A write beyond the limit of a file's size is to be an error with a sentence, not the end.
+    let too_large = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    drop(signal(too_large).map_err(|source| KeeperError::Io { what: "signals".to_owned(), source })?);
     let run_dir = RunDir::open(&args.run_dir)?;
     let lock_file = run_dir.file("keeper.lock");
     let lock =
@@ -137,7 +140,8 @@ pub(super) struct Keeper {
 impl Keeper {
     fn open(run_dir: RunDir, args: &KeeperArgs) -> Result<Self, KeeperError> {
         let run = run_dir.run()?;
-        let (mut store, logged) = Writer::open(&run_dir.file("run.db"))?;
+        let (mut store, logged, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
+        let lost = replaced.or_else(|| takeover::lost_store(&run_dir, &store));
         let launch = args.launch.clone().or_else(|| store.fact("launch"));
         let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), inject: Vec::new() });
         store.put_fact("launch", &launch)?;
@@ -156,6 +160,9 @@ impl Keeper {
         let left_out = store.fact("left_out").unwrap_or_default();
         let mut recorder = Recorder::new(store, blank_status(&run_dir, &run))?;
         let policy = Policy::new(limits, rung, ledger, baseline);
+        if let Some(text) = lost {
+            recorder.note(Level::Warn, JournalKind::Health, text);
+        }
         if !logged {
             let text =
                 "this file system cannot carry a write-ahead log; run.db uses a rollback journal, which is slower";

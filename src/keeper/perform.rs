@@ -153,9 +153,7 @@ impl Keeper {
                 let status = &self.recorder.status;
                 (Level::Info, sentences::finished(status.step, status.eval.as_ref()))
             }
-            Outcome::Stopped => {
-                (Level::Info, "stopped; `downshift resume` goes on from the newest checkpoint".to_owned())
-            }
+            Outcome::Stopped => sentences::stopped(self.recorder.status.step, self.recorder.status.durable_step),
             Outcome::Failed(_, why) => (Level::Error, format!("failed: {why}")),
             Outcome::NeedsPerson(why) => (Level::Error, format!("needs a person: {why}")),
         };
@@ -173,8 +171,10 @@ impl Keeper {
     }
 
     pub(super) fn status(&mut self) -> Status {
-        let state = self.policy.life().state();
-        let why = self.policy.life().why().map(|why| self.with_command(&why));
+        // Some ends are the keeper's own.
+        let over = self.outcome.clone().map(Life::Over);
+        let life = over.as_ref().unwrap_or(self.policy.life());
+        let (state, why) = (life.state(), life.why().map(|why| self.with_command(&why)));
         let status = &mut self.recorder.status;
         status.state = state;
         status.why = why;

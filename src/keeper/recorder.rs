@@ -215,6 +215,7 @@ impl Recorder {
                     self.note(Level::Error, JournalKind::Checkpoint, text);
                 }
             }
+            Event::StopRefused { .. } => self.end_passage(),
             // What each worker says again, such as why there is no GPU, is said once.
             Event::Note { level, text } => {
                 if self.said.insert(text.clone()) {

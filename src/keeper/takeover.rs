@@ -2,7 +2,7 @@
 //! earlier keeper lives, and takes over what that worker saved.
 
 use super::keep::Keeper;
-use crate::protocol::control::{CheckpointRow, JournalKind};
+use crate::protocol::control::{CheckpointRow, JournalKind, Status};
 use crate::protocol::worker::Level;
 use crate::store::checkpoint;
 use crate::store::checkpoint::state::{Row, TrainState};
@@ -74,7 +74,7 @@ pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<
             time_ms: modified_ms(&entry.path.join("manifest.json")),
             pause_ms: 0.0,
             total_ms: 0.0,
-            eval_loss: state.and_then(|state| Some(state.eval?.loss)),
+            eval_loss: state.and_then(|state| state.own_eval_loss()),
             best: false,
             kept: true,
             proven: false,
@@ -82,6 +82,17 @@ pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<
         imported += 1;
     }
     Ok(imported)
+}
+
+/// A sentence where a run has trained and its store knows nothing of it.
+pub fn lost_store(run: &RunDir, store: &Writer) -> Option<String> {
+    let newest = checkpoint::list(run.path()).first().map(|newest| newest.step).filter(|step| *step > 0)?;
+    (store.fact::<Status>("status").is_none()).then(|| {
+        format!(
+            "run.db knows nothing of this run, though there is a checkpoint of step {newest}: this is a copy, or it was \
+             deleted or truncated; of the curve there is what checkpoints hold, the journal begins here"
+        )
+    })
 }
 
 impl Keeper {

@@ -75,8 +75,13 @@ impl Policy {
         let ending = &self.limits.watch.ending;
         let (effect, grace) = match pressure {
             Pressure::Asked => {
-                // What is gone back from is not worth saving.
-                let checkpoint = !matches!(&then, Then::Start(start) if start.back.is_some());
+                let checkpoint = match &then {
+                    // What is gone back from is not worth saving.
+                    Then::Start(start) => start.back.is_none(),
+                    Then::Conclude(_) => self.wishes.may_save(),
+                    Then::End => !self.wishes.stop_was_refused(),
+                    _ => true,
+                };
                 (Effect::Order(Order::Stop { checkpoint }), self.stop_grace())
             }
             Pressure::Terminated => (Effect::Signal(Signal::Terminate), span(ending.grace)),

@@ -104,7 +104,8 @@ impl Policy {
         let again = self.ledger.poison.as_ref() == Some(&(step, kind.clone()));
         self.ledger.poison = Some((step, kind)).filter(|_| !again);
         match self.clock {
-            Some(clock) if again && self.autopilot() => {
+            Some(clock) if again && self.autopilot() && self.ledger.left_out != Some(clock) => {
+                self.ledger.left_out = Some(clock);
                 let text = format!("step {} failed twice in the same way: its data are left out from now on", step + 1);
                 let told = Effect::Journal(Level::Warn, JournalKind::Skip, text);
                 vec![told, Effect::LeaveOut { from: clock, units: 1 }]

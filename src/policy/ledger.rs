@@ -25,6 +25,8 @@ pub struct Ledger {
     pub lean: bool,
     /// The step and the kind of the last fault that may be the data's.
     pub poison: Option<(u64, String)>,
+    /// Where data were last left out for that, on the clock of the run: once, not again.
+    pub left_out: Option<u64>,
 }
 
 impl Ledger {

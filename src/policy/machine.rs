@@ -8,6 +8,7 @@ use super::hang::HangWatch;
 use super::heat::HeatWatch;
 use super::ledger::Ledger;
 use super::life::{Life, Outcome, Pressure, Start, Then};
+use super::refused::Wishes;
 use super::response::{Response, response};
 use super::skips::SkipWatch;
 use super::spike::SpikeWatch;
@@ -28,6 +29,8 @@ pub struct Policy {
     pub(super) limits: Limits,
     pub(super) life: Life,
     pub(super) rung: usize,
+    /// The rung that the newest worker was started on.
+    pub(super) worker_rung: usize,
     pub(super) ledger: Ledger,
     pub(super) hang: HangWatch,
     pub(super) heat: HeatWatch,
@@ -44,6 +47,8 @@ pub struct Policy {
     /// What the worker went on from, once it said so.
     pub(super) loaded: Option<u64>,
     pub(super) durable: Option<u64>,
+    /// What saves have failed to allow, and when that was asked for.
+    pub(super) wishes: Wishes,
     failure: Option<Failed>,
     evidence: Option<(Evidence, Duration)>,
     finished: bool,
@@ -61,6 +66,7 @@ impl Policy {
             limits,
             life: Life::New,
             rung,
+            worker_rung: rung,
             ledger,
             hang,
             heat: HeatWatch::default(),
@@ -73,6 +79,7 @@ impl Policy {
             units_per_step: 1,
             loaded: None,
             durable: None,
+            wishes: Wishes::default(),
             failure: None,
             evidence: None,
             finished: false,
@@ -174,7 +181,13 @@ impl Policy {
 
     fn begin(&mut self, now: Duration) -> Vec<Effect> {
         let reason = match self.durable {
-            Some(step) => format!("goes on from step {step} on {}", self.rung_name(self.rung)),
+            // Whether that one can be used, only the worker finds out.
+            Some(step) => {
+                format!(
+                    "goes on from the newest checkpoint (step {step}, if it is whole) on {}",
+                    self.rung_name(self.rung)
+                )
+            }
             None => format!("begins on {}", self.rung_name(self.rung)),
         };
         self.start(Start::on(self.rung, reason), now)
@@ -201,8 +214,10 @@ impl Policy {
             WorkerEvent::Skipped(skipped) => return self.skipped(&skipped, now),
             WorkerEvent::Saved(saved) => {
                 self.durable = self.durable.max(Some(saved.step));
+                self.wishes.saved();
                 self.save = Duration::try_from_secs_f64(saved.total_ms / 1000.0).unwrap_or_default();
             }
+            WorkerEvent::StopRefused { step, message } => return self.stop_refused(step, &message, now),
             WorkerEvent::Failed(failed) => self.failure = Some(failed),
             WorkerEvent::Done { reason, .. } => self.finished = reason == DoneReason::Finished,
             WorkerEvent::Eval(_)
@@ -285,7 +300,8 @@ impl Policy {
         if self.baseline.is_none() && !self.on_gpu {
             self.baseline = self.vram;
         }
-        self.rung = start.rung;
+        (self.rung, self.worker_rung) = (start.rung, start.rung);
+        self.wishes = Wishes::default();
         (self.failure, self.evidence, self.loaded, self.finished) = (None, None, None, false);
         self.hang = HangWatch::new(&self.limits.watch, now);
         (self.spike, self.skips, self.drift) = Default::default();

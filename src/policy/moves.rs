@@ -52,7 +52,8 @@ pub struct Proposal {
 impl Policy {
     /// Makes a move, or proposes it where only a person may.
     pub(super) fn suggest(&mut self, what: Move, why: &str, now: Duration) -> Vec<Effect> {
-        if self.autopilot() && matches!(self.life, Life::Running(_)) {
+        let may = self.wishes.may_save() || matches!(what, Move::RollBack { .. });
+        if self.autopilot() && may && matches!(self.life, Life::Running(_)) {
             return self.make(what, why, now);
         }
         self.propose(what, why)
@@ -96,6 +97,7 @@ impl Policy {
 
     fn make(&mut self, what: Move, why: &str, now: Duration) -> Vec<Effect> {
         self.ledger.proposal = None;
+        self.wishes.before(&self.ledger.climb);
         let (step, from) = (self.at(), self.rung);
         let told = |kind, text: String| Effect::Journal(Level::Warn, kind, text);
         let here = self.rung_name(from).to_owned();

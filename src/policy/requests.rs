@@ -54,6 +54,7 @@ impl Policy {
         let reason = format!("shift {direction}: {from} → {onto}");
         let start = Start::on(target, reason.clone());
         self.ledger.proposal = None;
+        self.wishes.before(&self.ledger.climb);
         self.ledger.climb.chosen(self.at());
         let told = Effect::Journal(Level::Info, JournalKind::Shift, format!("{reason}, asked for by a person"));
         match std::mem::replace(&mut self.life, Life::New) {
@@ -163,16 +164,30 @@ impl Policy {
     fn asked_to_stop(&mut self, now: Duration) -> Vec<Effect> {
         let told = Effect::Journal(Level::Info, JournalKind::Request, "stop, asked for by a person".to_owned());
         match self.life {
+            Life::Running(_) if self.wishes.stop_is_repeated(now) && self.wishes.stop_was_refused() => {
+                let text = format!("stop, asked for again by a person: ends without saving; {}", self.unsaved());
+                let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Request, text.clone())];
+                effects.extend(self.press(Then::End, Pressure::Asked, now));
+                accept(&format!("ends without saving; {}", self.unsaved()), effects)
+            }
             Life::Running(_) => {
                 let mut effects = vec![told];
+                self.wishes.stop_asked(now);
                 effects.extend(self.press(Then::End, Pressure::Asked, now));
                 accept("saves at the next step border, then ends; ask again to end without waiting", effects)
+            }
+            Life::Stopping { then: Then::End, pressure: Pressure::Asked, .. } if !self.wishes.stop_is_repeated(now) => {
+                accept(
+                    "saves at the next step border already; ask again in a moment to end without waiting",
+                    Vec::new(),
+                )
             }
             Life::Stopping { then: Then::End, pressure: Pressure::Asked, .. } => {
                 let effects = self.press(Then::End, Pressure::Terminated, now);
                 accept("ends without waiting for the checkpoint", effects)
             }
             Life::Stopping { pressure, until, .. } => {
+                self.wishes.stop_asked(now);
                 self.life = Life::Stopping { then: Then::End, pressure, until };
                 accept("ends instead of starting again", vec![told])
             }

@@ -310,7 +310,8 @@ fn stop_asked_twice_does_not_wait() {
     let mut policy = policy();
     training(&mut policy);
     policy.decide(Event::Request(Request::Stop), seconds(2));
-    let effects = policy.decide(Event::Request(Request::Stop), seconds(2));
+    assert_eq!(policy.decide(Event::Request(Request::Stop), seconds(3)).len(), 1, "two who ask at once ask once");
+    let effects = policy.decide(Event::Request(Request::Stop), seconds(4));
     assert!(effects.contains(&Effect::Signal(Signal::Terminate)));
     assert_eq!(policy.decide(exited(3), seconds(3)), [Effect::Finish(Outcome::Stopped)]);
 }

@@ -412,7 +412,7 @@ pub struct CheckpointRow {
     pub pause_ms: f64,
     /// How long until it was durable.
     pub total_ms: f64,
-    /// The newest evaluation loss it has seen.
+    /// The validation loss of exactly these weights, where they were measured.
     pub eval_loss: Option<f64>,
     /// Whether it is the best so far.
     pub best: bool,

@@ -16,7 +16,7 @@ pub enum Order {
     Checkpoint,
     /// End at the next step border.
     Stop {
-        /// Save first.
+        /// Save first. A worker that cannot save trains on, and says so.
         checkpoint: bool,
     },
 }
@@ -59,6 +59,13 @@ pub enum Event {
     /// A checkpoint could not be written; training goes on.
     SaveFailed {
         /// The step it was for.
+        step: u64,
+        /// What went wrong.
+        message: String,
+    },
+    /// It was told to save and end, and could not save: it trains on.
+    StopRefused {
+        /// The step that was to be saved.
         step: u64,
         /// What went wrong.
         message: String,
@@ -193,7 +200,7 @@ pub struct Saved {
     pub pause_ms: f64,
     /// How long until it was durable.
     pub total_ms: f64,
-    /// Loss of the newest evaluation it has seen, if any.
+    /// The validation loss of exactly these weights, where they were measured.
     pub eval_loss: Option<f64>,
 }
 

@@ -164,7 +164,8 @@ pub fn write(run_dir: &Path, contents: &Contents<'_>) -> Result<Written, Checkpo
 pub fn write_pieces(run_dir: &Path, contents: &Pieces<'_>) -> Result<Written, CheckpointError> {
     let folder = run_dir.join(FOLDER);
     if !folder.is_dir() {
-        fs::create_dir_all(&folder).doing("create", &folder)?;
+        // Never the run directory itself: where it was moved, a second one would take its name.
+        fs::create_dir(&folder).doing("create", &folder)?;
         sync_dir(run_dir)?;
     }
     let name = name_of(contents.step);

@@ -10,6 +10,9 @@ use crate::protocol::worker::{Eval, Level};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::de::DeserializeOwned;
 
+/// What a living keeper has not renewed for so long is old.
+const STALE: std::time::Duration = std::time::Duration::from_secs(30);
+
 /// A read-only view of a run's store.
 pub struct Reader {
     pub(super) connection: Connection,
@@ -189,7 +192,9 @@ pub fn live_status(run: &RunDir) -> Option<Status> {
     let keeper = lock::living_owner(&run.file("keeper.lock"));
     status.pid_keeper = keeper.map(|keeper| keeper.pid);
     status.pid_worker = lock::living_owner(&run.file("worker.lock")).map(|worker| worker.pid);
-    if status.pid_keeper.is_none() {
+    if status.pid_keeper.is_some() {
+        status.why = status.why.or_else(|| stale(run).filter(|_| status.state == RunState::Training));
+    } else {
         // What a worker saved after its keeper was gone counts too.
         status.durable_step = checkpoint::list(run.path()).first().map(|newest| newest.step).or(status.durable_step);
         status.pid_probe = None;
@@ -200,6 +205,37 @@ pub fn live_status(run: &RunDir) -> Option<Status> {
         }
     }
     Some(status)
+}
+
+/// A living keeper writes at least a reading of the probe every few seconds: a sentence where it has
+/// not, since then what is stored is old.
+fn stale(run: &RunDir) -> Option<String> {
+    let written = |name: &str| std::fs::metadata(run.file(name)).and_then(|made| made.modified()).ok();
+    let newest = ["run.db", "run.db-wal"].into_iter().filter_map(written).max()?;
+    let age = newest.elapsed().ok().filter(|age| *age > STALE)?;
+    Some(format!(
+        "as of {} s ago: nothing has reached run.db since; is the disk full, or the keeper suspended?",
+        age.as_secs()
+    ))
+}
+
+/// Why nothing is known of where a run stands; none where it only has not begun.
+#[must_use]
+pub fn unreadable(run: &RunDir) -> Option<String> {
+    let tables = |reader: Reader| {
+        reader.connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
+    };
+    let file = run.file("run.db");
+    if !file.exists() {
+        return None;
+    }
+    let error = Reader::open(run).and_then(tables).err()?;
+    let name = run.name();
+    Some(format!(
+        "{} cannot be read: {error}. Checkpoints do not depend on it: `downshift checkpoints {name} verify` reads them, \
+         `downshift resume {name}` sets it aside and goes on from the newest",
+        file.display()
+    ))
 }
 
 /// A row of `steps`.

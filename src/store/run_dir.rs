@@ -27,6 +27,16 @@ pub enum RunDirError {
         /// Where it was looked for.
         place: String,
     },
+    /// What was typed fits several.
+    #[error("`{name}` could be any of {count} runs, {examples}; write more of the name")]
+    Several {
+        /// What was asked for.
+        name: String,
+        /// How many it fits.
+        count: usize,
+        /// Some of them.
+        examples: String,
+    },
     /// A file of it cannot be used.
     #[error("{path}: {source}")]
     Io {
@@ -79,10 +89,11 @@ impl RunDir {
         })
     }
 
-    /// The run called `name` (or at that path), or the newest one.
+    /// The run called `name` (or at that path), the newest one of that name without its time, or the
+    /// only one whose name begins so; without a name the newest of all.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is none, or several are meant.
     pub fn find(runs: &Path, name: Option<&str>) -> Result<Self, RunDirError> {
         let Some(name) = name else {
             return Self::all(runs).into_iter().next().ok_or_else(|| RunDirError::None(runs.display().to_string()));
@@ -90,11 +101,20 @@ impl RunDir {
         if let Ok(found) = Self::open(&runs.join(name)).or_else(|_| Self::open(Path::new(name))) {
             return Ok(found);
         }
-        let starting: Vec<Self> = Self::all(runs).into_iter().filter(|run| run.name().starts_with(name)).collect();
-        starting
-            .into_iter()
-            .next()
-            .ok_or_else(|| RunDirError::Unknown { name: name.to_owned(), place: runs.display().to_string() })
+        let unknown = || RunDirError::Unknown { name: name.to_owned(), place: runs.display().to_string() };
+        if name.is_empty() {
+            return Err(unknown());
+        }
+        let mut starting: Vec<Self> = Self::all(runs).into_iter().filter(|run| run.name().starts_with(name)).collect();
+        if let Some(newest) = starting.iter().find(|run| is_stamp(&run.name()[name.len()..])) {
+            return Ok(newest.clone());
+        }
+        if starting.len() > 1 {
+            let examples: Vec<String> = starting.iter().take(3).map(Self::name).collect();
+            let (name, count) = (name.to_owned(), starting.len());
+            return Err(RunDirError::Several { name, count, examples: examples.join(", ") });
+        }
+        starting.pop().ok_or_else(unknown)
     }
 
     /// All runs, newest first.
@@ -187,6 +207,15 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// Whether this is what [`RunDir::create`] puts behind a name: `-20261121-070000`, maybe with `-2`.
+fn is_stamp(text: &str) -> bool {
+    let mut parts = text.split('-');
+    let digits = |part: Option<&str>, count: usize| {
+        part.is_some_and(|part| part.len() == count && part.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    parts.next() == Some("") && digits(parts.next(), 8) && digits(parts.next(), 6)
+}
+
 /// Writes a file whole or not at all: what was there before stays until all of it is on the disk.
 ///
 /// # Errors
@@ -228,9 +257,10 @@ fn socket_folder() -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::RunDir;
+    use super::{RunDir, RunDirError};
     use std::fs;
     use std::process::Command;
+    use tempfile::TempDir;
 
     #[test]
     fn the_command_for_a_run_names_what_a_shell_has_to_know() {
@@ -246,5 +276,22 @@ mod tests {
         let words = Command::new("sh").args(["-c", &script]).output().unwrap().stdout;
         let wanted = format!("resume\n--runs-dir\n{}\ndigits-1\n", runs.display());
         assert_eq!(String::from_utf8(words).unwrap(), wanted);
+    }
+
+    #[test]
+    fn half_a_name_means_a_run_only_where_it_can_mean_no_other() {
+        let runs = TempDir::new().unwrap();
+        for name in ["digits-20261121-070000", "digits-20261121-070001", "digits-big-20261121-070002", "text"] {
+            fs::create_dir(runs.path().join(name)).unwrap();
+            fs::write(runs.path().join(name).join("run.yaml"), "").unwrap();
+        }
+        let find = |name| RunDir::find(runs.path(), Some(name));
+        assert!(find("digits").unwrap().name().starts_with("digits-2026"), "the newest of that name");
+        assert_eq!(find("digits-b").unwrap().name(), "digits-big-20261121-070002");
+        assert_eq!(find("te").unwrap().name(), "text");
+        assert!(matches!(find("dig"), Err(RunDirError::Several { count: 3, .. })));
+        assert!(matches!(find("digits-2"), Err(RunDirError::Several { count: 2, .. })));
+        assert!(matches!(find(""), Err(RunDirError::Unknown { .. })));
+        assert!(matches!(find("nothing"), Err(RunDirError::Unknown { .. })));
     }
 }

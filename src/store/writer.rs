@@ -5,9 +5,10 @@ use super::database::open_writer;
 use super::summary::BLOCK;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, StepRow};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, ErrorCode, params};
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 
 /// Writes the store. One per run: the keeper's.
@@ -37,6 +38,33 @@ impl Writer {
     pub fn open(path: &Path) -> rusqlite::Result<(Self, bool)> {
         let (connection, logged) = open_writer(path)?;
         Ok((Self { connection, open: BTreeSet::new() }, logged))
+    }
+
+    /// The same; a file that is no database (any more) is set aside first. The third value is where it
+    /// lies then, and what was wrong with it.
+    ///
+    /// # Errors
+    /// `SQLite`'s words for anything else.
+    pub fn open_or_replace(path: &Path) -> rusqlite::Result<(Self, bool, Option<String>)> {
+        let error = match Self::open(path) {
+            Ok((writer, logged)) => return Ok((writer, logged, None)),
+            Err(error) => error,
+        };
+        let damaged = [ErrorCode::NotADatabase, ErrorCode::DatabaseCorrupt];
+        let aside = path.with_extension("db.damaged");
+        if !error.sqlite_error_code().is_some_and(|code| damaged.contains(&code)) || fs::rename(path, &aside).is_err() {
+            return Err(error);
+        }
+        for end in ["-wal", "-shm"] {
+            fs::remove_file(path.with_extension(format!("db{end}"))).ok();
+        }
+        let (writer, logged) = Self::open(path)?;
+        let text = format!(
+            "run.db could not be read ({error}) and was set aside as {}; of the curve there is what checkpoints hold, \
+             the journal begins here",
+            aside.display()
+        );
+        Ok((writer, logged, Some(text)))
     }
 
     /// Records an attempt **before** its worker is started, flushed to the disk: whatever happens

@@ -149,7 +149,7 @@ where
         bytes: loaded.manifest.bytes(),
         pause_ms: 0.0,
         total_ms: 0.0,
-        eval_loss: state.eval.map(|eval| eval.loss),
+        eval_loss: state.own_eval_loss(),
     };
     let refit = refit.map(|refit| Refit { bytes: Vec::new(), ..refit });
     Ok(Restored { model, optimizer, state, saved, refit })

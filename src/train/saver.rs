@@ -55,8 +55,8 @@ pub struct Job {
     pub pause: Duration,
 }
 
-/// How a save ended: durable, or with its rows still to be saved.
-type Outcome = Result<Saved, Vec<Row>>;
+/// How a save ended: durable, or with its rows still to be saved and the reason.
+type Outcome = Result<Saved, (Vec<Row>, String)>;
 
 /// The saver thread, seen from the training thread.
 pub struct Saver {
@@ -64,6 +64,7 @@ pub struct Saver {
     outcomes: Receiver<Outcome>,
     in_flight: bool,
     durable: Option<Saved>,
+    failure: String,
     rows: Vec<Row>,
     sink: Arc<dyn Sink>,
 }
@@ -86,8 +87,8 @@ impl Saver {
                         Ok(saved)
                     }
                     Err(message) => {
-                        events.send(Event::SaveFailed { step, message });
-                        Err(rows)
+                        events.send(Event::SaveFailed { step, message: message.clone() });
+                        Err((rows, message))
                     }
                 };
                 if outbox.send(outcome).is_err() {
@@ -95,7 +96,7 @@ impl Saver {
                 }
             }
         })?;
-        Ok(Self { jobs, outcomes, in_flight: false, durable, rows: Vec::new(), sink })
+        Ok(Self { jobs, outcomes, in_flight: false, durable, failure: String::new(), rows: Vec::new(), sink })
     }
 
     /// Adds a row of the curve to the next checkpoint.
@@ -129,6 +130,11 @@ impl Saver {
         self.durable.as_ref().map(|saved| saved.step)
     }
 
+    /// Why the newest save that failed did.
+    pub fn failure(&self) -> &str {
+        &self.failure
+    }
+
     /// Says again that the newest durable step is durable, to whoever asked for it just now.
     pub fn say_again(&self) {
         if let Some(saved) = &self.durable {
@@ -143,7 +149,8 @@ impl Saver {
             Ok(()) => self.in_flight = true,
             Err(refused) => {
                 self.rows = refused.0.1;
-                self.sink.send(Event::SaveFailed { step, message: "the saver thread is gone".to_owned() });
+                self.failure = "the saver thread is gone".to_owned();
+                self.sink.send(Event::SaveFailed { step, message: self.failure.clone() });
             }
         }
     }
@@ -152,9 +159,9 @@ impl Saver {
         self.in_flight = false;
         match outcome {
             Ok(saved) => self.durable = Some(saved),
-            Err(mut rows) => {
+            Err((mut rows, message)) => {
                 rows.append(&mut self.rows);
-                self.rows = rows;
+                (self.rows, self.failure) = (rows, message);
             }
         }
     }
@@ -187,7 +194,7 @@ fn save(run_dir: &Path, job: Job, rows: &[Row]) -> Result<Saved, String> {
         bytes: written.bytes,
         pause_ms: pause.as_secs_f64() * 1e3,
         total_ms: begun.elapsed().as_secs_f64() * 1e3,
-        eval_loss: state.eval.map(|eval| eval.loss),
+        eval_loss: state.own_eval_loss(),
     })
 }
 

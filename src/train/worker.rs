@@ -8,7 +8,7 @@
 //! ```
 //! The real stdout is for events alone; fd 1 points at stderr. `worker.lock` is held (flock) as
 //! long as the process lives, so that there is never a second one. Whoever stops listening, at
-//! either end, ends the worker: it saves at the next step border, and is gone after 5 s at most.
+//! either end, ends the worker, and so does SIGTERM: it saves at the next step border, and is gone after 5 s at most.
 
 mod contract;
 pub mod failure;
@@ -145,7 +145,7 @@ pub fn main(args: &WorkerArgs, registry: &Registry) -> ! {
     };
     let sink: Arc<dyn Sink> = Arc::new(writer);
     let alone = lock::take(&args.run_dir).and_then(|lock| {
-        leash.watch_stdin(Arc::clone(&sink)).map_err(failure::no_thread)?;
+        leash.watch_signals().and_then(|()| leash.watch_stdin(Arc::clone(&sink))).map_err(failure::no_thread)?;
         Ok(lock)
     });
     let outcome = match &alone {

@@ -122,7 +122,7 @@ fn keepers() -> Vec<Case> {
                 kill(status.pid_keeper.unwrap());
             }),
             cause: "the keeper died",
-            response: "goes on from step",
+            response: "goes on from the newest checkpoint",
             ..PLAIN
         },
         Case {
@@ -136,7 +136,7 @@ fn keepers() -> Vec<Case> {
                 kill(status.pid_worker.unwrap());
             }),
             cause: "the keeper died",
-            response: "goes on from step",
+            response: "goes on from the newest checkpoint",
             ..PLAIN
         },
     ]

@@ -9,7 +9,7 @@ use downshift::protocol::line;
 use downshift::protocol::worker::{DoneReason, Event, FailureClass, Order, PROTOCOL};
 use downshift::store::checkpoint::{self, state::Row};
 use downshift::train::worker::{self, FailureRecord};
-use rustix::process::{Pid, Resource, Rlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process};
 use serde_json::json;
 use std::{
     fs,
@@ -72,17 +72,7 @@ fn listening(mut worker: Worker, out: BufReader<ChildStdout>) -> Worker {
 }
 
 fn start_unread(run: &Path, epochs: u64, inject: &str, save: &str) -> (Worker, BufReader<ChildStdout>) {
-    start_as(Command::new(std::env::current_exe().unwrap()), run, epochs, inject, save)
-}
-
-fn start_as(
-    mut program: Command,
-    run: &Path,
-    epochs: u64,
-    inject: &str,
-    save: &str,
-) -> (Worker, BufReader<ChildStdout>) {
-    let mut child = program
+    let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["process::the_worker_itself", "--exact", "--nocapture", "--test-threads=1"])
         .env(RUN_DIR, run)
         .env(INJECT, inject)
@@ -244,6 +234,40 @@ fn a_worker_that_hangs_is_gone_5_s_after_the_keeper() {
     assert!(asked.elapsed() < Duration::from_secs(8));
 }
 
+#[test]
+fn sigterm_is_an_order_to_save_and_stop_and_the_second_one_ends() {
+    let run = TempDir::new().unwrap();
+    let mut worker = start(run.path(), LONG, "");
+    worker.wait_for(|event| matches!(event, Event::Step(_)));
+    let pid = Pid::from_raw(worker.child.id().cast_signed()).unwrap();
+    // As when a machine shuts down: the system's word and the keeper's in the same moment.
+    worker.order(Order::Stop { checkpoint: true });
+    kill_process(pid, Signal::TERM).unwrap();
+    let (mut last, mut done) = (0, 0);
+    while let Some(event) = worker.event() {
+        match event {
+            Event::Step(step) => last = step.step,
+            Event::Done { step, .. } => done = step,
+            _ => {}
+        }
+    }
+    assert_eq!(worker.end().1, 3);
+    assert!(done >= last && done > 0);
+    assert_eq!(checkpoint::newest_valid(run.path()).0.unwrap().manifest.step, done, "nothing was lost");
+    let other = TempDir::new().unwrap();
+    let mut hanging = start(other.path(), LONG, "hang@3");
+    hanging.wait_for(|event| matches!(event, Event::Injected { .. }));
+    let pid = Pid::from_raw(hanging.child.id().cast_signed()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    let told = Instant::now();
+    while told.elapsed() < Duration::from_millis(1500) {
+        assert!(hanging.child.try_wait().unwrap().is_none(), "it waits for the next step border");
+        thread::park_timeout(Duration::from_millis(50));
+    }
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(hanging.end().1, 3);
+}
+
 /// How much a process may write into one file; what is beyond fails as on a full disk.
 fn limit_files(pid: u32, bytes: Option<u64>) {
     let limit = Rlimit { current: bytes, maximum: None };
@@ -253,11 +277,7 @@ fn limit_files(pid: u32, bytes: Option<u64>) {
 #[test]
 fn a_disk_that_takes_no_checkpoint_does_not_stop_training_and_is_used_again_when_it_does() {
     let run = TempDir::new().unwrap();
-    // A write beyond the limit is to fail, not to end the process: the signal is ignored.
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
-    let (worker, out) = start_as(shell, run.path(), LONG, "", "5 steps");
-    let mut worker = listening(worker, out);
+    let mut worker = start_saving(run.path(), LONG, "", "5 steps");
     let Event::Saved(kept) = worker.wait_for(|event| matches!(event, Event::Saved(_))) else { unreachable!() };
     limit_files(worker.child.id(), Some(512));
     let mut failed = Vec::new();
@@ -278,6 +298,9 @@ fn a_disk_that_takes_no_checkpoint_does_not_stop_training_and_is_used_again_when
     let before = checkpoint::list(run.path());
     assert!(before.iter().any(|entry| entry.step >= kept.step), "the old ones are still there");
     assert!(before.iter().all(|entry| checkpoint::verify(&entry.path).is_ok()), "and whole");
+    worker.order(Order::Stop { checkpoint: true });
+    worker.wait_for(|event| matches!(event, Event::StopRefused { message, .. } if message.contains("cannot write")));
+    worker.wait_for(|event| matches!(event, Event::Step(_)));
     limit_files(worker.child.id(), None);
     let Event::Saved(saved) = worker.wait_for(|event| matches!(event, Event::Saved(_))) else { unreachable!() };
     assert!(saved.step > failed[3]);

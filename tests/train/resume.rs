@@ -37,6 +37,31 @@ fn a_run_stopped_at_any_step_and_resumed_is_bit_identical() {
 }
 
 #[test]
+fn the_weights_measured_to_be_the_best_are_saved_and_training_is_the_same() {
+    let (plain_dir, dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let plain = live(args(plain_dir.path(), preset(0.3)), &[]);
+    let knobs = with(preset(0.3), &[("checkpoint.every", json!("17 steps"))]);
+    let life = live(args(dir.path(), knobs), &[]);
+    assert_eq!((life.curve(), life.evals()), (plain.curve(), plain.evals()));
+    assert_eq!(tensors(dir.path(), STEPS), tensors(plain_dir.path(), STEPS));
+    let evals: Vec<_> = life
+        .events
+        .iter()
+        .filter_map(|event| if let Event::Eval(eval) = event { Some((eval.step, eval.loss)) } else { None })
+        .collect();
+    let saves: Vec<_> = life
+        .events
+        .iter()
+        .filter_map(|event| if let Event::Saved(saved) = event { Some((saved.step, saved.eval_loss)) } else { None })
+        .collect();
+    assert!(saves.iter().any(|(step, _)| *step == evals[0].0), "the first is the best so far: {saves:?}");
+    for (step, loss) in saves {
+        let own = evals.iter().find(|(at, _)| *at == step).map(|(_, loss)| *loss);
+        assert_eq!(loss, own, "step {step}");
+    }
+}
+
+#[test]
 fn a_run_that_dies_between_checkpoints_redoes_the_same_steps() {
     let (whole_dir, dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let whole = live(args(whole_dir.path(), preset(0.3)), &[]);

@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Ranks the checkpoints, or the `last` so many, by their loss.
-pub fn compare(run: &RunDir, last: Option<usize>, trainer: &dyn Trainer) -> Outcome {
+pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcome {
     let config = run.run()?;
     let mut by_rung: BTreeMap<usize, Vec<PathBuf>> = BTreeMap::new();
-    for entry in checkpoint::list(run.path()).into_iter().take(last.unwrap_or(usize::MAX)) {
+    let count = last.map_or(usize::MAX, |last| usize::try_from(last).unwrap_or(usize::MAX));
+    for entry in checkpoint::list(run.path()).into_iter().take(count) {
         // The rung that wrote it tells the shape of its model.
         let rung = rung_of(&entry.path).filter(|rung| *rung < config.rungs.len()).unwrap_or(0);
         by_rung.entry(rung).or_default().push(entry.path);

@@ -14,10 +14,26 @@ use std::path::Path;
 pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     let to = args.to.as_deref();
     let to = to.ok_or_else(|| Failure::new(2, "copy needs to know where to: --to /mnt/backup"))?;
-    let best = super::rows(run).into_iter().find(|row| row.kept && row.best).map(|row| row.step);
+    let best = super::rows(run).into_iter().find(|row| row.kept && row.best);
+    let is_there = best.as_ref().is_none_or(|row| run.path().join(&row.path).is_dir());
+    if let Some(row) = best.as_ref().filter(|_| !is_there && args.step.is_none()) {
+        let (name, step) = (run.name(), grouped(row.step));
+        return Err(Failure::new(
+            14,
+            format!(
+                "the best checkpoint of {name}, step {step}, is missing; name another one with --step N (`downshift \
+                 checkpoints {name} list` shows those that are there, `compare` ranks them)"
+            ),
+        ));
+    }
+    let best = best.map(|row| row.step);
     let loaded = super::chosen(run, args.step.or(best))?;
     let place = to.join(run.name());
     let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", place.display()));
+    let whole = to.canonicalize().or_else(|_| std::path::absolute(to)).map_err(wrong)?;
+    if whole.starts_with(run.path()) {
+        return Err(Failure::new(2, format!("{} lies in the run itself; name another place with --to", to.display())));
+    }
     disk::has_room_to_save(to, loaded.manifest.bytes()).map_err(|shortage| {
         Failure::new(1, format!("{shortage} for the copy; free some room or choose another place with --to"))
     })?;

@@ -63,14 +63,6 @@ pub fn measure(within: Rect, state: &State) -> ((u16, u16), ui::KeyLine) {
     ((60, high), keys)
 }
 
-const LATER: &str = "To go on later:  ";
-
-/// What to type to go on, in rows.
-fn later(within: Rect, state: &State) -> Vec<String> {
-    let width = usize::from(within.width.saturating_sub(8)).clamp(1, 58);
-    ui::wrap(&state.resume_command(), width.saturating_sub(LATER.len()).max(1))
-}
-
 fn sentences(within: Rect, state: &State) -> Vec<String> {
     let Some(status) = state.status() else { return Vec::new() };
     let text = if status.state == RunState::Stopping {

@@ -48,6 +48,14 @@ pub struct TrainState {
     pub evaluated_at_s: f64,
 }
 
+impl TrainState {
+    /// The validation loss of exactly these weights, where they were measured.
+    #[must_use]
+    pub fn own_eval_loss(&self) -> Option<f64> {
+        self.eval.filter(|eval| eval.step == self.step).map(|eval| eval.loss)
+    }
+}
+
 /// A line of `steps.jsonl`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "row", rename_all = "snake_case")]

@@ -136,3 +136,12 @@ fn a_write_that_fails_leaves_what_was_there() {
     assert_eq!(list(run.path()).len(), 1);
     assert_eq!(fs::read_dir(run.path().join(FOLDER)).unwrap().count(), 1);
 }
+
+#[test]
+fn a_run_directory_that_is_gone_is_not_made_again() {
+    let folder = TempDir::new().unwrap();
+    let run = folder.path().join("run");
+    let error = write(&run, &Contents { step: 1, samples: 1, build: "test", files: &FILES }).unwrap_err();
+    assert!(error.to_string().contains("run/checkpoints"), "{error}");
+    assert!(!run.exists());
+}

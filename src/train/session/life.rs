@@ -33,6 +33,8 @@ pub struct Life<'a> {
     trained_before_s: f64,
     rhythm: Rhythm,
     save_is_owed: bool,
+    /// The evaluation just made is the best so far.
+    is_best: bool,
 }
 
 impl<'a> Life<'a> {
@@ -50,7 +52,19 @@ impl<'a> Life<'a> {
         let (now, trained_before_s) = (Instant::now(), state.trained_s);
         let every = args.preset.checkpoint.every;
         let rhythm = Rhythm::new(every, args.faults, state.step, state.position.epoch);
-        Self { state, args, sink, pulse, saver, phase: None, begun: now, trained_before_s, rhythm, save_is_owed: false }
+        Self {
+            state,
+            args,
+            sink,
+            pulse,
+            saver,
+            phase: None,
+            begun: now,
+            trained_before_s,
+            rhythm,
+            save_is_owed: false,
+            is_best: false,
+        }
     }
 
     /// Says what the worker does now, where that is something else than before.
@@ -150,6 +164,7 @@ impl<'a> Life<'a> {
             perplexity: means.perplexity,
         };
         self.state.eval = Some(eval);
+        self.is_best = self.state.best_eval_loss.is_none_or(|best| eval.loss < best);
         self.state.best_eval_loss = Some(self.state.best_eval_loss.map_or(eval.loss, |best| best.min(eval.loss)));
         self.saver.row(Row::Eval(EvalRow { attempt: self.args.attempt, time_ms: unix_ms(), eval }));
         self.sink.send(Event::Eval(eval));
@@ -163,9 +178,19 @@ impl<'a> Life<'a> {
     }
 
     /// Whether to save after a step of epoch `epoch`.
-    pub fn checkpoint_is_due(&self, epoch: u64) -> bool {
+    pub fn checkpoint_is_due(&mut self, epoch: u64) -> bool {
         let by_clock = self.rhythm.is_due();
-        self.save_is_owed || by_clock.unwrap_or_else(|| self.is_due(self.args.preset.checkpoint.every, epoch, 0.0))
+        let best = self.best_is_due();
+        best || self.save_is_owed
+            || by_clock.unwrap_or_else(|| self.is_due(self.args.preset.checkpoint.every, epoch, 0.0))
+    }
+
+    /// Whether to save weights that were just measured to be the best: after the next step they are
+    /// gone. Not where saves would follow upon each other so closely that they cost much.
+    fn best_is_due(&mut self) -> bool {
+        let knobs = &self.args.preset.checkpoint;
+        let wanted = std::mem::take(&mut self.is_best) && knobs.keep_best && knobs.every != Every::Never;
+        wanted && !self.saver.is_busy() && self.rhythm.affords_another()
     }
 
     /// Saves at this step border, or at the next one where a save is still under way.
@@ -196,7 +221,13 @@ impl<'a> Life<'a> {
                 Order::Stop { checkpoint: true } => {
                     self.save_now(&snapshot)?;
                     self.saver.wait();
-                    return Ok(Some(DoneReason::Stopped));
+                    let step = self.state.step;
+                    if self.saver.durable_step() == Some(step) {
+                        return Ok(Some(DoneReason::Stopped));
+                    }
+                    // What is trained and not saved is not thrown away for a wish.
+                    let message = self.saver.failure().to_owned();
+                    self.sink.send(Event::StopRefused { step, message });
                 }
             }
         }

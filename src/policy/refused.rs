@@ -1,0 +1,161 @@
+//! What becomes of a wish whose checkpoint cannot be written: the worker trains on, since what it
+//! has trained and not saved is worth more than a shift, a pause or a quick end.
+
+use super::climb::Climb;
+use super::event::Effect;
+use super::life::{Life, Pressure, Then};
+use super::machine::Policy;
+use crate::protocol::control::JournalKind;
+use crate::protocol::worker::{Level, Phase};
+use std::time::Duration;
+
+/// Requests that come within so long are one wish of several clients.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// What was wished of the worker that lives.
+#[derive(Debug, Clone, Default)]
+pub struct Wishes {
+    /// A save for a wish has failed, and none has come through since.
+    refused: bool,
+    /// That wish was a stop.
+    stop_refused: bool,
+    /// When a stop was asked for.
+    stop_at: Option<Duration>,
+    /// What was remembered of climbs before the shift that is under way.
+    climb: Option<Climb>,
+}
+
+impl Wishes {
+    /// A checkpoint is durable: saving works.
+    pub fn saved(&mut self) {
+        (self.refused, self.stop_refused) = (false, false);
+    }
+
+    /// Whether saving works, as far as known.
+    pub fn may_save(&self) -> bool {
+        !self.refused
+    }
+
+    /// Whether a stop failed for want of a checkpoint.
+    pub fn stop_was_refused(&self) -> bool {
+        self.stop_refused
+    }
+
+    /// A stop is asked for that is to be saved for.
+    pub fn stop_asked(&mut self, now: Duration) {
+        self.stop_refused = false;
+        if self.stop_at.is_none_or(|at| now.saturating_sub(at) >= AT_ONCE) {
+            self.stop_at = Some(now);
+        }
+    }
+
+    /// Whether a stop that is asked for now is more than the same wish of another client.
+    pub fn stop_is_repeated(&self, now: Duration) -> bool {
+        self.stop_at.is_some_and(|at| now.saturating_sub(at) >= AT_ONCE)
+    }
+
+    /// A shift is about to change what is remembered of climbs.
+    pub fn before(&mut self, climb: &Climb) {
+        self.climb.get_or_insert_with(|| climb.clone());
+    }
+}
+
+impl Policy {
+    /// The worker was to save and end, and could not save.
+    pub(super) fn stop_refused(&mut self, step: u64, message: &str, now: Duration) -> Vec<Effect> {
+        let Life::Stopping { then, pressure: Pressure::Asked, .. } = &self.life else { return Vec::new() };
+        let then = then.clone();
+        self.wishes.refused = true;
+        let what = match &then {
+            // Worse than the loss of some steps: the end is not put off.
+            Then::Conclude(_) => {
+                let text = format!("cannot save before the end: {message}; {}", self.unsaved());
+                let mut effects = vec![Effect::Journal(Level::Error, JournalKind::Checkpoint, text)];
+                effects.extend(self.press(then, Pressure::Asked, now));
+                return effects;
+            }
+            Then::Start(start) => start.reason.clone(),
+            Then::Cool(_) => "the pause to cool".to_owned(),
+            Then::Pause => "the pause".to_owned(),
+            Then::End | Then::Recover(_) => "the stop".to_owned(),
+        };
+        self.wishes.stop_refused = then == Then::End;
+        self.life = Life::Running(Phase::Training);
+        self.rung = self.worker_rung;
+        if let Some(climb) = self.wishes.climb.take() {
+            self.ledger.climb = climb;
+        }
+        let again = if self.wishes.stop_refused { "; asked again now, it ends without saving" } else { "" };
+        let text = format!(
+            "not done: {what}. Step {step} cannot be saved: {message}. Training goes on, so that nothing is lost \
+             ({}); put right what the message names, then ask again{again}",
+            self.unsaved()
+        );
+        vec![Effect::Journal(Level::Error, JournalKind::Request, text)]
+    }
+
+    /// How much an end without a save would throw away, in words.
+    pub(super) fn unsaved(&self) -> String {
+        let at = self.at();
+        match self.durable {
+            Some(durable) => format!("{} steps since checkpoint {durable} are not saved", at.saturating_sub(durable)),
+            None => format!("{at} steps are not saved, there is no checkpoint yet"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Policy;
+    use super::super::event::{Effect, Event};
+    use super::super::ledger::Ledger;
+    use super::super::life::Life;
+    use super::super::tests::{hello_from, limits, saved, seconds};
+    use crate::protocol::control::{Request, Target};
+    use crate::protocol::worker::{Event as WorkerEvent, Order};
+
+    fn running() -> Policy {
+        let mut policy = Policy::new(limits(), 0, Ledger::default(), None);
+        policy.decide(Event::Begin, seconds(0));
+        policy.decide(hello_from("cpu", None), seconds(1));
+        policy
+    }
+
+    fn refuse(policy: &mut Policy, at: u64) -> String {
+        let event = WorkerEvent::StopRefused { step: 9, message: "No space left on device".to_owned() };
+        match &policy.decide(Event::Worker(event), seconds(at))[..] {
+            [Effect::Journal(_, _, text)] => text.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_wish_that_cannot_be_saved_for_leaves_everything_as_it_was() {
+        for request in [Request::Shift { to: Target::Down }, Request::Pause, Request::Restart, Request::Stop] {
+            let mut policy = running();
+            let climb = policy.ledger().climb.clone();
+            policy.decide(Event::Request(request.clone()), seconds(2));
+            let text = refuse(&mut policy, 3);
+            assert!(text.contains("No space left") && text.contains("no checkpoint yet"), "{text}");
+            assert!(matches!(policy.life(), Life::Running(_)), "{request:?}");
+            assert_eq!((policy.rung(), &policy.ledger().climb), (0, &climb), "{request:?}");
+        }
+    }
+
+    #[test]
+    fn a_stop_asked_again_ends_without_saving_until_saving_works() {
+        let asks = |policy: &mut Policy, at: u64| policy.decide(Event::Request(Request::Stop), seconds(at));
+        let without = Effect::Order(Order::Stop { checkpoint: false });
+        let mut policy = running();
+        asks(&mut policy, 2);
+        assert!(refuse(&mut policy, 3).contains("asked again"));
+        assert!(!asks(&mut policy, 3).contains(&without), "another client in the same moment");
+        refuse(&mut policy, 4);
+        policy.decide(saved(20), seconds(5));
+        assert!(!asks(&mut policy, 9).contains(&without), "there is room again");
+        refuse(&mut policy, 10);
+        let effects = asks(&mut policy, 20);
+        assert!(effects.contains(&without), "{effects:?}");
+        assert!(matches!(&effects[0], Effect::Reply { message, .. } if message.contains("not saved")), "{effects:?}");
+    }
+}
