@@ -27,6 +27,7 @@ const SCORES: usize = 16 << 20;
 pub type Attend<B> = fn([Tensor<B, 3>; 3], &Tensor<B, 3>) -> Tensor<B, 3>;
 
 /// By single operations: without a graph nothing is kept.
+#[expect(clippy::needless_pass_by_value, reason = "of the type Attend")]
 pub fn plainly<B: Backend>(inputs: [Tensor<B, 3>; 3], mask: &Tensor<B, 3>) -> Tensor<B, 3> {
     by_heads(SCORES, &inputs, mask)
 }

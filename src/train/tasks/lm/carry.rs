@@ -52,14 +52,14 @@ pub fn carry<I: Backend, C: CheckpointStrategy, const D: usize>(
 ) -> Tensor<Autodiff<I, C>, 1> {
     let (loss, carrier) = (loss.into_primitive().tensor(), carrier.clone().into_primitive().tensor());
     let nodes = [loss.node.clone(), carrier.node.clone()];
-    let carried = match <Carry as Backward<I, 2>>::prepare::<C>(Carry, nodes).compute_bound().stateful() {
+    let result = match <Carry as Backward<I, 2>>::prepare::<C>(Carry, nodes).compute_bound().stateful() {
         OpsKind::Tracked(prepared) => {
             let cargo = Cargo { gradient: gradient.into_primitive().tensor(), dtype: carrier.dtype() };
             prepared.finish(cargo, loss.primitive)
         }
         OpsKind::UnTracked(prepared) => prepared.finish(loss.primitive),
     };
-    Tensor::from_primitive(TensorPrimitive::Float(carried))
+    Tensor::from_primitive(TensorPrimitive::Float(result))
 }
 
 /// Whether a backward pass has to bring this tensor a gradient.

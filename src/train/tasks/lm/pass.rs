@@ -78,7 +78,7 @@ impl<I: Backend, C: CheckpointStrategy> Recompute<'_, I, C> {
         }
         let last = leaf(x.inner());
         let loss = mean_loss(&model.terms(last.clone(), way), targets);
-        let slope = self.backward(loss.clone().mul_scalar(self.scale), &last);
+        let slope = self.backward(&loss.clone().mul_scalar(self.scale), &last);
         self.blocks(entered, slope, &sight, tokens);
         self.deliver(loss.inner())
     }
@@ -96,21 +96,20 @@ impl<I: Backend, C: CheckpointStrategy> Recompute<'_, I, C> {
             let Some(x) = entered.pop() else { return };
             let x = leaf(x);
             (self.way.noise)(number + 1);
-            let left = seeded(block.forward(x.clone(), sight), slope);
-            match self.backward(left, &x) {
+            let left = seeded(&block.forward(x.clone(), sight), slope);
+            match self.backward(&left, &x) {
                 Some(next) => slope = next,
                 None => return,
             }
         }
         let embedded = self.model.embed(tokens, self.way);
         if is_tracked(&embedded) {
-            let start = embedded.clone();
-            self.backward(seeded(embedded, slope), &start);
+            self.backward(&seeded(&embedded, slope), &embedded);
         }
     }
 
     /// Runs a graph backwards, takes the gradients of parameters, and returns that of `start`.
-    fn backward(&mut self, end: Tensor<Graph<I, C>, 1>, start: &Tensor<Graph<I, C>, 3>) -> Option<Tensor<I, 3>> {
+    fn backward(&mut self, end: &Tensor<Graph<I, C>, 1>, start: &Tensor<Graph<I, C>, 3>) -> Option<Tensor<I, 3>> {
         let mut gradients = end.backward();
         params::add_gradients::<Graph<I, C>, _>(self.model, &mut gradients, 1.0 / self.scale, &mut self.found);
         start.grad_remove(&mut gradients)
@@ -145,9 +144,9 @@ fn leaf<I: Backend, C: CheckpointStrategy>(x: Tensor<I, 3>) -> Tensor<Graph<I, C
 
 /// Something whose backward pass brings `end` the gradient `slope`.
 fn seeded<I: Backend, C: CheckpointStrategy>(
-    end: Tensor<Graph<I, C>, 3>,
+    end: &Tensor<Graph<I, C>, 3>,
     slope: Tensor<I, 3>,
 ) -> Tensor<Graph<I, C>, 1> {
     let nothing = slope.clone().slice([0..1, 0..1, 0..1]).reshape([1]).zeros_like();
-    carry(Tensor::from_inner(nothing), &end, slope)
+    carry(Tensor::from_inner(nothing), end, slope)
 }

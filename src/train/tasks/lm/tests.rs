@@ -212,12 +212,14 @@ fn reference(model: &Transformer<Cpu>, batch: &TextBatch) -> (f32, Tensors<Flex>
     (loss.into_scalar(), found)
 }
 
-fn compare(found: (f32, Tensors<Flex>), wanted: &(f32, Tensors<Flex>), what: &str) {
+fn compare(found: &(f32, Tensors<Flex>), wanted: &(f32, Tensors<Flex>), what: &str) {
     assert!((found.0 / wanted.0 - 1.0).abs() < 1e-6, "{what}: loss {} and {}", found.0, wanted.0);
     assert!(found.1.keys().eq(wanted.1.keys()), "{what}: {:?}, {:?}", found.1.keys(), wanted.1.keys());
     let mut reading = [Reading::<Flex>::default(), Reading::<Flex>::default()];
     for (tensors, reading) in [&found.1, &wanted.1].into_iter().zip(&mut reading) {
-        tensors.iter().for_each(|(path, tensor)| reading.add(path.clone(), tensor.clone()));
+        for (path, tensor) in tensors {
+            reading.add(path.clone(), tensor.clone());
+        }
     }
     let [found, wanted] = reading.map(|reading| reading.finish().unwrap());
     for ((path, found), (_, wanted)) in found.iter().zip(&wanted) {
@@ -261,9 +263,9 @@ fn chunks_and_recomputed_blocks_bring_the_gradients_of_one_whole_graph() {
             }
             let what = format!("{what}, {part}");
             let wanted = reference(&model, &batch);
-            compare(gradients(&model, &batch, false, 1.0), &wanted, &what);
-            compare(gradients(&model, &batch, true, 1.0), &wanted, &what);
-            compare(gradients(&model, &batch, true, 1024.0), &wanted, &what);
+            compare(&gradients(&model, &batch, false, 1.0), &wanted, &what);
+            compare(&gradients(&model, &batch, true, 1.0), &wanted, &what);
+            compare(&gradients(&model, &batch, true, 1024.0), &wanted, &what);
         }
     }
 }
