@@ -89,7 +89,7 @@ const CASES: [Case; 7] = [
     },
     Case {
         name: "finetune",
-        cpu: &[FRESH, ("model.width", "256"), ("model.sequence", "128"), ("ladder.b-ultra-safe.model.sequence", "64")],
+        cpu: &[FRESH, ("model.width", "192"), ("model.sequence", "128"), ("ladder.b-ultra-safe.model.sequence", "64")],
         gpu: &[
             GPT2[0],
             GPT2[1],
@@ -101,7 +101,7 @@ const CASES: [Case; 7] = [
             ("training.trained", "adapters of the last 8 blocks + head"),
             ("ladder.b-ultra-safe.training.trained", "adapters of the last 4 blocks + head"),
         ],
-        batch: [16, 4],
+        batch: [64, 8],
         rank: 1,
     },
     Case {
