@@ -13,5 +13,6 @@ pub mod control;
 pub mod device;
 pub mod inject;
 pub mod line;
+pub mod plan;
 pub mod probe;
 pub mod worker;

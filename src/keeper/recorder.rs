@@ -208,7 +208,7 @@ impl Recorder {
             Event::Injected { fault, step } => {
                 self.note(Level::Warn, JournalKind::Injected, format!("injected {fault} at step {step}"));
             }
-            Event::Phase { .. } | Event::Step(_) | Event::Failed(_) | Event::Done { .. } => {}
+            Event::Phase { .. } | Event::Step(_) | Event::Failed(_) | Event::Memory(_) | Event::Done { .. } => {}
         }
         self.dirty = true;
     }
