@@ -7,6 +7,7 @@ use crate::config::units::Every;
 use crate::keeper::child::worker_program;
 use crate::protocol::line;
 use crate::protocol::plan::{Measured, Phases};
+use crate::protocol::probe::Reading;
 use crate::protocol::worker::{Event, Hello, Memory, Order, Phase, Step};
 use crate::store::run_dir::RunDir;
 use std::fs::{self, File};
@@ -223,12 +224,12 @@ impl CardWatch {
     fn start(gpu: u32, place: &Path) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let (stop, place) = (Arc::clone(&over), place.to_owned());
-        let before = used(&watch::read_once(&place, gpu).ok());
+        let before = used(watch::read_once(&place, gpu).ok().as_ref());
         let looker = thread::spawn(move || {
             let before = before?;
             let mut most = None;
             watch::each_reading(&place, gpu, LOOK, |reading| {
-                let now = used(&Some(reading));
+                let now = used(Some(&reading));
                 most = most.max(now.map(|now| now.saturating_sub(before)));
                 !stop.load(Ordering::Relaxed)
             })?;
@@ -243,8 +244,8 @@ impl CardWatch {
     }
 }
 
-fn used(reading: &Option<crate::protocol::probe::Reading>) -> Option<u64> {
-    reading.as_ref()?.gpu.as_ref().ok()?.vram_used_bytes.get()
+fn used(reading: Option<&Reading>) -> Option<u64> {
+    reading?.gpu.as_ref().ok()?.vram_used_bytes.get()
 }
 
 #[cfg(test)]

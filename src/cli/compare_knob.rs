@@ -10,6 +10,7 @@ use crate::keeper::sentences::bytes;
 use crate::protocol::plan::Measured;
 use clap::Args;
 use serde::Serialize;
+use std::fmt::Write;
 use std::path::PathBuf;
 
 /// Arguments of `compare-knob`.
@@ -94,7 +95,7 @@ fn load(args: &CompareArgs, value: &str, base: &Run, trainer: &dyn Trainer) -> R
         leaves(String::new(), &base.preset_tree(0), &mut knobs);
         if !knobs.iter().any(|(path, _)| *path == args.knob) {
             let names: Vec<&str> = knobs.iter().map(|(path, _)| path.as_str()).collect();
-            failure.message.push_str(&format!("\nthe knobs that this run sets are {}", names.join(", ")));
+            let _ = write!(failure.message, "\nthe knobs that this run sets are {}", names.join(", "));
         }
         failure
     })

@@ -5,12 +5,12 @@ pub mod size;
 mod table;
 
 use super::alone::Alone;
-use super::trainer::Trainer;
+use super::trainer::{Trainer, is_elsewhere};
 use super::{Failure, Format, Outcome, line, run, say, watch};
 use crate::config::run::Run;
 use crate::config::shipped;
 use crate::protocol::control::Status;
-use crate::protocol::plan::{Card, Foreseen, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
+use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
 use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
 use clap::Args;
@@ -114,21 +114,10 @@ impl Subject {
         let Some(status) = &self.status else { return };
         let gpu = plan.gpu;
         for (rung, record) in plan.rungs.iter_mut().zip(&status.rungs) {
-            rung.measured = measured_of(rung.foreseen.as_ref(), record.vram_bytes, record.ram_bytes, gpu)
+            rung.measured = Measured::in_a_run(rung.foreseen.as_ref(), record.vram_bytes, record.ram_bytes, gpu)
                 .map(|seen| Measured { steps_per_s: record.steps_per_s, steps: record.steps, ..seen });
         }
     }
-}
-
-/// What a worker of a run took, from the most that the probe saw of it.
-fn measured_of(foreseen: Option<&Foreseen>, vram: Option<u64>, ram: Option<u64>, gpu: bool) -> Option<Measured> {
-    if gpu {
-        return vram.map(|bytes| Measured { peak_bytes: Some(bytes), ..Measured::default() });
-    }
-    let (foreseen, ram) = (foreseen?, ram?);
-    let baseline = foreseen.ram.training.saturating_sub(foreseen.training);
-    let peak = ram.saturating_sub(baseline);
-    Some(Measured { peak_bytes: Some(peak), baseline_bytes: Some(baseline), ..Measured::default() })
 }
 
 /// Where it is to be trained.
@@ -221,6 +210,9 @@ fn measure(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u6
 /// and nobody waits for it.
 pub fn write_behind(dir: &RunDir, device: &str) {
     use std::process::{Command, Stdio};
+    if is_elsewhere() {
+        return;
+    }
     let program = Command::new("/proc/self/exe")
         .args(["plan", "--write", "--device", device])
         .arg(dir.path())

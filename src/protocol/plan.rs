@@ -216,7 +216,27 @@ impl Plan {
     }
 }
 
+impl Measured {
+    /// What a worker of a run took, from the most that the probe saw of it; on the CPU over what the
+    /// plan says was there before.
+    #[must_use]
+    pub fn in_a_run(foreseen: Option<&Foreseen>, vram: Option<u64>, ram: Option<u64>, gpu: bool) -> Option<Self> {
+        if gpu {
+            return vram.map(|bytes| Self { peak_bytes: Some(bytes), ..Self::default() });
+        }
+        let (baseline, ram) = (foreseen?.baseline(), ram?);
+        let peak = ram.saturating_sub(baseline);
+        Some(Self { peak_bytes: Some(peak), baseline_bytes: Some(baseline), ..Self::default() })
+    }
+}
+
 impl Foreseen {
+    /// Host memory before there is a model: the program and the data.
+    #[must_use]
+    pub fn baseline(&self) -> u64 {
+        self.ram.training.saturating_sub(self.training)
+    }
+
     /// What is there from step to step: weights and moments.
     #[must_use]
     pub fn state(&self) -> u64 {

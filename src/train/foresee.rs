@@ -27,6 +27,8 @@ const MOST_BATCH_BYTES: u64 = 1 << 30;
 /// A CUDA context with Burn's kernels loaded, and what the memory pool rounds up by, in bytes: seen
 /// on an idle worker.
 const CUDA_OVERHEAD: u64 = 600 << 20;
+/// On the CPU: the code that training is the first to run, stacks, and buffers of matrix products.
+const CPU_OVERHEAD: u64 = 10 << 20;
 /// Host memory that the driver and the compiler of kernels take.
 const CUDA_HOST: u64 = 900 << 20;
 
@@ -93,17 +95,21 @@ fn rung<T: Task + Train<Counting> + Train<CountingRecompute>>(
     foreseen.data = loaded.bytes;
     if !site.gpu {
         // Tensors and micro-batches share the host's memory.
+        foreseen.overhead = CPU_OVERHEAD;
+        for bytes in [&mut foreseen.training, &mut foreseen.evaluation, &mut foreseen.saving, &mut foreseen.loading] {
+            *bytes += CPU_OVERHEAD;
+        }
         foreseen.training += foreseen.loader;
         foreseen.evaluation += 2 * foreseen.loader;
         foreseen.saving += foreseen.loader;
     }
     foreseen.ram = ram(&foreseen, loaded, site);
     if let Some(room) = site.room {
-        let loader = |other: u64| if site.gpu { 0 } else { foreseen.loader / micro.max(1) * other };
+        let beside = |other: u64| if site.gpu { 0 } else { CPU_OVERHEAD + foreseen.loader / micro.max(1) * other };
         let samples = T::len(&loaded.data, Split::Training) as u64;
         foreseen.largest_micro_batch = largest(room, (micro, foreseen.training), samples, |other| {
             (batch / micro.max(1) * other < MOST_BATCH_BYTES)
-                .then(|| at(loaded, preset, site, other).ok().map(|(found, _)| found.training + loader(other)))
+                .then(|| at(loaded, preset, site, other).ok().map(|(found, _)| found.training + beside(other)))
                 .flatten()
         });
     }
@@ -213,6 +219,7 @@ fn count<T: Train<B>, B: AutodiffBackend<Device = Counter>>(
     training.step()?;
     let state = lent.read(|ledger| ledger.live());
     lent.read(Ledger::look);
+    let at_rest = lent.read(|ledger| ledger.others());
     training.step()?;
     let level = lent.read(Ledger::look);
     training.evaluate(micro);
@@ -225,7 +232,7 @@ fn count<T: Train<B>, B: AutodiffBackend<Device = Counter>>(
         weights,
         gradients: 4 * trained,
         optimizer: state.saturating_sub(weights),
-        activations: level.others.saturating_sub(state),
+        activations: level.others.saturating_sub(at_rest),
         logits: level.logits,
         training: level.peak,
         loading,
@@ -266,9 +273,9 @@ impl<'a, T: Train<B>, B: AutodiffBackend> Dry<'a, T, B> {
         let plan = BatchPlan { epoch_samples, units: T::units(&loaded.model).max(1), micro_batch: micro, accumulation };
         let requests = loader::again_and_again(T::len(&loaded.data, Split::Training), micro);
         let ahead = knobs::Loader { threads: 1, prefetch: 0 };
-        let loader = Loader::<T>::start(&loaded.data, preset.training.seed, ahead, &requests)
+        let batches = Loader::<T>::start(&loaded.data, preset.training.seed, ahead, &requests)
             .map_err(|error| format!("no thread to load data with: {error}"))?;
-        Ok(Self { model: Some(model), optimizer, loader, plan, loaded, preset, device })
+        Ok(Self { model: Some(model), optimizer, loader: batches, plan, loaded, preset, device })
     }
 
     fn step(&mut self) -> Result<(), String> {

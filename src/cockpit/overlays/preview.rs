@@ -7,6 +7,7 @@ use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::protocol::control::{RunState, RungRecord, Status};
+use crate::protocol::probe::Gpu;
 use crate::recipe::class::{Change, Class, compare, effective_batch, gravest};
 use ratatui::{
     Frame,
@@ -100,7 +101,8 @@ fn class_style(class: Class, theme: &Theme) -> ratatui::style::Style {
     }
 }
 
-/// What the rung costs: measured where it ran, else said to be unknown; and the room there is.
+/// What the rung costs: measured where it ran, else by the plan, else said to be unknown; and the
+/// room there is.
 fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) -> Vec<Line<'static>> {
     let (now, then) = (status.rungs.get(status.rung), status.rungs.get(to));
     let get = |record: Option<&RungRecord>, what: fn(&RungRecord) -> Option<String>| record.and_then(what);
@@ -114,12 +116,19 @@ fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) 
             Span::styled(then, theme.dim),
         ])
     };
-    let has_vram = status.rungs.iter().any(|record| record.vram_bytes.is_some());
-    let memory = if has_vram {
-        row("VRAM", |record| record.vram_bytes.map(bytes))
-    } else {
-        row("RAM", |record| record.ram_bytes.map(bytes))
+    let on_gpu = gpu(state).is_some() || status.rungs.iter().any(|record| record.vram_bytes.is_some());
+    let (label, seen): (_, fn(&RungRecord) -> Option<u64>) =
+        if on_gpu { ("VRAM", |record| record.vram_bytes) } else { ("RAM", |record| record.ram_bytes) };
+    let words = |record: Option<&RungRecord>, place: &str, nothing: &str| {
+        let measured = record.and_then(seen).map(|size| format!("{} {place}", bytes(size)));
+        let planned = || record?.planned_bytes.map(|size| format!("{} by the plan", bytes(size)));
+        measured.or_else(planned).unwrap_or_else(|| nothing.to_owned())
     };
+    let memory = Line::from(vec![
+        Span::styled(ui::pad(label, 8), theme.dim),
+        Span::raw(ui::pad(&words(now, "now", "not measured"), 22)),
+        Span::styled(words(then, "measured there", "not run yet on this rung"), theme.dim),
+    ]);
     let mut rows = vec![row("speed", |record| Some(format!("{} steps/s", rate(record.steps_per_s?)))), memory];
     rows.extend(room(state, then, width, theme));
     if let Some((what, step)) = then.and_then(|record| record.fault.as_ref()) {
@@ -129,16 +138,22 @@ fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) 
     rows
 }
 
+/// The card, as it was last read.
+fn gpu(state: &State) -> Option<&Gpu> {
+    state.facts.samples.back()?.reading.gpu.as_ref().ok()
+}
+
 /// What the card has for the next worker once this one is gone, and whether the rung fits by what
 /// it was seen to use.
 fn room(state: &State, then: Option<&RungRecord>, width: usize, theme: &Theme) -> Option<Line<'static>> {
-    let gpu = state.facts.samples.back()?.reading.gpu.as_ref().ok()?;
+    let gpu = gpu(state)?;
     let (total, used) = (gpu.vram_total_bytes.get()?, gpu.vram_used_bytes.get()?);
     let own = gpu.vram_worker_bytes.get().unwrap_or(0).min(used);
     let free = total.saturating_sub(used - own);
-    let needed = then.and_then(|record| record.vram_bytes);
+    let needed = then.and_then(|record| record.vram_bytes.or(record.planned_bytes));
     let (fits, style) = match needed {
         Some(needed) if needed > free => ("too little", theme.warn),
+        Some(needed) if needed > free - free / 10 => ("it fits tightly", theme.warn),
         Some(_) => ("it should fit", theme.dim),
         None => ("its need is not known yet", theme.dim),
     };

@@ -75,10 +75,16 @@ impl Ledger {
         self.live
     }
 
+    /// Bytes there are now of what is neither shaped like a gradient nor logits.
+    #[must_use]
+    pub fn others(&self) -> u64 {
+        self.live - self.logits - self.gradients
+    }
+
     /// The highest moment since the last look; the next one counts from here.
     pub fn look(&mut self) -> Level {
         let (live, logits, gradients) = (self.live, self.logits, self.gradients);
-        let fresh = Level { peak: live, others: live - logits - gradients, logits, gradients, given: 0 };
+        let fresh = Level { peak: live, others: self.others(), logits, gradients, given: 0 };
         std::mem::replace(&mut self.level, fresh)
     }
 
@@ -211,7 +217,7 @@ impl Ledger {
     }
 
     fn rise(&mut self, side: u64) {
-        let others = self.live - self.logits - self.gradients;
+        let others = self.others();
         let level = &mut self.level;
         level.peak = level.peak.max(self.live + side);
         level.others = level.others.max(others + side);

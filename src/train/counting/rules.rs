@@ -193,13 +193,7 @@ pub fn side(habits: Habits, op: &OperationIr, strided: &dyn Fn(&TensorIr) -> boo
                 if rows > 1 { rows as u64 * bytes(&desc.out) } else { 0 }
             }
             // The transposed weight gets leading dimensions, which copies it.
-            ModuleOperationIr::LinearXBackward(desc) => {
-                if desc.output_grad.shape.num_dims() > 2 {
-                    bytes(&desc.weight)
-                } else {
-                    0
-                }
-            }
+            ModuleOperationIr::LinearXBackward(desc) if desc.output_grad.shape.num_dims() > 2 => bytes(&desc.weight),
             // Zeros to add to, beside the sum.
             ModuleOperationIr::EmbeddingBackward(desc) => bytes(&desc.out),
             ModuleOperationIr::Conv2d(desc) => copies(&[&desc.x]) + by_channels(&desc.x, &desc.weight),
