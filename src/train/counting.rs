@@ -222,3 +222,6 @@ impl RunnerChannel for Channel {
         RouterTensor::new(id, shape, dtype, client.clone())
     }
 }
+
+#[cfg(test)]
+mod tests;
