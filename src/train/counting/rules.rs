@@ -178,6 +178,12 @@ fn numeric(op: &NumericOperationIr, operands: usize) -> usize {
 /// lie row after row.
 #[must_use]
 pub fn side(habits: Habits, op: &OperationIr, strided: &dyn Fn(&TensorIr) -> bool) -> u64 {
+    if let OperationIr::Module(ModuleOperationIr::LinearWeightBackward(desc)) = op {
+        // One product a row of the batch, summed afterwards.
+        let rank = desc.x.shape.num_dims();
+        let rows: usize = desc.x.shape[..rank.saturating_sub(2)].iter().product();
+        return if rows > 1 { rows as u64 * bytes(&desc.out) } else { 0 };
+    }
     if habits != Habits::Flex {
         return 0;
     }
@@ -186,12 +192,6 @@ pub fn side(habits: Habits, op: &OperationIr, strided: &dyn Fn(&TensorIr) -> boo
     };
     match op {
         OperationIr::Module(op) => match op {
-            // One product a row of the batch, summed afterwards.
-            ModuleOperationIr::LinearWeightBackward(desc) => {
-                let rank = desc.x.shape.num_dims();
-                let rows: usize = desc.x.shape[..rank.saturating_sub(2)].iter().product();
-                if rows > 1 { rows as u64 * bytes(&desc.out) } else { 0 }
-            }
             // The transposed weight gets leading dimensions, which copies it.
             ModuleOperationIr::LinearXBackward(desc) if desc.output_grad.shape.num_dims() > 2 => bytes(&desc.weight),
             // Zeros to add to, beside the sum.
