@@ -1,6 +1,7 @@
 //! Run files: those that must be accepted, and those that must be refused with exactly these words.
 
-use downshift::config::knobs::{Section, Watch};
+use downshift::config::knobs::{MomentBits, Section, Watch};
+use downshift::config::ladder::Rung;
 use downshift::config::problem::Problem;
 use downshift::config::run::{Refusal, Run, Source, TaskSections};
 use downshift::config::shipped;
@@ -62,6 +63,9 @@ fn rungs_build_on_the_rung_they_name() {
     assert_eq!((accumulate.preset.training.micro_batch, accumulate.preset.training.accumulation), (16, 2));
     assert_eq!((plain.preset.training.micro_batch, plain.preset.training.fused_kernels), (32, false));
     assert_eq!((safe.preset.training.micro_batch, safe.preset.optimizer.lr), (16, 1.0e-3));
+    let state_of = |rung: &Rung| (rung.preset.optimizer.moments, rung.preset.optimizer.offload);
+    assert_eq!([full, plain].map(state_of), [(MomentBits::F32, false); 2]);
+    assert_eq!([accumulate, safe].map(state_of), [(MomentBits::Eight, true); 2]);
     assert_eq!(run.rung_named("plain"), Some(2));
     assert_eq!(run.rung_named("3"), Some(3));
     assert_eq!(run.rung_named("4"), None);
@@ -75,6 +79,8 @@ fn overrides_from_the_command_line_win_and_are_named_when_wrong() {
     assert_eq!(run.rungs[3].preset.training.epochs, Some(2));
     let refusal = read("whole.yaml", text, &set("training.epochs", "two")).unwrap_err();
     assert!(refusal.to_string().starts_with("--set training.epochs=two: training.epochs: found two"), "{refusal}");
+    let refusal = read("whole.yaml", text, &set("optimizer.moments", "8bits")).unwrap_err();
+    assert!(refusal.to_string().contains("did you mean `8bit`?"), "{refusal}");
     let refusal = read("whole.yaml", text, &set("trainng.epochs", "2")).unwrap_err();
     assert!(refusal.to_string().contains("did you mean `training`?"), "{refusal}");
 }

@@ -149,12 +149,39 @@ pub struct Optimizer {
     /// Added to the denominator.
     #[serde(default = "epsilon")]
     pub epsilon: f64,
+    /// How many bits the two moments take.
+    #[serde(default)]
+    pub moments: MomentBits,
+    /// Keep moments and f32 master weights in host memory; they visit the device one by one.
+    #[serde(default)]
+    pub offload: bool,
     /// The learning rate over the run.
     #[serde(default)]
     pub schedule: Schedule,
     /// Parameters with rules of their own.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
     pub groups: Groups,
+}
+
+/// How many bits a number of the two moments takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum MomentBits {
+    /// 32-bit floats: 8 bytes a parameter.
+    #[default]
+    #[serde(rename = "f32")]
+    F32,
+    /// Blocks of 256 codes of 8 bits with a scale each: about 2 bytes a parameter.
+    #[serde(rename = "8bit")]
+    Eight,
+}
+
+impl fmt::Display for MomentBits {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::F32 => "f32",
+            Self::Eight => "8bit",
+        })
+    }
 }
 
 /// When to measure on the validation set.

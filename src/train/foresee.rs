@@ -181,7 +181,7 @@ fn at<T: Task + Train<Counting> + Train<CountingRecompute>>(
         (true, Precision::F16) => Habits::Cube(FloatDType::F16),
     };
     let lent = Lent::new(habits);
-    let counted = if preset.training.gradient_checkpointing {
+    let counted = if preset.training.gradient_checkpointing && !T::RECOMPUTES {
         count::<T, CountingRecompute>(loaded, preset, &lent, micro)
     } else {
         count::<T, Counting>(loaded, preset, &lent, micro)
@@ -281,7 +281,9 @@ impl<'a, T: Train<B>, B: AutodiffBackend> Dry<'a, T, B> {
     fn step(&mut self) -> Result<(), String> {
         let Some(model) = self.model.take() else { return Ok(()) };
         let step = self.plan.step(Position::default());
-        let moment = Moment { seed: self.preset.training.seed, step: 1, poisoned: false };
+        let training = &self.preset.training;
+        let gradient_checkpointing = training.gradient_checkpointing;
+        let moment = Moment { seed: training.seed, step: 1, poisoned: false, gradient_checkpointing };
         let taken = step::take::<T, B>(&model, &step, &mut self.loader, &self.optimizer.plan, &moment, self.device);
         let (verdict, _) = taken.map_err(|failed| failed.message)?;
         let gradient = verdict.map_err(|dropped| format!("its {} is not finite", dropped.what))?;

@@ -175,7 +175,10 @@ where
 #[cfg(test)]
 mod tests {
     use super::AdamW;
-    use crate::config::{groups::Groups, knobs};
+    use crate::config::{
+        groups::Groups,
+        knobs::{self, MomentBits},
+    };
     use crate::recipe::schedule::Schedule;
     use crate::train::groups::{Plan, Rule};
     use crate::train::params::{Reading, erase, read_into};
@@ -224,6 +227,8 @@ mod tests {
             max_norm: None,
             betas: [0.9, 0.99],
             epsilon: 1e-8,
+            moments: MomentBits::F32,
+            offload: false,
             schedule: Schedule::default(),
             groups: Groups::default(),
         };

@@ -187,7 +187,12 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
         let begun = Instant::now();
         let (step_plan, number) = (plan.step(life.state.position), life.begin_step());
         let suffering = strikes.at(number);
-        let moment = Moment { seed: training.seed, step: number, poisoned: suffering.poisoned };
+        let moment = Moment {
+            seed: training.seed,
+            step: number,
+            poisoned: suffering.poisoned,
+            gradient_checkpointing: training.gradient_checkpointing,
+        };
         let (verdict, timing) = step::take::<T, B>(&model, &step_plan, &mut loader, &optimizer.plan, &moment, device)?;
         let lr = knobs.schedule.lr_warming(knobs.lr, step_plan.after.samples, total_units, life.state.warmup_from);
         match verdict {

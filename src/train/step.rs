@@ -5,7 +5,7 @@
 use super::groups::Plan;
 use super::loader::Loader;
 use super::params::{self, Reading, Tensors};
-use super::task::Train;
+use super::task::{Pass, Train};
 use crate::protocol::worker::Failed;
 use crate::recipe::{
     batch::StepPlan,
@@ -55,6 +55,8 @@ pub struct Moment {
     pub step: u64,
     /// Make the loss NaN, on purpose.
     pub poisoned: bool,
+    /// The knob.
+    pub gradient_checkpointing: bool,
 }
 
 /// A step's verdict: a gradient to use or the reason why there is none.
@@ -79,8 +81,10 @@ pub fn take<T: Train<B>, B: AutodiffBackend>(
         let asked = Instant::now();
         let batch = loader.next().ok_or_else(|| failure::data_ran_out(moment.step))?;
         data_wait += asked.elapsed();
-        B::seed(device, derive(moment.seed, Purpose::Device, [moment.step, micro as u64, 0]));
-        let mut loss = T::loss(model, batch, device);
+        let seed = derive(moment.seed, Purpose::Device, [moment.step, micro as u64, 0]);
+        B::seed(device, seed);
+        let gradient_checkpointing = moment.gradient_checkpointing;
+        let mut loss = T::loss(model, batch, &Pass { device, seed, gradient_checkpointing, loss_scale: 1.0 });
         if moment.poisoned && micro == 0 {
             loss = loss.mul_scalar(f32::NAN);
         }
