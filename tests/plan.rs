@@ -27,12 +27,12 @@ fn part(rung: &Value, name: &str) -> u64 {
 #[test]
 fn every_shipped_run_file_has_a_plan_for_a_card_that_is_not_here() {
     let place = Place::real();
-    for config in ["digits", "text", "lora"] {
+    for config in ["digits", "text", "lora", "finetune", "stable", "sizes"] {
         let plan = json(&place, &["plan", config, "--gpu", "16GiB", "--format", "json"]);
         assert_eq!((&plan["version"], &plan["gpu"]), (&1.into(), &true.into()));
         assert_eq!(plan["card"]["total_bytes"].as_u64(), Some(16 << 30));
         let rungs = plan["rungs"].as_array().unwrap();
-        assert!(rungs.len() > 2, "{config}");
+        assert!(rungs.len() > 1, "{config}");
         for rung in rungs {
             assert_eq!(rung["verdict"], "fits", "{rung}");
             assert_eq!(part(rung, "gradients"), 4 * part(rung, "trained"));
@@ -101,13 +101,13 @@ fn a_card_that_is_too_small_is_said_and_the_largest_micro_batch_fits() {
 #[test]
 fn measured_peaks_are_near_what_was_foreseen() {
     let place = Place::real();
-    let size = ["model.width=192", "model.layers=3", "training.micro_batch=16"];
+    let size = ["model.width=256", "model.layers=4", "training.micro_batch=32"];
     let set = size.iter().flat_map(|knob| ["--set", knob]);
     let args = ["plan", "text", "--device", "cpu", "--rung", "full", "--measure", "3", "--format", "json"];
     let rung = &json(&place, &args.into_iter().chain(set).collect::<Vec<_>>())["rungs"][0];
     let (measured, foreseen) = (rung["measured"]["peak_bytes"].as_u64().unwrap(), part(rung, "training"));
     let ratio = foreseen as f64 / measured as f64;
-    assert!(measured > 100 << 20 && (0.8..1.2).contains(&ratio), "{foreseen} foreseen, {measured} measured");
+    assert!(measured > 80 << 20 && (0.8..1.2).contains(&ratio), "{foreseen} foreseen, {measured} measured");
     assert_eq!(rung["measured"]["steps"], 3);
     assert_eq!(rung["total_bytes"].as_u64(), Some(measured), "what was seen is believed");
     assert!(rung["measured"]["units_per_s"].as_f64().unwrap() > 0.0 && rung["measured"]["loss"].as_f64().is_some());
