@@ -2,7 +2,7 @@
 //! ([`super::counting`]): model, optimizer, steps, an evaluation, and a step while a checkpoint holds
 //! on to weights and moments.
 
-use super::counting::{Counter, Counting, CountingRecompute, Habits, Ledger, Lent, Level};
+use super::counting::{Counter, Counting, CountingRecompute, Habits, Ledger, Lent};
 use super::groups::Plan;
 use super::loader::{self, Loader};
 use super::optimizer::AdamW;
@@ -10,7 +10,7 @@ use super::params::{self, Reading};
 use super::registry;
 use super::step::{self, Moment};
 use super::task::{BatchRequest, Split, Task, Train};
-use crate::config::knobs::{self, Precision, Preset};
+use crate::config::knobs::{self, MomentBits, Precision, Preset};
 use crate::protocol::plan::{Foreseen, Phases, Site};
 use crate::recipe::batch::{BatchPlan, Position};
 use burn::module::AutodiffModule;
@@ -93,19 +93,28 @@ fn rung<T: Task + Train<Counting> + Train<CountingRecompute>>(
     let lanes = preset.training.loader.threads.max(1);
     foreseen.loader = batch * lanes * (preset.training.loader.prefetch.div_ceil(lanes) + 1);
     foreseen.data = loaded.bytes;
+    // What rests in host memory is nowhere on the device; on the CPU that is the same memory.
+    let resting = resting_on_host(preset, foreseen.trained).saturating_sub(foreseen.optimizer);
     if !site.gpu {
+        foreseen.optimizer += resting;
         // Tensors and micro-batches share the host's memory.
         foreseen.overhead = CPU_OVERHEAD;
         for bytes in [&mut foreseen.training, &mut foreseen.evaluation, &mut foreseen.saving, &mut foreseen.loading] {
-            *bytes += CPU_OVERHEAD;
+            *bytes += CPU_OVERHEAD + resting;
         }
         foreseen.training += foreseen.loader;
         foreseen.evaluation += 2 * foreseen.loader;
         foreseen.saving += foreseen.loader;
     }
     foreseen.ram = ram(&foreseen, loaded, site);
+    if site.gpu {
+        for bytes in [&mut foreseen.ram.training, &mut foreseen.ram.evaluation, &mut foreseen.ram.saving] {
+            *bytes += resting;
+        }
+    }
     if let Some(room) = site.room {
-        let beside = |other: u64| if site.gpu { 0 } else { CPU_OVERHEAD + foreseen.loader / micro.max(1) * other };
+        let beside =
+            |other: u64| if site.gpu { 0 } else { CPU_OVERHEAD + resting + foreseen.loader / micro.max(1) * other };
         let samples = T::len(&loaded.data, Split::Training) as u64;
         foreseen.largest_micro_batch = largest(room, (micro, foreseen.training), samples, |other| {
             (batch / micro.max(1) * other < MOST_BATCH_BYTES)
@@ -114,6 +123,20 @@ fn rung<T: Task + Train<Counting> + Train<CountingRecompute>>(
         });
     }
     Ok(foreseen)
+}
+
+/// Moments and masters that `optimizer.offload` keeps in host memory.
+fn resting_on_host(preset: &Preset, trained: u64) -> u64 {
+    if !preset.optimizer.offload {
+        return 0;
+    }
+    let moments = match preset.optimizer.moments {
+        MomentBits::F32 => 8 * trained,
+        // A code each, and a scale for each 256 of them.
+        MomentBits::Eight => 2 * trained + trained / 32,
+    };
+    let masters = if preset.training.precision == Precision::F32 { 0 } else { 4 * trained };
+    moments + masters
 }
 
 /// Host memory by phase.
@@ -222,7 +245,7 @@ fn count<T: Train<B>, B: AutodiffBackend<Device = Counter>>(
     let at_rest = lent.read(|ledger| ledger.others());
     training.step()?;
     let level = lent.read(Ledger::look);
-    training.evaluate(micro);
+    let samples = training.evaluate(micro);
     let evaluation = lent.read(Ledger::look);
     training.step_while_saving()?;
     let saving = lent.read(Ledger::look).peak;
@@ -240,12 +263,8 @@ fn count<T: Train<B>, B: AutodiffBackend<Device = Counter>>(
         saving: saving.max(level.peak),
         ..Foreseen::default()
     };
-    Ok((foreseen, batch_bytes(level, preset)))
-}
-
-/// What came from the host in a step, for one micro-batch.
-fn batch_bytes(level: Level, preset: &Preset) -> u64 {
-    level.given / preset.training.accumulation.clamp(1, MOST_ACCUMULATION)
+    // All that an evaluation brings from the host is its micro-batch.
+    Ok((foreseen, evaluation.given / samples.max(1) * micro))
 }
 
 /// Training on a backend that computes nothing.
@@ -292,13 +311,15 @@ impl<'a, T: Train<B>, B: AutodiffBackend> Dry<'a, T, B> {
         Ok(())
     }
 
-    fn evaluate(&self, micro: u64) {
-        let Some(model) = &self.model else { return };
+    /// Evaluates a micro-batch; how many samples it had.
+    fn evaluate(&self, micro: u64) -> u64 {
+        let Some(model) = &self.model else { return 0 };
         let samples = T::len(&self.loaded.data, Split::Validation).min(micro as usize);
         let indices: Vec<u32> = (0..samples).filter_map(|index| u32::try_from(index).ok()).collect();
         let seed = self.preset.training.seed;
         let request = BatchRequest { split: Split::Validation, indices: &indices, epoch: 0, seed };
         T::evaluate(&model.valid(), T::batch(&self.loaded.data, request), self.device);
+        samples as u64
     }
 
     /// A step while weights and moments of the one before are still held.
