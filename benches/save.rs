@@ -81,6 +81,7 @@ fn args(run_dir: &Path, layers: usize, device: DeviceChoice) -> Outcome<WorkerAr
         leave_out: LeaveOut::default(),
         faults: Faults::default(),
         inject: Vec::new(),
+        measure: false,
     })
 }
 

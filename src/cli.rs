@@ -1,18 +1,22 @@
 //! The command line: one file a command. Nothing is decided here; commands read the store, talk to
 //! the keeper, or become one of the processes.
 
+mod alone;
 mod attach;
 mod bundle;
 mod check;
 mod checkpoints;
 mod client;
+mod compare_knob;
 mod doctor;
 mod drill;
 mod export;
 mod headless;
 mod internal;
 mod notify;
+mod plan;
 mod plot;
+mod prepare;
 mod request;
 mod resume;
 mod run;
@@ -95,6 +99,12 @@ enum Command {
     Drill(drill::DrillArgs),
     /// Validate a run file and every rung of its ladder; nothing is started
     Check(check::CheckArgs),
+    /// What each rung needs of memory, against the card or the host
+    Plan(plan::PlanArgs),
+    /// One knob at two values, trained for some steps each: memory, speed and loss side by side
+    CompareKnob(compare_knob::CompareArgs),
+    /// Compile and tune the kernels of every rung ahead, so that a shift takes seconds
+    Prepare(prepare::PrepareArgs),
     /// The curve, one row per attempt and step, or as TensorBoard event files
     Export(export::ExportArgs),
     /// Charts of one or several runs as a picture, SVG or PNG
@@ -176,6 +186,9 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Trial(args)) => trial::trial(&args, runs, trainer),
         Some(Command::Drill(args)) => drill::drill(&args, runs, trainer),
         Some(Command::Check(args)) => check::check(&args, trainer),
+        Some(Command::Plan(args)) => plan::plan(&args, runs, trainer),
+        Some(Command::CompareKnob(args)) => compare_knob::compare(&args, trainer),
+        Some(Command::Prepare(args)) => prepare::prepare(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
         Some(Command::Plot(args)) => plot::plot(&args, runs),
         Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),

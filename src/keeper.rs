@@ -21,6 +21,7 @@ mod home;
 mod keep;
 mod passage;
 mod perform;
+mod planned;
 mod probe;
 mod proving;
 mod recorder;

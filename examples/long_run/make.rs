@@ -183,6 +183,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         steps_per_s: Some(1000.0 / STEP_MS as f64),
         vram_bytes: None,
         ram_bytes: None,
+        planned_bytes: None,
         fault: None,
     };
     Status {

@@ -89,7 +89,8 @@ fn heading(run: &Run) -> Vec<String> {
     [format!("{} ({})", run.name, run.task)].into_iter().chain(names).collect()
 }
 
-fn leaves(path: String, value: &Value, found: &mut Vec<(String, String)>) {
+/// Every knob of a tree: its path and its value.
+pub fn leaves(path: String, value: &Value, found: &mut Vec<(String, String)>) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
@@ -109,7 +110,8 @@ pub fn plain(value: &Value) -> String {
     }
 }
 
-fn align(rows: &[Vec<String>]) -> Vec<String> {
+/// Cells in columns.
+pub fn align(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
         .map(|column| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width()).max().unwrap_or(0))

@@ -38,6 +38,9 @@ pub struct WorkerArgs {
     lean: bool,
     #[arg(long, default_value = "")]
     inject: Faults,
+    /// Tell what memory each phase takes.
+    #[arg(long)]
+    measure: bool,
 }
 
 /// Arguments of `keeper`.
@@ -91,6 +94,7 @@ pub fn worker(args: &WorkerArgs, trainer: &dyn Trainer) -> Outcome {
         leave_out: args.leave_out.clone(),
         lean: args.lean,
         inject: args.inject.0.clone(),
+        measure: args.measure,
     }))
 }
 

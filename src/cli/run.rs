@@ -1,7 +1,7 @@
 //! `run`: see that it can work, start the keeper, look on.
 
 use super::trainer::{OnDevice, Trainer};
-use super::{Failure, Faults, Outcome, attach, client, headless, say};
+use super::{Failure, Faults, Outcome, attach, client, headless, plan, prepare, say};
 use crate::config::run::{Run, Source};
 use crate::config::shipped;
 use crate::keeper::sentences::bytes;
@@ -97,12 +97,14 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     }
     has_room(runs, &run, prospect.parameters)?;
     let dir = RunDir::create(runs, &run)?;
+    prepare::hand_over(&prospect.device, dir.path());
     if let Some(first) = first {
         // Where a keeper finds the rung of its run, this one like any later one.
         Writer::open(&dir.file("run.db"))?.0.put_fact("rung", &first)?;
     }
     let launch = Launch { device: options.device.clone(), inject: options.inject.0.clone() };
     start_keeper(&dir, Some(&launch))?;
+    plan::write_behind(&dir, &options.device);
     look_on(&dir, options.headless, 0)
 }
 

@@ -6,6 +6,7 @@ use crate::config::problem::Problem;
 use crate::config::run::{AsWritten, Run, TaskSections};
 use crate::keeper::child::WORKER_VARIABLE;
 use crate::protocol::inject::Inject;
+use crate::protocol::plan::{Foreseen, Site};
 use crate::protocol::worker::Eval;
 use crate::recipe::interval::Faults;
 use crate::recipe::leave_out::LeaveOut;
@@ -34,6 +35,11 @@ pub trait Trainer: TaskSections {
     /// # Errors
     /// What cannot work.
     fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)>;
+
+    /// What each rung will take of memory, or why that is not known.
+    fn foresee(&self, run: &Run, _site: Site) -> Vec<Result<Foreseen, String>> {
+        run.rungs.iter().map(|_| Err(NO_TRAINER.to_owned())).collect()
+    }
 
     /// The same for a device that need not be here: what only the device itself could tell is left
     /// open, and said.
@@ -154,6 +160,8 @@ pub struct WorkOrder {
     pub lean: bool,
     /// Faults on purpose.
     pub inject: Vec<Inject>,
+    /// Tell what memory each phase takes.
+    pub measure: bool,
 }
 
 /// What was seen by looking ahead.
@@ -171,7 +179,10 @@ pub struct Prospect {
 
 #[cfg(feature = "train")]
 mod registry {
-    use super::{Eval, Files, PathBuf, Precision, Preset, Problem, Prospect, Run, Trainer, WorkOrder, batch_misfit};
+    use super::{
+        Eval, Files, Foreseen, PathBuf, Precision, Preset, Problem, Prospect, Run, Site, Trainer, WorkOrder,
+        batch_misfit,
+    };
     use crate::config::knobs::Loader;
     use crate::config::ladder::Rung;
     use crate::protocol::device::DeviceChoice;
@@ -208,6 +219,7 @@ mod registry {
                 faults: order.faults,
                 leave_out: order.leave_out,
                 inject: order.inject,
+                measure: order.measure,
             };
             worker::main(&args, self)
         }
@@ -221,6 +233,12 @@ mod registry {
 
         fn samples(&self, task: &str, preset: &Preset) -> Option<u64> {
             self.get(task)?.sizes(preset).ok().map(|sizes| sizes.training as u64)
+        }
+
+        fn foresee(&self, run: &Run, site: Site) -> Vec<Result<Foreseen, String>> {
+            let presets: Vec<&Preset> = run.rungs.iter().map(|rung| &rung.preset).collect();
+            let unknown = || presets.iter().map(|_| Err(format!("no task is called `{}`", run.task))).collect();
+            self.get(&run.task).map_or_else(unknown, |task| task.foresee(&presets, site))
         }
 
         fn self_test(&self, device: &str) -> Result<String, (u8, String)> {

@@ -123,6 +123,14 @@ pub fn read_once(place: &Path, gpu: u32) -> Result<Reading, String> {
     })
 }
 
+/// Readings in this rhythm until `look` has seen enough; none where there is no probe.
+pub fn each_reading(place: &Path, gpu: u32, interval: Duration, mut look: impl FnMut(Reading) -> bool) -> Option<()> {
+    let (mut probe, readings) = start(gpu, false, place, interval).ok()?;
+    while readings.recv_timeout(FIRST).is_ok_and(&mut look) {}
+    end(&mut probe);
+    Some(())
+}
+
 fn start(gpu: u32, once: bool, place: &Path, interval: Duration) -> std::io::Result<(Child, Receiver<Reading>)> {
     let mut child = Command::new("/proc/self/exe")
         .arg0("downshift-probe")

@@ -41,6 +41,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         steps_per_s: (steps > 0).then_some(27.4),
         vram_bytes: None,
         ram_bytes: (steps > 0).then_some(312 << 20),
+        planned_bytes: None,
         fault: None,
     };
     Status {
@@ -221,6 +222,7 @@ pub fn on_gpu(size: (u16, u16)) -> State {
     status.device = Some("cuda:0 NVIDIA GeForce RTX 4090".to_owned());
     for record in &mut status.rungs {
         record.vram_bytes = record.ram_bytes.map(|_| 17 * GIB);
+        record.planned_bytes = Some(record.vram_bytes.unwrap_or(19 * GIB + GIB / 2));
     }
     at(size, status, history(700, true))
 }

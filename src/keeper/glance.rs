@@ -42,7 +42,15 @@ pub fn blank_status(run_dir: &RunDir, run: &Run) -> Status {
 
 /// A rung of which nothing is known yet.
 fn blank_record(name: &str) -> RungRecord {
-    RungRecord { name: name.to_owned(), steps: 0, steps_per_s: None, vram_bytes: None, ram_bytes: None, fault: None }
+    RungRecord {
+        name: name.to_owned(),
+        steps: 0,
+        steps_per_s: None,
+        vram_bytes: None,
+        ram_bytes: None,
+        planned_bytes: None,
+        fault: None,
+    }
 }
 
 /// Why one rung cannot be reached from another, for every pair where it cannot.

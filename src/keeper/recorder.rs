@@ -3,6 +3,7 @@
 
 use super::attempt::Attempt;
 use super::passage::PassageClock;
+use super::planned::Planned;
 use super::proving::Proving;
 use super::{retention, sentences};
 use crate::config::knobs;
@@ -14,6 +15,7 @@ use crate::protocol::probe::Reading;
 use crate::protocol::worker::{Event, Level, Saved};
 use crate::store::writer::{Batch, Writer};
 use std::collections::{BTreeSet, HashSet};
+use std::path::Path;
 use std::time::Duration;
 
 /// A note in the journal for the first skipped step of a streak, then for each so many.
@@ -42,6 +44,7 @@ pub struct Recorder {
     checkpoints: Vec<CheckpointRow>,
     proving: Proving,
     dirty: bool,
+    planned: Planned,
     /// The store refuses to be written; said once until it works again.
     store_failing: bool,
 }
@@ -75,6 +78,7 @@ impl Recorder {
             checkpoints: Vec::new(),
             proving: Proving::default(),
             dirty: true,
+            planned: Planned::default(),
             store_failing: false,
         })
     }
@@ -225,7 +229,7 @@ impl Recorder {
             Event::Injected { fault, step } => {
                 self.note(Level::Warn, JournalKind::Injected, format!("injected {fault} at step {step}"));
             }
-            Event::Phase { .. } | Event::Step(_) | Event::Failed(_) | Event::Done { .. } => {}
+            Event::Phase { .. } | Event::Step(_) | Event::Failed(_) | Event::Memory(_) | Event::Done { .. } => {}
         }
         self.dirty = true;
     }
@@ -450,6 +454,7 @@ impl Recorder {
             Err(_) => self.batch.samples.clear(),
         }
         if self.dirty {
+            self.planned.settle(Path::new(&self.status.run_dir), &mut self.status.rungs);
             self.status.passage = self.passage.as_ref().map(|passage| passage.shown().clone());
             self.dirty = self.store.put_fact("status", &self.status).is_err();
         }

@@ -223,7 +223,8 @@ impl Policy {
             WorkerEvent::Eval(_)
             | WorkerEvent::SaveFailed { .. }
             | WorkerEvent::Note { .. }
-            | WorkerEvent::Injected { .. } => {}
+            | WorkerEvent::Injected { .. }
+            | WorkerEvent::Memory(_) => {}
         }
         Vec::new()
     }

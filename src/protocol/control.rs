@@ -260,6 +260,10 @@ pub struct RungRecord {
     pub vram_bytes: Option<u64>,
     /// The most host memory its worker was seen to use.
     pub ram_bytes: Option<u64>,
+    /// What its worker is thought to need of device memory, or on the CPU of host memory, by the plan
+    /// and what was seen so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned_bytes: Option<u64>,
     /// How its last attempt ended badly, and at which step.
     pub fault: Option<(String, u64)>,
 }

@@ -84,6 +84,8 @@ pub enum Event {
         /// The step it strikes.
         step: u64,
     },
+    /// What the worker takes of host memory; only where it was told to measure.
+    Memory(Memory),
     /// The worker ends because of this; the last line, if there is time for one.
     Failed(Failed),
     /// The worker ends as it should.
@@ -122,6 +124,18 @@ pub struct Hello {
     pub total_steps: u64,
     /// What a unit is called: `samples` or `tokens`.
     pub unit: String,
+}
+
+/// Resident memory at the end of a phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// The phase that is over; [`Phase::Starting`] comes first when the data are loaded, and again
+    /// once there is a model.
+    pub phase: Phase,
+    /// Resident now.
+    pub resident_bytes: u64,
+    /// Most resident since the last of these events.
+    pub peak_bytes: u64,
 }
 
 /// One optimizer step.

@@ -6,12 +6,14 @@
 //! CPU (Flex)           Cpu                       CpuRecompute
 //! CUDA, fused kernels  CudaFused                 CudaFusedRecompute
 //! CUDA, plain          CudaPlain                 CudaPlainRecompute
+//! nowhere, counted     Counting                  CountingRecompute
 //! ```
 //! A task that recomputes by itself (`Task::RECOMPUTES`) never takes the right-hand column.
 //!
 //! Precision is no type: Burn's tensors carry their number format, and the backends above take the
 //! one that new tensors get from the device's settings.
 
+use super::counting::{Counting, CountingRecompute};
 use super::device::Place;
 use super::session;
 use super::task::Train;
@@ -53,9 +55,9 @@ pub use cuda::{CudaFused, CudaFusedRecompute, CudaPlain, CudaPlainRecompute};
 /// A task that can be trained on every backend of this build. Nobody implements it by hand: it
 /// holds for every `impl<B: AutodiffBackend> Train<B> for MyTask`.
 #[cfg(not(feature = "cuda"))]
-pub trait TrainAll: Train<Cpu> + Train<CpuRecompute> {}
+pub trait TrainAll: Train<Cpu> + Train<CpuRecompute> + Train<Counting> + Train<CountingRecompute> {}
 #[cfg(not(feature = "cuda"))]
-impl<T: Train<Cpu> + Train<CpuRecompute>> TrainAll for T {}
+impl<T: Train<Cpu> + Train<CpuRecompute> + Train<Counting> + Train<CountingRecompute>> TrainAll for T {}
 
 /// A task that can be trained on every backend of this build. Nobody implements it by hand: it
 /// holds for every `impl<B: AutodiffBackend> Train<B> for MyTask`.
@@ -63,6 +65,8 @@ impl<T: Train<Cpu> + Train<CpuRecompute>> TrainAll for T {}
 pub trait TrainAll:
     Train<Cpu>
     + Train<CpuRecompute>
+    + Train<Counting>
+    + Train<CountingRecompute>
     + Train<CudaFused>
     + Train<CudaFusedRecompute>
     + Train<CudaPlain>
@@ -73,6 +77,8 @@ pub trait TrainAll:
 impl<T> TrainAll for T where
     T: Train<Cpu>
         + Train<CpuRecompute>
+        + Train<Counting>
+        + Train<CountingRecompute>
         + Train<CudaFused>
         + Train<CudaFusedRecompute>
         + Train<CudaPlain>

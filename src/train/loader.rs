@@ -63,6 +63,15 @@ pub fn training(
     })
 }
 
+/// Micro-batches of the first training samples, without end; the samples begin again where there are
+/// too few.
+pub fn again_and_again(samples: usize, micro_batch: u64) -> impl Iterator<Item = Request> + Clone + Send + use<> {
+    std::iter::repeat_with(move || {
+        let place = |index: u64| u32::try_from(index % samples.max(1) as u64).ok();
+        Request { split: Split::Training, epoch: 0, indices: (0..micro_batch).filter_map(place).collect() }
+    })
+}
+
 /// The validation set in micro-batches, each sample once.
 pub fn validation(samples: usize, micro_batch: u64) -> impl Iterator<Item = Request> + Clone + Send + use<> {
     let micro_batch = usize::try_from(micro_batch).unwrap_or(usize::MAX).max(1);

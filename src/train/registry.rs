@@ -2,6 +2,7 @@
 
 use super::backends::{self, Cpu, TrainAll};
 use super::compare;
+use super::foresee;
 use super::params;
 use super::task::{DataError, Format, NamedFile, Split, Task, Train};
 use super::tasks::{lm::LanguageModel, vision::Vision};
@@ -12,6 +13,7 @@ use crate::config::{
     run::TaskSections,
     typed,
 };
+use crate::protocol::plan::Site;
 use crate::protocol::worker::{DoneReason, Eval, Failed};
 use burn::backend::flex::FlexDevice;
 use burn::tensor::{DType, TensorData};
@@ -64,6 +66,9 @@ pub trait AnyTask: Send + Sync {
     /// # Errors
     /// A sentence.
     fn export(&self, preset: &Preset, weights: &[u8], format: Format) -> Result<Vec<NamedFile>, String>;
+
+    /// What each of these rungs will take of memory.
+    fn foresee(&self, presets: &[&Preset], site: Site) -> Vec<foresee::Outcome>;
 
     /// One life of training.
     ///
@@ -179,6 +184,10 @@ impl<T: TrainAll> AnyTask for Erased<T> {
         let values =
             |view: &TensorView<'_>| TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), DType::F32);
         T::export(&model, file.iter().map(|(name, view)| (name.to_owned(), values(&view))).collect(), format)
+    }
+
+    fn foresee(&self, presets: &[&Preset], site: Site) -> Vec<foresee::Outcome> {
+        foresee::foresee::<T>(presets, site)
     }
 
     fn train(&self, job: Job) -> Result<DoneReason, Failed> {

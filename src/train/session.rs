@@ -12,6 +12,7 @@ use super::evaluate;
 use super::groups::Plan;
 use super::loader::{self, Loader};
 use super::lora::refit::{Refit, with_residuals};
+use super::memory::Gauge;
 use super::optimizer::AdamW;
 use super::params::{self, Reading};
 use super::pour::pour;
@@ -46,7 +47,9 @@ pub fn train<T: Train<B>, B: AutodiffBackend>(job: Job, device: &B::Device) -> R
     let Job { args, device: chosen, sink, orders, pulse } = job;
     let mut notes: Vec<Note> = chosen.notes.iter().map(|text| (Level::Info, text.clone())).collect();
     let on_host = chosen.place == Place::Cpu;
-    let mut session = open::<T, B>(&args, device, on_host, &mut notes)?;
+    let gauge = Gauge::new(args.measure, &sink);
+    let mut session = open::<T, B>(&args, device, on_host, &gauge, &mut notes)?;
+    gauge.mark(Phase::Starting);
     let scale = session.state.loss_scale.unwrap_or_default();
     session.state.loss_scale = params::is_half::<B, _>(&session.model).then_some(scale);
     sink.send(Event::Hello(Hello {
@@ -71,7 +74,7 @@ pub fn train<T: Train<B>, B: AutodiffBackend>(job: Job, device: &B::Device) -> R
     let strikes = Strikes::new(&args.inject, Arc::clone(&sink), Arc::clone(&pulse));
     let mut life = Life::begin(&args, session.state.clone(), sink, pulse, saver);
     life.turn_to(if chosen.compiles() { Phase::Compiling } else { Phase::Training });
-    learn(session, life, strikes, &orders, &args, device)
+    learn(session, life, strikes, &orders, &args, &gauge, device)
 }
 
 /// Everything that training goes on from.
@@ -92,12 +95,14 @@ fn open<T: Train<B>, B: AutodiffBackend>(
     args: &WorkerArgs,
     device: &B::Device,
     on_host: bool,
+    gauge: &Gauge,
     notes: &mut Vec<Note>,
 ) -> Result<Session<T, B>, Failed> {
     let (preset, seed) = (&args.preset, args.preset.training.seed);
     let (data_config, model_config) =
         registry::sections::<T>(preset).map_err(|problem| failure::config(problem.to_string()))?;
     let data = Arc::new(T::load(&data_config, &model_config, seed).map_err(|error| failure::data(&error))?);
+    gauge.mark(Phase::Starting);
     let (plan, total_units) = plan::<T>(preset, &data, &model_config)?;
     let found = resume::find(args, notes)?;
     B::seed(device, derive(seed, Purpose::Weights, [0; 3]));
@@ -165,6 +170,7 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
     mut strikes: Strikes,
     orders: &Receiver<Order>,
     args: &WorkerArgs,
+    gauge: &Gauge,
     device: &B::Device,
 ) -> Result<DoneReason, Failed> {
     let Session { data, plan, total_units, mut model, mut optimizer, state, on_host, .. } = session;
@@ -202,6 +208,7 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
             }
             Err(dropped) => life.skipped(&step_plan, dropped, lr, timing)?,
         }
+        gauge.mark(Phase::Training);
         if training.memory_cleanup_every > 0 && number.is_multiple_of(training.memory_cleanup_every) {
             B::memory_cleanup(device);
         }
@@ -211,6 +218,7 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
         if life.evaluation_is_due(step_plan.epoch, total_units) {
             life.turn_to(Phase::Evaluating);
             life.evaluated(evaluate::measure::<T, B>(&model, &data, training, device).map_err(failure::no_thread)?);
+            gauge.mark(Phase::Evaluating);
         }
         life.turn_to(Phase::Training);
         if life.checkpoint_is_due(step_plan.epoch) {
@@ -218,6 +226,7 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
         }
     }
     life.make_last_step_durable(|| snapshot::<B, _>(&model, &optimizer, on_host))?;
+    gauge.mark(Phase::Checkpointing);
     Ok(life.done(DoneReason::Finished))
 }
 

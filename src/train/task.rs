@@ -145,6 +145,12 @@ pub trait Task: Send + Sync + Sized + 'static {
         Err(format!("the task {} cannot be written as {format}; leave --format out", Self::NAME))
     }
 
+    /// How many answers are possible, each with a score of its own: the vocabulary, the classes. The
+    /// plan of memory tells scores apart by it.
+    fn answers(_model: &Self::ModelConfig, _data: &Self::Data) -> Option<usize> {
+        None
+    }
+
     /// What one sample is worth on the clock: 1, or its length in tokens.
     fn units(_model: &Self::ModelConfig) -> u64 {
         1

@@ -74,6 +74,8 @@ pub struct WorkerArgs {
     pub leave_out: LeaveOut,
     /// Faults on purpose.
     pub inject: Vec<Inject>,
+    /// Tell what memory each phase takes.
+    pub measure: bool,
 }
 
 /// Where events go. A slow reader must not slow training down.

@@ -74,6 +74,7 @@ pub fn args(run_dir: &Path, preset: Value) -> WorkerArgs {
         faults: Faults::default(),
         leave_out: LeaveOut::default(),
         inject: Vec::new(),
+        measure: false,
     }
 }
 

@@ -8,6 +8,7 @@ use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::protocol::control::{RunState, RungRecord, Status};
+use crate::protocol::probe::Gpu;
 use crate::recipe::class::{Change, Class, compare, effective_batch, gravest};
 use ratatui::{
     Frame,
@@ -126,7 +127,8 @@ fn class_style(class: Class, theme: &Theme) -> ratatui::style::Style {
     }
 }
 
-/// What the rung costs: measured where it ran, else said to be unknown; and the room there is.
+/// What the rung costs: measured where it ran, else by the plan, else said to be unknown; and the
+/// room there is.
 fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) -> Vec<Line<'static>> {
     let (now, then) = (status.rungs.get(status.rung), status.rungs.get(to));
     let get = |record: Option<&RungRecord>, what: fn(&RungRecord) -> Option<String>| record.and_then(what);
@@ -141,19 +143,27 @@ fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) 
             Span::styled(then, theme.dim),
         ])
     };
-    let has_vram = status.rungs.iter().any(|record| record.vram_bytes.is_some());
+    let on_gpu = gpu(state).is_some() || status.rungs.iter().any(|record| record.vram_bytes.is_some());
     // What is so now, as the gauges show it; nothing while no step is taken.
     let live = state.is_moving() && state.stalled_ms().or(state.silence_ms()).is_none();
     let reading = state.facts.samples.back().map(|row| &row.reading).filter(|_| live);
     let pace = state.facts.pace().filter(|_| live).map(|pace| format!("{} steps/s", rate(pace.steps_per_s)));
-    let memory = if has_vram {
-        let held = reading.and_then(|reading| reading.gpu.as_ref().ok()?.vram_worker_bytes.get());
-        row("VRAM", held.map(bytes), |record| record.vram_bytes.map(bytes))
-    } else {
-        let held = reading.and_then(|reading| reading.host.ram_worker_bytes.get());
-        row("RAM", held.map(bytes), |record| record.ram_bytes.map(bytes))
-    };
     let speed = row("speed", pace, |record| Some(format!("{} steps/s", rate(record.steps_per_s?))));
+    let (label, held, seen): (_, _, fn(&RungRecord) -> Option<u64>) = if on_gpu {
+        let held = reading.and_then(|reading| reading.gpu.as_ref().ok()?.vram_worker_bytes.get());
+        ("VRAM", held, |record| record.vram_bytes)
+    } else {
+        ("RAM", reading.and_then(|reading| reading.host.ram_worker_bytes.get()), |record| record.ram_bytes)
+    };
+    let planned = |record: Option<&RungRecord>| Some(format!("{} by the plan", bytes(record?.planned_bytes?)));
+    let so_far = || now.and_then(seen).map(|size| format!("{} so far", bytes(size)));
+    let held = held.map(|size| format!("{} now", bytes(size))).or_else(so_far).or_else(|| planned(now));
+    let known = then.and_then(seen).map(|size| format!("{} measured there", bytes(size))).or_else(|| planned(then));
+    let memory = Line::from(vec![
+        Span::styled(ui::pad(label, 8), theme.dim),
+        Span::raw(ui::pad(&held.unwrap_or_else(|| "not measured".to_owned()), 22)),
+        Span::styled(known.unwrap_or_else(|| "not run yet on this rung".to_owned()), theme.dim),
+    ]);
     let mut rows = vec![speed, memory];
     rows.extend(room(state, then, width, theme));
     if let Some((what, step)) = then.and_then(|record| record.fault.as_ref()) {
@@ -163,16 +173,22 @@ fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) 
     rows
 }
 
+/// The card, as it was last read.
+fn gpu(state: &State) -> Option<&Gpu> {
+    state.facts.samples.back()?.reading.gpu.as_ref().ok()
+}
+
 /// What the card has for the next worker once this one is gone, and whether the rung fits by what
 /// it was seen to use.
 fn room(state: &State, then: Option<&RungRecord>, width: usize, theme: &Theme) -> Option<Line<'static>> {
-    let gpu = state.facts.samples.back()?.reading.gpu.as_ref().ok()?;
+    let gpu = gpu(state)?;
     let (total, used) = (gpu.vram_total_bytes.get()?, gpu.vram_used_bytes.get()?);
     let own = gpu.vram_worker_bytes.get().unwrap_or(0).min(used);
     let free = total.saturating_sub(used - own);
-    let needed = then.and_then(|record| record.vram_bytes);
+    let needed = then.and_then(|record| record.vram_bytes.or(record.planned_bytes));
     let (fits, style) = match needed {
         Some(needed) if needed > free => ("too little", theme.warn),
+        Some(needed) if needed > free - free / 10 => ("it fits tightly", theme.warn),
         Some(_) => ("it should fit", theme.dim),
         None => ("its need is not known yet", theme.dim),
     };

@@ -102,6 +102,7 @@ fn records(past: &State, present: &Status, step: u64) -> Vec<RungRecord> {
             // The store keeps only the most that was ever used.
             vram_bytes: None,
             ram_bytes: None,
+            planned_bytes: present.rungs.get(number).and_then(|record| record.planned_bytes),
             fault: fault.filter(|(_, at)| *at <= step && steps > 0),
         }
     };

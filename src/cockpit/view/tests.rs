@@ -116,6 +116,19 @@ fn every_view_in_every_condition_at_every_size() {
     }
 }
 
+#[test]
+fn a_rung_that_never_ran_is_previewed_by_the_plan_against_what_is_free() {
+    let mut state = fixture::on_gpu((120, 40));
+    press(&mut state, "dd");
+    let shown = picture(&state);
+    assert!(shown.contains("19.5 GiB by the plan") && shown.contains("it should fit"), "{shown}");
+    let mut status = state.status().unwrap().clone();
+    status.rungs[3].planned_bytes = Some(23 << 30);
+    fixture::tell(&mut state, status);
+    let shown = picture(&state);
+    assert!(shown.contains("23.0 GiB by the plan") && shown.contains("too little"), "{shown}");
+}
+
 /// Boxes, and what opens them.
 fn boxes(size: (u16, u16)) -> Vec<(&'static str, State)> {
     let pressed = |keys: &str| {

@@ -215,6 +215,10 @@ impl Task for LanguageModel {
         data.windows(split)
     }
 
+    fn answers(_model: &TextModel, data: &Corpus) -> Option<usize> {
+        Some(data.plan.shape.vocabulary)
+    }
+
     fn units(model: &TextModel) -> u64 {
         model.sequence as u64
     }

@@ -170,6 +170,10 @@ impl Task for Vision {
         data.part(split).len()
     }
 
+    fn answers(_model: &VisionModel, data: &VisionSet) -> Option<usize> {
+        Some(data.images.classes)
+    }
+
     fn batch(data: &VisionSet, request: BatchRequest<'_>) -> VisionBatch {
         let part = data.part(request.split);
         let mut batch = VisionBatch {

@@ -1,0 +1,280 @@
+//! A worker without a keeper, for a few steps, to see what it takes: the real one, in a run directory
+//! that is gone afterwards. Nothing of a run of its own is touched.
+
+use super::{Failure, watch};
+use crate::config::run::Run;
+use crate::config::units::Every;
+use crate::keeper::child::worker_program;
+use crate::protocol::line;
+use crate::protocol::plan::{Measured, Phases};
+use crate::protocol::probe::Reading;
+use crate::protocol::worker::{Event, Hello, Memory, Order, Phase, Step};
+use crate::store::run_dir::RunDir;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A worker that says nothing for so long is ended.
+const SILENCE: Duration = Duration::from_mins(15);
+/// Between two looks at the card.
+const LOOK: Duration = Duration::from_millis(200);
+/// Lines of the worker's log that are shown when it fails.
+const SHOWN: usize = 4;
+
+/// A folder that is gone when this is dropped.
+pub struct Passing(PathBuf);
+
+impl Passing {
+    /// A new folder among the temporary files.
+    pub fn new() -> Result<Self, Failure> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("downshift-alone-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a worker is to do alone.
+pub struct Alone<'a> {
+    /// The run.
+    pub run: &'a Run,
+    /// The rung.
+    pub rung: usize,
+    /// Where.
+    pub device: &'a str,
+    /// NVML's number of the GPU, where it is one.
+    pub gpu: Option<u32>,
+    /// Steps to take.
+    pub steps: u64,
+}
+
+impl Alone<'_> {
+    /// Takes the steps and tells what was seen.
+    pub fn measure(&self) -> Result<Measured, Failure> {
+        self.measure_with(|_| {}, |_| {})
+    }
+
+    /// The same, with a look at the run directory before and after.
+    pub fn measure_with(&self, before: impl FnOnce(&Path), after: impl FnOnce(&Path)) -> Result<Measured, Failure> {
+        let place = Passing::new()?;
+        let mut run = self.run.clone();
+        // Nothing but steps: what an evaluation and a checkpoint take is not asked here.
+        for rung in &mut run.rungs {
+            rung.preset.evaluation.every = Every::Never;
+            rung.preset.checkpoint.every = Every::Never;
+        }
+        let dir = RunDir::create(&place.0, &run)?;
+        before(dir.path());
+        let card = self.gpu.map(|gpu| CardWatch::start(gpu, &place.0));
+        let begun = Instant::now();
+        let mut worker = self.start(&dir)?;
+        let heard = listen(&mut worker, self.steps, begun);
+        let _ = worker.kill();
+        let _ = worker.wait();
+        after(dir.path());
+        let mut seen = match heard {
+            Ok(seen) => seen,
+            Err((code, message)) => {
+                let rung = &self.run.rungs[self.rung].name;
+                return Err(Failure::new(code, format!("rung {rung}: {message}{}", log_of(&dir))));
+            }
+        };
+        if let Some(card) = card {
+            seen.peak_bytes = card.end();
+        }
+        Ok(seen)
+    }
+
+    fn start(&self, dir: &RunDir) -> Result<Child, Failure> {
+        let log = File::create(dir.file("worker.log"))?;
+        let child = Command::new(worker_program())
+            .args(["worker", "--measure", "--attempt", "1", "--rung", &self.rung.to_string()])
+            .args(["--device", self.device, "--run-dir"])
+            .arg(dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()?;
+        Ok(child)
+    }
+}
+
+/// What a worker said, put together.
+#[derive(Default)]
+struct Heard {
+    hello: Option<Hello>,
+    steps: Vec<Step>,
+    baseline: Option<Memory>,
+    loaded: Option<Memory>,
+    peak: u64,
+    first_step: Option<Duration>,
+}
+
+fn listen(worker: &mut Child, steps: u64, begun: Instant) -> Result<Measured, (u8, String)> {
+    let (Some(stdout), Some(mut stdin)) = (worker.stdout.take(), worker.stdin.take()) else {
+        return Err((1, "the worker cannot be heard".to_owned()));
+    };
+    let (tell, events) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if line::decode::<Event>(&line).is_some_and(|event| tell.send(event).is_err()) {
+                break;
+            }
+        }
+    });
+    let mut heard = Heard::default();
+    loop {
+        match events.recv_timeout(SILENCE) {
+            Ok(Event::Hello(hello)) => heard.hello = Some(hello),
+            Ok(Event::Memory(memory)) => heard.memory(memory),
+            Ok(Event::Failed(failed)) => return Err((failed.class.exit_code(), failed.message)),
+            Ok(Event::Step(step)) => {
+                heard.first_step.get_or_insert_with(|| begun.elapsed());
+                heard.steps.push(step);
+            }
+            Ok(_) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                return Err((1, format!("the worker has said nothing for {} min", SILENCE.as_secs() / 60)));
+            }
+            Err(RecvTimeoutError::Disconnected) if heard.steps.is_empty() => {
+                return Err((1, "the worker ended before its first step".to_owned()));
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        // The memory of a step is told behind it.
+        if heard.steps.len() as u64 > steps {
+            if let Ok(order) = line::encode(&Order::Stop { checkpoint: false }) {
+                let _ = stdin.write_all(order.as_bytes());
+            }
+            break;
+        }
+    }
+    heard.steps.truncate(usize::try_from(steps).unwrap_or(usize::MAX));
+    Ok(heard.measured())
+}
+
+impl Heard {
+    fn memory(&mut self, memory: Memory) {
+        match memory.phase {
+            Phase::Starting if self.baseline.is_none() => self.baseline = Some(memory),
+            Phase::Starting => self.loaded = Some(memory),
+            Phase::Training => self.peak = self.peak.max(memory.peak_bytes),
+            _ => {}
+        }
+    }
+
+    fn measured(&self) -> Measured {
+        let baseline = self.baseline.map(|memory| memory.resident_bytes);
+        let loading = [self.baseline, self.loaded].iter().flatten().map(|memory| memory.peak_bytes).max();
+        // The first step makes moments, compiles and tunes.
+        let warm = if self.steps.len() > 2 { &self.steps[1..] } else { &self.steps[..] };
+        let step_ms = median(warm.iter().map(|step| step.compute_ms + step.data_wait_ms).collect());
+        let units = self.hello.as_ref().and_then(|hello| {
+            let before = self.steps.len().checked_sub(warm.len() + 1).and_then(|index| self.steps.get(index));
+            let before = before.map_or(hello.position.samples, |step| step.samples);
+            Some(warm.last()?.samples.saturating_sub(before) as f64 / warm.len() as f64)
+        });
+        Measured {
+            peak_bytes: baseline.filter(|_| self.peak > 0).map(|baseline| self.peak.saturating_sub(baseline)),
+            baseline_bytes: baseline,
+            ram: Phases { loading: loading.unwrap_or(0), training: self.peak, ..Phases::default() },
+            steps_per_s: step_ms.map(|ms| 1e3 / ms),
+            step_ms,
+            units_per_s: step_ms.zip(units).map(|(ms, units)| units * 1e3 / ms),
+            steps: self.steps.len() as u64,
+            loss: self.steps.last().map(|step| step.loss),
+            first_step_s: self.first_step.map(|took| took.as_secs_f64()),
+        }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().filter(|value| *value > 0.0)
+}
+
+/// The end of a worker's log, for a sentence about its end.
+fn log_of(dir: &RunDir) -> String {
+    let text = fs::read_to_string(dir.file("worker.log")).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(SHOWN)..];
+    if last.is_empty() { String::new() } else { format!("\n  {}", last.join("\n  ")) }
+}
+
+/// The most that the card was seen to hold over what it held before.
+struct CardWatch {
+    over: Arc<AtomicBool>,
+    looker: thread::JoinHandle<Option<u64>>,
+}
+
+impl CardWatch {
+    fn start(gpu: u32, place: &Path) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let (stop, place) = (Arc::clone(&over), place.to_owned());
+        let before = used(watch::read_once(&place, gpu).ok().as_ref());
+        let looker = thread::spawn(move || {
+            let before = before?;
+            let mut most = None;
+            watch::each_reading(&place, gpu, LOOK, |reading| {
+                let now = used(Some(&reading));
+                most = most.max(now.map(|now| now.saturating_sub(before)));
+                !stop.load(Ordering::Relaxed)
+            })?;
+            most
+        });
+        Self { over, looker }
+    }
+
+    fn end(self) -> Option<u64> {
+        self.over.store(true, Ordering::Relaxed);
+        self.looker.join().ok().flatten()
+    }
+}
+
+fn used(reading: Option<&Reading>) -> Option<u64> {
+    reading?.gpu.as_ref().ok()?.vram_used_bytes.get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Heard, median};
+    use crate::protocol::worker::{Memory, Phase, Step};
+
+    fn step(step: u64, compute_ms: f64) -> Step {
+        let (loss, samples) = (1.0 / step as f64, step * 8);
+        let (lr, grad_norm, epoch, micro_batches, data_wait_ms) = (0.1, 1.0, 0, 1, 1.0);
+        Step { step, samples, epoch, loss, lr, grad_norm, micro_batches, data_wait_ms, compute_ms }
+    }
+
+    #[test]
+    fn the_first_step_does_not_count_and_the_peak_is_over_the_baseline() {
+        let mut heard = Heard { steps: vec![step(1, 900.0), step(2, 9.0), step(3, 19.0)], ..Heard::default() };
+        for (phase, resident_bytes, peak_bytes) in [
+            (Phase::Starting, 50, 60),
+            (Phase::Starting, 150, 170),
+            (Phase::Training, 300, 400),
+            (Phase::Training, 300, 350),
+        ] {
+            heard.memory(Memory { phase, resident_bytes, peak_bytes });
+        }
+        let measured = heard.measured();
+        assert_eq!((measured.peak_bytes, measured.baseline_bytes), (Some(350), Some(50)));
+        assert_eq!((measured.ram.loading, measured.ram.training), (170, 400));
+        assert_eq!(measured.step_ms, Some(20.0));
+        assert_eq!(measured.loss, Some(1.0 / 3.0));
+        assert_eq!(median(Vec::new()), None);
+    }
+}

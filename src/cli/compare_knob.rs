@@ -1,0 +1,130 @@
+//! `compare-knob`: one knob at two values, each trained for some steps by a worker of its own, and
+//! what they took side by side.
+
+use super::alone::Alone;
+use super::check::{align, leaves};
+use super::trainer::Trainer;
+use super::{Failure, Format, Outcome, line, run, say};
+use crate::config::run::Run;
+use crate::keeper::sentences::bytes;
+use crate::protocol::plan::Measured;
+use clap::Args;
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// Arguments of `compare-knob`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// A run file, or one that ships inside
+    #[arg(value_name = "CONFIG")]
+    config: PathBuf,
+    /// The knob, as training.gradient_checkpointing
+    #[arg(value_name = "KNOB")]
+    knob: String,
+    /// Its value in the first variant
+    #[arg(value_name = "VALUE")]
+    first: String,
+    /// Its value in the second variant
+    #[arg(value_name = "VALUE")]
+    second: String,
+    /// Steps of each variant
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    steps: u64,
+    /// How to print it
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+    /// Override another knob in both, as `--set training.micro_batch=4`
+    #[arg(long, value_parser = run::parse_override, value_name = "PATH=VALUE")]
+    set: Vec<(String, String)>,
+    /// Where to train: auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    device: String,
+}
+
+/// What is printed as JSON.
+#[derive(Debug, Serialize)]
+struct Comparison<'a> {
+    version: u32,
+    run: &'a str,
+    device: &'a str,
+    knob: &'a str,
+    steps: u64,
+    variants: [Variant<'a>; 2],
+}
+
+#[derive(Debug, Serialize)]
+struct Variant<'a> {
+    value: &'a str,
+    #[serde(flatten)]
+    measured: Measured,
+}
+
+pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
+    if args.format == Format::Tmux {
+        return Err(Failure::new(2, "a comparison is no status line; choose --format text or json"));
+    }
+    let base = run::load(Some(&args.config), &args.set, &args.device, trainer)?;
+    let runs = [load(args, &args.first, &base, trainer)?, load(args, &args.second, &base, trainer)?];
+    let mut device = String::new();
+    for run in &runs {
+        let prospect = trainer.look_ahead(run, &args.device).map_err(|(code, message)| Failure::new(code, message))?;
+        device = prospect.device;
+    }
+    let gpu = super::plan::card_index(&device);
+    let steps = args.steps.max(1);
+    let measured = |run: &Run, value: &str| {
+        say(&format!("{} = {value}: {steps} steps", args.knob));
+        Alone { run, rung: 0, device: &args.device, gpu, steps }.measure()
+    };
+    let [first, second] = [measured(&runs[0], &args.first)?, measured(&runs[1], &args.second)?];
+    let variants = [Variant { value: &args.first, measured: first }, Variant { value: &args.second, measured: second }];
+    let comparison = Comparison { version: 1, run: &runs[0].name, device: &device, knob: &args.knob, steps, variants };
+    match args.format {
+        Format::Json => line!("{}", serde_json::to_string_pretty(&comparison)?),
+        _ => table(&comparison).iter().for_each(|row| line!("{row}")),
+    }
+    Ok(0)
+}
+
+fn load(args: &CompareArgs, value: &str, base: &Run, trainer: &dyn Trainer) -> Result<Run, Failure> {
+    let overrides: Vec<(String, String)> =
+        args.set.iter().cloned().chain([(args.knob.clone(), value.to_owned())]).collect();
+    run::load(Some(&args.config), &overrides, &args.device, trainer).map_err(|mut failure| {
+        let mut knobs = Vec::new();
+        leaves(String::new(), &base.preset_tree(0), &mut knobs);
+        if !knobs.iter().any(|(path, _)| *path == args.knob) {
+            let names: Vec<&str> = knobs.iter().map(|(path, _)| path.as_str()).collect();
+            let _ = write!(failure.message, "\nthe knobs that this run sets are {}", names.join(", "));
+        }
+        failure
+    })
+}
+
+fn table(comparison: &Comparison<'_>) -> Vec<String> {
+    let [first, second] = &comparison.variants;
+    let row = |name: &str, of: &dyn Fn(&Measured) -> Option<f64>, show: &dyn Fn(f64) -> String| {
+        let (left, right) = (of(&first.measured), of(&second.measured));
+        let cell = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), show);
+        let change = left.zip(right).filter(|(left, _)| *left != 0.0);
+        let change = change.map_or_else(String::new, |(left, right)| format!("{:+.1} %", (right / left - 1.0) * 100.0));
+        vec![name.to_owned(), cell(left), cell(right), change]
+    };
+    let (size, plain) = (|value: f64| bytes(value as u64), |value: f64| format!("{value:.4}"));
+    let rows = [
+        vec![comparison.knob.to_owned(), first.value.to_owned(), second.value.to_owned(), String::new()],
+        row("peak memory", &|seen| seen.peak_bytes.map(|peak| peak as f64), &size),
+        row("median step", &|seen| seen.step_ms, &|ms| format!("{ms:.1} ms")),
+        row("steps/s", &|seen| seen.steps_per_s, &|rate| format!("{rate:.3}")),
+        row("units/s", &|seen| seen.units_per_s, &|rate| format!("{rate:.0}")),
+        row("first step after", &|seen| seen.first_step_s, &|took| format!("{took:.2} s")),
+        row(&format!("loss after {} steps", comparison.steps), &|seen| seen.loss, &plain),
+    ];
+    let mut lines = align(&rows);
+    lines.push(String::new());
+    lines.push(format!(
+        "{} on {}: one after the other, each in a process of its own; memory is over what was there before the model.",
+        comparison.run, comparison.device
+    ));
+    lines
+}

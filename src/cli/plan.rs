@@ -1,0 +1,226 @@
+//! `plan`: what each rung of a run file needs of memory, before anything is started; with `--measure`
+//! beside what a worker was seen to need.
+
+pub mod size;
+mod table;
+
+use super::alone::Alone;
+use super::trainer::{Trainer, is_elsewhere};
+use super::{Failure, Format, Outcome, line, run, say, watch};
+use crate::config::run::Run;
+use crate::config::shipped;
+use crate::protocol::control::Status;
+use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
+use crate::store::reader::live_status;
+use crate::store::run_dir::RunDir;
+use clap::Args;
+use std::path::{Path, PathBuf};
+
+/// No device: what only a device can refuse is not looked at.
+const NOWHERE: &str = "nowhere";
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// A run file, one that ships inside, or a run: then with what its rungs were seen to need
+    #[arg(value_name = "CONFIG")]
+    config: PathBuf,
+    /// Plan for a card of this size, here or not, as 16GiB
+    #[arg(long, value_name = "SIZE")]
+    gpu: Option<size::Size>,
+    /// How to print it
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+    /// Train every rung for a few steps in a process of its own and print what it took
+    #[arg(long, value_name = "STEPS", num_args = 0..=1, default_missing_value = "5")]
+    measure: Option<u64>,
+    /// Only this rung, by name or number
+    #[arg(long, value_name = "RUNG")]
+    rung: Option<String>,
+    /// Override a knob, as `--set training.micro_batch=4`
+    #[arg(long, value_parser = run::parse_override, value_name = "PATH=VALUE")]
+    set: Vec<(String, String)>,
+    /// Where it is to be trained: auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    device: String,
+    /// Write plan.json into the run directory rather than print.
+    #[arg(long, hide = true)]
+    write: bool,
+}
+
+pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+    if args.format == Format::Tmux {
+        return Err(Failure::new(2, "a plan is no status line; choose --format text or json"));
+    }
+    if args.gpu.is_some() && args.measure.is_some() {
+        return Err(Failure::new(
+            2,
+            "--measure trains on what is here, and --gpu plans for what may not be; leave one out",
+        ));
+    }
+    let subject = Subject::find(args, runs, trainer)?;
+    let place = Place::find(args, &subject.run, trainer, runs)?;
+    let mut plan = lay_out(&subject.run, &place, trainer);
+    subject.add_measured(&mut plan);
+    if let Some(rung) = &args.rung {
+        let wanted = subject.run.rung_named(rung).ok_or_else(|| {
+            let names: Vec<&str> = subject.run.rungs.iter().map(|rung| rung.name.as_str()).collect();
+            Failure::new(2, format!("there is no rung `{rung}`; there are {}", names.join(", ")))
+        })?;
+        plan.rungs = vec![plan.rungs.swap_remove(wanted)];
+    }
+    if let Some(steps) = args.measure {
+        measure(&mut plan, &subject.run, args, &place, steps.max(1))?;
+    }
+    plan.settle();
+    if let (true, Some(dir)) = (args.write, &subject.dir) {
+        dir.write_atomically(PLAN_FILE, &serde_json::to_vec_pretty(&plan)?)?;
+        return Ok(0);
+    }
+    match args.format {
+        Format::Json => line!("{}", serde_json::to_string_pretty(&plan)?),
+        _ => table::lines(&plan, args.measure.is_some()).iter().for_each(|row| line!("{row}")),
+    }
+    Ok(0)
+}
+
+/// The run that is planned.
+struct Subject {
+    run: Run,
+    dir: Option<RunDir>,
+    status: Option<Status>,
+}
+
+impl Subject {
+    fn find(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Result<Self, Failure> {
+        let is_file = args.config.is_file() || shipped::run_file(&args.config).is_some();
+        let name = args.config.to_string_lossy();
+        if let (false, Ok(dir)) = (is_file, RunDir::find(runs, Some(&name))) {
+            let (run, status) = (dir.run()?, live_status(&dir));
+            return Ok(Self { run, dir: Some(dir), status });
+        }
+        let device = if args.gpu.is_some() { NOWHERE } else { &args.device };
+        let run = run::load(Some(&args.config), &args.set, device, trainer).map_err(|mut failure| {
+            if args.gpu.is_none() && failure.message.contains("does not train on the CPU") {
+                failure.message.push_str("\nto plan for a GPU that is not here, say how large it is: --gpu 16GiB");
+            }
+            failure
+        })?;
+        Ok(Self { run, dir: None, status: None })
+    }
+
+    /// What the rungs of a run were seen to need.
+    fn add_measured(&self, plan: &mut Plan) {
+        let Some(status) = &self.status else { return };
+        let gpu = plan.gpu;
+        for (rung, record) in plan.rungs.iter_mut().zip(&status.rungs) {
+            rung.measured = Measured::in_a_run(rung.foreseen.as_ref(), record.vram_bytes, record.ram_bytes, gpu)
+                .map(|seen| Measured { steps_per_s: record.steps_per_s, steps: record.steps, ..seen });
+        }
+    }
+}
+
+/// Where it is to be trained.
+struct Place {
+    device: String,
+    card: Option<Card>,
+    gpu: bool,
+    /// NVML's number of the card.
+    index: Option<u32>,
+}
+
+impl Place {
+    fn find(args: &PlanArgs, run: &Run, trainer: &dyn Trainer, runs: &Path) -> Result<Self, Failure> {
+        if let Some(size) = &args.gpu {
+            let name = format!("a GPU of {size}");
+            let card = Card { name: name.clone(), total_bytes: size.0, free_bytes: None };
+            return Ok(Self { device: name, card: Some(card), gpu: true, index: None });
+        }
+        let prospect = trainer.look_ahead(run, &args.device).map_err(|(code, message)| Failure::new(code, message))?;
+        let device = prospect.device;
+        let index = card_index(&device);
+        let card = match index {
+            Some(index) => card_of(runs, index),
+            None => host(),
+        };
+        Ok(Self { device, card, gpu: index.is_some(), index })
+    }
+}
+
+/// The number of the GPU in a device's name; none for the CPU.
+pub fn card_index(device: &str) -> Option<u32> {
+    let rest = device.strip_prefix("cuda:")?;
+    rest.split(' ').next().and_then(|number| number.parse().ok())
+}
+
+fn card_of(runs: &Path, index: u32) -> Option<Card> {
+    let place = if runs.is_dir() { runs } else { Path::new(".") };
+    let gpu = watch::read_once(place, index).ok()?.gpu.ok()?;
+    let (total_bytes, used) = (gpu.vram_total_bytes.get()?, gpu.vram_used_bytes.get());
+    Some(Card { name: gpu.name, total_bytes, free_bytes: used.map(|used| total_bytes.saturating_sub(used)) })
+}
+
+fn host() -> Option<Card> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let (total_bytes, used) = crate::probe::host::ram(&text)?;
+    Some(Card { name: "host memory".to_owned(), total_bytes, free_bytes: Some(total_bytes.saturating_sub(used)) })
+}
+
+fn lay_out(run: &Run, place: &Place, trainer: &dyn Trainer) -> Plan {
+    let site = Site { gpu: place.gpu, room: place.card.as_ref().map(Card::room) };
+    let outcomes = trainer.foresee(run, site);
+    let rungs = run.rungs.iter().zip(outcomes).map(|(rung, outcome)| {
+        let (foreseen, unknown) = match outcome {
+            Ok(foreseen) => (Some(foreseen), None),
+            Err(why) => (None, Some(why)),
+        };
+        RungPlan {
+            name: rung.name.clone(),
+            micro_batch: rung.preset.training.micro_batch,
+            foreseen,
+            unknown,
+            total_bytes: None,
+            verdict: Verdict::Unknown,
+            measured: None,
+        }
+    });
+    Plan {
+        version: 1,
+        run: run.name.clone(),
+        task: run.task.clone(),
+        device: place.device.clone(),
+        gpu: place.gpu,
+        card: place.card.clone(),
+        rungs: rungs.collect(),
+    }
+}
+
+fn measure(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u64) -> Result<(), Failure> {
+    let count = plan.rungs.len();
+    for (number, rung) in plan.rungs.iter_mut().enumerate() {
+        say(&format!("rung {} ({} of {count}): {steps} steps", rung.name, number + 1));
+        let index = run.rung_named(&rung.name).unwrap_or(number);
+        let alone = Alone { run, rung: index, device: &args.device, gpu: place.index, steps };
+        rung.measured = Some(alone.measure()?);
+    }
+    Ok(())
+}
+
+/// Has the plan of a run written into its directory by a process of its own: it counts for a moment,
+/// and nobody waits for it.
+pub fn write_behind(dir: &RunDir, device: &str) {
+    use std::process::{Command, Stdio};
+    if is_elsewhere() {
+        return;
+    }
+    let program = Command::new("/proc/self/exe")
+        .args(["plan", "--write", "--device", device])
+        .arg(dir.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    if let Ok(mut program) = program {
+        std::thread::spawn(move || program.wait());
+    }
+}

@@ -1,0 +1,108 @@
+//! A plan for people: rungs as columns, parts as rows.
+
+use crate::cli::check::align;
+use crate::keeper::sentences::bytes;
+use crate::protocol::plan::{Foreseen, Measured, Plan, RungPlan};
+
+type Part = (&'static str, fn(&Foreseen) -> u64);
+
+const DEVICE: [Part; 6] = [
+    ("weights", |part| part.weights),
+    ("gradients", |part| part.gradients),
+    ("optimizer", |part| part.optimizer),
+    ("activations", |part| part.activations),
+    ("logits", |part| part.logits),
+    ("kernels, context", |part| part.overhead),
+];
+
+const HOST: [Part; 6] = [
+    ("RAM: data set", |part| part.data),
+    ("RAM: loader", |part| part.loader),
+    ("RAM loading", |part| part.ram.loading),
+    ("RAM training", |part| part.ram.training),
+    ("RAM evaluation", |part| part.ram.evaluation),
+    ("RAM saving", |part| part.ram.saving),
+];
+
+/// The lines of a plan.
+pub fn lines(plan: &Plan, measured: bool) -> Vec<String> {
+    let mut rows = vec![row(format!("{} ({})", plan.run, plan.task), plan, |rung| rung.name.clone())];
+    rows.push(row("micro-batch".to_owned(), plan, |rung| rung.micro_batch.to_string()));
+    let part =
+        |rung: &RungPlan, of: fn(&Foreseen) -> u64| rung.foreseen.as_ref().map_or_else(unknown, |all| size(of(all)));
+    for (name, of) in DEVICE {
+        rows.push(row(name.to_owned(), plan, |rung| part(rung, of)));
+    }
+    rows.push(row(total_name(plan), plan, |rung| rung.total_bytes.map_or_else(unknown, size)));
+    rows.push(row("verdict".to_owned(), plan, |rung| rung.verdict.to_string()));
+    rows.push(row("largest micro-batch".to_owned(), plan, largest));
+    for (name, of) in HOST {
+        rows.push(row(name.to_owned(), plan, |rung| part(rung, of)));
+    }
+    if measured || plan.rungs.iter().any(|rung| rung.measured.is_some()) {
+        rows.extend(seen(plan));
+    }
+    let mut lines = align(&rows);
+    lines.push(String::new());
+    lines.push(against(plan));
+    lines.push(
+        "Parts are each at their highest; they are not all there at once, so the total is less than their sum."
+            .to_owned(),
+    );
+    let unknown = plan.rungs.iter().filter_map(|rung| Some((rung, rung.unknown.as_ref()?)));
+    lines.extend(unknown.map(|(rung, why)| format!("rung {}: {why}", rung.name)));
+    lines
+}
+
+fn row(name: String, plan: &Plan, cell: impl Fn(&RungPlan) -> String) -> Vec<String> {
+    std::iter::once(name).chain(plan.rungs.iter().map(cell)).collect()
+}
+
+fn total_name(plan: &Plan) -> String {
+    let what = if plan.gpu { "total VRAM" } else { "total" };
+    let corrected = plan.rungs.iter().any(|rung| rung.measured.is_some());
+    if corrected { format!("{what}, by what was measured") } else { what.to_owned() }
+}
+
+fn largest(rung: &RungPlan) -> String {
+    match &rung.foreseen {
+        Some(foreseen) => foreseen.largest_micro_batch.map_or_else(|| "none".to_owned(), |batch| batch.to_string()),
+        None => unknown(),
+    }
+}
+
+fn seen(plan: &Plan) -> Vec<Vec<String>> {
+    let of = |name: &str, what: &dyn Fn(&Measured) -> Option<String>| {
+        row(name.to_owned(), plan, |rung| rung.measured.as_ref().and_then(what).unwrap_or_else(unknown))
+    };
+    let predicted = |rung: &RungPlan| rung.foreseen.as_ref().map(|foreseen| foreseen.training);
+    let ratio = |rung: &RungPlan| {
+        let (predicted, measured) = (predicted(rung)?, rung.measured?.peak_bytes?);
+        Some(format!("{:+.1} %", (predicted as f64 / measured as f64 - 1.0) * 100.0))
+    };
+    vec![
+        row("predicted peak".to_owned(), plan, |rung| predicted(rung).map_or_else(unknown, size)),
+        of("measured peak", &|seen| seen.peak_bytes.map(size)),
+        row("predicted / measured".to_owned(), plan, |rung| ratio(rung).unwrap_or_else(unknown)),
+        of("baseline before", &|seen| seen.baseline_bytes.map(size)),
+        of("steps/s", &|seen| seen.steps_per_s.map(|rate| format!("{rate:.3}"))),
+        of("units/s", &|seen| seen.units_per_s.map(|rate| format!("{rate:.0}"))),
+        of("loss", &|seen| seen.loss.map(|loss| format!("{loss:.4}"))),
+    ]
+}
+
+fn against(plan: &Plan) -> String {
+    let Some(card) = &plan.card else {
+        return format!("{}: how much memory there is, is not known.", plan.device);
+    };
+    let free = card.free_bytes.map_or_else(String::new, |free| format!(", {} of it free", bytes(free)));
+    format!("On {}: {} with {}{free}.", plan.device, card.name, bytes(card.total_bytes))
+}
+
+fn size(value: u64) -> String {
+    if value == 0 { "–".to_owned() } else { bytes(value) }
+}
+
+fn unknown() -> String {
+    "?".to_owned()
+}

@@ -1,0 +1,120 @@
+//! `prepare`: takes a step of every rung where `run` would, so that kernels are compiled and tuned
+//! before they are needed and a shift takes seconds.
+//!
+//! Compiled kernels go to the user's cache by themselves. What tuning decided is kept beside them, and
+//! a new run begins with a copy of it: its decisions stay its own from then on.
+
+use super::alone::Alone;
+use super::trainer::Trainer;
+use super::{Failure, Outcome, line, run};
+use clap::Args;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Tuning decisions in a run directory.
+const DECISIONS: &str = "kernels";
+/// Steps of each rung: the second one takes what the first one made.
+const STEPS: u64 = 2;
+
+/// Arguments of `prepare`.
+#[derive(Debug, Args)]
+pub struct PrepareArgs {
+    /// A run file, or one that ships inside
+    #[arg(value_name = "CONFIG")]
+    config: PathBuf,
+    /// Override a knob, as `--set training.micro_batch=4`
+    #[arg(long, value_parser = run::parse_override, value_name = "PATH=VALUE")]
+    set: Vec<(String, String)>,
+    /// Where it will be trained: auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    device: String,
+}
+
+pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
+    let run = run::load(Some(&args.config), &args.set, &args.device, trainer)?;
+    let prospect = trainer.look_ahead(&run, &args.device).map_err(|(code, message)| Failure::new(code, message))?;
+    let gpu = super::plan::card_index(&prospect.device);
+    if gpu.is_none() {
+        line!("There is nothing to prepare on {}: kernels are compiled for GPUs alone.", prospect.device);
+        return Ok(0);
+    }
+    let decisions = decisions_for(&prospect.device)
+        .ok_or_else(|| Failure::new(1, "there is no place to keep them: neither XDG_CACHE_HOME nor HOME is set"))?;
+    let (count, begun) = (run.rungs.len(), Instant::now());
+    for (rung, spec) in run.rungs.iter().enumerate() {
+        line!("rung {} ({} of {count}) ...", spec.name, rung + 1);
+        let alone = Alone { run: &run, rung, device: &args.device, gpu, steps: STEPS };
+        let before = |dir: &Path| drop(copy(&decisions, &dir.join(DECISIONS)));
+        let mut kept = Ok(0);
+        let seen = alone.measure_with(before, |dir| kept = copy(&dir.join(DECISIONS), &decisions))?;
+        let files = kept?;
+        let took = seen.first_step_s.unwrap_or(0.0);
+        let step = seen.step_ms.map_or_else(String::new, |ms| format!(", a step takes {ms:.0} ms now"));
+        line!("rung {}: first step after {took:.1} s{step}, {files} files of tuning decisions", spec.name);
+    }
+    line!(
+        "{count} rungs are prepared in {:.0} s; a run of them starts with these kernels.",
+        begun.elapsed().as_secs_f64()
+    );
+    Ok(0)
+}
+
+/// Gives a new run what was decided for this device, where something was.
+pub fn hand_over(device: &str, run_dir: &Path) {
+    if super::plan::card_index(device).is_some()
+        && let Some(decisions) = decisions_for(device)
+    {
+        // Without them the run tunes for itself.
+        let _ = copy(&decisions, &run_dir.join(DECISIONS));
+    }
+}
+
+/// Where decisions for a device are kept.
+fn decisions_for(device: &str) -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    let model = device.split_once(' ').map_or(device, |(_, model)| model);
+    let plain: String = model.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    Some(cache.join("downshift/tuning").join(format!("{plain}-{}", env!("CARGO_PKG_VERSION"))))
+}
+
+/// Copies a folder with all in it; the number of files. A folder that is not there holds none.
+fn copy(from: &Path, to: &Path) -> std::io::Result<u64> {
+    let entries = match fs::read_dir(from) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        entries => entries?,
+    };
+    fs::create_dir_all(to)?;
+    let mut files = 0;
+    for entry in entries {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            files += copy(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+            files += 1;
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::copy;
+    use std::fs;
+
+    #[test]
+    fn a_folder_is_copied_whole_and_one_that_is_not_there_is_empty() {
+        let place = tempfile::tempdir().unwrap();
+        let (from, to) = (place.path().join("from"), place.path().join("to"));
+        assert_eq!(copy(&from, &to).unwrap(), 0);
+        assert!(!to.exists());
+        fs::create_dir_all(from.join("deep")).unwrap();
+        fs::write(from.join("a"), "1").unwrap();
+        fs::write(from.join("deep/b"), "2").unwrap();
+        assert_eq!(copy(&from, &to).unwrap(), 2);
+        assert_eq!(fs::read_to_string(to.join("deep/b")).unwrap(), "2");
+    }
+}

@@ -1,0 +1,75 @@
+//! The plan of the run's memory, once it is there: what each rung is thought to need, corrected by
+//! what the rungs that ran were seen to need.
+
+use crate::protocol::control::RungRecord;
+use crate::protocol::plan::{Foreseen, Measured, PLAN_FILE, Plan};
+use std::fs;
+use std::path::Path;
+
+/// The plan, as far as it was found.
+#[derive(Debug, Default)]
+pub struct Planned(Option<Plan>);
+
+impl Planned {
+    /// Writes into the rungs what they are thought to need. The plan is written beside the start of
+    /// the run: until it is there, this looks for it.
+    pub fn settle(&mut self, run_dir: &Path, rungs: &mut [RungRecord]) {
+        if self.0.is_none() {
+            let text = fs::read(run_dir.join(PLAN_FILE)).ok();
+            self.0 = text.and_then(|text| serde_json::from_slice(&text).ok());
+        }
+        let Some(plan) = self.0.as_mut().filter(|plan| plan.rungs.len() == rungs.len()) else { return };
+        for (planned, rung) in plan.rungs.iter_mut().zip(rungs.iter()) {
+            let foreseen = planned.foreseen.as_ref();
+            planned.measured = Measured::in_a_run(foreseen, rung.vram_bytes, rung.ram_bytes, plan.gpu);
+        }
+        plan.settle();
+        for (planned, rung) in plan.rungs.iter().zip(rungs) {
+            let beside = if plan.gpu { 0 } else { planned.foreseen.as_ref().map_or(0, Foreseen::baseline) };
+            rung.planned_bytes = planned.total_bytes.map(|bytes| bytes + beside);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Planned;
+    use crate::protocol::control::RungRecord;
+    use crate::protocol::plan::{Foreseen, PLAN_FILE, Plan, RungPlan, Verdict};
+
+    #[test]
+    fn the_plan_is_found_when_it_is_there_and_corrected_by_what_was_seen() {
+        let place = tempfile::tempdir().unwrap();
+        let record = |name: &str| RungRecord {
+            name: name.to_owned(),
+            steps: 0,
+            steps_per_s: None,
+            vram_bytes: None,
+            ram_bytes: None,
+            planned_bytes: None,
+            fault: None,
+        };
+        let mut rungs = [record("full"), record("safe")];
+        let mut planned = Planned::default();
+        planned.settle(place.path(), &mut rungs);
+        assert_eq!(rungs[0].planned_bytes, None, "there is no plan yet");
+        let rung = |name: &str, training| RungPlan {
+            name: name.to_owned(),
+            micro_batch: 1,
+            foreseen: Some(Foreseen { weights: 100, training, ..Foreseen::default() }),
+            unknown: None,
+            total_bytes: None,
+            verdict: Verdict::Unknown,
+            measured: None,
+        };
+        let rungs_planned = vec![rung("full", 500), rung("safe", 300)];
+        let (run, task, device) = ("a".to_owned(), "lm".to_owned(), "cuda:0".to_owned());
+        let plan = Plan { version: 1, run, task, device, gpu: true, card: None, rungs: rungs_planned };
+        std::fs::write(place.path().join(PLAN_FILE), serde_json::to_vec(&plan).unwrap()).unwrap();
+        planned.settle(place.path(), &mut rungs);
+        assert_eq!(rungs.clone().map(|rung| rung.planned_bytes), [Some(500), Some(300)]);
+        rungs[0].vram_bytes = Some(900);
+        planned.settle(place.path(), &mut rungs);
+        assert_eq!(rungs.map(|rung| rung.planned_bytes), [Some(900), Some(100 + 400)], "twice as much beyond state");
+    }
+}

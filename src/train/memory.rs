@@ -1,0 +1,65 @@
+//! What this process takes of the machine's memory, by the kernel's books.
+
+use crate::protocol::worker::{Event, Memory, Phase};
+use crate::train::worker::Sink;
+use std::fs;
+use std::sync::Arc;
+
+/// Resident bytes now.
+#[must_use]
+pub fn resident() -> Option<u64> {
+    figure("VmRSS:")
+}
+
+/// Most resident bytes since the start, or since [`forget_peak`].
+#[must_use]
+pub fn peak() -> Option<u64> {
+    figure("VmHWM:")
+}
+
+/// The peak counts from here on. Where the kernel refuses, it goes on counting from the start.
+pub fn forget_peak() {
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
+fn figure(key: &str) -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let value = status.lines().find_map(|line| line.strip_prefix(key))?;
+    value.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Tells what memory a life of training takes, phase by phase, where that was asked for.
+pub struct Gauge(Option<Arc<dyn Sink>>);
+
+impl Gauge {
+    /// A gauge that tells `sink`, or nobody.
+    #[must_use]
+    pub fn new(asked: bool, sink: &Arc<dyn Sink>) -> Self {
+        Self(asked.then(|| Arc::clone(sink)))
+    }
+
+    /// A phase is over: the highest moment since the last one is told.
+    pub fn mark(&self, phase: Phase) {
+        let Some(sink) = &self.0 else { return };
+        if let (Some(resident_bytes), Some(peak_bytes)) = (resident(), peak()) {
+            sink.send(Event::Memory(Memory { phase, resident_bytes, peak_bytes }));
+        }
+        forget_peak();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{forget_peak, peak, resident};
+
+    #[test]
+    fn a_large_buffer_raises_the_peak() {
+        let before = resident().unwrap();
+        let buffer = vec![1_u8; 64 << 20];
+        assert!(buffer.iter().step_by(4096).all(|byte| *byte == 1));
+        assert!(peak().unwrap() >= before + (60 << 20));
+        drop(buffer);
+        forget_peak();
+        assert!(peak().is_some());
+    }
+}

@@ -1,0 +1,167 @@
+//! The plan of memory, the comparison of a knob and `prepare`, as a person would use them, with the
+//! real trainer on the CPU.
+#![cfg(feature = "train")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail like tests")]
+
+mod helper;
+
+use helper::Place;
+use serde_json::Value;
+
+fn json(place: &Place, args: &[&str]) -> Value {
+    let out = place.output(args);
+    let words = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(0), "{args:?}: {words}");
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+fn refusal(place: &Place, args: &[&str]) -> (Option<i32>, String) {
+    let out = place.output(args);
+    (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+fn part(rung: &Value, name: &str) -> u64 {
+    rung["foreseen"][name].as_u64().unwrap_or_else(|| panic!("{name}: {rung}"))
+}
+
+#[test]
+fn every_shipped_run_file_has_a_plan_for_a_card_that_is_not_here() {
+    let place = Place::real();
+    for config in ["digits", "text", "lora", "finetune", "stable", "sizes"] {
+        let plan = json(&place, &["plan", config, "--gpu", "16GiB", "--format", "json"]);
+        assert_eq!((&plan["version"], &plan["gpu"]), (&1.into(), &true.into()));
+        assert_eq!(plan["card"]["total_bytes"].as_u64(), Some(16 << 30));
+        let rungs = plan["rungs"].as_array().unwrap();
+        assert!(rungs.len() > 1, "{config}");
+        for rung in rungs {
+            assert_eq!(rung["verdict"], "fits", "{rung}");
+            assert_eq!(part(rung, "gradients"), 4 * part(rung, "trained"));
+            let total = rung["total_bytes"].as_u64().unwrap();
+            assert!(total > part(rung, "overhead") + part(rung, "weights") + part(rung, "optimizer"), "{rung}");
+            assert!(part(rung, "activations") > 0, "{rung}");
+            // Shapes tell: a head of as many channels as there are samples hides the scores.
+            assert!(part(rung, "logits") > 0 || config == "sizes", "{rung}");
+            assert!(part(rung, "largest_micro_batch") >= rung["micro_batch"].as_u64().unwrap());
+        }
+    }
+}
+
+#[test]
+fn state_is_exact_and_what_a_rung_relieves_is_seen_in_its_plan() {
+    let place = Place::real();
+    let plan = json(&place, &["plan", "text", "--device", "cpu", "--format", "json"]);
+    let rungs = plan["rungs"].as_array().unwrap();
+    // 829 696 parameters, all trained, two moments each; beside the weights there may be constants.
+    let parameters = 829_696;
+    let constants = |rung: &Value, width: u64| part(rung, "weights").checked_sub(width * parameters).unwrap();
+    assert_eq!((part(&rungs[0], "parameters"), part(&rungs[0], "trained")), (parameters, parameters));
+    assert!(constants(&rungs[0], 4) < 64 << 10);
+    assert_eq!(part(&rungs[0], "optimizer"), 8 * parameters);
+    assert_eq!(part(&rungs[0], "overhead") >> 20, 10);
+    let total = |name: &str| {
+        let rung = rungs.iter().find(|rung| rung["name"] == name).unwrap();
+        rung["total_bytes"].as_u64().unwrap()
+    };
+    assert!(total("accumulate") < total("full") && total("frugal") < total("accumulate"), "{plan}");
+    // Half the numbers in 16 bits, with f32 masters beside the moments.
+    let half = ["plan", "text", "--gpu", "8GiB", "--set", "training.precision=bf16", "--format", "json"];
+    let half = &json(&place, &half)["rungs"][0];
+    assert!(constants(half, 2) < 64 << 10);
+    assert_eq!(part(half, "optimizer"), 12 * parameters);
+}
+
+#[test]
+fn adapters_leave_gradients_and_moments_for_themselves_alone() {
+    let place = Place::real();
+    let rung = &json(&place, &["plan", "lora", "--device", "cpu", "--format", "json"])["rungs"][0];
+    let (all, trained) = (part(rung, "parameters"), part(rung, "trained"));
+    assert!(trained * 2 < all, "{rung}");
+    assert_eq!((part(rung, "gradients"), part(rung, "optimizer")), (4 * trained, 8 * trained));
+}
+
+#[test]
+fn a_card_that_is_too_small_is_said_and_the_largest_micro_batch_fits() {
+    let place = Place::real();
+    let big = ["--set", "training.micro_batch=512", "--set", "model.channels=64"];
+    let ask = |gpu: &str, more: &[&str]| {
+        let args = ["plan", "digits", "--rung", "full", "--format", "json", "--gpu", gpu];
+        json(&place, &[&args[..], &big, more].concat())["rungs"][0].clone()
+    };
+    let rung = ask("700MiB", &[]);
+    assert_eq!(rung["verdict"], "does_not_fit", "{rung}");
+    let largest = part(&rung, "largest_micro_batch");
+    assert!((1..512).contains(&largest), "{rung}");
+    let fits = |batch: u64| {
+        let batch = format!("training.micro_batch={batch}");
+        ask("700MiB", &["--set", &batch])["verdict"] != "does_not_fit"
+    };
+    assert!(fits(largest), "{largest}");
+    assert!(!fits(largest + 2), "{largest}");
+    assert_eq!(ask("100MiB", &[])["foreseen"]["largest_micro_batch"], Value::Null);
+}
+
+#[test]
+fn measured_peaks_are_near_what_was_foreseen() {
+    let place = Place::real();
+    let size = ["model.width=256", "model.layers=4", "training.micro_batch=32"];
+    let set = size.iter().flat_map(|knob| ["--set", knob]);
+    let args = ["plan", "text", "--device", "cpu", "--rung", "full", "--measure", "3", "--format", "json"];
+    let rung = &json(&place, &args.into_iter().chain(set).collect::<Vec<_>>())["rungs"][0];
+    let (measured, foreseen) = (rung["measured"]["peak_bytes"].as_u64().unwrap(), part(rung, "training"));
+    let ratio = foreseen as f64 / measured as f64;
+    assert!(measured > 80 << 20 && (0.8..1.2).contains(&ratio), "{foreseen} foreseen, {measured} measured");
+    assert_eq!(rung["measured"]["steps"], 3);
+    assert_eq!(rung["total_bytes"].as_u64(), Some(measured), "what was seen is believed");
+    assert!(rung["measured"]["units_per_s"].as_f64().unwrap() > 0.0 && rung["measured"]["loss"].as_f64().is_some());
+}
+
+#[test]
+fn two_values_of_a_knob_are_compared() {
+    let place = Place::real();
+    let args = ["compare-knob", "digits", "training.micro_batch", "8", "64", "--steps", "2", "--device", "cpu"];
+    let compared = json(&place, &[&args[..], &["--format", "json"]].concat());
+    let [small, large] = [0, 1].map(|index| compared["variants"][index].clone());
+    assert_eq!((&small["value"], &large["value"]), (&"8".into(), &"64".into()));
+    for variant in [&small, &large] {
+        assert_eq!(variant["steps"], 2, "{variant}");
+        assert!(variant["loss"].as_f64().unwrap() > 0.0 && variant["step_ms"].as_f64().unwrap() > 0.0);
+    }
+    assert!(large["peak_bytes"].as_u64() > small["peak_bytes"].as_u64(), "{compared}");
+    let out = place.output(&args);
+    let table = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(table.contains("loss after 2 steps") && table.contains("one after the other"), "{table}");
+    assert!(!place.dir.path().join("runs").exists(), "nothing is left behind");
+}
+
+#[test]
+fn what_cannot_work_is_refused_in_a_sentence() {
+    let place = Place::real();
+    for (args, code, words) in [
+        (&["plan", "digits", "--gpu", "16"][..], 2, "16GiB"),
+        (&["plan", "digits", "--gpu", "16GiB", "--measure"], 2, "leave one out"),
+        (&["plan", "digits", "--rung", "nope"], 2, "accumulate"),
+        (&["plan", "nothing.yaml"], 2, "digits"),
+        (&["plan", "text", "--device", "cpu", "--set", "training.precision=bf16"], 13, "--gpu 16GiB"),
+        (&["compare-knob", "digits", "training.micro_bath", "8", "16"], 13, "training.micro_batch"),
+        (&["compare-knob", "digits", "training.micro_batch", "8", "lots"], 13, "training.micro_batch"),
+    ] {
+        let (found, said) = refusal(&place, args);
+        assert_eq!(found, Some(code), "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+    let out = place.output(&["prepare", "digits", "--device", "cpu"]);
+    assert_eq!(out.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&out.stdout).contains("nothing to prepare on cpu"));
+}
+
+#[test]
+fn a_run_has_its_plan_beside_it_and_what_was_seen_corrects_it() {
+    let place = Place::real();
+    let run = ["run", "digits", "--headless", "--device", "cpu", "--set", "training.epochs=2"];
+    assert_eq!(place.output(&run).status.code(), Some(0));
+    helper::wait_for("the plan of the run", || place.newest()?.file("plan.json").is_file().then_some(()));
+    let name = place.status_json()["run"].as_str().unwrap().to_owned();
+    let plan = json(&place, &["plan", &name, "--device", "cpu", "--format", "json"]);
+    assert_eq!(plan["rungs"].as_array().unwrap().len(), 5);
+    assert!(plan["rungs"][4]["measured"].is_null(), "{plan}");
+}
