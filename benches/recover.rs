@@ -4,18 +4,20 @@
 //!
 //! First part: so many `kill -9` of the worker (100), each followed by a wait for the first step of
 //! the next one; how long until the keeper had seen the death, and until that step. Second part,
-//! with `--minutes`: the default task for so long with a fault every 30 s (SIGKILL and SIGSTOP in
-//! turn), then the same run without a fault: share of useful time, the weights of both
-//! compared bit by bit where every restart was on the same rung, the validation loss where not.
+//! with `--minutes`: the default task without a fault, then for so long with a SIGKILL every 30 s, then
+//! with SIGKILL and SIGSTOP in turn: share of useful time, the weights compared bit by bit with those
+//! of the faultless run where every restart was on the same rung, the validation loss where not.
 
 mod help;
 
+use downshift::config::shipped;
 use downshift::protocol::control::{JournalRow, RunState, Status};
 use downshift::store::checkpoint;
 use downshift::store::reader::{Reader, live_status};
 use downshift::store::run_dir::RunDir;
 use help::{Outcome, PROGRAM, newest, quantile, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -78,55 +80,30 @@ fn kill_and_wait(kills: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// A run with a fault every so often, against one without.
+/// Runs with a fault every so often, against one without: once with SIGKILL alone, which never
+/// shifts, and once with SIGSTOP in between, for which the keeper takes a rung that relieves kernels.
 fn shaken(time: Duration, every: Duration) -> Outcome<()> {
-    let (with, without) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let places = [tempfile::tempdir()?, tempfile::tempdir()?, tempfile::tempdir()?];
     let pace = measure_pace()?;
     // So long that the undisturbed part of it fills about the time.
     let steps = format!("training.steps={}", (pace * time.as_secs_f64() * 0.9) as u64);
-    let run = Shaken::start(with.path(), &[&steps, "checkpoint.every=2 s"], "")?;
-    let (began, mut faults) = (Instant::now(), 0_u32);
-    while run.status().is_none_or(|status| !status.state.is_over()) {
-        let due = every * (faults + 1);
-        if began.elapsed() >= due && began.elapsed() < time {
-            faults += 1;
-            let alive = run.wait("a worker", |status| status.pid_worker.is_some() || status.state.is_over())?;
-            if let Some(worker) = alive.pid_worker {
-                let signal = if faults.is_multiple_of(2) { Signal::STOP } else { Signal::KILL };
-                let _ = Pid::from_raw(worker.cast_signed()).map(|pid| kill_process(pid, signal));
-            }
-        }
-        std::thread::park_timeout(Duration::from_millis(100));
+    let knobs = [steps.as_str(), "checkpoint.every=2 s"];
+    let calm = Shaken::start(places[0].path(), &knobs, "")?;
+    let unshaken = calm.shake(None, time, every)?;
+    let mut holds = true;
+    for (place, signals) in places[1..].iter().zip([&[Signal::KILL][..], &[Signal::KILL, Signal::STOP]]) {
+        let run = Shaken::start(place.path(), &knobs, "")?;
+        let end = run.shake(Some(signals), time, every)?;
+        let same = weights(&run.dir)? == weights(&calm.dir)?;
+        let losses = (end.eval.map(|eval| eval.loss), unshaken.eval.as_ref().map(|eval| eval.loss));
+        println!(
+            "  final weights {}; validation loss {losses:?}",
+            if same { "identical bit by bit" } else { "differ" }
+        );
+        let near = losses.0.zip(losses.1).is_some_and(|(a, b)| (a - b).abs() <= 0.01 * b.abs());
+        holds &= end.state == RunState::Finished && if end.shifts == 0 { same } else { near };
     }
-    let took = began.elapsed();
-    let shaken = run.status().ok_or("no status")?;
-    let calm = Shaken::start(without.path(), &[&steps, "checkpoint.every=2 s"], "")?;
-    let began = Instant::now();
-    let limit = time * 4;
-    let unshaken = loop {
-        let status = calm.status().filter(|status| status.state.is_over());
-        match status {
-            Some(status) => break status,
-            None if began.elapsed() > limit => return Err("the faultless run does not end".into()),
-            None => std::thread::park_timeout(Duration::from_millis(100)),
-        }
-    };
-    let useful = began.elapsed().as_secs_f64() / took.as_secs_f64();
-    println!(
-        "{faults} faults in {:.0} s: {} at step {}, {} restarts, {} shifts; share of useful time {:.1} %",
-        took.as_secs_f64(),
-        shaken.state.word(),
-        shaken.step,
-        shaken.restarts,
-        shaken.shifts,
-        useful * 100.0
-    );
-    let same = weights(&run.dir)? == weights(&calm.dir)?;
-    let losses = (shaken.eval.map(|eval| eval.loss), unshaken.eval.map(|eval| eval.loss));
-    println!("final weights {}; validation loss {losses:?}", if same { "identical bit by bit" } else { "DIFFER" });
-    let near = losses.0.zip(losses.1).is_some_and(|(a, b)| (a - b).abs() <= 0.01 * b.abs());
-    let holds = shaken.state == RunState::Finished && if shaken.shifts == 0 { same } else { near };
-    if holds { Ok(()) } else { Err("the run did not come through unharmed".into()) }
+    if holds { Ok(()) } else { Err("a run did not come through unharmed".into()) }
 }
 
 /// Steps per second of the default task here.
@@ -152,8 +129,17 @@ struct Shaken {
 impl Shaken {
     fn start(place: &Path, set: &[&str], inject: &str) -> Outcome<Self> {
         let runs = place.join("runs");
+        // The default run on those of its rungs that leave the problem as it is.
+        let (_, text) = shipped::run_file(Path::new("digits")).ok_or("no digits")?;
+        let (text, _) = text.split_once("  # Everything careful").ok_or("no rung `safe`")?;
+        let file = place.join("digits.yaml");
+        std::fs::write(&file, text)?;
         let mut command = Command::new(PROGRAM);
-        command.args(["run", "digits", "--headless", "--device", "cpu", "--inject", inject, "--runs-dir"]).arg(&runs);
+        command
+            .arg("run")
+            .arg(file)
+            .args(["--headless", "--device", "cpu", "--inject", inject, "--runs-dir"])
+            .arg(&runs);
         for knob in BUDGET.iter().chain(set) {
             command.args(["--set", knob]);
         }
@@ -176,6 +162,39 @@ impl Shaken {
         journal.into_iter().find(|row| row.time_ms >= since_ms && row.text.contains(words))
     }
 
+    /// Waits for the end of the run, with these faults in turn for so long; says what came of it.
+    fn shake(&self, signals: Option<&[Signal]>, time: Duration, every: Duration) -> Outcome<Status> {
+        let (began, mut faults) = (Instant::now(), 0_u32);
+        let end = loop {
+            if let Some(end) = self.status().filter(|status| status.state.is_over()) {
+                break end;
+            }
+            if began.elapsed() > time * 4 {
+                return Err("the run does not end".into());
+            }
+            let due = every * (faults + 1);
+            if let Some(signals) = signals.filter(|_| began.elapsed() >= due && began.elapsed() < time) {
+                let alive = self.wait("a worker", |status| status.pid_worker.is_some() || status.state.is_over())?;
+                if let Some(worker) = alive.pid_worker.and_then(|worker| Pid::from_raw(worker.cast_signed())) {
+                    let _ = kill_process(worker, signals[faults as usize % signals.len()]);
+                }
+                faults += 1;
+            }
+            std::thread::park_timeout(Duration::from_millis(100));
+        };
+        let took = began.elapsed().as_secs_f64();
+        println!(
+            "{faults} faults {:?} in {took:.0} s: {} at step {}, {} restarts, {} shifts; share of useful time {:.1} %",
+            signals.unwrap_or_default(),
+            end.state.word(),
+            end.step,
+            end.restarts,
+            end.shifts,
+            useful_seconds(&self.dir)? / took * 100.0
+        );
+        Ok(end)
+    }
+
     fn stop(&self) -> Outcome<()> {
         Command::new(PROGRAM).args(["stop", "--runs-dir"]).arg(&self.runs).output()?;
         self.wait("the end", |status| status.state.is_over()).map(drop)
@@ -192,6 +211,15 @@ impl Drop for Shaken {
 fn weights(dir: &RunDir) -> Outcome<Vec<u8>> {
     let (newest, _) = checkpoint::newest_valid(dir.path());
     Ok(newest.and_then(|loaded| loaded.files.get("model.safetensors").cloned()).ok_or("no weights")?)
+}
+
+/// Seconds spent in steps that stayed; those that were taken again count once.
+fn useful_seconds(dir: &RunDir) -> Outcome<f64> {
+    let mut stayed = BTreeMap::new();
+    Reader::open(dir)?.each_step(|row| {
+        stayed.insert(row.step, row.data_wait_ms + row.compute_ms);
+    })?;
+    Ok(stayed.into_values().sum::<f64>() / 1000.0)
 }
 
 fn kill(pid: u32) -> Outcome<()> {

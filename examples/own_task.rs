@@ -9,7 +9,7 @@ use burn::tensor::{ElementConversion, Int, Tensor, TensorData, activation};
 use downshift::config::problem::Problem;
 use downshift::recipe::seed::{Purpose, Stream};
 use downshift::train::registry::Registry;
-use downshift::train::task::{BatchRequest, DataError, Split, Tally, Task, Train};
+use downshift::train::task::{BatchRequest, DataError, Pass, Split, Tally, Task, Train};
 use serde::{Deserialize, Serialize};
 
 struct Spirals;
@@ -95,8 +95,8 @@ impl<B: AutodiffBackend> Train<B> for Spirals {
         Network { layers: sizes.map(|[from, to]| LinearConfig::new(from, to).init(device)) }
     }
 
-    fn loss(model: &Network<B>, batch: Points, device: &B::Device) -> Tensor<B, 1> {
-        let (logits, answers) = model.forward(&batch, device);
+    fn loss(model: &Network<B>, batch: Points, pass: &Pass<'_, B>) -> Tensor<B, 1> {
+        let (logits, answers) = model.forward(&batch, pass.device);
         activation::log_softmax(logits, 1).gather(1, answers).mean().neg()
     }
 

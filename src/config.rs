@@ -17,5 +17,6 @@ pub mod shipped;
 pub mod theme;
 pub mod typed;
 pub mod units;
+pub mod variants;
 pub mod watch;
 pub mod yaml;

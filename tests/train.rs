@@ -6,6 +6,9 @@
 #[path = "train/adapters.rs"]
 mod adapters;
 #[cfg(test)]
+#[path = "train/blocks.rs"]
+mod blocks;
+#[cfg(test)]
 #[path = "train/groups.rs"]
 mod groups;
 #[cfg(test)]
@@ -17,6 +20,9 @@ mod harness;
 #[cfg(test)]
 #[path = "train/identity.rs"]
 mod identity;
+#[cfg(test)]
+#[path = "train/ladders.rs"]
+mod ladders;
 #[cfg(test)]
 #[path = "train/ledger.rs"]
 mod ledger;

@@ -9,6 +9,7 @@
 mod harness;
 #[cfg(test)]
 #[path = "train/marked.rs"]
+#[expect(dead_code, reason = "shared with the tests in f32")]
 mod marked;
 #[cfg(test)]
 #[path = "train/tiny.rs"]

@@ -8,7 +8,7 @@ use burn::tensor::{
 };
 use downshift::config::problem::Problem;
 use downshift::recipe::seed::Stream;
-use downshift::train::task::{BatchRequest, DataError, Split, Tally, Task, Train};
+use downshift::train::task::{BatchRequest, DataError, Pass, Split, Tally, Task, Train};
 use serde::{Deserialize, Serialize};
 
 /// Inputs and outputs of each layer.
@@ -88,8 +88,8 @@ impl<B: AutodiffBackend> Train<B> for Layers {
         Stack { layers: (0..model.layers).map(|_| LinearConfig::new(WIDTH, WIDTH).init(device)).collect() }
     }
 
-    fn loss(model: &Stack<B>, batch: Vec<f32>, device: &B::Device) -> Tensor<B, 1> {
-        model.loss(batch, device)
+    fn loss(model: &Stack<B>, batch: Vec<f32>, pass: &Pass<'_, B>) -> Tensor<B, 1> {
+        model.loss(batch, pass.device)
     }
 
     fn evaluate(

@@ -14,7 +14,7 @@ use unicode_width::UnicodeWidthStr;
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// A run file, or one that ships inside: digits, text, lora, cifar10
+    /// A run file, or one that ships inside: digits, text, lora, finetune, stable, sizes, cifar10
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
     /// Override a knob, as `--set training.epochs=2`
@@ -36,7 +36,7 @@ pub fn check(args: &CheckArgs, trainer: &dyn Trainer) -> Outcome {
             line!("\nnote: rung {}: {advice}", rung.name);
         }
     }
-    match trainer.look_ahead(&run, &args.device) {
+    match trainer.consider(&run, &args.device) {
         Ok(prospect) => {
             line!("");
             for note in &prospect.notes {

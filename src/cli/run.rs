@@ -9,6 +9,7 @@ use crate::keeper::{Launch, detach};
 use crate::store::checkpoint;
 use crate::store::disk;
 use crate::store::run_dir::RunDir;
+use crate::store::writer::Writer;
 use clap::Args;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// Arguments of `run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// A run file, or one that ships inside: digits (the default), text, lora, cifar10
+    /// A run file, or one that ships inside: digits (the default), text, lora, finetune, stable, sizes, cifar10
     #[arg(value_name = "CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -35,6 +36,9 @@ pub struct RunOptions {
     /// Override a knob, as `--set training.epochs=2`
     #[arg(long, value_parser = parse_override, value_name = "PATH=VALUE")]
     set: Vec<(String, String)>,
+    /// The rung to begin on, by name or number
+    #[arg(long, value_name = "RUNG")]
+    rung: Option<String>,
     /// Faults on purpose, as `nan@120,oom@150*,hang@400`; `*` = in every attempt
     #[arg(long, default_value = "", hide_default_value = true, value_name = "FAULT@STEP,…")]
     inject: Faults,
@@ -77,15 +81,27 @@ pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 /// Starts a run and looks on.
 pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let run = load(config, &options.set, &options.device, trainer)?;
+    let first = options.rung.as_ref().map(|name| first_rung(&run, name)).transpose()?;
     let prospect = trainer.look_ahead(&run, &options.device).map_err(|(code, message)| Failure::new(code, message))?;
     for note in &prospect.notes {
         say(note);
     }
     has_room(runs, &run, prospect.parameters)?;
     let dir = RunDir::create(runs, &run)?;
+    if let Some(first) = first {
+        // Where a keeper finds the rung of its run, this one like any later one.
+        Writer::open(&dir.file("run.db"))?.0.put_fact("rung", &first)?;
+    }
     let launch = Launch { device: options.device.clone(), inject: options.inject.0.clone() };
     start_keeper(&dir, Some(&launch))?;
     look_on(&dir, options.headless)
+}
+
+fn first_rung(run: &Run, name: &str) -> Result<usize, Failure> {
+    run.rung_named(name).ok_or_else(|| {
+        let names: Vec<&str> = run.rungs.iter().map(|rung| rung.name.as_str()).collect();
+        Failure::new(2, format!("--rung {name}: the ladder has no such rung; choose from {}", names.join(", ")))
+    })
 }
 
 /// Whether the disk has room for the checkpoints that a run will keep.

@@ -35,6 +35,15 @@ pub trait Trainer: TaskSections {
     /// What cannot work.
     fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)>;
 
+    /// The same for a device that need not be here: what only the device itself could tell is left
+    /// open, and said.
+    ///
+    /// # Errors
+    /// What cannot work.
+    fn consider(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {
+        self.look_ahead(run, device)
+    }
+
     /// A small computation on a device, to see that it works: what was done, in words.
     ///
     /// # Errors
@@ -174,6 +183,7 @@ mod registry {
     use crate::train::selftest;
     use crate::train::task::Format;
     use crate::train::worker::{self, WorkerArgs};
+    use std::fmt::Display;
 
     impl Trainer for Registry {
         fn work(&self, order: WorkOrder) -> u8 {
@@ -220,22 +230,23 @@ mod registry {
         fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {
             let choice: DeviceChoice = device.parse().map_err(|why| (2, why))?;
             let mut prospect = Prospect { device: String::new(), notes: Vec::new(), samples: None, parameters: None };
-            let named = |rung: &Rung, why: String| format!("rung {}: {why}", rung.name);
             for rung in &run.rungs {
                 let precision = rung.preset.training.precision;
                 let chosen = device::choose(choice, precision).map_err(|why| (13, named(rung, why)))?;
                 (prospect.device, prospect.notes) = (chosen.name, chosen.notes);
             }
-            let Some(task) = self.get(&run.task) else { return Ok(prospect) };
-            let sizes = task.sizes(&run.rungs[0].preset).map_err(|error| (15, error.to_string()))?;
-            prospect.samples = Some((sizes.training, sizes.validation));
-            prospect.parameters = Some(sizes.parameters);
-            for rung in &run.rungs {
-                if let Some(misfit) = batch_misfit(&rung.preset.training, sizes.training as u64) {
-                    return Err((13, named(rung, misfit.to_string())));
+            count(self, run, prospect)
+        }
+
+        fn consider(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {
+            let choice: DeviceChoice = device.parse().map_err(|why| (2, why))?;
+            match (choice, device::choose(choice, Precision::F32)) {
+                (DeviceChoice::Cuda(_), Err(why)) => {
+                    let notes = vec![format!("{device} is not here, so nothing was tried on it: {why}")];
+                    count(self, run, Prospect { device: device.to_owned(), notes, samples: None, parameters: None })
                 }
+                _ => self.look_ahead(run, device),
             }
-            Ok(prospect)
         }
 
         fn measure(
@@ -258,6 +269,25 @@ mod registry {
             };
             task.export(&run.rungs[rung].preset, weights, format).map_err(|why| (14, why))
         }
+    }
+
+    fn named(rung: &Rung, why: impl Display) -> String {
+        format!("rung {}: {why}", rung.name)
+    }
+
+    /// Adds how much data there is and how large the model is, and sees that every rung's batches
+    /// fit the data.
+    fn count(registry: &Registry, run: &Run, mut prospect: Prospect) -> Result<Prospect, (u8, String)> {
+        let Some(task) = registry.get(&run.task) else { return Ok(prospect) };
+        let sizes = task.sizes(&run.rungs[0].preset).map_err(|error| (15, error.to_string()))?;
+        prospect.samples = Some((sizes.training, sizes.validation));
+        prospect.parameters = Some(sizes.parameters);
+        for rung in &run.rungs {
+            if let Some(misfit) = batch_misfit(&rung.preset.training, sizes.training as u64) {
+                return Err((13, named(rung, misfit)));
+            }
+        }
+        Ok(prospect)
     }
 
     /// Whether what does not fit may start anew: the newest checkpoint was written by a rung of

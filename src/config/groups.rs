@@ -132,20 +132,23 @@ pub struct Trained {
     pub head: bool,
     /// So many of the last blocks.
     pub last_blocks: usize,
+    /// The adapters of so many of the last blocks.
+    pub last_adapters: usize,
 }
 
 impl fmt::Display for Trained {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let blocks = match self.last_blocks {
+        let last = |what: &str, count: usize| match count {
             0 => String::new(),
-            1 => "last 1 block".to_owned(),
-            count => format!("last {count} blocks"),
+            1 => format!("{what}last 1 block"),
+            count => format!("{what}last {count} blocks"),
         };
         let words = [
             if self.all { "all" } else { "" },
-            &blocks,
+            &last("", self.last_blocks),
             if self.head { "head" } else { "" },
             if self.adapters { "adapters" } else { "" },
+            &last("adapters of the ", self.last_adapters),
         ];
         formatter.write_str(&words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" + "))
     }
@@ -165,10 +168,15 @@ impl std::str::FromStr for Trained {
                 ["last", count, "blocks" | "block"] if count.parse::<usize>().is_ok_and(|count| count > 0) => {
                     trained.last_blocks = count.parse().unwrap_or_default();
                 }
+                ["adapters", "of", "the", "last", count, "blocks" | "block"]
+                    if count.parse::<usize>().is_ok_and(|count| count > 0) =>
+                {
+                    trained.last_adapters = count.parse().unwrap_or_default();
+                }
                 _ => {
                     return Err(format!(
-                        "`{term}` says nothing about what is trained; write all, adapters, head, or last 2 blocks, \
-                         joined by +"
+                        "`{term}` says nothing about what is trained; write all, adapters, adapters of the last 2 \
+                         blocks, head, or last 2 blocks, joined by +"
                     ));
                 }
             }
@@ -230,7 +238,10 @@ mod tests {
         assert_eq!((trained.last_blocks, trained.head, trained.adapters, trained.all), (8, true, true, false));
         assert_eq!(trained.to_string(), "last 8 blocks + head + adapters");
         assert_eq!(trained.to_string().parse::<Trained>(), Ok(trained));
-        for wrong in ["", "last blocks", "last 0 blocks", "first 2 blocks", "all +"] {
+        let trained: Trained = "head + adapters of the last 8 blocks".parse().unwrap();
+        assert_eq!((trained.last_blocks, trained.last_adapters, trained.adapters), (0, 8, false));
+        assert_eq!(trained.to_string().parse::<Trained>(), Ok(trained));
+        for wrong in ["", "last blocks", "adapters of the last 0 blocks", "last 0 blocks", "first 2 blocks", "all +"] {
             assert!(wrong.parse::<Trained>().is_err(), "{wrong}");
         }
     }

@@ -126,7 +126,7 @@ fn apply(base: &Resolved, spec: &RungSpec, place: &str) -> (Option<Resolved>, Ve
 }
 
 /// `{a.b: 1}` and `{a: {b: 1}}` both as `("a.b", 1)`.
-fn flatten(set: &Map<String, Value>) -> Vec<(String, Value)> {
+pub(super) fn flatten(set: &Map<String, Value>) -> Vec<(String, Value)> {
     let mut flat = Vec::new();
     for (path, value) in set {
         match value {

@@ -4,7 +4,7 @@ use super::around::{Notify, Probe};
 use super::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
 use super::ladder::{FULL, Resolved, Rung, RungSpec, resolve};
 use super::problem::Problem;
-use super::{check, typed, watch, yaml};
+use super::{check, typed, variants, watch, yaml};
 use crate::recipe::class;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -144,8 +144,11 @@ impl Run {
             let wrong = "a run file is a list of `key: value` lines, beginning with `name:` and `task:`";
             return Err(Refusal { lines: vec![format!("{}:1:1: {wrong}", source.file)] });
         }
-        for (path, value) in source.overrides {
-            problems.extend(typed::set(&mut tree, path, yaml::scalar(value)).err());
+        let (places, wrong) = variants::apply(&mut tree, source.overrides);
+        problems.extend(wrong);
+        settle_length(&mut tree, &places);
+        for (path, value) in source.overrides.iter().filter(|(path, _)| path != variants::CHOICE) {
+            problems.extend(variants::put(&mut tree, path, yaml::scalar(value)).err());
         }
         settle_length(&mut tree, source.overrides);
         let (file, wrong) = typed::read::<RunFile>(&tree);
@@ -153,7 +156,7 @@ impl Run {
         let run = file.map(|file| validate(file, tasks, source.base, &mut problems));
         match run {
             Some(run) if problems.is_empty() => Ok(run),
-            _ => Err(Refusal { lines: show(source, &problems) }),
+            _ => Err(Refusal { lines: show(source, &problems, &places) }),
         }
     }
 
@@ -217,7 +220,8 @@ impl Run {
     }
 }
 
-/// `--set training.steps=…` takes the place of the file's epochs, and the other way round.
+/// `--set training.steps=…` takes the place of the file's epochs, and the other way round; so does a
+/// variant.
 fn settle_length(tree: &mut Value, overrides: &[(String, String)]) {
     let given = |path: &str| overrides.iter().any(|(set, _)| set == path);
     let replaced = match (given("training.steps"), given("training.epochs")) {
@@ -304,7 +308,7 @@ fn check_pinned(pinned: &[String], full: &Value) -> Vec<Problem> {
 }
 
 /// The problems in the order of the file, one a key: what follows from a mistake is not said too.
-fn show(source: &Source<'_>, problems: &[Problem]) -> Vec<String> {
+fn show(source: &Source<'_>, problems: &[Problem], chosen: &variants::Places) -> Vec<String> {
     let mut said = HashSet::new();
     let mut placed: Vec<(yaml::Place, String)> = problems
         .iter()
@@ -313,7 +317,8 @@ fn show(source: &Source<'_>, problems: &[Problem]) -> Vec<String> {
             if let Some((path, value)) = source.overrides.iter().find(|(path, _)| problem.path == *path) {
                 return ((0, 0), format!("--set {path}={value}: {problem}"));
             }
-            let place = yaml::locate(source.text, &problem.path, problem.occurrence);
+            let written = chosen.iter().find(|(path, _)| problem.path == *path).map(|(_, place)| place);
+            let place = yaml::locate(source.text, written.unwrap_or(&problem.path), problem.occurrence);
             (place, format!("{}:{}:{}: {problem}", source.file, place.0, place.1))
         })
         .collect();

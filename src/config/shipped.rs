@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
-const RUN_FILES: [(&str, &str, &str); 4] = [
+const RUN_FILES: [(&str, &str, &str); 7] = [
     ("digits", "configs/digits.yaml", include_str!("../../configs/digits.yaml")),
     ("text", "configs/text.yaml", include_str!("../../configs/text.yaml")),
     ("lora", "configs/lora.yaml", include_str!("../../configs/lora.yaml")),
+    ("finetune", "configs/finetune.yaml", include_str!("../../configs/finetune.yaml")),
+    ("stable", "configs/stable.yaml", include_str!("../../configs/stable.yaml")),
+    ("sizes", "configs/sizes.yaml", include_str!("../../configs/sizes.yaml")),
     ("cifar10", "configs/cifar10.yaml", include_str!("../../configs/cifar10.yaml")),
 ];
 

@@ -52,8 +52,13 @@ pub fn compare(from: &Value, to: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
     walk(String::new(), from, to, &mut changes);
     let same_batch = effective_batch(from) == effective_batch(to);
+    let fixed_shape = pretrained(from) && pretrained(to);
     for change in &mut changes {
         change.class = class_of(&change.path, same_batch);
+        // A pretrained model brings its own shapes, whatever the length that it is shown.
+        if change.path == "model.sequence" && fixed_shape {
+            change.class = Class::B;
+        }
     }
     changes
 }
@@ -76,6 +81,11 @@ pub fn carries_over(path: &str) -> bool {
 pub fn effective_batch(preset: &Value) -> Option<u64> {
     let training = preset.get("training")?;
     Some(training.get("micro_batch")?.as_u64()? * training.get("accumulation")?.as_u64()?)
+}
+
+/// Whether the sizes of a preset's model come with pretrained weights.
+fn pretrained(preset: &Value) -> bool {
+    preset.pointer("/model/init_from").is_some_and(Value::is_string)
 }
 
 fn class_of(path: &str, same_batch: bool) -> Class {
@@ -151,6 +161,15 @@ mod tests {
             assert_eq!(changes.len(), 1);
             assert_eq!(changes[0].class, class, "{section}.{knob}");
         }
+    }
+
+    #[test]
+    fn the_length_of_a_sequence_is_part_of_the_shape_unless_that_is_given() {
+        let fresh = |sequence: u64| json!({"model": {"sequence": sequence}});
+        let given = |sequence: u64| json!({"model": {"init_from": "there", "sequence": sequence}});
+        assert_eq!(gravest(&compare(&fresh(8), &fresh(4))), Class::C);
+        assert_eq!(gravest(&compare(&given(8), &given(4))), Class::B);
+        assert_eq!(gravest(&compare(&fresh(8), &given(4))), Class::C);
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //! CUDA, fused kernels  CudaFused                 CudaFusedRecompute
 //! CUDA, plain          CudaPlain                 CudaPlainRecompute
 //! ```
+//! A task that recomputes by itself (`Task::RECOMPUTES`) never takes the right-hand column.
+//!
 //! Precision is no type: Burn's tensors carry their number format, and the backends above take the
 //! one that new tensors get from the device's settings.
 
@@ -83,7 +85,7 @@ impl<T> TrainAll for T where
 /// # Errors
 /// Why training cannot go on.
 pub fn train<T: TrainAll>(job: Job) -> Result<DoneReason, Failed> {
-    let recompute = job.args.preset.training.gradient_checkpointing;
+    let recompute = job.args.preset.training.gradient_checkpointing && !T::RECOMPUTES;
     match (job.device.place, recompute) {
         (Place::Cpu, false) => session::train::<T, Cpu>(job, &FlexDevice),
         (Place::Cpu, true) => session::train::<T, CpuRecompute>(job, &FlexDevice),
@@ -112,7 +114,7 @@ fn train_on_cuda<T: TrainAll>(job: Job, index: usize) -> Result<DoneReason, Fail
     // The settings belong to the device, whichever of the four backends uses it.
     set_default_dtypes::<CudaPlain>(&device, float, IntDType::I32)
         .map_err(|error| failure::config(format!("training.precision: {error}; f32 works on every GPU")))?;
-    match (training.fused_kernels, training.gradient_checkpointing) {
+    match (training.fused_kernels, training.gradient_checkpointing && !T::RECOMPUTES) {
         (true, false) => session::train::<T, CudaFused>(job, &device),
         (true, true) => session::train::<T, CudaFusedRecompute>(job, &device),
         (false, false) => session::train::<T, CudaPlain>(job, &device),

@@ -131,6 +131,7 @@ struct Selection {
     trained: Trained,
     head: Vec<&'static str>,
     first_block: usize,
+    first_adapted: usize,
 }
 
 impl Selection {
@@ -144,21 +145,25 @@ impl Selection {
             head.extend(T::TIED_HEAD);
         }
         let blocks = paths.iter().filter_map(|path| block_of(path)).max().map_or(0, |last| last + 1);
-        let wrong = if trained.last_blocks > blocks {
-            format!("the model has {blocks} blocks, and the last {} cannot be trained", trained.last_blocks)
+        let last = trained.last_blocks.max(trained.last_adapters);
+        let wrong = if last > blocks {
+            format!("the model has {blocks} blocks, and the last {last} cannot be trained")
         } else if trained.head && head.is_empty() {
             "the model has no head by that name; name it in optimizer.groups with `frozen: false`".to_owned()
-        } else if trained.adapters && !adapted {
+        } else if (trained.adapters || trained.last_adapters > 0) && !adapted {
             "the model has no adapters; add `model.lora`".to_owned()
         } else {
-            return Ok(Self { first_block: blocks - trained.last_blocks, trained, head });
+            let (first_block, first_adapted) = (blocks - trained.last_blocks, blocks - trained.last_adapters);
+            return Ok(Self { trained, head, first_block, first_adapted });
         };
         Err(format!("training.trained: {wrong}"))
     }
 
     fn holds(&self, path: &str) -> bool {
         if layer_of(path).is_some() {
-            return self.trained.adapters || self.trained.all;
+            let late =
+                self.trained.last_adapters > 0 && block_of(path).is_some_and(|block| block >= self.first_adapted);
+            return self.trained.adapters || self.trained.all || late;
         }
         self.trained.all
             || (self.trained.head && self.head.iter().any(|pattern| matches(pattern, path)))

@@ -170,6 +170,19 @@ pub fn is_half<B: Backend, M: Module<B>>(module: &M) -> bool {
     visitor.0
 }
 
+/// Whether a backward pass brings any parameter of a module a gradient.
+pub fn trains_any<B: Backend, M: Module<B>>(module: &M) -> bool {
+    struct Visitor(bool);
+    impl<B: Backend> ModuleVisitor<B> for Visitor {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            self.0 |= param.val().is_require_grad();
+        }
+    }
+    let mut visitor = Visitor(false);
+    module.visit(&mut visitor);
+    visitor.0
+}
+
 /// How many numbers the float parameters hold. Draws none of them.
 pub fn count<B: Backend, M: Module<B>>(module: &M) -> u64 {
     struct Visitor(u64);

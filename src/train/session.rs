@@ -183,8 +183,13 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
         let begun = Instant::now();
         let (step_plan, number) = (plan.step(life.state.position), life.begin_step());
         let suffering = strikes.at(number);
-        let loss_scale = life.state.loss_scale.map(|loss_scale| loss_scale.scale);
-        let moment = Moment { seed: training.seed, step: number, poisoned: suffering.poisoned, loss_scale };
+        let moment = Moment {
+            seed: training.seed,
+            step: number,
+            poisoned: suffering.poisoned,
+            loss_scale: life.state.loss_scale.map(|loss_scale| loss_scale.scale),
+            gradient_checkpointing: training.gradient_checkpointing,
+        };
         let (verdict, timing) = step::take::<T, B>(&model, &step_plan, &mut loader, &optimizer.plan, &moment, device)?;
         let lr = knobs.schedule.lr_warming(knobs.lr, step_plan.after.samples, total_units, life.state.warmup_from);
         match verdict {

@@ -5,7 +5,7 @@
 use super::groups::Plan;
 use super::loader::Loader;
 use super::params::{self, Reading, Tensors};
-use super::task::Train;
+use super::task::{Pass, Train};
 use crate::protocol::worker::Failed;
 use crate::recipe::{
     batch::StepPlan,
@@ -60,6 +60,8 @@ pub struct Moment {
     pub poisoned: bool,
     /// What to multiply the loss by before the backward pass; gradients come out without it.
     pub loss_scale: Option<f64>,
+    /// The knob.
+    pub gradient_checkpointing: bool,
 }
 
 /// A step's verdict: a gradient to use or the reason why there is none.
@@ -84,8 +86,10 @@ pub fn take<T: Train<B>, B: AutodiffBackend>(
         let asked = Instant::now();
         let batch = loader.next().ok_or_else(|| failure::data_ran_out(moment.step))?;
         data_wait += asked.elapsed();
-        B::seed(device, derive(moment.seed, Purpose::Device, [moment.step, micro as u64, 0]));
-        let mut loss = T::loss(model, batch, device);
+        let seed = derive(moment.seed, Purpose::Device, [moment.step, micro as u64, 0]);
+        B::seed(device, seed);
+        let (gradient_checkpointing, loss_scale) = (moment.gradient_checkpointing, moment.loss_scale.unwrap_or(1.0));
+        let mut loss = T::loss(model, batch, &Pass { device, seed, gradient_checkpointing, loss_scale });
         if moment.poisoned && micro == 0 {
             loss = loss.mul_scalar(f32::NAN);
         }

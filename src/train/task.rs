@@ -10,7 +10,7 @@ use crate::config::problem::Problem;
 use burn::module::AutodiffModule;
 use burn::tensor::{
     Tensor, TensorData,
-    backend::{AutodiffBackend, BackendTypes},
+    backend::{AutodiffBackend, Backend, BackendTypes},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
@@ -108,6 +108,9 @@ pub trait Task: Send + Sync + Sized + 'static {
     const HEAD: &'static [&'static str] = &["head", "norm"];
     /// What serves as a head where nothing is called so.
     const TIED_HEAD: &'static [&'static str] = &[];
+    /// Whether `loss` itself sees to `training.gradient_checkpointing`. Otherwise the backend does: it
+    /// recomputes cheap operations.
+    const RECOMPUTES: bool = false;
 
     /// Fills in what follows from files, and makes paths in both sections absolute by `absolute`.
     fn complete(data: &mut Self::DataConfig, _model: &mut Self::ModelConfig, absolute: &dyn Fn(&str) -> String) {
@@ -151,6 +154,28 @@ pub trait Task: Send + Sync + Sized + 'static {
     fn batch(data: &Self::Data, request: BatchRequest<'_>) -> Self::Batch;
 }
 
+/// What a forward and backward pass over a micro-batch goes by.
+#[derive(Debug)]
+pub struct Pass<'a, B: Backend> {
+    /// Where tensors lie.
+    pub device: &'a B::Device,
+    /// The seed of this micro-batch's noise. The device's generator is seeded by it before the call;
+    /// a task that computes parts of the pass twice seeds anew for each part.
+    pub seed: u64,
+    /// The knob: for tasks that recompute by themselves, see [`Task::RECOMPUTES`].
+    pub gradient_checkpointing: bool,
+    /// What the loss is multiplied by before the backward pass, for tasks that run parts of that pass
+    /// themselves: what they compute in few bits should be as large as it would be otherwise.
+    pub loss_scale: f64,
+}
+
+impl<'a, B: Backend> Pass<'a, B> {
+    /// A pass without options, of seed 0.
+    pub fn plain(device: &'a B::Device) -> Self {
+        Self { device, seed: 0, gradient_checkpointing: false, loss_scale: 1.0 }
+    }
+}
+
 /// The tensors of a [`Task`], for one backend.
 pub trait Train<B: AutodiffBackend>: Task {
     /// The model.
@@ -160,7 +185,7 @@ pub trait Train<B: AutodiffBackend>: Task {
     fn init(model: &Self::ModelConfig, data: &Self::Data, device: &B::Device) -> Self::Model;
 
     /// Mean loss over a micro-batch, shape `[1]`.
-    fn loss(model: &Self::Model, batch: Self::Batch, device: &B::Device) -> Tensor<B, 1>;
+    fn loss(model: &Self::Model, batch: Self::Batch, pass: &Pass<'_, B>) -> Tensor<B, 1>;
 
     /// Sums over a micro-batch, without gradients.
     fn evaluate(

@@ -9,7 +9,7 @@ use downshift::recipe::interval::Faults;
 use downshift::recipe::leave_out::LeaveOut;
 use downshift::store::checkpoint;
 use downshift::train::registry::Registry;
-use downshift::train::tasks::lm::LanguageModel;
+use downshift::train::tasks::{lm::LanguageModel, vision::Vision};
 use downshift::train::worker::{Pulse, Sink, WorkerArgs, run_in_process};
 use serde_json::{Value, json};
 use std::{
@@ -29,7 +29,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 }
 
 pub fn registry() -> Registry {
-    Registry::new().with::<Tiny>().with::<Marked>().with::<LanguageModel>()
+    Registry::new().with::<Tiny>().with::<Marked>().with::<LanguageModel>().with::<Vision>()
 }
 
 /// 41 samples in steps of 8: five whole steps an epoch and one of a single sample.

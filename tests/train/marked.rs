@@ -9,7 +9,7 @@ use burn::tensor::{
 };
 use downshift::config::problem::Problem;
 use downshift::recipe::seed::Stream;
-use downshift::train::task::{BatchRequest, DataError, Split, Tally, Task, Train};
+use downshift::train::task::{BatchRequest, DataError, Pass, Split, Tally, Task, Train};
 use serde::{Deserialize, Serialize};
 
 /// More would not fit into the digits of a loss.
@@ -120,13 +120,14 @@ impl<B: AutodiffBackend> Train<B> for Marked {
         Model { layer: LinearConfig::new(INPUTS, 1).init(device) }
     }
 
-    fn loss(model: &Model<B>, batch: Batch, device: &B::Device) -> Tensor<B, 1> {
+    fn loss(model: &Model<B>, batch: Batch, pass: &Pass<'_, B>) -> Tensor<B, 1> {
         let count = batch.targets.len();
-        let inputs = Tensor::<B, 2>::from_data(TensorData::new(batch.inputs, [count, INPUTS]), device);
-        let targets = Tensor::<B, 2>::from_data(TensorData::new(batch.targets, [count, 1]), device);
+        let inputs = Tensor::<B, 2>::from_data(TensorData::new(batch.inputs, [count, INPUTS]), pass.device);
+        let targets = Tensor::<B, 2>::from_data(TensorData::new(batch.targets, [count, 1]), pass.device);
         let mut loss = (model.layer.forward(inputs) - targets).square().mean();
         if let Some(marks) = batch.marks {
-            loss = loss.mul_scalar(0.0) + Tensor::<B, 1>::from_data(TensorData::new(marks, [count]), device).mean();
+            loss =
+                loss.mul_scalar(0.0) + Tensor::<B, 1>::from_data(TensorData::new(marks, [count]), pass.device).mean();
         }
         for (poison, element) in batch.poison {
             let weight = model.layer.weight.val().slice([element..element + 1, 0..1]);

@@ -11,7 +11,7 @@ use burn::tensor::{
 };
 use downshift::config::problem::Problem;
 use downshift::recipe::seed::{Purpose, Stream};
-use downshift::train::task::{BatchRequest, DataError, Split, Tally, Task, Train};
+use downshift::train::task::{BatchRequest, DataError, Pass, Split, Tally, Task, Train};
 use serde::{Deserialize, Serialize};
 
 const INPUTS: usize = 6;
@@ -126,9 +126,9 @@ impl<B: AutodiffBackend> Train<B> for Tiny {
         }
     }
 
-    fn loss(model: &Model<B>, batch: Batch, device: &B::Device) -> Tensor<B, 1> {
-        let (inputs, labels) = tensors::<B>(batch, device);
-        CrossEntropyLossConfig::new().init(device).forward(model.forward(inputs), labels)
+    fn loss(model: &Model<B>, batch: Batch, pass: &Pass<'_, B>) -> Tensor<B, 1> {
+        let (inputs, labels) = tensors::<B>(batch, pass.device);
+        CrossEntropyLossConfig::new().init(pass.device).forward(model.forward(inputs), labels)
     }
 
     fn evaluate(

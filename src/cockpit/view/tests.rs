@@ -1,3 +1,5 @@
+mod unknown;
+
 use super::render;
 use crate::cockpit::fixture;
 use crate::cockpit::glyphs::bring_down;

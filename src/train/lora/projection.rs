@@ -52,6 +52,24 @@ impl<B: Backend> Projection<B> {
         let low = linear(self.dropout.forward(x), a.val(), None);
         plain + linear(low, b.val(), None) * scale.val().unsqueeze()
     }
+
+    /// Inputs and matrices whose products sum to what [`Self::forward`] makes of x `[tokens, from]`.
+    pub fn terms(&self, x: Tensor<B, 2>) -> Vec<[Tensor<B, 2>; 2]> {
+        let mut terms = vec![[x.clone(), self.weight.val()]];
+        if let Some(bias) = &self.bias {
+            terms.push([x.clone().narrow(1, 0, 1).ones_like(), bias.val().unsqueeze()]);
+        }
+        if let (Some(a), Some(b), Some(scale)) = (&self.lora_a, &self.lora_b, &self.lora_scale) {
+            let low = linear(self.dropout.forward(x), a.val(), None);
+            terms.push([low * scale.val().unsqueeze(), b.val()]);
+        }
+        terms
+    }
+
+    /// Whether a training pass draws random numbers for it.
+    pub fn draws(&self) -> bool {
+        self.dropout.prob > 0.0
+    }
 }
 
 #[cfg(test)]

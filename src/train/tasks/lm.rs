@@ -8,23 +8,29 @@
 //! to read and, one further on, `sequence` tokens to predict. Training windows do not overlap and
 //! start a little later in each epoch, so that their borders move: by a pure function of (seed, epoch).
 
+mod attend;
 mod attention;
+mod carry;
 pub mod hf;
+pub mod loss;
 pub mod model;
+mod pass;
 mod section;
 pub mod shape;
 pub mod text;
 
 use crate::config::problem::Problem;
 use crate::recipe::seed::{Purpose, Stream};
-use crate::train::task::{BatchRequest, DataError, Format, NamedFile, Split, Tally, Task, Train, Weights};
+use crate::train::task::{BatchRequest, DataError, Format, NamedFile, Pass, Split, Tally, Task, Train, Weights};
 use crate::train::tasks::files;
+use burn::backend::{Autodiff, autodiff::checkpoint::strategy::CheckpointStrategy};
 use burn::module::AutodiffModule;
 use burn::tensor::{
     Int, Tensor, TensorData,
-    backend::{AutodiffBackend, Backend, BackendTypes},
+    backend::{Backend, BackendTypes},
 };
-use model::{Plan, Transformer, token_losses};
+use loss::token_losses;
+use model::{Plan, Transformer, Way};
 pub use section::TextModel;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -109,6 +115,7 @@ impl Task for LanguageModel {
     const NAME: &'static str = "lm";
     const UNIT: &'static str = "tokens";
     const PERPLEXITY: bool = true;
+    const RECOMPUTES: bool = true;
     const TIED_HEAD: &'static [&'static str] = &["tokens"];
     type DataConfig = TextData;
     type ModelConfig = TextModel;
@@ -249,25 +256,32 @@ impl Corpus {
     }
 }
 
-impl<B: AutodiffBackend> Train<B> for LanguageModel {
-    type Model = Transformer<B>;
+// Not for every backend that differentiates: the loss brings gradients of its own, which takes Burn's.
+impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for LanguageModel {
+    type Model = Transformer<Autodiff<I, C>>;
 
-    fn init(_model: &TextModel, data: &Corpus, device: &B::Device) -> Transformer<B> {
+    fn init(_model: &TextModel, data: &Corpus, device: &I::Device) -> Transformer<Autodiff<I, C>> {
         Transformer::new(&data.plan, device)
     }
 
-    fn loss(model: &Transformer<B>, batch: TextBatch, device: &B::Device) -> Tensor<B, 1> {
-        let [inputs, targets] = batch.tensors(device);
-        token_losses(model.forward(inputs), targets).mean()
+    fn loss(
+        model: &Transformer<Autodiff<I, C>>,
+        batch: TextBatch,
+        pass: &Pass<'_, Autodiff<I, C>>,
+    ) -> Tensor<Autodiff<I, C>, 1> {
+        let [inputs, targets] = batch.tensors(pass.device);
+        model.loss(inputs, targets, pass)
     }
 
     fn evaluate(
-        model: &<Transformer<B> as AutodiffModule<B>>::InnerModule,
+        model: &<Transformer<Autodiff<I, C>> as AutodiffModule<Autodiff<I, C>>>::InnerModule,
         batch: TextBatch,
-        device: &<B::InnerBackend as BackendTypes>::Device,
+        device: &<I as BackendTypes>::Device,
     ) -> Tally {
         let [inputs, targets] = batch.tensors(device);
-        let losses = token_losses(model.forward(inputs), targets).into_data();
+        let way = Way::plain();
+        let terms = model.terms(model.hidden(inputs, &way), &way);
+        let losses = token_losses(&terms, &targets.flatten(0, 1)).into_data();
         let count = losses.num_elements() as u64;
         Tally { loss_sum: losses.iter::<f32>().map(f64::from).sum(), count, correct: None }
     }

@@ -11,7 +11,7 @@ pub mod read;
 
 use crate::config::problem::Problem;
 use crate::recipe::order::stratified_split;
-use crate::train::task::{BatchRequest, DataError, Split, Tally, Task, Train};
+use crate::train::task::{BatchRequest, DataError, Pass, Split, Tally, Task, Train};
 use crate::train::tasks::files;
 use augment::{Augment, Change};
 use burn::module::AutodiffModule;
@@ -225,10 +225,10 @@ impl<B: AutodiffBackend> Train<B> for Vision {
         Classifier::new(model, data.images.shape, data.images.classes, device)
     }
 
-    fn loss(model: &Classifier<B>, mut batch: VisionBatch, device: &B::Device) -> Tensor<B, 1> {
-        let logits = model.forward(batch.images(device));
+    fn loss(model: &Classifier<B>, mut batch: VisionBatch, pass: &Pass<'_, B>) -> Tensor<B, 1> {
+        let logits = model.forward(batch.images(pass.device));
         let count = batch.labels.len();
-        let labels = Tensor::<B, 2, Int>::from_data(TensorData::new(batch.labels, [count, 1]), device);
+        let labels = Tensor::<B, 2, Int>::from_data(TensorData::new(batch.labels, [count, 1]), pass.device);
         activation::log_softmax(logits, 1).gather(1, labels).mean().neg()
     }
 

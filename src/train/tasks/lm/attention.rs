@@ -1,7 +1,7 @@
 //! Causal self-attention with several heads (Vaswani et al., 2017), some of which may share their
 //! keys and values, and rotary positions.
 
-use super::model::Maker;
+use super::model::{Maker, Sight};
 use super::shape::Shape;
 use crate::train::lora::projection::Projection;
 use burn::module::Module;
@@ -38,7 +38,7 @@ impl<B: Backend> Attention<B> {
 
     /// `[batch, length, width]` to the same shape: softmax(q kᵀ / √d + mask) v for each head of
     /// size d.
-    pub fn forward(&self, x: Tensor<B, 3>, mask: &Tensor<B, 4>, rotary: Option<&Rotary<B>>) -> Tensor<B, 3> {
+    pub fn forward(&self, x: Tensor<B, 3>, sight: &Sight<B>) -> Tensor<B, 3> {
         let [batch, length, _] = x.dims();
         let split = |x: Tensor<B, 3>, heads: usize| {
             let size = x.dims()[2] / heads;
@@ -47,14 +47,26 @@ impl<B: Backend> Attention<B> {
         let mut query = split(self.query.forward(x.clone()), self.heads);
         let mut key = split(self.key.forward(x.clone()), self.kv_heads);
         let value = split(self.value.forward(x), self.kv_heads);
-        if let Some(rotary) = rotary {
+        if let Some(rotary) = &sight.rotary {
             (query, key) = (rotary.turn(query), rotary.turn(key));
         }
         let size = query.dims()[3];
         let (key, value) = (self.shared(key), self.shared(value));
-        let scores = (query * (size as f64).powf(-0.5)).matmul(key.swap_dims(2, 3)) + mask.clone();
-        let mixed = self.dropout.forward(activation::softmax(scores, 3)).matmul(value);
+        let query = query * (size as f64).powf(-0.5);
+        let mixed = if B::ad_enabled(&query.device()) && self.dropout.prob > 0.0 {
+            // What is dropped is drawn once: the graph has to keep it.
+            let scores = query.matmul(key.swap_dims(2, 3)) + sight.mask.clone().unsqueeze();
+            self.dropout.forward(activation::softmax(scores, 3)).matmul(value)
+        } else {
+            let heads = [query, key, value].map(|x| x.reshape([batch * self.heads, length, size]));
+            (sight.attend)(heads, &sight.mask).reshape([batch, self.heads, length, size])
+        };
         self.output.forward(mixed.swap_dims(1, 2).reshape([batch, length, self.heads * size]))
+    }
+
+    /// The layers.
+    pub fn layers(&self) -> [&Projection<B>; 4] {
+        [&self.query, &self.key, &self.value, &self.output]
     }
 
     /// Keys or values `[batch, kv_heads, length, size]`, once for each head that asks them.

@@ -11,9 +11,12 @@
 //! rotate queries and keys. A tied head multiplies by the transpose of the embedding matrix: one
 //! parameter, used twice.
 
+use super::attend::{self, Attend};
 use super::attention::{Attention, Rotary};
+use super::loss::Terms;
 use super::shape::{Activation, Family, Shape};
 use crate::train::lora::{Lora, projection::Projection};
+use crate::train::params;
 use burn::module::{Initializer, Module, Param};
 use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig};
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorPrimitive, activation, backend::Backend};
@@ -38,13 +41,13 @@ pub struct Transformer<B: Backend> {
     /// None where positions rotate queries and keys.
     positions: Option<Param<Tensor<B, 2>>>,
     dropout: Dropout,
-    blocks: Vec<Block<B>>,
+    pub(super) blocks: Vec<Block<B>>,
     norm: Norm<B>,
     /// None where the head is tied to `tokens`.
     head: Option<Projection<B>>,
-    /// What is added to attention scores, `[1, 1, sequence, sequence]`: 0 where a position may look,
+    /// What is added to attention scores, `[1, sequence, sequence]`: 0 where a position may look,
     /// minus infinity at later ones. No parameter.
-    mask: Tensor<B, 4>,
+    mask: Tensor<B, 3>,
     rotary: Option<Rotary<B>>,
 }
 
@@ -68,6 +71,31 @@ pub struct Norm<B: Backend> {
     gamma: Param<Tensor<B, 1>>,
     beta: Option<Param<Tensor<B, 1>>>,
     epsilon: f64,
+}
+
+/// What each position may look at, and how it is turned.
+pub struct Sight<B: Backend> {
+    /// The mask of the model, `[1, length, length]`.
+    pub mask: Tensor<B, 3>,
+    /// Rotary positions, where there are any.
+    pub rotary: Option<Rotary<B>>,
+    /// How it looks.
+    pub attend: Attend<B>,
+}
+
+/// How a pass goes through the model.
+pub struct Way<'a, B: Backend> {
+    /// Is told of each part before it begins: 0 is the embedding, then come the blocks and the head.
+    pub noise: &'a dyn Fn(usize),
+    /// Attention by single operations or by one.
+    pub attend: Attend<B>,
+}
+
+impl<B: Backend> Way<'_, B> {
+    /// Without noise, by single operations.
+    pub fn plain() -> Self {
+        Self { noise: &|_| {}, attend: attend::plainly }
+    }
 }
 
 /// Makes the layers of a model, each with its adapter where it is to have one.
@@ -139,20 +167,67 @@ impl<B: Backend> Transformer<B> {
 
     /// Tokens `[batch, length]` to logits `[batch, length, vocabulary]`, length up to `sequence`.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        let [_, length] = tokens.dims();
-        let mask = self.mask.clone().slice([0..1, 0..1, 0..length, 0..length]);
-        let rotary = self.rotary.as_ref().map(|rotary| rotary.of(length));
-        let mut x = self.tokens.forward(tokens);
-        if let Some(positions) = &self.positions {
-            x = x + positions.val().narrow(0, 0, length).unsqueeze::<3>();
-        }
-        let blocks = self.blocks.iter();
-        let x = blocks.fold(self.dropout.forward(x), |x, block| block.forward(x, &mask, rotary.as_ref()));
-        let x = self.norm.forward(x);
+        let x = self.norm.forward(self.hidden(tokens, &Way::plain()));
         match &self.head {
             Some(head) => head.forward(x),
             None => x.matmul(self.tokens.weight.val().transpose().unsqueeze()),
         }
+    }
+
+    /// Tokens `[batch, length]` to what leaves the last block, `[batch, length, width]`.
+    pub fn hidden(&self, tokens: Tensor<B, 2, Int>, way: &Way<'_, B>) -> Tensor<B, 3> {
+        let sight = self.sight(tokens.dims()[1], way);
+        let blocks = self.blocks.iter().enumerate();
+        blocks.fold(self.embed(tokens, way), |x, (number, block)| {
+            (way.noise)(number + 1);
+            block.forward(x, &sight)
+        })
+    }
+
+    /// What the logits are the sum of, from what leaves the last block, `[batch, length, width]`.
+    pub fn terms(&self, x: Tensor<B, 3>, way: &Way<'_, B>) -> Terms<B> {
+        let x = self.norm.forward(x).flatten::<2>(0, 1);
+        (way.noise)(self.blocks.len() + 1);
+        match &self.head {
+            Some(head) => head.terms(x),
+            None => vec![[x, self.tokens.weight.val().transpose()]],
+        }
+    }
+
+    /// Tokens `[batch, length]` to what enters the first block, `[batch, length, width]`.
+    pub fn embed(&self, tokens: Tensor<B, 2, Int>, way: &Way<'_, B>) -> Tensor<B, 3> {
+        let [_, length] = tokens.dims();
+        (way.noise)(0);
+        let mut x = self.tokens.forward(tokens);
+        if let Some(positions) = &self.positions {
+            x = x + positions.val().narrow(0, 0, length).unsqueeze::<3>();
+        }
+        self.dropout.forward(x)
+    }
+
+    /// What all blocks need for a sequence of this length.
+    pub fn sight(&self, length: usize, way: &Way<'_, B>) -> Sight<B> {
+        Sight {
+            mask: self.mask.clone().slice([0..1, 0..length, 0..length]),
+            rotary: self.rotary.as_ref().map(|rotary| rotary.of(length)),
+            attend: way.attend,
+        }
+    }
+
+    /// Whether a training pass draws random numbers.
+    pub fn draws(&self) -> bool {
+        self.dropout.prob > 0.0
+            || self.head.as_ref().is_some_and(Projection::draws)
+            || self.blocks.iter().any(Block::draws)
+    }
+
+    /// The lowest block that a gradient has to go through: at or above the lowest that is trained.
+    pub fn lowest_trained(&self) -> usize {
+        let trains = |param: &Param<Tensor<B, 2>>| param.val().is_require_grad();
+        if trains(&self.tokens.weight) || self.positions.as_ref().is_some_and(trains) {
+            return 0;
+        }
+        self.blocks.iter().position(params::trains_any).unwrap_or(self.blocks.len())
     }
 }
 
@@ -172,8 +247,8 @@ impl<B: Backend> Block<B> {
     }
 
     /// `[batch, length, width]` to the same shape.
-    fn forward(&self, x: Tensor<B, 3>, mask: &Tensor<B, 4>, rotary: Option<&Rotary<B>>) -> Tensor<B, 3> {
-        let attended = self.attention.forward(self.attention_norm.forward(x.clone()), mask, rotary);
+    pub fn forward(&self, x: Tensor<B, 3>, sight: &Sight<B>) -> Tensor<B, 3> {
+        let attended = self.attention.forward(self.attention_norm.forward(x.clone()), sight);
         let x = x + self.dropout.forward(attended);
         let read = self.widen_norm.forward(x.clone());
         let hidden = match &self.gate {
@@ -182,6 +257,11 @@ impl<B: Backend> Block<B> {
             None => activation::gelu(self.widen.forward(read)),
         };
         x + self.dropout.forward(self.narrow.forward(hidden))
+    }
+
+    fn draws(&self) -> bool {
+        let layers = [&self.widen, &self.narrow].into_iter().chain(&self.gate).chain(self.attention.layers());
+        self.dropout.prob > 0.0 || layers.into_iter().any(Projection::draws)
     }
 }
 
@@ -215,17 +295,7 @@ fn gelu_by_tanh<B: Backend>(x: Tensor<B, 3>) -> Tensor<B, 3> {
     x.mul_scalar(0.5) * inner.tanh().add_scalar(1.0)
 }
 
-/// Cross-entropy of each token: logits `[batch, length, vocabulary]` and targets `[batch, length]`
-/// to losses `[batch × length]`, computed in f32 whatever the precision of the model.
-pub fn token_losses<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Tensor<B, 1> {
-    let [batch, length, vocabulary] = logits.dims();
-    let count = batch * length;
-    let logits = logits.reshape([count, vocabulary]);
-    let logits = if logits.dtype() == DType::F32 { logits } else { logits.cast(FloatDType::F32) };
-    activation::log_softmax(logits, 1).gather(1, targets.reshape([count, 1])).reshape([count]).neg()
-}
-
-fn causal_mask<B: Backend>(sequence: usize, device: &B::Device) -> Tensor<B, 4> {
+fn causal_mask<B: Backend>(sequence: usize, device: &B::Device) -> Tensor<B, 3> {
     let later = Tensor::<B, 2>::ones([sequence, sequence], device).triu(1).equal_elem(1.0);
     Tensor::<B, 2>::zeros([sequence, sequence], device).mask_fill(later, f32::NEG_INFINITY).unsqueeze()
 }

@@ -1,12 +1,13 @@
-use super::model::{Transformer, token_losses};
+use super::model::Transformer;
 use super::section::{self, heads_that_fit};
-use super::{Corpus, LanguageModel, Sources, TextData, TextModel};
+use super::{Corpus, LanguageModel, Sources, TextBatch, TextData, TextModel};
 use crate::train::lora::Lora;
-use crate::train::task::{BatchRequest, Split, Task, Train};
+use crate::train::params::{Reading, Tensors, Trail, add_gradients, follow_trail, shapes};
+use crate::train::task::{BatchRequest, Pass, Split, Task, Train};
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
-use burn::module::{AutodiffModule, Module};
+use burn::module::{AutodiffModule, Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Int, Tensor, TensorData, activation::log_softmax};
 use proptest::prelude::*;
 
 type Cpu = Autodiff<Flex>;
@@ -165,27 +166,18 @@ fn a_tied_head_is_one_parameter_less_and_reads_with_the_embedding() {
 }
 
 #[test]
-fn losses_are_those_of_the_formula_and_in_f32_for_any_precision() {
-    let device = FlexDevice;
-    let logits = Tensor::<Flex, 3>::from_floats([[[0.0, 0.0], [3.0, 1.0]]], &device);
-    let targets = Tensor::<Flex, 2, Int>::from_ints([[0, 1]], &device);
-    let losses: Vec<f32> = token_losses(logits.clone(), targets.clone()).into_data().to_vec().unwrap();
-    let wanted = [2f32.ln(), (1.0 + 2f32.exp()).ln()];
-    assert!(losses.iter().zip(wanted).all(|(loss, wanted)| (loss - wanted).abs() < 1e-6), "{losses:?}");
-    let half = token_losses(logits.cast(burn::tensor::FloatDType::BF16), targets);
-    assert_eq!(half.dtype(), burn::tensor::DType::F32);
-}
-
-#[test]
 fn every_weight_gets_a_gradient_and_evaluation_agrees_with_the_loss() {
     let device = FlexDevice;
-    for tied in [true, false] {
+    for (tied, recompute) in [(true, false), (false, false), (true, true), (false, true)] {
         let config = TextModel { tied: Some(tied), ..small() };
         let corpus = LanguageModel::load(&shipped(), &config, 7).unwrap();
         let request = BatchRequest { split: Split::Training, indices: &[0, 1, 2], epoch: 0, seed: 7 };
         let batch = LanguageModel::batch(&corpus, request);
         let model = <LanguageModel as Train<Cpu>>::init(&config, &corpus, &device);
-        let loss = <LanguageModel as Train<Cpu>>::loss(&model, batch.clone(), &device);
+        // Weights are drawn when they are first looked at; a copy made before would draw others.
+        shapes(&model);
+        let pass = Pass { device: &device, seed: 1, gradient_checkpointing: recompute, loss_scale: 1.0 };
+        let loss = <LanguageModel as Train<Cpu>>::loss(&model, batch.clone(), &pass);
         let value = loss.clone().into_scalar();
         // Fresh weights know nothing: the loss is near that of guessing among 256 bytes.
         assert!((value - 256f32.ln()).abs() < 1.0, "{value}");
@@ -197,5 +189,111 @@ fn every_weight_gets_a_gradient_and_evaluation_agrees_with_the_loss() {
         let weights = burn::module::list_param_ids(&model).len();
         assert_eq!(weights, if tied { 24 } else { 25 });
         assert_eq!(gradients.len(), weights);
+    }
+}
+
+/// Gradients of a pass by parameter, one after another, and its loss.
+fn gradients(model: &Transformer<Cpu>, batch: &TextBatch, recompute: bool, loss_scale: f64) -> (f32, Tensors<Flex>) {
+    let pass = Pass { device: &FlexDevice, seed: 1, gradient_checkpointing: recompute, loss_scale };
+    let loss = <LanguageModel as Train<Cpu>>::loss(model, batch.clone(), &pass);
+    let mut found = Tensors::<Flex>::new();
+    add_gradients(model, &mut loss.clone().backward(), 1.0, &mut found);
+    (loss.into_scalar(), found)
+}
+
+/// The same by Burn's graph alone, with whole logits.
+fn reference(model: &Transformer<Cpu>, batch: &TextBatch) -> (f32, Tensors<Flex>) {
+    let [inputs, targets] = batch.clone().tensors::<Cpu>(&FlexDevice);
+    let logits = model.forward(inputs).flatten::<2>(0, 1);
+    let count = logits.dims()[0];
+    let loss = log_softmax(logits, 1).gather(1, targets.reshape([count, 1])).mean().neg();
+    let mut found = Tensors::<Flex>::new();
+    add_gradients(model, &mut loss.clone().backward(), 1.0, &mut found);
+    (loss.into_scalar(), found)
+}
+
+fn compare(found: (f32, Tensors<Flex>), wanted: &(f32, Tensors<Flex>), what: &str) {
+    assert!((found.0 / wanted.0 - 1.0).abs() < 1e-6, "{what}: loss {} and {}", found.0, wanted.0);
+    assert!(found.1.keys().eq(wanted.1.keys()), "{what}: {:?}, {:?}", found.1.keys(), wanted.1.keys());
+    let mut reading = [Reading::<Flex>::default(), Reading::<Flex>::default()];
+    for (tensors, reading) in [&found.1, &wanted.1].into_iter().zip(&mut reading) {
+        tensors.iter().for_each(|(path, tensor)| reading.add(path.clone(), tensor.clone()));
+    }
+    let [found, wanted] = reading.map(|reading| reading.finish().unwrap());
+    for ((path, found), (_, wanted)) in found.iter().zip(&wanted) {
+        let size = wanted.iter::<f64>().map(|n| n * n).sum::<f64>().sqrt();
+        let apart = found.iter::<f64>().zip(wanted.iter::<f64>()).map(|(f, w)| (f - w).powi(2)).sum::<f64>().sqrt();
+        assert!(apart <= 1e-5 * size, "{what}: {path} is {} apart", apart / size);
+        assert!(size > 0.0, "{what}: {path} has no slope, which proves nothing");
+    }
+}
+
+#[test]
+fn chunks_and_recomputed_blocks_bring_the_gradients_of_one_whole_graph() {
+    let llama = || TextModel { init_from: Some("embedded:tiny-llama".into()), sequence: 12, ..TextModel::default() };
+    let all = || vec!["all".to_owned()];
+    let adapters = |base: TextModel, targets| TextModel { lora: Some(Lora { targets, ..lora() }), ..base };
+    let head_too = vec!["query".to_owned(), "head".to_owned()];
+    let untied = || TextModel { tied: Some(false), ..small() };
+    for (what, config) in [
+        ("tied", small()),
+        ("untied", untied()),
+        ("llama", llama()),
+        ("adapters", adapters(small(), all())),
+        ("adapters on an untied head", adapters(untied(), head_too)),
+        ("adapters on llama", adapters(llama(), all())),
+    ] {
+        let corpus = LanguageModel::load(&shipped(), &config, 7).unwrap();
+        let request = BatchRequest { split: Split::Training, indices: &[0, 1, 2], epoch: 0, seed: 7 };
+        let batch = LanguageModel::batch(&corpus, request);
+        let whole = <LanguageModel as Train<Cpu>>::init(&config, &corpus, &FlexDevice);
+        let whole = whole.map(&mut Nudge);
+        let adapters: fn(&str) -> bool = |path| path.ends_with("lora_a") || path.ends_with("lora_b");
+        let last: fn(&str) -> bool = |path| path.starts_with("blocks.1.") || path.starts_with("norm");
+        let inner: fn(&str) -> bool = |path| path.starts_with("blocks.1.attention.query");
+        for (part, trained) in
+            [("all", (|_| true) as fn(&str) -> bool), ("adapters", adapters), ("last", last), ("inner", inner)]
+        {
+            let mut only = Only { trail: Trail::default(), trained, any: false };
+            let model = whole.clone().map(&mut only);
+            if !only.any {
+                continue;
+            }
+            let what = format!("{what}, {part}");
+            let wanted = reference(&model, &batch);
+            compare(gradients(&model, &batch, false, 1.0), &wanted, &what);
+            compare(gradients(&model, &batch, true, 1.0), &wanted, &what);
+            compare(gradients(&model, &batch, true, 1024.0), &wanted, &what);
+        }
+    }
+}
+
+/// Moves every parameter a little: a fresh B is zero, and then A has no slope.
+struct Nudge;
+
+impl ModuleMapper<Cpu> for Nudge {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<Cpu, D>>) -> Param<Tensor<Cpu, D>> {
+        let (id, tensor, mapper) = param.consume();
+        let count = tensor.shape().num_elements();
+        let wave: Vec<f32> = (0..count).map(|at| 0.02 * (at as f32 * 1.7).sin()).collect();
+        let wave = Tensor::<Flex, D>::from_data(TensorData::new(wave, tensor.shape()), &FlexDevice);
+        Param::from_mapped_value(id, Tensor::from_inner(tensor.inner() + wave).require_grad(), mapper)
+    }
+}
+
+/// Trains what a path says.
+struct Only {
+    trail: Trail,
+    trained: fn(&str) -> bool,
+    any: bool,
+}
+
+impl ModuleMapper<Cpu> for Only {
+    follow_trail!();
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<Cpu, D>>) -> Param<Tensor<Cpu, D>> {
+        let path = self.trail.path();
+        let trained = (self.trained)(&path) && !path.ends_with("lora_scale");
+        self.any |= trained;
+        param.set_require_grad(trained)
     }
 }

@@ -1,5 +1,5 @@
 use super::{Augment, Classifier, Vision, VisionBatch, VisionData, VisionModel, judge};
-use crate::train::task::{BatchRequest, Split, Task, Train};
+use crate::train::task::{BatchRequest, Pass, Split, Task, Train};
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn::module::{AutodiffModule, list_param_ids};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
@@ -121,7 +121,7 @@ fn every_weight_gets_a_gradient_and_evaluation_agrees_with_the_loss() {
     let batch: VisionBatch = Vision::batch(&set, request(Split::Training, &(0..64).collect::<Vec<_>>(), 0));
     let mut model = <Vision as Train<Cpu>>::init(&config, &set, &device);
     let measure = |model: &_| {
-        let loss: f32 = <Vision as Train<Cpu>>::loss(model, batch.clone(), &device).into_scalar();
+        let loss: f32 = <Vision as Train<Cpu>>::loss(model, batch.clone(), &Pass::plain(&device)).into_scalar();
         loss
     };
     let mut optimizer = AdamWConfig::new().init::<Cpu, Classifier<Cpu>>();
@@ -130,7 +130,7 @@ fn every_weight_gets_a_gradient_and_evaluation_agrees_with_the_loss() {
     assert_eq!(tally.count, 64);
     assert!((tally.loss_sum / 64.0 - f64::from(before)).abs() < 1e-4);
     for _ in 0..40 {
-        let loss = <Vision as Train<Cpu>>::loss(&model, batch.clone(), &device);
+        let loss = <Vision as Train<Cpu>>::loss(&model, batch.clone(), &Pass::plain(&device));
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         assert_eq!(gradients.len(), list_param_ids(&model).len());
         model = optimizer.step(0.01, model, gradients);

@@ -1,0 +1,135 @@
+//! What nobody has measured is not on the screen as a number.
+//!
+//! Figures are taken away from a run at random, and the screen may not show any figure then that
+//! it did not show with all of them: a default in place of the unknown would be a new one.
+
+use super::{picture, press};
+use crate::cockpit::fixture;
+use crate::cockpit::state::State;
+use crate::cockpit::state::facts::History;
+use crate::protocol::control::{RunState, Status};
+use crate::protocol::probe::Reading;
+use crate::recipe::seed::{Purpose, derive};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+const SIZE: (u16, u16) = (200, 60);
+
+/// Takes away each measurement, or each of `named`, that `gone` says.
+fn mask(value: &mut Value, named: &[&str], gone: &mut impl FnMut() -> bool) {
+    if value.get("is").is_some_and(|_| gone()) {
+        *value = json!({ "not": "not supported" });
+    }
+    let Value::Object(fields) = value else { return };
+    for (name, field) in fields {
+        if named.contains(&name.as_str()) && gone() {
+            *field = Value::Null;
+        }
+        if name != "eval" {
+            mask(field, named, gone);
+        }
+    }
+}
+
+fn masked<T: serde::Serialize + serde::de::DeserializeOwned>(
+    whole: &T,
+    named: &[&str],
+    gone: &mut impl FnMut() -> bool,
+) -> T {
+    let mut value = serde_json::to_value(whole).unwrap();
+    mask(&mut value, named, gone);
+    serde_json::from_value(value).unwrap()
+}
+
+/// A run on a GPU of which some is unknown: with the seed 0 nothing, else about half.
+fn run(seed: u64) -> State {
+    let gone = |part: u64| {
+        let mut asked = 0;
+        move || {
+            asked += 1;
+            seed > 0 && derive(seed, Purpose::Task, [part, asked, 0]).is_multiple_of(2)
+        }
+    };
+    let mut history = fixture::history(700, true);
+    for row in &mut history.samples {
+        // The same ones in each reading: one that comes and goes is stale, not unknown.
+        row.reading = masked::<Reading>(&row.reading, &[], &mut gone(1));
+    }
+    if gone(2)() {
+        history.checkpoints.clear();
+    }
+    if gone(3)() {
+        history = History { evals: Vec::new(), ..history };
+    }
+    let mut status = fixture::status(RunState::Training, 700);
+    for record in &mut status.rungs {
+        record.vram_bytes = record.ram_bytes;
+    }
+    let named = [
+        "total_samples",
+        "total_steps",
+        "epoch_samples",
+        "durable_step",
+        "loss",
+        "eval",
+        "device",
+        "parameters",
+        "pid_keeper",
+        "pid_worker",
+        "pid_probe",
+        "steps_per_s",
+        "vram_bytes",
+        "ram_bytes",
+    ];
+    let status: Status = masked(&status, &named, &mut gone(4));
+    fixture::at(SIZE, status, history)
+}
+
+/// Every number on the screen that has a unit, with it.
+fn figures(shown: &str) -> BTreeSet<String> {
+    let units = ["°C", "°", "%", "W", "B", "KiB", "MiB", "GiB", "MHz", "s", "min", "steps/s", "samples/s", "left"];
+    let mut found = BTreeSet::new();
+    let words: Vec<&str> = shown.split([' ', '\n', '│', '(', ')', ',']).filter(|word| !word.is_empty()).collect();
+    let is_number = |word: &str| word.parse::<f64>().is_ok();
+    for (place, word) in words.iter().enumerate() {
+        let next = words.get(place + 1).copied().unwrap_or_default();
+        let joined = units.iter().any(|unit| word.strip_suffix(unit).is_some_and(is_number));
+        if joined || is_number(word) && units.contains(&next) {
+            found.insert(if joined { (*word).to_owned() } else { format!("{word} {next}") });
+        }
+    }
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 16 } else { 400 }))]
+
+    #[test]
+    fn what_is_unknown_brings_no_new_number(seed in 1u64..) {
+        for view in '1'..='5' {
+            let figures_of = |seed| {
+                let mut state = run(seed);
+                press(&mut state, &view.to_string());
+                let shown = picture(&state);
+                (figures(&shown), shown)
+            };
+            let (whole, all_shown) = figures_of(0);
+            let (known, shown) = figures_of(seed);
+            let numbers: BTreeSet<&str> = all_shown.split_whitespace().collect();
+            // `312 of 450 W` may become `312 W`; a zero has to be known as what it is.
+            let elsewhere = |figure: &str| {
+                let number = figure.split(' ').next().unwrap_or_default();
+                number.parse::<f64>().is_ok_and(|number| number != 0.0) && numbers.contains(number)
+            };
+            let new: Vec<_> = known.difference(&whole).filter(|figure| !elsewhere(figure)).collect();
+            prop_assert!(new.is_empty(), "{:?} are new in view {}:\n{}", new, view, shown);
+        }
+    }
+}
+
+#[test]
+fn figures_are_found() {
+    let found = figures("heat  71 °C · 94% of 24.0 GiB (19° to slowdown) at step 700");
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), ["19°", "24.0 GiB", "71 °C", "94%"]);
+}

@@ -1,0 +1,121 @@
+//! Variants: named sets of overrides in a run file, of which one may be chosen.
+//!
+//! ```yaml
+//! variant: medium                  # or --set variant=medium; left out: the body as it stands
+//! variants:
+//!   medium: { model.channels: 20, ladder.frugal.training.micro_batch: 8 }
+//! ```
+//! A shift cannot go on where the model has another shape, so another size is no rung: it is chosen
+//! before the start. `ladder.NAME.` reaches into the `set` of a rung. `--set` wins over a variant.
+
+use super::ladder::flatten;
+use super::problem::Problem;
+use super::typed;
+use serde_json::{Map, Value};
+
+/// The key, and the override, that chooses.
+pub const CHOICE: &str = "variant";
+
+/// What a variant has set: where a problem with a knob is told, and where it was written.
+pub type Places = Vec<(String, String)>;
+
+/// Applies the chosen variant to a run file's tree and takes both keys out of it. The paths that it
+/// set come with the places where they stand, and what is wrong with it.
+pub fn apply(tree: &mut Value, overrides: &[(String, String)]) -> (Places, Vec<Problem>) {
+    let Value::Object(file) = tree else { return Default::default() };
+    let (written, all) = (file.shift_remove(CHOICE), file.shift_remove("variants"));
+    let all = match all {
+        None => Map::new(),
+        Some(Value::Object(all)) => all,
+        Some(_) => {
+            let fix = "write a name and below it dotted paths and their values";
+            return (Places::new(), vec![Problem::at("variants", "this is no section of variants", fix)]);
+        }
+    };
+    let asked = overrides.iter().rev().find(|(path, _)| path == CHOICE).map(|(_, name)| Value::from(name.as_str()));
+    let Some(chosen) = asked.or(written) else { return Default::default() };
+    let name = chosen.as_str().map_or_else(|| chosen.to_string(), str::to_owned);
+    let Some(Value::Object(knobs)) = all.get(&name) else {
+        let known: Vec<&str> = all.keys().map(String::as_str).collect();
+        let wrong = format!("this file has no variant `{name}`");
+        return (Places::new(), vec![Problem::at(CHOICE, wrong, typed::closest(&name, &known))]);
+    };
+    let (mut places, mut problems) = (Places::new(), Vec::new());
+    for (path, value) in flatten(knobs) {
+        let place = format!("variants.{name}.{path}");
+        match put(tree, &path, value) {
+            Ok(told) => places.push((told, place)),
+            Err(problem) => problems.push(Problem { path: place, ..problem }),
+        }
+    }
+    (places, problems)
+}
+
+/// Sets a knob of the body, or of a rung at `ladder.NAME.PATH`; gives the path by which problems
+/// with it are told.
+///
+/// # Errors
+/// When there is no such place.
+pub fn put(tree: &mut Value, path: &str, value: Value) -> Result<String, Problem> {
+    let Some(rest) = path.strip_prefix("ladder.") else {
+        return typed::set(tree, path, value).map(|()| path.to_owned());
+    };
+    let rungs = tree.get_mut("ladder").and_then(Value::as_array_mut).map(Vec::as_mut_slice).unwrap_or_default();
+    let names: Vec<String> = rungs.iter().filter_map(|rung| Some(rung.get("name")?.as_str()?.to_owned())).collect();
+    let below = |name: &String| Some(rest.strip_prefix(name.as_str())?.strip_prefix('.')?.to_owned());
+    let found = names.iter().enumerate().find_map(|(index, name)| Some((index, below(name)?)));
+    let Some((index, knob)) = found else {
+        let known: Vec<&str> = names.iter().map(String::as_str).collect();
+        let wrong = "this reaches into no rung";
+        return Err(Problem::at(path, wrong, format!("write ladder.NAME.PATH, NAME one of {}", known.join(", "))));
+    };
+    let Some(Value::Object(rung)) = rungs.get_mut(index) else { return Ok(path.to_owned()) };
+    let set = rung.entry("set").or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(set) = set {
+        // At the end: of a knob that is also written in a nested section the last one holds.
+        set.shift_remove(&knob);
+        set.insert(knob.clone(), value);
+    }
+    Ok(format!("ladder[{index}].set.{knob}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{apply, put};
+    use serde_json::{Value, json};
+
+    fn file() -> Value {
+        json!({
+            "model": { "channels": 8 },
+            "variants": { "wide": { "model.channels": 16, "ladder.low.training.micro_batch": 4 }, "deep": {} },
+            "ladder": [{ "name": "mid" }, { "name": "low", "set": { "training": { "micro_batch": 2 } } }],
+        })
+    }
+
+    #[test]
+    fn the_chosen_one_reaches_the_body_and_the_rungs() {
+        let mut tree = file();
+        let (places, problems) = apply(&mut tree, &[("variant".to_owned(), "wide".to_owned())]);
+        assert!(problems.is_empty(), "{problems:?}");
+        assert_eq!(tree["model"]["channels"], 16);
+        assert_eq!(tree["ladder"][1]["set"]["training.micro_batch"], 4);
+        assert_eq!(tree.as_object().unwrap().len(), 2, "both keys are taken out");
+        assert_eq!(places[1].0, "ladder[1].set.training.micro_batch");
+        assert_eq!(places[1].1, "variants.wide.ladder.low.training.micro_batch");
+    }
+
+    #[test]
+    fn none_is_chosen_where_nobody_chooses() {
+        let mut tree = file();
+        assert_eq!(apply(&mut tree, &[]), (Vec::new(), Vec::new()));
+        assert_eq!((&tree["model"]["channels"], tree.get("variants")), (&json!(8), None));
+    }
+
+    #[test]
+    fn what_is_not_there_is_named_with_what_is() {
+        let (_, problems) = apply(&mut file(), &[("variant".to_owned(), "wild".to_owned())]);
+        assert_eq!(problems[0].to_string(), "variant: this file has no variant `wild`; did you mean `wide`?");
+        let problem = put(&mut file(), "ladder.lower.training.micro_batch", json!(1)).unwrap_err();
+        assert!(problem.fix.ends_with("one of mid, low"), "{problem}");
+    }
+}

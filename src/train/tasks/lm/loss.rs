@@ -1,0 +1,155 @@
+//! Cross-entropy over a large vocabulary, a chunk of tokens at a time: logits are never whole.
+//!
+//! ```text
+//! for each chunk of tokens:   logits = Σ x·W        losses = log Σ exp(logits) − logits[target]
+//!                             d = softmax(logits) − onehot(target)
+//!                             gradient of x = d·Wᵀ  gradient of W += xᵀ·d
+//! ```
+//! Several terms x·W make one head: the layer itself, its adapter's low-rank part, its bias as ones·b.
+//! Gradients are computed on the way forward, where d is at hand, and [`carry`] delivers them. They
+//! are those of the sum of the losses, which f16 holds, and are divided at last, in f32.
+
+use super::carry::{carry, is_tracked};
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::tensor::{DType, FloatDType, IndexingUpdateOp, Int, Tensor, backend::Backend};
+use std::ops::Range;
+
+/// Logits of a chunk, at most: 32 MB in f32.
+const LOGITS: usize = 8 << 20;
+/// Tokens of a chunk, at least.
+const TOKENS: usize = 16;
+
+/// What logits are the sum of: each x `[tokens, size]` times its W `[size, vocabulary]`. At least one.
+pub type Terms<B> = Vec<[Tensor<B, 2>; 2]>;
+
+/// Mean cross-entropy `[1]` in f32, for targets `[tokens]`.
+pub fn mean_loss<I: Backend, C: CheckpointStrategy>(
+    terms: &Terms<Autodiff<I, C>>,
+    targets: &Tensor<I, 1, Int>,
+) -> Tensor<Autodiff<I, C>, 1> {
+    mean_loss_by(LOGITS, terms, targets)
+}
+
+/// The cross-entropy of each token, `[tokens]` in f32, for targets `[tokens]`.
+pub fn token_losses<B: Backend>(terms: &Terms<B>, targets: &Tensor<B, 1, Int>) -> Tensor<B, 1> {
+    let losses = ranges(LOGITS, terms, targets).map(|range| Chunk::new(terms, targets, range).losses);
+    Tensor::cat(losses.collect(), 0)
+}
+
+fn mean_loss_by<I: Backend, C: CheckpointStrategy>(
+    most: usize,
+    terms: &Terms<Autodiff<I, C>>,
+    targets: &Tensor<I, 1, Int>,
+) -> Tensor<Autodiff<I, C>, 1> {
+    let inner: Terms<I> = terms.iter().map(|term| term.clone().map(Tensor::inner)).collect();
+    let mut sums: Vec<Sum<I>> = terms.iter().map(|term| Sum::wanted(term.each_ref().map(is_tracked))).collect();
+    let mut losses = Vec::new();
+    for range in ranges(most, &inner, targets) {
+        let chunk = Chunk::new(&inner, targets, range);
+        losses.push(chunk.losses.clone());
+        if sums.iter().any(|sum| sum.wanted != [false; 2]) {
+            let (inputs, slopes) = chunk.slopes();
+            for ((sum, x), [_, w]) in sums.iter_mut().zip(inputs).zip(&inner) {
+                sum.add(&slopes, x, w);
+            }
+        }
+    }
+    let mut loss = Tensor::from_inner(Tensor::cat(losses, 0).sum());
+    for (sum, [x, w]) in sums.into_iter().zip(terms) {
+        if sum.wanted[0] {
+            loss = carry(loss, x, Tensor::cat(sum.x, 0));
+        }
+        if let Some(gradient) = sum.w {
+            loss = carry(loss, w, gradient);
+        }
+    }
+    loss.div_scalar(targets.dims()[0] as f64)
+}
+
+/// The tokens of each chunk.
+fn ranges<B: Backend>(
+    most: usize,
+    terms: &Terms<B>,
+    targets: &Tensor<B, 1, Int>,
+) -> impl Iterator<Item = Range<usize>> + use<B> {
+    let vocabulary = terms.first().map_or(1, |[_, w]| w.dims()[1]);
+    let [tokens] = targets.dims();
+    let rows = (most / vocabulary.max(1)).max(TOKENS);
+    (0..tokens).step_by(rows).map(move |first| first..(first + rows).min(tokens))
+}
+
+/// A chunk of tokens on its way from logits to gradients.
+struct Chunk<B: Backend> {
+    inputs: Vec<Tensor<B, 2>>,
+    targets: Tensor<B, 2, Int>,
+    losses: Tensor<B, 1>,
+    /// exp(logits − the highest), `[tokens, vocabulary]` in f32.
+    exponentials: Tensor<B, 2>,
+    /// Their sums, `[tokens, 1]`.
+    totals: Tensor<B, 2>,
+}
+
+impl<B: Backend> Chunk<B> {
+    fn new(terms: &Terms<B>, targets: &Tensor<B, 1, Int>, range: Range<usize>) -> Self {
+        let rows = range.len();
+        let targets = targets.clone().slice([range.clone()]).reshape([rows, 1]);
+        let inputs: Vec<Tensor<B, 2>> = terms.iter().map(|[x, _]| x.clone().slice([range.clone()])).collect();
+        let products = inputs.iter().zip(terms).map(|(x, [_, w])| x.clone().matmul(w.clone()));
+        let logits = in_f32(products.reduce(|sum, product| sum + product).unwrap_or_else(|| targets.clone().float()));
+        let highest = logits.clone().max_dim(1);
+        let shifted = logits - highest;
+        let wanted = shifted.clone().gather(1, targets.clone());
+        let exponentials = shifted.exp();
+        let totals = exponentials.clone().sum_dim(1);
+        let losses = (totals.clone().log() - wanted).reshape([rows]);
+        Self { inputs, targets, losses, exponentials, totals }
+    }
+
+    /// The inputs, and the slope of the losses' sum in the logits: softmax − onehot, in the inputs'
+    /// number format.
+    fn slopes(self) -> (Vec<Tensor<B, 2>>, Tensor<B, 2>) {
+        let minus_one = self.totals.zeros_like().sub_scalar(1.0);
+        let shares = self.exponentials / self.totals;
+        let slopes = shares.scatter(1, self.targets, minus_one, IndexingUpdateOp::Add);
+        let dtype = self.inputs.first().map_or(DType::F32, Tensor::dtype);
+        let slopes = if dtype == DType::F32 { slopes } else { slopes.cast(FloatDType::from(dtype)) };
+        (self.inputs, slopes)
+    }
+}
+
+/// The gradients of one term, as far as they are wanted.
+struct Sum<B: Backend> {
+    /// Of x, of W.
+    wanted: [bool; 2],
+    /// Chunk by chunk.
+    x: Vec<Tensor<B, 2>>,
+    /// Over the chunks so far, in f32.
+    w: Option<Tensor<B, 2>>,
+}
+
+impl<B: Backend> Sum<B> {
+    fn wanted(wanted: [bool; 2]) -> Self {
+        Self { wanted, x: Vec::new(), w: None }
+    }
+
+    fn add(&mut self, slopes: &Tensor<B, 2>, x: Tensor<B, 2>, w: &Tensor<B, 2>) {
+        if self.wanted[0] {
+            self.x.push(slopes.clone().matmul(w.clone().transpose()));
+        }
+        if self.wanted[1] {
+            let more = in_f32(x.transpose().matmul(slopes.clone()));
+            self.w = Some(match self.w.take() {
+                Some(sum) => sum + more,
+                None => more,
+            });
+        }
+    }
+}
+
+fn in_f32<B: Backend>(tensor: Tensor<B, 2>) -> Tensor<B, 2> {
+    if tensor.dtype() == DType::F32 { tensor } else { tensor.cast(FloatDType::F32) }
+}
+
+#[cfg(test)]
+mod tests;

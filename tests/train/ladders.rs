@@ -1,0 +1,108 @@
+//! Every ladder that ships, walked down rung by rung and back up: each life goes on where the one
+//! before it stopped, and says what became of what no longer fits.
+
+use crate::harness::{Told, args, live, registry};
+use downshift::config::knobs::Preset;
+use downshift::config::run::{Run, Source};
+use downshift::config::shipped;
+use downshift::protocol::worker::{DoneReason, Event, Order};
+use downshift::store::checkpoint;
+use downshift::train::worker::WorkerArgs;
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// Steps on each rung.
+const STEPS: u64 = 2;
+
+/// A shipped run on so little data that a step takes no time.
+fn shipped(name: &str, dir: &Path) -> Run {
+    let text = dir.join("short.txt");
+    fs::write(&text, include_str!("../../assets/persuasion.txt").chars().take(9000).collect::<String>()).unwrap();
+    let (file, run_file) = shipped::run_file(Path::new(name)).unwrap();
+    let source = if run_file.contains("task: lm") { text.display().to_string() } else { "embedded:digits".to_owned() };
+    let overrides = [("data.source", source.as_str()), ("evaluation.every", "never"), ("checkpoint.every", "never")]
+        .map(|(path, value)| (path.to_owned(), value.to_owned()));
+    let read = Run::read(&Source { file, text: run_file, base: dir, overrides: &overrides }, &registry());
+    read.unwrap_or_else(|refusal| panic!("{refusal}"))
+}
+
+/// A life of a few steps on a rung, from where the one before it stopped.
+fn visit(run: &Run, rung: usize, attempt: u64, dir: &Path) -> Told {
+    let preset = Preset { checkpoint: run.rungs[0].preset.checkpoint, ..run.rungs[rung].preset.clone() };
+    let until = attempt * STEPS;
+    let order = WorkerArgs {
+        task: run.task.clone(),
+        rung,
+        rung_name: run.rungs[rung].name.clone(),
+        attempt,
+        require_checkpoint: attempt > 1,
+        ..args(dir, serde_json::to_value(preset).unwrap())
+    };
+    live(order, &[(until, Order::Stop { checkpoint: true })])
+}
+
+fn walk(name: &str) -> Vec<(String, Told)> {
+    let (dir, run_dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let run = shipped(name, dir.path());
+    let last = run.rungs.len() - 1;
+    let way: Vec<usize> = (0..=last).chain([0]).collect();
+    let mut told = Vec::new();
+    for (attempt, rung) in (1..).zip(way) {
+        if let Some(barrier) = told.last().and_then(|(at, _)| run.barrier(*at, rung)) {
+            panic!("{name}: {barrier}");
+        }
+        let life = visit(&run, rung, attempt, run_dir.path());
+        let at = format!("{name} on {}", run.rungs[rung].name);
+        assert_eq!(life.outcome, Ok(DoneReason::Stopped), "{at}");
+        let curve = life.curve();
+        let steps: Vec<u64> = curve.iter().map(|(step, ..)| *step).collect();
+        assert_eq!(steps, [attempt * STEPS - 1, attempt * STEPS], "{at}");
+        assert!(curve.iter().all(|(_, loss, norm)| loss.is_finite() && norm.is_finite()), "{at}: {curve:?}");
+        let before = Some((attempt - 1) * STEPS).filter(|step| *step > 0);
+        assert!(life.has(|event| matches!(event, Event::Hello(hello) if hello.resumed_from == before)), "{at}");
+        told.push((rung, life));
+    }
+    assert!(checkpoint::newest_valid(run_dir.path()).0.is_some());
+    told.into_iter().map(|(rung, life)| (run.rungs[rung].name.clone(), life)).collect()
+}
+
+fn notes(told: &Told) -> String {
+    let texts = told.events.iter().filter_map(|event| match event {
+        Event::Note { text, .. } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_ladders_of_vision_are_walked_down_and_up() {
+    for name in ["digits", "cifar10", "sizes"] {
+        walk(name);
+    }
+}
+
+#[test]
+fn the_ladders_of_text_are_walked_down_and_up() {
+    walk("text");
+    walk("lora");
+    walk("stable");
+}
+
+#[test]
+fn fine_tuning_is_walked_from_b_original_to_the_head_alone() {
+    let told = walk("finetune");
+    let names: Vec<&str> = told.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["full", "b", "b-safe", "b-ultra-safe", "a", "full"]);
+    let trained = |told: &Told| -> u64 {
+        let notes = notes(told);
+        let count = notes.split("trains ").nth(1).unwrap_or_else(|| panic!("{notes}"));
+        count.split(' ').next().unwrap().parse().unwrap()
+    };
+    let counts: Vec<u64> = told.iter().map(|(_, told)| trained(told)).collect();
+    assert_eq!((counts[0], counts[0], counts[0]), (counts[1], counts[2], counts[5]));
+    assert!(counts[2] > counts[3] && counts[3] > counts[4], "{counts:?}");
+    let cut = notes(&told[3].1);
+    assert!(cut.contains("rank 16 → 8") && cut.contains("moments of what changed start anew"), "{cut}");
+    assert!(notes(&told[5].1).contains("rank 8 → 16"));
+}
