@@ -55,16 +55,22 @@ impl LossScale {
 mod tests {
     use super::LossScale;
 
+    fn run(scale: &mut LossScale, steps: u64) {
+        for _ in 0..steps {
+            scale.took();
+        }
+    }
+
     #[test]
     fn it_halves_at_once_and_doubles_after_two_thousand_clean_steps() {
         let mut scale = LossScale::default();
         assert!(scale.overflowed() && scale.overflowed());
         assert_eq!(scale, LossScale { scale: 16_384.0, clean_steps: 0 });
-        (0..1999).for_each(|_| scale.took());
-        assert_eq!(scale.scale, 16_384.0);
+        run(&mut scale, 1999);
+        assert_eq!(scale, LossScale { scale: 16_384.0, clean_steps: 1999 });
         scale.took();
         assert_eq!(scale, LossScale { scale: 32_768.0, clean_steps: 0 });
-        (0..1999).for_each(|_| scale.took());
+        run(&mut scale, 1999);
         assert!(scale.overflowed(), "the count begins anew");
         assert_eq!(scale, LossScale { scale: 16_384.0, clean_steps: 0 });
     }
@@ -73,8 +79,8 @@ mod tests {
     fn it_stays_between_one_and_what_f32_holds() {
         let mut scale = LossScale::default();
         let halvings = (0..100).filter(|_| scale.overflowed()).count();
-        assert_eq!((halvings, scale.scale), (16, 1.0));
-        (0..1_000_000).for_each(|_| scale.took());
-        assert_eq!(scale.scale, 127.0_f64.exp2());
+        assert_eq!((halvings, scale), (16, LossScale { scale: 1.0, clean_steps: 0 }));
+        run(&mut scale, 1_000_000);
+        assert_eq!(scale, LossScale { scale: 127.0_f64.exp2(), clean_steps: 0 });
     }
 }

@@ -105,7 +105,7 @@ impl<B: Backend> AdamW<B> {
         let first = Moment::keep(Kind::First, first, coded, self.time);
         let second = Moment::keep(Kind::Second, second, coded, self.time);
         let moments = Moments { first, second, since };
-        self.moments.insert(path, if self.knobs.offload { moments.to_host()? } else { moments });
+        self.moments.insert(path, if self.knobs.offload { moments.into_host()? } else { moments });
         Ok(moved)
     }
 
@@ -125,7 +125,7 @@ impl<B: Backend> AdamW<B> {
         };
         let moved = self.move_weights(path.clone(), master, gradient, lr, rule)?;
         let kept = Kept::Float(erase(moved.clone()));
-        self.masters.insert(path, if self.knobs.offload { kept.to_host()? } else { kept });
+        self.masters.insert(path, if self.knobs.offload { kept.into_host()? } else { kept });
         Ok(moved.cast(FloatDType::from(dtype)))
     }
 
@@ -165,7 +165,7 @@ impl<B: Backend> AdamW<B> {
                 turned += 1;
                 moments = moments.turned(shape, coded, time, device);
                 if self.knobs.offload {
-                    moments = moments.to_host()?;
+                    moments = moments.into_host()?;
                 }
             }
             self.moments.insert((*path).clone(), moments);

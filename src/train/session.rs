@@ -193,6 +193,7 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
             seed: training.seed,
             step: number,
             poisoned: suffering.poisoned,
+            loss_scale: life.state.loss_scale.map(|loss_scale| loss_scale.scale),
             gradient_checkpointing: training.gradient_checkpointing,
             loss_scale: life.state.loss_scale.map(|loss_scale| loss_scale.scale),
         };

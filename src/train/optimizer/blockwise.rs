@@ -90,15 +90,15 @@ impl Kind {
     /// The numbers again, in their shape. `codes` are whole numbers in f32.
     pub fn decode<B: Backend>(self, codes: FloatTensor<B>, scales: FloatTensor<B>, shape: &[usize]) -> FloatTensor<B> {
         let (codes, scales) = (ranked::<B, 2>(codes), ranked::<B, 2>(scales));
-        let share = match self {
+        let relative = match self {
             Self::First => {
                 let size = codes.sub_scalar(128.0).div_scalar(127.0);
                 size.clone() * size.abs()
             }
             Self::Second => codes.div_scalar(255.0).square().square(),
         };
-        let (values, numbers) = ((share * scales).flatten::<1>(0, 1), shape.iter().product::<usize>());
-        let whole = if values.dims()[0] > numbers { values.slice([0..numbers]) } else { values };
+        let (values, numbers) = ((relative * scales).flatten::<1>(0, 1), shape.iter().product::<usize>());
+        let whole = if values.dims()[0] > numbers { values.slice(0..numbers) } else { values };
         B::float_reshape(erase(whole), Shape::from(shape.to_vec()))
     }
 }

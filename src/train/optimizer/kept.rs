@@ -51,7 +51,7 @@ impl<B: Backend> Kept<B> {
     ///
     /// # Errors
     /// What the device reports, now or about earlier work.
-    pub fn to_host(self) -> Result<Self, ExecutionError> {
+    pub fn into_host(self) -> Result<Self, ExecutionError> {
         Ok(match self {
             Self::Float(tensor) => Self::host(read_sync(B::float_into_data(tensor))?),
             Self::Codes(codes) => Self::host(read_sync(B::int_into_data(codes))?),

@@ -3,7 +3,7 @@
 use super::blockwise::Kind;
 use super::kept::Kept;
 use crate::config::moments::BLOCK;
-use crate::train::params::{Reading, ranked};
+use crate::train::params::{Reading, erase, ranked};
 use burn::tensor::{
     DType, Tensor, TensorData,
     backend::{Backend, ExecutionError},
@@ -29,9 +29,9 @@ pub enum Moment<B: Backend> {
 
 impl<B: Backend> Moment<B> {
     /// Keeps a moment after update `time`, in 8 bits or as it is.
-    pub fn keep<const D: usize>(kind: Kind, values: Tensor<B, D>, coded: bool, time: u64) -> Self {
-        if !coded {
-            return Self::Whole(Kept::Float(crate::train::params::erase(values)));
+    pub fn keep<const D: usize>(kind: Kind, values: Tensor<B, D>, in_8_bits: bool, time: u64) -> Self {
+        if !in_8_bits {
+            return Self::Whole(Kept::Float(erase(values)));
         }
         let (codes, scales) = kind.encode(values, time);
         Self::Coded(Kept::Codes(codes), Kept::Float(scales))
@@ -49,10 +49,10 @@ impl<B: Backend> Moment<B> {
     ///
     /// # Errors
     /// What the device reports, now or about earlier work.
-    pub fn to_host(self) -> Result<Self, ExecutionError> {
+    pub fn into_host(self) -> Result<Self, ExecutionError> {
         Ok(match self {
-            Self::Whole(kept) => Self::Whole(kept.to_host()?),
-            Self::Coded(codes, scales) => Self::Coded(codes.to_host()?, scales.to_host()?),
+            Self::Whole(kept) => Self::Whole(kept.into_host()?),
+            Self::Coded(codes, scales) => Self::Coded(codes.into_host()?, scales.into_host()?),
         })
     }
 
@@ -148,8 +148,8 @@ impl<B: Backend> Moments<B> {
     ///
     /// # Errors
     /// What the device reports, now or about earlier work.
-    pub fn to_host(self) -> Result<Self, ExecutionError> {
-        Ok(Self { first: self.first.to_host()?, second: self.second.to_host()?, since: self.since })
+    pub fn into_host(self) -> Result<Self, ExecutionError> {
+        Ok(Self { first: self.first.into_host()?, second: self.second.into_host()?, since: self.since })
     }
 }
 
