@@ -195,7 +195,6 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
             poisoned: suffering.poisoned,
             loss_scale: life.state.loss_scale.map(|loss_scale| loss_scale.scale),
             gradient_checkpointing: training.gradient_checkpointing,
-            loss_scale: life.state.loss_scale.map(|loss_scale| loss_scale.scale),
         };
         let (verdict, timing) = step::take::<T, B>(&model, &step_plan, &mut loader, &optimizer.plan, &moment, device)?;
         let lr = knobs.schedule.lr_warming(knobs.lr, step_plan.after.samples, total_units, life.state.warmup_from);
