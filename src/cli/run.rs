@@ -79,7 +79,7 @@ pub fn load(
 fn no_text(path: &Path) -> Failure {
     let bytes = std::fs::read(path).unwrap_or_default();
     let good = std::str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), str::len);
-    let line = bytes[..good].iter().filter(|byte| **byte == b'\n').count() + 1;
+    let line = String::from_utf8_lossy(&bytes[..good]).matches('\n').count() + 1;
     Failure::new(13, format!("{}:{line}: this is not UTF-8 text; save the file as UTF-8", path.display()))
 }
 

@@ -28,6 +28,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+const NOT_LOGGED: &str =
+    "this file system cannot carry a write-ahead log; run.db uses a rollback journal, which is slower";
 /// Rows reach the store this often.
 pub(super) const FLUSH: Duration = Duration::from_millis(250);
 /// Listeners are told what is new at most this often, but at once when the state changes.
@@ -160,17 +162,12 @@ impl Keeper {
         let left_out = store.fact("left_out").unwrap_or_default();
         let mut recorder = Recorder::new(store, blank_status(&run_dir, &run))?;
         let policy = Policy::new(limits, rung, ledger, baseline);
-        if let Some(text) = lost {
+        for text in lost.into_iter().chain((!logged).then(|| NOT_LOGGED.to_owned())) {
             recorder.note(Level::Warn, JournalKind::Health, text);
         }
-        if !logged {
-            let text =
-                "this file system cannot carry a write-ahead log; run.db uses a rollback journal, which is slower";
-            recorder.note(Level::Warn, JournalKind::Health, text.to_owned());
-        }
         let (inputs, heard) = mpsc::channel(4096);
-        let shown = (RunState::Starting, Instant::now());
         let (clients, started) = (Clients::default(), Instant::now());
+        let shown = (RunState::Starting, started);
         let watched = watch::Sender::new(None);
         let (worker, failure, outcome) = (None, None, None);
         let witness = Witness::new(run_dir.file("worker.log"));

@@ -162,8 +162,8 @@ impl Life {
                 Some(start.reason.clone())
             }
             Self::Stopping { then: Then::Recover(cause), .. } => Some(cause.text.clone()),
-            Self::Stopping { then: Then::Conclude(why), .. } => Some(why.clone()),
-            Self::Over(Outcome::Failed(_, why) | Outcome::NeedsPerson(why)) => Some(why.clone()),
+            Self::Stopping { then: Then::Conclude(why), .. }
+            | Self::Over(Outcome::Failed(_, why) | Outcome::NeedsPerson(why)) => Some(why.clone()),
             _ => None,
         }
     }

@@ -149,7 +149,7 @@ impl Saver {
             Ok(()) => self.in_flight = true,
             Err(refused) => {
                 self.rows = refused.0.1;
-                self.failure = "the saver thread is gone".to_owned();
+                "the saver thread is gone".clone_into(&mut self.failure);
                 self.sink.send(Event::SaveFailed { step, message: self.failure.clone() });
             }
         }

@@ -110,29 +110,26 @@ fn finding(entry: &Entry, line: &[u8], at: usize, number: u64, catalogue: &Catal
         finding.name = format!("xid {number}");
         let text = String::from_utf8_lossy(line);
         let asks_for_nothing = xid154::asks_for_nothing(number, &text);
-        match catalogue.xid(number) {
-            Some(xid) => {
-                finding.meaning = format!("Xid {number}: {}", xid.meaning);
-                finding.advice.clone_from(&xid.advice);
-                finding.symptom = xid.secondary;
-                finding.keeper = if number == xid154::ACTION && !asks_for_nothing || !xid.restart && !xid.secondary {
-                    "stops, keeps everything and tells a person: no rung helps against it".to_owned()
-                } else if xid.secondary {
-                    "takes note of it and goes on".to_owned()
-                } else {
-                    "starts again; on a rung that relieves kernels where the kernels are at fault".to_owned()
-                };
-                if number == xid154::ACTION && !asks_for_nothing {
-                    finding.symptom = false;
-                    if let Some(action) = xid154::action(&text) {
-                        finding.advice = format!("the driver asks for this: {action}");
-                    }
+        if let Some(xid) = catalogue.xid(number) {
+            finding.meaning = format!("Xid {number}: {}", xid.meaning);
+            finding.advice.clone_from(&xid.advice);
+            finding.symptom = xid.secondary;
+            finding.keeper = if number == xid154::ACTION && !asks_for_nothing || !xid.restart && !xid.secondary {
+                "stops, keeps everything and tells a person: no rung helps against it".to_owned()
+            } else if xid.secondary {
+                "takes note of it and goes on".to_owned()
+            } else {
+                "starts again; on a rung that relieves kernels where the kernels are at fault".to_owned()
+            };
+            if number == xid154::ACTION && !asks_for_nothing {
+                finding.symptom = false;
+                if let Some(action) = xid154::action(&text) {
+                    finding.advice = format!("the driver asks for this: {action}");
                 }
             }
-            None => {
-                finding.meaning = format!("Xid {number}, which is not in the catalogue");
-                "takes note of it; if the worker ends, it starts again".clone_into(&mut finding.keeper);
-            }
+        } else {
+            finding.meaning = format!("Xid {number}, which is not in the catalogue");
+            "takes note of it; if the worker ends, it starts again".clone_into(&mut finding.keeper);
         }
     }
     finding

@@ -47,7 +47,9 @@ pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Theme => {
             state.screen.theme = state.screen.theme.wrapping_add(1);
             let name = state.themes.get(state.screen.theme % state.themes.len().max(1)).cloned();
-            name.into_iter().for_each(|name| say(state, format!("theme: {name}"), false));
+            if let Some(name) = name {
+                say(state, format!("theme: {name}"), false);
+            }
         }
         Action::Help => state.screen.mode = Mode::Help { from: 0 },
         // What is left acts on charts, and was done above, or has no meaning here.
@@ -137,12 +139,11 @@ fn preview(state: &mut State, direction: isize) -> Vec<Effect> {
 }
 
 fn show_preview(state: &mut State, to: usize) -> Vec<Effect> {
-    match unseen(state) {
-        Some(why) => refuse(state, why),
-        None => {
-            state.screen.mode = Mode::Preview { to };
-            vec![Effect::Redraw]
-        }
+    if let Some(why) = unseen(state) {
+        refuse(state, why)
+    } else {
+        state.screen.mode = Mode::Preview { to };
+        vec![Effect::Redraw]
     }
 }
 
