@@ -330,7 +330,7 @@ fn a_wish_that_cannot_be_saved_for_is_refused_and_nothing_is_thrown_away() {
     let again = place.output(&["stop"]);
     assert!(String::from_utf8_lossy(&again.stdout).contains("since checkpoint 50 are not saved"), "{again:?}");
     assert_eq!(child.wait().unwrap().code(), Some(3));
-    assert!(journal_says(&run, "No space left on device") && journal_says(&run, "not saved: `downshift resume`"));
+    assert!(journal_says(&run, "No space left on device") && journal_says(&run, "not saved: `downshift resume"));
 }
 
 #[test]

@@ -20,6 +20,11 @@ fn wait_heading(terminal: &Terminal, title: &str, holds: impl Fn(&str) -> bool) 
     heading(&screen, title)
 }
 
+/// Whether a heading names a part of the run, as `120 to 180`; `up to` speaks of outliers.
+fn zoomed(heading: &str) -> bool {
+    heading.replace("up to", "").contains(" to ")
+}
+
 /// Each view shows its panels; Tab, Shift-Tab, Enter and Esc lead there and back; arrows choose.
 pub fn look_around(terminal: &Terminal) {
     let views: [(&str, &[&str]); 6] = [
@@ -65,22 +70,22 @@ pub fn chart(terminal: &Terminal, run: &RunDir) {
     terminal.press(&["2", "Enter"]);
     terminal.wait("the loss alone", |screen| screen.contains("loss ──") && !screen.contains("gradient norm ─"));
     terminal.press(&["+"]);
-    wait_heading(terminal, "loss", |line| line.contains(" to "));
+    wait_heading(terminal, "loss", zoomed);
     terminal.press(&["-", "-"]);
-    wait_heading(terminal, "loss", |line| !line.contains(" to "));
+    wait_heading(terminal, "loss", |line| !zoomed(line));
     terminal.press(&["="]);
-    let near = wait_heading(terminal, "loss", |line| line.contains(" to "));
+    let near = wait_heading(terminal, "loss", zoomed);
     terminal.press(&["Left"]);
-    let older = wait_heading(terminal, "loss", |line| line.contains(" to ") && line != near);
+    let older = wait_heading(terminal, "loss", |line| zoomed(line) && line != near);
     // Away from the newest step the window stands still.
     terminal.press(&["Right"]);
-    wait_heading(terminal, "loss", |line| line.contains(" to ") && line != older);
+    wait_heading(terminal, "loss", |line| zoomed(line) && line != older);
     terminal.press(&["0"]);
-    wait_heading(terminal, "loss", |line| !line.contains(" to "));
+    wait_heading(terminal, "loss", |line| !zoomed(line));
     terminal.press(&["f"]);
-    wait_heading(terminal, "loss", |line| line.contains(" to "));
+    wait_heading(terminal, "loss", zoomed);
     terminal.press(&["f"]);
-    wait_heading(terminal, "loss", |line| !line.contains(" to "));
+    wait_heading(terminal, "loss", |line| !zoomed(line));
     terminal.press(&["l"]);
     wait_heading(terminal, "loss", |line| line.contains(" log "));
     terminal.press(&["l", "s"]);
