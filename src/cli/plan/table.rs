@@ -96,7 +96,8 @@ fn against(plan: &Plan) -> String {
         return format!("{}: how much memory there is, is not known.", plan.device);
     };
     let free = card.free_bytes.map_or_else(String::new, |free| format!(", {} of it free", bytes(free)));
-    format!("On {}: {} with {}{free}.", plan.device, card.name, bytes(card.total_bytes))
+    let name = if card.name == plan.device { String::new() } else { format!("{} with ", card.name) };
+    format!("On {}: {name}{}{free}.", plan.device, bytes(card.total_bytes))
 }
 
 fn size(value: u64) -> String {
