@@ -38,6 +38,18 @@ fn what_a_worker_says_and_how_it_ends_have_their_classes() {
 }
 
 #[test]
+fn a_trouble_that_ends_no_worker_is_a_cause_too() {
+    let place = Place::scripted();
+    place.script("{ step_ms: 2, save_ms: 1 }", "");
+    let (mut child, run) = place.start(&["--inject", "nan@12-16"]);
+    let cause = cause(&run);
+    assert_eq!(cause.class.word(), "non_finite", "{cause:?}");
+    assert_eq!(cause.evidence, ["5 steps in a row were not finite"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0), "the run goes on to its end");
+    assert!(journal_says(&run, "shift down: full → safe, by the keeper: 5 steps in a row were not finite"));
+}
+
+#[test]
 fn the_kernels_log_turns_a_bare_kill_into_a_cause() {
     let cases = [
         ("Out of memory: Killed process PID (exe) total-vm:1kB, anon-rss:1kB", "host_out_of_memory", None),

@@ -41,7 +41,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run) -> Status {
 }
 
 /// A rung of which nothing is known yet.
-fn blank_record(name: &str) -> RungRecord {
+pub fn blank_record(name: &str) -> RungRecord {
     RungRecord {
         name: name.to_owned(),
         steps: 0,

@@ -46,6 +46,7 @@ impl Keeper {
                 Effect::GoBack(step) => self.go_back(step),
                 Effect::RollBack(back) => self.roll_back(back),
                 Effect::LeaveOut { from, units } => self.leave_out(from, units),
+                Effect::Trouble(class, evidence) => self.recorder.troubled(class, evidence),
                 Effect::Journal(level, kind, text) => {
                     let text = self.with_command(&text);
                     self.recorder.note(level, kind, text);

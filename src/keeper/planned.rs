@@ -34,22 +34,13 @@ impl Planned {
 #[cfg(test)]
 mod tests {
     use super::Planned;
-    use crate::protocol::control::RungRecord;
+    use crate::keeper::glance::blank_record;
     use crate::protocol::plan::{Foreseen, PLAN_FILE, Plan, RungPlan, Verdict};
 
     #[test]
     fn the_plan_is_found_when_it_is_there_and_corrected_by_what_was_seen() {
         let place = tempfile::tempdir().unwrap();
-        let record = |name: &str| RungRecord {
-            name: name.to_owned(),
-            steps: 0,
-            steps_per_s: None,
-            vram_bytes: None,
-            ram_bytes: None,
-            planned_bytes: None,
-            fault: None,
-        };
-        let mut rungs = [record("full"), record("safe")];
+        let mut rungs = ["full", "safe"].map(blank_record);
         let mut planned = Planned::default();
         planned.settle(place.path(), &mut rungs);
         assert_eq!(rungs[0].planned_bytes, None, "there is no plan yet");

@@ -79,6 +79,8 @@ pub enum Effect {
     },
     /// Send a signal to the worker's process group.
     Signal(Signal),
+    /// The attempt is in trouble of this class, known by this: the cause of what is done next.
+    Trouble(FailureClass, String),
     /// Write a line into the journal.
     Journal(Level, JournalKind, String),
     /// Answer the request.

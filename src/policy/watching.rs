@@ -8,7 +8,7 @@ use super::machine::Policy;
 use super::moves::Move;
 use crate::config::knobs::Relief;
 use crate::protocol::control::JournalKind;
-use crate::protocol::worker::{Level, Skipped, Step};
+use crate::protocol::worker::{FailureClass, Level, Skipped, Step};
 use std::time::Duration;
 
 impl Policy {
@@ -29,11 +29,13 @@ impl Policy {
             let before = (step.step + 1).saturating_sub(spike.steps);
             let skip_units = watch.spike.skip.saturating_mul(self.units_per_step);
             let back = Back { before, steps: watch.spike.back, skip_units };
-            effects.extend(self.suggest(Move::RollBack { back, to: self.rung }, &why, now));
+            let done = self.suggest(Move::RollBack { back, to: self.rung }, &why, now);
+            effects.extend(caused(FailureClass::LossSpike, why, done));
         } else if let Some(why) = self.drift.observe(step.loss, watch.divergence) {
             let back = Back { before: step.step, steps: watch.divergence.steps, skip_units: 0 };
             let to = self.nearest(Relief::Numerics).unwrap_or(self.rung);
-            effects.extend(self.propose(Move::RollBack { back, to }, &why));
+            let done = self.propose(Move::RollBack { back, to }, &why);
+            effects.extend(caused(FailureClass::Divergence, why, done));
         } else if let Some(to) = self.climbs_to(step.step) {
             let why =
                 format!("{} calm steps", watch.climb.after.saturating_mul(1 << self.ledger.climb.failed().min(32)));
@@ -51,10 +53,9 @@ impl Policy {
         self.ledger.climb.disturbed(skipped.step);
         let watch = self.limits.watch.clone();
         let Some(why) = self.skips.observe(true, &watch) else { return Vec::new() };
-        match self.nearest(Relief::Numerics) {
-            Some(to) => self.suggest(Move::Shift { to }, &why, now),
-            None => Vec::new(),
-        }
+        let Some(to) = self.nearest(Relief::Numerics) else { return Vec::new() };
+        let done = self.suggest(Move::Shift { to }, &why, now);
+        caused(FailureClass::NonFinite, why, done)
     }
 
     fn advance(&mut self, step: u64, samples: u64, now: Duration) {
@@ -105,18 +106,19 @@ impl Policy {
                 let why = format!("the GPU is at {:.0} °C (limit {limit:.0} °C)", self.heat.words().0);
                 self.heat.rest();
                 let rung = self.nearest(Relief::Heat).filter(|_| self.ledger.heat_pauses >= knobs.pauses);
-                match rung {
-                    Some(to) => {
-                        let effects = self.suggest(Move::Shift { to }, &why, now);
-                        if self.rung == to {
-                            self.ledger.heat_pauses = 0;
-                        }
-                        effects
-                    }
-                    None => self.suggest(Move::Cool, &why, now),
+                let done = self.suggest(rung.map_or(Move::Cool, |to| Move::Shift { to }), &why, now);
+                if rung == Some(self.rung) {
+                    self.ledger.heat_pauses = 0;
                 }
+                caused(FailureClass::Overheating, why, done)
             }
             _ => Vec::new(),
         }
     }
+}
+
+/// What is done about a trouble that ends no worker, behind the trouble itself.
+fn caused(class: FailureClass, why: String, done: Vec<Effect>) -> Vec<Effect> {
+    let trouble = (!done.is_empty()).then_some(Effect::Trouble(class, why));
+    trouble.into_iter().chain(done).collect()
 }

@@ -1,0 +1,155 @@
+//! What is known of the checkpoints: which are on disk, which are proven, which is the best.
+
+use super::{Recorder, now_ms};
+use crate::config::knobs;
+use crate::keeper::{retention, sentences};
+use crate::protocol::control::{CheckpointRow, JournalKind, RunState, Update};
+use crate::protocol::worker::{Level, Saved};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+impl Recorder {
+    /// Takes up what the store says of checkpoints.
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub fn reload_checkpoints(&mut self) -> rusqlite::Result<()> {
+        self.checkpoints = self.store.checkpoints()?;
+        self.status.durable_step = self.checkpoints.iter().filter(|row| row.kept).map(|row| row.step).max();
+        self.dirty = true;
+        Ok(())
+    }
+
+    /// Whether this is the step of a checkpoint that was never announced.
+    pub fn never_heard_of(&self, step: Option<u64>) -> bool {
+        step.is_some_and(|step| !self.checkpoints.iter().any(|row| row.kept && row.step == step))
+    }
+
+    pub(super) fn saved(&mut self, saved: &Saved, now: Duration) {
+        self.status.durable_step = self.status.durable_step.max(Some(saved.step));
+        self.checkpoints.retain(|row| row.step != saved.step);
+        self.checkpoints.push(CheckpointRow {
+            step: saved.step,
+            samples: saved.samples,
+            path: saved.path.clone(),
+            bytes: saved.bytes,
+            time_ms: now_ms(),
+            pause_ms: saved.pause_ms,
+            total_ms: saved.total_ms,
+            eval_loss: saved.eval_loss,
+            best: false,
+            kept: true,
+            proven: false,
+        });
+        self.proving.saved(saved.step);
+        // Rows first: a checkpoint that the store knows is not imported by the next keeper, so a
+        // keeper that dies between the two must not leave it without the rows it holds.
+        self.flush();
+        self.mark_best();
+        self.put_checkpoint(saved.step);
+        self.note(Level::Info, JournalKind::Checkpoint, sentences::saved(saved));
+        let failed = std::mem::take(&mut self.failed_saves);
+        if failed > 0 {
+            let text = format!("checkpoints are written again, after {failed} in a row that could not be");
+            self.note(Level::Info, JournalKind::Checkpoint, text);
+        }
+        if self.status.state == RunState::Stopping {
+            self.passage_part("stop", now);
+        }
+    }
+
+    /// The steps of checkpoints that are no longer wanted; recorded as gone.
+    /// Damaged ones are neither kept for their own sake nor deleted.
+    pub fn retire(&mut self, knobs: &knobs::Checkpoint, damaged: &BTreeSet<u64>) -> Vec<u64> {
+        let whole: Vec<CheckpointRow> =
+            self.checkpoints.iter().filter(|row| !damaged.contains(&row.step)).cloned().collect();
+        let steps = retention::superfluous(&whole, knobs);
+        for step in &steps {
+            self.forget(*step);
+        }
+        steps
+    }
+
+    /// The checkpoints on disk that are newer than `step`, newest first; recorded as gone.
+    pub fn give_up_above(&mut self, step: u64) -> Vec<u64> {
+        let newer: Vec<u64> =
+            self.checkpoints.iter().filter(|row| row.kept && row.step > step).map(|row| row.step).collect();
+        for step in &newer {
+            self.forget(*step);
+        }
+        self.mark_best();
+        newer.into_iter().rev().collect()
+    }
+
+    /// Whether this run ever had a checkpoint: then no worker may begin from scratch.
+    pub fn had_checkpoints(&self) -> bool {
+        !self.checkpoints.is_empty()
+    }
+
+    /// The newest checkpoint on disk that is older than `step`.
+    pub fn older_than(&self, step: u64) -> Option<u64> {
+        self.checkpoints.iter().filter(|row| row.kept && row.step < step).map(|row| row.step).max()
+    }
+
+    /// A checkpoint is no longer on disk.
+    fn forget(&mut self, step: u64) {
+        if let Some(row) = self.checkpoints.iter_mut().find(|row| row.step == step) {
+            row.kept = false;
+            row.best = false;
+        }
+        self.put_checkpoint(step);
+    }
+
+    /// Counts anew how many clean steps there are beyond each checkpoint, on the line that training
+    /// stands on: from its start up to step `until`.
+    pub(super) fn restart_proving(&mut self, until: u64) {
+        self.flush();
+        let unproven = self.checkpoints.iter().filter(|row| row.kept && !row.proven).map(|row| row.step);
+        let counts = unproven.map(|step| (step, self.store.clean_steps(step, until).unwrap_or(0)));
+        self.proving.restart(counts.collect::<Vec<_>>());
+    }
+
+    /// The checkpoint to go back to by about `steps` from before step `before`: its step, and the
+    /// clock it holds. Where none is that old, the oldest there is.
+    pub fn checkpoint_for(&self, before: u64, steps: u64) -> Option<(u64, u64)> {
+        let kept = self.checkpoints.iter().filter(|row| row.kept && row.step < before);
+        let old = kept.clone().filter(|row| row.step <= before.saturating_sub(steps));
+        let row = old.max_by_key(|row| row.step).or_else(|| kept.min_by_key(|row| row.step))?;
+        Some((row.step, row.samples))
+    }
+
+    /// A clean step was taken. Gives the newest checkpoint that it has proven.
+    pub fn prove(&mut self, step: u64, proven_after: u64) -> Option<u64> {
+        let proven = self.proving.stepped(step, proven_after);
+        for step in &proven {
+            if let Some(row) = self.checkpoints.iter_mut().find(|row| row.step == *step) {
+                row.proven = true;
+            }
+            self.put_checkpoint(*step);
+        }
+        proven.into_iter().max()
+    }
+
+    fn mark_best(&mut self) {
+        let best = retention::best(&self.checkpoints);
+        let changed: Vec<u64> = self
+            .checkpoints
+            .iter_mut()
+            .filter(|row| row.best != (best == Some(row.step)))
+            .map(|row| {
+                row.best = !row.best;
+                row.step
+            })
+            .collect();
+        for step in changed {
+            self.put_checkpoint(step);
+        }
+    }
+
+    fn put_checkpoint(&mut self, step: u64) {
+        if let Some(row) = self.checkpoints.iter().find(|row| row.step == step) {
+            let _ = self.store.put_checkpoint(row);
+            self.updates.push(Update::Checkpoint(row.clone()));
+        }
+    }
+}
