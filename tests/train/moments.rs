@@ -158,12 +158,3 @@ fn text_is_learnt_as_well_in_8_bits() {
     assert!(whole < 3.0, "it does not learn: {whole}");
     assert!((coded / whole - 1.0).abs() < 0.01, "{coded} in 8 bits, {whole} in f32");
 }
-
-/// By hand: `cargo test --test train a_longer_text -- --ignored --nocapture`.
-#[test]
-#[ignore = "minutes"]
-fn a_longer_text_is_learnt_as_well_in_8_bits() {
-    let [whole, coded] = ["f32", "8bit"].map(|moments| text_loss(moments, 2000));
-    println!("{whole:.4} in f32, {coded:.4} in 8 bits");
-    assert!((coded / whole - 1.0).abs() < 0.01, "{coded} in 8 bits, {whole} in f32");
-}
