@@ -70,7 +70,7 @@ fn main() -> Outcome<()> {
         }
     };
     let shape = if whole { WHOLE } else { TINY };
-    let steps: usize = after("--steps").map_or(Ok(20), |text| text.parse())?;
+    let steps: u64 = after("--steps").map_or(Ok(20), |text| text.parse())?;
     println!("\n| GPT-2, {} × {} | parameters | tokens/s | peak memory |", shape.batch, shape.sequence);
     println!("|---|---:|---:|---:|");
     ours(&shape, &device, steps)?;
@@ -82,7 +82,7 @@ fn row(name: &str, parameters: u64, units_per_s: f64, peak: u64) {
     println!("| {name} | {millions:.1}M | {units_per_s:.0} | {mib:.0} MiB |");
 }
 
-fn ours(shape: &Shape, device: &str, steps: usize) -> Outcome<()> {
+fn ours(shape: &Shape, device: &str, steps: u64) -> Outcome<()> {
     let place = tempfile::tempdir()?;
     let tokenizer = place.path().join("tokenizer.json");
     std::fs::write(&tokenizer, vocabulary(shape.vocabulary).to_string())?;
@@ -106,10 +106,12 @@ fn ours(shape: &Shape, device: &str, steps: usize) -> Outcome<()> {
         ]
         .map(|(path, value)| (path.to_owned(), value))
         .to_vec();
-        let took = measure(&read(file, text, &overrides)?, 0, device, steps)?;
+        let mut run = read(file, text, &overrides)?;
+        run.rungs.truncate(1);
+        let took = *measure(&run, device, steps)?.first().ok_or("it has no rung")?;
         let kernels = if fused { "fused" } else { "plain" };
         let name = format!("downshift, {kernels}{}", if recompute { ", gradient checkpointing" } else { "" });
-        row(&name, took.parameters, took.units_per_s, took.memory());
+        row(&name, took.parameters, took.units_per_s, took.memory);
     }
     Ok(())
 }
@@ -129,7 +131,7 @@ fn vocabulary(size: usize) -> Value {
     })
 }
 
-fn theirs(shape: &Shape, device: &str, steps: usize, python: &str) -> Outcome<()> {
+fn theirs(shape: &Shape, device: &str, steps: u64, python: &str) -> Outcome<()> {
     let has = Command::new(python).args(["-c", "import torch"]).stderr(Stdio::null()).status();
     if !has.is_ok_and(|status| status.success()) {
         println!("\n{python} has no PyTorch; name one that has: --python env/bin/python");
@@ -145,10 +147,10 @@ fn theirs(shape: &Shape, device: &str, steps: usize, python: &str) -> Outcome<()
         ("--sequence", shape.sequence),
         ("--batch", shape.batch),
         ("--vocabulary", shape.vocabulary),
-        ("--steps", steps),
     ] {
         command.args([flag, &value.to_string()]);
     }
+    command.args(["--steps", &steps.to_string()]);
     let out = command.stderr(Stdio::inherit()).output()?;
     let mut notes = Vec::new();
     for text in String::from_utf8(out.stdout)?.lines() {

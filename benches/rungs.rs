@@ -3,7 +3,7 @@
 //!
 //! `cargo bench --bench rungs -- [--config finetune] [--steps 2] [--device cpu]`
 //!
-//! The real worker trains on each rung in a process of its own. As they ship, the models are so small
+//! `downshift plan --measure` trains on each rung in a process of its own. As they ship, the models are so small
 //! that the program itself is most of the memory, so all of them are scaled up, every rung by the same
 //! factors: activations and state are then hundreds of megabytes on the CPU (some minutes in all), and
 //! gigabytes on a GPU.
@@ -17,7 +17,7 @@ use downshift::config::{shipped, yaml};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
-use worker::{Outcome, Took, measure, read};
+use worker::{Outcome, measure, read};
 
 /// A rung that relieves memory needs at most this share of what the rung it is based on needs.
 const RELIEVED: f64 = 0.97;
@@ -26,16 +26,20 @@ const RELIEVED: f64 = 0.97;
 struct Case {
     name: &'static str,
     /// Overrides on the CPU and on a GPU.
-    cpu: &'static [(&'static str, &'static str)],
-    gpu: &'static [(&'static str, &'static str)],
+    cpu: &'static [Override],
+    gpu: &'static [Override],
+    /// Whether the model has the shape of GPT-2 on a GPU.
+    gpt2: bool,
     /// Factors on every rung: of the micro-batch, on the CPU and on a GPU, and of the adapters' rank.
     batch: [u64; 2],
     rank: u64,
 }
 
+type Override = (&'static str, &'static str);
+
 /// GPT-2 with 124M parameters, as a fresh model that reads bytes.
-const FRESH: (&str, &str) = ("model.init_from", "null");
-const GPT2: [(&str, &str); 5] =
+const FRESH: Override = ("model.init_from", "null");
+const GPT2: [Override; 5] =
     [FRESH, ("model.layers", "12"), ("model.heads", "12"), ("model.width", "768"), ("training.precision", "bf16")];
 
 const CASES: [Case; 7] = [
@@ -43,6 +47,7 @@ const CASES: [Case; 7] = [
         name: "digits",
         cpu: &[("model.channels", "128")],
         gpu: &[("model.channels", "256"), ("model.layers", "12"), ("training.precision", "bf16")],
+        gpt2: false,
         batch: [24, 32],
         rank: 1,
     },
@@ -50,6 +55,7 @@ const CASES: [Case; 7] = [
         name: "cifar10",
         cpu: &[("data.source", "embedded:digits"), ("model.channels", "96")],
         gpu: &[("data.source", "embedded:digits"), ("model.channels", "256"), ("training.precision", "bf16")],
+        gpt2: false,
         batch: [8, 8],
         rank: 1,
     },
@@ -57,13 +63,15 @@ const CASES: [Case; 7] = [
         name: "sizes",
         cpu: &[("model.channels", "128")],
         gpu: &[("variant", "large"), ("model.channels", "256")],
+        gpt2: false,
         batch: [48, 16],
         rank: 1,
     },
     Case {
         name: "text",
         cpu: &[("model.width", "256"), ("model.sequence", "128")],
-        gpu: &[GPT2[1], GPT2[2], GPT2[3], GPT2[4], ("model.sequence", "1024")],
+        gpu: &[("model.sequence", "1024")],
+        gpt2: true,
         batch: [8, 1],
         rank: 1,
     },
@@ -75,15 +83,8 @@ const CASES: [Case; 7] = [
             ("model.sequence", "128"),
             ("optimizer.groups.hidden.match", "blocks.*.widen"),
         ],
-        gpu: &[
-            GPT2[0],
-            GPT2[1],
-            GPT2[2],
-            GPT2[3],
-            GPT2[4],
-            ("model.sequence", "1024"),
-            ("optimizer.groups.hidden.match", "blocks.*.widen"),
-        ],
+        gpu: &[("model.sequence", "1024"), ("optimizer.groups.hidden.match", "blocks.*.widen")],
+        gpt2: true,
         batch: [8, 1],
         rank: 16,
     },
@@ -91,23 +92,20 @@ const CASES: [Case; 7] = [
         name: "finetune",
         cpu: &[FRESH, ("model.width", "192"), ("model.sequence", "128"), ("ladder.b-ultra-safe.model.sequence", "64")],
         gpu: &[
-            GPT2[0],
-            GPT2[1],
-            GPT2[2],
-            GPT2[3],
-            GPT2[4],
             ("model.sequence", "1024"),
             ("ladder.b-ultra-safe.model.sequence", "512"),
             ("training.trained", "adapters of the last 8 blocks + head"),
             ("ladder.b-ultra-safe.training.trained", "adapters of the last 4 blocks + head"),
         ],
+        gpt2: true,
         batch: [64, 8],
         rank: 1,
     },
     Case {
         name: "stable",
         cpu: &[FRESH, ("model.width", "512"), ("model.heads", "8"), ("model.layers", "6"), ("model.sequence", "128")],
-        gpu: &[GPT2[0], GPT2[1], GPT2[2], GPT2[3], GPT2[4], ("model.sequence", "256")],
+        gpu: &[("model.sequence", "256")],
+        gpt2: true,
         batch: [1, 4],
         rank: 1,
     },
@@ -117,13 +115,13 @@ fn main() -> Outcome<ExitCode> {
     let words: Vec<String> = std::env::args().collect();
     let after = |flag: &str| words.iter().position(|word| word == flag).and_then(|at| words.get(at + 1)).cloned();
     let (only, device) = (after("--config"), after("--device").unwrap_or_else(|| "cpu".to_owned()));
-    let steps: usize = after("--steps").map_or(Ok(2), |text| text.parse())?;
+    let steps: u64 = after("--steps").map_or(Ok(2), |text| text.parse())?;
     if let Some(name) = only.as_ref().filter(|name| CASES.iter().all(|case| case.name != **name)) {
         return Err(format!("no shipped run is called {name}").into());
     }
-    let what = if device == "cpu" { "resident" } else { "VRAM" };
-    println!("| config | rung | based on | relieves | units/s | peak {what} | of its base | |");
-    println!("|---|---|---|---|---:|---:|---:|---|");
+    let what = if device == "cpu" { "memory" } else { "VRAM" };
+    println!("| config | rung | parameters | based on | relieves | units/s | peak {what} | of its base | |");
+    println!("|---|---|---:|---|---|---:|---:|---:|---|");
     let mut untrue = Vec::new();
     for case in CASES.iter().filter(|case| only.as_ref().is_none_or(|name| name == case.name)) {
         untrue.extend(rungs(case, &device, steps)?);
@@ -135,37 +133,37 @@ fn main() -> Outcome<ExitCode> {
 }
 
 /// Measures one ladder; gives the rungs whose relief is not true.
-fn rungs(case: &Case, device: &str, steps: usize) -> Outcome<Vec<String>> {
+fn rungs(case: &Case, device: &str, steps: u64) -> Outcome<Vec<String>> {
     let (file, text) = shipped::run_file(Path::new(case.name)).ok_or("it does not ship")?;
     let on_cpu = device == "cpu";
     let sets = if on_cpu { case.cpu } else { case.gpu };
-    let overrides: Vec<_> = sets.iter().map(|(path, value)| ((*path).to_owned(), (*value).to_owned())).collect();
+    let shape: &[Override] = if case.gpt2 && !on_cpu { &GPT2 } else { &[] };
+    let overrides: Vec<_> =
+        shape.iter().chain(sets).map(|(path, value)| ((*path).to_owned(), (*value).to_owned())).collect();
     let mut run = read(file, text, &overrides)?;
     scale(&mut run, case.batch[usize::from(!on_cpu)], case.rank);
-    let (bases, mut all, mut untrue) = (bases(text, &run)?, Vec::<Took>::new(), Vec::new());
-    for (index, rung) in run.rungs.iter().enumerate() {
-        let took = measure(&run, index, device, steps)?;
-        let base = bases[index];
-        let ratio = base.map(|base| took.memory() as f64 / all[base].memory() as f64);
+    let (bases, all, mut untrue) = (bases(text, &run)?, measure(&run, device, steps)?, Vec::new());
+    for ((rung, took), base) in run.rungs.iter().zip(&all).zip(bases) {
+        let ratio = base.map(|base| took.memory as f64 / all[base].memory as f64);
         let verdict = match ratio {
             Some(ratio) if rung.relieves.contains(&Relief::Memory) && ratio > RELIEVED => "DOES NOT RELIEVE",
             Some(_) if rung.relieves.contains(&Relief::Memory) => "relieves memory",
             _ => "",
         };
         println!(
-            "| {} | {} | {} | {} | {:.0} | {:.0} MiB | {} | {verdict} |",
+            "| {} | {} | {:.1}M | {} | {} | {:.0} | {:.0} MiB | {} | {verdict} |",
             case.name,
             rung.name,
+            took.parameters as f64 / 1e6,
             base.map_or("–", |base| &run.rungs[base].name),
             rung.relieves.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             took.units_per_s,
-            took.memory() as f64 / f64::from(1 << 20),
+            took.memory as f64 / f64::from(1 << 20),
             ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{:.0} %", ratio * 100.0)),
         );
         if verdict.starts_with("DOES NOT") {
             untrue.push(format!("{} of {}", rung.name, case.name));
         }
-        all.push(took);
     }
     Ok(untrue)
 }
