@@ -106,7 +106,7 @@ const CASES: [Case; 7] = [
         cpu: &[FRESH, ("model.width", "512"), ("model.heads", "8"), ("model.layers", "6"), ("model.sequence", "128")],
         gpu: &[("model.sequence", "256")],
         gpt2: true,
-        batch: [1, 4],
+        batch: [8, 4],
         rank: 1,
     },
 ];

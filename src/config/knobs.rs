@@ -118,8 +118,8 @@ pub enum Autotune {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Loader {
-    /// Threads that prepare micro-batches.
-    #[serde(default = "one")]
+    /// Threads that prepare micro-batches: half the cores, so that the worker keeps the others.
+    #[serde(default = "half_the_cores")]
     pub threads: u64,
     /// Micro-batches kept ready.
     #[serde(default = "two")]
@@ -128,7 +128,7 @@ pub struct Loader {
 
 impl Default for Loader {
     fn default() -> Self {
-        Self { threads: 1, prefetch: 2 }
+        Self { threads: half_the_cores(), prefetch: two() }
     }
 }
 
@@ -238,6 +238,11 @@ impl fmt::Display for Relief {
 
 fn one() -> u64 {
     1
+}
+
+fn half_the_cores() -> u64 {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    (cores / 2).clamp(1, 64)
 }
 
 fn two() -> u64 {

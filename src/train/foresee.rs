@@ -24,12 +24,12 @@ use std::sync::Arc;
 const MOST_ACCUMULATION: u64 = 3;
 /// Host batches larger than this are not made only to see that they fit.
 const MOST_BATCH_BYTES: u64 = 1 << 30;
-/// A CUDA context with Burn's kernels loaded, and what the memory pool rounds up by, in bytes: seen
-/// on an idle worker.
+/// A CUDA context with Burn's kernels loaded, and what the memory pool rounds up by, in bytes: a first
+/// guess, which what is measured on the card corrects.
 const CUDA_OVERHEAD: u64 = 600 << 20;
 /// On the CPU: the code that training is the first to run, stacks, and buffers of matrix products.
 const CPU_OVERHEAD: u64 = 10 << 20;
-/// Host memory that the driver and the compiler of kernels take.
+/// Host memory that the driver and the compiler of kernels take: as rough.
 const CUDA_HOST: u64 = 900 << 20;
 
 /// A rung that could be counted, or why not.
