@@ -15,7 +15,7 @@ use downshift::protocol::control::{JournalRow, RunState, Status};
 use downshift::store::checkpoint;
 use downshift::store::reader::{Reader, live_status};
 use downshift::store::run_dir::RunDir;
-use help::{Outcome, PROGRAM, newest, quantile, wait_for};
+use help::{Outcome, PROGRAM, first_step_ms, newest, quantile, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -229,15 +229,4 @@ fn kill(pid: u32) -> Outcome<()> {
 
 fn unix_ms() -> Outcome<i64> {
     Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?)
-}
-
-/// When the first step of an attempt reached the keeper, Unix milliseconds.
-fn first_step_ms(dir: &RunDir, attempt: u64) -> Option<f64> {
-    let mut first = None;
-    let read = Reader::open(dir).ok()?.each_step(|row| {
-        if row.attempt == attempt && first.is_none() {
-            first = Some(row.time_ms as f64);
-        }
-    });
-    read.ok().and(first)
 }

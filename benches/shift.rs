@@ -5,9 +5,8 @@
 
 mod help;
 
-use downshift::store::reader::{Reader, live_status};
-use downshift::store::run_dir::RunDir;
-use help::{Outcome, PROGRAM, Tmux, median, newest, quantile, wait_for};
+use downshift::store::reader::live_status;
+use help::{Outcome, PROGRAM, Tmux, first_step_ms, median, newest, quantile, wait_for};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 fn main() -> Outcome<()> {
@@ -44,15 +43,4 @@ fn main() -> Outcome<()> {
     std::process::Command::new(PROGRAM).args(["stop", "--runs-dir"]).arg(&runs).output()?;
     wait_for("the end", || live_status(&dir).filter(|status| status.state.is_over()))?;
     Ok(())
-}
-
-/// When the first step of an attempt reached the keeper, Unix milliseconds.
-fn first_step_ms(dir: &RunDir, attempt: u64) -> Option<f64> {
-    let mut first = None;
-    let read = Reader::open(dir).ok()?.each_step(|row| {
-        if row.attempt == attempt && first.is_none() {
-            first = Some(row.time_ms as f64);
-        }
-    });
-    read.ok().and(first)
 }

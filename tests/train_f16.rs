@@ -12,17 +12,15 @@ mod harness;
 #[expect(dead_code, reason = "shared with the tests in f32")]
 mod marked;
 #[cfg(test)]
+#[path = "train/sixteen.rs"]
+mod sixteen;
+#[cfg(test)]
 #[path = "train/tiny.rs"]
 mod tiny;
 
-/// Makes new tensors those of f16, for the rest of this process.
 #[cfg(test)]
 fn prepare() {
-    use burn::backend::flex::{Flex, FlexDevice};
-    use burn::tensor::{FloatDType, IntDType, set_default_dtypes};
-    use std::sync::Once;
-    static FORMAT: Once = Once::new();
-    FORMAT.call_once(|| set_default_dtypes::<Flex>(&FlexDevice, FloatDType::F16, IntDType::I32).unwrap());
+    sixteen::prepare(burn::tensor::FloatDType::F16);
 }
 
 #[cfg(test)]

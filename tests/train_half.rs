@@ -14,17 +14,15 @@ mod marked;
 #[path = "train/poison.rs"]
 mod poison;
 #[cfg(test)]
+#[path = "train/sixteen.rs"]
+mod sixteen;
+#[cfg(test)]
 #[path = "train/tiny.rs"]
 mod tiny;
 
-/// Makes new tensors those of 16 bits, for the rest of this process.
 #[cfg(test)]
 fn prepare() {
-    use burn::backend::flex::{Flex, FlexDevice};
-    use burn::tensor::{FloatDType, IntDType, set_default_dtypes};
-    use std::sync::Once;
-    static FORMAT: Once = Once::new();
-    FORMAT.call_once(|| set_default_dtypes::<Flex>(&FlexDevice, FloatDType::BF16, IntDType::I32).unwrap());
+    sixteen::prepare(burn::tensor::FloatDType::BF16);
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use downshift::protocol::control::StepRow;
 use downshift::store::checkpoint::{self, state::Row};
+use downshift::store::reader::Reader;
 use downshift::store::run_dir::RunDir;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -32,6 +33,17 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Outcome<T
 /// The newest run in a folder.
 pub fn newest(runs: &Path) -> Option<RunDir> {
     RunDir::find(runs, None).ok()
+}
+
+/// When the first step of an attempt reached the keeper, Unix milliseconds.
+pub fn first_step_ms(dir: &RunDir, attempt: u64) -> Option<f64> {
+    let mut first = None;
+    let read = Reader::open(dir).ok()?.each_step(|row| {
+        if row.attempt == attempt && first.is_none() {
+            first = Some(row.time_ms as f64);
+        }
+    });
+    read.ok().and(first)
 }
 
 /// A terminal of 120 × 40 in a tmux server of its own; gone when dropped.

@@ -1,8 +1,9 @@
 //! `check`: every rung of a run file side by side.
 
+use super::Outcome;
 use super::line;
+use super::run::{self, Overrides};
 use super::trainer::Trainer;
-use super::{Outcome, run};
 use crate::config::check::batch_advice;
 use crate::config::run::Run;
 use crate::recipe::class::{self, Change};
@@ -17,16 +18,13 @@ pub struct CheckArgs {
     /// A run file, or one that ships inside: digits, text, lora, finetune, stable, sizes, cifar10
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
-    /// Override a knob, as `--set training.epochs=2`
-    #[arg(long, value_parser = run::parse_override, value_name = "PATH=VALUE")]
-    set: Vec<(String, String)>,
-    /// The device to check for: auto, cpu, cuda or cuda:N
-    #[arg(long, default_value = "auto", value_name = "DEVICE")]
-    device: String,
+    #[command(flatten)]
+    overrides: Overrides,
 }
 
 pub fn check(args: &CheckArgs, trainer: &dyn Trainer) -> Outcome {
-    let run = run::load(Some(&args.config), &args.set, &args.device, trainer)?;
+    let Overrides { set, device } = &args.overrides;
+    let run = run::load(Some(&args.config), set, device, trainer)?;
     for line in table(&run) {
         line!("{line}");
     }
@@ -36,7 +34,7 @@ pub fn check(args: &CheckArgs, trainer: &dyn Trainer) -> Outcome {
             line!("\nnote: rung {}: {advice}", rung.name);
         }
     }
-    match trainer.consider(&run, &args.device) {
+    match trainer.consider(&run, device) {
         Ok(prospect) => {
             line!("");
             for note in &prospect.notes {

@@ -34,12 +34,8 @@ pub struct CompareArgs {
     /// How to print it
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-    /// Override another knob in both, as `--set training.micro_batch=4`
-    #[arg(long, value_parser = run::parse_override, value_name = "PATH=VALUE")]
-    set: Vec<(String, String)>,
-    /// Where to train: auto, cpu, cuda or cuda:N
-    #[arg(long, default_value = "auto", value_name = "DEVICE")]
-    device: String,
+    #[command(flatten)]
+    overrides: run::Overrides,
 }
 
 /// What is printed as JSON.
@@ -64,18 +60,19 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
     if args.format == Format::Tmux {
         return Err(Failure::new(2, "a comparison is no status line; choose --format text or json"));
     }
-    let base = run::load(Some(&args.config), &args.set, &args.device, trainer)?;
+    let base = run::load(Some(&args.config), &args.overrides.set, &args.overrides.device, trainer)?;
     let runs = [load(args, &args.first, &base, trainer)?, load(args, &args.second, &base, trainer)?];
     let mut device = String::new();
     for run in &runs {
-        let prospect = trainer.look_ahead(run, &args.device).map_err(|(code, message)| Failure::new(code, message))?;
+        let prospect =
+            trainer.look_ahead(run, &args.overrides.device).map_err(|(code, message)| Failure::new(code, message))?;
         device = prospect.device;
     }
     let gpu = super::plan::card_index(&device);
     let steps = args.steps.max(1);
     let measured = |run: &Run, value: &str| {
         say(&format!("{} = {value}: {steps} steps", args.knob));
-        Alone { run, rung: 0, device: &args.device, gpu, steps }.measure()
+        Alone { run, rung: 0, device: &args.overrides.device, gpu, steps }.measure()
     };
     let [first, second] = [measured(&runs[0], &args.first)?, measured(&runs[1], &args.second)?];
     let variants = [Variant { value: &args.first, measured: first }, Variant { value: &args.second, measured: second }];
@@ -89,8 +86,8 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
 
 fn load(args: &CompareArgs, value: &str, base: &Run, trainer: &dyn Trainer) -> Result<Run, Failure> {
     let overrides: Vec<(String, String)> =
-        args.set.iter().cloned().chain([(args.knob.clone(), value.to_owned())]).collect();
-    run::load(Some(&args.config), &overrides, &args.device, trainer).map_err(|mut failure| {
+        args.overrides.set.iter().cloned().chain([(args.knob.clone(), value.to_owned())]).collect();
+    run::load(Some(&args.config), &overrides, &args.overrides.device, trainer).map_err(|mut failure| {
         let mut knobs = Vec::new();
         leaves(String::new(), &base.preset_tree(0), &mut knobs);
         if !knobs.iter().any(|(path, _)| *path == args.knob) {

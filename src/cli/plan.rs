@@ -37,12 +37,8 @@ pub struct PlanArgs {
     /// Only this rung, by name or number
     #[arg(long, value_name = "RUNG")]
     rung: Option<String>,
-    /// Override a knob, as `--set training.micro_batch=4`
-    #[arg(long, value_parser = run::parse_override, value_name = "PATH=VALUE")]
-    set: Vec<(String, String)>,
-    /// Where it is to be trained: auto, cpu, cuda or cuda:N
-    #[arg(long, default_value = "auto", value_name = "DEVICE")]
-    device: String,
+    #[command(flatten)]
+    overrides: run::Overrides,
     /// Write plan.json into the run directory rather than print.
     #[arg(long, hide = true)]
     write: bool,
@@ -99,8 +95,8 @@ impl Subject {
             let (run, status) = (dir.run()?, live_status(&dir));
             return Ok(Self { run, dir: Some(dir), status });
         }
-        let device = if args.gpu.is_some() { NOWHERE } else { &args.device };
-        let run = run::load(Some(&args.config), &args.set, device, trainer).map_err(|mut failure| {
+        let device = if args.gpu.is_some() { NOWHERE } else { &args.overrides.device };
+        let run = run::load(Some(&args.config), &args.overrides.set, device, trainer).map_err(|mut failure| {
             if args.gpu.is_none() && failure.message.contains("does not train on the CPU") {
                 failure.message.push_str("\nto plan for a GPU that is not here, say how large it is: --gpu 16GiB");
             }
@@ -136,7 +132,8 @@ impl Place {
             let card = Card { name: name.clone(), total_bytes: size.0, free_bytes: None };
             return Ok(Self { device: name, card: Some(card), gpu: true, index: None });
         }
-        let prospect = trainer.look_ahead(run, &args.device).map_err(|(code, message)| Failure::new(code, message))?;
+        let prospect =
+            trainer.look_ahead(run, &args.overrides.device).map_err(|(code, message)| Failure::new(code, message))?;
         let device = prospect.device;
         let index = card_index(&device);
         let card = match index {
@@ -200,7 +197,7 @@ fn measure(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u6
     for (number, rung) in plan.rungs.iter_mut().enumerate() {
         say(&format!("rung {} ({} of {count}): {steps} steps", rung.name, number + 1));
         let index = run.rung_named(&rung.name).unwrap_or(number);
-        let alone = Alone { run, rung: index, device: &args.device, gpu: place.index, steps };
+        let alone = Alone { run, rung: index, device: &args.overrides.device, gpu: place.index, steps };
         rung.measured = Some(alone.measure()?);
     }
     Ok(())

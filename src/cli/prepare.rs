@@ -5,8 +5,9 @@
 //! a new run begins with a copy of it: its decisions stay its own from then on.
 
 use super::alone::Alone;
+use super::run::{self, Overrides};
 use super::trainer::Trainer;
-use super::{Failure, Outcome, line, run};
+use super::{Failure, Outcome, line};
 use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,17 +24,14 @@ pub struct PrepareArgs {
     /// A run file, or one that ships inside
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
-    /// Override a knob, as `--set training.micro_batch=4`
-    #[arg(long, value_parser = run::parse_override, value_name = "PATH=VALUE")]
-    set: Vec<(String, String)>,
-    /// Where it will be trained: auto, cpu, cuda or cuda:N
-    #[arg(long, default_value = "auto", value_name = "DEVICE")]
-    device: String,
+    #[command(flatten)]
+    overrides: Overrides,
 }
 
 pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
-    let run = run::load(Some(&args.config), &args.set, &args.device, trainer)?;
-    let prospect = trainer.look_ahead(&run, &args.device).map_err(|(code, message)| Failure::new(code, message))?;
+    let Overrides { set, device } = &args.overrides;
+    let run = run::load(Some(&args.config), set, device, trainer)?;
+    let prospect = trainer.look_ahead(&run, device).map_err(|(code, message)| Failure::new(code, message))?;
     let gpu = super::plan::card_index(&prospect.device);
     if gpu.is_none() {
         line!("There is nothing to prepare on {}: kernels are compiled for GPUs alone.", prospect.device);
@@ -44,7 +42,7 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
     let (count, begun) = (run.rungs.len(), Instant::now());
     for (rung, spec) in run.rungs.iter().enumerate() {
         line!("rung {} ({} of {count}) ...", spec.name, rung + 1);
-        let alone = Alone { run: &run, rung, device: &args.device, gpu, steps: STEPS };
+        let alone = Alone { run: &run, rung, device, gpu, steps: STEPS };
         let before = |dir: &Path| drop(copy(&decisions, &dir.join(DECISIONS)));
         let mut kept = Ok(0);
         let seen = alone.measure_with(before, |dir| kept = copy(&dir.join(DECISIONS), &decisions))?;

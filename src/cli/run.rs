@@ -24,18 +24,25 @@ pub struct RunArgs {
     pub options: RunOptions,
 }
 
+/// What is put over a run file.
+#[derive(Debug, Clone, Args)]
+pub struct Overrides {
+    /// Override a knob, as `--set training.micro_batch=4`
+    #[arg(long, value_parser = parse_override, value_name = "PATH=VALUE")]
+    pub set: Vec<(String, String)>,
+    /// Where to train: auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    pub device: String,
+}
+
 /// How a run is started.
 #[derive(Debug, Clone, Args)]
 pub struct RunOptions {
     /// No cockpit: one line per event on stdout, the exit code tells how it ended
     #[arg(long)]
     headless: bool,
-    /// Where to train: auto, cpu, cuda or cuda:N
-    #[arg(long, default_value = "auto", value_name = "DEVICE")]
-    device: String,
-    /// Override a knob, as `--set training.epochs=2`
-    #[arg(long, value_parser = parse_override, value_name = "PATH=VALUE")]
-    set: Vec<(String, String)>,
+    #[command(flatten)]
+    overrides: Overrides,
     /// The rung to begin on, by name or number
     #[arg(long, value_name = "RUNG")]
     rung: Option<String>,
@@ -89,9 +96,10 @@ pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 
 /// Starts a run and looks on.
 pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
-    let run = load(config, &options.set, &options.device, trainer)?;
+    let Overrides { set, device } = &options.overrides;
+    let run = load(config, set, device, trainer)?;
     let first = options.rung.as_ref().map(|name| first_rung(&run, name)).transpose()?;
-    let prospect = trainer.look_ahead(&run, &options.device).map_err(|(code, message)| Failure::new(code, message))?;
+    let prospect = trainer.look_ahead(&run, device).map_err(|(code, message)| Failure::new(code, message))?;
     for note in &prospect.notes {
         say(note);
     }
@@ -102,9 +110,9 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
         // Where a keeper finds the rung of its run, this one like any later one.
         Writer::open(&dir.file("run.db"))?.0.put_fact("rung", &first)?;
     }
-    let launch = Launch { device: options.device.clone(), inject: options.inject.0.clone() };
+    let launch = Launch { device: device.clone(), inject: options.inject.0.clone() };
     start_keeper(&dir, Some(&launch))?;
-    plan::write_behind(&dir, &options.device);
+    plan::write_behind(&dir, device);
     look_on(&dir, options.headless, 0)
 }
 

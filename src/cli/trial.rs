@@ -1,8 +1,9 @@
 //! `trial`: a run of a few minutes that ends in a checklist. Halfway it is saved and started again
 //! from that checkpoint, so that the whole cycle has been seen.
 
+use super::run::Overrides;
 use super::watching::{Watched, prepare};
-use super::{Failure, Outcome, client, line, run};
+use super::{Failure, Outcome, client, line};
 use crate::keeper::sentences::{bytes, grouped};
 use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
 use crate::protocol::worker::Eval;
@@ -24,12 +25,8 @@ pub struct TrialArgs {
     /// How long: 90s, 2m, 5min
     #[arg(long = "for", default_value = "5m", value_name = "TIME", value_parser = span)]
     time: Duration,
-    /// Where to train: auto, cpu, cuda or cuda:N
-    #[arg(long, default_value = "auto", value_name = "DEVICE")]
-    device: String,
-    /// Override a knob, as `--set training.micro_batch=8`
-    #[arg(long, value_parser = run::parse_override, value_name = "PATH=VALUE")]
-    set: Vec<(String, String)>,
+    #[command(flatten)]
+    overrides: Overrides,
 }
 
 fn span(text: &str) -> Result<Duration, String> {
@@ -46,10 +43,11 @@ fn span(text: &str) -> Result<Duration, String> {
 }
 
 pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn super::trainer::Trainer) -> Outcome {
-    let run = prepare(args.config.as_deref(), &args.set, &args.device, runs, trainer)?;
+    let Overrides { set, device } = &args.overrides;
+    let run = prepare(args.config.as_deref(), set, device, runs, trainer)?;
     let dir = RunDir::create(runs, &run)?;
     line!("trial of {} for {} s in {}", run.name, args.time.as_secs(), dir.path().display());
-    let mut watched = Watched::start(dir, &args.device, Vec::new())?;
+    let mut watched = Watched::start(dir, device, Vec::new())?;
     let status = live(&mut watched, args.time)?;
     let checks = checklist(&watched.dir, &status)?;
     for check in &checks {
