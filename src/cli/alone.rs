@@ -189,6 +189,7 @@ impl Heard {
         });
         Measured {
             peak_bytes: baseline.filter(|_| self.peak > 0).map(|baseline| self.peak.saturating_sub(baseline)),
+            all_phases: false,
             baseline_bytes: baseline,
             ram: Phases { loading: loading.unwrap_or(0), training: self.peak, ..Phases::default() },
             steps_per_s: step_ms.map(|ms| 1e3 / ms),

@@ -92,6 +92,9 @@ pub struct Foreseen {
     pub activations: u64,
     /// Scores of the possible answers and what is computed from them, at their highest.
     pub logits: u64,
+    /// What the optimizer needs on the side while it moves a parameter.
+    #[serde(default)]
+    pub update: u64,
     /// Kernels and the context of the driver; 0 on the CPU.
     pub overhead: u64,
     /// The highest moment of training on the device. Not all parts are there at once.
@@ -100,7 +103,7 @@ pub struct Foreseen {
     pub loading: u64,
     /// The highest moment of an evaluation.
     pub evaluation: u64,
-    /// The highest moment of training while a checkpoint is written.
+    /// The highest moment while a checkpoint is made; on the CPU, training goes on meanwhile.
     pub saving: u64,
     /// Micro-batches that the loader holds ready.
     pub loader: u64,
@@ -132,6 +135,9 @@ pub struct Measured {
     /// The most memory of the device over what was there before the model: VRAM, or on the CPU
     /// resident memory.
     pub peak_bytes: Option<u64>,
+    /// Whether that is of all a run does, not of training steps alone.
+    #[serde(default)]
+    pub all_phases: bool,
     /// Resident memory once the data were loaded, before the model.
     pub baseline_bytes: Option<u64>,
     /// The highest resident memory by phase.
@@ -192,13 +198,15 @@ impl std::fmt::Display for Verdict {
 
 impl Plan {
     /// Settles totals and verdicts by all that was measured. A rung that ran needs what it was seen
-    /// to need. Of the others, state (weights, gradients, moments) is exact; what goes beyond it is
-    /// scaled by the mean of measured to foreseen over the rungs that ran.
+    /// to need. Of the others, state (weights and moments) is exact; what goes beyond it is scaled by
+    /// the mean of measured to foreseen over the rungs that ran. On the CPU the program and its data
+    /// share the room.
     pub fn settle(&mut self) {
-        let beyond = |foreseen: &Foreseen| foreseen.training.saturating_sub(foreseen.state());
+        let beyond = |peak: u64, foreseen: &Foreseen| peak.saturating_sub(foreseen.state());
         let ratio = |rung: &RungPlan| {
-            let (foreseen, measured) = (rung.foreseen.as_ref()?, rung.measured?.peak_bytes?);
-            let (seen, thought) = (measured.saturating_sub(foreseen.state()), beyond(foreseen));
+            let (foreseen, measured) = (rung.foreseen.as_ref()?, rung.measured.as_ref()?);
+            let thought = beyond(measured.foreseen(foreseen), foreseen);
+            let seen = measured.peak_bytes?.saturating_sub(foreseen.state());
             (thought > 0 && seen > 0).then(|| seen as f64 / thought as f64)
         };
         let ratios: Vec<f64> = self.rungs.iter().filter_map(ratio).collect();
@@ -206,12 +214,17 @@ impl Plan {
         let room = self.card.as_ref().map(Card::room);
         for rung in &mut self.rungs {
             let scaled = |foreseen: &Foreseen| {
-                let state = foreseen.state().min(foreseen.training);
-                state + (beyond(foreseen) as f64 * scale) as u64
+                let state = foreseen.state().min(foreseen.peak());
+                state + (beyond(foreseen.peak(), foreseen) as f64 * scale) as u64
             };
-            let measured = rung.measured.and_then(|measured| measured.peak_bytes);
+            let measured = rung.measured.and_then(|measured| {
+                // What training steps were seen to need, and what other phases need beyond them.
+                let more = rung.foreseen.as_ref().map_or(0, |all| all.peak() - measured.foreseen(all));
+                Some(measured.peak_bytes? + more)
+            });
             rung.total_bytes = measured.or_else(|| rung.foreseen.as_ref().map(scaled));
-            rung.verdict = Verdict::of(rung.total_bytes, room);
+            let beside = rung.foreseen.as_ref().filter(|_| !self.gpu).map_or(0, Foreseen::baseline);
+            rung.verdict = Verdict::of(rung.total_bytes.map(|bytes| bytes + beside), room);
         }
     }
 }
@@ -222,15 +235,27 @@ impl Measured {
     #[must_use]
     pub fn in_a_run(foreseen: Option<&Foreseen>, vram: Option<u64>, ram: Option<u64>, gpu: bool) -> Option<Self> {
         if gpu {
-            return vram.map(|bytes| Self { peak_bytes: Some(bytes), ..Self::default() });
+            return vram.map(|bytes| Self { peak_bytes: Some(bytes), all_phases: true, ..Self::default() });
         }
         let (baseline, ram) = (foreseen?.baseline(), ram?);
         let peak = ram.saturating_sub(baseline);
-        Some(Self { peak_bytes: Some(peak), baseline_bytes: Some(baseline), ..Self::default() })
+        Some(Self { peak_bytes: Some(peak), all_phases: true, baseline_bytes: Some(baseline), ..Self::default() })
+    }
+
+    /// What was foreseen of that which was measured.
+    #[must_use]
+    pub fn foreseen(&self, foreseen: &Foreseen) -> u64 {
+        if self.all_phases { foreseen.peak() } else { foreseen.training }
     }
 }
 
 impl Foreseen {
+    /// The highest moment on the device, whatever the worker does.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        self.training.max(self.loading).max(self.evaluation).max(self.saving)
+    }
+
     /// Host memory before there is a model: the program and the data.
     #[must_use]
     pub fn baseline(&self) -> u64 {

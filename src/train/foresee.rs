@@ -8,7 +8,7 @@ use super::loader::{self, Loader};
 use super::optimizer::AdamW;
 use super::params::{self, Reading};
 use super::registry;
-use super::step::{self, Moment};
+use super::step::{self, Gradient, Moment};
 use super::task::{BatchRequest, Split, Task, Train};
 use crate::config::knobs::{self, MomentBits, Precision, Preset};
 use crate::protocol::plan::{Foreseen, Phases, Site};
@@ -22,6 +22,8 @@ use std::sync::Arc;
 
 /// More micro-batches a step change nothing: gradients are summed from the second on.
 const MOST_ACCUMULATION: u64 = 3;
+/// Micro-batches that are counted on the way to the largest that fits.
+const MOST_LOOKS: usize = 12;
 /// Host batches larger than this are not made only to see that they fit.
 const MOST_BATCH_BYTES: u64 = 1 << 30;
 /// A CUDA context with Burn's kernels loaded, and what the memory pool rounds up by, in bytes: a first
@@ -38,6 +40,8 @@ pub type Outcome = Result<Foreseen, String>;
 /// What each of these rungs takes.
 pub fn foresee<T: Task + Train<Counting> + Train<CountingRecompute>>(presets: &[&Preset], site: Site) -> Vec<Outcome> {
     let mut loaded: Option<(&Preset, Loaded<T>)> = None;
+    // What stays resident of one rung's count would look like the program of the next.
+    let program = super::memory::resident().unwrap_or(0);
     let mut outcomes = Vec::new();
     for preset in presets {
         let same = |(earlier, _): &(&Preset, Loaded<T>)| {
@@ -48,7 +52,7 @@ pub fn foresee<T: Task + Train<Counting> + Train<CountingRecompute>>(presets: &[
         if !loaded.as_ref().is_some_and(same) {
             // The old set goes before the new one comes.
             drop(loaded.take());
-            match Loaded::new(preset) {
+            match Loaded::new(preset, program) {
                 Ok(found) => loaded = Some((preset, found)),
                 Err(why) => {
                     outcomes.push(Err(why));
@@ -65,21 +69,21 @@ pub fn foresee<T: Task + Train<Counting> + Train<CountingRecompute>>(presets: &[
     outcomes
 }
 
-/// A task's data, and what they take.
+/// A task's data, and what program and data take of host memory.
 struct Loaded<T: Task> {
     model: T::ModelConfig,
     data: Arc<T::Data>,
-    before: u64,
+    program: u64,
     bytes: u64,
 }
 
 impl<T: Task> Loaded<T> {
-    fn new(preset: &Preset) -> Result<Self, String> {
+    fn new(preset: &Preset, program: u64) -> Result<Self, String> {
         let (data, model) = registry::sections::<T>(preset).map_err(|problem| problem.to_string())?;
-        let before = super::memory::resident().unwrap_or(0);
+        let before = super::memory::allocated();
         let data = T::load(&data, &model, preset.training.seed).map_err(|error| error.to_string())?;
-        let bytes = super::memory::resident().unwrap_or(0).saturating_sub(before);
-        Ok(Self { model, data: Arc::new(data), before, bytes })
+        let bytes = super::memory::allocated().saturating_sub(before);
+        Ok(Self { model, data: Arc::new(data), program, bytes })
     }
 }
 
@@ -106,20 +110,20 @@ fn rung<T: Task + Train<Counting> + Train<CountingRecompute>>(
         foreseen.evaluation += 2 * foreseen.loader;
         foreseen.saving += foreseen.loader;
     }
-    foreseen.ram = ram(&foreseen, loaded, site);
+    foreseen.ram = ram(&foreseen, loaded, site, preset.training.precision);
     if site.gpu {
         for bytes in [&mut foreseen.ram.training, &mut foreseen.ram.evaluation, &mut foreseen.ram.saving] {
             *bytes += resting;
         }
     }
     if let Some(room) = site.room {
+        let room = if site.gpu { room } else { room.saturating_sub(loaded.program + loaded.bytes) };
         let beside =
             |other: u64| if site.gpu { 0 } else { CPU_OVERHEAD + resting + foreseen.loader / micro.max(1) * other };
         let samples = T::len(&loaded.data, Split::Training) as u64;
-        foreseen.largest_micro_batch = largest(room, (micro, foreseen.training), samples, |other| {
-            (batch / micro.max(1) * other < MOST_BATCH_BYTES)
-                .then(|| at(loaded, preset, site, other).ok().map(|(found, _)| found.training + beside(other)))
-                .flatten()
+        foreseen.largest_micro_batch = largest(room, (micro, foreseen.peak()), samples, |other| {
+            let small = batch / micro.max(1) * other < MOST_BATCH_BYTES;
+            small.then(|| at(loaded, preset, site, other).ok().map(|(found, _)| found.peak() + beside(other))).flatten()
         });
     }
     Ok(foreseen)
@@ -140,12 +144,14 @@ fn resting_on_host(preset: &Preset, trained: u64) -> u64 {
 }
 
 /// Host memory by phase.
-fn ram<T: Task>(foreseen: &Foreseen, loaded: &Loaded<T>, site: Site) -> Phases {
-    let base = loaded.before + loaded.bytes;
+fn ram<T: Task>(foreseen: &Foreseen, loaded: &Loaded<T>, site: Site, precision: Precision) -> Phases {
+    let base = loaded.program + loaded.bytes;
     if site.gpu {
-        let base = base + CUDA_HOST;
-        // A checkpoint copies weights and both moments to the host, in f32.
-        let copies = 4 * (foreseen.parameters + 2 * foreseen.trained);
+        // What is computed in 16 bits and not trained lies there in f32, for checkpoints.
+        let frozen = if precision == Precision::F32 { 0 } else { 4 * (foreseen.parameters - foreseen.trained) };
+        let base = base + CUDA_HOST + frozen;
+        // A checkpoint copies the other weights and both moments to the host, in f32.
+        let copies = 4 * (foreseen.parameters + 2 * foreseen.trained) - frozen;
         return Phases {
             loading: base + 4 * foreseen.parameters,
             training: base + foreseen.loader,
@@ -161,33 +167,38 @@ fn ram<T: Task>(foreseen: &Foreseen, loaded: &Loaded<T>, site: Site) -> Phases {
     }
 }
 
-/// The largest micro-batch whose need is within `room`, by the line through two that are known, and
-/// the line through those it leads to. `need` gives nothing where it would cost too much to see.
+/// The largest micro-batch whose need is within `room`: by the line through the last two that were
+/// looked at, until it lies between one that fits and the next one. `need` gives nothing where it would
+/// cost too much to see; what lies beyond is not looked for.
 fn largest(room: u64, known: (u64, u64), samples: u64, need: impl Fn(u64) -> Option<u64>) -> Option<u64> {
-    let (mut low, other) = (known, if known.0 >= samples { (known.0 / 2).max(1) } else { known.0 * 2 });
-    let mut high = (other, need(other).filter(|_| other != low.0)?);
-    let mut best = None;
-    for _ in 0..6 {
-        for (batch, need) in [low, high] {
-            if need <= room && batch <= samples {
-                best = best.max(Some(batch));
-            }
+    let along = |(low, at_low): (u64, u64), (high, at_high): (u64, u64)| {
+        let slope = (at_high as f64 - at_low as f64) / (high as f64 - low as f64);
+        (slope > 0.0).then(|| low + ((room - at_low) as f64 / slope) as u64)
+    };
+    let mut fits: Option<(u64, u64)> = None;
+    let mut too_large: Option<(u64, Option<u64>)> = None;
+    let mut smaller: Option<(u64, u64)> = None;
+    let mut next = (known.0.min(samples), Some(known.1).filter(|_| known.0 <= samples));
+    for turn in 1..=MOST_LOOKS {
+        match next {
+            (batch, Some(bytes)) if bytes <= room => smaller = fits.replace((batch, bytes)),
+            (batch, bytes) => too_large = Some((batch, bytes)),
         }
-        let slope = (high.1 as f64 - low.1 as f64) / (high.0 as f64 - low.0 as f64);
-        if slope <= 0.0 {
+        let batch = match (fits, too_large) {
+            (Some(low), None) => smaller.and_then(|smaller| along(low, smaller)).unwrap_or(low.0 * 4).min(samples),
+            (None, Some((high, _))) => high / 4,
+            (Some(low), Some((high, Some(bytes)))) if turn % 3 != 0 => along(low, (high, bytes)).unwrap_or(low.0),
+            (Some((low, _)), Some((high, _))) => low.midpoint(high),
+            (None, None) => 0,
+        };
+        let (low, high) = (fits.map_or(0, |(low, _)| low), too_large.map_or(samples + 1, |(high, _)| high));
+        if low + 1 >= high {
             break;
         }
-        let guess = low.0 as f64 + (room as f64 - low.1 as f64) / slope;
-        let guess = (guess.floor().max(0.0) as u64).min(samples);
-        if guess == 0 || guess == high.0 || guess == low.0 {
-            return if guess == 0 { best } else { best.max(Some(guess).filter(|guess| Some(*guess) == best)) };
-        }
-        match need(guess) {
-            Some(bytes) => (low, high) = (high, (guess, bytes)),
-            None => return Some(guess),
-        }
+        let batch = batch.clamp(low + 1, high - 1);
+        next = (batch, need(batch));
     }
-    best
+    fits.map(|(batch, _)| batch)
 }
 
 /// One rung with this micro-batch: what it takes, and what a micro-batch takes on the host.
@@ -205,9 +216,9 @@ fn at<T: Task + Train<Counting> + Train<CountingRecompute>>(
     };
     let lent = Lent::new(habits);
     let counted = if preset.training.gradient_checkpointing && !T::RECOMPUTES {
-        count::<T, CountingRecompute>(loaded, preset, &lent, micro)
+        count::<T, CountingRecompute>(loaded, preset, (habits, &lent), micro)
     } else {
-        count::<T, Counting>(loaded, preset, &lent, micro)
+        count::<T, Counting>(loaded, preset, (habits, &lent), micro)
     };
     let (mut foreseen, batch) = counted?;
     if site.gpu {
@@ -222,7 +233,7 @@ fn at<T: Task + Train<Counting> + Train<CountingRecompute>>(
 fn count<T: Train<B>, B: AutodiffBackend<Device = Counter>>(
     loaded: &Loaded<T>,
     preset: &Preset,
-    lent: &Lent,
+    (habits, lent): (Habits, &Lent),
     micro: u64,
 ) -> Result<(Foreseen, u64), String> {
     let device = lent.device();
@@ -239,15 +250,18 @@ fn count<T: Train<B>, B: AutodiffBackend<Device = Counter>>(
     lent.read(|ledger| ledger.tell_apart(trained_shapes, T::answers(&loaded.model, &loaded.data)));
     let optimizer = AdamW::new(preset.optimizer.clone(), plan);
     let mut training = Dry::<T, B>::new(model, optimizer, loaded, preset, micro, device)?;
-    training.step()?;
+    let gradient = training.gradient()?;
+    training.update(gradient)?;
     let state = lent.read(|ledger| ledger.live());
     lent.read(Ledger::look);
     let at_rest = lent.read(|ledger| ledger.others());
-    training.step()?;
-    let level = lent.read(Ledger::look);
+    let gradient = training.gradient()?;
+    let pass = lent.read(Ledger::look);
+    training.update(gradient)?;
+    let update = lent.read(Ledger::look).peak;
     let samples = training.evaluate(micro);
     let evaluation = lent.read(Ledger::look);
-    training.step_while_saving()?;
+    training.save(habits == Habits::Flex)?;
     let saving = lent.read(Ledger::look).peak;
     let foreseen = Foreseen {
         parameters: shapes.values().map(numbers).sum(),
@@ -255,12 +269,13 @@ fn count<T: Train<B>, B: AutodiffBackend<Device = Counter>>(
         weights,
         gradients: 4 * trained,
         optimizer: state.saturating_sub(weights),
-        activations: level.others.saturating_sub(at_rest),
-        logits: level.logits,
-        training: level.peak,
+        activations: pass.others.saturating_sub(at_rest),
+        logits: pass.logits,
+        update: update.saturating_sub(state + 4 * trained),
+        training: pass.peak.max(update),
         loading,
         evaluation: evaluation.peak,
-        saving: saving.max(level.peak),
+        saving,
         ..Foreseen::default()
     };
     // All that an evaluation brings from the host is its micro-batch.
@@ -297,15 +312,21 @@ impl<'a, T: Train<B>, B: AutodiffBackend> Dry<'a, T, B> {
         Ok(Self { model: Some(model), optimizer, loader: batches, plan, loaded, preset, device })
     }
 
-    fn step(&mut self) -> Result<(), String> {
-        let Some(model) = self.model.take() else { return Ok(()) };
+    /// The forward and backward passes of a step.
+    fn gradient(&mut self) -> Result<Gradient<B::InnerBackend>, String> {
         let step = self.plan.step(Position::default());
         let training = &self.preset.training;
         let gradient_checkpointing = training.gradient_checkpointing;
         let moment = Moment { seed: training.seed, step: 1, poisoned: false, gradient_checkpointing, loss_scale: None };
-        let taken = step::take::<T, B>(&model, &step, &mut self.loader, &self.optimizer.plan, &moment, self.device);
+        let model = self.model.as_ref().ok_or("an update failed")?;
+        let taken = step::take::<T, B>(model, &step, &mut self.loader, &self.optimizer.plan, &moment, self.device);
         let (verdict, _) = taken.map_err(|failed| failed.message)?;
-        let gradient = verdict.map_err(|dropped| format!("its {} is not finite", dropped.what))?;
+        verdict.map_err(|dropped| format!("its {} is not finite", dropped.what))
+    }
+
+    /// What the optimizer makes of it.
+    fn update(&mut self, gradient: Gradient<B::InnerBackend>) -> Result<(), String> {
+        let Some(model) = self.model.take() else { return Ok(()) };
         let scales = self.optimizer.plan.scales(&gradient.norms);
         let updated = self.optimizer.update::<B, _>(model, gradient.tensors, self.preset.optimizer.lr, &scales);
         self.model = Some(updated.map_err(|error| error.to_string())?);
@@ -323,14 +344,18 @@ impl<'a, T: Train<B>, B: AutodiffBackend> Dry<'a, T, B> {
         samples as u64
     }
 
-    /// A step while weights and moments of the one before are still held.
-    fn step_while_saving(&mut self) -> Result<(), String> {
+    /// A save. Where tensors lie in host memory, a step is taken while those of the step before are
+    /// still held; a device is read while training stands still.
+    fn save(&mut self, training: bool) -> Result<(), String> {
         let mut held = Reading::default();
         if let Some(model) = &self.model {
             params::read_into::<B::InnerBackend, _>(&model.valid(), &self.optimizer.masters, &mut held);
         }
         self.optimizer.read_into(&mut held);
-        self.step()?;
+        if training {
+            let gradient = self.gradient()?;
+            self.update(gradient)?;
+        }
         drop(held);
         Ok(())
     }
@@ -342,6 +367,12 @@ mod tests {
 
     #[test]
     fn the_largest_micro_batch_is_the_last_one_that_fits() {
+        // An update that needs more than small micro-batches do, then 7 bytes a sample.
+        let flat = |batch: u64| Some(800.max(100 + 7 * batch));
+        assert_eq!(largest(1507, (1, 800), 1000, flat), Some(201));
+        assert_eq!(largest(799, (4, 800), 1000, flat), None);
+        let dear = |batch: u64| (batch < 40).then_some(100 + 7 * batch);
+        assert_eq!(largest(1 << 20, (8, 156), 1000, dear), Some(39), "as far as it is looked");
         // 100 bytes of state and 7 a sample.
         let need = |batch: u64| Some(100 + 7 * batch);
         assert_eq!(largest(170, (2, 114), 1000, need), Some(10));

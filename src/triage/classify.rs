@@ -163,7 +163,13 @@ impl Judge<'_> {
 
     fn advice(&self, class: FailureClass) -> Option<String> {
         let named = self.named().filter(|finding| finding.class == class).map(|finding| finding.advice);
+        // What the worker says of run file, data and checkpoints names the way out itself.
+        let said = self.evidence.failed.is_some()
+            && matches!(class, FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint);
         named.or_else(|| {
+            if said {
+                return None;
+            }
             self.catalogue.entries().iter().find(|entry| entry.class == class).map(|entry| entry.advice.clone())
         })
     }

@@ -6,12 +6,13 @@ use crate::protocol::plan::{Foreseen, Measured, Plan, RungPlan};
 
 type Part = (&'static str, fn(&Foreseen) -> u64);
 
-const DEVICE: [Part; 6] = [
+const DEVICE: [Part; 7] = [
     ("weights", |part| part.weights),
     ("gradients", |part| part.gradients),
     ("optimizer", |part| part.optimizer),
     ("activations", |part| part.activations),
     ("logits", |part| part.logits),
+    ("update", |part| part.update),
     ("kernels, context", |part| part.overhead),
 ];
 
@@ -75,7 +76,7 @@ fn seen(plan: &Plan) -> Vec<Vec<String>> {
     let of = |name: &str, what: &dyn Fn(&Measured) -> Option<String>| {
         row(name.to_owned(), plan, |rung| rung.measured.as_ref().and_then(what).unwrap_or_else(unknown))
     };
-    let predicted = |rung: &RungPlan| rung.foreseen.as_ref().map(|foreseen| foreseen.training);
+    let predicted = |rung: &RungPlan| Some(rung.measured.as_ref()?.foreseen(rung.foreseen.as_ref()?));
     let ratio = |rung: &RungPlan| {
         let (predicted, measured) = (predicted(rung)?, rung.measured?.peak_bytes?);
         Some(format!("{:+.1} %", (predicted as f64 / measured as f64 - 1.0) * 100.0))

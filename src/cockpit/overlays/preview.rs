@@ -97,26 +97,36 @@ fn knobs(changes: &[Change], here: &RungView, width: usize, theme: &Theme) -> Ve
     }
     let path_width = changes.iter().map(|change| change.path.chars().count()).max().unwrap_or(0).min(36);
     let values = |change: &Change| format!("{} → {}", in_words(&change.from), in_words(&change.to));
-    let longest = changes.iter().map(|change| values(change).chars().count()).max().unwrap_or(0);
-    let value_width = width.saturating_sub(path_width + 28).clamp(12, 30).min(longest);
+    let room = width.saturating_sub(path_width + "    A".len());
+    let sizes = changes.iter().map(|change| values(change).chars().count()).filter(|size| *size <= room);
+    let value_width = sizes.max().unwrap_or(0);
     let batch = effective_batch(&here.preset);
-    changes
-        .iter()
-        .map(|change| {
-            let meaning = match (change.path.as_str(), change.class, batch) {
-                ("training.accumulation", Class::A, Some(batch)) => format!("effective batch stays {batch}"),
-                (_, class, _) => class.meaning().to_owned(),
-            };
-            Line::from(vec![
-                Span::raw(ui::pad(&change.path, path_width)),
-                Span::raw("  "),
-                Span::styled(ui::pad(&values(change), value_width), theme.strong),
-                Span::raw("  "),
-                Span::styled(change.class.to_string(), class_style(change.class, theme)),
-                Span::styled(format!("  {meaning}"), theme.dim),
-            ])
-        })
-        .collect()
+    let line = |change: &Change, value: String| {
+        let meaning = match (change.path.as_str(), change.class, batch) {
+            ("training.accumulation", Class::A, Some(batch)) => format!("effective batch stays {batch}"),
+            (_, class, _) => class.meaning().to_owned(),
+        };
+        let meaning = Some(meaning).filter(|text| path_width + value_width + 7 + text.chars().count() <= width);
+        Line::from(vec![
+            Span::raw(ui::pad(&change.path, path_width)),
+            Span::raw("  "),
+            Span::styled(ui::pad(&value, value_width), theme.strong),
+            Span::raw("  "),
+            Span::styled(change.class.to_string(), class_style(change.class, theme)),
+            Span::styled(format!("  {}", meaning.unwrap_or_default()), theme.dim),
+        ])
+    };
+    let lines = changes.iter().flat_map(|change| {
+        let value = values(change);
+        if value.chars().count() <= room {
+            return vec![line(change, value)];
+        }
+        // Too long for its column: below, in full.
+        let below = ui::wrap(&value, width.saturating_sub(4));
+        let below = below.into_iter().map(|part| Line::styled(format!("    {part}"), theme.strong));
+        std::iter::once(line(change, String::new())).chain(below).collect()
+    });
+    lines.collect()
 }
 
 fn class_style(class: Class, theme: &Theme) -> ratatui::style::Style {

@@ -18,6 +18,9 @@ pub struct Rhythm {
     every: Every,
     faults: Faults,
     begun: Instant,
+    /// Whether a step was taken. Until then there is nothing to lose, and the first step is no measure:
+    /// kernels are compiled in it.
+    warm: bool,
     tried: Instant,
     durable: Instant,
     durable_at: (u64, u64),
@@ -37,6 +40,7 @@ impl Rhythm {
             every,
             faults,
             begun: now,
+            warm: false,
             tried: now,
             durable: now,
             durable_at: (step, epoch),
@@ -72,6 +76,10 @@ impl Rhythm {
 
     /// A step took so long.
     pub fn stepped(&mut self, took: Duration) {
+        if !self.warm {
+            (self.warm, self.durable) = (true, Instant::now());
+            return;
+        }
         let took_s = took.as_secs_f64();
         match (&mut self.spent_s, self.quiet_s) {
             (Some(spent_s), Some(quiet_s)) => *spent_s += (took_s - quiet_s).max(0.0),
@@ -128,7 +136,7 @@ mod tests {
     use super::Rhythm;
     use crate::config::units::Every;
     use crate::recipe::interval::Faults;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     fn millis(millis: u64) -> Duration {
         Duration::from_millis(millis)
@@ -151,6 +159,16 @@ mod tests {
         assert!((rhythm.interval_s().unwrap() - 147.0).abs() < 0.2);
         let shaky = Rhythm { faults: Faults { count: 8, lived_s: 0.0 }, ..rhythm };
         assert!((shaky.interval_s().unwrap() - 49.0).abs() < 0.2);
+    }
+
+    #[test]
+    fn the_first_step_of_a_life_compiles_kernels_and_is_no_measure() {
+        let mut rhythm = Rhythm::new(Every::Seconds(5.0), Faults::default(), 0, 0);
+        rhythm.durable = Instant::now().checked_sub(millis(60_000)).unwrap();
+        rhythm.stepped(millis(60_000));
+        assert_eq!(rhythm.worry(1, 0), None, "until then there was nothing to lose");
+        rhythm.stepped(millis(10));
+        assert_eq!(rhythm.quiet_s, Some(0.01));
     }
 
     #[test]
