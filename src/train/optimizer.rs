@@ -21,7 +21,7 @@ use crate::config::knobs;
 use blockwise::Kind;
 use burn::module::{AutodiffModule, ModuleMapper, Param};
 use burn::tensor::{
-    DType, FloatDType, Tensor, TensorData,
+    DType, FloatDType, Tensor,
     backend::{AutodiffBackend, Backend, ExecutionError},
 };
 use kept::{Kept, Masters};
@@ -36,16 +36,15 @@ pub struct AdamW<B: Backend> {
     pub plan: Plan,
     time: u64,
     moments: BTreeMap<String, Moments<B>>,
-    /// The weights in f32, where the module holds fewer bits.
+    /// The weights in f32, where the module holds fewer bits; checkpoints are written from them. Those
+    /// that are not trained stay in host memory.
     pub masters: Masters<B>,
-    /// The same for weights that are not trained, on the host: checkpoints are written from them.
-    pub frozen: BTreeMap<String, TensorData>,
 }
 
 impl<B: Backend> AdamW<B> {
     /// An optimizer without history.
     pub fn new(knobs: knobs::Optimizer, plan: Plan) -> Self {
-        Self { knobs, plan, time: 0, moments: BTreeMap::new(), masters: BTreeMap::new(), frozen: BTreeMap::new() }
+        Self { knobs, plan, time: 0, moments: BTreeMap::new(), masters: BTreeMap::new() }
     }
 
     /// Updates made: t.

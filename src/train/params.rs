@@ -16,12 +16,12 @@ use safetensors::{
     Dtype, SafeTensors,
     tensor::{Metadata, TensorInfo, TensorView},
 };
-use std::{collections::BTreeMap, fmt::Write as _, iter, sync::Arc};
+use std::{borrow::Borrow, collections::BTreeMap, fmt::Write as _, iter, sync::Arc};
 
 /// Tensors of one backend by parameter path.
 pub type Tensors<B> = BTreeMap<String, FloatTensor<B>>;
 /// Values on the host by name: f32, or codes of 8 bits.
-pub type HostTensors = Vec<(String, TensorData)>;
+pub type HostTensors = Vec<(String, Arc<TensorData>)>;
 
 /// A tensor without its rank.
 pub fn erase<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
@@ -74,7 +74,7 @@ pub struct Reading<B: Backend> {
     tensors: Vec<FloatTensor<B>>,
     code_names: Vec<String>,
     codes: Vec<IntTensor<B>>,
-    on_host: Vec<(String, Arc<TensorData>)>,
+    on_host: HostTensors,
 }
 
 impl<B: Backend> Default for Reading<B> {
@@ -108,12 +108,16 @@ impl<B: Backend> Reading<B> {
     /// # Errors
     /// What the device reports, now or about earlier work.
     pub fn finish(self) -> Result<HostTensors, ExecutionError> {
+        // CUDA panics when it is asked for nothing.
+        if self.tensors.is_empty() && self.codes.is_empty() {
+            return Ok(self.on_host);
+        }
         let transaction = TransactionPrimitive::new(self.tensors, Vec::new(), self.codes, Vec::new());
         let data = read_sync(B::tr_execute(transaction))?;
         let floats = iter::zip(self.names, data.read_floats);
         let codes = iter::zip(self.code_names, data.read_ints);
-        let on_host = self.on_host.into_iter().map(|(name, data)| (name, Arc::unwrap_or_clone(data)));
-        Ok(floats.chain(codes).chain(on_host).collect())
+        let read = floats.chain(codes).map(|(name, data)| (name, Arc::new(data)));
+        Ok(read.chain(self.on_host).collect())
     }
 }
 
@@ -122,7 +126,7 @@ pub fn as_f32<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
     if tensor.dtype() == DType::F32 { tensor } else { B::float_cast(tensor, FloatDType::F32) }
 }
 
-/// Adds every float parameter of a module, but those that `masters` holds in full precision.
+/// Adds every float parameter of a module, from `masters` where these hold it in full precision.
 pub fn read_into<B: Backend, M: Module<B>>(module: &M, masters: &Masters<B>, reading: &mut Reading<B>) {
     struct Visitor<'a, B: Backend> {
         trail: Trail,
@@ -232,8 +236,11 @@ pub fn add_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
 ///
 /// # Errors
 /// What the format refuses: the same name twice, a shape that its values do not fill.
-pub fn safetensors_header(tensors: &HostTensors) -> Result<(Vec<u8>, Vec<&TensorData>), String> {
-    let sorted: BTreeMap<&str, &TensorData> = tensors.iter().map(|(name, data)| (name.as_str(), data)).collect();
+pub fn safetensors_header<T: Borrow<TensorData>>(
+    tensors: &[(String, T)],
+) -> Result<(Vec<u8>, Vec<&TensorData>), String> {
+    let sorted: BTreeMap<&str, &TensorData> =
+        tensors.iter().map(|(name, data)| (name.as_str(), data.borrow())).collect();
     if sorted.len() != tensors.len() {
         return Err("two parameters have the same path".to_owned());
     }
@@ -260,7 +267,7 @@ pub fn safetensors_header(tensors: &HostTensors) -> Result<(Vec<u8>, Vec<&Tensor
 ///
 /// # Errors
 /// When two tensors have the same path.
-pub fn to_safetensors(tensors: &HostTensors) -> Result<Vec<u8>, String> {
+pub fn to_safetensors<T: Borrow<TensorData>>(tensors: &[(String, T)]) -> Result<Vec<u8>, String> {
     let (mut file, order) = safetensors_header(tensors)?;
     for data in order {
         file.extend_from_slice(data.as_bytes());

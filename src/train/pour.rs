@@ -6,13 +6,11 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, FloatDType, Tensor, TensorData, backend::AutodiffBackend, ops::FloatTensorOps};
 use std::collections::BTreeMap;
 
-/// Puts values into a model by path; what it computes in fewer bits is also kept whole: as a master
-/// where it is trained, in `frozen` on the host where it is not.
+/// Puts values into a model by path; what it computes in fewer bits is also kept whole, as a master.
 pub fn pour<A, M>(
     model: M,
     values: &mut BTreeMap<String, TensorData>,
     masters: &mut Masters<A::InnerBackend>,
-    frozen: &mut BTreeMap<String, TensorData>,
     device: &A::Device,
 ) -> M
 where
@@ -23,7 +21,6 @@ where
         trail: Trail,
         values: &'a mut BTreeMap<String, TensorData>,
         masters: &'a mut Masters<A::InnerBackend>,
-        frozen: &'a mut BTreeMap<String, TensorData>,
         device: &'a A::Device,
     }
     impl<A: AutodiffBackend> ModuleMapper<A> for Pour<'_, A> {
@@ -36,15 +33,11 @@ where
             let mut tensor = ranked::<A::InnerBackend, D>(whole);
             if old.dtype() != DType::F32 {
                 tensor = tensor.cast(FloatDType::from(old.dtype()));
-                if old.is_require_grad() {
-                    self.masters.insert(path, Kept::host(data));
-                } else {
-                    self.frozen.insert(path, data);
-                }
+                self.masters.insert(path, Kept::host(data));
             }
             let tensor = Tensor::from_inner(tensor).set_require_grad(old.is_require_grad());
             Param::from_mapped_value(id, tensor, mapper)
         }
     }
-    model.map(&mut Pour::<A> { trail: Trail::default(), values, masters, frozen, device })
+    model.map(&mut Pour::<A> { trail: Trail::default(), values, masters, device })
 }

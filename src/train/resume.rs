@@ -13,7 +13,7 @@ use burn::tensor::{
     backend::{AutodiffBackend, Backend},
 };
 use safetensors::{Dtype, SafeTensors};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Something to tell once the worker has said hello.
 pub type Note = (Level, String);
@@ -139,9 +139,8 @@ where
     let told = optimizer.restore(state.optimizer_time, &moments, &shapes, device);
     let told = told.map_err(|error| failure::device(&error.to_string()))?;
     notes.extend(told.into_iter().map(|text| (Level::Info, text)));
-    let AdamW { masters, frozen, .. } = &mut optimizer;
-    let trail = Trail::default();
-    let model = model.map(&mut Fill::<A> { trail, weights: &weights, kept: &kept, masters, frozen, device });
+    let (trail, masters) = (Trail::default(), &mut optimizer.masters);
+    let model = model.map(&mut Fill::<A> { trail, weights: &weights, kept: &kept, masters, device });
     let saved = Saved {
         path: checkpoint::relative_path(state.step),
         step: state.step,
@@ -170,16 +169,8 @@ where
     let bytes = loaded.files.get(MODEL).ok_or_else(|| unreadable("it is missing".to_owned()))?;
     let weights = SafeTensors::deserialize(bytes).map_err(|error| unreadable(error.to_string()))?;
     let kept = fitting::<A, M>(&model, &weights, false, &mut Vec::new())?;
-    let (mut masters, mut frozen) = (Masters::<A::InnerBackend>::new(), BTreeMap::new());
-    let fill = &mut Fill::<A> {
-        trail: Trail::default(),
-        weights: &weights,
-        kept: &kept,
-        masters: &mut masters,
-        frozen: &mut frozen,
-        device,
-    };
-    Ok(model.map(fill))
+    let (trail, masters) = (Trail::default(), &mut Masters::<A::InnerBackend>::new());
+    Ok(model.map(&mut Fill::<A> { trail, weights: &weights, kept: &kept, masters, device }))
 }
 
 /// The parameters of the model whose values the checkpoint has in the same shape.
@@ -212,7 +203,6 @@ struct Fill<'a, A: AutodiffBackend> {
     weights: &'a SafeTensors<'a>,
     kept: &'a BTreeSet<String>,
     masters: &'a mut Masters<A::InnerBackend>,
-    frozen: &'a mut BTreeMap<String, TensorData>,
     device: &'a A::Device,
 }
 
@@ -227,11 +217,7 @@ impl<A: AutodiffBackend> ModuleMapper<A> for Fill<'_, A> {
         let mut values = ranked::<A::InnerBackend, D>(from_safetensors::<A::InnerBackend>(&view, self.device));
         if old.dtype() != DType::F32 {
             let whole = TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), DType::F32);
-            if old.is_require_grad() {
-                self.masters.insert(path, Kept::host(whole));
-            } else {
-                self.frozen.insert(path, whole);
-            }
+            self.masters.insert(path, Kept::host(whole));
             values = values.cast(FloatDType::from(old.dtype()));
         }
         let tensor = Tensor::from_inner(values).set_require_grad(old.is_require_grad());

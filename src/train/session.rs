@@ -118,8 +118,7 @@ fn open<T: Train<B>, B: AutodiffBackend>(
     let Some(loaded) = found else {
         let mut model = model;
         if let Some(mut weights) = T::pretrained(&model_config, &data).map_err(|error| failure::data(&error))? {
-            let AdamW { masters, frozen, .. } = &mut optimizer;
-            model = pour::<B, _>(model, &mut weights, masters, frozen, device);
+            model = pour::<B, _>(model, &mut weights, &mut optimizer.masters, device);
         }
         return Ok(Session { data, plan, total_units, model, optimizer, state: fresh, saved: None, on_host });
     };
@@ -265,16 +264,7 @@ fn snapshot<B: AutodiffBackend, M: AutodiffModule<B>>(
     optimizer.read_into(&mut moments);
     let read =
         |reading: Reading<B::InnerBackend>| reading.finish().map_err(|error| failure::device(&error.to_string()));
-    let mut frozen = optimizer.frozen.clone();
-    let values = move || {
-        let mut model = read(weights)?;
-        for (path, values) in &mut model {
-            if let Some(whole) = frozen.remove(path) {
-                *values = whole;
-            }
-        }
-        Ok(Snapshot { model, optimizer: read(moments)? })
-    };
+    let values = move || Ok(Snapshot { model: read(weights)?, optimizer: read(moments)? });
     if on_host {
         return Ok(Box::new(values));
     }

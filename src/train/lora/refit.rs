@@ -11,11 +11,12 @@
 
 use super::svd::{Columns, truncate};
 use super::{A, B as LORA_B, SCALE};
-use crate::train::params::{HostTensors, Reading, Trail, erase, follow_trail, to_safetensors};
+use crate::train::params::{Reading, Trail, erase, follow_trail, to_safetensors};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{FloatDType, Tensor, TensorData, backend::AutodiffBackend};
 use safetensors::SafeTensors;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What was done to adapters.
 #[derive(Debug, Default)]
@@ -51,7 +52,7 @@ pub fn adapters<A: AutodiffBackend, M: Module<A>>(model: &M) -> Result<BTreeMap<
     let mut visitor = Visitor::<A> { trail: Trail::default(), reading: Reading::default() };
     model.visit(&mut visitor);
     let read = visitor.reading.finish().map_err(|error| error.to_string())?;
-    Ok(read.into_iter().collect())
+    Ok(read.into_iter().map(|(path, data)| (path, Arc::unwrap_or_clone(data))).collect())
 }
 
 /// The path of the layer that a parameter of an adapter belongs to.
@@ -181,7 +182,7 @@ pub fn refit<A: AutodiffBackend, M: Module<A>>(model: &M, file: &SafeTensors<'_>
     refit.changed = replaced.keys().filter(|path| !path.ends_with(SCALE)).cloned().collect();
     refit.text = tally.sentence();
     let untouched = file.names().into_iter().filter(|name| !replaced.contains_key(*name));
-    let mut all: HostTensors = untouched
+    let mut all: Vec<(String, TensorData)> = untouched
         .filter_map(|name| of_file(name).map(|(values, shape)| (name.to_owned(), TensorData::new(values, shape))))
         .collect();
     all.extend(replaced.into_iter().filter_map(|(path, data)| Some((path, data?))));
