@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_listed_by_name() {
         let data = |shape: [usize; 2]| TensorData::zeros::<f32, _>(shape);
-        let bytes = to_safetensors(&vec![
+        let bytes = to_safetensors(&[
             ("head.weight".into(), data([4, 2])),
             ("old.weight".into(), data([1, 1])),
             ("same".into(), data([3, 3])),
@@ -375,8 +375,8 @@ mod tests {
     #[test]
     fn the_bytes_depend_on_the_tensors_alone() {
         let tensor = |value: f32| TensorData::new(vec![value; 6], [2, 3]);
-        let there = to_safetensors(&vec![("b".into(), tensor(1.0)), ("a".into(), tensor(2.0))]).unwrap();
-        let back = to_safetensors(&vec![("a".into(), tensor(2.0)), ("b".into(), tensor(1.0))]).unwrap();
+        let there = to_safetensors(&[("b".into(), tensor(1.0)), ("a".into(), tensor(2.0))]).unwrap();
+        let back = to_safetensors(&[("a".into(), tensor(2.0)), ("b".into(), tensor(1.0))]).unwrap();
         assert_eq!(there, back);
         let file = SafeTensors::deserialize(&there).unwrap();
         assert_eq!(file.tensor("b").unwrap().shape(), [2, 3]);

@@ -71,7 +71,6 @@ pub fn train<T: Train<B>, B: AutodiffBackend>(job: Job, device: &B::Device) -> R
     }
     if let Some(refit) = session.refit.take() {
         let text = refit_note::<T, B>(refit, &session, &args.preset, &*sink, device)?;
-        gauge.mark(Phase::Evaluating);
         sink.send(Event::Note { level: Level::Info, text });
     }
     let saver =

@@ -181,7 +181,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let one = |name: &str, value: f32| {
-            to_safetensors(&vec![(name.to_owned(), TensorData::new(vec![value; 2], [2]))]).unwrap()
+            to_safetensors(&[(name.to_owned(), TensorData::new(vec![value; 2], [2]))]).unwrap()
         };
         fs::write(path("a.safetensors"), one("x", 1.0)).unwrap();
         fs::write(path("b.safetensors"), one("y", 2.0)).unwrap();
