@@ -4,6 +4,9 @@
 #![cfg(feature = "train")]
 
 #[cfg(test)]
+#[path = "train/halves.rs"]
+mod halves;
+#[cfg(test)]
 #[path = "train/harness.rs"]
 #[expect(dead_code, reason = "shared with the tests in f32")]
 mod harness;
@@ -17,6 +20,10 @@ mod sixteen;
 #[cfg(test)]
 #[path = "train/tiny.rs"]
 mod tiny;
+
+/// How far a gradient in this format may be from that in f32, relative to its size.
+#[cfg(test)]
+const APART: f64 = 0.0125;
 
 #[cfg(test)]
 fn prepare() {

@@ -263,10 +263,11 @@ pub fn safetensors_header<T: Borrow<TensorData>>(
     Ok((header, sorted.into_values().collect()))
 }
 
-/// A whole safetensors file in memory, for what is small.
+/// A whole safetensors file in memory.
 ///
 /// # Errors
 /// When two tensors have the same path.
+#[cfg(test)]
 pub fn to_safetensors<T: Borrow<TensorData>>(tensors: &[(String, T)]) -> Result<Vec<u8>, String> {
     let (mut file, order) = safetensors_header(tensors)?;
     for data in order {
@@ -275,10 +276,14 @@ pub fn to_safetensors<T: Borrow<TensorData>>(tensors: &[(String, T)]) -> Result<
     Ok(file)
 }
 
-/// A tensor of a safetensors file on a device, as f32.
-pub fn from_safetensors<B: Backend>(view: &TensorView<'_>, device: &B::Device) -> FloatTensor<B> {
-    let data = TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), DType::F32);
-    B::float_from_data(data, device)
+/// The values of an f32 tensor in a safetensors file.
+pub fn from_safetensors(view: &TensorView<'_>) -> TensorData {
+    TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), DType::F32)
+}
+
+/// The shape of every tensor in a safetensors file.
+pub fn shapes_in(file: &SafeTensors<'_>) -> BTreeMap<String, Vec<usize>> {
+    file.iter().map(|(name, view)| (name.to_owned(), view.shape().to_vec())).collect()
 }
 
 /// How the parameters of a file fit those of a model.
@@ -293,11 +298,6 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// Compares a model's parameters with a file's.
-    pub fn of(model: &BTreeMap<String, Vec<usize>>, file: &SafeTensors<'_>) -> Self {
-        Self::between(model, &file.iter().map(|(name, view)| (name.to_owned(), view.shape().to_vec())).collect())
-    }
-
     /// Compares names and shapes of a model with those of a file.
     pub fn between(model: &BTreeMap<String, Vec<usize>>, file: &BTreeMap<String, Vec<usize>>) -> Self {
         let mut fit = Self::default();
@@ -343,7 +343,7 @@ impl std::fmt::Display for Fit {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fit, safetensors_header, to_safetensors};
+    use super::{Fit, safetensors_header, shapes_in, to_safetensors};
     use burn::tensor::TensorData;
     use safetensors::SafeTensors;
     use std::collections::BTreeMap;
@@ -363,7 +363,7 @@ mod tests {
             ("new.weight".to_owned(), vec![1]),
             ("same".to_owned(), vec![3, 3]),
         ]);
-        let fit = Fit::of(&model, &file);
+        let fit = Fit::between(&model, &shapes_in(&file));
         assert!(!fit.is_whole());
         assert_eq!(
             fit.to_string(),

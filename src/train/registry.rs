@@ -16,8 +16,7 @@ use crate::config::{
 use crate::protocol::plan::Site;
 use crate::protocol::worker::{DoneReason, Eval, Failed};
 use burn::backend::flex::FlexDevice;
-use burn::tensor::{DType, TensorData};
-use safetensors::{SafeTensors, tensor::TensorView};
+use safetensors::SafeTensors;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::marker::PhantomData;
@@ -181,9 +180,8 @@ impl<T: TrainAll> AnyTask for Erased<T> {
     fn export(&self, preset: &Preset, weights: &[u8], format: Format) -> Result<Vec<NamedFile>, String> {
         let (_, model) = sections::<T>(preset).map_err(|problem| problem.to_string())?;
         let file = SafeTensors::deserialize(weights).map_err(|error| format!("the weights cannot be read: {error}"))?;
-        let values =
-            |view: &TensorView<'_>| TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), DType::F32);
-        T::export(&model, file.iter().map(|(name, view)| (name.to_owned(), values(&view))).collect(), format)
+        let values = file.iter().map(|(name, view)| (name.to_owned(), params::from_safetensors(&view)));
+        T::export(&model, values.collect(), format)
     }
 
     fn foresee(&self, presets: &[&Preset], site: Site) -> Vec<foresee::Outcome> {

@@ -1,19 +1,21 @@
 //! From a checkpoint back to a model: which one, whether it fits, and its values onto the device.
 
-use super::lora::refit::{self, Refit};
+use super::lora::refit::{self, Refit, Replaced};
 use super::optimizer::AdamW;
-use super::optimizer::kept::{Kept, Masters};
-use super::params::{self, Fit, Trail, follow_trail, from_safetensors, ranked};
+use super::optimizer::kept::Masters;
+use super::params::{self, Fit, from_safetensors};
+use super::pour::pour;
 use super::worker::{WorkerArgs, failure};
 use crate::protocol::worker::{Failed, Level, Saved};
 use crate::store::checkpoint::{self, CheckpointError, Loaded, MODEL, OPTIMIZER, STATE, state::TrainState};
-use burn::module::{AutodiffModule, ModuleMapper, Param};
+use burn::module::AutodiffModule;
 use burn::tensor::{
-    DType, FloatDType, Tensor, TensorData,
+    TensorData,
     backend::{AutodiffBackend, Backend},
 };
 use safetensors::{Dtype, SafeTensors};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 /// Something to tell once the worker has said hello.
 pub type Note = (Level, String);
@@ -127,20 +129,18 @@ where
     if moments.iter().any(|(_, view)| !matches!(view.dtype(), Dtype::F32 | Dtype::U8)) {
         return Err(unreadable(OPTIMIZER, &"it holds other numbers than f32 and codes of 8 bits"));
     }
-    let refit = refit::refit::<A, M>(&model, &weights).map_err(|error| unreadable(MODEL, &error))?;
-    let weights = match &refit {
-        Some(refit) => SafeTensors::deserialize(&refit.bytes).map_err(|error| unreadable(MODEL, &error))?,
-        None => weights,
-    };
+    let mut refit = refit::refit::<A, M>(&model, &weights).map_err(|error| unreadable(MODEL, &error))?;
+    let replaced = refit.as_mut().map(|refit| mem::take(&mut refit.replaced)).unwrap_or_default();
+    let mut weights = Weights { file: weights, replaced };
     let kept = fitting::<A, M>(&model, &weights, args.migrate, notes)?;
-    let same = |path: &String| refit.as_ref().is_none_or(|refit| !refit.changed.contains(path));
     let mut shapes = params::shapes::<A, M>(&model);
-    shapes.retain(|path, _| kept.contains(path) && same(path));
+    // Moments of what is replaced start anew.
+    shapes.retain(|path, _| kept.contains(path) && !weights.replaced.contains_key(path));
     let told = optimizer.restore(state.optimizer_time, &moments, &shapes, device);
     let told = told.map_err(|error| failure::device(&error.to_string()))?;
     notes.extend(told.into_iter().map(|text| (Level::Info, text)));
-    let (trail, masters) = (Trail::default(), &mut optimizer.masters);
-    let model = model.map(&mut Fill::<A> { trail, weights: &weights, kept: &kept, masters, device });
+    let find = |path: &str| kept.contains(path).then(|| weights.take(path)).flatten();
+    let model = pour::<A, M>(model, find, &mut optimizer.masters, device);
     let saved = Saved {
         path: checkpoint::relative_path(state.step),
         step: state.step,
@@ -150,7 +150,6 @@ where
         total_ms: 0.0,
         eval_loss: state.own_eval_loss(),
     };
-    let refit = refit.map(|refit| Refit { bytes: Vec::new(), ..refit });
     Ok(Restored { model, optimizer, state, saved, refit })
 }
 
@@ -167,21 +166,21 @@ where
     let unreadable =
         |why: String| failure::checkpoint(format!("{}: cannot read {MODEL}: {why}", loaded.path.display()));
     let bytes = loaded.files.get(MODEL).ok_or_else(|| unreadable("it is missing".to_owned()))?;
-    let weights = SafeTensors::deserialize(bytes).map_err(|error| unreadable(error.to_string()))?;
-    let kept = fitting::<A, M>(&model, &weights, false, &mut Vec::new())?;
-    let (trail, masters) = (Trail::default(), &mut Masters::<A::InnerBackend>::new());
-    Ok(model.map(&mut Fill::<A> { trail, weights: &weights, kept: &kept, masters, device }))
+    let file = SafeTensors::deserialize(bytes).map_err(|error| unreadable(error.to_string()))?;
+    let mut weights = Weights { file, replaced: Replaced::new() };
+    fitting::<A, M>(&model, &weights, false, &mut Vec::new())?;
+    Ok(pour::<A, M>(model, |path| weights.take(path), &mut Masters::new(), device))
 }
 
 /// The parameters of the model whose values the checkpoint has in the same shape.
 fn fitting<A: AutodiffBackend, M: AutodiffModule<A>>(
     model: &M,
-    weights: &SafeTensors<'_>,
+    weights: &Weights<'_>,
     migrate: bool,
     notes: &mut Vec<Note>,
 ) -> Result<BTreeSet<String>, Failed> {
     let shapes = params::shapes::<A, M>(model);
-    let fit = Fit::of(&shapes, weights);
+    let fit = Fit::between(&shapes, &weights.shapes());
     if !fit.is_whole() && !migrate {
         return Err(failure::checkpoint(format!(
             "the checkpoint does not fit the model: {fit}; go back to the rung that wrote it, or give this rung \
@@ -197,30 +196,28 @@ fn fitting<A: AutodiffBackend, M: AutodiffModule<A>>(
     Ok(shapes.keys().filter(|path| !lost.contains(path)).cloned().collect())
 }
 
-/// Replaces parameters on their way through the module.
-struct Fill<'a, A: AutodiffBackend> {
-    trail: Trail,
-    weights: &'a SafeTensors<'a>,
-    kept: &'a BTreeSet<String>,
-    masters: &'a mut Masters<A::InnerBackend>,
-    device: &'a A::Device,
+/// The weights of a checkpoint by path.
+struct Weights<'a> {
+    file: SafeTensors<'a>,
+    /// Values in place of the file's; none for what is there no longer.
+    replaced: Replaced,
 }
 
-impl<A: AutodiffBackend> ModuleMapper<A> for Fill<'_, A> {
-    follow_trail!();
-
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<A, D>>) -> Param<Tensor<A, D>> {
-        let path = self.trail.path();
-        let view = self.weights.tensor(&path).ok().filter(|_| self.kept.contains(&path));
-        let Some(view) = view else { return param };
-        let (id, old, mapper) = param.consume();
-        let mut values = ranked::<A::InnerBackend, D>(from_safetensors::<A::InnerBackend>(&view, self.device));
-        if old.dtype() != DType::F32 {
-            let whole = TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), DType::F32);
-            self.masters.insert(path, Kept::host(whole));
-            values = values.cast(FloatDType::from(old.dtype()));
+impl Weights<'_> {
+    fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
+        let mut shapes = params::shapes_in(&self.file);
+        for (path, data) in &self.replaced {
+            match data {
+                Some(data) => shapes.insert(path.clone(), data.shape.to_vec()),
+                None => shapes.remove(path),
+            };
         }
-        let tensor = Tensor::from_inner(values).set_require_grad(old.is_require_grad());
-        Param::from_mapped_value(id, tensor, mapper)
+        shapes
+    }
+
+    /// The values of a parameter, which are asked for once.
+    fn take(&mut self, path: &str) -> Option<TensorData> {
+        let of_file = || self.file.tensor(path).ok().map(|view| from_safetensors(&view));
+        self.replaced.remove(path).unwrap_or_else(of_file)
     }
 }

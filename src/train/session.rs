@@ -11,9 +11,9 @@ use super::device::Place;
 use super::evaluate;
 use super::groups::Plan;
 use super::loader::{self, Loader};
-use super::lora::refit::{Refit, with_residuals};
+use super::lora::refit::Refit;
 use super::memory::Gauge;
-use super::optimizer::AdamW;
+use super::optimizer::{AdamW, kept::Masters};
 use super::params::{self, Reading};
 use super::pour::pour;
 use super::registry;
@@ -22,7 +22,7 @@ use super::saver::{Saver, Snapshot, Values};
 use super::step::{self, Moment};
 use super::strike::Strikes;
 use super::task::{Split, Task, Train};
-use super::worker::{Job, WorkerArgs, failure};
+use super::worker::{Job, Sink, WorkerArgs, failure};
 use crate::config::knobs::Preset;
 use crate::protocol::worker::{DoneReason, Event, Failed, Hello, Level, Order, PROTOCOL, Phase, Saved};
 use crate::recipe::{
@@ -69,6 +69,10 @@ pub fn train<T: Train<B>, B: AutodiffBackend>(job: Job, device: &B::Device) -> R
     for (level, text) in notes {
         sink.send(Event::Note { level, text });
     }
+    if let Some(refit) = session.refit.take() {
+        let text = refit_note::<T, B>(refit, &session, &args.preset, &*sink, device)?;
+        sink.send(Event::Note { level: Level::Info, text });
+    }
     let saver =
         Saver::start(args.run_dir.clone(), session.saved.clone(), Arc::clone(&sink)).map_err(failure::no_thread)?;
     let strikes = Strikes::new(&args.inject, Arc::clone(&sink), Arc::clone(&pulse));
@@ -86,6 +90,8 @@ struct Session<T: Train<B>, B: AutodiffBackend> {
     optimizer: AdamW<B::InnerBackend>,
     state: TrainState,
     saved: Option<Saved>,
+    /// What was done to adapters and is not told yet.
+    refit: Option<Refit>,
     /// Whether tensors lie in host memory.
     on_host: bool,
 }
@@ -118,15 +124,13 @@ fn open<T: Train<B>, B: AutodiffBackend>(
     let Some(loaded) = found else {
         let mut model = model;
         if let Some(mut weights) = T::pretrained(&model_config, &data).map_err(|error| failure::data(&error))? {
-            model = pour::<B, _>(model, &mut weights, &mut optimizer.masters, device);
+            model = pour::<B, _>(model, |path| weights.remove(path), &mut optimizer.masters, device);
         }
-        return Ok(Session { data, plan, total_units, model, optimizer, state: fresh, saved: None, on_host });
+        let (state, saved, refit) = (fresh, None, None);
+        return Ok(Session { data, plan, total_units, model, optimizer, state, saved, refit, on_host });
     };
     let restored = resume::restore::<B, _>(&loaded, model, optimizer, args, device, notes)?;
     let resume::Restored { model, optimizer, state, saved, refit } = restored;
-    if let Some(refit) = refit {
-        notes.push((Level::Info, refit_note::<T, B>(&refit, &model, &data, preset, device)?));
-    }
     let schedule = &preset.optimizer.schedule;
     let at = state.position.samples;
     let begin = schedule.warmup_begin(state.warmup, state.warmup_from, at);
@@ -139,27 +143,32 @@ fn open<T: Train<B>, B: AutodiffBackend>(
         let text = format!("the seed changes from {} to {seed}: another order of the data from here on", state.seed);
         notes.push((Level::Warn, text));
     }
-    Ok(Session { data, plan, total_units, model, optimizer, state, saved: Some(saved), on_host })
+    let saved = Some(saved);
+    Ok(Session { data, plan, total_units, model, optimizer, state, saved, refit, on_host })
 }
 
-/// What happened to adapters, with the validation loss before and after where it may have moved.
+/// What happened to adapters, with the validation loss before and after where a lower rank cut them.
+/// Each pass over the validation set is an evaluation of its own, with the time that one may take.
 fn refit_note<T: Train<B>, B: AutodiffBackend>(
-    refit: &Refit,
-    model: &T::Model,
-    data: &Arc<T::Data>,
+    refit: Refit,
+    session: &Session<T, B>,
     preset: &Preset,
+    sink: &dyn Sink,
     device: &B::Device,
 ) -> Result<String, Failed> {
-    if refit.residuals.is_empty() {
-        return Ok(refit.text.clone());
+    let Refit { mut cut, text, .. } = refit;
+    if cut.is_empty() {
+        return Ok(text);
     }
+    let Session { data, model, .. } = session;
     let loss = |model: &T::Model| {
+        sink.send(Event::Phase { phase: Phase::Evaluating });
         let means = evaluate::measure::<T, B>(model, data, &preset.training, device).map_err(failure::no_thread)?;
         Ok(means.map_or(f64::NAN, |means| means.loss))
     };
-    let before = loss(&with_residuals::<B, _>(model.clone(), &refit.residuals, device))?;
+    let before = loss(&pour::<B, _>(model.clone(), |path| cut.remove(path), &mut Masters::new(), device))?;
     let after = loss(model)?;
-    Ok(format!("{}; validation loss {before:.4} before, {after:.4} after", refit.text))
+    Ok(format!("{text}; validation loss {before:.4} before, {after:.4} after"))
 }
 
 /// The loop.

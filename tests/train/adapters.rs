@@ -1,7 +1,7 @@
 //! Adapters on a pretrained model: what is trained, and what a change of rank keeps.
 
 use crate::harness::{Told, alone, args, live, preset, registry, tensors, with};
-use downshift::protocol::worker::{DoneReason, Event, Order};
+use downshift::protocol::worker::{DoneReason, Event, Order, Phase};
 use downshift::store::checkpoint;
 use downshift::train::task::Format;
 use downshift::train::tasks::lm::hf::{self, Place};
@@ -85,10 +85,17 @@ fn a_lower_rank_keeps_what_was_learnt_and_says_what_it_cost() {
     assert_eq!(told.outcome, Ok(DoneReason::Finished));
     let text = note(&told, "rank 16 → 8");
     let (before, after) = (number_before(text, "before"), number_before(text, "after"));
-    assert!((before - learnt).abs() < 2e-4, "{before} is not {learnt}, which the old shape computes");
+    assert!((before - learnt).abs() < 6e-5, "{before} is not {learnt}, which the old shape computes");
     assert!((after / before - 1.0).abs() < 0.02, "{text}");
     assert!(text.contains("start anew"), "{text}");
     println!("{text}");
+    // Each pass over the validation set is an evaluation, which has a deadline of its own.
+    let told_before =
+        told.events.iter().take_while(|event| !matches!(event, Event::Note { text: note, .. } if note == text));
+    let phases: Vec<&Event> =
+        told_before.filter(|event| matches!(event, Event::Hello(_) | Event::Phase { .. })).collect();
+    let evaluating = Event::Phase { phase: Phase::Evaluating };
+    assert!(matches!(phases[0], Event::Hello(_)) && phases[1..] == [&evaluating, &evaluating], "{phases:?}");
     // The update is worth more than what 2 % allows: dropping it would be noticed.
     let fresh = TempDir::new().unwrap();
     let other = with(lora(8), &[("optimizer.lr", json!(1e-12)), ("training.steps", json!(1))]);

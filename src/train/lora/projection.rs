@@ -3,7 +3,7 @@
 use super::Lora;
 use burn::module::{Initializer, Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
-use burn::tensor::{Tensor, backend::Backend, module::linear};
+use burn::tensor::{DType, FloatDType, Tensor, backend::Backend, module::linear};
 
 /// `y = x·W + b`, and with an adapter `+ s·(dropout(x)·A)·B`.
 #[derive(Module, Debug)]
@@ -16,7 +16,7 @@ pub struct Projection<B: Backend> {
     pub lora_a: Option<Param<Tensor<B, 2>>>,
     /// B, `[rank, to]`.
     pub lora_b: Option<Param<Tensor<B, 2>>>,
-    /// s, `[1]`; never trained.
+    /// s, `[1]`; never trained, and in f32 under every precision: rounded, it would be another one.
     pub lora_scale: Option<Param<Tensor<B, 1>>>,
     dropout: Dropout,
 }
@@ -40,7 +40,7 @@ impl<B: Backend> Projection<B> {
         let bound = (from as f64).powf(-0.5);
         self.lora_a = Some(Initializer::Uniform { min: -bound, max: bound }.init([from, lora.rank], device));
         self.lora_b = Some(Initializer::Zeros.init([lora.rank, to], device));
-        self.lora_scale = Some(Initializer::Constant { value: lora.scale() }.init([1], device));
+        self.lora_scale = Some(Param::from_tensor(Tensor::full([1], lora.scale(), (device, DType::F32))));
         self.dropout = DropoutConfig::new(lora.dropout).init();
         self
     }
@@ -50,7 +50,8 @@ impl<B: Backend> Projection<B> {
         let plain = linear(x.clone(), self.weight.val(), self.bias.as_ref().map(Param::val));
         let (Some(a), Some(b), Some(scale)) = (&self.lora_a, &self.lora_b, &self.lora_scale) else { return plain };
         let low = linear(self.dropout.forward(x), a.val(), None);
-        plain + linear(low, b.val(), None) * scale.val().unsqueeze()
+        let scale = scale.val().cast(FloatDType::from(low.dtype()));
+        plain + linear(low, b.val(), None) * scale.unsqueeze()
     }
 
     /// Inputs and matrices whose products sum to what [`Self::forward`] makes of x `[tokens, from]`.
@@ -61,7 +62,8 @@ impl<B: Backend> Projection<B> {
         }
         if let (Some(a), Some(b), Some(scale)) = (&self.lora_a, &self.lora_b, &self.lora_scale) {
             let low = linear(self.dropout.forward(x), a.val(), None);
-            terms.push([low * scale.val().unsqueeze(), b.val()]);
+            let scale = scale.val().cast(FloatDType::from(low.dtype()));
+            terms.push([low * scale.unsqueeze(), b.val()]);
         }
         terms
     }

@@ -2,7 +2,7 @@
 //! other layers. What the adapters have learnt is kept as far as the new rank can hold it:
 //!
 //! ```text
-//! lower rank     the best update of that rank (svd); what it loses goes into `residuals`
+//! lower rank     the best update of that rank (svd); the adapter as it was goes into `cut`
 //! higher rank    the update as it is, beside new directions that start at zero
 //! other scale    B is rescaled; the product stays
 //! no adapter     merged into the matrix it belonged to
@@ -11,22 +11,23 @@
 
 use super::svd::{Columns, truncate};
 use super::{A, B as LORA_B, SCALE};
-use crate::train::params::{Reading, Trail, erase, follow_trail, to_safetensors};
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{FloatDType, Tensor, TensorData, backend::AutodiffBackend};
+use crate::train::params::{Reading, Trail, erase, follow_trail};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Tensor, TensorData, backend::AutodiffBackend};
 use safetensors::SafeTensors;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// Values in place of a checkpoint's by path; none for what the model has no longer.
+pub type Replaced = BTreeMap<String, Option<TensorData>>;
+
 /// What was done to adapters.
 #[derive(Debug, Default)]
 pub struct Refit {
-    /// The weights as the model can take them, a safetensors file.
-    pub bytes: Vec<u8>,
-    /// Parameters whose values are others than in the checkpoint: their moments start anew.
-    pub changed: BTreeSet<String>,
-    /// What a lower rank lost, to be added to a matrix: path and `[from, to]`.
-    pub residuals: BTreeMap<String, TensorData>,
+    /// What is not as the checkpoint has it; moments of that start anew.
+    pub replaced: Replaced,
+    /// The adapters that a lower rank cut, as they were. Put back, they compute what they did.
+    pub cut: BTreeMap<String, TensorData>,
     /// What happened, for the journal.
     pub text: String,
 }
@@ -113,6 +114,15 @@ impl Adapter {
         let b = b.into_iter().map(|value| value * ratio).collect();
         (Self { a, b, scale: fresh.scale, from: self.from, rank: fresh.rank, to: self.to }, kept)
     }
+
+    /// Its parameters, below the path of its layer.
+    fn into_parameters(self, layer: &str) -> [(String, TensorData); 3] {
+        let Self { a, b, scale, from, rank, to } = self;
+        let of = |part: &str, values: Vec<f32>, shape: Vec<usize>| {
+            (format!("{layer}.{part}"), TensorData::new(values, shape))
+        };
+        [of(A, a, vec![from, rank]), of(LORA_B, b, vec![rank, to]), of(SCALE, vec![scale as f32], vec![1])]
+    }
 }
 
 /// The tally of a refit, for its sentence.
@@ -144,50 +154,39 @@ pub fn refit<A: AutodiffBackend, M: Module<A>>(model: &M, file: &SafeTensors<'_>
         Some((values, view.shape().to_vec()))
     };
     let (mut refit, mut tally) = (Refit::default(), Tally::default());
-    let mut replaced: BTreeMap<String, Option<TensorData>> = BTreeMap::new();
     for layer in layers {
         let base = format!("{layer}.weight");
+        let whole = |adapter: Adapter| adapter.into_parameters(layer).map(|(path, data)| (path, Some(data)));
         match (Adapter::read(layer, &of_file), Adapter::read(layer, &of_fresh)) {
             (Some(old), Some(new)) if (old.from, old.to) == (new.from, new.to) => {
                 if old.rank == new.rank && (old.scale - new.scale).abs() <= 1e-6 * new.scale.abs() {
                     continue;
                 }
                 let (fitted, kept) = old.fitted(&new);
-                if old.rank > new.rank {
-                    let lost = old.update().iter().zip(fitted.update()).map(|(old, new)| old - new).collect();
-                    refit.residuals.insert(base, TensorData::new::<f32, _>(lost, [old.from, old.to]));
-                }
                 tally.note(&old, &new, kept);
-                replace(&mut replaced, layer, &fitted);
+                refit.replaced.extend(whole(fitted));
+                if old.rank > new.rank {
+                    refit.cut.extend(old.into_parameters(layer));
+                }
             }
             (Some(old), None) => {
                 let Some((values, shape)) = of_file(&base).filter(|(_, shape)| *shape == [old.from, old.to]) else {
                     continue;
                 };
                 let merged: Vec<f32> = values.iter().zip(old.update()).map(|(base, update)| base + update).collect();
-                replaced.insert(base, Some(TensorData::new(merged, shape)));
-                replaced.extend([A, LORA_B, SCALE].map(|part| (format!("{layer}.{part}"), None)));
+                refit.replaced.insert(base, Some(TensorData::new(merged, shape)));
+                refit.replaced.extend([A, LORA_B, SCALE].map(|part| (format!("{layer}.{part}"), None)));
                 tally.merged += 1;
             }
-            (None, Some(new)) if of_file(&base).is_some() => {
-                replace(&mut replaced, layer, &new);
+            (None, Some(new)) if file.tensor(&base).is_ok() => {
+                refit.replaced.extend(whole(new));
                 tally.fresh += 1;
             }
             _ => {}
         }
     }
-    if replaced.is_empty() {
-        return Ok(None);
-    }
-    refit.changed = replaced.keys().filter(|path| !path.ends_with(SCALE)).cloned().collect();
     refit.text = tally.sentence();
-    let untouched = file.names().into_iter().filter(|name| !replaced.contains_key(*name));
-    let mut all: Vec<(String, TensorData)> = untouched
-        .filter_map(|name| of_file(name).map(|(values, shape)| (name.to_owned(), TensorData::new(values, shape))))
-        .collect();
-    all.extend(replaced.into_iter().filter_map(|(path, data)| Some((path, data?))));
-    refit.bytes = to_safetensors(&all)?;
-    Ok(Some(refit))
+    Ok((!refit.replaced.is_empty()).then_some(refit))
 }
 
 /// Adds every adapter's update to its matrix and takes the adapter away.
@@ -206,14 +205,6 @@ pub fn merge(weights: &mut BTreeMap<String, TensorData>) {
             weights.remove(&format!("{layer}.{part}"));
         }
     }
-}
-
-fn replace(replaced: &mut BTreeMap<String, Option<TensorData>>, layer: &str, adapter: &Adapter) {
-    let Adapter { a, b, scale, from, rank, to } = adapter;
-    let mut put = |part: &str, data: TensorData| replaced.insert(format!("{layer}.{part}"), Some(data));
-    put(A, TensorData::new(a.clone(), [*from, *rank]));
-    put(LORA_B, TensorData::new(b.clone(), [*rank, *to]));
-    put(SCALE, TensorData::new(vec![*scale as f32], [1]));
 }
 
 impl Tally {
@@ -248,27 +239,4 @@ impl Tally {
         }
         format!("{}; moments of what changed start anew", parts.join("; "))
     }
-}
-
-/// The model with what a lower rank lost added to its matrices: it computes what it did before.
-pub fn with_residuals<A, M>(model: M, residuals: &BTreeMap<String, TensorData>, device: &A::Device) -> M
-where
-    A: AutodiffBackend,
-    M: Module<A>,
-{
-    struct Add<'a, A: AutodiffBackend> {
-        trail: Trail,
-        residuals: &'a BTreeMap<String, TensorData>,
-        device: &'a A::Device,
-    }
-    impl<A: AutodiffBackend> ModuleMapper<A> for Add<'_, A> {
-        follow_trail!();
-        fn map_float<const D: usize>(&mut self, param: Param<Tensor<A, D>>) -> Param<Tensor<A, D>> {
-            let Some(data) = self.residuals.get(&self.trail.path()) else { return param };
-            let (id, old, mapper) = param.consume();
-            let residual = Tensor::<A, D>::from_data(data.clone(), self.device).cast(FloatDType::from(old.dtype()));
-            Param::from_mapped_value(id, (old.detach() + residual).detach(), mapper)
-        }
-    }
-    model.map(&mut Add::<A> { trail: Trail::default(), residuals, device })
 }

@@ -19,7 +19,7 @@ use crate::train::lora::{Lora, projection::Projection};
 use crate::train::params;
 use burn::module::{Initializer, Module, Param};
 use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig};
-use burn::tensor::{DType, FloatDType, Int, Tensor, TensorPrimitive, activation, backend::Backend};
+use burn::tensor::{FloatDType, Int, Tensor, activation, backend::Backend};
 
 /// What a decoder is made by.
 #[derive(Debug, Clone)]
@@ -266,25 +266,19 @@ impl<B: Backend> Block<B> {
 }
 
 impl<B: Backend> Norm<B> {
-    /// `[batch, length, width]` to the same shape.
+    /// (x − mean(x)) / √(var(x) + ε) · γ + β, or x / √(mean(x²) + ε) · γ, `[batch, length, width]` to the
+    /// same shape. In f32 up to the division: activations of pretrained models reach thousands, whose
+    /// squares f16 does not hold.
     fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let Some(beta) = &self.beta else { return self.rms(x) };
-        let [x, gamma, beta] = [
-            x.into_primitive().tensor(),
-            self.gamma.val().into_primitive().tensor(),
-            beta.val().into_primitive().tensor(),
-        ];
-        Tensor::from_primitive(TensorPrimitive::Float(B::layer_norm(x, gamma, Some(beta), self.epsilon)))
-    }
-
-    /// x / √(mean(x²) + ε) · γ, the division in f32.
-    fn rms(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let dtype = x.dtype();
-        let x = if dtype == DType::F32 { x } else { x.cast(FloatDType::F32) };
+        let dtype = FloatDType::from(x.dtype());
+        let x = x.cast(FloatDType::F32);
+        let x = if self.beta.is_some() { x.clone() - x.mean_dim(2) } else { x };
         let size = x.clone().square().mean_dim(2).add_scalar(self.epsilon).sqrt();
-        let x = x / size;
-        let x = if dtype == DType::F32 { x } else { x.cast(FloatDType::from(dtype)) };
-        x * self.gamma.val().unsqueeze()
+        let x = (x / size).cast(dtype) * self.gamma.val().unsqueeze();
+        match &self.beta {
+            Some(beta) => x + beta.val().unsqueeze(),
+            None => x,
+        }
     }
 }
 
@@ -298,4 +292,44 @@ fn gelu_by_tanh<B: Backend>(x: Tensor<B, 3>) -> Tensor<B, 3> {
 fn causal_mask<B: Backend>(sequence: usize, device: &B::Device) -> Tensor<B, 3> {
     let later = Tensor::<B, 2>::ones([sequence, sequence], device).triu(1).equal_elem(1.0);
     Tensor::<B, 2>::zeros([sequence, sequence], device).mask_fill(later, f32::NEG_INFINITY).unsqueeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Norm;
+    use burn::backend::{Autodiff, Flex, flex::FlexDevice};
+    use burn::module::Param;
+    use burn::tensor::{FloatDType, Tensor, TensorData, Tolerance};
+
+    type Cpu = Autodiff<Flex>;
+
+    /// What a norm makes of large activations in a number format, and their gradient.
+    fn of_large_activations(dtype: FloatDType, has_beta: bool) -> [TensorData; 2] {
+        let values: Vec<f32> = (0..24).map(|at| 100.0 + 3000.0 * (at as f32 * 1.7).sin()).collect();
+        let numbers = |data: TensorData| Tensor::<Flex, 3>::from_data(data, &FlexDevice).cast(dtype);
+        let x = Tensor::<Cpu, 3>::from_inner(numbers(TensorData::new(values.clone(), [1, 3, 8]))).require_grad();
+        let vector = |value: f32| {
+            let tensor = Tensor::<Cpu, 1>::full([8], value, &FlexDevice).cast(dtype);
+            Param::from_tensor(tensor.detach())
+        };
+        let norm = Norm { gamma: vector(1.5), beta: has_beta.then(|| vector(0.25)), epsilon: 1e-5 };
+        let y = norm.forward(x.clone());
+        let slope = Tensor::<Cpu, 3>::from_inner(numbers(TensorData::new(values, [1, 3, 8])).flip([2]));
+        let gradients = (y.clone() * slope).sum().backward();
+        let read = |tensor: Tensor<Flex, 3>| tensor.cast(FloatDType::F32).into_data();
+        [read(y.inner()), read(x.grad(&gradients).unwrap())]
+    }
+
+    #[test]
+    fn norms_of_large_activations_are_the_same_in_16_bits() {
+        for has_beta in [true, false] {
+            let wanted = of_large_activations(FloatDType::F32, has_beta);
+            for (dtype, apart) in [(FloatDType::F16, 2e-3), (FloatDType::BF16, 2e-2)] {
+                let found = of_large_activations(dtype, has_beta);
+                for (found, wanted) in found.iter().zip(&wanted) {
+                    found.assert_approx_eq::<f32>(wanted, Tolerance::rel_abs(apart, apart));
+                }
+            }
+        }
+    }
 }

@@ -39,7 +39,7 @@ fn plan(name: &str, rank: Option<usize>) -> Plan {
 
 fn model(plan: &Plan, mut weights: Weights) -> Transformer<Cpu> {
     let model = Transformer::<Cpu>::new(plan, &FlexDevice);
-    let model = pour::<Cpu, _>(model, &mut weights, &mut Masters::<Flex>::new(), &FlexDevice);
+    let model = pour::<Cpu, _>(model, |path| weights.remove(path), &mut Masters::<Flex>::new(), &FlexDevice);
     assert!(weights.is_empty(), "nowhere to put {:?}", weights.keys());
     model
 }
