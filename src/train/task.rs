@@ -71,7 +71,7 @@ pub type NamedFile = (String, Vec<u8>);
 pub enum Format {
     /// A folder for Hugging Face transformers, adapters merged into their weights.
     HuggingFace,
-    /// The adapters alone, for Hugging Face PEFT.
+    /// The adapters and whatever else was trained, for Hugging Face PEFT.
     Peft,
 }
 

@@ -204,7 +204,12 @@ pub fn export(model: &TextModel, weights: Weights, format: Format) -> Result<Vec
     let place = model.init_from.as_deref().map(Place::of);
     match (format, &plan.lora) {
         (Format::HuggingFace, _) => export::files(&plan.shape, place.as_ref(), weights),
-        (Format::Peft, Some(lora)) => peft::files(&plan.shape, lora, model.init_from.as_deref(), &weights),
+        (Format::Peft, Some(lora)) => {
+            let named = model.init_from.as_deref().unwrap_or_default();
+            let base = place.ok_or("the adapters are on a model of one's own; --format hf writes it whole")?;
+            let base = hf::load(&base, &plan.shape).map_err(|error| error.to_string())?;
+            peft::files(&plan.shape, lora, named, &base, &weights)
+        }
         (Format::Peft, None) => Err("the rung has no adapters; --format hf writes the whole model".to_owned()),
     }
 }
