@@ -121,9 +121,10 @@ fn what_the_device_and_the_data_forbid_is_said_with_every_other_mistake_and_at_i
 #[test]
 fn a_rung_further_down_that_could_not_be_trained_is_refused_before_the_start() {
     let place = Place::real();
+    fs::write(place.dir.path().join("text.txt"), "abcdefgh".repeat(2500)).unwrap();
     let check = |rung: &str| {
-        let body = "name: text\ntask: lm\ndata: { source: embedded:text }\nmodel: { layers: 1, width: 16, sequence: 8192 }\n\
-                    training: { steps: 4, micro_batch: 16 }\n\
+        let body = "name: text\ntask: lm\ndata: { source: text.txt }\nmodel: { layers: 1, width: 16, sequence: 64 }\n\
+                    training: { steps: 4, micro_batch: 32 }\n\
                     optimizer: { lr: 0.001, groups: { last: { match: norm } } }\nladder:\n";
         fs::write(place.dir.path().join("text.yaml"), format!("{body}  - {{ name: low, set: {{ {rung} }} }}\n"))
             .unwrap();
@@ -133,13 +134,13 @@ fn a_rung_further_down_that_could_not_be_trained_is_refused_before_the_start() {
     for (rung, part) in [
         ("optimizer.groups.last.match: gone", "optimizer.groups.last.match: `gone` matches no parameter"),
         ("training.trained: adapters", "training.trained: the model has no adapters"),
-        ("model.sequence: 32768", "training.micro_batch: 16 × 1 are 16 samples a step, and there are only"),
+        ("model.sequence: 1024", "training.micro_batch: 32 × 1 are 32 samples a step, and there are only 16"),
     ] {
         let (code, said) = check(rung);
         assert!(code == Some(13) && said.contains("rung low: ") && said.contains(part), "{code:?} {said}");
     }
     // Shorter windows are more samples than the first rung has.
-    let (code, said) = check("model.sequence: 32, training.micro_batch: 1024");
+    let (code, said) = check("model.sequence: 8, training.micro_batch: 1024");
     assert_eq!(code, Some(0), "{said}");
 }
 
