@@ -77,13 +77,8 @@ const CASES: [Case; 7] = [
     },
     Case {
         name: "lora",
-        cpu: &[
-            FRESH,
-            ("model.width", "256"),
-            ("model.sequence", "128"),
-            ("optimizer.groups.hidden.match", "blocks.*.widen"),
-        ],
-        gpu: &[("model.sequence", "1024"), ("optimizer.groups.hidden.match", "blocks.*.widen")],
+        cpu: &[FRESH, ("model.width", "256"), ("model.sequence", "128")],
+        gpu: &[("model.sequence", "1024")],
         gpt2: true,
         batch: [8, 1],
         rank: 16,

@@ -119,6 +119,40 @@ fn what_the_device_and_the_data_forbid_is_said_with_every_other_mistake_and_at_i
 }
 
 #[test]
+fn a_rung_further_down_that_could_not_be_trained_is_refused_before_the_start() {
+    let place = Place::real();
+    fs::write(place.dir.path().join("text.txt"), "abcdefgh".repeat(2500)).unwrap();
+    let check = |rung: &str| {
+        let body = "name: text\ntask: lm\ndata: { source: text.txt }\nmodel: { layers: 1, width: 16, sequence: 64 }\n\
+                    training: { steps: 4, micro_batch: 32 }\n\
+                    optimizer: { lr: 0.001, groups: { last: { match: norm } } }\nladder:\n";
+        fs::write(place.dir.path().join("text.yaml"), format!("{body}  - {{ name: low, set: {{ {rung} }} }}\n"))
+            .unwrap();
+        let out = place.output(&["check", "text.yaml", "--device", "cpu"]);
+        (out.status.code(), text(&out.stdout) + &text(&out.stderr))
+    };
+    for (rung, part) in [
+        ("optimizer.groups.last.match: gone", "optimizer.groups.last.match: `gone` matches no parameter"),
+        ("training.trained: adapters", "training.trained: the model has no adapters"),
+        ("model.sequence: 1024", "training.micro_batch: 32 × 1 are 32 samples a step, and there are only 16"),
+    ] {
+        let (code, said) = check(rung);
+        assert!(code == Some(13) && said.contains("rung low: ") && said.contains(part), "{code:?} {said}");
+    }
+    // Shorter windows are more samples than the first rung has.
+    let (code, said) = check("model.sequence: 8, training.micro_batch: 1024");
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn the_shipped_adapters_fit_a_gpt_2_too() {
+    let gpt2 = format!("model.init_from={}/tests/fixtures/hf/gpt2", env!("CARGO_MANIFEST_DIR"));
+    let words = ["check", "lora", "--device", "cpu", "--set", &gpt2, "--set", "model.sequence=16"];
+    let out = Place::real().output(&words);
+    assert_eq!(out.status.code(), Some(0), "{}{}", text(&out.stdout), text(&out.stderr));
+}
+
+#[test]
 fn every_shipped_run_file_is_valid_with_three_rungs_below_full() {
     let place = Place::real();
     for name in ["digits", "text", "lora", "cifar10"] {

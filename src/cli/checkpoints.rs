@@ -30,7 +30,7 @@ pub struct CheckpointsArgs {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// export: for another program: hf (a folder for transformers, adapters merged), peft (the
-    /// adapters alone); if left out, one file with our own names
+    /// adapters, and whole what was trained beside them); if left out, one file with our own names
     #[arg(long, value_name = "hf|peft")]
     format: Option<String>,
     /// copy: the folder to copy to; a folder named after the run is made in it

@@ -88,14 +88,14 @@ pub type Files = Vec<(String, Vec<u8>)>;
 pub struct OnDevice<'a> {
     trainer: &'a dyn Trainer,
     device: &'a str,
-    samples: OnceCell<Option<u64>>,
+    first: OnceCell<(Preset, Option<u64>)>,
 }
 
 impl<'a> OnDevice<'a> {
     /// `trainer`, about to train on `device`.
     #[must_use]
     pub fn new(trainer: &'a dyn Trainer, device: &'a str) -> Self {
-        Self { trainer, device, samples: OnceCell::new() }
+        Self { trainer, device, first: OnceCell::new() }
     }
 }
 
@@ -119,8 +119,11 @@ impl TaskSections for OnDevice<'_> {
     }
 
     fn misfits(&self, task: &str, preset: &Preset) -> Vec<Problem> {
-        let samples = self.samples.get_or_init(|| self.trainer.samples(task, preset));
-        let batch = samples.and_then(|samples| batch_misfit(&preset.training, samples));
+        // Counting reads the data, so what is counted here is the first rung's. A rung whose model
+        // cuts them into other samples is looked at before the start.
+        let (first, samples) = self.first.get_or_init(|| (preset.clone(), self.trainer.samples(task, preset)));
+        let alike = first.data == preset.data && first.model == preset.model;
+        let batch = samples.filter(|_| alike).and_then(|samples| batch_misfit(&preset.training, samples));
         self.trainer.precision_misfit(preset.training.precision, self.device).into_iter().chain(batch).collect()
     }
 }
@@ -190,9 +193,9 @@ mod registry {
     use crate::store::checkpoint;
     use crate::store::checkpoint::state::TrainState;
     use crate::train::device;
-    use crate::train::registry::Registry;
+    use crate::train::registry::{Registry, Sizes};
     use crate::train::selftest;
-    use crate::train::task::Format;
+    use crate::train::task::{DataError, Format};
     use crate::train::worker::{self, WorkerArgs};
     use std::fmt::Display;
 
@@ -293,17 +296,28 @@ mod registry {
         format!("rung {}: {why}", rung.name)
     }
 
-    /// Adds how much data there is and how large the model is, and sees that every rung's batches
-    /// fit the data.
+    /// Adds how much data there is and how large the model is, and sees that every rung has the
+    /// samples for its batches and the parameters that it names: a worker that had not would end in
+    /// the middle of a shift. Rungs with the same model share a look at it.
     fn count(registry: &Registry, run: &Run, mut prospect: Prospect) -> Result<Prospect, (u8, String)> {
         let Some(task) = registry.get(&run.task) else { return Ok(prospect) };
-        let sizes = task.sizes(&run.rungs[0].preset).map_err(|error| (15, error.to_string()))?;
-        prospect.samples = Some((sizes.training, sizes.validation));
-        prospect.parameters = Some(sizes.parameters);
+        let mut seen: Vec<(&Preset, Sizes)> = Vec::new();
         for rung in &run.rungs {
-            if let Some(misfit) = batch_misfit(&rung.preset.training, sizes.training as u64) {
-                return Err((13, named(rung, misfit)));
+            let preset = &rung.preset;
+            let same = |(other, _): &(&Preset, Sizes)| other.data == preset.data && other.model == preset.model;
+            if !seen.iter().any(same) {
+                let name = |error: DataError| if seen.is_empty() { error.to_string() } else { named(rung, error) };
+                seen.push((preset, task.sizes(preset).map_err(|error| (15, name(error)))?));
             }
+            let Some((_, sizes)) = seen.iter().find(|look| same(look)) else { continue };
+            let misfit = batch_misfit(&preset.training, sizes.training as u64).map(|misfit| misfit.to_string());
+            if let Some(why) = misfit.or_else(|| task.check_groups(preset, &sizes.paths).err()) {
+                return Err((13, named(rung, why)));
+            }
+        }
+        if let Some((_, first)) = seen.first() {
+            prospect.samples = Some((first.training, first.validation));
+            prospect.parameters = Some(first.parameters);
         }
         Ok(prospect)
     }

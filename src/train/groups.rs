@@ -8,8 +8,11 @@ use crate::config::{
     groups::{Group, Trained, matches},
     knobs::{self, Preset},
 };
-use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::{Tensor, backend::AutodiffBackend};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{
+    Tensor,
+    backend::{AutodiffBackend, Backend},
+};
 use std::collections::BTreeMap;
 
 /// The rules for one trained parameter.
@@ -103,6 +106,25 @@ impl Plan {
         }
         model.map(&mut Freeze { trail: Trail::default(), plan: self })
     }
+}
+
+/// The paths of a model's float parameters, sorted. Draws none of them.
+pub fn paths<B: Backend, M: Module<B>>(model: &M) -> Vec<String> {
+    #[derive(Default)]
+    struct Visitor {
+        trail: Trail,
+        paths: Vec<String>,
+    }
+    impl<B: Backend> ModuleVisitor<B> for Visitor {
+        follow_trail!();
+        fn visit_float<const D: usize>(&mut self, _: &Param<Tensor<B, D>>) {
+            self.paths.push(self.trail.path());
+        }
+    }
+    let mut visitor = Visitor::default();
+    model.visit(&mut visitor);
+    visitor.paths.sort();
+    visitor.paths
 }
 
 fn rule(optimizer: &knobs::Optimizer, group: Option<(&Group, usize)>) -> Rule {

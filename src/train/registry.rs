@@ -3,6 +3,7 @@
 use super::backends::{self, Cpu, TrainAll};
 use super::compare;
 use super::foresee;
+use super::groups::{self, Plan};
 use super::params;
 use super::task::{DataError, Format, NamedFile, Split, Task, Train};
 use super::tasks::{lm::LanguageModel, vision::Vision};
@@ -22,8 +23,8 @@ use serde_json::Value;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
-/// How much data there is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How much data there is, and what the model is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes {
     /// Training samples.
     pub training: usize,
@@ -33,6 +34,8 @@ pub struct Sizes {
     pub units: u64,
     /// Parameters, frozen ones too.
     pub parameters: u64,
+    /// Their paths.
+    pub paths: Vec<String>,
 }
 
 /// A [`Task`] without its types.
@@ -53,6 +56,13 @@ pub trait AnyTask: Send + Sync {
     /// # Errors
     /// Names the file and the place in it; a section that cannot be read counts as a file.
     fn sizes(&self, preset: &Preset) -> Result<Sizes, DataError>;
+
+    /// Sees that `training.trained` and `optimizer.groups` can be followed in a model that has the
+    /// parameters at `paths`.
+    ///
+    /// # Errors
+    /// A sentence, as [`Plan::new`].
+    fn check_groups(&self, preset: &Preset, paths: &[String]) -> Result<(), String>;
 
     /// Measures the weights of checkpoints on the validation set, on the CPU, one after another.
     ///
@@ -161,16 +171,18 @@ impl<T: TrainAll> AnyTask for Erased<T> {
             |problem: Problem| DataError { file: problem.path.clone(), offset: None, message: problem.wrong };
         let (data, model) = sections::<T>(preset).map_err(unreadable)?;
         let loaded = T::load(&data, &model, preset.training.seed)?;
+        let built = <T as Train<Cpu>>::init(&model, &loaded, &FlexDevice);
         Ok(Sizes {
             training: T::len(&loaded, Split::Training),
             validation: T::len(&loaded, Split::Validation),
             units: T::units(&model),
-            parameters: params::count::<Cpu, <T as Train<Cpu>>::Model>(&<T as Train<Cpu>>::init(
-                &model,
-                &loaded,
-                &FlexDevice,
-            )),
+            parameters: params::count::<Cpu, _>(&built),
+            paths: groups::paths::<Cpu, _>(&built),
         })
+    }
+
+    fn check_groups(&self, preset: &Preset, paths: &[String]) -> Result<(), String> {
+        Plan::new::<T>(preset, paths).map(drop)
     }
 
     fn measure(&self, preset: &Preset, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Failed> {

@@ -120,7 +120,8 @@ fn open<T: Train<B>, B: AutodiffBackend>(
     notes.extend(groups.note(&shapes).map(|text| (Level::Info, text)));
     let model = groups.freeze::<B, _>(model);
     let mut optimizer = AdamW::new(preset.optimizer.clone(), groups);
-    let fresh = TrainState { seed, ..TrainState::default() };
+    let fingerprint = T::fingerprint(&data);
+    let fresh = TrainState { seed, data: fingerprint.clone(), ..TrainState::default() };
     let Some(loaded) = found else {
         let mut model = model;
         if let Some(mut weights) = T::pretrained(&model_config, &data).map_err(|error| failure::data(&error))? {
@@ -138,7 +139,11 @@ fn open<T: Train<B>, B: AutodiffBackend>(
         let text = format!("a new warm-up begins here, for {:.0} % of the run", schedule.warmup * 100.0);
         notes.push((Level::Info, text));
     }
-    let state = TrainState { warmup_from: begin, ..state };
+    if state.data.is_some() && fingerprint.is_some() && state.data != fingerprint {
+        let text = "the data read otherwise than before this checkpoint: a source or its tokenizer was replaced";
+        notes.push((Level::Warn, text.to_owned()));
+    }
+    let state = TrainState { warmup_from: begin, data: fingerprint, ..state };
     if state.seed != seed {
         let text = format!("the seed changes from {} to {seed}: another order of the data from here on", state.seed);
         notes.push((Level::Warn, text));

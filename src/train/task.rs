@@ -71,7 +71,7 @@ pub type NamedFile = (String, Vec<u8>);
 pub enum Format {
     /// A folder for Hugging Face transformers, adapters merged into their weights.
     HuggingFace,
-    /// The adapters alone, for Hugging Face PEFT.
+    /// The adapters and whatever else was trained, for Hugging Face PEFT.
     Peft,
 }
 
@@ -128,6 +128,12 @@ pub trait Task: Send + Sync + Sized + 'static {
 
     /// Samples in a part of the data.
     fn len(data: &Self::Data, split: Split) -> usize;
+
+    /// A hash of the data, by which a run that goes on tells that they were replaced. Model and rung
+    /// have no part in it; none where the task does without.
+    fn fingerprint(_data: &Self::Data) -> Option<String> {
+        None
+    }
 
     /// Weights that a fresh run starts from in place of drawn ones.
     ///

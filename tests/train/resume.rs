@@ -4,7 +4,8 @@ use crate::harness::{args, live, preset, tensors, with};
 use crate::identity::rewrite;
 use downshift::protocol::worker::{DoneReason, Event, Level, Order};
 use downshift::store::checkpoint::{self, Contents, STATE, state::Row};
-use serde_json::json;
+use downshift::train::worker::WorkerArgs;
+use serde_json::{Value, json};
 use std::fs;
 use tempfile::TempDir;
 
@@ -183,4 +184,26 @@ fn a_damaged_checkpoint_is_passed_over_and_never_for_scratch() {
     let mut required = args(empty.path(), preset(0.0));
     required.require_checkpoint = true;
     assert_eq!(live(required, &[]).outcome.unwrap_err().class.exit_code(), 14);
+}
+
+#[test]
+fn a_text_that_was_replaced_meanwhile_is_told_at_the_next_start() {
+    let dir = TempDir::new().unwrap();
+    let source = dir.path().join("text.txt");
+    fs::write(&source, "abcdefgh".repeat(100)).unwrap();
+    let mut one = with(preset(0.0), &[]);
+    one["data"] = json!({ "source": source, "tokenizer": "bytes", "validation": 0.1 });
+    one["model"] = json!({ "init_from": "embedded:tiny-llama", "sequence": 8 });
+    one["training"] = json!({ "steps": 40, "micro_batch": 4, "seed": 7 });
+    let next = |stop: u64, preset: &Value| {
+        let told = live(WorkerArgs { task: "lm".into(), ..args(dir.path(), preset.clone()) }, &[(stop, STOP)]);
+        assert_eq!(told.outcome, Ok(DoneReason::Stopped));
+        told.has(|event| matches!(event, Event::Note { level: Level::Warn, text } if text.contains("read otherwise")))
+    };
+    assert!(!next(2, &one) && !next(4, &one));
+    // A rung with shorter windows has other samples of the same data.
+    one["model"]["sequence"] = json!(4);
+    assert!(!next(6, &one));
+    fs::write(&source, "abcdefgi".repeat(100)).unwrap();
+    assert!(next(7, &one) && !next(8, &one), "it is said once");
 }

@@ -32,6 +32,9 @@ pub struct TrainState {
     pub loss_scale: Option<LossScale>,
     /// The run's seed.
     pub seed: u64,
+    /// A hash of the data, where the task computes one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
     /// The rung that wrote this, 0 = fastest.
     pub rung: usize,
     /// Its name.

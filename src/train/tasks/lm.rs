@@ -215,6 +215,17 @@ impl Task for LanguageModel {
         data.windows(split)
     }
 
+    fn fingerprint(data: &Corpus) -> Option<String> {
+        let mut hash = blake3::Hasher::new();
+        for part in [&data.training, &data.validation] {
+            hash.update(&part.len().to_le_bytes());
+            for tokens in part.chunks(1 << 14) {
+                hash.update(&tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>());
+            }
+        }
+        Some(hash.finalize().to_string())
+    }
+
     fn answers(_model: &TextModel, data: &Corpus) -> Option<usize> {
         Some(data.plan.shape.vocabulary)
     }

@@ -166,6 +166,15 @@ impl Task for Vision {
         Ok(VisionSet { images, training, validation, statistics, augment: data.augment })
     }
 
+    fn fingerprint(data: &VisionSet) -> Option<String> {
+        let mut hash = blake3::Hasher::new();
+        hash.update(&data.images.pixels);
+        for label in &data.images.labels {
+            hash.update(&label.to_le_bytes());
+        }
+        Some(hash.finalize().to_string())
+    }
+
     fn len(data: &VisionSet, split: Split) -> usize {
         data.part(split).len()
     }

@@ -1,6 +1,6 @@
 //! The section `model:` of a text run: sizes of a fresh model, or a pretrained one, and adapters.
 
-use super::hf::{self, Place, config, export, peft};
+use super::hf::{self, Place, config, export, names, peft};
 use super::model::Plan;
 use super::shape::{Activation, Family, Shape};
 use super::text::BYTES;
@@ -171,6 +171,9 @@ pub fn plan(model: &TextModel, vocabulary: usize) -> Result<Plan, DataError> {
             format!("the model sees at most {most} tokens at once; set model.sequence to {most}, not {sequence}");
         return Err(wrong(Path::new(model.init_from.as_deref().unwrap_or("model")), message));
     }
+    if let Some(lora) = &model.lora {
+        check_targets(lora, &shape)?;
+    }
     let lora = model.lora.clone().map(|lora| Lora { targets: targets(&lora), ..lora });
     Ok(Plan { shape, sequence: model.sequence, dropout: model.dropout, lora })
 }
@@ -201,9 +204,26 @@ pub fn export(model: &TextModel, weights: Weights, format: Format) -> Result<Vec
     let place = model.init_from.as_deref().map(Place::of);
     match (format, &plan.lora) {
         (Format::HuggingFace, _) => export::files(&plan.shape, place.as_ref(), weights),
-        (Format::Peft, Some(lora)) => peft::files(&plan.shape, lora, model.init_from.as_deref(), &weights),
+        (Format::Peft, Some(lora)) => {
+            let named = model.init_from.as_deref().unwrap_or_default();
+            let base = place.ok_or("the adapters are on a model of one's own; --format hf writes it whole")?;
+            let base = hf::load(&base, &plan.shape).map_err(|error| error.to_string())?;
+            peft::files(&plan.shape, lora, named, &base, &weights)
+        }
         (Format::Peft, None) => Err("the rung has no adapters; --format hf writes the whole model".to_owned()),
     }
+}
+
+/// Sees that every target is a layer of this model. Where none were, there would be no adapters, and
+/// the weights themselves would be trained.
+fn check_targets(lora: &Lora, shape: &Shape) -> Result<(), DataError> {
+    let in_blocks = names::layers(shape).into_iter().filter_map(|(path, ..)| path.rsplit('.').next());
+    let there: Vec<&str> = in_blocks.chain((!shape.tied).then_some("head")).collect();
+    let strange = lora.targets.iter().find(|target| !named(target).iter().any(|name| there.contains(name)));
+    strange.map_or(Ok(()), |target| {
+        let message = format!("the model has no layer `{target}`; write all, or some of {}", there.join(", "));
+        Err(wrong(Path::new("model.lora.targets"), message))
+    })
 }
 
 /// The layers that get adapters, by our names, each once.

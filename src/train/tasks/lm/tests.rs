@@ -65,6 +65,27 @@ fn impossible_values_are_named_with_what_would_work() {
 }
 
 #[test]
+fn an_adapter_on_a_layer_that_the_model_lacks_is_refused() {
+    let plan = |model: TextModel, targets: &[&str]| {
+        let targets = targets.iter().map(|target| (*target).to_owned()).collect();
+        section::plan(&TextModel { lora: Some(Lora { targets, ..lora() }), ..model }, 256).map(drop)
+    };
+    let llama = || TextModel { init_from: Some("embedded:tiny-llama".into()), ..TextModel::default() };
+    for (model, targets, layer) in [
+        (small(), &["gate"][..], "gate"),
+        (small(), &["query", "gate_proj"], "gate_proj"),
+        (small(), &["all", "head"], "head"),
+        (llama(), &["gate", "lm_head"], "lm_head"),
+    ] {
+        let refused = plan(model, targets).unwrap_err();
+        assert_eq!(refused.file, "model.lora.targets");
+        assert!(refused.message.contains(&format!("no layer `{layer}`; write all, or some of query, ")), "{refused}");
+    }
+    assert!(plan(small(), &["all"]).is_ok() && plan(llama(), &["gate", "c_attn"]).is_ok());
+    assert!(plan(TextModel { tied: Some(false), ..small() }, &["head"]).is_ok());
+}
+
+#[test]
 fn sections_are_read_and_paths_resolved() {
     let mut data: TextData =
         serde_json::from_str(r#"{"source": ["embedded:text", "a.txt"], "tokenizer": "t.json"}"#).unwrap();

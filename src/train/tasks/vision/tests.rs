@@ -97,6 +97,10 @@ fn a_set_with_a_test_part_is_not_split_unless_asked_and_one_too_small_is_refused
             .map(|set| (Vision::len(&set, Split::Training), Vision::len(&set, Split::Validation)))
     };
     assert_eq!(sizes(&config).unwrap(), (20, 3));
+    let hash = || Vision::fingerprint(&Vision::load(&config, &VisionModel::default(), 7).unwrap());
+    let (first, again) = (hash(), hash());
+    std::fs::write(folder.path().join("test_batch.bin"), [record(0), record(1), record(0)].concat()).unwrap();
+    assert!(first.is_some() && first == again && first != hash());
     config.validation = Some(0.2);
     assert_eq!(sizes(&config).unwrap(), (16, 4));
     config.validation = Some(0.01);

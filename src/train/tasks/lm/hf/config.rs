@@ -73,15 +73,17 @@ impl Config<'_> {
         self.0.get(key)?.as_str()
     }
 
-    /// Refuses what would compute something else than downshift does.
-    fn refuse(&self, key: &str) -> Result<(), String> {
-        if self.flag(key, false) { Err(format!("{key} is set, which downshift does not compute")) } else { Ok(()) }
+    /// Refuses a flag that is not as usual: that would compute something else than downshift does.
+    fn need(&self, key: &str, usual: bool) -> Result<(), String> {
+        let found = self.flag(key, usual);
+        if found == usual { Ok(()) } else { Err(format!("{key} is {found}, which downshift does not compute")) }
     }
 }
 
 fn gpt2(config: &Config<'_>) -> Result<Shape, String> {
-    config.refuse("scale_attn_by_inverse_layer_idx")?;
-    config.refuse("add_cross_attention")?;
+    config.need("scale_attn_weights", true)?;
+    config.need("scale_attn_by_inverse_layer_idx", false)?;
+    config.need("add_cross_attention", false)?;
     let (width, heads) = (config.size("n_embd")?, config.size("n_head")?);
     if heads == 0 || !width.is_multiple_of(heads) {
         return Err(format!("{heads} heads cannot share a width of {width} evenly"));
@@ -112,7 +114,8 @@ fn gpt2(config: &Config<'_>) -> Result<Shape, String> {
 
 fn llama(config: &Config<'_>) -> Result<Shape, String> {
     // Older files have rope_theta and rope_scaling, newer ones both in rope_parameters.
-    let rope = config.0.get("rope_parameters").or_else(|| config.0.get("rope_scaling")).unwrap_or(&Value::Null);
+    let given = |key| config.0.get(key).filter(|value| !value.is_null());
+    let rope = given("rope_parameters").or_else(|| given("rope_scaling")).unwrap_or(&Value::Null);
     let kind = rope.get("rope_type").or_else(|| rope.get("type")).and_then(Value::as_str).unwrap_or("default");
     if kind != "default" {
         return Err(format!("its rotary positions are of the type {kind}; only the default can be loaded"));
@@ -205,9 +208,24 @@ mod tests {
             ("hidden_size", json!("wide"), "hidden_size"),
         ] {
             let mut config = llama.clone();
+            // Older files beside newer ones' empty key.
+            config["rope_parameters"] = json!(null);
             config[key] = value;
             let refusal = parse(&config).unwrap_err();
             assert!(refusal.contains(part), "{refusal}");
+        }
+        let gpt2 = json!({
+            "model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 16, "vocab_size": 96,
+        });
+        for (key, value) in
+            [("scale_attn_weights", false), ("scale_attn_by_inverse_layer_idx", true), ("add_cross_attention", true)]
+        {
+            let mut config = gpt2.clone();
+            config[key] = json!(!value);
+            assert!(parse(&config).is_ok());
+            config[key] = json!(value);
+            let refusal = parse(&config).unwrap_err();
+            assert!(refusal.contains(&format!("{key} is {value}")), "{refusal}");
         }
     }
 }

@@ -8,9 +8,11 @@
 //!                                    ·  Bk  ·
 //!                                    ·   ·  Bv
 //! ```
+//! A module without an adapter that was trained nevertheless, such as the head, goes along whole, in
+//! what PEFT calls `modules_to_save`.
 
 use super::export::{pretty, safetensors};
-use super::names;
+use super::names::{self, Entry};
 use super::transposed;
 use super::weights::Tensors;
 use crate::train::lora::svd::{Columns, truncate};
@@ -27,6 +29,9 @@ use std::path::Path;
 const CONFIG: &str = "adapter_config.json";
 const MODEL: &str = "adapter_model.safetensors";
 const ROOT: &str = "base_model.model.";
+const HEAD: &str = "lm_head";
+/// Our path of the matrix that looks tokens up.
+const TOKENS: &str = "tokens.weight";
 
 /// A module of the model that may carry an adapter: its name and our layers that share it.
 struct Module {
@@ -49,23 +54,34 @@ fn modules(shape: &Shape) -> Vec<Module> {
         }
     }
     if !shape.tied {
-        modules.push(Module { name: "lm_head".to_owned(), kind: "lm_head", ours: vec!["head".to_owned()] });
+        modules.push(Module { name: HEAD.to_owned(), kind: HEAD, ours: vec!["head".to_owned()] });
     }
     modules
 }
 
-/// The files of the adapters alone.
+/// The files of what was learnt on top of `base`, the weights of the pretrained model called `named`.
 ///
 /// # Errors
-/// When the weights hold none.
-pub fn files(shape: &Shape, lora: &Lora, base: Option<&str>, weights: &Weights) -> Result<Vec<NamedFile>, String> {
+/// When the weights hold no adapters, or differ from the base where the format cannot say so.
+pub fn files(
+    shape: &Shape,
+    lora: &Lora,
+    named: &str,
+    base: &Weights,
+    weights: &Weights,
+) -> Result<Vec<NamedFile>, String> {
     let mut tensors = BTreeMap::new();
     let (mut targets, mut ranks, mut alphas) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+    let (mut whole, mut saved) = whole(shape, base, weights)?;
     for module in modules(shape) {
         let part = |layer: &String, part: &str| weights.get(&format!("{layer}.{part}"));
         let there = module.ours.iter().filter(|layer| part(layer, lora::A).is_some()).count();
         if there == 0 {
             continue;
+        }
+        if saved.remove(&module.name) {
+            let why = format!("{} was trained itself, beneath its adapter", module.name);
+            return Err(format!("{why}; --format hf writes the whole model"));
         }
         let (a, b) = joined(&module, shape, &|layer, name| part(layer, name).cloned());
         if a.shape[0] != lora.rank {
@@ -79,13 +95,38 @@ pub fn files(shape: &Shape, lora: &Lora, base: Option<&str>, weights: &Weights) 
     if tensors.is_empty() {
         return Err("the checkpoint holds no adapters; --format hf writes the whole model".to_owned());
     }
+    tensors.append(&mut whole);
     let config = json!({
-        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base.unwrap_or_default(),
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": named,
         "r": lora.rank, "lora_alpha": lora.alpha(), "lora_dropout": lora.dropout, "bias": "none",
         "fan_in_fan_out": shape.family == Family::Gpt2, "target_modules": targets,
         "rank_pattern": ranks, "alpha_pattern": alphas, "inference_mode": true, "init_lora_weights": true,
+        "modules_to_save": (!saved.is_empty()).then_some(saved),
     });
     Ok(vec![(CONFIG.to_owned(), pretty(&config)?), (MODEL.to_owned(), safetensors(&tensors)?)])
+}
+
+/// The modules whose own weights differ from the base, and their tensors by name in the file. PEFT
+/// keeps a copy of each, so a tied head is one more beside the embedding.
+fn whole(
+    shape: &Shape,
+    base: &Weights,
+    weights: &Weights,
+) -> Result<(BTreeMap<String, TensorData>, BTreeSet<String>), String> {
+    let module = |entry: &Entry| entry.name.rsplit_once('.').map_or("", |(module, _)| module).to_owned();
+    let differs = |path: &String| weights.get(path).is_some_and(|values| base.get(path) != Some(values));
+    let entries = names::entries(shape);
+    let mut saved: BTreeSet<String> =
+        entries.iter().filter(|entry| entry.ours.iter().any(differs)).map(module).collect();
+    let mut tensors = BTreeMap::new();
+    for entry in entries.iter().filter(|entry| saved.contains(&module(entry))) {
+        tensors.insert(format!("{ROOT}{}", entry.name), entry.theirs(weights)?);
+    }
+    if let Some(tokens) = weights.get(TOKENS).filter(|_| shape.tied && differs(&TOKENS.to_owned())) {
+        tensors.insert(format!("{ROOT}{}", names::HEAD), tokens.clone());
+        saved.insert(HEAD.to_owned());
+    }
+    Ok((tensors, saved))
 }
 
 /// A `[rank, from]` and B `[to, rank]` of a module, from those of our layers that have any.
@@ -129,8 +170,6 @@ struct Config {
     use_rslora: bool,
     #[serde(default)]
     use_dora: bool,
-    #[serde(default)]
-    modules_to_save: Option<Vec<String>>,
 }
 
 impl Config {
@@ -149,8 +188,8 @@ pub fn load(folder: &Path, shape: &Shape, lora: &Lora, targets: &[&str]) -> Resu
     let path = folder.join(CONFIG);
     let config: Config = serde_json::from_slice(&files::read(&path)?)
         .map_err(|error| wrong(&path, format!("is no config of a LoRA adapter ({error})")))?;
-    if config.use_dora || config.modules_to_save.as_ref().is_some_and(|modules| !modules.is_empty()) {
-        return Err(wrong(&path, "it uses use_dora or modules_to_save; only plain LoRA can be loaded"));
+    if config.use_dora {
+        return Err(wrong(&path, "it uses use_dora; only plain LoRA can be loaded"));
     }
     let mut tensors = Tensors::open(folder, Some(&folder.join(MODEL)))?;
     let shapes = tensors.shapes();
@@ -174,6 +213,9 @@ pub fn load(folder: &Path, shape: &Shape, lora: &Lora, targets: &[&str]) -> Resu
         }
         used.extend([a, b]);
     }
+    let (whole, names) = trained_whole(&mut tensors, shape)?;
+    weights.extend(whole);
+    used.extend(names);
     let strange: Vec<&str> = shapes.keys().filter(|name| !used.contains(*name)).map(String::as_str).collect();
     if strange.is_empty() && !used.is_empty() {
         return Ok(weights);
@@ -184,6 +226,27 @@ pub fn load(folder: &Path, shape: &Shape, lora: &Lora, targets: &[&str]) -> Resu
         format!("unexpected: {}", strange.join(", "))
     };
     Err(wrong(tensors.place(), format!("the adapters are for another model: {why}")))
+}
+
+/// What modules that were trained whole hold by our paths, and the names of it in the file.
+fn trained_whole(tensors: &mut Tensors, shape: &Shape) -> Result<(Weights, Vec<String>), DataError> {
+    let (shapes, mut weights, mut used) = (tensors.shapes(), Weights::new(), Vec::new());
+    for entry in names::entries(shape) {
+        let name = format!("{ROOT}{}", entry.name);
+        if shapes.get(&name) == Some(&entry.dims) {
+            weights.extend(entry.ours(tensors.read(&name)?));
+            used.push(name);
+        }
+    }
+    if let Some(tokens) = weights.get(TOKENS).filter(|_| shape.tied) {
+        let head = format!("{ROOT}{}", names::HEAD);
+        if !shapes.contains_key(&head) || tensors.read(&head)? != *tokens {
+            let why = "it changes the embedding and not the head alike, and the model shares one matrix for both";
+            return Err(wrong(tensors.place(), why));
+        }
+        used.push(head);
+    }
+    Ok((weights, used))
 }
 
 /// A layer of ours with the values of its adapter, by path.

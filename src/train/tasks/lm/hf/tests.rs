@@ -6,7 +6,7 @@ use crate::train::lora::Lora;
 use crate::train::optimizer::kept::Masters;
 use crate::train::params::{HostTensors, Reading, read_into};
 use crate::train::pour::pour;
-use crate::train::task::{NamedFile, Weights};
+use crate::train::task::{Format, NamedFile, Weights};
 use crate::train::tasks::lm::model::{Plan, Transformer};
 use crate::train::tasks::lm::{TextModel, section, text};
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
@@ -223,7 +223,7 @@ fn what_is_exported_is_what_was_read_and_the_real_libraries_agree() {
         let wanted = logits(&learnt, &tokens);
         let lora = plan.lora.as_ref().unwrap();
         let adapter = folder.path().join(format!("{name}{rank}-lora"));
-        let alone = peft::files(&plan.shape, lora, None, &read(&learnt)).unwrap();
+        let alone = peft::files(&plan.shape, lora, "", &weights(&plan, name, false), &read(&learnt)).unwrap();
         write(&adapter, alone, &tokens, wanted.clone());
         let targets: Vec<&str> = lora.targets.iter().map(String::as_str).collect();
         let mut both = weights(&plan, name, false);
@@ -248,6 +248,65 @@ fn what_is_exported_is_what_was_read_and_the_real_libraries_agree() {
 }
 
 #[test]
+fn what_was_trained_beside_the_adapters_goes_along_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, head) in [("gpt2", "tokens.weight"), ("llama", "head.weight")] {
+        let plan = plan(name, Some(4));
+        let lora = plan.lora.clone().unwrap();
+        let config = TextModel {
+            init_from: Some(fixture(name).display().to_string()),
+            sequence: plan.sequence,
+            lora: plan.lora.clone(),
+            ..TextModel::default()
+        };
+        let export = |weights: &Weights| section::export(&config, weights.clone(), Format::Peft);
+        let mut learnt = read(&model(&plan, weights(&plan, name, true)));
+        let bare = export(&learnt).unwrap();
+        for path in [head, "norm.gamma", "blocks.1.attention_norm.gamma"] {
+            let data = learnt.get_mut(path).unwrap();
+            *data = TensorData::new(data.iter::<f32>().map(|value| 1.5 * value).collect(), data.shape.clone());
+        }
+        let [tokens, _] = expected(name);
+        let wanted = logits(&model(&plan, learnt.clone()), &tokens);
+        let adapter = folder.path().join(name);
+        let files = export(&learnt).unwrap();
+        assert!(files[1].1.len() > bare[1].1.len());
+        write(&adapter, files, &tokens, wanted.clone());
+        let targets: Vec<&str> = lora.targets.iter().map(String::as_str).collect();
+        let mut again = weights(&plan, name, false);
+        again.extend(peft::load(&adapter, &plan.shape, &lora, &targets).unwrap());
+        let found = distance(&logits(&model(&plan, again), &tokens), &wanted);
+        assert!(found < 1e-5, "{name}: {found}");
+        if let Some(found) = real_distance(&[&fixture(name), &adapter]) {
+            assert!(found < 1e-5, "{name}: {found} with the real libraries");
+        }
+        // Below an adapter there is no place for weights of its own.
+        learnt.get_mut("blocks.0.narrow.weight").unwrap().bytes = learnt["blocks.1.narrow.weight"].bytes.clone();
+        let refused = export(&learnt).unwrap_err();
+        assert!(refused.contains("was trained itself, beneath its adapter; --format hf"), "{refused}");
+    }
+    let own = TextModel { lora: plan("gpt2", Some(4)).lora, ..TextModel::default() };
+    assert!(section::export(&own, Weights::new(), Format::Peft).unwrap_err().contains("a model of one's own"));
+}
+
+#[test]
+fn an_embedding_without_the_head_that_it_is_tied_to_is_refused() {
+    let plan = plan("gpt2", Some(4));
+    let folder = tempfile::tempdir().unwrap();
+    let adapter = fixture("gpt2-lora");
+    fs::copy(adapter.join("adapter_config.json"), folder.path().join("adapter_config.json")).unwrap();
+    let mut file = Tensors::open(&adapter, Some(&adapter.join("adapter_model.safetensors"))).unwrap();
+    let mut tensors: std::collections::BTreeMap<String, TensorData> =
+        file.shapes().into_keys().map(|name| (name.clone(), file.read(&name).unwrap())).collect();
+    let tokens = weights(&plan, "gpt2", false)["tokens.weight"].clone();
+    tensors.insert("base_model.model.transformer.wte.weight".to_owned(), tokens);
+    fs::write(folder.path().join("adapter_model.safetensors"), export::safetensors(&tensors).unwrap()).unwrap();
+    let lora = plan.lora.unwrap();
+    let refused = peft::load(folder.path(), &plan.shape, &lora, &["query", "key", "value", "narrow"]).unwrap_err();
+    assert!(refused.message.contains("one matrix for both"), "{refused}");
+}
+
+#[test]
 fn a_model_of_ones_own_is_exported_as_a_gpt_2() {
     let config = TextModel { layers: Some(2), heads: Some(2), width: Some(16), sequence: 12, ..TextModel::default() };
     let plan = section::plan(&config, 96).unwrap();
@@ -255,7 +314,7 @@ fn a_model_of_ones_own_is_exported_as_a_gpt_2() {
     let [tokens, _] = expected("gpt2");
     let folder = tempfile::tempdir().unwrap();
     let wanted = logits(&own, &tokens);
-    let files = section::export(&config, read(&own), crate::train::task::Format::HuggingFace).unwrap();
+    let files = section::export(&config, read(&own), Format::HuggingFace).unwrap();
     write(folder.path(), files, &tokens, wanted.clone());
     let place = Place::of(&folder.path().display().to_string());
     let shape = config::read(&place, "own").unwrap();
