@@ -145,6 +145,19 @@ fn a_rung_further_down_that_could_not_be_trained_is_refused_before_the_start() {
 }
 
 #[test]
+fn a_model_that_cannot_be_built_is_refused_and_not_built() {
+    for (config, knob, named) in [
+        ("digits", "model.dropout=1.5", "model.dropout"),
+        ("text", "model.sequence=0", "model.sequence"),
+        ("finetune", "model.lora.dropout=-1", "model.lora.dropout"),
+    ] {
+        let out = Place::real().output(&["check", config, "--device", "cpu", "--set", knob]);
+        let said = text(&out.stderr);
+        assert!(out.status.code() == Some(13) && said.contains(named) && !said.contains("panicked"), "{said}");
+    }
+}
+
+#[test]
 fn the_shipped_adapters_fit_a_gpt_2_too() {
     let gpt2 = format!("model.init_from={}/tests/fixtures/hf/gpt2", env!("CARGO_MANIFEST_DIR"));
     let words = ["check", "lora", "--device", "cpu", "--set", &gpt2, "--set", "model.sequence=16"];

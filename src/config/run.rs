@@ -276,6 +276,9 @@ fn validate(mut file: RunFile, tasks: &dyn TaskSections, base: &Path, problems: 
 /// Checks every rung, and says what all rungs share once, at its place in the body of the file.
 fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path)>, problems: &mut Vec<Problem>) {
     let mut said = HashSet::new();
+    let sound = |problems: &[Problem]| {
+        !problems.iter().any(|problem| problem.path.starts_with("data") || problem.path.starts_with("model"))
+    };
     for rung in rungs {
         let preset = &rung.rung.preset;
         let mut found = check::preset(preset);
@@ -283,7 +286,10 @@ fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path
             if rung.place.is_some() {
                 found.extend(tasks.resolve(task, &preset.data, &preset.model, base).1);
             }
-            found.extend(tasks.misfits(task, preset));
+            // For this the data are loaded and the model is built: not from a section that is wrong.
+            if sound(problems) && sound(&found) {
+                found.extend(tasks.misfits(task, preset));
+            }
         }
         found.retain(|problem| {
             let known = problems.iter().any(|earlier| earlier.path == problem.path && earlier.wrong == problem.wrong);

@@ -29,7 +29,7 @@ use crate::recipe::{
     batch::{BatchPlan, Position},
     seed::{Purpose, derive},
 };
-use crate::store::checkpoint::state::TrainState;
+use crate::store::checkpoint::state::{Length, TrainState};
 use burn::module::{AutodiffModule, Module};
 use burn::tensor::backend::AutodiffBackend;
 use life::Life;
@@ -63,7 +63,7 @@ pub fn train<T: Train<B>, B: AutodiffBackend>(job: Job, device: &B::Device) -> R
         position: session.state.position,
         epoch_units: session.plan.epoch_units(),
         total_units: session.total_units,
-        total_steps: session.plan.steps_left(Position::default(), session.total_units),
+        total_steps: session.state.step + session.plan.steps_left(session.state.position, session.total_units),
         unit: T::UNIT.to_owned(),
     }));
     for (level, text) in notes {
@@ -121,7 +121,9 @@ fn open<T: Train<B>, B: AutodiffBackend>(
     let model = groups.freeze::<B, _>(model);
     let mut optimizer = AdamW::new(preset.optimizer.clone(), groups);
     let fingerprint = T::fingerprint(&data);
-    let fresh = TrainState { seed, data: fingerprint.clone(), ..TrainState::default() };
+    let by_steps = preset.training.steps.filter(|_| preset.training.epochs.is_none());
+    let length = by_steps.map(|steps| Length { steps, units: total_units });
+    let fresh = TrainState { seed, length, data: fingerprint.clone(), ..TrainState::default() };
     let Some(loaded) = found else {
         let mut model = model;
         if let Some(mut weights) = T::pretrained(&model_config, &data).map_err(|error| failure::data(&error))? {
@@ -143,7 +145,9 @@ fn open<T: Train<B>, B: AutodiffBackend>(
         let text = "the data read otherwise than before this checkpoint: a source or its tokenizer was replaced";
         notes.push((Level::Warn, text.to_owned()));
     }
-    let state = TrainState { warmup_from: begin, data: fingerprint, ..state };
+    let length = state.length.filter(|known| Some(known.steps) == by_steps).or(length);
+    let total_units = length.map_or(total_units, |length| length.units);
+    let state = TrainState { warmup_from: begin, length, data: fingerprint, ..state };
     if state.seed != seed {
         let text = format!("the seed changes from {} to {seed}: another order of the data from here on", state.seed);
         notes.push((Level::Warn, text));

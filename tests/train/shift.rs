@@ -1,7 +1,7 @@
 //! A class A shift is the same problem: same samples, same gradient up to rounding.
 
 use crate::harness::{args, live, preset, with};
-use downshift::protocol::worker::{DoneReason, Order};
+use downshift::protocol::worker::{DoneReason, Event, Order};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -35,6 +35,29 @@ fn a_class_a_shift_keeps_loss_and_gradient() {
         let (first, unshifted) = (two.curve()[0], whole.curve()[10]);
         assert_eq!(first.0, 11);
         assert!(relative(unshifted.2, first.2) < 1e-5, "gradient norm: {first:?}, {unshifted:?}");
+    }
+}
+
+#[test]
+fn a_run_of_so_many_steps_is_as_long_with_a_smaller_batch_but_for_a_rung_with_a_length_of_its_own() {
+    let steps = |micro_batch: u64, steps: u64| {
+        let knobs = [("training.epochs", Value::Null), ("training.steps", json!(steps))];
+        with(batches(micro_batch, 1), &knobs)
+    };
+    // An epoch is 10 steps of 4 samples and one of a single sample: 20 steps are 77 samples, and 37 are
+    // left after the first 10. By the other length it is 79 samples, of which 39 are left.
+    for (shifted, last) in [(steps(2, 20), 10 + 1 + 18), (steps(1, 20), 10 + 37), (steps(2, 40), 10 + 1 + 19)] {
+        let dir = TempDir::new().unwrap();
+        live(args(dir.path(), steps(4, 20)), &[(10, Order::Stop { checkpoint: true })]);
+        let mut low = args(dir.path(), shifted.clone());
+        (low.rung, low.attempt) = (1, 2);
+        let (told, hello) = (live(low, &[]), |event: &Event| match event {
+            Event::Hello(hello) => Some(hello.total_steps),
+            _ => None,
+        });
+        assert_eq!(told.outcome, Ok(DoneReason::Finished));
+        assert_eq!(told.curve().last().map(|row| row.0), Some(last), "{shifted}");
+        assert_eq!(told.events.iter().find_map(hello), Some(last), "what it says of its length is true");
     }
 }
 

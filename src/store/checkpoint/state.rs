@@ -32,6 +32,9 @@ pub struct TrainState {
     pub loss_scale: Option<LossScale>,
     /// The run's seed.
     pub seed: u64,
+    /// How long the run is, where optimizer steps say it: another batch leaves it as long as it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub length: Option<Length>,
     /// A hash of the data, where the task computes one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
@@ -49,6 +52,15 @@ pub struct TrainState {
     pub trained_s: f64,
     /// [`TrainState::trained_s`] when the newest evaluation was made.
     pub evaluated_at_s: f64,
+}
+
+/// So many optimizer steps, and what they are on the run's clock with the batch they began with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Length {
+    /// The knob `training.steps`.
+    pub steps: u64,
+    /// Units of the clock.
+    pub units: u64,
 }
 
 impl TrainState {
