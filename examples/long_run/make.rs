@@ -181,6 +181,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         name: name.to_owned(),
         steps,
         steps_per_s: Some(1000.0 / STEP_MS as f64),
+        units_per_s: None,
         vram_bytes: None,
         ram_bytes: None,
         planned_bytes: None,

@@ -39,6 +39,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         name: name.to_owned(),
         steps,
         steps_per_s: (steps > 0).then_some(27.4),
+        units_per_s: (steps > 0).then_some(876.8),
         vram_bytes: None,
         ram_bytes: (steps > 0).then_some(312 << 20),
         planned_bytes: None,

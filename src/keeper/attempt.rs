@@ -14,16 +14,23 @@ pub struct Attempt {
     /// Its rung.
     pub rung: usize,
     took_ms: VecDeque<f64>,
+    /// What the clock showed at its first step, and how many steps and units came after it.
+    first_samples: Option<u64>,
+    since: (u64, u64),
 }
 
 impl Attempt {
     /// An attempt that begins.
     pub fn new(id: u64, rung: usize) -> Self {
-        Self { id, rung, took_ms: VecDeque::new() }
+        Self { id, rung, ..Self::default() }
     }
 
     /// A step was taken.
     pub fn stepped(&mut self, row: &StepRow) {
+        match self.first_samples {
+            Some(first) => self.since = (self.since.0 + 1, row.samples.saturating_sub(first)),
+            None => self.first_samples = Some(row.samples),
+        }
         if row.skipped {
             return;
         }
@@ -43,5 +50,11 @@ impl Attempt {
         let middle = sorted.len() / 2;
         let (_, median, _) = sorted.select_nth_unstable_by(middle, f64::total_cmp);
         Some(1000.0 / median.max(1e-3))
+    }
+
+    /// Units of the run's clock in a step.
+    pub fn units_per_step(&self) -> Option<f64> {
+        let (steps, units) = self.since;
+        (steps > 0).then(|| units as f64 / steps as f64)
     }
 }

@@ -46,6 +46,7 @@ pub fn blank_record(name: &str) -> RungRecord {
         name: name.to_owned(),
         steps: 0,
         steps_per_s: None,
+        units_per_s: None,
         vram_bytes: None,
         ram_bytes: None,
         planned_bytes: None,

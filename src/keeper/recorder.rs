@@ -292,7 +292,10 @@ impl Recorder {
     fn measure_rung(&mut self) {
         if let Some(record) = self.status.rungs.get_mut(self.attempt.rung) {
             record.steps += 1;
-            record.steps_per_s = self.attempt.steps_per_s().or(record.steps_per_s);
+            if let Some(pace) = self.attempt.steps_per_s() {
+                record.steps_per_s = Some(pace);
+                record.units_per_s = self.attempt.units_per_step().map(|units| pace * units);
+            }
         }
     }
 

@@ -256,6 +256,9 @@ pub struct RungRecord {
     pub steps: u64,
     /// Median steps per second over its last few hundred.
     pub steps_per_s: Option<f64>,
+    /// The same in units of the run's clock: what rungs with other batches are compared by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub units_per_s: Option<f64>,
     /// The most device memory its worker was seen to use.
     pub vram_bytes: Option<u64>,
     /// The most host memory its worker was seen to use.

@@ -26,7 +26,7 @@ use super::worker::{Job, Sink, WorkerArgs, failure};
 use crate::config::knobs::Preset;
 use crate::protocol::worker::{DoneReason, Event, Failed, Hello, Level, Order, PROTOCOL, Phase, Saved};
 use crate::recipe::{
-    batch::{BatchPlan, Position},
+    batch::BatchPlan,
     seed::{Purpose, derive},
 };
 use crate::store::checkpoint::state::{Length, TrainState};

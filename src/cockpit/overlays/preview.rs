@@ -141,11 +141,11 @@ fn class_style(class: Class, theme: &Theme) -> ratatui::style::Style {
 /// room there is.
 fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) -> Vec<Line<'static>> {
     let (now, then) = (status.rungs.get(status.rung), status.rungs.get(to));
-    let get = |record: Option<&RungRecord>, what: fn(&RungRecord) -> Option<String>| record.and_then(what);
-    let row = |label: &'static str, present: Option<String>, what: fn(&RungRecord) -> Option<String>| {
-        let before = || get(now, what).map_or_else(|| "not measured".to_owned(), |text| format!("{text} so far"));
+    let row = |label: &'static str, present: Option<String>, what: &dyn Fn(&RungRecord) -> Option<String>| {
+        let before = || now.and_then(what).map_or_else(|| "not measured".to_owned(), |text| format!("{text} so far"));
         let now = present.map_or_else(before, |text| format!("{text} now"));
-        let then = get(then, what)
+        let then = then
+            .and_then(what)
             .map_or_else(|| "not run yet on this rung".to_owned(), |text| format!("{text} measured there"));
         Line::from(vec![
             Span::styled(ui::pad(label, 8), theme.dim),
@@ -157,8 +157,10 @@ fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) 
     // What is so now, as the gauges show it; nothing while no step is taken.
     let live = state.is_moving() && state.stalled_ms().or(state.silence_ms()).is_none();
     let reading = state.facts.samples.back().map(|row| &row.reading).filter(|_| live);
-    let pace = state.facts.pace().filter(|_| live).map(|pace| format!("{} steps/s", rate(pace.steps_per_s)));
-    let speed = row("speed", pace, |record| Some(format!("{} steps/s", rate(record.steps_per_s?))));
+    // In units of the run's clock: a step of another batch is another step.
+    let speed_of = |units_per_s: f64| format!("{} {}/s", rate(units_per_s), status.unit);
+    let pace = state.facts.pace().filter(|_| live).map(|pace| speed_of(pace.units_per_s));
+    let speed = row("speed", pace, &|record| record.units_per_s.map(speed_of));
     let (label, held, seen): (_, _, fn(&RungRecord) -> Option<u64>) = if on_gpu {
         let held = reading.and_then(|reading| reading.gpu.as_ref().ok()?.vram_worker_bytes.get());
         ("VRAM", held, |record| record.vram_bytes)

@@ -99,6 +99,7 @@ fn records(past: &State, present: &Status, step: u64) -> Vec<RungRecord> {
             name: rung.name.clone(),
             steps,
             steps_per_s: newest.filter(|extent| extent.mean > 0.0).map(|extent| 1e3 / f64::from(extent.mean)),
+            units_per_s: None,
             // The store keeps only the most that was ever used.
             vram_bytes: None,
             ram_bytes: None,

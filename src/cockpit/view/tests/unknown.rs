@@ -79,6 +79,7 @@ fn run(seed: u64) -> State {
         "pid_worker",
         "pid_probe",
         "steps_per_s",
+        "units_per_s",
         "vram_bytes",
         "ram_bytes",
     ];
