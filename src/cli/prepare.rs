@@ -7,7 +7,7 @@
 use super::alone::Alone;
 use super::run::{self, Overrides};
 use super::trainer::Trainer;
-use super::{Failure, Outcome, line};
+use super::{Failure, Outcome, line, say};
 use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,23 +39,34 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
     }
     let decisions = decisions_for(&prospect.device)
         .ok_or_else(|| Failure::new(1, "there is no place to keep them: neither XDG_CACHE_HOME nor HOME is set"))?;
-    let (count, begun) = (run.rungs.len(), Instant::now());
+    let (count, begun, mut failures) = (run.rungs.len(), Instant::now(), Vec::new());
     for (rung, spec) in run.rungs.iter().enumerate() {
         line!("rung {} ({} of {count}) ...", spec.name, rung + 1);
-        let alone = Alone { run: &run, rung, device, gpu, steps: STEPS };
-        let before = |dir: &Path| drop(copy(&decisions, &dir.join(DECISIONS)));
-        let mut kept = Ok(0);
-        let seen = alone.measure_with(before, |dir| kept = copy(&dir.join(DECISIONS), &decisions))?;
-        let files = kept?;
-        let took = seen.first_step_s.unwrap_or(0.0);
-        let step = seen.step_ms.map_or_else(String::new, |ms| format!(", a step takes {ms:.0} ms now"));
-        line!("rung {}: first step after {took:.1} s{step}, {files} files of tuning decisions", spec.name);
+        match prepare_rung(&Alone { run: &run, rung, device, gpu, steps: STEPS }, &decisions) {
+            Ok(words) => line!("rung {}: {words}", spec.name),
+            // Those below are there for what this one cannot do.
+            Err(failure) => {
+                say(&failure.message);
+                failures.push(failure.code);
+            }
+        }
     }
     line!(
-        "{count} rungs are prepared in {:.0} s; a run of them starts with these kernels.",
+        "{} of {count} rungs are prepared in {:.0} s; a run of them starts with these kernels.",
+        count - failures.len(),
         begun.elapsed().as_secs_f64()
     );
-    Ok(0)
+    Ok(failures.first().copied().unwrap_or(0))
+}
+
+/// Takes the steps of a rung; what came of it, in words.
+fn prepare_rung(alone: &Alone<'_>, decisions: &Path) -> Result<String, Failure> {
+    let before = |dir: &Path| drop(copy(decisions, &dir.join(DECISIONS)));
+    let mut kept = Ok(0);
+    let seen = alone.measure_with(before, |dir| kept = copy(&dir.join(DECISIONS), decisions))?;
+    let took = seen.first_step_s.unwrap_or(0.0);
+    let step = seen.step_ms.map_or_else(String::new, |ms| format!(", a step takes {ms:.0} ms now"));
+    Ok(format!("first step after {took:.1} s{step}, {} files of tuning decisions", kept?))
 }
 
 /// Gives a new run what was decided for this device, where something was.

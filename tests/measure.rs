@@ -1,0 +1,46 @@
+//! Workers that are measured alone: the real commands with the scripted worker, and where a GPU is
+//! asked for, on a card that a library plays (examples/fake_nvml.rs).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail like tests")]
+
+mod helper;
+
+use helper::{Place, example};
+use serde_json::Value;
+use std::process::Output;
+
+/// A place with a card of its own, of which 6 GB of 24 GB are in use.
+fn with_card() -> Place {
+    let mut place = Place::scripted();
+    let library = place.dir.path().join("libfake_nvml.so");
+    std::fs::copy(example("libfake_nvml.so"), &library).unwrap();
+    place.variables.push(("DOWNSHIFT_NVML_PATH", library));
+    place
+}
+
+fn parsed(out: &Output) -> Value {
+    serde_json::from_slice(&out.stdout).unwrap_or_else(|error| panic!("{error}: {}", words(out)))
+}
+
+fn words(out: &Output) -> String {
+    [&out.stdout[..], &out.stderr].map(String::from_utf8_lossy).concat()
+}
+
+#[test]
+fn rungs_below_one_that_cannot_run_are_measured_and_prepared() {
+    let place = with_card();
+    place.script("{ trouble: [{ step: 2, rungs: 1, class: device_out_of_memory, message: no room }] }", "");
+    let out = place.output(&["plan", "run.yaml", "--device", "cuda:0", "--measure", "3", "--format", "json"]);
+    assert_eq!(out.status.code(), Some(10), "{}", words(&out));
+    let plan = parsed(&out);
+    let [full, accumulate, safe] = [0, 1, 2].map(|rung| &plan["rungs"][rung]);
+    assert!(full["failed"].as_str().unwrap().contains("no room") && full["measured"].is_null(), "{full}");
+    assert_eq!(full["verdict"], "does_not_fit");
+    for rung in [accumulate, safe] {
+        assert_eq!((&rung["measured"]["steps"], &rung["failed"]), (&3.into(), &Value::Null), "{rung}");
+    }
+    let out = place.output(&["prepare", "run.yaml", "--device", "cuda:0"]);
+    assert_eq!(out.status.code(), Some(10), "{}", words(&out));
+    for said in ["no room", "rung accumulate: first step", "rung safe: first step", "2 of 3 rungs are prepared"] {
+        assert!(words(&out).contains(said), "{said}: {}", words(&out));
+    }
+}
