@@ -6,6 +6,7 @@
 //! task: scripted
 //! model: { step_ms: 2, save_ms: 1, start_ms: 5, ignore_term: false, noise: false, trouble: [] }
 //! ```
+//! `vram: { from_step: 2, bytes: 1000, lingers: 3 }` takes memory of the card that `DOWNSHIFT_NVML_PATH` plays.
 //! More kinds of trouble than `--inject` knows are in `trouble:`, see trouble.rs.
 
 #[path = "scripted_worker/trouble.rs"]
@@ -223,6 +224,7 @@ impl Script {
             say(&Event::Injected { fault: inject.to_string(), step })?;
         }
         let jump = self.suffer(Moment::Step(step, self.state.position.samples))?;
+        self.take_vram(step)?;
         if self.scenario["flood"] == json!(true) {
             writeln!(std::io::stderr(), "{}", "x".repeat(100_000))?;
             std::io::stdout().write_all(b"\xff\xfe{\"event\": \"st\n")?;
@@ -275,6 +277,20 @@ impl Script {
             data_wait_ms,
             compute_ms,
         }))
+    }
+
+    /// Says how much of a played card this process holds, see fake_nvml.rs.
+    fn take_vram(&self, step: u64) -> Failing<()> {
+        let vram = &self.scenario["vram"];
+        let Some(bytes) = vram["bytes"].as_u64().filter(|_| vram["from_step"].as_u64() == Some(step)) else {
+            return Ok(());
+        };
+        let library = std::env::var_os("DOWNSHIFT_NVML_PATH").ok_or("no card is played")?;
+        let folder = PathBuf::from(library).with_extension("held");
+        std::fs::create_dir_all(&folder)?;
+        let (lingers, new) = (vram["lingers"].as_u64().unwrap_or(0), folder.with_extension("new"));
+        std::fs::write(&new, format!("{bytes} {lingers}"))?;
+        Ok(std::fs::rename(new, folder.join(std::process::id().to_string()))?)
     }
 
     /// Tells of a step, and keeps its row for the next checkpoint.

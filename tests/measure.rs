@@ -44,3 +44,33 @@ fn rungs_below_one_that_cannot_run_are_measured_and_prepared() {
         assert!(words(&out).contains(said), "{said}: {}", words(&out));
     }
 }
+
+#[test]
+fn the_peak_of_a_short_measurement_is_seen_and_the_card_is_free_of_the_worker_before() {
+    let place = with_card();
+    let vram = |bytes: u64| format!("vram: {{ from_step: 2, bytes: {bytes}, lingers: 3 }}");
+    // Its memory comes late enough for that of the worker before to be gone meanwhile.
+    let less = format!("ladder:\n  - {{ name: less, set: {{ model: {{ step_ms: 400, {} }} }} }}\n", vram(400_000_000));
+    std::fs::write(
+        place.dir.path().join("run.yaml"),
+        format!(
+            "name: scripted\ntask: scripted\nmodel: {{ {} }}\ntraining: {{ steps: 100000, micro_batch: 8 }}\n\
+             optimizer: {{ lr: 0.1 }}\n{less}",
+            vram(3_000_000_000)
+        ),
+    )
+    .unwrap();
+    let out = place.output(&["plan", "run.yaml", "--device", "cuda:0", "--measure", "2", "--format", "json"]);
+    assert_eq!(out.status.code(), Some(0), "{}", words(&out));
+    let peaks = [0, 1].map(|rung| parsed(&out)["rungs"][rung]["measured"]["peak_bytes"].as_u64());
+    assert_eq!(peaks, [Some(3_000_000_000), Some(400_000_000)]);
+}
+
+#[test]
+fn a_worker_that_ends_without_a_word_is_no_measurement() {
+    let place = Place::scripted();
+    place.script("{ trouble: [{ step: 2, signal: 9 }] }", "");
+    let out = place.output(&["plan", "run.yaml", "--device", "cpu", "--rung", "full", "--measure", "3"]);
+    assert_eq!(out.status.code(), Some(1), "{}", words(&out));
+    assert!(words(&out).contains("ended after 1 of 3 steps"), "{}", words(&out));
+}

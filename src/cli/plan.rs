@@ -200,12 +200,12 @@ fn lay_out(run: &Run, place: &Place, trainer: &dyn Trainer) -> Plan {
 /// Measures each rung; the places of those that failed, with their exit codes. A ladder is there for
 /// what the rungs above cannot do, so those below are measured all the same.
 fn measure(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u64) -> Vec<(usize, u8)> {
-    let (count, steps, mut failures) = (plan.rungs.len(), steps.max(1), Vec::new());
+    let (count, mut failures) = (plan.rungs.len(), Vec::new());
+    let mut alone = Alone::new(&args.overrides.device, place.index, steps);
     for (number, rung) in plan.rungs.iter_mut().enumerate() {
         say(&format!("rung {} ({} of {count}): {steps} steps", rung.name, number + 1));
         let index = run.rung_named(&rung.name).unwrap_or(number);
-        let alone = Alone { run, rung: index, device: &args.overrides.device, gpu: place.index, steps };
-        match alone.measure() {
+        match alone.measure(run, index) {
             Ok(measured) => rung.measured = Some(measured),
             Err(failure) => {
                 say(&failure.message);

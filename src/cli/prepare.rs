@@ -8,6 +8,7 @@ use super::alone::Alone;
 use super::run::{self, Overrides};
 use super::trainer::Trainer;
 use super::{Failure, Outcome, line, say};
+use crate::config::run::Run;
 use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,9 +41,10 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
     let decisions = decisions_for(&prospect.device)
         .ok_or_else(|| Failure::new(1, "there is no place to keep them: neither XDG_CACHE_HOME nor HOME is set"))?;
     let (count, begun, mut failures) = (run.rungs.len(), Instant::now(), Vec::new());
+    let mut alone = Alone::new(device, gpu, STEPS);
     for (rung, spec) in run.rungs.iter().enumerate() {
         line!("rung {} ({} of {count}) ...", spec.name, rung + 1);
-        match prepare_rung(&Alone { run: &run, rung, device, gpu, steps: STEPS }, &decisions) {
+        match prepare_rung(&mut alone, &run, rung, &decisions) {
             Ok(words) => line!("rung {}: {words}", spec.name),
             // Those below are there for what this one cannot do.
             Err(failure) => {
@@ -60,10 +62,10 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
 }
 
 /// Takes the steps of a rung; what came of it, in words.
-fn prepare_rung(alone: &Alone<'_>, decisions: &Path) -> Result<String, Failure> {
+fn prepare_rung(alone: &mut Alone<'_>, run: &Run, rung: usize, decisions: &Path) -> Result<String, Failure> {
     let before = |dir: &Path| drop(copy(decisions, &dir.join(DECISIONS)));
     let mut kept = Ok(0);
-    let seen = alone.measure_with(before, |dir| kept = copy(&dir.join(DECISIONS), decisions))?;
+    let seen = alone.measure_with(run, rung, before, |dir| kept = copy(&dir.join(DECISIONS), decisions))?;
     let took = seen.first_step_s.unwrap_or(0.0);
     let step = seen.step_ms.map_or_else(String::new, |ms| format!(", a step takes {ms:.0} ms now"));
     Ok(format!("first step after {took:.1} s{step}, {} files of tuning decisions", kept?))
