@@ -4,8 +4,10 @@
 
 mod helper;
 
-use helper::{Place, example};
+use downshift::store::lock::living_owner;
+use helper::{Place, example, kill, wait_for};
 use serde_json::Value;
+use std::path::PathBuf;
 use std::process::Output;
 
 /// A place with a card of its own, of which 6 GB of 24 GB are in use.
@@ -73,4 +75,30 @@ fn a_worker_that_ends_without_a_word_is_no_measurement() {
     let out = place.output(&["plan", "run.yaml", "--device", "cpu", "--rung", "full", "--measure", "3"]);
     assert_eq!(out.status.code(), Some(1), "{}", words(&out));
     assert!(words(&out).contains("ended after 1 of 3 steps"), "{}", words(&out));
+}
+
+#[test]
+fn what_a_killed_measurement_left_is_removed_by_the_next_one_and_nothing_else_is() {
+    let mut place = Place::scripted();
+    let temporary = place.dir.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    place.variables.push(("TMPDIR", temporary.clone()));
+    place.script("{ step_ms: 200 }", "");
+    let folders =
+        || -> Vec<PathBuf> { std::fs::read_dir(&temporary).unwrap().map(|entry| entry.unwrap().path()).collect() };
+    let measure = |steps| ["plan", "run.yaml", "--device", "cpu", "--rung", "full", "--measure", steps];
+    let mut long = place.command(&measure("100000")).spawn().unwrap();
+    let worker = wait_for("the worker", || {
+        let run = std::fs::read_dir(folders().pop()?).ok()?.flatten().find(|entry| entry.path().is_dir())?;
+        Some(run.path().join("worker.lock")).filter(|lock| living_owner(lock).is_some())
+    });
+    let of_long = folders();
+    assert_eq!(place.output(&measure("1")).status.code(), Some(0));
+    assert_eq!(folders(), of_long, "it is still at work");
+    kill(long.id());
+    long.wait().unwrap();
+    wait_for("the end of its worker", || living_owner(&worker).is_none().then_some(()));
+    assert_eq!(folders(), of_long, "who is killed removes nothing");
+    assert_eq!(place.output(&measure("1")).status.code(), Some(0));
+    assert_eq!(folders(), Vec::<PathBuf>::new());
 }

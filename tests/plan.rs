@@ -5,7 +5,8 @@
 
 mod helper;
 
-use helper::Place;
+use downshift::store::lock::living_owner;
+use helper::{Place, kill, wait_for};
 use serde_json::Value;
 
 fn json(place: &Place, args: &[&str]) -> Value {
@@ -159,9 +160,29 @@ fn a_run_has_its_plan_beside_it_and_what_was_seen_corrects_it() {
     let place = Place::real();
     let run = ["run", "digits", "--headless", "--device", "cpu", "--set", "training.epochs=2"];
     assert_eq!(place.output(&run).status.code(), Some(0));
-    helper::wait_for("the plan of the run", || place.newest()?.file("plan.json").is_file().then_some(()));
+    wait_for("the plan of the run", || place.newest()?.file("plan.json").is_file().then_some(()));
     let name = place.status_json()["run"].as_str().unwrap().to_owned();
     let plan = json(&place, &["plan", &name, "--device", "cpu", "--format", "json"]);
     assert_eq!(plan["rungs"].as_array().unwrap().len(), 5);
     assert!(plan["rungs"][4]["measured"].is_null(), "{plan}");
+}
+
+#[test]
+fn a_worker_whose_measurement_is_killed_ends_and_saves_nothing() {
+    let mut place = Place::real();
+    let temporary = place.dir.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    place.variables.push(("TMPDIR", temporary.clone()));
+    let args = ["plan", "digits", "--device", "cpu", "--rung", "full", "--measure", "100000"];
+    let mut command = place.command(&args).spawn().unwrap();
+    let run = wait_for("the worker", || {
+        let folder = std::fs::read_dir(&temporary).unwrap().flatten().next()?;
+        let run = std::fs::read_dir(folder.path()).ok()?.flatten().find(|entry| entry.path().is_dir())?.path();
+        living_owner(&run.join("worker.lock")).map(|_| run)
+    });
+    kill(command.id());
+    command.wait().unwrap();
+    wait_for("the end of the worker", || living_owner(&run.join("worker.lock")).is_none().then_some(()));
+    let saved: Vec<_> = std::fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten().collect();
+    assert!(saved.is_empty(), "{saved:?}");
 }

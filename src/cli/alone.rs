@@ -10,6 +10,7 @@ use crate::keeper::child::worker_program;
 use crate::protocol::line;
 use crate::protocol::plan::{Measured, Phases};
 use crate::protocol::worker::{Event, Hello, Memory, Phase, Step};
+use crate::store::lock::Lock;
 use crate::store::run_dir::RunDir;
 use card::Card;
 use std::fs::{self, File};
@@ -26,23 +27,49 @@ const SILENCE: Duration = Duration::from_mins(15);
 /// Lines of the worker's log that are shown when it fails.
 const SHOWN: usize = 4;
 
+/// Folders of measurements among the temporary files.
+const FOLDERS: &str = "downshift-alone-";
+/// The lock in such a folder: held for as long as it is needed, however its owner ends.
+const OWNER: &str = "owner.lock";
+
 /// A folder that is gone when this is dropped.
-pub struct Passing(PathBuf);
+struct Passing {
+    path: PathBuf,
+    _owner: Lock,
+}
 
 impl Passing {
-    /// A new folder among the temporary files.
-    pub fn new() -> Result<Self, Failure> {
+    /// A new folder among the temporary files. Those of measurements that were killed are removed.
+    fn new() -> Result<Self, Failure> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("downshift-alone-{}-{number}", std::process::id()));
+        let all = std::env::temp_dir();
+        sweep(&all);
+        let path = all.join(format!("{FOLDERS}{}-{number}", std::process::id()));
         fs::create_dir_all(&path)?;
-        Ok(Self(path))
+        let owner = Lock::take(&path.join(OWNER))?;
+        Ok(Self { path, _owner: owner })
     }
 }
 
 impl Drop for Passing {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn sweep(all: &Path) {
+    for entry in fs::read_dir(all).into_iter().flatten().flatten() {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let owner = entry.path().join(OWNER);
+        // One without a lock is just being made.
+        if is_folder
+            && entry.file_name().to_string_lossy().starts_with(FOLDERS)
+            && owner.exists()
+            && Lock::take(&owner).is_ok()
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -79,7 +106,7 @@ impl<'a> Alone<'a> {
             rung.preset.evaluation.every = Every::Never;
             rung.preset.checkpoint.every = Every::Never;
         }
-        let dir = RunDir::create(&place.0, &run)?;
+        let dir = RunDir::create(&place.path, &run)?;
         before(dir.path());
         if let Some(card) = &mut self.card {
             card.clear(&run.watch.ending);
