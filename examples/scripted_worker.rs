@@ -7,6 +7,7 @@
 //! model: { step_ms: 2, save_ms: 1, start_ms: 5, ignore_term: false, noise: false, trouble: [] }
 //! ```
 //! `vram: { from_step: 2, bytes: 1000, lingers: 3 }` takes memory of the card that `DOWNSHIFT_NVML_PATH` plays.
+//! `tunes: fast` is a tuning decision that it leaves in the run directory.
 //! More kinds of trouble than `--inject` knows are in `trouble:`, see trouble.rs.
 
 #[path = "scripted_worker/trouble.rs"]
@@ -22,6 +23,7 @@ use downshift::protocol::worker::{
 use downshift::recipe::leave_out::LeaveOut;
 use downshift::store::checkpoint::state::{Row, TrainState};
 use downshift::store::checkpoint::{self, Contents};
+use downshift::store::kernels;
 use downshift::store::lock::Lock;
 use downshift::store::run_dir::RunDir;
 use serde_json::{Value, json};
@@ -134,6 +136,11 @@ impl Script {
             unit: "samples".to_owned(),
         }))?;
         self.suffer(Moment::Load)?;
+        if let Some(decision) = self.scenario["tunes"].as_str() {
+            let decisions = kernels::decisions_of(self.run_dir.path());
+            std::fs::create_dir_all(&decisions)?;
+            std::fs::write(decisions.join("decision"), decision)?;
+        }
         if self.scenario["compile_ms"].is_number() {
             say(&Event::Phase { phase: Phase::Compiling })?;
             self.pause("compile_ms");

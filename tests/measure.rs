@@ -4,6 +4,7 @@
 
 mod helper;
 
+use downshift::store::kernels::decisions_of;
 use downshift::store::lock::living_owner;
 use helper::{Place, example, kill, wait_for};
 use serde_json::Value;
@@ -101,4 +102,18 @@ fn what_a_killed_measurement_left_is_removed_by_the_next_one_and_nothing_else_is
     assert_eq!(folders(), of_long, "who is killed removes nothing");
     assert_eq!(place.output(&measure("1")).status.code(), Some(0));
     assert_eq!(folders(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_run_begins_with_the_decisions_of_prepare() {
+    let place = with_card();
+    place.script("{ tunes: fast }", "");
+    let out = place.output(&["prepare", "run.yaml", "--device", "cuda:0"]);
+    assert_eq!(out.status.code(), Some(0), "{}", words(&out));
+    assert!(words(&out).contains("1 files of tuning decisions"), "{}", words(&out));
+    place.script("{}", "");
+    let out = place.output(&["run", "run.yaml", "--headless", "--device", "cuda:0"]);
+    assert_eq!(out.status.code(), Some(0), "{}", words(&out));
+    let decision = decisions_of(place.newest().unwrap().path()).join("decision");
+    assert_eq!(std::fs::read_to_string(decision).unwrap(), "fast");
 }
