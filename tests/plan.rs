@@ -158,13 +158,24 @@ fn what_cannot_work_is_refused_in_a_sentence() {
 #[test]
 fn a_run_has_its_plan_beside_it_and_what_was_seen_corrects_it() {
     let place = Place::real();
-    let run = ["run", "digits", "--headless", "--device", "cpu", "--set", "training.epochs=2"];
-    assert_eq!(place.output(&run).status.code(), Some(0));
+    let run = ["run", "digits", "--headless", "--device", "cpu", "--set", "training.epochs=10000"];
+    let mut running = place.command(&run).stdout(std::process::Stdio::null()).spawn().unwrap();
     wait_for("the plan of the run", || place.newest()?.file("plan.json").is_file().then_some(()));
-    let name = place.status_json()["run"].as_str().unwrap().to_owned();
-    let plan = json(&place, &["plan", &name, "--device", "cpu", "--format", "json"]);
-    assert_eq!(plan["rungs"].as_array().unwrap().len(), 5);
-    assert!(plan["rungs"][4]["measured"].is_null(), "{plan}");
+    let name = place.newest().unwrap().name();
+    let plan = wait_for("a rung that was seen", || {
+        let plan = json(&place, &["plan", &name, "--device", "cpu", "--format", "json"]);
+        (plan["rungs"][0]["measured"]["peak_bytes"].as_u64()? > 0).then_some(plan)
+    });
+    assert_eq!(place.output(&["stop"]).status.code(), Some(0));
+    running.wait().unwrap();
+    let rungs = plan["rungs"].as_array().unwrap();
+    assert_eq!(rungs.len(), 5);
+    let (seen, measured) = (place.status_json()["rungs"][0]["ram_bytes"].as_u64(), &rungs[0]["measured"]);
+    let [peak, baseline] = ["peak_bytes", "baseline_bytes"].map(|figure| measured[figure].as_u64().unwrap());
+    // The run went on a little after that.
+    assert!(seen.is_some_and(|seen| seen >= peak + baseline), "{seen:?}: {measured}");
+    assert_eq!(rungs[0]["total_bytes"], peak);
+    assert!(rungs[4]["measured"].is_null(), "{plan}");
 }
 
 #[test]
