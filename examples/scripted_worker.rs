@@ -7,7 +7,7 @@
 //! model: { step_ms: 2, save_ms: 1, start_ms: 5, ignore_term: false, noise: false, trouble: [] }
 //! ```
 //! `vram: { from_step: 2, bytes: 1000, lingers: 3 }` takes memory of the card that `DOWNSHIFT_NVML_PATH` plays.
-//! `tunes: fast` is a tuning decision that it leaves in the run directory.
+//! `tunes: fast` is a tuning decision that it leaves in the run directory, one more when it evaluates.
 //! More kinds of trouble than `--inject` knows are in `trouble:`, see trouble.rs.
 
 #[path = "scripted_worker/trouble.rs"]
@@ -45,6 +45,7 @@ struct Script {
     batch: u64,
     steps: u64,
     save_every: Every,
+    evaluate_every: Every,
     state: TrainState,
     rows: Vec<Row>,
     orders: Receiver<Order>,
@@ -96,6 +97,7 @@ fn read_arguments() -> Failing<Script> {
         batch: preset.training.micro_batch * preset.training.accumulation,
         steps: preset.training.steps.unwrap_or(100),
         save_every: preset.checkpoint.every,
+        evaluate_every: preset.evaluation.every,
         state: TrainState { rung, ..TrainState::default() },
         rows: Vec::new(),
         orders,
@@ -136,11 +138,7 @@ impl Script {
             unit: "samples".to_owned(),
         }))?;
         self.suffer(Moment::Load)?;
-        if let Some(decision) = self.scenario["tunes"].as_str() {
-            let decisions = kernels::decisions_of(self.run_dir.path());
-            std::fs::create_dir_all(&decisions)?;
-            std::fs::write(decisions.join("decision"), decision)?;
-        }
+        self.tune("training")?;
         if self.scenario["compile_ms"].is_number() {
             say(&Event::Phase { phase: Phase::Compiling })?;
             self.pause("compile_ms");
@@ -201,6 +199,9 @@ impl Script {
                 self.state.position.samples += self.batch;
             }
             self.step()?;
+            if self.evaluate_every == Every::Steps(self.state.step) {
+                self.tune("evaluation")?;
+            }
             let due = match self.save_every {
                 Every::Seconds(seconds) => saved_at.elapsed().as_secs_f64() >= seconds,
                 Every::Steps(steps) => self.state.step.is_multiple_of(steps),
@@ -284,6 +285,14 @@ impl Script {
             data_wait_ms,
             compute_ms,
         }))
+    }
+
+    /// Leaves a tuning decision, where the scenario has one.
+    fn tune(&self, of: &str) -> Failing<()> {
+        let Some(decision) = self.scenario["tunes"].as_str() else { return Ok(()) };
+        let decisions = kernels::decisions_of(self.run_dir.path());
+        std::fs::create_dir_all(&decisions)?;
+        Ok(std::fs::write(decisions.join(of), decision)?)
     }
 
     /// Says how much of a played card this process holds, see fake_nvml.rs.

@@ -77,13 +77,19 @@ fn sweep(all: &Path) {
 pub struct Alone<'a> {
     device: &'a str,
     steps: u64,
+    evaluation: Every,
     card: Option<Card>,
 }
 
 impl<'a> Alone<'a> {
     /// Workers that take so many steps on a device, where that is a GPU the one of this NVML number.
     pub fn new(device: &'a str, gpu: Option<u32>, steps: u64) -> Self {
-        Self { device, steps: steps.max(1), card: gpu.map(Card::watch) }
+        Self { device, steps: steps.max(1), evaluation: Every::Never, card: gpu.map(Card::watch) }
+    }
+
+    /// With a look at the validation set behind the last step, for its kernels.
+    pub fn with_evaluation(self) -> Self {
+        Self { evaluation: Every::Steps(self.steps), ..self }
     }
 
     /// Takes the steps on a rung and tells what was seen.
@@ -101,9 +107,9 @@ impl<'a> Alone<'a> {
     ) -> Result<Measured, Failure> {
         let place = Passing::new()?;
         let mut run = run.clone();
-        // Nothing but steps: what an evaluation and a checkpoint take is not asked here.
+        // What a checkpoint takes is not asked here.
         for rung in &mut run.rungs {
-            rung.preset.evaluation.every = Every::Never;
+            rung.preset.evaluation.every = self.evaluation;
             rung.preset.checkpoint.every = Every::Never;
         }
         let dir = RunDir::create(&place.path, &run)?;

@@ -1,4 +1,4 @@
-//! `prepare`: takes a step of every rung where `run` would, so that kernels are compiled and tuned
+//! `prepare`: takes steps and an evaluation of every rung where `run` would, so that kernels are compiled and tuned
 //! before they are needed and a shift takes seconds.
 //!
 //! Compiled kernels go to the user's cache by themselves. What tuning decided is kept beside them, and
@@ -40,7 +40,7 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
     let decisions = kernels::decisions(&prospect.fingerprint)
         .ok_or_else(|| Failure::new(1, "there is no place to keep them: neither XDG_CACHE_HOME nor HOME is set"))?;
     let (count, begun, mut failures) = (run.rungs.len(), Instant::now(), Vec::new());
-    let mut alone = Alone::new(device, gpu, STEPS);
+    let mut alone = Alone::new(device, gpu, STEPS).with_evaluation();
     for (rung, spec) in run.rungs.iter().enumerate() {
         line!("rung {} ({} of {count}) ...", spec.name, rung + 1);
         match prepare_rung(&mut alone, &run, rung, &decisions) {
