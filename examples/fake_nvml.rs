@@ -14,6 +14,9 @@
 //! code, `value` the answer, `per_call` what is added to it for each call under the rule, `delay_ms`
 //! a wait, `hang` a wait without end, with a file `libfake_nvml.hung` as its sign.
 //!
+//! What a process takes of the card's memory stands in a file of its own, `libfake_nvml.held/PID`: the
+//! bytes, and for how many readings they are still in use once that process is gone.
+//!
 //! Calls are counted per loaded file: each test takes its own copy. A symbol is made to be missing
 //! by changing its name in the bytes of the copy.
 #![expect(unsafe_code, reason = "a C interface: exported names, and answers written through the caller's pointers")]
@@ -115,6 +118,23 @@ static OWN_PATH: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
 fn script() -> Map<String, Value> {
     let text = OWN_PATH.as_ref().and_then(|path| fs::read_to_string(path.with_extension("json")).ok());
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+}
+
+/// Bytes that processes hold, by their own words, or held until a few readings ago.
+fn held() -> u64 {
+    static READ_SINCE: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
+    let folder = OWN_PATH.as_ref().map(|path| path.with_extension("held"));
+    let entries = folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+    let of_process = |entry: fs::DirEntry| {
+        let text = fs::read_to_string(entry.path()).ok()?;
+        let (bytes, lingers) = text.split_once(' ')?;
+        let pid = entry.file_name().into_string().ok()?;
+        let mut gone = READ_SINCE.lock().unwrap_or_else(PoisonError::into_inner);
+        let readings = gone.entry(pid).or_insert(0);
+        *readings += u64::from(!PathBuf::from("/proc").join(entry.file_name()).exists());
+        (*readings <= lingers.trim().parse().ok()?).then(|| bytes.parse::<u64>().ok())?
+    };
+    entries.filter_map(of_process).sum()
 }
 
 /// Plays one call: the value that the caller is to get, or the code it fails with.
@@ -237,7 +257,7 @@ extern "C" fn nvmlDeviceGetName(_: Device, out: *mut c_char, length: c_uint) -> 
 extern "C" fn nvmlDeviceGetMemoryInfo_v2(_: Device, out: *mut MemoryV2) -> Code {
     let healthy = json!({"total": 24_000_000_000_u64, "used": 6_000_000_000_u64});
     answer("nvmlDeviceGetMemoryInfo_v2", healthy, |value| {
-        let (total, used) = (value["total"].as_u64().unwrap_or(0), value["used"].as_u64().unwrap_or(0));
+        let (total, used) = (value["total"].as_u64().unwrap_or(0), value["used"].as_u64().unwrap_or(0) + held());
         // SAFETY: the caller passes a whole struct of its own, with the version filled in.
         unsafe {
             if out.is_null() || (*out).version != MEMORY_V2 {

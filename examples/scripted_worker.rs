@@ -6,6 +6,8 @@
 //! task: scripted
 //! model: { step_ms: 2, save_ms: 1, start_ms: 5, ignore_term: false, noise: false, trouble: [] }
 //! ```
+//! `vram: { from_step: 2, bytes: 1000, lingers: 3 }` takes memory of the card that `DOWNSHIFT_NVML_PATH` plays.
+//! `tunes: fast` is a tuning decision that it leaves in the run directory, one more when it evaluates.
 //! More kinds of trouble than `--inject` knows are in `trouble:`, see trouble.rs.
 
 #[path = "scripted_worker/trouble.rs"]
@@ -21,6 +23,7 @@ use downshift::protocol::worker::{
 use downshift::recipe::leave_out::LeaveOut;
 use downshift::store::checkpoint::state::{Row, TrainState};
 use downshift::store::checkpoint::{self, Contents};
+use downshift::store::kernels;
 use downshift::store::lock::Lock;
 use downshift::store::run_dir::RunDir;
 use serde_json::{Value, json};
@@ -42,6 +45,7 @@ struct Script {
     batch: u64,
     steps: u64,
     save_every: Every,
+    evaluate_every: Every,
     state: TrainState,
     rows: Vec<Row>,
     orders: Receiver<Order>,
@@ -93,6 +97,7 @@ fn read_arguments() -> Failing<Script> {
         batch: preset.training.micro_batch * preset.training.accumulation,
         steps: preset.training.steps.unwrap_or(100),
         save_every: preset.checkpoint.every,
+        evaluate_every: preset.evaluation.every,
         state: TrainState { rung, ..TrainState::default() },
         rows: Vec::new(),
         orders,
@@ -133,6 +138,7 @@ impl Script {
             unit: "samples".to_owned(),
         }))?;
         self.suffer(Moment::Load)?;
+        self.tune("training")?;
         if self.scenario["compile_ms"].is_number() {
             say(&Event::Phase { phase: Phase::Compiling })?;
             self.pause("compile_ms");
@@ -193,6 +199,9 @@ impl Script {
                 self.state.position.samples += self.batch;
             }
             self.step()?;
+            if self.evaluate_every == Every::Steps(self.state.step) {
+                self.tune("evaluation")?;
+            }
             let due = match self.save_every {
                 Every::Seconds(seconds) => saved_at.elapsed().as_secs_f64() >= seconds,
                 Every::Steps(steps) => self.state.step.is_multiple_of(steps),
@@ -223,6 +232,7 @@ impl Script {
             say(&Event::Injected { fault: inject.to_string(), step })?;
         }
         let jump = self.suffer(Moment::Step(step, self.state.position.samples))?;
+        self.take_vram(step)?;
         if self.scenario["flood"] == json!(true) {
             writeln!(std::io::stderr(), "{}", "x".repeat(100_000))?;
             std::io::stdout().write_all(b"\xff\xfe{\"event\": \"st\n")?;
@@ -275,6 +285,28 @@ impl Script {
             data_wait_ms,
             compute_ms,
         }))
+    }
+
+    /// Leaves a tuning decision, where the scenario has one.
+    fn tune(&self, of: &str) -> Failing<()> {
+        let Some(decision) = self.scenario["tunes"].as_str() else { return Ok(()) };
+        let decisions = kernels::decisions_of(self.run_dir.path());
+        std::fs::create_dir_all(&decisions)?;
+        Ok(std::fs::write(decisions.join(of), decision)?)
+    }
+
+    /// Says how much of a played card this process holds, see fake_nvml.rs.
+    fn take_vram(&self, step: u64) -> Failing<()> {
+        let vram = &self.scenario["vram"];
+        let Some(bytes) = vram["bytes"].as_u64().filter(|_| vram["from_step"].as_u64() == Some(step)) else {
+            return Ok(());
+        };
+        let library = std::env::var_os("DOWNSHIFT_NVML_PATH").ok_or("no card is played")?;
+        let folder = PathBuf::from(library).with_extension("held");
+        std::fs::create_dir_all(&folder)?;
+        let (lingers, new) = (vram["lingers"].as_u64().unwrap_or(0), folder.with_extension("new"));
+        std::fs::write(&new, format!("{bytes} {lingers}"))?;
+        Ok(std::fs::rename(new, folder.join(std::process::id().to_string()))?)
     }
 
     /// Tells of a step, and keeps its row for the next checkpoint.

@@ -4,15 +4,23 @@
     env/bin/python scripts/gpt2_torch.py
 
 124M parameters, bf16 (weights and moments f32), 8 × 1024 tokens, AdamW, attention that PyTorch fuses, as a
-person would write it today. Without a GPU it says so and computes in f32 on the CPU: a tiny shape is then
+person would write it today; like downshift's fresh model without biases but those of the norms, and with the
+exact GELU. Memory is what the card holds more than before, context and kernels included, by nvidia-smi; on the
+CPU what is resident over what was there before the model. Each way has a process of its own. Without a GPU it says so and computes in f32 on the CPU: a tiny shape is then
 the thing to ask for (--layers 2 --heads 4 --width 64 --sequence 64 --batch 2 --vocabulary 256). A line of
 JSON for each way; `cargo bench --bench gpt2` puts them beside downshift's.
 """
 
 import argparse
 import json
+import os
 import resource
+import subprocess
+import sys
 import time
+
+# The first card is then the same one for CUDA and for nvidia-smi.
+os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 import torch
 from torch import nn
@@ -24,8 +32,8 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention, self.output = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.attention, self.output = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.widen, self.narrow = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
 
     def forward(self, x):
         batch, length, width = x.shape
@@ -33,7 +41,7 @@ class Block(nn.Module):
         query, key, value = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in parts)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.output(mixed.transpose(1, 2).reshape(batch, length, width))
-        return x + self.narrow(functional.gelu(self.widen(self.between(x)), approximate="tanh"))
+        return x + self.narrow(functional.gelu(self.widen(self.between(x))))
 
 
 class Gpt2(nn.Module):
@@ -54,7 +62,22 @@ class Gpt2(nn.Module):
         return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
-def measure(shape, device, compiled):
+def on_card():
+    """Bytes in use on the card, whoever uses them; None where nothing tells."""
+    card = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    query = ["nvidia-smi", "-i", card, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    try:
+        return int(subprocess.run(query, check=True, capture_output=True, text=True).stdout) * 2**20
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        return None
+
+
+def resident():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def measure(shape, device, compiled, before):
     torch.manual_seed(7)
     model = Gpt2(shape).to(device)
     parameters = sum(values.numel() for values in model.parameters())
@@ -77,8 +100,6 @@ def measure(shape, device, compiled):
 
     for _ in range(shape.warm_up):
         wait(step())
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
     times = []
     for _ in range(shape.steps):
         begun = time.perf_counter()
@@ -86,9 +107,15 @@ def measure(shape, device, compiled):
         times.append(time.perf_counter() - begun)
     middle = sorted(times)[len(times) // 2]
     if device == "cuda":
-        peak = torch.cuda.max_memory_reserved()
+        # What the allocator has reserved it keeps, so that the card holds the peak now.
+        now = on_card()
+        if before is None or now is None:
+            peak = torch.cuda.max_memory_reserved()
+            print(json.dumps({"note": "no nvidia-smi: PyTorch's memory is without the context of CUDA"}), flush=True)
+        else:
+            peak = now - before
     else:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     name = "PyTorch, torch.compile" if compiled else "PyTorch, eager"
     tokens_per_s = shape.batch * shape.sequence / middle
     told = {"name": name, "units_per_s": tokens_per_s, "peak_bytes": peak, "parameters": parameters, "loss": loss}
@@ -102,19 +129,27 @@ def main():
         parser.add_argument(f"--{flag}", type=int, default=usual)
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--no-compile", action="store_true", help="eager alone")
+    parser.add_argument("--way", choices=["eager", "compiled"], help=argparse.SUPPRESS)
     shape = parser.parse_args()
+    if shape.way is None:
+        ways = ["eager"] if shape.no_compile else ["eager", "compiled"]
+        ended = [subprocess.run([sys.executable, __file__, *sys.argv[1:], "--way", way]).returncode for way in ways]
+        sys.exit(max(map(abs, ended)))
+    held = on_card()  # before there is a context
     there = torch.cuda.is_available()
     if shape.device == "cuda" and not there:
         raise SystemExit("no GPU that PyTorch can use; --device cpu computes in f32, at a tiny shape")
     device = "cuda" if there and shape.device != "cpu" else "cpu"
-    note = torch.cuda.get_device_name() if device == "cuda" else "no GPU is used: f32 on the CPU"
-    print(json.dumps({"note": f"PyTorch {torch.__version__}, {note}"}), flush=True)
-    measure(shape, device, False)
-    if not shape.no_compile:
-        try:
-            measure(shape, device, True)
-        except Exception as error:  # no compiler, an old card: eager alone is still a figure
-            print(json.dumps({"note": f"torch.compile does not work here: {str(error).splitlines()[0]}"}), flush=True)
+    if shape.way == "eager":
+        note = torch.cuda.get_device_name() if device == "cuda" else "no GPU is used: f32 on the CPU"
+        print(json.dumps({"note": f"PyTorch {torch.__version__}, {note}"}), flush=True)
+    try:
+        measure(shape, device, shape.way == "compiled", held if device == "cuda" else resident())
+    except Exception as error:
+        if shape.way == "eager":
+            raise
+        # No compiler, an old card: eager alone is still a figure.
+        print(json.dumps({"note": f"torch.compile does not work here: {str(error).splitlines()[0]}"}), flush=True)
 
 
 main()

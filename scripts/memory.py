@@ -3,7 +3,8 @@
 
 usage: scripts/memory.py [PROGRAM [DEVICE]]   (target/release/downshift, cpu)
 
-Each row is `downshift plan CONFIG --set ... --rung full --measure 3 --format json`.
+Each row is `downshift plan CONFIG --set ... --rung full --measure 3 --format json`. Ends with 1 where a
+row is further off than 15 %, or fewer than six took 500 MB or more.
 """
 
 import json
@@ -12,6 +13,10 @@ import sys
 
 PROGRAM = sys.argv[1] if len(sys.argv) > 1 else "target/release/downshift"
 DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cpu"
+# Per cent that a prediction may be off.
+MOST_OFF = 15
+# So many rows have to take so many bytes at least: of less the program itself is too large a share.
+LARGE, AT_LEAST = 6, 500_000_000
 WIDE = ["model.width=512", "model.layers=8", "model.heads=8"]
 RECOMPUTE = "training.gradient_checkpointing=true"
 ROWS = [
@@ -38,9 +43,15 @@ def row(name, config, knobs):
     off = 100 * (foreseen["training"] / measured - 1)
     print(f"| {name} | {' | '.join(mib)} | {foreseen['training'] / 2**20:.0f} | {measured / 2**20:.0f} | {off:+.1f} % |")
     sys.stdout.flush()
+    return off, measured
 
 
 print("| model, micro-batch | weights | moments | gradients | activations | logits | **predicted** | **measured** | off |")
 print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
-for entry in ROWS:
-    row(*entry)
+seen = [row(*entry) for entry in ROWS]
+off = [entry[0] for entry, (off, _) in zip(ROWS, seen) if abs(off) > MOST_OFF]
+if off:
+    sys.exit(f"more than {MOST_OFF} % off: {'; '.join(off)}")
+large = sum(measured >= AT_LEAST for _, measured in seen)
+if large < LARGE:
+    sys.exit(f"only {large} rows took {AT_LEAST / 1e6:.0f} MB or more, and {LARGE} are wanted")

@@ -10,6 +10,7 @@ pub mod checkpoint;
 pub mod curve;
 pub mod database;
 pub mod disk;
+pub mod kernels;
 pub mod lock;
 pub mod reader;
 pub mod run_dir;

@@ -5,7 +5,8 @@
 
 mod helper;
 
-use helper::Place;
+use downshift::store::lock::living_owner;
+use helper::{Place, kill, wait_for};
 use serde_json::Value;
 
 fn json(place: &Place, args: &[&str]) -> Value {
@@ -109,7 +110,7 @@ fn measured_peaks_are_near_what_was_foreseen() {
     let rung = &json(&place, &args.into_iter().chain(set).collect::<Vec<_>>())["rungs"][0];
     let (measured, foreseen) = (rung["measured"]["peak_bytes"].as_u64().unwrap(), part(rung, "training"));
     let ratio = foreseen as f64 / measured as f64;
-    assert!(measured > 80 << 20 && (0.8..1.2).contains(&ratio), "{foreseen} foreseen, {measured} measured");
+    assert!(measured > 80 << 20 && (0.85..1.15).contains(&ratio), "{foreseen} foreseen, {measured} measured");
     assert_eq!(rung["measured"]["steps"], 3);
     assert_eq!(rung["total_bytes"].as_u64(), Some(measured), "what was seen is believed");
     assert!(rung["measured"]["units_per_s"].as_f64().unwrap() > 0.0 && rung["measured"]["loss"].as_f64().is_some());
@@ -157,11 +158,42 @@ fn what_cannot_work_is_refused_in_a_sentence() {
 #[test]
 fn a_run_has_its_plan_beside_it_and_what_was_seen_corrects_it() {
     let place = Place::real();
-    let run = ["run", "digits", "--headless", "--device", "cpu", "--set", "training.epochs=2"];
-    assert_eq!(place.output(&run).status.code(), Some(0));
-    helper::wait_for("the plan of the run", || place.newest()?.file("plan.json").is_file().then_some(()));
-    let name = place.status_json()["run"].as_str().unwrap().to_owned();
-    let plan = json(&place, &["plan", &name, "--device", "cpu", "--format", "json"]);
-    assert_eq!(plan["rungs"].as_array().unwrap().len(), 5);
-    assert!(plan["rungs"][4]["measured"].is_null(), "{plan}");
+    let run = ["run", "digits", "--headless", "--device", "cpu", "--set", "training.epochs=10000"];
+    let mut running = place.command(&run).stdout(std::process::Stdio::null()).spawn().unwrap();
+    wait_for("the plan of the run", || place.newest()?.file("plan.json").is_file().then_some(()));
+    let name = place.newest().unwrap().name();
+    let plan = wait_for("a rung that was seen", || {
+        let plan = json(&place, &["plan", &name, "--device", "cpu", "--format", "json"]);
+        (plan["rungs"][0]["measured"]["peak_bytes"].as_u64()? > 0).then_some(plan)
+    });
+    assert_eq!(place.output(&["stop"]).status.code(), Some(0));
+    running.wait().unwrap();
+    let rungs = plan["rungs"].as_array().unwrap();
+    assert_eq!(rungs.len(), 5);
+    let (seen, measured) = (place.status_json()["rungs"][0]["ram_bytes"].as_u64(), &rungs[0]["measured"]);
+    let [peak, baseline] = ["peak_bytes", "baseline_bytes"].map(|figure| measured[figure].as_u64().unwrap());
+    // The run went on a little after that.
+    assert!(seen.is_some_and(|seen| seen >= peak + baseline), "{seen:?}: {measured}");
+    assert_eq!(rungs[0]["total_bytes"], peak);
+    assert!(rungs[4]["measured"].is_null(), "{plan}");
+}
+
+#[test]
+fn a_worker_whose_measurement_is_killed_ends_and_saves_nothing() {
+    let mut place = Place::real();
+    let temporary = place.dir.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    place.variables.push(("TMPDIR", temporary.clone()));
+    let args = ["plan", "digits", "--device", "cpu", "--rung", "full", "--measure", "100000"];
+    let mut command = place.command(&args).spawn().unwrap();
+    let run = wait_for("the worker", || {
+        let folder = std::fs::read_dir(&temporary).unwrap().flatten().next()?;
+        let run = std::fs::read_dir(folder.path()).ok()?.flatten().find(|entry| entry.path().is_dir())?.path();
+        living_owner(&run.join("worker.lock")).map(|_| run)
+    });
+    kill(command.id());
+    command.wait().unwrap();
+    wait_for("the end of the worker", || living_owner(&run.join("worker.lock")).is_none().then_some(()));
+    let saved: Vec<_> = std::fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten().collect();
+    assert!(saved.is_empty(), "{saved:?}");
 }

@@ -1,107 +1,142 @@
 //! A worker without a keeper, for a few steps, to see what it takes: the real one, in a run directory
 //! that is gone afterwards. Nothing of a run of its own is touched.
 
-use super::{Failure, watch};
+mod card;
+
+use super::Failure;
 use crate::config::run::Run;
 use crate::config::units::Every;
 use crate::keeper::child::worker_program;
 use crate::protocol::line;
 use crate::protocol::plan::{Measured, Phases};
-use crate::protocol::probe::Reading;
-use crate::protocol::worker::{Event, Hello, Memory, Order, Phase, Step};
+use crate::protocol::worker::{Event, Hello, Memory, Phase, Step};
+use crate::store::lock::Lock;
 use crate::store::run_dir::RunDir;
+use card::Card;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// A worker that says nothing for so long is ended.
 const SILENCE: Duration = Duration::from_mins(15);
-/// Between two looks at the card.
-const LOOK: Duration = Duration::from_millis(200);
 /// Lines of the worker's log that are shown when it fails.
 const SHOWN: usize = 4;
 
+/// Folders of measurements among the temporary files.
+const FOLDERS: &str = "downshift-alone-";
+/// The lock in such a folder: held for as long as it is needed, however its owner ends.
+const OWNER: &str = "owner.lock";
+
 /// A folder that is gone when this is dropped.
-pub struct Passing(PathBuf);
+struct Passing {
+    path: PathBuf,
+    _owner: Lock,
+}
 
 impl Passing {
-    /// A new folder among the temporary files.
-    pub fn new() -> Result<Self, Failure> {
+    /// A new folder among the temporary files. Those of measurements that were killed are removed.
+    fn new() -> Result<Self, Failure> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("downshift-alone-{}-{number}", std::process::id()));
+        let all = std::env::temp_dir();
+        sweep(&all);
+        let path = all.join(format!("{FOLDERS}{}-{number}", std::process::id()));
         fs::create_dir_all(&path)?;
-        Ok(Self(path))
+        let owner = Lock::take(&path.join(OWNER))?;
+        Ok(Self { path, _owner: owner })
     }
 }
 
 impl Drop for Passing {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// What a worker is to do alone.
-pub struct Alone<'a> {
-    /// The run.
-    pub run: &'a Run,
-    /// The rung.
-    pub rung: usize,
-    /// Where.
-    pub device: &'a str,
-    /// NVML's number of the GPU, where it is one.
-    pub gpu: Option<u32>,
-    /// Steps to take.
-    pub steps: u64,
+fn sweep(all: &Path) {
+    for entry in fs::read_dir(all).into_iter().flatten().flatten() {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let owner = entry.path().join(OWNER);
+        // One without a lock is just being made.
+        if is_folder
+            && entry.file_name().to_string_lossy().starts_with(FOLDERS)
+            && owner.exists()
+            && Lock::take(&owner).is_ok()
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
-impl Alone<'_> {
-    /// Takes the steps and tells what was seen.
-    pub fn measure(&self) -> Result<Measured, Failure> {
-        self.measure_with(|_| {}, |_| {})
+/// Workers that are started alone, one after the other on the same device.
+pub struct Alone<'a> {
+    device: &'a str,
+    steps: u64,
+    evaluation: Every,
+    card: Option<Card>,
+}
+
+impl<'a> Alone<'a> {
+    /// Workers that take so many steps on a device, where that is a GPU the one of this NVML number.
+    pub fn new(device: &'a str, gpu: Option<u32>, steps: u64) -> Self {
+        Self { device, steps: steps.max(1), evaluation: Every::Never, card: gpu.map(Card::watch) }
+    }
+
+    /// With a look at the validation set behind the last step, for its kernels.
+    pub fn with_evaluation(self) -> Self {
+        Self { evaluation: Every::Steps(self.steps), ..self }
+    }
+
+    /// Takes the steps on a rung and tells what was seen.
+    pub fn measure(&mut self, run: &Run, rung: usize) -> Result<Measured, Failure> {
+        self.measure_with(run, rung, |_| {}, |_| {})
     }
 
     /// The same, with a look at the run directory before and after.
-    pub fn measure_with(&self, before: impl FnOnce(&Path), after: impl FnOnce(&Path)) -> Result<Measured, Failure> {
+    pub fn measure_with(
+        &mut self,
+        run: &Run,
+        rung: usize,
+        before: impl FnOnce(&Path),
+        after: impl FnOnce(&Path),
+    ) -> Result<Measured, Failure> {
         let place = Passing::new()?;
-        let mut run = self.run.clone();
-        // Nothing but steps: what an evaluation and a checkpoint take is not asked here.
+        let mut run = run.clone();
+        // What a checkpoint takes is not asked here.
         for rung in &mut run.rungs {
-            rung.preset.evaluation.every = Every::Never;
+            rung.preset.evaluation.every = self.evaluation;
             rung.preset.checkpoint.every = Every::Never;
         }
-        let dir = RunDir::create(&place.0, &run)?;
+        let dir = RunDir::create(&place.path, &run)?;
         before(dir.path());
-        let card = self.gpu.map(|gpu| CardWatch::start(gpu, &place.0));
+        if let Some(card) = &mut self.card {
+            card.clear(&run.watch.ending);
+        }
         let begun = Instant::now();
-        let mut worker = self.start(&dir)?;
-        let heard = listen(&mut worker, self.steps, begun);
+        let mut worker = self.start(&dir, rung)?;
+        let heard = listen(&mut worker, self.steps, begun, || self.card.as_mut().and_then(Card::look));
         let _ = worker.kill();
         let _ = worker.wait();
         after(dir.path());
-        let mut seen = match heard {
-            Ok(seen) => seen,
-            Err((code, message)) => {
-                let rung = &self.run.rungs[self.rung].name;
-                return Err(Failure::new(code, format!("rung {rung}: {message}{}", log_of(&dir))));
-            }
-        };
-        if let Some(card) = card {
-            seen.peak_bytes = card.end();
+        let mut seen = heard.map_err(|(code, message)| {
+            let rung = &run.rungs[rung].name;
+            Failure::new(code, format!("rung {rung}: {message}{}", log_of(&dir)))
+        })?;
+        if let Some(card) = &self.card {
+            seen.peak_bytes = card.peak();
         }
         Ok(seen)
     }
 
-    fn start(&self, dir: &RunDir) -> Result<Child, Failure> {
+    fn start(&self, dir: &RunDir, rung: usize) -> Result<Child, Failure> {
         let log = File::create(dir.file("worker.log"))?;
         let child = Command::new(worker_program())
-            .args(["worker", "--measure", "--attempt", "1", "--rung", &self.rung.to_string()])
+            .args(["worker", "--measure", "--attempt", "1", "--rung", &rung.to_string()])
             .args(["--device", self.device, "--run-dir"])
             .arg(dir.path())
             .stdin(Stdio::piped())
@@ -123,8 +158,14 @@ struct Heard {
     first_step: Option<Duration>,
 }
 
-fn listen(worker: &mut Child, steps: u64, begun: Instant) -> Result<Measured, (u8, String)> {
-    let (Some(stdout), Some(mut stdin)) = (worker.stdout.take(), worker.stdin.take()) else {
+/// Hears a worker to the end of its steps, then looks at what it holds while it lives.
+fn listen<T>(
+    worker: &mut Child,
+    steps: u64,
+    begun: Instant,
+    look: impl FnOnce() -> T,
+) -> Result<Measured, (u8, String)> {
+    let Some(stdout) = worker.stdout.take() else {
         return Err((1, "the worker cannot be heard".to_owned()));
     };
     let (tell, events) = mpsc::channel();
@@ -145,23 +186,24 @@ fn listen(worker: &mut Child, steps: u64, begun: Instant) -> Result<Measured, (u
                 heard.first_step.get_or_insert_with(|| begun.elapsed());
                 heard.steps.push(step);
             }
+            // The run is shorter than the measurement.
+            Ok(Event::Done { .. }) if !heard.steps.is_empty() => break,
             Ok(_) => {}
             Err(RecvTimeoutError::Timeout) => {
                 return Err((1, format!("the worker has said nothing for {} min", SILENCE.as_secs() / 60)));
             }
-            Err(RecvTimeoutError::Disconnected) if heard.steps.is_empty() => {
-                return Err((1, "the worker ended before its first step".to_owned()));
+            Err(RecvTimeoutError::Disconnected) => {
+                let taken = heard.steps.len();
+                return Err((1, format!("the worker ended after {taken} of {steps} steps without a word")));
             }
-            Err(RecvTimeoutError::Disconnected) => break,
         }
         // The memory of a step is told behind it.
         if heard.steps.len() as u64 > steps {
-            if let Ok(order) = line::encode(&Order::Stop { checkpoint: false }) {
-                let _ = stdin.write_all(order.as_bytes());
-            }
             break;
         }
     }
+    // A step may be over before anybody has looked, but what it took is still held.
+    look();
     heard.steps.truncate(usize::try_from(steps).unwrap_or(usize::MAX));
     Ok(heard.measured())
 }
@@ -180,7 +222,7 @@ impl Heard {
         let baseline = self.baseline.map(|memory| memory.resident_bytes);
         let loading = [self.baseline, self.loaded].iter().flatten().map(|memory| memory.peak_bytes).max();
         // The first step makes moments, compiles and tunes.
-        let warm = if self.steps.len() > 2 { &self.steps[1..] } else { &self.steps[..] };
+        let warm = if self.steps.len() > 1 { &self.steps[1..] } else { &self.steps[..] };
         let step_ms = median(warm.iter().map(|step| step.compute_ms + step.data_wait_ms).collect());
         let units = self.hello.as_ref().and_then(|hello| {
             let before = self.steps.len().checked_sub(warm.len() + 1).and_then(|index| self.steps.get(index));
@@ -215,40 +257,6 @@ fn log_of(dir: &RunDir) -> String {
     if last.is_empty() { String::new() } else { format!("\n  {}", last.join("\n  ")) }
 }
 
-/// The most that the card was seen to hold over what it held before.
-struct CardWatch {
-    over: Arc<AtomicBool>,
-    looker: thread::JoinHandle<Option<u64>>,
-}
-
-impl CardWatch {
-    fn start(gpu: u32, place: &Path) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let (stop, place) = (Arc::clone(&over), place.to_owned());
-        let before = used(watch::read_once(&place, gpu).ok().as_ref());
-        let looker = thread::spawn(move || {
-            let before = before?;
-            let mut most = None;
-            watch::each_reading(&place, gpu, LOOK, |reading| {
-                let now = used(Some(&reading));
-                most = most.max(now.map(|now| now.saturating_sub(before)));
-                !stop.load(Ordering::Relaxed)
-            })?;
-            most
-        });
-        Self { over, looker }
-    }
-
-    fn end(self) -> Option<u64> {
-        self.over.store(true, Ordering::Relaxed);
-        self.looker.join().ok().flatten()
-    }
-}
-
-fn used(reading: Option<&Reading>) -> Option<u64> {
-    reading?.gpu.as_ref().ok()?.vram_used_bytes.get()
-}
-
 #[cfg(test)]
 mod tests {
     use super::{Heard, median};
@@ -276,6 +284,8 @@ mod tests {
         assert_eq!((measured.ram.loading, measured.ram.training), (170, 400));
         assert_eq!(measured.step_ms, Some(20.0));
         assert_eq!(measured.loss, Some(1.0 / 3.0));
+        heard.steps.pop();
+        assert_eq!(heard.measured().step_ms, Some(10.0), "two steps are enough");
         assert_eq!(median(Vec::new()), None);
     }
 }

@@ -70,9 +70,10 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
     }
     let gpu = super::plan::card_index(&device);
     let steps = args.steps.max(1);
-    let measured = |run: &Run, value: &str| {
+    let mut alone = Alone::new(&args.overrides.device, gpu, steps);
+    let mut measured = |run: &Run, value: &str| {
         say(&format!("{} = {value}: {steps} steps", args.knob));
-        Alone { run, rung: 0, device: &args.overrides.device, gpu, steps }.measure()
+        alone.measure(run, 0)
     };
     let [first, second] = [measured(&runs[0], &args.first)?, measured(&runs[1], &args.second)?];
     let variants = [Variant { value: &args.first, measured: first }, Variant { value: &args.second, measured: second }];

@@ -11,6 +11,7 @@ use crate::config::run::Run;
 use crate::config::shipped;
 use crate::protocol::control::Status;
 use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
+use crate::protocol::worker::FailureClass;
 use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
 use clap::Args;
@@ -65,10 +66,13 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         })?;
         plan.rungs = vec![plan.rungs.swap_remove(wanted)];
     }
-    if let Some(steps) = args.measure {
-        measure(&mut plan, &subject.run, args, &place, steps.max(1))?;
-    }
+    let failures = args.measure.map_or_else(Vec::new, |steps| measure(&mut plan, &subject.run, args, &place, steps));
     plan.settle();
+    for (rung, code) in &failures {
+        if *code == FailureClass::DeviceOutOfMemory.exit_code() {
+            plan.rungs[*rung].verdict = Verdict::DoesNotFit;
+        }
+    }
     if let (true, Some(dir)) = (args.write, &subject.dir) {
         dir.write_atomically(PLAN_FILE, &serde_json::to_vec_pretty(&plan)?)?;
         return Ok(0);
@@ -77,7 +81,7 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         Format::Json => line!("{}", serde_json::to_string_pretty(&plan)?),
         _ => table::lines(&plan, args.measure.is_some()).iter().for_each(|row| line!("{row}")),
     }
-    Ok(0)
+    Ok(failures.first().map_or(0, |(_, code)| *code))
 }
 
 /// The run that is planned.
@@ -179,6 +183,7 @@ fn lay_out(run: &Run, place: &Place, trainer: &dyn Trainer) -> Plan {
             total_bytes: None,
             verdict: Verdict::Unknown,
             measured: None,
+            failed: None,
         }
     });
     Plan {
@@ -192,15 +197,24 @@ fn lay_out(run: &Run, place: &Place, trainer: &dyn Trainer) -> Plan {
     }
 }
 
-fn measure(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u64) -> Result<(), Failure> {
-    let count = plan.rungs.len();
+/// Measures each rung; the places of those that failed, with their exit codes. A ladder is there for
+/// what the rungs above cannot do, so those below are measured all the same.
+fn measure(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u64) -> Vec<(usize, u8)> {
+    let (count, mut failures) = (plan.rungs.len(), Vec::new());
+    let mut alone = Alone::new(&args.overrides.device, place.index, steps);
     for (number, rung) in plan.rungs.iter_mut().enumerate() {
         say(&format!("rung {} ({} of {count}): {steps} steps", rung.name, number + 1));
         let index = run.rung_named(&rung.name).unwrap_or(number);
-        let alone = Alone { run, rung: index, device: &args.overrides.device, gpu: place.index, steps };
-        rung.measured = Some(alone.measure()?);
+        match alone.measure(run, index) {
+            Ok(measured) => rung.measured = Some(measured),
+            Err(failure) => {
+                say(&failure.message);
+                failures.push((number, failure.code));
+                (rung.measured, rung.failed) = (None, Some(failure.message));
+            }
+        }
     }
-    Ok(())
+    failures
 }
 
 /// Has the plan of a run written into its directory by a process of its own: it counts for a moment,

@@ -1,4 +1,4 @@
-//! `prepare`: takes a step of every rung where `run` would, so that kernels are compiled and tuned
+//! `prepare`: takes steps and an evaluation of every rung where `run` would, so that kernels are compiled and tuned
 //! before they are needed and a shift takes seconds.
 //!
 //! Compiled kernels go to the user's cache by themselves. What tuning decided is kept beside them, and
@@ -7,14 +7,14 @@
 use super::alone::Alone;
 use super::run::{self, Overrides};
 use super::trainer::Trainer;
-use super::{Failure, Outcome, line};
+use super::{Failure, Outcome, line, say};
+use crate::config::run::Run;
+use crate::store::kernels;
 use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Tuning decisions in a run directory.
-const DECISIONS: &str = "kernels";
 /// Steps of each rung: the second one takes what the first one made.
 const STEPS: u64 = 2;
 
@@ -37,44 +37,47 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
         line!("There is nothing to prepare on {}: kernels are compiled for GPUs alone.", prospect.device);
         return Ok(0);
     }
-    let decisions = decisions_for(&prospect.device)
+    let decisions = kernels::decisions(&prospect.fingerprint)
         .ok_or_else(|| Failure::new(1, "there is no place to keep them: neither XDG_CACHE_HOME nor HOME is set"))?;
-    let (count, begun) = (run.rungs.len(), Instant::now());
+    let (count, begun, mut failures) = (run.rungs.len(), Instant::now(), Vec::new());
+    let mut alone = Alone::new(device, gpu, STEPS).with_evaluation();
     for (rung, spec) in run.rungs.iter().enumerate() {
         line!("rung {} ({} of {count}) ...", spec.name, rung + 1);
-        let alone = Alone { run: &run, rung, device, gpu, steps: STEPS };
-        let before = |dir: &Path| drop(copy(&decisions, &dir.join(DECISIONS)));
-        let mut kept = Ok(0);
-        let seen = alone.measure_with(before, |dir| kept = copy(&dir.join(DECISIONS), &decisions))?;
-        let files = kept?;
-        let took = seen.first_step_s.unwrap_or(0.0);
-        let step = seen.step_ms.map_or_else(String::new, |ms| format!(", a step takes {ms:.0} ms now"));
-        line!("rung {}: first step after {took:.1} s{step}, {files} files of tuning decisions", spec.name);
+        match prepare_rung(&mut alone, &run, rung, &decisions) {
+            Ok(words) => line!("rung {}: {words}", spec.name),
+            // Those below are there for what this one cannot do.
+            Err(failure) => {
+                say(&failure.message);
+                failures.push(failure.code);
+            }
+        }
     }
     line!(
-        "{count} rungs are prepared in {:.0} s; a run of them starts with these kernels.",
+        "{} of {count} rungs are prepared in {:.0} s; a run of them starts with these kernels.",
+        count - failures.len(),
         begun.elapsed().as_secs_f64()
     );
-    Ok(0)
+    Ok(failures.first().copied().unwrap_or(0))
 }
 
-/// Gives a new run what was decided for this device, where something was.
-pub fn hand_over(device: &str, run_dir: &Path) {
-    if super::plan::card_index(device).is_some()
-        && let Some(decisions) = decisions_for(device)
+/// Takes the steps of a rung; what came of it, in words.
+fn prepare_rung(alone: &mut Alone<'_>, run: &Run, rung: usize, decisions: &Path) -> Result<String, Failure> {
+    let before = |dir: &Path| drop(copy(decisions, &kernels::decisions_of(dir)));
+    let mut kept = Ok(0);
+    let seen = alone.measure_with(run, rung, before, |dir| kept = copy(&kernels::decisions_of(dir), decisions))?;
+    let took = seen.first_step_s.unwrap_or(0.0);
+    let step = seen.step_ms.map_or_else(String::new, |ms| format!(", a step takes {ms:.0} ms now"));
+    Ok(format!("first step after {took:.1} s{step}, {} files of tuning decisions", kept?))
+}
+
+/// Gives a new run what was decided for its device, where something was.
+pub fn hand_over(fingerprint: &str, run_dir: &Path) {
+    if !fingerprint.is_empty()
+        && let Some(decisions) = kernels::decisions(fingerprint)
     {
         // Without them the run tunes for itself.
-        let _ = copy(&decisions, &run_dir.join(DECISIONS));
+        let _ = copy(&decisions, &kernels::decisions_of(run_dir));
     }
-}
-
-/// Where decisions for a device are kept.
-fn decisions_for(device: &str) -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    let model = device.split_once(' ').map_or(device, |(_, model)| model);
-    let plain: String = model.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    Some(cache.join("downshift/tuning").join(format!("{plain}-{}", env!("CARGO_PKG_VERSION"))))
 }
 
 /// Copies a folder with all in it; the number of files. A folder that is not there holds none.

@@ -105,7 +105,7 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     }
     has_room(runs, &run, prospect.parameters)?;
     let dir = RunDir::create(runs, &run)?;
-    prepare::hand_over(&prospect.device, dir.path());
+    prepare::hand_over(&prospect.fingerprint, dir.path());
     if let Some(first) = first {
         // Where a keeper finds the rung of its run, this one like any later one.
         Writer::open(&dir.file("run.db"))?.0.put_fact("rung", &first)?;

@@ -168,10 +168,12 @@ pub struct WorkOrder {
 }
 
 /// What was seen by looking ahead.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prospect {
     /// The device that would be used.
     pub device: String,
+    /// What compiled kernels and tuning depend on; empty where nothing is compiled.
+    pub fingerprint: String,
     /// What a person should know about it.
     pub notes: Vec<String>,
     /// Training and validation samples, where the data could be counted.
@@ -250,11 +252,12 @@ mod registry {
 
         fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {
             let choice: DeviceChoice = device.parse().map_err(|why| (2, why))?;
-            let mut prospect = Prospect { device: String::new(), notes: Vec::new(), samples: None, parameters: None };
+            let mut prospect = Prospect::default();
             for rung in &run.rungs {
                 let precision = rung.preset.training.precision;
                 let chosen = device::choose(choice, precision).map_err(|why| (13, named(rung, why)))?;
                 (prospect.device, prospect.notes) = (chosen.name, chosen.notes);
+                prospect.fingerprint = chosen.fingerprint;
             }
             count(self, run, prospect)
         }
@@ -264,7 +267,7 @@ mod registry {
             match (choice, device::choose(choice, Precision::F32)) {
                 (DeviceChoice::Cuda(_), Err(why)) => {
                     let notes = vec![format!("{device} is not here, so nothing was tried on it: {why}")];
-                    count(self, run, Prospect { device: device.to_owned(), notes, samples: None, parameters: None })
+                    count(self, run, Prospect { device: device.to_owned(), notes, ..Prospect::default() })
                 }
                 _ => self.look_ahead(run, device),
             }
@@ -348,7 +351,9 @@ impl Trainer for AsWritten {
 
     fn look_ahead(&self, _: &Run, device: &str) -> Result<Prospect, (u8, String)> {
         if is_elsewhere() {
-            Ok(Prospect { device: device.to_owned(), notes: Vec::new(), samples: None, parameters: None })
+            // The name of the device is all that is known here.
+            let fingerprint = super::plan::card_index(device).map_or_else(String::new, |_| device.to_owned());
+            Ok(Prospect { device: device.to_owned(), fingerprint, ..Prospect::default() })
         } else {
             Err((13, NO_TRAINER.to_owned()))
         }

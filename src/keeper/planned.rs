@@ -52,6 +52,7 @@ mod tests {
             total_bytes: None,
             verdict: Verdict::Unknown,
             measured: None,
+            failed: None,
         };
         let rungs_planned = vec![rung("full", 500), rung("safe", 300)];
         let (run, task, device) = ("a".to_owned(), "lm".to_owned(), "cuda:0".to_owned());

@@ -73,6 +73,9 @@ pub struct RungPlan {
     /// What a worker of this rung was seen to need.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
+    /// Why a worker of this rung could not be measured, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// What follows from shapes and knobs, in bytes.
@@ -284,6 +287,7 @@ mod tests {
             total_bytes: None,
             verdict: Verdict::Unknown,
             measured,
+            failed: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! A pass over the validation set, in f64 sums, without gradients.
 
-use super::loader::{Loader, validation};
+use super::loader::{Loader, Request, validation, validation_ends};
 use super::task::{Split, Tally, Train};
 use crate::config::knobs::Training;
 use burn::module::AutodiffModule;
@@ -28,8 +28,31 @@ pub fn measure<T: Train<B>, B: AutodiffBackend>(
     training: &Training,
     device: &B::Device,
 ) -> io::Result<Option<Means>> {
-    let requests = validation(T::len(data, Split::Validation), training.micro_batch);
-    let mut loader = Loader::<T>::start(data, training.seed, training.loader, &requests)?;
+    pass::<T, B, _>(model, data, training, &validation(T::len(data, Split::Validation), training.micro_batch), device)
+}
+
+/// The same for a few samples, with all the kernels of the whole set.
+///
+/// # Errors
+/// When no loader thread can be started.
+pub fn try_out<T: Train<B>, B: AutodiffBackend>(
+    model: &T::Model,
+    data: &Arc<T::Data>,
+    training: &Training,
+    device: &B::Device,
+) -> io::Result<Option<Means>> {
+    let requests = validation_ends(T::len(data, Split::Validation), training.micro_batch);
+    pass::<T, B, _>(model, data, training, &requests, device)
+}
+
+fn pass<T: Train<B>, B: AutodiffBackend, I: Iterator<Item = Request> + Clone + Send + 'static>(
+    model: &T::Model,
+    data: &Arc<T::Data>,
+    training: &Training,
+    requests: &I,
+    device: &B::Device,
+) -> io::Result<Option<Means>> {
+    let mut loader = Loader::<T>::start(data, training.seed, training.loader, requests)?;
     let model = model.valid();
     let mut total = Tally::default();
     while let Some(batch) = loader.next() {

@@ -6,22 +6,20 @@
 //! the last bits of results: its decisions are part of a run and stay with it.
 
 use crate::config::knobs::Autotune;
+use crate::store::kernels;
 use cubecl::config::{
     CubeClRuntimeConfig, RuntimeConfig,
     autotune::{AutotuneConfig, AutotuneLevel},
     cache::CacheConfig,
     compilation::CompilationConfig,
 };
-use std::path::{Path, PathBuf};
-
-/// Tuning decisions, in the run directory.
-const DECISIONS: &str = "kernels";
+use std::path::Path;
 
 /// Settles it for this process, whatever configuration files lie around and whatever `CUBECL_`
 /// variables are set. To be called before the first use of a device, once.
 pub fn settle(run_dir: &Path, fingerprint: &str, autotune: Autotune) {
-    let decisions = run_dir.join(DECISIONS);
-    let compiled = user_cache().map_or_else(|| decisions.clone(), |cache| compiled_in(&cache, fingerprint));
+    let decisions = kernels::decisions_of(run_dir);
+    let compiled = kernels::compiled(fingerprint).unwrap_or_else(|| decisions.clone());
     let level = match autotune {
         Autotune::Minimal => AutotuneLevel::Minimal,
         Autotune::Balanced => AutotuneLevel::Balanced,
@@ -33,13 +31,4 @@ pub fn settle(run_dir: &Path, fingerprint: &str, autotune: Autotune) {
         compilation: CompilationConfig { cache: Some(CacheConfig::File(compiled)), ..CompilationConfig::default() },
         ..CubeClRuntimeConfig::default()
     });
-}
-
-fn compiled_in(cache: &Path, fingerprint: &str) -> PathBuf {
-    cache.join("downshift/kernels").join(format!("{fingerprint}-{}", env!("CARGO_PKG_VERSION")))
-}
-
-fn user_cache() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))
 }

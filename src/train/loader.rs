@@ -82,6 +82,12 @@ pub fn validation(samples: usize, micro_batch: u64) -> impl Iterator<Item = Requ
     })
 }
 
+/// The first and the last micro-batch of the validation set: every size that there is.
+pub fn validation_ends(samples: usize, micro_batch: u64) -> impl Iterator<Item = Request> + Clone + Send + use<> {
+    let all = validation(samples, micro_batch);
+    all.clone().take(1).chain(all.skip(1).last())
+}
+
 /// Threads that prepare micro-batches, and the consumer's end of their channels.
 pub struct Loader<T: Task> {
     lanes: Vec<Receiver<T::Batch>>,
@@ -125,7 +131,7 @@ impl<T: Task> Loader<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Loader, training, validation};
+    use super::{Loader, training, validation, validation_ends};
     use crate::config::{knobs, problem::Problem};
     use crate::recipe::batch::{BatchPlan, Position};
     use crate::recipe::leave_out::LeaveOut;
@@ -191,5 +197,11 @@ mod tests {
         let indices: Vec<u32> = validation(10, 4).flat_map(|request| request.indices).collect();
         assert_eq!(indices, (0..10).collect::<Vec<_>>());
         assert_eq!(validation(0, 4).count(), 0);
+    }
+
+    #[test]
+    fn the_ends_of_the_validation_set_have_all_its_sizes() {
+        let sizes = |samples| validation_ends(samples, 4).map(|request| request.indices.len()).collect::<Vec<_>>();
+        assert_eq!([sizes(10), sizes(8), sizes(3), sizes(0)], [vec![4, 2], vec![4, 4], vec![3], vec![]]);
     }
 }

@@ -234,7 +234,9 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
         }
         if life.evaluation_is_due(step_plan.epoch, total_units) {
             life.turn_to(Phase::Evaluating);
-            life.evaluated(evaluate::measure::<T, B>(&model, &data, training, device).map_err(failure::no_thread)?);
+            // Who measures wants to see what it takes, not how good the model is.
+            let pass = if args.measure { evaluate::try_out::<T, B> } else { evaluate::measure::<T, B> };
+            life.evaluated(pass(&model, &data, training, device).map_err(failure::no_thread)?);
             gauge.mark(Phase::Evaluating);
         }
         life.turn_to(Phase::Training);

@@ -140,7 +140,7 @@ pub fn main(args: &WorkerArgs, registry: &Registry) -> ! {
     };
     hook::install(&contract, args, Arc::clone(&pulse));
     let (give, orders) = channel();
-    let leash = leash::Leash::new(give);
+    let leash = leash::Leash::new(give, !args.measure);
     let writer = match contract::Writer::start(&contract, leash.clone()) {
         Ok(writer) => writer,
         Err(error) => end(args, &failure::no_thread(error)),

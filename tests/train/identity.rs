@@ -6,6 +6,7 @@ use crate::harness::{Told, args, live, preset, tensors, with};
 use downshift::protocol::inject::Inject;
 use downshift::protocol::worker::{DoneReason, Event, Order};
 use downshift::store::checkpoint::{self, Contents, STATE, state::TrainState};
+use downshift::train::worker::WorkerArgs;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, path::Path};
@@ -236,4 +237,17 @@ pub fn rewrite(run: &Path, edit: impl Fn(&mut BTreeMap<String, Vec<u8>>)) {
     checkpoint::remove(run, loaded.manifest.step).unwrap();
     let contents = Contents { step: state.step, samples: state.position.samples, build, files: &files };
     checkpoint::write(run, &contents).unwrap();
+}
+
+#[test]
+fn a_life_that_is_measured_trains_alike_and_evaluates_on_fewer_samples() {
+    let life = |measure| {
+        let dir = TempDir::new().unwrap();
+        live(WorkerArgs { measure, ..args(dir.path(), preset(0.0)) }, &[])
+    };
+    let (usual, measured) = (life(false), life(true));
+    assert_eq!(usual.curve(), measured.curve());
+    let steps = |told: &Told| told.evals().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
+    assert_eq!((steps(&usual).len(), steps(&usual)), (4, steps(&measured)));
+    assert!(usual.evals().iter().zip(&measured.evals()).all(|(whole, ends)| whole != ends), "{measured:?}");
 }

@@ -52,6 +52,8 @@ pub fn lines(plan: &Plan, measured: bool) -> Vec<String> {
     );
     let unknown = plan.rungs.iter().filter_map(|rung| Some((rung, rung.unknown.as_ref()?)));
     lines.extend(unknown.map(|(rung, why)| format!("rung {}: {why}", rung.name)));
+    let failed = plan.rungs.iter().filter(|rung| rung.failed.is_some());
+    lines.extend(failed.map(|rung| format!("rung {} could not be measured: what it said is above.", rung.name)));
     lines
 }
 

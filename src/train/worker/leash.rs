@@ -1,5 +1,6 @@
 //! The worker lives no longer than somebody listens. When stdin closes, or stdout breaks, it is
-//! told to save and stop at the next step border, and ends after 5 s whatever training does.
+//! told to save and stop at the next step border, and ends after 5 s whatever training does. One that
+//! was only measured saves nothing.
 //!
 //! SIGTERM is the same order: a machine that shuts down sends it to keeper and worker together. Who
 //! was told to stop a while ago and is told again ends at once.
@@ -35,19 +36,21 @@ pub struct Leash {
     loose: Arc<AtomicBool>,
     /// When training was last told to stop.
     told: Arc<Mutex<Option<Instant>>>,
+    /// Whether what was trained is saved at the end.
+    saves: bool,
     ends: bool,
 }
 
 impl Leash {
-    /// A leash that passes orders on to training.
-    pub fn new(orders: Sender<Order>) -> Self {
-        Self { orders, loose: Arc::default(), told: Arc::default(), ends: true }
+    /// A leash that passes orders on to training; what was trained is saved or not when it is let go.
+    pub fn new(orders: Sender<Order>, saves: bool) -> Self {
+        Self { orders, loose: Arc::default(), told: Arc::default(), saves, ends: true }
     }
 
     /// One that stops training and leaves the process alone.
     #[cfg(test)]
     pub fn without_end(orders: Sender<Order>) -> Self {
-        Self { ends: false, ..Self::new(orders) }
+        Self { ends: false, ..Self::new(orders, true) }
     }
 
     /// Passes on what comes in on stdin, until it closes.
@@ -99,7 +102,7 @@ impl Leash {
             exit::now(STOPPED);
         }
         if told.is_none_or(|age| age > AT_ONCE) {
-            self.orders.send(Order::Stop { checkpoint: true }).ok();
+            self.orders.send(Order::Stop { checkpoint: self.saves }).ok();
         }
     }
 
@@ -114,7 +117,7 @@ impl Leash {
         if self.loose.swap(true, Ordering::SeqCst) {
             return;
         }
-        self.orders.send(Order::Stop { checkpoint: true }).ok();
+        self.orders.send(Order::Stop { checkpoint: self.saves }).ok();
         if self.ends {
             thread::sleep(ALONE);
             exit::now(STOPPED);
