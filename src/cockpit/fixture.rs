@@ -288,7 +288,7 @@ pub fn young(size: (u16, u16)) -> State {
     status.rung_name = "full".to_owned();
     (status.loss, status.eval, status.durable_step) = (None, None, None);
     status.rungs.iter_mut().for_each(|record| {
-        (record.steps, record.steps_per_s, record.ram_bytes) = (0, None, None);
+        (record.steps, record.steps_per_s, record.units_per_s, record.ram_bytes) = (0, None, None, None);
     });
     at(size, status, History::default())
 }

@@ -149,7 +149,7 @@ fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) 
             .map_or_else(|| "not run yet on this rung".to_owned(), |text| format!("{text} measured there"));
         Line::from(vec![
             Span::styled(ui::pad(label, 8), theme.dim),
-            Span::raw(ui::pad(&now, 22)),
+            Span::raw(ui::pad(&now, 26)),
             Span::styled(then, theme.dim),
         ])
     };
@@ -173,7 +173,7 @@ fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) 
     let known = then.and_then(seen).map(|size| format!("{} measured there", bytes(size))).or_else(|| planned(then));
     let memory = Line::from(vec![
         Span::styled(ui::pad(label, 8), theme.dim),
-        Span::raw(ui::pad(&held.unwrap_or_else(|| "not measured".to_owned()), 22)),
+        Span::raw(ui::pad(&held.unwrap_or_else(|| "not measured".to_owned()), 26)),
         Span::styled(known.unwrap_or_else(|| "not run yet on this rung".to_owned()), theme.dim),
     ]);
     let mut rows = vec![speed, memory];
