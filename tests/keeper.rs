@@ -318,8 +318,8 @@ fn a_wish_that_cannot_be_saved_for_is_refused_and_nothing_is_thrown_away() {
     let mut asked = Instant::now();
     for (number, wish) in [&["shift", "down"][..], &["pause"], &["stop"]].into_iter().enumerate() {
         let before = wait_status(&run, "training", |status| status.state == RunState::Training);
-        asked = Instant::now();
         assert!(place.output(wish).status.success());
+        asked = Instant::now();
         let refused = || journal(&run).iter().filter(|row| row.text.starts_with("not done: ")).count();
         wait_for("the refusal", || (refused() > number).then_some(()));
         let after = wait_status(&run, "more steps", |status| status.step > before.step + 5);

@@ -5,6 +5,7 @@ mod helper;
 
 use helper::{Place, journal_says, wait_status};
 use std::fs;
+use std::path::Path;
 use std::process::Stdio;
 
 /// A short run of the shipped digits; the folder is that of the place.
@@ -155,6 +156,34 @@ fn a_model_that_cannot_be_built_is_refused_and_not_built() {
         let said = text(&out.stderr);
         assert!(out.status.code() == Some(13) && said.contains(named) && !said.contains("panicked"), "{said}");
     }
+}
+
+#[test]
+fn pretrained_weights_are_looked_at_before_a_run_begins() {
+    let place = Place::real();
+    let model = place.dir.path().join("model");
+    fs::create_dir(&model).unwrap();
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hf/gpt2");
+    let copy = |name: &str| fs::copy(shipped.join(name), model.join(name)).map(drop).unwrap();
+    let check = || {
+        let set = ["model.init_from=model", "model.sequence=16"].map(|knob| ["--set", knob]).concat();
+        let out = place.output(&[&["check", "lora", "--device", "cpu"][..], &set].concat());
+        (out.status.code(), text(&out.stderr))
+    };
+    copy("config.json");
+    for (name, part) in [
+        ("tokenizer.json", "name the model's own tokenizer in data.tokenizer"),
+        ("model.safetensors", "holds neither model.safetensors nor"),
+    ] {
+        let (code, said) = check();
+        assert!(code == Some(15) && said.contains(part), "{code:?} {said}");
+        copy(name);
+    }
+    assert_eq!(check().0, Some(0), "{}", check().1);
+    let weights = fs::read(model.join("model.safetensors")).unwrap();
+    fs::write(model.join("model.safetensors"), &weights[..weights.len() - 8]).unwrap();
+    let (code, said) = check();
+    assert!(code == Some(15) && said.contains("fetch it again"), "{code:?} {said}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::Outcome;
 use super::line;
 use super::run::{self, Overrides};
-use super::trainer::Trainer;
+use super::trainer::{Prospect, Trainer};
 use crate::config::check::batch_advice;
 use crate::config::run::Run;
 use crate::recipe::class::{self, Change};
@@ -34,7 +34,8 @@ pub fn check(args: &CheckArgs, trainer: &dyn Trainer) -> Outcome {
             line!("\nnote: rung {}: {advice}", rung.name);
         }
     }
-    match trainer.consider(&run, device) {
+    let examined = |prospect: Prospect| trainer.examine(&run).map(|()| prospect);
+    match trainer.consider(&run, device).and_then(examined) {
         Ok(prospect) => {
             line!("");
             for note in &prospect.notes {

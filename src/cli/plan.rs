@@ -97,6 +97,9 @@ impl Subject {
         let name = args.config.to_string_lossy();
         if let (false, Ok(dir)) = (is_file, RunDir::find(runs, Some(&name))) {
             let (run, status) = (dir.run()?, live_status(&dir));
+            if !args.write {
+                say(&format!("the plan of the run {}", dir.name()));
+            }
             return Ok(Self { run, dir: Some(dir), status });
         }
         let device = if args.gpu.is_some() { NOWHERE } else { &args.overrides.device };
@@ -132,7 +135,7 @@ struct Place {
 impl Place {
     fn find(args: &PlanArgs, run: &Run, trainer: &dyn Trainer, runs: &Path) -> Result<Self, Failure> {
         if let Some(size) = &args.gpu {
-            let name = format!("a GPU of {size}");
+            let name = "a GPU that need not be here".to_owned();
             let card = Card { name: name.clone(), total_bytes: size.0, free_bytes: None };
             return Ok(Self { device: name, card: Some(card), gpu: true, index: None });
         }

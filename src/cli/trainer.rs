@@ -36,6 +36,15 @@ pub trait Trainer: TaskSections {
     /// What cannot work.
     fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)>;
 
+    /// Sees that what a fresh run starts from is there and fits; nothing is read. A run that has begun
+    /// needs it no more.
+    ///
+    /// # Errors
+    /// As [`Trainer::look_ahead`].
+    fn examine(&self, _run: &Run) -> Result<(), (u8, String)> {
+        Ok(())
+    }
+
     /// What each rung will take of memory, or why that is not known.
     fn foresee(&self, run: &Run, _site: Site) -> Vec<Result<Foreseen, String>> {
         run.rungs.iter().map(|_| Err(NO_TRAINER.to_owned())).collect()
@@ -260,6 +269,11 @@ mod registry {
                 prospect.fingerprint = chosen.fingerprint;
             }
             count(self, run, prospect)
+        }
+
+        fn examine(&self, run: &Run) -> Result<(), (u8, String)> {
+            let Some(task) = self.get(&run.task) else { return Ok(()) };
+            task.examine(&run.rungs[0].preset).map_err(|error| (15, error.to_string()))
         }
 
         fn consider(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {

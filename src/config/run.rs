@@ -147,8 +147,16 @@ impl Run {
         let (places, wrong) = variants::apply(&mut tree, source.overrides);
         problems.extend(wrong);
         settle_length(&mut tree, &places);
+        // Problems with what was set are told by the paths that it has in the file.
+        let mut set = Vec::new();
         for (path, value) in source.overrides.iter().filter(|(path, _)| path != variants::CHOICE) {
-            problems.extend(variants::put(&mut tree, path, yaml::scalar(value)).err());
+            match variants::put(&mut tree, path, yaml::scalar(value)) {
+                Ok(told) => set.push((told, format!("--set {path}={value}"))),
+                Err(problem) => {
+                    set.push((problem.path.clone(), format!("--set {path}={value}")));
+                    problems.push(problem);
+                }
+            }
         }
         settle_length(&mut tree, source.overrides);
         let (file, wrong) = typed::read::<RunFile>(&tree);
@@ -156,7 +164,7 @@ impl Run {
         let run = file.map(|file| validate(file, tasks, source.base, &mut problems));
         match run {
             Some(run) if problems.is_empty() => Ok(run),
-            _ => Err(Refusal { lines: show(source, &problems, &places) }),
+            _ => Err(Refusal { lines: show(source, &problems, &places, &set) }),
         }
     }
 
@@ -224,13 +232,19 @@ impl Run {
 /// variant.
 fn settle_length(tree: &mut Value, overrides: &[(String, String)]) {
     let given = |path: &str| overrides.iter().any(|(set, _)| set == path);
-    let replaced = match (given("training.steps"), given("training.epochs")) {
-        (true, false) => "epochs",
-        (false, true) => "steps",
+    let (replaced, by) = match (given("training.steps"), given("training.epochs")) {
+        (true, false) => ("epochs", "steps"),
+        (false, true) => ("steps", "epochs"),
         _ => return,
     };
     if let Some(Value::Object(training)) = tree.get_mut("training") {
         training.shift_remove(replaced);
+    }
+    // A length that is pinned stays so under its other name.
+    for pin in tree.get_mut("pinned").and_then(Value::as_array_mut).into_iter().flatten() {
+        if pin.as_str() == Some(&format!("training.{replaced}")) {
+            *pin = format!("training.{by}").into();
+        }
     }
 }
 
@@ -314,14 +328,14 @@ fn check_pinned(pinned: &[String], full: &Value) -> Vec<Problem> {
 }
 
 /// The problems in the order of the file, one a key: what follows from a mistake is not said too.
-fn show(source: &Source<'_>, problems: &[Problem], chosen: &variants::Places) -> Vec<String> {
+fn show(source: &Source<'_>, problems: &[Problem], chosen: &variants::Places, set: &[(String, String)]) -> Vec<String> {
     let mut said = HashSet::new();
     let mut placed: Vec<(yaml::Place, String)> = problems
         .iter()
         .filter(|problem| said.insert((&problem.path, problem.occurrence)))
         .map(|problem| {
-            if let Some((path, value)) = source.overrides.iter().find(|(path, _)| problem.path == *path) {
-                return ((0, 0), format!("--set {path}={value}: {problem}"));
+            if let Some((_, set)) = set.iter().rev().find(|(told, _)| problem.path == *told) {
+                return ((0, 0), format!("{set}: {problem}"));
             }
             let written = chosen.iter().find(|(path, _)| problem.path == *path).map(|(_, place)| place);
             let place = yaml::locate(source.text, written.unwrap_or(&problem.path), problem.occurrence);

@@ -57,6 +57,12 @@ pub trait AnyTask: Send + Sync {
     /// Names the file and the place in it; a section that cannot be read counts as a file.
     fn sizes(&self, preset: &Preset) -> Result<Sizes, DataError>;
 
+    /// Sees that the weights that a fresh run starts from are there and fit.
+    ///
+    /// # Errors
+    /// Names the file and what does not fit.
+    fn examine(&self, preset: &Preset) -> Result<(), DataError>;
+
     /// Sees that `training.trained` and `optimizer.groups` can be followed in a model that has the
     /// parameters at `paths`.
     ///
@@ -139,6 +145,10 @@ impl TaskSections for Registry {
     }
 }
 
+fn unreadable(problem: Problem) -> DataError {
+    DataError { file: problem.path, offset: None, message: problem.wrong }
+}
+
 struct Erased<T>(PhantomData<fn() -> T>);
 
 impl<T: TrainAll> AnyTask for Erased<T> {
@@ -167,8 +177,6 @@ impl<T: TrainAll> AnyTask for Erased<T> {
     }
 
     fn sizes(&self, preset: &Preset) -> Result<Sizes, DataError> {
-        let unreadable =
-            |problem: Problem| DataError { file: problem.path.clone(), offset: None, message: problem.wrong };
         let (data, model) = sections::<T>(preset).map_err(unreadable)?;
         let loaded = T::load(&data, &model, preset.training.seed)?;
         let built = <T as Train<Cpu>>::init(&model, &loaded, &FlexDevice);
@@ -179,6 +187,11 @@ impl<T: TrainAll> AnyTask for Erased<T> {
             parameters: params::count::<Cpu, _>(&built),
             paths: groups::paths::<Cpu, _>(&built),
         })
+    }
+
+    fn examine(&self, preset: &Preset) -> Result<(), DataError> {
+        let (_, model) = sections::<T>(preset).map_err(unreadable)?;
+        T::examine(&model)
     }
 
     fn check_groups(&self, preset: &Preset, paths: &[String]) -> Result<(), String> {

@@ -135,6 +135,14 @@ pub trait Task: Send + Sync + Sized + 'static {
         None
     }
 
+    /// Sees that the weights that a fresh run starts from are there and fit, without reading them.
+    ///
+    /// # Errors
+    /// Names the file and what does not fit.
+    fn examine(_model: &Self::ModelConfig) -> Result<(), DataError> {
+        Ok(())
+    }
+
     /// Weights that a fresh run starts from in place of drawn ones.
     ///
     /// # Errors

@@ -169,6 +169,10 @@ impl Task for LanguageModel {
         data.tokenizer.get_or_insert_with(|| section::tokenizer(model));
     }
 
+    fn examine(model: &TextModel) -> Result<(), DataError> {
+        section::examine(model)
+    }
+
     fn pretrained(model: &TextModel, data: &Corpus) -> Result<Option<Weights>, DataError> {
         section::pretrained(model, &data.plan)
     }

@@ -3,7 +3,7 @@
 use super::hf::{self, Place, config, export, names, peft};
 use super::model::Plan;
 use super::shape::{Activation, Family, Shape};
-use super::text::BYTES;
+use super::text::{BYTE_TOKENS, BYTES};
 use crate::config::problem::Problem;
 use crate::train::lora::Lora;
 use crate::train::task::{DataError, Format, NamedFile, Weights};
@@ -148,14 +148,32 @@ pub fn complete(model: &mut TextModel, absolute: &dyn Fn(&str) -> String) {
     }
 }
 
-/// The tokenizer of a run that names none.
+/// The tokenizer of a run that names none: the model's own. Bytes would mean nothing to a pretrained
+/// model that knows other tokens, so where its tokenizer is missing it is named all the same.
 pub fn tokenizer(model: &TextModel) -> String {
-    let place = model.init_from.as_deref().map(Place::of);
-    let path = place.and_then(|place| place.path_of(export::TOKENIZER));
-    path.map_or_else(|| BYTES.to_owned(), |path| path.display().to_string())
+    let knows_bytes = model.shape.as_ref().is_none_or(|shape| shape.vocabulary == BYTE_TOKENS);
+    match model.init_from.as_deref().map(Place::of) {
+        Some(Place::Folder(folder, _)) if !knows_bytes || folder.join(export::TOKENIZER).is_file() => {
+            folder.join(export::TOKENIZER).display().to_string()
+        }
+        _ => BYTES.to_owned(),
+    }
 }
 
-/// What the model is made by. Weights of a pretrained one are checked, not read.
+/// Sees that pretrained weights fit, without reading them.
+///
+/// # Errors
+/// Names the file and what does not fit.
+pub fn examine(model: &TextModel) -> Result<(), DataError> {
+    let Some(path) = &model.init_from else { return Ok(()) };
+    let place = Place::of(path);
+    match &model.shape {
+        Some(shape) => hf::check(&place, shape),
+        None => hf::check(&place, &config::read(&place, path)?),
+    }
+}
+
+/// What the model is made by.
 ///
 /// # Errors
 /// Names the file and what does not fit.

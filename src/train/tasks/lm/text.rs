@@ -11,6 +11,8 @@ pub const EMBEDDED: &str = "embedded:";
 pub const SHIPPED: &str = "embedded:text";
 /// The tokenizer that needs no file: a token is a byte.
 pub const BYTES: &str = "bytes";
+/// How many tokens it knows.
+pub const BYTE_TOKENS: usize = 256;
 
 static PERSUASION: &[u8] = include_bytes!("../../../../assets/persuasion.txt");
 
@@ -32,7 +34,7 @@ pub fn tokens(sources: &[String], tokenizer: &str) -> Result<(Vec<u32>, usize), 
             }
         }
     }
-    let vocabulary = tokenizer.map_or(256, |tokenizer| {
+    let vocabulary = tokenizer.map_or(BYTE_TOKENS, |tokenizer| {
         tokenizer.get_vocab(true).into_values().max().map_or(0, |highest| highest as usize + 1)
     });
     Ok((tokens, vocabulary))
@@ -65,7 +67,10 @@ fn texts(source: &str) -> Result<Vec<(PathBuf, Vec<u8>)>, DataError> {
 }
 
 fn open(file: &Path) -> Result<Tokenizer, DataError> {
-    let json = files::read(file)?;
+    let json = files::read(file).map_err(|error| DataError {
+        message: format!("{}; name the model's own tokenizer in data.tokenizer (bytes needs no file)", error.message),
+        ..error
+    })?;
     Tokenizer::from_bytes(json).map_err(|error| {
         files::wrong(
             file,

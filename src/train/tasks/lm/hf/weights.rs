@@ -101,6 +101,9 @@ impl Tensors {
         if values.len() != info.shape.iter().product::<usize>() {
             return Err(wrong(path, format!("{name} has {} numbers and the shape {:?}", values.len(), info.shape)));
         }
+        if !values.iter().all(|value| value.is_finite()) {
+            return Err(wrong(path, format!("{name} holds numbers that are not finite; fetch the model again")));
+        }
         Ok(TensorData::new(values, info.shape.clone()))
     }
 
