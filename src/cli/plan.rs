@@ -58,6 +58,9 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let subject = Subject::find(args, runs, trainer)?;
     let place = Place::find(args, &subject.run, trainer, runs)?;
     let mut plan = lay_out(&subject.run, &place, trainer);
+    if let (None, Some(why)) = (args.measure, unknown_for_all(&plan)) {
+        return Err(Failure::new(13, why));
+    }
     subject.add_measured(&mut plan);
     if let Some(rung) = &args.rung {
         let wanted = subject.run.rung_named(rung).ok_or_else(|| {
@@ -82,6 +85,12 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         _ => table::lines(&plan, args.measure.is_some()).iter().for_each(|row| line!("{row}")),
     }
     Ok(failures.first().map_or(0, |(_, code)| *code))
+}
+
+/// Why no rung can be planned, where it is the same for all.
+fn unknown_for_all(plan: &Plan) -> Option<String> {
+    let first = plan.rungs.first()?.unknown.clone()?;
+    plan.rungs.iter().all(|rung| rung.unknown.as_ref() == Some(&first)).then_some(first)
 }
 
 /// The run that is planned.
