@@ -13,6 +13,7 @@ mod tests {
     use serde_json::{Value, json};
     use std::collections::BTreeMap;
     use std::fs;
+    use std::io::Write as _;
     use std::path::Path;
 
     /// Names of the variants of a run file; none of them chosen comes first.
@@ -29,13 +30,51 @@ mod tests {
         Run::read(&source, &AsWritten).unwrap_or_else(|refusal| panic!("{refusal}"))
     }
 
-    /// The config of GPT-2 with 124M parameters, where the variants look for it.
+    /// GPT-2 with 124M parameters where the variants look for it: a config, a tokenizer, and the header
+    /// of the weights before a hole where their values would be.
     fn gpt2(place: &Place) {
         let folder = place.dir.path().join("models/gpt2");
         fs::create_dir_all(&folder).unwrap();
         let config = json!({ "model_type": "gpt2", "n_layer": 12, "n_head": 12, "n_embd": 768, "n_positions": 1024,
         "vocab_size": 50257, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new" });
         fs::write(folder.join("config.json"), config.to_string()).unwrap();
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hf/gpt2");
+        fs::copy(fixtures.join("tokenizer.json"), folder.join("tokenizer.json")).unwrap();
+        let (whole, parts) = (|name: &str, dims: &[u64]| (name.to_owned(), dims.to_vec()), 0..12);
+        let block = |index: u64| {
+            let part = move |name: &str, dims: &[u64]| (format!("h.{index}.{name}"), dims.to_vec());
+            [
+                part("ln_1.weight", &[768]),
+                part("ln_1.bias", &[768]),
+                part("attn.c_attn.weight", &[768, 2304]),
+                part("attn.c_attn.bias", &[2304]),
+                part("attn.c_proj.weight", &[768, 768]),
+                part("attn.c_proj.bias", &[768]),
+                part("ln_2.weight", &[768]),
+                part("ln_2.bias", &[768]),
+                part("mlp.c_fc.weight", &[768, 3072]),
+                part("mlp.c_fc.bias", &[3072]),
+                part("mlp.c_proj.weight", &[3072, 768]),
+                part("mlp.c_proj.bias", &[768]),
+            ]
+        };
+        let outer = [
+            whole("wte.weight", &[50257, 768]),
+            whole("wpe.weight", &[1024, 768]),
+            whole("ln_f.weight", &[768]),
+            whole("ln_f.bias", &[768]),
+        ];
+        let (mut header, mut end) = (serde_json::Map::new(), 0);
+        for (name, dims) in outer.into_iter().chain(parts.flat_map(block)) {
+            let begin = end;
+            end += 4 * dims.iter().product::<u64>();
+            header.insert(name, json!({ "dtype": "F32", "shape": dims, "data_offsets": [begin, end] }));
+        }
+        let header = Value::Object(header).to_string();
+        let mut file = fs::File::create(folder.join("model.safetensors")).unwrap();
+        file.write_all(&(header.len() as u64).to_le_bytes()).unwrap();
+        file.write_all(header.as_bytes()).unwrap();
+        file.set_len(8 + header.len() as u64 + end).unwrap();
     }
 
     #[test]

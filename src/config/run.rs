@@ -149,14 +149,17 @@ impl Run {
         settle_length(&mut tree, &places);
         // Problems with what was set are told by the paths that it has in the file.
         let mut set = Vec::new();
-        for (path, value) in source.overrides.iter().filter(|(path, _)| path != variants::CHOICE) {
-            match variants::put(&mut tree, path, yaml::scalar(value)) {
-                Ok(told) => set.push((told, format!("--set {path}={value}"))),
-                Err(problem) => {
-                    set.push((problem.path.clone(), format!("--set {path}={value}")));
-                    problems.push(problem);
-                }
-            }
+        for (path, value) in source.overrides {
+            let put = if path == variants::CHOICE {
+                Ok(path.clone())
+            } else {
+                variants::put(&mut tree, path, yaml::scalar(value))
+            };
+            let told = put.unwrap_or_else(|problem| {
+                problems.push(problem.clone());
+                problem.path
+            });
+            set.push((told, format!("--set {path}={value}")));
         }
         settle_length(&mut tree, source.overrides);
         let (file, wrong) = typed::read::<RunFile>(&tree);
