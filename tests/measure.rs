@@ -1,6 +1,6 @@
 //! Workers that are measured alone: the real commands with the scripted worker, and where a GPU is
 //! asked for, on a card that a library plays (examples/fake_nvml.rs).
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail like tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail like tests")]
 
 mod helper;
 

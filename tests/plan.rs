@@ -1,7 +1,7 @@
 //! The plan of memory, the comparison of a knob and `prepare`, as a person would use them, with the
 //! real trainer on the CPU.
 #![cfg(feature = "train")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail like tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail like tests")]
 
 mod helper;
 

@@ -204,7 +204,7 @@ mod registry {
     use crate::store::checkpoint;
     use crate::store::checkpoint::state::TrainState;
     use crate::train::device;
-    use crate::train::registry::{Registry, Sizes};
+    use crate::train::registry::Registry;
     use crate::train::selftest;
     use crate::train::task::{DataError, Format};
     use crate::train::worker::{self, WorkerArgs};
@@ -315,26 +315,21 @@ mod registry {
 
     /// Adds how much data there is and how large the model is, and sees that every rung has the
     /// samples for its batches and the parameters that it names: a worker that had not would end in
-    /// the middle of a shift. Rungs with the same model share a look at it.
+    /// the middle of a shift.
     fn count(registry: &Registry, run: &Run, mut prospect: Prospect) -> Result<Prospect, (u8, String)> {
         let Some(task) = registry.get(&run.task) else { return Ok(prospect) };
-        let mut seen: Vec<(&Preset, Sizes)> = Vec::new();
-        for rung in &run.rungs {
+        for (number, rung) in run.rungs.iter().enumerate() {
             let preset = &rung.preset;
-            let same = |(other, _): &(&Preset, Sizes)| other.data == preset.data && other.model == preset.model;
-            if !seen.iter().any(same) {
-                let name = |error: DataError| if seen.is_empty() { error.to_string() } else { named(rung, error) };
-                seen.push((preset, task.sizes(preset).map_err(|error| (15, name(error)))?));
-            }
-            let Some((_, sizes)) = seen.iter().find(|look| same(look)) else { continue };
+            let name = |error: DataError| if number == 0 { error.to_string() } else { named(rung, error) };
+            let sizes = task.sizes(preset).map_err(|error| (15, name(error)))?;
             let misfit = batch_misfit(&preset.training, sizes.training as u64).map(|misfit| misfit.to_string());
             if let Some(why) = misfit.or_else(|| task.check_groups(preset, &sizes.paths).err()) {
                 return Err((13, named(rung, why)));
             }
-        }
-        if let Some((_, first)) = seen.first() {
-            prospect.samples = Some((first.training, first.validation));
-            prospect.parameters = Some(first.parameters);
+            if number == 0 {
+                prospect.samples = Some((sizes.training, sizes.validation));
+                prospect.parameters = Some(sizes.parameters);
+            }
         }
         Ok(prospect)
     }

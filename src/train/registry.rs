@@ -22,6 +22,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// How much data there is, and what the model is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +114,7 @@ impl Registry {
     #[must_use]
     pub fn with<T: TrainAll>(mut self) -> Self {
         self.0.retain(|task| task.name() != T::NAME);
-        self.0.push(Box::new(Erased::<T>(PhantomData)));
+        self.0.push(Box::new(Erased::<T> { seen: Mutex::default(), task: PhantomData }));
         self
     }
 
@@ -149,7 +150,18 @@ fn unreadable(problem: Problem) -> DataError {
     DataError { file: problem.path, offset: None, message: problem.wrong }
 }
 
-struct Erased<T>(PhantomData<fn() -> T>);
+/// What was found when data were read and a model was built for its sizes: large data are not read
+/// again for the same answer.
+struct Look {
+    data: Section,
+    model: Section,
+    sizes: Sizes,
+}
+
+struct Erased<T> {
+    seen: Mutex<Vec<Look>>,
+    task: PhantomData<fn() -> T>,
+}
 
 impl<T: TrainAll> AnyTask for Erased<T> {
     fn name(&self) -> &'static str {
@@ -177,16 +189,23 @@ impl<T: TrainAll> AnyTask for Erased<T> {
     }
 
     fn sizes(&self, preset: &Preset) -> Result<Sizes, DataError> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |look: &&Look| look.data == preset.data && look.model == preset.model;
+        if let Some(look) = seen.iter().find(same) {
+            return Ok(look.sizes.clone());
+        }
         let (data, model) = sections::<T>(preset).map_err(unreadable)?;
         let loaded = T::load(&data, &model, preset.training.seed)?;
         let built = <T as Train<Cpu>>::init(&model, &loaded, &FlexDevice);
-        Ok(Sizes {
+        let sizes = Sizes {
             training: T::len(&loaded, Split::Training),
             validation: T::len(&loaded, Split::Validation),
             units: T::units(&model),
             parameters: params::count::<Cpu, _>(&built),
             paths: groups::paths::<Cpu, _>(&built),
-        })
+        };
+        seen.push(Look { data: preset.data.clone(), model: preset.model.clone(), sizes: sizes.clone() });
+        Ok(sizes)
     }
 
     fn examine(&self, preset: &Preset) -> Result<(), DataError> {
