@@ -152,6 +152,11 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// What a trainer refuses, with the exit code that its worker would end with.
+    fn of((code, message): (u8, String)) -> Self {
+        Self { message, code }
+    }
+
     fn new(code: u8, message: impl Into<String>) -> Self {
         Self { message: message.into(), code }
     }

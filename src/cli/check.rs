@@ -47,7 +47,7 @@ pub fn check(args: &CheckArgs, trainer: &dyn Trainer) -> Outcome {
             line!("{} can be run on {}{samples}.", run.name, prospect.device);
             Ok(0)
         }
-        Err((code, message)) => Err(super::Failure::new(code, message)),
+        Err(refusal) => Err(super::Failure::of(refusal)),
     }
 }
 

@@ -64,8 +64,7 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
     let runs = [load(args, &args.first, &base, trainer)?, load(args, &args.second, &base, trainer)?];
     let mut device = String::new();
     for run in &runs {
-        let prospect =
-            trainer.look_ahead(run, &args.overrides.device).map_err(|(code, message)| Failure::new(code, message))?;
+        let prospect = trainer.look_ahead(run, &args.overrides.device).map_err(Failure::of)?;
         device = prospect.device;
     }
     let gpu = super::plan::card_index(&device);

@@ -148,8 +148,7 @@ impl Place {
             let card = Card { name: name.clone(), total_bytes: size.0, free_bytes: None };
             return Ok(Self { device: name, card: Some(card), gpu: true, index: None });
         }
-        let prospect =
-            trainer.look_ahead(run, &args.overrides.device).map_err(|(code, message)| Failure::new(code, message))?;
+        let prospect = trainer.look_ahead(run, &args.overrides.device).map_err(Failure::of)?;
         let device = prospect.device;
         let index = card_index(&device);
         let card = match index {

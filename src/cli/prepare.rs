@@ -31,7 +31,7 @@ pub struct PrepareArgs {
 pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
     let run = run::load(Some(&args.config), set, device, trainer)?;
-    let prospect = trainer.look_ahead(&run, device).map_err(|(code, message)| Failure::new(code, message))?;
+    let prospect = trainer.look_ahead(&run, device).map_err(Failure::of)?;
     let gpu = super::plan::card_index(&prospect.device);
     if gpu.is_none() {
         line!("There is nothing to prepare on {}: kernels are compiled for GPUs alone.", prospect.device);

@@ -69,7 +69,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     let run = dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
     has_room_to_go_on(&dir, &run)?;
     if let Some(device) = &args.device {
-        trainer.look_ahead(&run, device).map_err(|(code, message)| Failure::new(code, message))?;
+        trainer.look_ahead(&run, device).map_err(Failure::of)?;
     }
     if let Some(step) = args.from {
         go_back(&dir, step)?;
@@ -99,7 +99,7 @@ fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Train
     let run = altered(base.run()?, args, trainer)?;
     let device = args.device.clone().or_else(|| Some(stored_launch(base)?.device));
     let launch = Launch { device: device.unwrap_or_else(|| "auto".to_owned()), inject: Vec::new() };
-    let prospect = trainer.look_ahead(&run, &launch.device).map_err(|(code, message)| Failure::new(code, message))?;
+    let prospect = trainer.look_ahead(&run, &launch.device).map_err(Failure::of)?;
     has_room(runs, &run, prospect.parameters)?;
     let dir = RunDir::create(runs, &run)?;
     write_first(&dir, &run, &loaded)?;

@@ -99,8 +99,8 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     let Overrides { set, device } = &options.overrides;
     let run = load(config, set, device, trainer)?;
     let first = options.rung.as_ref().map(|name| first_rung(&run, name)).transpose()?;
-    let prospect = trainer.look_ahead(&run, device).map_err(|(code, message)| Failure::new(code, message))?;
-    trainer.examine(&run).map_err(|(code, message)| Failure::new(code, message))?;
+    let prospect = trainer.look_ahead(&run, device).map_err(Failure::of)?;
+    trainer.examine(&run).map_err(Failure::of)?;
     for note in &prospect.notes {
         say(note);
     }

@@ -34,7 +34,7 @@ pub fn prepare(
     trainer: &dyn Trainer,
 ) -> Result<Run, Failure> {
     let run = load(config, overrides, device, trainer)?;
-    let prospect = trainer.look_ahead(&run, device).map_err(|(code, message)| Failure::new(code, message))?;
+    let prospect = trainer.look_ahead(&run, device).map_err(Failure::of)?;
     has_room(runs, &run, prospect.parameters)?;
     Ok(run)
 }

@@ -21,7 +21,7 @@ pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcom
     }
     let mut ranked: Vec<(Eval, usize)> = Vec::new();
     for (rung, paths) in by_rung {
-        let all = trainer.measure(&config, rung, &paths).map_err(|(code, message)| Failure::new(code, message))?;
+        let all = trainer.measure(&config, rung, &paths).map_err(Failure::of)?;
         for (outcome, path) in all.into_iter().zip(&paths) {
             match outcome {
                 Ok(eval) => ranked.push((eval, rung)),
