@@ -152,6 +152,11 @@ impl Shaken {
         live_status(&self.dir)
     }
 
+    /// Where the run ended, as its keeper wrote it down. That no keeper lives is no end: the next one may be on its way.
+    fn end(&self) -> Option<Status> {
+        Reader::open(&self.dir).ok()?.status().filter(|status| status.state.is_over())
+    }
+
     fn wait(&self, what: &str, holds: impl Fn(&Status) -> bool) -> Outcome<Status> {
         wait_for(what, || self.status().filter(&holds))
     }
@@ -166,7 +171,7 @@ impl Shaken {
     fn shake(&self, signals: Option<&[Signal]>, time: Duration, every: Duration) -> Outcome<Status> {
         let (began, mut faults) = (Instant::now(), 0_u32);
         let end = loop {
-            if let Some(end) = self.status().filter(|status| status.state.is_over()) {
+            if let Some(end) = self.end() {
                 break end;
             }
             if began.elapsed() > time * 4 {
@@ -174,7 +179,9 @@ impl Shaken {
             }
             let due = every * (faults + 1);
             if let Some(signals) = signals.filter(|_| began.elapsed() >= due && began.elapsed() < time) {
-                let alive = self.wait("a worker", |status| status.pid_worker.is_some() || status.state.is_over())?;
+                let alive = wait_for("a worker", || {
+                    self.status().filter(|status| status.pid_worker.is_some() || self.end().is_some())
+                })?;
                 if let Some(worker) = alive.pid_worker.and_then(|worker| Pid::from_raw(worker.cast_signed())) {
                     let _ = kill_process(worker, signals[faults as usize % signals.len()]);
                 }
@@ -197,7 +204,7 @@ impl Shaken {
 
     fn stop(&self) -> Outcome<()> {
         Command::new(PROGRAM).args(["stop", "--runs-dir"]).arg(&self.runs).output()?;
-        self.wait("the end", |status| status.state.is_over()).map(drop)
+        wait_for("the end", || self.end()).map(drop)
     }
 }
 

@@ -24,7 +24,7 @@ use downshift::recipe::leave_out::LeaveOut;
 use downshift::store::checkpoint::state::{Row, TrainState};
 use downshift::store::checkpoint::{self, Contents};
 use downshift::store::kernels;
-use downshift::store::lock::Lock;
+use downshift::store::owners;
 use downshift::store::run_dir::RunDir;
 use serde_json::{Value, json};
 use std::io::{BufRead, Write};
@@ -55,7 +55,7 @@ struct Script {
 
 fn main() -> Failing<()> {
     let mut script = read_arguments()?;
-    let _lock = Lock::take(&script.run_dir.file("worker.lock"))?;
+    let _lock = owners::become_worker(script.run_dir.path())?;
     if script.scenario["ignore_term"] == json!(true) {
         ignore_term()?;
     }

@@ -10,15 +10,19 @@
 
 mod alarms;
 mod attempt;
+mod author;
 pub mod caretaker;
 mod checkpoints;
 pub mod child;
 pub mod detach;
+mod failure;
 mod glance;
+mod guard;
 mod health;
 mod hearing;
 mod home;
 mod keep;
+pub mod parent;
 mod passage;
 mod perform;
 mod planned;
@@ -31,12 +35,14 @@ mod socket;
 mod takeover;
 mod witness;
 
-pub use keep::{KeeperArgs, KeeperError, Launch, keep};
+pub use failure::{Class, KeeperError, LastWord};
+pub use keep::{KeeperArgs, Launch, keep};
 
 use crate::policy::event::Exit;
 use crate::protocol::control::Request;
 use crate::protocol::probe::Reading;
 use crate::protocol::worker;
+use author::Author;
 use tokio::sync::mpsc;
 
 /// Everything that the keeper can hear.
@@ -52,14 +58,14 @@ enum Input {
     Reading(Box<Reading>),
     /// The probe is gone; for good, if there is a sentence.
     ProbeLost(Option<String>),
-    /// Somebody connected.
-    Connected(u64, mpsc::Sender<String>),
+    /// Somebody connected: this process, where the system names it.
+    Connected(u64, mpsc::Sender<String>, Author),
     /// Somebody asks.
     Asked(u64, Request),
     /// Somebody sent what cannot be read.
     Garbled(u64),
     /// Somebody left.
     Left(u64),
-    /// The system or a person wants this process to end.
-    Terminated,
+    /// Somebody wants this process to end.
+    Terminated(Author),
 }

@@ -1,7 +1,7 @@
 //! Everything of a run that outlives its processes.
 //!
 //! ```text
-//! run directory   run.yaml  run.db  keeper.lock  worker.lock  checkpoints/  kernels/  *.log
+//! run directory   run.yaml  run.db  {keeper,parent,worker}.lock  checkpoints/  kernels/  *.log
 //! ```
 //! Checkpoint manifests are the truth about training; run.db is the truth about decisions. Only
 //! the keeper writes run.db and deletes checkpoints; everybody may read.
@@ -12,7 +12,9 @@ pub mod database;
 pub mod disk;
 pub mod kernels;
 pub mod lock;
+pub mod owners;
 pub mod reader;
 pub mod run_dir;
+pub mod socket_place;
 pub mod summary;
 pub mod writer;

@@ -13,8 +13,9 @@ use crate::protocol::worker::{Event, Hello, Memory, Phase, Step};
 use crate::store::lock::Lock;
 use crate::store::run_dir::RunDir;
 use card::Card;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +47,8 @@ impl Passing {
         let all = std::env::temp_dir();
         sweep(&all);
         let path = all.join(format!("{FOLDERS}{}-{number}", std::process::id()));
-        fs::create_dir_all(&path)?;
+        // Never a folder that somebody else made under this name.
+        DirBuilder::new().mode(0o700).create(&path)?;
         let owner = Lock::take(&path.join(OWNER))?;
         Ok(Self { path, _owner: owner })
     }

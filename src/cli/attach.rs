@@ -12,6 +12,7 @@ use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use std::io::IsTerminal;
 use std::path::Path;
+use std::sync::Arc;
 
 /// What `attach` takes.
 #[derive(Debug, clap::Args)]
@@ -70,7 +71,10 @@ fn attach_to(dir: &RunDir, runs: &Path, read_only: bool) -> Result<Attach, Failu
     let wrong = own.wrong.into_iter().next().or_else(|| taste::tmux_clash(&own.keys));
     Ok(Attach {
         run_dir: dir.path().to_owned(),
-        socket: dir.socket(),
+        socket: Arc::new({
+            let dir = dir.clone();
+            move || dir.socket()
+        }),
         ladder: stored::ladder(&run),
         watch: run.watch.clone(),
         themes: own.themes.into_iter().map(|theme| theme.shown_with(colours)).collect(),

@@ -12,7 +12,7 @@ use crate::keeper::caretaker::Caretaker;
 use crate::keeper::sentences::{bytes, grouped};
 use crate::protocol::control::{CheckpointRow, Request};
 use crate::store::checkpoint::{self, Entry, Loaded, aside};
-use crate::store::lock::living_owner;
+use crate::store::owners;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use clap::Args;
@@ -138,7 +138,7 @@ fn verify(run: &RunDir) -> u8 {
 
 /// Only a keeper deletes: the one that lives, or this process in its place.
 fn prune(run: &RunDir) -> Outcome {
-    if living_owner(&run.file("keeper.lock")).is_some() {
+    if owners::keeper(run).is_some() || owners::parent_record(run).is_some() {
         line!("{}: {}", run.name(), client::ask(run, &Request::Prune)?);
         return Ok(0);
     }

@@ -3,8 +3,9 @@
 use super::Failure;
 use crate::protocol::control::{Request, Update};
 use crate::protocol::line;
-use crate::store::lock::living_owner;
+use crate::store::owners;
 use crate::store::run_dir::RunDir;
+use rustix::process::Signal;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -18,7 +19,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// When no keeper lives, or it refuses.
 pub fn ask(run: &RunDir, request: &Request) -> Result<String, Failure> {
     let stuck = |error: std::io::Error| Failure::new(1, silence(run, &error));
-    let mut stream = UnixStream::connect(run.socket()).map_err(|_| absent(run))?;
+    let mut stream = match connect(run, request) {
+        Ok(Connection::Keeper(stream)) => stream,
+        Ok(Connection::Parent(answer)) => return Ok(answer),
+        Err(failure) => return Err(failure),
+    };
     stream.set_read_timeout(Some(PATIENCE)).map_err(stuck)?;
     stream.set_write_timeout(Some(PATIENCE)).map_err(stuck)?;
     stream.write_all(line::encode(request)?.as_bytes()).map_err(stuck)?;
@@ -32,13 +37,50 @@ pub fn ask(run: &RunDir, request: &Request) -> Result<String, Failure> {
     Err(Failure::new(1, format!("the keeper of {} ended while it was asked", run.name())))
 }
 
+/// Who takes a request.
+enum Connection {
+    Keeper(UnixStream),
+    /// The keeper's parent did what was asked, and this is its answer.
+    Parent(String),
+}
+
+/// Connects to the keeper. One that is being brought back is waited for; its parent can end the run without it.
+fn connect(run: &RunDir, request: &Request) -> Result<Connection, Failure> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Ok(stream) = UnixStream::connect(run.socket()) {
+            return Ok(Connection::Keeper(stream));
+        }
+        let Some(parent) = owners::parent_record(run) else { return Err(absent(run)) };
+        let recovery = parent.recovery.unwrap_or_default();
+        if *request == Request::Stop && recovery.failure.is_some() && owners::keeper(run).is_none() {
+            let pid = parent.owner.pid;
+            parent.owner.signal(Signal::TERM)?;
+            let text = format!("ends now, without its keeper; told the keeper's parent, process {pid}");
+            return Ok(Connection::Parent(text));
+        }
+        if Instant::now() >= deadline {
+            let (name, why) = (run.name(), recovery.sentence());
+            let stop = run.command("stop");
+            return Err(Failure::new(1, format!("{name} is recovering: {why}; try again later, or end it with `{stop}`")));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Ends a run whose keeper cannot run. False where a keeper or nobody is there.
+pub fn stop_without_keeper(run: &RunDir) -> bool {
+    let parent = owners::parent_record(run).filter(|_| owners::keeper(run).is_none());
+    parent.is_some_and(|parent| parent.owner.signal(Signal::TERM).is_ok())
+}
+
 /// Why a keeper that is there says nothing.
 fn silence(run: &RunDir, error: &std::io::Error) -> String {
     let (name, waited) = (run.name(), PATIENCE.as_secs());
     if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
         return format!("the keeper of {name} does not answer: {error}");
     }
-    let pid = living_owner(&run.file("keeper.lock")).map_or_else(|| "PID".to_owned(), |owner| owner.pid.to_string());
+    let pid = owners::keeper(run).map_or_else(|| "PID".to_owned(), |owner| owner.pid.to_string());
     format!(
         "the keeper of {name}, process {pid}, has not answered for {waited} s; if it is suspended (state T in `ps {pid}`), \
          `kill -CONT {pid}` wakes it"
@@ -47,6 +89,11 @@ fn silence(run: &RunDir, error: &std::io::Error) -> String {
 
 fn absent(run: &RunDir) -> Failure {
     let name = run.name();
+    if let Some(keeper) = owners::keeper(run) {
+        let (pid, socket) = (keeper.pid, run.socket());
+        let text = format!("the keeper of {name}, process {pid}, does not listen on {}", socket.display());
+        return Failure::new(1, format!("{text}; `kill {pid}` ends the run with a checkpoint"));
+    }
     Failure::new(
         1,
         format!(
@@ -59,7 +106,12 @@ fn absent(run: &RunDir) -> Failure {
 
 /// Whether a keeper lives and listens.
 pub fn keeper_listens(run: &RunDir) -> bool {
-    living_owner(&run.file("keeper.lock")).is_some() && UnixStream::connect(run.socket()).is_ok()
+    owners::keeper(run).is_some() && keeper_answers(run)
+}
+
+/// Whether anybody listens on the run's socket, whatever the lock files say.
+pub fn keeper_answers(run: &RunDir) -> bool {
+    UnixStream::connect(run.socket()).is_ok()
 }
 
 /// Waits until a keeper that was just started listens.
@@ -72,7 +124,11 @@ pub fn wait_for_keeper(run: &RunDir) -> Result<(), Failure> {
         if Instant::now() >= deadline {
             let log = std::fs::read_to_string(run.file("keeper.log")).unwrap_or_default();
             let last: Vec<&str> = log.lines().rev().take(5).collect();
-            let said = last.into_iter().rev().collect::<Vec<_>>().join("\n  ");
+            let mut said = last.into_iter().rev().collect::<Vec<_>>().join("\n  ");
+            // On a full disk the log says nothing.
+            if let Some(why) = owners::last_failure(run) {
+                said = format!("{said}\n  {why}");
+            }
             return Err(Failure::new(
                 1,
                 format!("the keeper did not start; the end of {}:\n  {said}", run.file("keeper.log").display()),

@@ -1,11 +1,12 @@
 //! A run without a cockpit: one line per event on stdout. This process is a client like any other:
 //! an interrupt stops the run with a checkpoint, its own death does not touch it.
 
-use super::{Failure, Outcome};
+use super::{Failure, Outcome, client};
 use crate::keeper::sentences::{grouped, measured};
 use crate::protocol::control::{EvalRow, JournalRow, Request, RunState, Status, Update};
 use crate::protocol::line;
 use crate::protocol::worker::Level;
+use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use std::io::{self, IsTerminal, Write};
@@ -65,11 +66,13 @@ impl Follower<'_> {
             if let Some(code) = self.exit_code(since) {
                 return Ok(code);
             }
+            let recovering = self.recovering();
             if since > SILENCE && !told {
                 told = true;
-                print("the keeper does not answer; waiting for it to be brought back");
+                let why = recovering.clone().unwrap_or_else(|| "waiting for it to be brought back".to_owned());
+                print(&format!("the keeper does not answer; {why}"));
             }
-            if since > PATIENCE {
+            if since > PATIENCE && recovering.is_none() {
                 let name = self.dir.name();
                 return Err(Failure::new(
                     1,
@@ -79,7 +82,24 @@ impl Follower<'_> {
                     ),
                 ));
             }
-            sleep(Duration::from_millis(100)).await;
+            tokio::select! {
+                () = sleep(Duration::from_millis(100)) => {}
+                _ = interrupt.recv() => self.stop_without_keeper(),
+                _ = terminate.recv() => self.stop_without_keeper(),
+            }
+        }
+    }
+
+    /// Why there is no keeper, while one is being brought back.
+    fn recovering(&self) -> Option<String> {
+        Some(owners::parent_record(self.dir)?.recovery.unwrap_or_default().sentence())
+    }
+
+    /// A signal that comes while no keeper listens ends the run all the same.
+    fn stop_without_keeper(&mut self) {
+        self.asked = Some(Instant::now());
+        if client::stop_without_keeper(self.dir) {
+            print("asked the keeper's parent to end the run");
         }
     }
 

@@ -2,11 +2,13 @@
 
 use super::trainer::{Trainer, WorkOrder};
 use super::{Failure, Faults, Outcome};
-use crate::keeper::{self, Launch, detach};
+use crate::keeper::{self, Launch, detach, parent};
+use crate::protocol::line;
 use crate::recipe::interval;
 use crate::recipe::leave_out::LeaveOut;
 use crate::store::run_dir::RunDir;
 use clap::Args;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -78,7 +80,7 @@ pub struct ProbeArgs {
 
 pub fn worker(args: &WorkerArgs, trainer: &dyn Trainer) -> Outcome {
     let run_dir = RunDir::open(&args.run_dir)?;
-    let run = run_dir.run()?;
+    let run = run_dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
     if args.rung >= run.rungs.len() {
         return Err(Failure::new(13, format!("rung {} is not on the ladder of {}", args.rung, run_dir.name())));
     }
@@ -99,20 +101,33 @@ pub fn worker(args: &WorkerArgs, trainer: &dyn Trainer) -> Outcome {
 }
 
 pub fn keeper(args: &KeeperArgs) -> Outcome {
+    if !args.detach && !args.parent {
+        return keep(args);
+    }
     let run = RunDir::open(&args.run_dir)?;
     let launch = args.device.clone().map(|device| Launch { device, inject: args.inject.0.clone() });
     if args.detach {
         detach::leave_terminal(&run, launch.as_ref())?;
         return Ok(0);
     }
-    if args.parent {
-        return Ok(detach::bring_back(&run, launch.as_ref(), args.by_person)?);
-    }
+    Ok(parent::bring_back(&run, launch.as_ref(), args.by_person)?)
+}
+
+/// The keeper itself. What keeps it from keeping goes to its parent as a line on stdout, which may be a pipe
+/// without a reader.
+fn keep(args: &KeeperArgs) -> Outcome {
+    let launch = args.device.clone().map(|device| Launch { device, inject: args.inject.0.clone() });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let keeping = keeper::KeeperArgs { run_dir: args.run_dir.clone(), launch, by_person: args.by_person };
     let outcome = runtime.block_on(keeper::keep(keeping));
     runtime.shutdown_background();
-    Ok(outcome?)
+    outcome.map_err(|error| {
+        let word = error.last_word();
+        if let Ok(line) = line::encode(&word) {
+            let _ = std::io::stdout().write_all(line.as_bytes());
+        }
+        Failure::new(word.code, word.why)
+    })
 }
 
 pub fn probe(args: &ProbeArgs) -> ExitCode {

@@ -10,7 +10,7 @@ use crate::keeper::caretaker::Caretaker;
 use crate::keeper::sentences::grouped;
 use crate::protocol::control::Request;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
-use crate::store::lock::living_owner;
+use crate::store::owners;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use clap::Args;
@@ -52,7 +52,8 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     if args.as_base {
         return begin_from(&dir, args, runs, trainer);
     }
-    if living_owner(&dir.file("keeper.lock")).is_some() {
+    // A keeper without its lock file still listens; one that is being brought back will.
+    if owners::keeper(&dir).is_some() || owners::parent_record(&dir).is_some() || client::keeper_answers(&dir) {
         if args.from.is_some() {
             let name = dir.name();
             let stop = dir.command("stop");

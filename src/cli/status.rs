@@ -4,6 +4,7 @@ use super::line;
 use super::{Failure, Format, Outcome, Which};
 use crate::cockpit::format::figure;
 use crate::protocol::control::{RunState, Status};
+use crate::store::owners;
 use crate::store::reader::{live_status, unreadable};
 use crate::store::run_dir::RunDir;
 use clap::Args;
@@ -30,6 +31,10 @@ pub fn print(args: &StatusArgs, runs: &Path) -> Outcome {
         found => found?,
     };
     let nothing = || {
+        let recovery = owners::parent_record(&run).and_then(|record| record.recovery);
+        if let Some(recovery) = recovery.filter(|_| owners::keeper(&run).is_none()) {
+            return Failure::new(1, format!("{} is recovering: {}", run.name(), recovery.sentence()));
+        }
         let not_yet = || format!("{} has not begun yet; try again in a moment", run.name());
         Failure::new(1, unreadable(&run).unwrap_or_else(not_yet))
     };

@@ -77,7 +77,7 @@ fn live(watched: &mut Watched, time: Duration) -> Result<Status, Failure> {
     loop {
         let (status, rows) = watched.look()?;
         for row in rows {
-            line!("  {}", row.text.replace(", asked for by a person", ", as every trial does once"));
+            line!("  {}", row.text);
         }
         let Some(status) = status else { continue };
         if status.state.is_over() && status.pid_keeper.is_none() {

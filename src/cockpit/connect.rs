@@ -5,6 +5,7 @@ use crate::protocol::control::{Request, Update};
 use crate::protocol::line;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -14,12 +15,15 @@ use tokio::time::sleep;
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
+/// Where the keeper listens now: another one may listen elsewhere.
+pub type SocketSource = Arc<dyn Fn() -> PathBuf + Send + Sync>;
+
 /// Serves the cockpit until it closes: requests out, updates in, over as many connections as it
 /// takes. What is asked while nobody answers is dropped; the screen has said so.
-pub async fn keep(socket: PathBuf, mut requests: Receiver<Request>, inbox: Sender<Msg>) {
+pub async fn keep(socket: SocketSource, mut requests: Receiver<Request>, inbox: Sender<Msg>) {
     let mut wait = FIRST_WAIT;
     loop {
-        let ended = match connect(&socket).await {
+        let ended = match connect(&socket()).await {
             Ok(stream) => {
                 wait = FIRST_WAIT;
                 serve(stream, &mut requests, &inbox).await
@@ -86,6 +90,7 @@ mod tests {
     use crate::cockpit::update::Msg;
     use crate::protocol::control::{Request, Update};
     use crate::protocol::line;
+    use std::sync::Arc;
     use std::time::Duration;
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
     use tokio::net::UnixListener;
@@ -102,7 +107,8 @@ mod tests {
         let socket = folder.path().join("keeper.sock");
         let (inbox, mut messages) = mpsc::channel(16);
         let (ask, requests) = mpsc::channel(16);
-        let client = tokio::spawn(keep(socket.clone(), requests, inbox));
+        let place = socket.clone();
+        let client = tokio::spawn(keep(Arc::new(move || place.clone()), requests, inbox));
         assert!(matches!(next(&mut messages).await, Msg::KeeperLost(_)));
         for round in 0..2 {
             let _ = std::fs::remove_file(&socket);

@@ -1,7 +1,7 @@
 //! The loop: wait for one message, take all that are queued, update, draw. After a key it draws at
 //! once, else at most every 50 ms; when nothing changed it does not draw.
 
-use super::connect;
+use super::connect::{self, SocketSource};
 use super::glyphs::Glyphs;
 use super::keymap::Keymap;
 use super::log_tail::LogTail;
@@ -51,6 +51,8 @@ pub struct Others {
 pub struct Sources {
     /// The whole history.
     pub history: HistorySource,
+    /// Where the run stands, as far as that is known without its keeper.
+    pub standing: Arc<dyn Fn() -> Option<Status> + Send + Sync>,
     /// Some steps of the curve in full.
     pub rows: RowsSource,
     /// The history up to a moment, Unix milliseconds.
@@ -63,8 +65,8 @@ pub struct Sources {
 pub struct Attach {
     /// The run directory.
     pub run_dir: PathBuf,
-    /// The keeper's socket.
-    pub socket: PathBuf,
+    /// Where the keeper's socket is.
+    pub socket: SocketSource,
     /// The rungs, fastest first.
     pub ladder: Vec<RungView>,
     /// Thresholds.
@@ -288,6 +290,10 @@ impl<S: Screen> Cockpit<S> {
                 // A full queue means that the keeper does not read; what it says next tells.
                 Effect::Send(request) => drop(self.ask.try_send(request)),
                 Effect::LoadHistory(asked) => self.load_history(asked),
+                Effect::LoadStanding => {
+                    let source = Arc::clone(&self.sources.standing);
+                    self.beside(move || Msg::Standing(source().map(Box::new)));
+                }
                 Effect::LoadRows(steps) => {
                     let source = Arc::clone(&self.sources.rows);
                     self.beside(move || Msg::Rows(source(&steps)));

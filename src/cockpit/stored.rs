@@ -33,9 +33,10 @@ pub fn ladder(run: &Run) -> Vec<RungView> {
 /// Everything the cockpit reads of a run and of those beside it in the folder `runs`.
 #[must_use]
 pub fn sources(dir: &RunDir, runs: &Path) -> Sources {
-    let (whole, few, then) = (dir.clone(), dir.clone(), dir.clone());
+    let (whole, few, then, now) = (dir.clone(), dir.clone(), dir.clone(), dir.clone());
     Sources {
         history: Arc::new(move || history(&whole)),
+        standing: Arc::new(move || live_status(&now)),
         rows: Arc::new(move |steps| rows(&few, steps)),
         moment: Arc::new(move |until_ms| history_until(&then, until_ms)),
         others: Others { list: list(runs.to_owned()), read: read(runs.to_owned()) },

@@ -14,7 +14,7 @@ use super::state::facts::{History, Loading};
 use super::state::runs::{OtherRun, RunRow};
 use super::state::screen::{Panel, View};
 use super::state::{Link, Notice, State};
-use crate::protocol::control::{Request, RunState, StepRow, Update};
+use crate::protocol::control::{Request, RunState, Status, StepRow, Update};
 use crossterm::event::{KeyEvent, MouseEvent};
 use std::ops::Range;
 
@@ -35,6 +35,8 @@ pub enum Msg {
     KeeperBack,
     /// The keeper does not answer; what the system said.
     KeeperLost(String),
+    /// Where the run stands while no keeper answers.
+    Standing(Option<Box<Status>>),
     /// The history was read, or why not.
     History {
         /// The number that the question had.
@@ -105,6 +107,8 @@ pub enum Effect {
     Send(Request),
     /// Read the store; the answer carries this number.
     LoadHistory(u64),
+    /// Look where the run stands, without its keeper.
+    LoadStanding,
     /// Read these steps of the store.
     LoadRows(Range<u64>),
     /// Read the store up to a moment, Unix milliseconds.
@@ -161,6 +165,7 @@ fn take(state: &mut State, msg: Msg) -> Vec<Effect> {
             vec![Effect::Redraw]
         }
         Msg::KeeperLost(reason) => lost(state, reason),
+        Msg::Standing(status) => standing(state, status.map(|status| *status)),
         Msg::History { asked, history } => {
             state.facts.load(asked, history.map(|history| *history.0), state.now_ms);
             vec![Effect::Redraw]
@@ -231,7 +236,18 @@ fn lost(state: &mut State, reason: String) -> Vec<Effect> {
         state.link = Link::Lost { since_ms: state.now_ms, reason };
     }
     effects.extend(state.facts.ask_for_history().map(Effect::LoadHistory));
+    if !state.is_over() {
+        effects.push(Effect::LoadStanding);
+    }
     effects
+}
+
+/// Why there is no keeper changes while it is being brought back.
+fn standing(state: &mut State, status: Option<Status>) -> Vec<Effect> {
+    if let Some(status) = status.filter(|_| matches!(state.link, Link::Lost { .. })) {
+        state.facts.status = Some(status);
+    }
+    vec![Effect::Redraw]
 }
 
 fn bell(state: &mut State) -> Option<Effect> {

@@ -135,6 +135,10 @@ pub fn accuracy_words(share: f64) -> String {
 fn orphaned(state: &State) -> Option<Verdict> {
     let Link::Lost { since_ms, .. } = state.link else { return None };
     let since = age(state.now_ms.saturating_sub(since_ms));
+    if let Some(status) = state.status().filter(|status| status.state == RunState::Recovering) {
+        let why = status.why.as_deref().unwrap_or("the keeper is started again");
+        return Some(Verdict::new(Tone::Warn, format!("recovering for {since}: {why}")));
+    }
     let command = format!("`{}`", state.resume_command());
     Some(Verdict::new(Tone::Danger, format!("no keeper for {since}")).typed(command, "brings the run back"))
 }

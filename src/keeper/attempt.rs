@@ -2,6 +2,7 @@
 
 use crate::protocol::control::StepRow;
 use std::collections::VecDeque;
+use std::time::Instant;
 
 /// Steps that the speed is measured over.
 const WINDOW: usize = 300;
@@ -13,6 +14,7 @@ pub struct Attempt {
     pub id: u64,
     /// Its rung.
     pub rung: usize,
+    began: Option<(Instant, i64)>,
     took_ms: VecDeque<f64>,
     /// What the clock showed at its first step, and how many steps and units came after it.
     first_samples: Option<u64>,
@@ -23,6 +25,18 @@ impl Attempt {
     /// An attempt that begins.
     pub fn new(id: u64, rung: usize) -> Self {
         Self { id, rung, ..Self::default() }
+    }
+
+    /// The attempt began now, at this time of the wall clock, Unix milliseconds.
+    pub fn begun_at(mut self, time_ms: i64) -> Self {
+        self.began = Some((Instant::now(), time_ms));
+        self
+    }
+
+    /// Its end by the wall clock of its beginning, so that the time it lived is right after a jump of that clock.
+    pub fn ends_at(&self) -> Option<i64> {
+        let (began, time_ms) = self.began?;
+        Some(time_ms.saturating_add(i64::try_from(began.elapsed().as_millis()).ok()?))
     }
 
     /// A step was taken.

@@ -2,14 +2,16 @@
 //! the keeper's lock, and is the keeper for that moment.
 
 use super::glance::blank_status;
-use super::keep::KeeperError;
+use super::author::{Author, Process};
+use super::failure::KeeperError;
 use super::recorder::Recorder;
 use super::sentences::grouped;
 use super::takeover;
-use crate::protocol::control::{JournalKind, RunState};
+use crate::protocol::control::{JournalKind, RunState, Status};
 use crate::protocol::worker::Level;
 use crate::store::checkpoint::{self, CheckpointError, aside};
-use crate::store::lock::{Lock, living_owner};
+use crate::store::lock::Lock;
+use crate::store::owners;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
 use std::collections::BTreeSet;
@@ -34,22 +36,61 @@ pub struct Pruned {
     pub damaged: Vec<String>,
 }
 
-/// Writes down that the run needs a person, in the place of a keeper that dies again and again.
+/// How a run ends that has no keeper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Somebody ended it.
+    Stopped,
+    /// Its run file cannot be used.
+    Config,
+    /// The keeper dies again and again, or cannot run.
+    NeedsPerson,
+}
+
+impl Verdict {
+    /// The exit code of the run.
+    #[must_use]
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Stopped => 3,
+            Self::NeedsPerson => 4,
+            Self::Config => 13,
+        }
+    }
+}
+
+/// Writes down how the run ended, in the place of a keeper.
 ///
 /// # Errors
 /// When a keeper lives after all, or the store cannot be used.
-pub fn give_up(run_dir: &RunDir, why: &str) -> Result<(), KeeperError> {
-    let file = run_dir.file("keeper.lock");
-    let _lock = Lock::take(&file).map_err(|source| KeeperError::Lock { file: file.display().to_string(), source })?;
+pub fn conclude(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), KeeperError> {
+    let _lock = take_lock(run_dir)?;
     let (store, _) = Writer::open(&run_dir.file("run.db"))?;
-    let mut recorder = Recorder::new(store, blank_status(run_dir, &run_dir.run()?))?;
-    recorder.note(Level::Error, JournalKind::Run, format!("needs a person: {why}"));
-    recorder.status.state = RunState::NeedsPerson;
+    // The run file may be what is wrong.
+    let status = match store.fact::<Status>("status") {
+        Some(status) => status,
+        None => blank_status(run_dir, &run_dir.run()?),
+    };
+    let mut recorder = Recorder::new(store, status)?;
+    let (level, state, words) = match verdict {
+        Verdict::Stopped => (Level::Warn, RunState::Stopped, ""),
+        Verdict::Config => (Level::Error, RunState::Failed, "failed: "),
+        Verdict::NeedsPerson => (Level::Error, RunState::NeedsPerson, "needs a person: "),
+    };
+    recorder.note(level, JournalKind::Run, format!("{words}{why}"));
+    recorder.status.state = state;
     recorder.status.why = Some(why.to_owned());
-    let _ = recorder.store().put_fact("exit_code", &4);
-    recorder.touch();
     recorder.flush();
+    let status = recorder.status.clone();
+    recorder.store().put_fact("status", &status)?;
+    recorder.store().put_fact("exit_code", &verdict.exit_code())?;
     Ok(())
+}
+
+fn take_lock(run_dir: &RunDir) -> Result<Lock, KeeperError> {
+    run_dir.refuse_links()?;
+    let file = run_dir.file("keeper.lock").display().to_string();
+    owners::become_keeper(run_dir).map_err(|source| KeeperError::Lock { file, source })
 }
 
 impl Caretaker {
@@ -58,10 +99,8 @@ impl Caretaker {
     /// # Errors
     /// When a keeper or a worker of the run lives, or the store cannot be used.
     pub fn step_in(run_dir: &RunDir) -> Result<Self, KeeperError> {
-        let file = run_dir.file("keeper.lock");
-        let lock =
-            Lock::take(&file).map_err(|source| KeeperError::Lock { file: file.display().to_string(), source })?;
-        if let Some(worker) = living_owner(&run_dir.file("worker.lock")) {
+        let lock = take_lock(run_dir)?;
+        if let Some(worker) = owners::worker(run_dir) {
             let source = io::Error::other(format!("worker {} is still ending; try again in a moment", worker.pid));
             return Err(KeeperError::Io { what: run_dir.name(), source });
         }
@@ -92,7 +131,8 @@ impl Caretaker {
         pruned.superfluous = self.delete(steps);
         pruned.aside = aside::delete_all(self.run_dir.path());
         let text = format!(
-            "pruned by a person: {} superfluous checkpoint(s) and {} that had been set aside are gone",
+            "pruned by {}: {} superfluous checkpoint(s) and {} that had been set aside are gone",
+            Author::Command(Process::own()),
             pruned.superfluous.len(),
             pruned.aside.len()
         );
@@ -122,7 +162,8 @@ impl Caretaker {
         let newer = checkpoint::list(self.run_dir.path()).into_iter().filter(|entry| entry.step > step);
         let paths = newer.map(|entry| aside::set_aside(self.run_dir.path(), entry.step)).collect();
         self.recorder.give_up_above(step);
-        let text = format!("goes back to the checkpoint of step {}, as a person asked", grouped(step));
+        let by = Author::Command(Process::own());
+        let text = format!("goes back to the checkpoint of step {}, asked for by {by}", grouped(step));
         self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
         self.recorder.status.durable_step = Some(step);
         self.recorder.touch();

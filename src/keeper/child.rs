@@ -4,7 +4,7 @@ use super::Input;
 use crate::policy::event::{Exit, Signal};
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Order};
-use crate::store::lock::Identity;
+use crate::store::lock::{Identity, open_log};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -48,7 +48,7 @@ impl Worker {
         log: &Path,
         inputs: mpsc::Sender<Input>,
     ) -> io::Result<Self> {
-        let log = File::options().append(true).create(true).open(log)?;
+        let log = open_log(log)?;
         let mut command = Command::new(worker_program());
         command
             .arg0("downshift-worker")

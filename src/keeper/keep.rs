@@ -1,8 +1,11 @@
 //! The loop: wait for one input, let the policy decide, perform the effects.
 
 use super::alarms::Alarms;
+use super::author::Author;
 use super::child::Worker;
+use super::failure::KeeperError;
 use super::glance::{barriers, blank_status};
+use super::guard::Guard;
 use super::home::{Home, Look};
 use super::recorder::Recorder;
 use super::socket::{self, Clients};
@@ -17,11 +20,15 @@ use crate::protocol::control::{JournalKind, Request, RunState, Update};
 use crate::protocol::inject::Inject;
 use crate::protocol::worker::{Failed, Level};
 use crate::store::checkpoint;
-use crate::store::lock::{Lock, LockError};
-use crate::store::run_dir::{RunDir, RunDirError};
+use crate::store::lock::Lock;
+use crate::store::run_dir::RunDir;
+use crate::store::{owners, socket_place};
 use crate::store::writer::Writer;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -59,33 +66,6 @@ pub struct Launch {
     pub inject: Vec<Inject>,
 }
 
-/// Why a keeper could not keep.
-#[derive(Debug, thiserror::Error)]
-pub enum KeeperError {
-    /// The run directory cannot be used.
-    #[error(transparent)]
-    RunDir(#[from] RunDirError),
-    /// There is another keeper.
-    #[error("{file}: {source}; a run has one keeper")]
-    Lock {
-        /// The lock file.
-        file: String,
-        /// Who has it.
-        source: LockError,
-    },
-    /// The store cannot be used.
-    #[error("run.db: {0}")]
-    Store(#[from] rusqlite::Error),
-    /// The socket or the signals cannot be used.
-    #[error("{what}: {source}")]
-    Io {
-        /// What was attempted.
-        what: String,
-        /// The system's words.
-        source: std::io::Error,
-    },
-}
-
 /// Owns a run until it is over. Returns the exit code of the run.
 ///
 /// # Errors
@@ -95,13 +75,13 @@ pub async fn keep(args: KeeperArgs) -> Result<u8, KeeperError> {
     let too_large = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
     drop(signal(too_large).map_err(|source| KeeperError::Io { what: "signals".to_owned(), source })?);
     let run_dir = RunDir::open(&args.run_dir)?;
-    let lock_file = run_dir.file("keeper.lock");
-    let lock =
-        Lock::take(&lock_file).map_err(|source| KeeperError::Lock { file: lock_file.display().to_string(), source })?;
-    let mut keeper = Keeper::open(run_dir, &args)?;
-    let outcome = keeper.live(args.by_person).await?;
-    drop(lock);
-    Ok(outcome)
+    run_dir.refuse_links()?;
+    let file = run_dir.file("keeper.lock").display().to_string();
+    let unlocked = |source| KeeperError::Lock { file: file.clone(), source };
+    let mut lock = owners::become_keeper(&run_dir).map_err(unlocked)?;
+    lock.update(|record| record.opening = true).map_err(|error| unlocked(error.into()))?;
+    let mut keeper = Keeper::open(run_dir, &args, lock)?;
+    keeper.live(args.by_person).await
 }
 
 /// The keeper of one run.
@@ -114,6 +94,10 @@ pub(super) struct Keeper {
     pub(super) recorder: Recorder,
     pub(super) clients: Clients,
     home: Home,
+    pub(super) lock: Lock,
+    pub(super) guard: Guard,
+    /// Who asked for what is being done.
+    pub(super) author: Option<Author>,
     pub(super) worker: Option<Worker>,
     pub(super) watched: watch::Sender<Option<u32>>,
     pub(super) inputs: mpsc::Sender<Input>,
@@ -140,7 +124,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    fn open(run_dir: RunDir, args: &KeeperArgs) -> Result<Self, KeeperError> {
+    fn open(run_dir: RunDir, args: &KeeperArgs, lock: Lock) -> Result<Self, KeeperError> {
         let run = run_dir.run()?;
         let (mut store, logged, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
         let lost = replaced.or_else(|| takeover::lost_store(&run_dir, &store));
@@ -173,6 +157,7 @@ impl Keeper {
         let witness = Witness::new(run_dir.file("worker.log"));
         let alarms = Alarms::new(run_dir.name(), &run, &mut recorder);
         let home = Home::new(run_dir.path(), std::time::Instant::now());
+        let guard = Guard::new(&run_dir);
         Ok(Self {
             run_dir,
             run,
@@ -182,6 +167,9 @@ impl Keeper {
             recorder,
             clients,
             home,
+            lock,
+            guard,
+            author: None,
             worker,
             watched,
             inputs,
@@ -207,17 +195,18 @@ impl Keeper {
             let what = what.to_owned();
             move |source| KeeperError::Io { what, source }
         };
-        let path = self.run_dir.socket();
-        let listener = socket::bind(&path).map_err(io("the control socket"))?;
-        tokio::spawn(socket::serve(listener, path.clone(), self.inputs.clone()));
         self.listen_for_signals().map_err(io("signals"))?;
+        let path = socket_place::prepare(&self.run_dir).map_err(io("the control socket"))?;
+        let listener = socket::bind(&path).map_err(io(&path.display().to_string()))?;
+        tokio::spawn(socket::serve(listener, path.clone(), self.inputs.clone()));
         let gpu = self.launch.device.strip_prefix("cuda:").and_then(|index| index.parse().ok()).unwrap_or(0);
         let (dir, inputs) = (self.run_dir.path().to_owned(), self.inputs.clone());
         let nvml = self.run.probe.nvml.clone();
         tokio::spawn(probe::watch_over(dir, gpu, nvml, self.watched.subscribe(), inputs));
-        self.take_over_run(by_person).await;
+        self.take_over_run(by_person, &path).await;
         while self.outcome.is_none() {
             self.turn().await;
+            self.mind_files().map_err(|source| KeeperError::Lock { file: "keeper.lock".to_owned(), source })?;
         }
         self.say_goodbye().await;
         let _ = std::fs::remove_file(path);
@@ -225,14 +214,16 @@ impl Keeper {
     }
 
     /// Ends what an earlier keeper left behind, waits for the card's baseline, begins.
-    async fn take_over_run(&mut self, by_person: bool) {
+    async fn take_over_run(&mut self, by_person: bool, socket: &Path) {
         let before = self.recorder.status.state;
         self.recorder.status.state = RunState::Starting;
         self.recorder.flush();
-        if !by_person {
-            let text = "the keeper died and was brought back".to_owned();
-            self.recorder.note(Level::Warn, JournalKind::Run, text);
+        // From here on the store says where the run stands. Clients of another environment find the socket by this.
+        let listens = self.lock.update(|record| (record.opening, record.socket) = (false, Some(socket.to_owned())));
+        if let Err(error) = listens {
+            self.recorder.note(Level::Warn, JournalKind::Health, format!("keeper.lock cannot be written: {error}"));
         }
+        self.tell_of_the_way_back(by_person);
         match takeover::end_orphan(&self.run_dir).await {
             Ok(false) => {}
             Ok(true) => {
@@ -336,7 +327,7 @@ impl Keeper {
                 self.decide(Event::Vram(None), None);
             }
             Input::Reading(reading) => self.feel(reading),
-            Input::Connected(id, sender) => self.clients.add(id, sender),
+            Input::Connected(id, sender, author) => self.clients.add(id, sender, author),
             Input::Left(id) => self.clients.remove(id),
             Input::Asked(id, Request::Subscribe) => {
                 self.recorder.flush();
@@ -346,15 +337,22 @@ impl Keeper {
                 self.clients.tell(id, &Update::Status(status));
             }
             Input::Asked(id, Request::Prune) => {
+                self.author = self.clients.author(id);
                 let message = self.prune();
                 self.clients.tell(id, &Update::Reply { accepted: true, message });
             }
-            Input::Asked(id, request) => self.decide(Event::Request(request), Some(id)),
+            Input::Asked(id, request) => {
+                self.author = self.clients.author(id);
+                self.decide(Event::Request(request), Some(id));
+            }
             Input::Garbled(id) => {
                 let message = "this line is no request of this version of downshift".to_owned();
                 self.clients.tell(id, &Update::Reply { accepted: false, message });
             }
-            Input::Terminated => self.decide(Event::Request(Request::Stop), None),
+            Input::Terminated(author) => {
+                self.author = Some(self.behind_the_parent(author));
+                self.decide(Event::Request(Request::Stop), None);
+            }
         }
     }
 
@@ -365,14 +363,13 @@ impl Keeper {
     }
 
     fn listen_for_signals(&self) -> std::io::Result<()> {
-        for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-            let (mut stream, inputs) = (signal(kind)?, self.inputs.clone());
-            tokio::spawn(async move {
-                while stream.recv().await.is_some() {
-                    let _ = inputs.send(Input::Terminated).await;
-                }
-            });
-        }
+        let mut signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGINT])?;
+        let inputs = self.inputs.clone();
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            for origin in &mut signals {
+                let _ = inputs.blocking_send(Input::Terminated(Author::of_signal(&origin)));
+            }
+        })?;
         Ok(())
     }
 

@@ -51,6 +51,10 @@ impl Keeper {
                     let text = self.with_command(&text);
                     self.recorder.note(level, kind, text);
                 }
+                Effect::Asked(level, kind, text) => {
+                    let text = format!("{}, asked for by {}", self.with_command(&text), self.author());
+                    self.recorder.note(level, kind, text);
+                }
                 Effect::Reply { accepted, message } => {
                     if let Some(id) = asker {
                         let message = self.with_command(&message);
@@ -61,6 +65,11 @@ impl Keeper {
             }
         }
         self.recorder.touch();
+    }
+
+    /// Who asked for what is being done, in words.
+    pub(super) fn author(&self) -> String {
+        self.author.as_ref().map_or_else(|| "the keeper".to_owned(), ToString::to_string)
     }
 
     /// What the policy needs to outlive this process, before anything is done that rests on it.

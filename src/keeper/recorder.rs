@@ -17,13 +17,13 @@ use crate::protocol::worker::{Event, FailureClass, Level};
 use crate::store::writer::{Batch, Writer};
 use std::collections::HashSet;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A note in the journal for the first skipped step of a streak, then for each so many.
 const SKIP_NOTE_EVERY: u64 = 100;
 
 /// Readings of the probe reach the store at most this often.
-const STORED_EVERY_MS: i64 = 5000;
+const STORED_EVERY: Duration = Duration::from_secs(5);
 
 /// The keeper's memory and its pen.
 pub struct Recorder {
@@ -41,7 +41,7 @@ pub struct Recorder {
     skips_in_a_row: u64,
     failed_saves: u64,
     said: HashSet<String>,
-    sampled_ms: i64,
+    sampled: Option<Instant>,
     checkpoints: Vec<CheckpointRow>,
     proving: Proving,
     dirty: bool,
@@ -75,7 +75,7 @@ impl Recorder {
             skips_in_a_row: 0,
             failed_saves: 0,
             said: HashSet::new(),
-            sampled_ms: 0,
+            sampled: None,
             checkpoints: Vec::new(),
             proving: Proving::default(),
             dirty: true,
@@ -110,9 +110,10 @@ impl Recorder {
         now: Duration,
     ) -> rusqlite::Result<u64> {
         let before = self.status.loss.map(|loss| (self.status.step, loss));
-        let row = crate::store::writer::NewAttempt { rung, rung_name, reason, started_ms: now_ms() };
+        let started_ms = now_ms();
+        let row = crate::store::writer::NewAttempt { rung, rung_name, reason, started_ms };
         let id = self.store.begin_attempt(&row)?;
-        self.attempt = Attempt::new(id, rung);
+        self.attempt = Attempt::new(id, rung).begun_at(started_ms);
         self.moved = now;
         self.status.attempts = id;
         if self.status.rung != rung {
@@ -250,7 +251,7 @@ impl Recorder {
 
     /// The worker is gone; `fault` when nobody asked for it.
     pub fn ended(&mut self, words: &str, fault: bool) {
-        let _ = self.store.end_attempt(self.attempt.id, now_ms(), words);
+        let _ = self.store.end_attempt(self.attempt.id, self.attempt.ends_at().unwrap_or_else(now_ms), words);
         self.status.pid_worker = None;
         let step = self.status.step;
         if let Some(record) = self.status.rungs.get_mut(self.attempt.rung).filter(|_| fault) {
@@ -282,8 +283,8 @@ impl Recorder {
         }
         let row = SampleRow { time_ms: now_ms(), reading };
         // A run of days would fill the disk with readings; listeners hear every one.
-        if row.time_ms - self.sampled_ms >= STORED_EVERY_MS {
-            self.sampled_ms = row.time_ms;
+        if self.sampled.is_none_or(|at| at.elapsed() >= STORED_EVERY) {
+            self.sampled = Some(Instant::now());
             self.batch.samples.push(row.clone());
         }
         self.updates.push(Update::Sample(Box::new(row)));

@@ -1,6 +1,7 @@
 //! The control socket: clients come, ask and listen; none of them can hold the keeper up.
 
 use super::Input;
+use super::author::{Author, Process};
 use crate::protocol::control::{Request, Update};
 use crate::protocol::line;
 use std::collections::HashMap;
@@ -9,24 +10,30 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
 /// Lines that may wait for one client. A client that falls further behind is dropped; it connects
 /// again and reads the store.
 const BACKLOG: usize = 1024;
+/// Clients at a time.
+const SEATS: usize = 64;
+/// No request is longer.
+const LINE: u64 = 1 << 16;
 /// The socket is bound again within this time if its file disappears.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Makes the socket. The caller holds the run's lock, so a file of this name is a dead keeper's.
+/// Makes the socket in a folder that is there. The caller holds the run's lock, so a file of this name is a dead
+/// keeper's.
 ///
 /// # Errors
 /// The system's words.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
-    crate::store::run_dir::prepare_socket_folder()?;
     let _ = fs::remove_file(path);
     path.parent().into_iter().for_each(sweep);
     let listener = UnixListener::bind(path)?;
@@ -49,11 +56,15 @@ fn sweep(folder: &Path) {
 /// Takes clients until the keeper ends.
 pub async fn serve(mut listener: UnixListener, path: PathBuf, inputs: mpsc::Sender<Input>) {
     let mut next = 0;
+    let seats = Arc::new(Semaphore::new(SEATS));
     loop {
         match timeout(LOOK, listener.accept()).await {
             Ok(Ok((stream, _))) => {
                 next += 1;
-                tokio::spawn(attend(next, stream, inputs.clone()));
+                match Arc::clone(&seats).try_acquire_owned() {
+                    Ok(seat) => drop(tokio::spawn(attend(next, stream, inputs.clone(), seat))),
+                    Err(_) => turn_away(&stream),
+                }
             }
             Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(100)).await,
             Err(_) if path.exists() => {}
@@ -66,11 +77,34 @@ pub async fn serve(mut listener: UnixListener, path: PathBuf, inputs: mpsc::Send
     }
 }
 
+/// Tells a client that there are too many, and closes.
+fn turn_away(stream: &UnixStream) {
+    let message = format!("{SEATS} clients are connected to this keeper already; close some of them");
+    if let Ok(line) = line::encode(&Update::Reply { accepted: false, message }) {
+        let _ = stream.try_write(line.as_bytes());
+    }
+}
+
+/// The client, where the system names it.
+fn author_of(stream: &UnixStream) -> Author {
+    let peer = stream.peer_cred().ok();
+    let peer = peer.and_then(|peer| Some(Process::new(u32::try_from(peer.pid()?).ok()?, peer.uid())));
+    Author::Client(peer)
+}
+
+/// The next line; none at the end, and where a line is too long to be a request.
+async fn next_line(reader: &mut BufReader<OwnedReadHalf>, buffer: &mut Vec<u8>) -> Option<()> {
+    buffer.clear();
+    let read = reader.take(LINE).read_until(b'\n', buffer).await.ok()?;
+    (read > 0 && (buffer.ends_with(b"\n") || (read as u64) < LINE)).then_some(())
+}
+
 /// One client: lines in, lines out.
-async fn attend(id: u64, stream: UnixStream, inputs: mpsc::Sender<Input>) {
+async fn attend(id: u64, stream: UnixStream, inputs: mpsc::Sender<Input>, _seat: OwnedSemaphorePermit) {
+    let author = author_of(&stream);
     let (read, mut write) = stream.into_split();
     let (sender, mut queue) = mpsc::channel::<String>(BACKLOG);
-    let _ = inputs.send(Input::Connected(id, sender)).await;
+    let _ = inputs.send(Input::Connected(id, sender, author)).await;
     let writing = tokio::spawn(async move {
         while let Some(line) = queue.recv().await {
             if write.write_all(line.as_bytes()).await.is_err() {
@@ -78,10 +112,14 @@ async fn attend(id: u64, stream: UnixStream, inputs: mpsc::Sender<Input>) {
             }
         }
     });
-    let mut lines = BufReader::new(read).lines();
-    while let Ok(Some(text)) = lines.next_line().await {
-        let input = line::decode::<Request>(&text).map_or(Input::Garbled(id), |request| Input::Asked(id, request));
+    let (mut reader, mut buffer) = (BufReader::new(read), Vec::new());
+    while next_line(&mut reader, &mut buffer).await.is_some() {
+        let request = std::str::from_utf8(&buffer).ok().and_then(line::decode::<Request>);
+        let input = request.map_or(Input::Garbled(id), |request| Input::Asked(id, request));
         let _ = inputs.send(input).await;
+    }
+    if buffer.len() as u64 >= LINE {
+        let _ = inputs.send(Input::Garbled(id)).await;
     }
     let _ = inputs.send(Input::Left(id)).await;
     writing.abort();
@@ -97,12 +135,18 @@ pub struct Clients {
 struct Client {
     sender: mpsc::Sender<String>,
     subscribed: bool,
+    author: Author,
 }
 
 impl Clients {
     /// Somebody came.
-    pub fn add(&mut self, id: u64, sender: mpsc::Sender<String>) {
-        self.known.insert(id, Client { sender, subscribed: false });
+    pub fn add(&mut self, id: u64, sender: mpsc::Sender<String>, author: Author) {
+        self.known.insert(id, Client { sender, subscribed: false, author });
+    }
+
+    /// Who this client is.
+    pub fn author(&self, id: u64) -> Option<Author> {
+        self.known.get(&id).map(|client| client.author.clone())
     }
 
     /// Somebody left.

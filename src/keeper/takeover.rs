@@ -1,15 +1,17 @@
 //! What a keeper does before it trusts the run directory: it makes sure that no worker of an
 //! earlier keeper lives, and takes over what that worker saved.
 
+use super::author::Author;
 use super::keep::Keeper;
 use crate::protocol::control::{CheckpointRow, JournalKind, Status};
 use crate::protocol::worker::Level;
 use crate::store::checkpoint;
 use crate::store::checkpoint::state::{Row, TrainState};
-use crate::store::lock::{Identity, living_owner};
+use crate::store::lock::Identity;
+use crate::store::owners;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::{Batch, Writer};
-use rustix::process::Signal;
+use rustix::process::{Signal, getppid};
 use std::fs;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -24,7 +26,7 @@ const KILL_GRACE: Duration = Duration::from_secs(10);
 /// # Errors
 /// The process that cannot be killed: then no other worker may be started.
 pub async fn end_orphan(run: &RunDir) -> Result<bool, Identity> {
-    let Some(orphan) = living_owner(&run.file("worker.lock")) else { return Ok(false) };
+    let Some(orphan) = owners::worker(run) else { return Ok(false) };
     if gone_within(&orphan, ORPHAN_GRACE).await {
         return Ok(true);
     }
@@ -96,6 +98,30 @@ pub fn lost_store(run: &RunDir, store: &Writer) -> Option<String> {
 }
 
 impl Keeper {
+    /// Tells the journal how long the run had no keeper, and why.
+    pub(super) fn tell_of_the_way_back(&mut self, by_person: bool) {
+        let recovery = owners::parent_record(&self.run_dir).and_then(|record| record.recovery).unwrap_or_default();
+        if !by_person {
+            let how = recovery.death.map_or_else(|| "died".to_owned(), |how| format!("died: it {how}"));
+            let text = format!("the keeper {how}; it was brought back");
+            self.recorder.note(Level::Warn, JournalKind::Run, text);
+        }
+        if let Some(failure) = recovery.failure {
+            let (count, lasting) = (recovery.failures, recovery.lasting_s);
+            let text = format!("the keeper could not run for {lasting} s, {count} starts failed: {failure}");
+            self.recorder.note(Level::Error, JournalKind::Health, text);
+        }
+    }
+
+    /// A signal of the parent is one that the parent passed on.
+    pub(super) fn behind_the_parent(&self, author: Author) -> Author {
+        if !author.is_signal_of(getppid()) {
+            return author;
+        }
+        let told_by = owners::parent_record(&self.run_dir).and_then(|record| record.told_by);
+        told_by.map_or(author, Author::PassedOn)
+    }
+
     /// Takes up what was saved by workers that could not say so any more.
     pub(super) fn take_over_checkpoints(&mut self) {
         let imported = import_checkpoints(&self.run_dir, self.recorder.store());

@@ -83,6 +83,8 @@ pub enum Effect {
     Trouble(FailureClass, String),
     /// Write a line into the journal.
     Journal(Level, JournalKind, String),
+    /// The same about what was just asked for; the keeper adds by whom.
+    Asked(Level, JournalKind, String),
     /// Answer the request.
     Reply {
         /// Whether it will be done.

@@ -35,7 +35,7 @@ impl Policy {
                 } else {
                     "autopilot off: the keeper proposes, a person shifts"
                 };
-                let mut effects = vec![Effect::Journal(Level::Info, JournalKind::Request, text.to_owned())];
+                let mut effects = vec![Effect::Asked(Level::Info, JournalKind::Request, text.to_owned())];
                 if *on {
                     effects.extend(self.settle_proposal(now));
                 }
@@ -56,7 +56,7 @@ impl Policy {
         self.ledger.proposal = None;
         self.wishes.before(&self.ledger.climb);
         self.ledger.climb.chosen(self.at());
-        let told = Effect::Journal(Level::Info, JournalKind::Shift, format!("{reason}, asked for by a person"));
+        let told = Effect::Asked(Level::Info, JournalKind::Shift, reason);
         match std::mem::replace(&mut self.life, Life::New) {
             Life::Running(phase) => {
                 self.life = Life::Running(phase);
@@ -138,14 +138,14 @@ impl Policy {
         }
         let name = self.rung_name(self.rung).to_owned();
         let start = Start::on(self.rung, format!("restart on {name}"));
-        let text = format!("restart on {name}, asked for by a person");
-        let mut effects = vec![Effect::Journal(Level::Info, JournalKind::Restart, text)];
+        let text = format!("restart on {name}");
+        let mut effects = vec![Effect::Asked(Level::Info, JournalKind::Restart, text)];
         effects.extend(self.press(Then::Start(start), Pressure::Asked, now));
         accept(&format!("saves at the next step border and starts again on {name}"), effects)
     }
 
     fn asked_to_pause(&mut self, now: Duration) -> Vec<Effect> {
-        let told = Effect::Journal(Level::Info, JournalKind::Request, "pause, asked for by a person".to_owned());
+        let told = Effect::Asked(Level::Info, JournalKind::Request, "pause".to_owned());
         match self.life {
             Life::Running(_) => {
                 let mut effects = vec![told];
@@ -162,11 +162,11 @@ impl Policy {
     }
 
     fn asked_to_stop(&mut self, now: Duration) -> Vec<Effect> {
-        let told = Effect::Journal(Level::Info, JournalKind::Request, "stop, asked for by a person".to_owned());
+        let told = Effect::Asked(Level::Info, JournalKind::Request, "stop".to_owned());
         match self.life {
             Life::Running(_) if self.wishes.stop_is_repeated(now) && self.wishes.stop_was_refused() => {
-                let text = format!("stop, asked for again by a person: ends without saving; {}", self.unsaved());
-                let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Request, text.clone())];
+                let text = format!("stop without saving, as it was asked for again; {}", self.unsaved());
+                let mut effects = vec![Effect::Asked(Level::Warn, JournalKind::Request, text)];
                 effects.extend(self.press(Then::End, Pressure::Asked, now));
                 accept(&format!("ends without saving; {}", self.unsaved()), effects)
             }

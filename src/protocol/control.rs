@@ -103,6 +103,8 @@ pub enum RunState {
     AwaitingVram,
     /// Waiting before the next start.
     BackingOff,
+    /// The keeper is gone, and its parent brings it back.
+    Recovering,
     /// The last step is taken and durable.
     Finished,
     /// It cannot go on: bad config, data or checkpoint.
@@ -127,6 +129,7 @@ impl RunState {
             Self::Stopping => "stopping",
             Self::AwaitingVram => "waiting for VRAM",
             Self::BackingOff => "backing off",
+            Self::Recovering => "recovering",
             Self::Finished => "finished",
             Self::Failed => "failed",
             Self::NeedsPerson => "needs a person",

@@ -2,7 +2,7 @@
 
 use super::checkpoint;
 use super::database::open_reader;
-use super::lock;
+use super::owners;
 use super::run_dir::RunDir;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, RunState, SampleRow, Status, StepRow};
@@ -185,25 +185,36 @@ pub(super) fn fact<T: DeserializeOwned>(connection: &Connection, key: &str) -> O
 }
 
 /// The status of a run with what is true of its processes **now**: from the store, and a look at
-/// the lock files. A run whose keeper is gone without an end is `stopped`.
+/// the lock files. A run whose keeper is gone without an end is `recovering` while the keeper's parent lives,
+/// and `stopped` without one.
 #[must_use]
 pub fn live_status(run: &RunDir) -> Option<Status> {
+    // The processes come first: what a keeper wrote as its last word is read after it was seen to be gone.
+    let (keeper, parent) = (owners::keeper(run), owners::parent_record(run));
+    let opening = owners::keeper_record(run).is_some_and(|record| record.opening);
     let mut status = Reader::open(run).ok()?.status()?;
-    let keeper = lock::living_owner(&run.file("keeper.lock"));
     status.pid_keeper = keeper.map(|keeper| keeper.pid);
-    status.pid_worker = lock::living_owner(&run.file("worker.lock")).map(|worker| worker.pid);
-    if status.pid_keeper.is_some() {
+    status.pid_worker = owners::worker(run).map(|worker| worker.pid);
+    if status.pid_keeper.is_some() && !opening {
         status.why = status.why.or_else(|| stale(run).filter(|_| status.state == RunState::Training));
-    } else {
-        // What a worker saved after its keeper was gone counts too.
-        status.durable_step = checkpoint::list(run.path()).first().map(|newest| newest.step).or(status.durable_step);
-        status.pid_probe = None;
-        if !status.state.is_over() {
-            status.state = RunState::Stopped;
-            let resume = run.command("resume");
-            status.why = Some(format!("the keeper is gone; `{resume}` goes on from the newest checkpoint"));
-        }
+        return Some(status);
     }
+    // What a worker saved after its keeper was gone counts too.
+    status.durable_step = checkpoint::list(run.path()).first().map(|newest| newest.step).or(status.durable_step);
+    status.pid_probe = None;
+    if status.state.is_over() {
+        return Some(status);
+    }
+    (status.state, status.why) = match parent {
+        None if !opening => {
+            let resume = run.command("resume");
+            (RunState::Stopped, Some(format!("the keeper is gone; `{resume}` goes on from the newest checkpoint")))
+        }
+        parent => {
+            let recovery = parent.and_then(|record| record.recovery).unwrap_or_default();
+            (RunState::Recovering, Some(recovery.sentence()))
+        }
+    };
     Some(status)
 }
 

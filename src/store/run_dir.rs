@@ -1,10 +1,9 @@
 //! Where a run lives, and how one is found.
 
 use crate::config::run::{AsWritten, Run, Source};
-use rustix::process::getuid;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The directory of one run.
@@ -48,7 +47,23 @@ pub enum RunDirError {
     /// Its run.yaml cannot be used.
     #[error("{0}")]
     Config(String),
+    /// Its path cannot be passed on to other processes, or opened by the store.
+    #[error("{path} cannot hold runs: its path {why}; name another place with --runs-dir")]
+    Unusable {
+        /// The folder.
+        path: String,
+        /// Why not.
+        why: String,
+    },
+    /// A file of it leads elsewhere.
+    #[error("{0} is a link or no regular file; a run keeps its files in its own folder: move the file here, or remove it")]
+    Link(String),
 }
+
+/// The longest path of a run: SQLite opens no file beyond 511 bytes, and checkpoints lie two folders deeper.
+const LONGEST: usize = 400;
+/// Files of a run that are opened by their name to be written.
+const WRITTEN: [&str; 4] = ["run.db", "run.db-wal", "run.db-shm", "run.db-journal"];
 
 impl RunDir {
     /// Makes a directory `<name>-<date>-<time>` with its run.yaml in it.
@@ -57,9 +72,11 @@ impl RunDir {
     /// When it cannot be written.
     pub fn create(runs: &Path, run: &Run) -> Result<Self, RunDirError> {
         let wrong = |path: &Path, source| RunDirError::Io { path: path.display().to_string(), source };
+        passable(runs, 0)?;
         fs::create_dir_all(runs).map_err(|error| wrong(runs, error))?;
         let runs = runs.canonicalize().map_err(|error| wrong(runs, error))?;
         let stamp = format!("{}-{}", run.name, jiff::Zoned::now().strftime("%Y%m%d-%H%M%S"));
+        passable(&runs, runs.join(&stamp).as_os_str().len())?;
         let names = (1..100).map(|count| if count == 1 { stamp.clone() } else { format!("{stamp}-{count}") });
         for name in names {
             let path = runs.join(name);
@@ -82,6 +99,7 @@ impl RunDir {
     /// # Errors
     /// When there is no run.yaml in it.
     pub fn open(path: &Path) -> Result<Self, RunDirError> {
+        passable(path, 0)?;
         let absolute = path.canonicalize().ok().filter(|path| path.join("run.yaml").is_file());
         absolute.map(|path| Self { path }).ok_or_else(|| RunDirError::Unknown {
             name: path.display().to_string(),
@@ -137,6 +155,20 @@ impl RunDir {
         &self.path
     }
 
+    /// Makes sure that what is written by name lies in this folder and nowhere else.
+    ///
+    /// # Errors
+    /// Names the file that does not.
+    pub fn refuse_links(&self) -> Result<(), RunDirError> {
+        for name in WRITTEN {
+            let path = self.file(name);
+            if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
+                return Err(RunDirError::Link(path.display().to_string()));
+            }
+        }
+        Ok(())
+    }
+
     /// A file in it.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
@@ -181,12 +213,10 @@ impl RunDir {
         Run::read(&source, &AsWritten).map_err(|refusal| RunDirError::Config(refusal.to_string()))
     }
 
-    /// The control socket. Its name is a hash of the run's path, since socket paths are limited to
-    /// 107 bytes; it lies in a folder of the user's own.
+    /// The control socket, as far as it is known where this process runs.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
-        let hash = blake3::hash(self.path.as_os_str().as_encoded_bytes());
-        socket_folder().join(format!("{}.sock", &hash.to_hex()[..16]))
+        super::socket_place::socket_of(self)
     }
 
     /// Writes a file whole or not at all.
@@ -196,6 +226,18 @@ impl RunDir {
     pub fn write_atomically(&self, name: &str, content: &[u8]) -> io::Result<()> {
         write_whole(&self.path.join(name), content)
     }
+}
+
+/// Refuses a path that other processes would get in another spelling, or that is too long.
+fn passable(path: &Path, length: usize) -> Result<(), RunDirError> {
+    let why = if path.to_str().is_none() {
+        "is not UTF-8 text".to_owned()
+    } else if length > LONGEST {
+        format!("has {length} bytes with the run's name, and {LONGEST} are the most")
+    } else {
+        return Ok(());
+    };
+    Err(RunDirError::Unusable { path: path.display().to_string(), why })
 }
 
 /// A word as a shell takes it.
@@ -224,7 +266,9 @@ pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let draft = folder.join(format!(".{name}.{}", std::process::id()));
-    let written = fs::File::create(&draft)
+    // A file of that name is the rest of a process that was killed, or somebody's trap.
+    fs::remove_file(&draft).ok();
+    let written = fs::File::create_new(&draft)
         .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&draft, path))
         .and_then(|()| fs::File::open(folder)?.sync_all());
@@ -232,27 +276,6 @@ pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
         fs::remove_file(&draft).ok();
     }
     written
-}
-
-/// Makes the folder for sockets where it is missing; mode 0700.
-///
-/// # Errors
-/// When it cannot be made, or belongs to somebody else.
-pub fn prepare_socket_folder() -> io::Result<PathBuf> {
-    let folder = socket_folder();
-    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-    if fs::metadata(&folder)?.uid() != getuid().as_raw() {
-        return Err(io::Error::other(format!("{} belongs to another user", folder.display())));
-    }
-    Ok(folder)
-}
-
-fn socket_folder() -> PathBuf {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
-    match runtime {
-        Some(folder) => folder.join("downshift"),
-        None => std::env::temp_dir().join(format!("downshift-{}", getuid().as_raw())),
-    }
 }
 
 #[cfg(test)]

@@ -92,6 +92,9 @@ fn fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Fie
 }
 
 fn dot(state: &State, run: RunState) -> (&'static str, Tone) {
+    if run == RunState::Recovering {
+        return ("◐", Tone::Warn);
+    }
     if state.is_orphaned() {
         return ("○", Tone::Danger);
     }
@@ -101,7 +104,7 @@ fn dot(state: &State, run: RunState) -> (&'static str, Tone) {
     match run {
         RunState::Training | RunState::Evaluating | RunState::Checkpointing | RunState::Finished => ("●", Tone::Good),
         RunState::Starting | RunState::Compiling | RunState::Stopping | RunState::AwaitingVram => ("◐", Tone::Busy),
-        RunState::Paused | RunState::BackingOff => ("○", Tone::Warn),
+        RunState::Paused | RunState::BackingOff | RunState::Recovering => ("○", Tone::Warn),
         RunState::Stopped => ("○", Tone::Plain),
         RunState::Failed | RunState::NeedsPerson => ("●", Tone::Danger),
     }

@@ -65,7 +65,7 @@ fn line(state: &State, place: usize, row: &RunRow, widths: (usize, usize), theme
                 RunState::Finished => Tone::Good,
                 RunState::Failed | RunState::NeedsPerson => Tone::Danger,
                 RunState::Stopped => Tone::Plain,
-                RunState::Paused | RunState::BackingOff => Tone::Warn,
+                RunState::Paused | RunState::BackingOff | RunState::Recovering => Tone::Warn,
                 _ => Tone::Busy,
             };
             let done = status.total_samples.and_then(|total| Ratio::of(status.samples, total));

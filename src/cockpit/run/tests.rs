@@ -56,6 +56,7 @@ async fn it_draws_what_comes_reads_the_store_asks_and_closes() {
         home: folder.path().to_owned(),
         sources: Sources {
             history: Arc::new(|| Ok(fixture::history(50, false))),
+            standing: Arc::new(|| None),
             rows: Arc::new(|_| Vec::new()),
             moment: Arc::new(|_| Err("not here".to_owned())),
             others: Others { list: Arc::new(Vec::new), read: Arc::new(|_, _| Err("not here".to_owned())) },

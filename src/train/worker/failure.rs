@@ -4,7 +4,11 @@ use super::WorkerArgs;
 use crate::protocol::worker::{Failed, FailureClass};
 use crate::train::task::DataError;
 use serde::{Deserialize, Serialize};
-use std::{fs, path::Path};
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::Path,
+};
 
 /// The record of the failure that ended the last worker, in the run directory.
 pub const FAILURE_FILE: &str = "failure.json";
@@ -27,7 +31,9 @@ pub fn record(args: &WorkerArgs, failed: &Failed) {
     let record =
         FailureRecord { attempt: args.attempt, pid: std::process::id(), rung: args.rung, failed: failed.clone() };
     if let Ok(text) = serde_json::to_vec_pretty(&record) {
-        fs::write(args.run_dir.join(FAILURE_FILE), text).ok();
+        // Anew, so that no link of that name is followed.
+        forget(&args.run_dir);
+        File::create_new(args.run_dir.join(FAILURE_FILE)).and_then(|mut file| file.write_all(&text)).ok();
     }
 }
 

@@ -3,6 +3,7 @@
 use super::failure;
 use crate::protocol::worker::Failed;
 use crate::store::lock::{Lock, LockError};
+use crate::store::owners;
 use std::{
     path::Path,
     thread,
@@ -27,7 +28,7 @@ fn take_within(run_dir: &Path, patience: Duration) -> Result<Lock, Failed> {
     let path = run_dir.join(LOCK_FILE);
     let asked = Instant::now();
     loop {
-        match Lock::take(&path) {
+        match owners::become_worker(run_dir) {
             Ok(lock) => return Ok(lock),
             Err(LockError::Held(_)) if asked.elapsed() < patience => thread::sleep(Duration::from_millis(20)),
             Err(error @ LockError::Held(_)) => {
@@ -36,6 +37,9 @@ fn take_within(run_dir: &Path, patience: Duration) -> Result<Lock, Failed> {
                 return Err(failure::locked(words));
             }
             Err(LockError::Io(error)) => return Err(failure::refused(&path.display().to_string(), &error)),
+            Err(error @ LockError::NotAFile) => {
+                return Err(failure::refused(&path.display().to_string(), &std::io::Error::other(error.to_string())));
+            }
         }
     }
 }

@@ -1,0 +1,152 @@
+//! Who asked for something: a client on the socket, the sender of a signal, or this very command. The journal
+//! names them.
+
+use rustix::process::{Pid, Signal, getuid};
+use signal_hook::low_level::siginfo::Origin;
+use std::fmt::{self, Display, Formatter};
+use std::fs;
+
+/// Who asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Author {
+    /// A client on the control socket.
+    Client(Option<Process>),
+    /// A signal, and its sender where the system names one.
+    Signal(i32, Option<Process>),
+    /// A signal that the keeper's parent passed on: what the parent wrote down about it.
+    PassedOn(String),
+    /// A command that acts in the keeper's place.
+    Command(Process),
+}
+
+/// A process, as it was when it asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    pid: u32,
+    user: u32,
+    /// Its name, and the name of the process that started it; none where it was gone already.
+    name: Option<(String, Option<String>)>,
+}
+
+impl Process {
+    /// The process of this id, which belongs to this user.
+    #[must_use]
+    pub fn new(pid: u32, user: u32) -> Self {
+        let starter = parent_of(pid).filter(|starter| *starter > 0).and_then(name_of);
+        Self { pid, user, name: name_of(pid).map(|name| (name, starter)) }
+    }
+
+    /// This process.
+    #[must_use]
+    pub fn own() -> Self {
+        Self::new(std::process::id(), getuid().as_raw())
+    }
+}
+
+impl Author {
+    /// The sender of a signal.
+    #[must_use]
+    pub fn of_signal(origin: &Origin) -> Self {
+        let sender = origin.process.filter(|sender| sender.pid > 0);
+        Self::Signal(origin.signal, sender.map(|sender| Process::new(sender.pid.unsigned_abs(), sender.uid)))
+    }
+
+    /// Whether this is a signal of that process.
+    #[must_use]
+    pub fn is_signal_of(&self, pid: Option<Pid>) -> bool {
+        let sender = match self {
+            Self::Signal(_, Some(sender)) => Pid::from_raw(sender.pid.cast_signed()),
+            _ => None,
+        };
+        sender.is_some() && sender == pid
+    }
+}
+
+impl Display for Author {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(Some(process)) | Self::Command(process) => process.fmt(f),
+            Self::Client(None) => f.write_str("a client that the system does not name"),
+            Self::Signal(signal, Some(sender)) => write!(f, "{} from {sender}", signal_name(*signal)),
+            Self::Signal(signal, None) => {
+                write!(f, "{} from the kernel or another container", signal_name(*signal))
+            }
+            Self::PassedOn(words) => f.write_str(words),
+        }
+    }
+}
+
+impl Display for Process {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some((name, Some(starter))) => write!(f, "{name} (process {}, started by {starter}", self.pid)?,
+            Some((name, None)) => write!(f, "{name} (process {}", self.pid)?,
+            None => write!(f, "process {} (gone since", self.pid)?,
+        }
+        if self.user != getuid().as_raw() {
+            write!(f, ", user {}", self.user)?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// The name of a signal that ends processes.
+#[must_use]
+pub fn signal_name(signal: i32) -> String {
+    let names = [
+        (Signal::TERM, "SIGTERM"),
+        (Signal::INT, "SIGINT"),
+        (Signal::KILL, "SIGKILL"),
+        (Signal::HUP, "SIGHUP"),
+        (Signal::QUIT, "SIGQUIT"),
+        (Signal::SEGV, "SIGSEGV"),
+        (Signal::ABORT, "SIGABRT"),
+        (Signal::BUS, "SIGBUS"),
+        (Signal::ILL, "SIGILL"),
+    ];
+    let name = names.iter().find(|(known, _)| known.as_raw() == signal);
+    name.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
+}
+
+/// Names come from other programs; they end up on terminals.
+fn name_of(pid: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    let name: String = name.trim_end().chars().filter(|letter| letter.is_ascii_graphic() || *letter == ' ').collect();
+    Some(name).filter(|name| !name.is_empty())
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Author, Process, signal_name};
+    use rustix::process::getuid;
+
+    #[test]
+    fn authors_are_named_as_far_as_they_are_known() {
+        let process = |name: Option<(&str, Option<&str>)>, user| Process {
+            pid: 47,
+            user,
+            name: name.map(|(name, starter)| (name.to_owned(), starter.map(str::to_owned))),
+        };
+        let own = getuid().as_raw();
+        let texts = [
+            Author::Client(Some(process(Some(("downshift", Some("bash"))), own))),
+            Author::Signal(15, Some(process(Some(("systemd", None)), own + 1))),
+            Author::Signal(2, Some(process(None, own))),
+            Author::Signal(15, None),
+            Author::PassedOn("SIGTERM from init (process 1)".to_owned()),
+        ]
+        .map(|author| author.to_string());
+        assert_eq!(texts[0], "downshift (process 47, started by bash)");
+        assert_eq!(texts[1], format!("SIGTERM from systemd (process 47, user {})", own + 1));
+        assert_eq!(texts[2], "SIGINT from process 47 (gone since)");
+        assert_eq!(texts[3], "SIGTERM from the kernel or another container");
+        assert_eq!(texts[4], "SIGTERM from init (process 1)");
+        assert!(Process::own().to_string().contains(&format!("process {}", std::process::id())));
+        assert_eq!(signal_name(64), "signal 64");
+    }
+}

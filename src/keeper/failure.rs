@@ -1,0 +1,175 @@
+//! Why a keeper cannot keep, and whether another try may succeed.
+
+use crate::store::lock::LockError;
+use crate::store::run_dir::RunDirError;
+use rusqlite::ErrorCode;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// Why a keeper could not keep.
+#[derive(Debug, thiserror::Error)]
+pub enum KeeperError {
+    /// The run directory cannot be used.
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    /// There is another keeper.
+    #[error("{file}: {source}; a run has one keeper")]
+    Lock {
+        /// The lock file.
+        file: String,
+        /// Who has it.
+        source: LockError,
+    },
+    /// The store cannot be used.
+    #[error("run.db: {0}")]
+    Store(#[from] rusqlite::Error),
+    /// The socket or the signals cannot be used.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was attempted.
+        what: String,
+        /// The system's words.
+        source: io::Error,
+    },
+}
+
+/// Whether a failed start is worth another try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// It may pass by itself: a full disk, a lock held by others, a device that does not answer, a missing mount.
+    Transient,
+    /// Only you can help.
+    Final,
+}
+
+/// The last line that a keeper writes to its parent when it could not keep.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastWord {
+    /// Whether another try may succeed.
+    pub class: Class,
+    /// The exit code of the run when there is no other try.
+    pub code: u8,
+    /// Why: a sentence.
+    pub why: String,
+}
+
+impl KeeperError {
+    /// Whether another try may succeed.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        let transient = match self {
+            Self::RunDir(RunDirError::Unknown { .. }) => true,
+            Self::RunDir(RunDirError::Io { source, .. })
+            | Self::Lock { source: LockError::Io(source), .. }
+            | Self::Io { source, .. } => may_pass(source),
+            // A command that stands in for the keeper lets go of the lock when it is done.
+            Self::Lock { source: LockError::Held(_), .. } => true,
+            Self::RunDir(_) | Self::Lock { source: LockError::NotAFile, .. } => false,
+            Self::Store(error) => error.sqlite_error_code().is_some_and(store_may_pass),
+        };
+        if transient { Class::Transient } else { Class::Final }
+    }
+
+    /// The exit code of a run that ends by this.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::RunDir(RunDirError::Config(_)) => 13,
+            _ => 1,
+        }
+    }
+
+    /// What the keeper's parent has to know.
+    #[must_use]
+    pub fn last_word(&self) -> LastWord {
+        LastWord { class: self.class(), code: self.exit_code(), why: self.to_string() }
+    }
+}
+
+fn store_may_pass(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::FileLockingProtocolFailed
+            | ErrorCode::DiskFull
+            | ErrorCode::SystemIoFailure
+            | ErrorCode::CannotOpen
+            | ErrorCode::ReadOnly
+            | ErrorCode::OutOfMemory
+    )
+}
+
+/// Whether the operating system may do next time what it refused now.
+#[must_use]
+pub fn may_pass(error: &io::Error) -> bool {
+    let passing = [
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::IO,
+        Errno::ROFS,
+        Errno::NOENT,
+        Errno::STALE,
+        Errno::NODEV,
+        Errno::NXIO,
+        Errno::NOTCONN,
+        Errno::HOSTDOWN,
+        Errno::TIMEDOUT,
+        Errno::AGAIN,
+        Errno::BUSY,
+        Errno::NOMEM,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOLCK,
+        Errno::INTR,
+        Errno::ADDRINUSE,
+    ];
+    let code = error.raw_os_error();
+    passing.iter().any(|errno| Some(errno.raw_os_error()) == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Class, KeeperError};
+    use crate::store::lock::LockError;
+    use crate::store::run_dir::RunDirError;
+    use std::io;
+
+    #[test]
+    fn what_may_pass_is_tried_again_and_what_needs_you_is_not() {
+        let system = |code| io::Error::from_raw_os_error(code);
+        let store = |code| KeeperError::Store(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None));
+        let io = |code| KeeperError::Io { what: "the control socket".to_owned(), source: system(code) };
+        let lock = |source| KeeperError::Lock { file: "keeper.lock".to_owned(), source };
+        let unknown = RunDirError::Unknown { name: "x".to_owned(), place: "y".to_owned() };
+        let transient = [
+            ("busy", store(5)),
+            ("locked", store(6)),
+            ("input/output", store(10)),
+            ("full", store(13)),
+            ("full while syncing", store(10 | 4 << 8)),
+            ("cannot open", store(14)),
+            ("ENOSPC", io(28)),
+            ("EIO", io(5)),
+            ("a lock on a full disk", lock(LockError::Io(system(28)))),
+            ("a caretaker", lock(LockError::Held(None))),
+            ("a missing mount", unknown.into()),
+        ];
+        for (what, error) in transient {
+            assert_eq!(error.class(), Class::Transient, "{what}");
+        }
+        let last = [
+            ("no run file", KeeperError::from(RunDirError::Config("x".to_owned()))),
+            ("a link", lock(LockError::NotAFile)),
+            ("permissions", io(13)),
+            ("another schema", KeeperError::Store(rusqlite::Error::InvalidQuery)),
+            ("not a database", store(26)),
+        ];
+        for (what, error) in last {
+            assert_eq!(error.class(), Class::Final, "{what}");
+        }
+        assert_eq!(KeeperError::from(RunDirError::Config("x".to_owned())).last_word().code, 13);
+    }
+}

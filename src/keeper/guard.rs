@@ -1,0 +1,96 @@
+//! Files of the run that have to stay what they are while it goes on: the keeper's lock, and the run file that
+//! the next worker will read.
+
+use super::keep::Keeper;
+use crate::protocol::control::JournalKind;
+use crate::protocol::worker::Level;
+use crate::store::lock::LockError;
+use crate::store::run_dir::RunDir;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+/// How often they are looked at.
+const RHYTHM: Duration = Duration::from_secs(1);
+
+/// What was last seen of them.
+#[derive(Debug)]
+pub struct Guard {
+    looked: Instant,
+    /// Device, number and time of the run file.
+    run_file: Option<(u64, u64, i64, i64)>,
+    /// The lock could not be made anew; said once.
+    unlocked: bool,
+    /// The run file could not be read at the last look.
+    garbled: bool,
+}
+
+impl Guard {
+    /// The files as they are now.
+    pub fn new(run: &RunDir) -> Self {
+        Self { looked: Instant::now(), run_file: run_file(run), unlocked: false, garbled: false }
+    }
+}
+
+fn run_file(run: &RunDir) -> Option<(u64, u64, i64, i64)> {
+    let found = fs::metadata(run.file("run.yaml")).ok()?;
+    Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
+}
+
+impl Keeper {
+    /// Makes the lock anew where it was deleted, and names a run file that cannot be read any more. Another
+    /// keeper that has taken the lock meanwhile is the one that stays.
+    pub(super) fn mind_files(&mut self) -> Result<(), LockError> {
+        if self.guard.looked.elapsed() < RHYTHM {
+            return Ok(());
+        }
+        self.guard.looked = Instant::now();
+        match self.lock.restore() {
+            Ok(false) => {}
+            Ok(true) => {
+                self.guard.unlocked = false;
+                let text = "keeper.lock was deleted or replaced, and is made anew".to_owned();
+                self.recorder.note(Level::Warn, JournalKind::Health, text);
+            }
+            Err(held @ LockError::Held(_)) => return Err(held),
+            Err(error) if !self.guard.unlocked => {
+                self.guard.unlocked = true;
+                let text = format!("keeper.lock is gone and cannot be made anew: {error}");
+                self.recorder.note(Level::Error, JournalKind::Health, text);
+            }
+            Err(_) => {}
+        }
+        self.mind_run_file();
+        Ok(())
+    }
+
+    fn mind_run_file(&mut self) {
+        let now = run_file(&self.run_dir);
+        if now == self.guard.run_file {
+            return;
+        }
+        self.guard.run_file = now;
+        let read = self.run_dir.run();
+        let (level, text) = match (read, self.guard.garbled) {
+            (Err(error), _) => {
+                self.guard.garbled = true;
+                let text = format!(
+                    "run.yaml was changed and cannot be read any more; mend it before the next worker starts, which \
+                     reads it: {error}"
+                );
+                (Level::Error, text)
+            }
+            (Ok(_), true) => {
+                self.guard.garbled = false;
+                (Level::Info, "run.yaml can be read again".to_owned())
+            }
+            (Ok(run), false) if run.to_yaml() == self.run.to_yaml() => return,
+            (Ok(_), false) => {
+                let text = "run.yaml was changed: the next worker reads it as it is now, the keeper goes on with what \
+                            it read when it began";
+                (Level::Warn, text.to_owned())
+            }
+        };
+        self.recorder.note(level, JournalKind::Health, text);
+    }
+}

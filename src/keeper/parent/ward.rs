@@ -1,0 +1,105 @@
+//! The keeper that a parent waits for, shared with the thread that hears signals: one that comes while no
+//! keeper lives must end the run as well.
+
+use crate::keeper::author::Author;
+use crate::store::lock::{Lock, Recovery};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use std::io;
+use std::process::{Child, Command};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A signal that is older is not what a keeper ended of.
+const TOLD: Duration = Duration::from_mins(1);
+
+/// The keeper that a parent waits for.
+#[derive(Debug, Clone)]
+pub struct Ward(Arc<(Mutex<Charge>, Condvar)>);
+
+/// What both threads know.
+#[derive(Debug)]
+pub struct Charge {
+    child: Option<Pid>,
+    /// When the run was last told to end, and by whom.
+    told: Option<(Instant, String)>,
+    /// The parent's own lock.
+    pub lock: Lock,
+}
+
+impl Charge {
+    fn told_lately(&self) -> Option<String> {
+        self.told.as_ref().filter(|(at, _)| at.elapsed() < TOLD).map(|(_, by)| by.clone())
+    }
+}
+
+impl Ward {
+    pub fn new(lock: Lock) -> Self {
+        Self(Arc::new((Mutex::new(Charge { child: None, told: None, lock }), Condvar::new())))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Charge> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the keeper, unless somebody has just told the run to end: then by whom.
+    pub fn start(&self, command: &mut Command) -> io::Result<Result<Child, String>> {
+        // A signal is passed on or seen here: none falls between the start and the note of it.
+        let mut charge = self.lock();
+        if let Some(by) = charge.told_lately() {
+            return Ok(Err(by));
+        }
+        charge.told = None;
+        let child = command.spawn()?;
+        charge.child = Pid::from_raw(child.id().cast_signed());
+        Ok(Ok(child))
+    }
+
+    /// The keeper is gone. By whom it was told to end, if it was.
+    pub fn ended(&self) -> Option<String> {
+        let mut charge = self.lock();
+        charge.child = None;
+        charge.told_lately()
+    }
+
+    /// Writes down why there is no keeper, for whoever asks for the status. The keeper works without it.
+    pub fn recovering(&self, recovery: &Recovery) {
+        let recovery = Some(recovery.clone());
+        let _ = self.lock().lock.update(|record| record.recovery = recovery);
+    }
+
+    /// Waits, but not longer than until the run is told to end: then by whom.
+    pub fn rest(&self, pause: Duration) -> Option<String> {
+        let untold = |charge: &mut Charge| charge.told_lately().is_none();
+        let (charge, _) =
+            self.0.1.wait_timeout_while(self.lock(), pause, untold).unwrap_or_else(PoisonError::into_inner);
+        charge.told_lately()
+    }
+
+    /// Whoever tells the parent to end means the run.
+    pub fn pass_on_signals(&self) -> io::Result<()> {
+        let mut signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGINT])?;
+        let ward = self.clone();
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            for origin in &mut signals {
+                ward.hear(Author::of_signal(&origin).to_string());
+            }
+        })?;
+        Ok(())
+    }
+
+    fn hear(&self, by: String) {
+        let mut charge = self.lock();
+        // The keeper sees only that its parent signals: the sender stands in the lock file.
+        let told_by = Some(by.clone());
+        let _ = charge.lock.update(|record| record.told_by = told_by);
+        charge.told = Some((Instant::now(), by));
+        if let Some(child) = charge.child {
+            let _ = kill_process(child, Signal::TERM);
+        }
+        drop(charge);
+        self.0.1.notify_all();
+    }
+}

@@ -1,0 +1,118 @@
+//! Where a keeper's control socket lies. Paths of sockets are limited to 107 bytes, so it is a short name in a
+//! folder that belongs to the user alone. Clients find it in the keeper's lock file, because their environment
+//! (cron, sudo) may name another folder.
+
+use super::owners;
+use super::run_dir::RunDir;
+use rustix::process::getuid;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a socket's path that the system takes.
+const LONGEST: usize = 107;
+/// Folders among the temporary files that are tried when others have taken the first name.
+const SPARE: u32 = 9;
+
+/// The socket of a run's keeper: the one that it listens on, else where the next one would be made first.
+#[must_use]
+pub fn socket_of(run: &RunDir) -> PathBuf {
+    let listening = owners::keeper_record(run).and_then(|record| record.socket);
+    listening.unwrap_or_else(|| {
+        let places = places(run);
+        places.iter().find(|path| usable(path).is_ok()).or(places.first()).cloned().unwrap_or_default()
+    })
+}
+
+/// Makes the folder for a run's socket, in the first place that can be used. Returns the socket's path.
+///
+/// # Errors
+/// Why the last place cannot be used, when none can.
+pub fn prepare(run: &RunDir) -> io::Result<PathBuf> {
+    let mut refused = io::Error::other("there is no folder for sockets");
+    for path in places(run) {
+        match usable(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
+/// Where the socket may lie, best first. The run directory is the last resort: not every file system carries
+/// sockets, and its path may be too long.
+fn places(run: &RunDir) -> Vec<PathBuf> {
+    let hash = blake3::hash(run.path().as_os_str().as_encoded_bytes());
+    let name = format!("{}.sock", &hash.to_hex()[..16]);
+    let user = getuid().as_raw();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
+    let mut folders: Vec<PathBuf> = runtime.map(|folder| folder.join("downshift")).into_iter().collect();
+    let temporary = std::env::temp_dir();
+    folders.push(temporary.join(format!("downshift-{user}")));
+    folders.extend((1..=SPARE).map(|number| temporary.join(format!("downshift-{user}-{number}"))));
+    let mut paths: Vec<PathBuf> = folders.into_iter().map(|folder| folder.join(&name)).collect();
+    paths.push(run.file("keeper.sock"));
+    paths.retain(|path| path.as_os_str().len() <= LONGEST);
+    paths
+}
+
+/// Makes the folder of a socket where it is missing (mode 0700), and refuses one that others could get into.
+fn usable(path: &Path) -> io::Result<()> {
+    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    if let Err(error) = DirBuilder::new().mode(0o700).create(folder)
+        && error.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(error);
+    }
+    let wrong = |what: &str| Err(io::Error::other(format!("{} {what}", folder.display())));
+    let found = fs::symlink_metadata(folder)?;
+    if !found.is_dir() {
+        return wrong("is a link or no folder");
+    }
+    if found.uid() != getuid().as_raw() {
+        return wrong("belongs to another user");
+    }
+    // The run directory has the permissions that its owner gave it; the socket in it is closed to others.
+    if found.mode() & 0o022 != 0 && !folder.join("run.yaml").exists() {
+        fs::set_permissions(folder, Permissions::from_mode(found.mode() & 0o700))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LONGEST, places, usable};
+    use crate::store::run_dir::RunDir;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_folder_for_sockets_is_no_link_and_the_users_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let (own, link) = (dir.path().join("own"), dir.path().join("link"));
+        usable(&own.join("a.sock")).unwrap();
+        assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
+        symlink(&own, &link).unwrap();
+        assert!(usable(&link.join("a.sock")).unwrap_err().to_string().contains("is a link"));
+        fs::set_permissions(&own, Permissions::from_mode(0o777)).unwrap();
+        usable(&own.join("a.sock")).unwrap();
+        assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::write(dir.path().join("file"), "").unwrap();
+        assert!(usable(&dir.path().join("file/a.sock")).is_err());
+    }
+
+    #[test]
+    fn no_place_is_longer_than_the_system_takes() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = |length: usize| {
+            let path = dir.path().join("r".repeat(length));
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("run.yaml"), "").unwrap();
+            places(&RunDir::open(&path).unwrap())
+        };
+        assert!(run(10).iter().any(|path| path.ends_with("keeper.sock")));
+        let long = run(200);
+        assert!(!long.is_empty() && long.iter().all(|path| path.as_os_str().len() <= LONGEST), "{long:?}");
+    }
+}
