@@ -12,6 +12,7 @@ pub mod database;
 pub mod disk;
 pub mod kernels;
 pub mod lock;
+pub mod owner;
 pub mod reader;
 pub mod run_dir;
 pub mod summary;

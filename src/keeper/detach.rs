@@ -6,7 +6,6 @@ use super::keep::Launch;
 use crate::store::run_dir::RunDir;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
@@ -27,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// # Errors
 /// The system's words.
 pub fn start(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
-    let log = File::options().append(true).create(true).open(run.file("keeper.log"))?;
+    let log = run.append("keeper.log")?;
     let mut command = program("keeper", run, launch);
     command.args(["--detach", "--by-person"]).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let status = command.spawn()?.wait()?;

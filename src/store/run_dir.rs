@@ -1,10 +1,11 @@
 //! Where a run lives, and how one is found.
 
 use crate::config::run::{AsWritten, Run, Source};
+use rustix::fs::OFlags;
 use rustix::process::getuid;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The directory of one run.
@@ -63,7 +64,7 @@ impl RunDir {
         let names = (1..100).map(|count| if count == 1 { stamp.clone() } else { format!("{stamp}-{count}") });
         for name in names {
             let path = runs.join(name);
-            match fs::create_dir(&path) {
+            match DirBuilder::new().mode(0o755).create(&path) {
                 Ok(()) => {
                     let dir = Self { path };
                     dir.write_atomically("run.yaml", run.to_yaml().as_bytes())
@@ -189,6 +190,22 @@ impl RunDir {
         socket_folder().join(format!("{}.sock", &hash.to_hex()[..16]))
     }
 
+    /// Opens a log of this run for appending. A directory from elsewhere may hold a link in its place.
+    ///
+    /// # Errors
+    /// When it is a link, or cannot be written.
+    pub fn append(&self, name: &str) -> io::Result<fs::File> {
+        let path = self.file(name);
+        let mut options = fs::File::options();
+        options.append(true).create(true).custom_flags(own_file());
+        options.open(&path).map_err(|error| match error.raw_os_error() {
+            Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => {
+                io::Error::other(format!("{} is a symbolic link; remove it", path.display()))
+            }
+            _ => error,
+        })
+    }
+
     /// Writes a file whole or not at all.
     ///
     /// # Errors
@@ -196,6 +213,12 @@ impl RunDir {
     pub fn write_atomically(&self, name: &str, content: &[u8]) -> io::Result<()> {
         write_whole(&self.path.join(name), content)
     }
+}
+
+/// Flags that keep an open from following a link or waiting at a pipe.
+#[must_use]
+pub fn own_file() -> i32 {
+    (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
 }
 
 /// A word as a shell takes it.
@@ -224,7 +247,11 @@ pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let draft = folder.join(format!(".{name}.{}", std::process::id()));
-    let written = fs::File::create(&draft)
+    // Others may read it, whatever the umask says, but not write.
+    let mut options = fs::File::options();
+    options.write(true).create(true).truncate(true).mode(0o644).custom_flags(own_file());
+    let written = options
+        .open(&draft)
         .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&draft, path))
         .and_then(|()| fs::File::open(folder)?.sync_all());
