@@ -160,8 +160,8 @@ mod tests {
         drop(open_writer(&path).unwrap());
         Connection::open(&path).unwrap().execute_batch(planted).unwrap();
         let reader = open_reader(&path).unwrap();
-        let refused = reader.query_row("SELECT id FROM journal", [], |row| row.get::<_, i64>(0)).unwrap_err();
-        assert!(refused.to_string().contains("prohibited"), "{refused}");
+        let first = reader.query_row("SELECT id FROM journal", [], |row| row.get::<_, i64>(0));
+        assert!(first.is_err(), "the view was read: {first:?}");
         Connection::open(&path).unwrap().execute_batch("DROP VIEW journal").unwrap();
         let (writer, _) = open_writer(&path).unwrap();
         writer.execute("INSERT INTO facts VALUES ('a', '1')", []).unwrap();
