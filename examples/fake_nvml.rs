@@ -115,6 +115,17 @@ static OWN_PATH: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     })
 });
 
+/// Runs when the library is loaded, before any of it is called: a file `libfake_nvml.loaded` is its sign.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded;
+
+extern "C" fn loaded() {
+    if let Some(path) = OWN_PATH.as_ref() {
+        let _ = fs::write(path.with_extension("loaded"), "");
+    }
+}
+
 fn script() -> Map<String, Value> {
     let text = OWN_PATH.as_ref().and_then(|path| fs::read_to_string(path.with_extension("json")).ok());
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()

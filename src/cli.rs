@@ -27,6 +27,7 @@ mod tensorboard;
 pub mod trainer;
 mod triage;
 mod trial;
+mod trust;
 mod watch;
 mod watching;
 

@@ -15,6 +15,7 @@ pub mod problem;
 pub mod run;
 pub mod shipped;
 pub mod theme;
+pub mod trust;
 pub mod typed;
 pub mod units;
 pub mod variants;

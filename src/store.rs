@@ -13,6 +13,7 @@ pub mod disk;
 pub mod kernels;
 pub mod lock;
 pub mod owners;
+pub mod permissions;
 pub mod reader;
 pub mod run_dir;
 pub mod socket_place;

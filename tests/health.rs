@@ -217,7 +217,7 @@ fn a_run_tells_of_its_fault_and_its_end_and_keeps_the_secret() {
         secret.display()
     );
     place.script("{ step_ms: 2, save_ms: 1 }", &notify);
-    let (mut child, run) = place.start(&["--inject", "oom@60,oom@120"]);
+    let (mut child, run) = place.start(&["--trust", "--inject", "oom@60,oom@120"]);
     assert_eq!(child.wait().unwrap().code(), Some(0));
     wait_status(&run, "the keeper's end", |status| status.pid_keeper.is_none());
     let told: Vec<Value> = wait_for("both messages", || {
@@ -260,7 +260,7 @@ fn a_hot_card_is_told_of_once_and_the_run_file_names_the_library() {
         "probe: {{ nvml: libhot.so }}\nnotify: {{ bell: false, desktop: false, webhooks: [{{ kind: json, url: '{url}' }}] }}\n"
     );
     place.script("{ step_ms: 20, save_ms: 1 }", &around);
-    let (_child, run) = place.start(&[]);
+    let (_child, run) = place.start(&["--trust"]);
     let told: Value = serde_json::from_str(&bodies.recv_timeout(helper::LIMIT).unwrap()).unwrap();
     assert!(told["title"].as_str().unwrap().ends_with(": hot"), "{told}");
     assert!(told["text"].as_str().unwrap().contains("91 °C"), "{told}");

@@ -14,7 +14,7 @@ use crate::store::lock::Lock;
 use crate::store::run_dir::RunDir;
 use card::Card;
 use std::fs::{self, DirBuilder, File};
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -28,6 +28,8 @@ const SILENCE: Duration = Duration::from_mins(15);
 /// Lines of the worker's log that are shown when it fails.
 const SHOWN: usize = 4;
 
+/// Names of folders that are tried.
+const TAKEN: u64 = 10_000;
 /// Folders of measurements among the temporary files.
 const FOLDERS: &str = "downshift-alone-";
 /// The lock in such a folder: held for as long as it is needed, however its owner ends.
@@ -43,14 +45,21 @@ impl Passing {
     /// A new folder among the temporary files. Those of measurements that were killed are removed.
     fn new() -> Result<Self, Failure> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let all = std::env::temp_dir();
         sweep(&all);
-        let path = all.join(format!("{FOLDERS}{}-{number}", std::process::id()));
-        // Never a folder that somebody else made under this name.
-        DirBuilder::new().mode(0o700).create(&path)?;
-        let owner = Lock::take(&path.join(OWNER))?;
-        Ok(Self { path, _owner: owner })
+        // A folder that is there already may be another user's.
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = all.join(format!("{FOLDERS}{}-{number}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => {
+                    let owner = Lock::take(&path.join(OWNER))?;
+                    return Ok(Self { path, _owner: owner });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < TAKEN => {}
+                Err(error) => return Err(Failure::new(1, format!("{}: {error}", path.display()))),
+            }
+        }
     }
 }
 

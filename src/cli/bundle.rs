@@ -5,7 +5,10 @@
 mod redact;
 
 use super::{Outcome, Which, doctor, line};
+use crate::config::around::Notify;
+use crate::notify;
 use crate::store::checkpoint;
+use crate::store::lock::no_link;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::triage::catalogue::Catalogue;
@@ -17,6 +20,7 @@ use redact::Redactor;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The end of a log that goes along.
@@ -38,7 +42,7 @@ pub struct BundleArgs {
 pub fn bundle(args: &BundleArgs, runs: &Path) -> Outcome {
     let run = RunDir::find(runs, args.which.run.as_deref())?;
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}-bundle.tar.gz", run.name())));
-    let redactor = Redactor::new(run.run().ok().and_then(|run| run.notify).as_ref());
+    let redactor = redactor(&run);
     let parts = parts(&run, runs);
     let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
     for (name, text) in &parts {
@@ -58,6 +62,15 @@ pub fn bundle(args: &BundleArgs, runs: &Path) -> Outcome {
     Ok(0)
 }
 
+/// Takes out the secrets of the run's own notifications and of the user's.
+fn redactor(run: &RunDir) -> Redactor {
+    let own = run.run().ok().and_then(|run| run.notify);
+    let texts =
+        [own_text(run, &run.file("run.yaml")), notify::user_file().and_then(|path| fs::read_to_string(path).ok())];
+    let settings: Vec<Notify> = own.into_iter().chain(notify::settings(None)).collect();
+    Redactor::new(&settings, &texts.into_iter().flatten().collect::<Vec<_>>())
+}
+
 /// The files of the archive, those that there are.
 fn parts(run: &RunDir, runs: &Path) -> Vec<(String, String)> {
     let mut parts = vec![("versions.txt".to_owned(), versions()), ("doctor.txt".to_owned(), doctor::report(runs))];
@@ -67,14 +80,14 @@ fn parts(run: &RunDir, runs: &Path) -> Vec<(String, String)> {
         }
     };
     for name in ["run.yaml", "failure.json"] {
-        add(name, fs::read_to_string(run.file(name)).ok());
+        add(name, own_text(run, &run.file(name)));
     }
     for name in ["keeper.log", "worker.log"] {
-        add(name, tail(&run.file(name)).ok());
+        add(name, own_text(run, &run.file(name)));
     }
-    add("triage.txt", triage(&run.file("worker.log")));
+    add("triage.txt", own_file(run, &run.file("worker.log")).ok().and_then(triage));
     add("status.json", live_status(run).and_then(|status| serde_json::to_string_pretty(&status).ok()));
-    if let Ok(reader) = Reader::open(run) {
+    if let (Ok(_), Ok(reader)) = (own_file(run, &run.file("run.db")), Reader::open(run)) {
         add("launch.json", reader.fact::<serde_json::Value>("launch").map(|launch| launch.to_string()));
         add("journal.txt", journal(&reader).ok());
         add("attempts.txt", reader.attempts().ok().map(|lines| lines.join("\n")));
@@ -86,7 +99,7 @@ fn parts(run: &RunDir, runs: &Path) -> Vec<(String, String)> {
     for entry in checkpoint::list(run.path()) {
         for name in ["manifest.json", "state.json"] {
             let folder = entry.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            add(&format!("checkpoints/{folder}/{name}"), fs::read_to_string(entry.path.join(name)).ok());
+            add(&format!("checkpoints/{folder}/{name}"), own_text(run, &entry.path.join(name)));
         }
     }
     parts
@@ -123,9 +136,22 @@ fn versions() -> String {
     text
 }
 
+/// A regular file of the run directory. A link, in the path too, may lead to what is not the run's.
+fn own_file(run: &RunDir, path: &Path) -> io::Result<File> {
+    if path.canonicalize()? != path || !path.starts_with(run.path()) {
+        return Err(io::Error::other("this is a symbolic link"));
+    }
+    let file = File::options().read(true).custom_flags(no_link()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("this is no file")) }
+}
+
+/// The end of such a file.
+fn own_text(run: &RunDir, path: &Path) -> Option<String> {
+    own_file(run, path).and_then(tail).ok()
+}
+
 /// The end of a file, from the beginning of a line.
-fn tail(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
+fn tail(mut file: File) -> io::Result<String> {
     let from = file.metadata()?.len().saturating_sub(TAIL);
     file.seek(SeekFrom::Start(from))?;
     let mut bytes = Vec::new();
@@ -137,9 +163,9 @@ fn tail(path: &Path) -> io::Result<String> {
     })
 }
 
-fn triage(log: &Path) -> Option<String> {
+fn triage(log: File) -> Option<String> {
     let catalogue = Catalogue::load().or_else(|_| Catalogue::with(None)).ok()?;
-    let mut log = io::BufReader::new(File::open(log).ok()?);
+    let mut log = io::BufReader::new(log);
     let found = scan(&mut log, &catalogue).ok()?;
     let lines = found.findings.iter().map(|finding| {
         format!("line {}: {}: {} ({})", finding.line, finding.class.word(), finding.text, finding.meaning)

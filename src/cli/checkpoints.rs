@@ -13,6 +13,7 @@ use crate::keeper::sentences::{bytes, grouped};
 use crate::protocol::control::{CheckpointRow, Request};
 use crate::store::checkpoint::{self, Entry, Loaded, aside};
 use crate::store::owners;
+use crate::store::permissions;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use clap::Args;
@@ -142,6 +143,7 @@ fn prune(run: &RunDir) -> Outcome {
         line!("{}: {}", run.name(), client::ask(run, &Request::Prune)?);
         return Ok(0);
     }
+    permissions::check(run)?;
     let pruned = Caretaker::step_in(run)?.prune()?;
     for step in &pruned.superfluous {
         line!("deleted step {}", grouped(*step));

@@ -4,6 +4,7 @@
 use super::alone::Alone;
 use super::check::{align, leaves};
 use super::trainer::Trainer;
+use super::trust::{self, Trust};
 use super::{Failure, Format, Outcome, line, run, say};
 use crate::config::run::Run;
 use crate::keeper::sentences::bytes;
@@ -36,6 +37,8 @@ pub struct CompareArgs {
     format: Format,
     #[command(flatten)]
     overrides: run::Overrides,
+    #[command(flatten)]
+    trust: Trust,
 }
 
 /// What is printed as JSON.
@@ -64,6 +67,7 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
     let runs = [load(args, &args.first, &base, trainer)?, load(args, &args.second, &base, trainer)?];
     let mut device = String::new();
     for run in &runs {
+        trust::ask(run, args.trust)?;
         let prospect = trainer.look_ahead(run, &args.overrides.device).map_err(Failure::of)?;
         device = prospect.device;
     }

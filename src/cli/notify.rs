@@ -1,6 +1,7 @@
 //! `notify test`: a message through every channel, to see that it arrives.
 
 use super::trainer::Trainer;
+use super::trust::{self, Trust};
 use super::{Failure, Outcome, line, run};
 use crate::notify::{self, Message};
 use crate::protocol::worker::Level;
@@ -21,13 +22,19 @@ enum Action {
         /// A run file whose section `notify` is meant; else ~/.config/downshift/notify.yaml
         #[arg(value_name = "CONFIG")]
         config: Option<PathBuf>,
+        #[command(flatten)]
+        trust: Trust,
     },
 }
 
 pub fn notify(args: &NotifyArgs, trainer: &dyn Trainer) -> Outcome {
-    let Action::Test { config } = &args.action;
+    let Action::Test { config, trust } = &args.action;
     let of_run = match config {
-        Some(config) => run::load(Some(config), &[], "auto", trainer)?.notify,
+        Some(config) => {
+            let run = run::load(Some(config), &[], "auto", trainer)?;
+            trust::ask(&run, *trust)?;
+            run.notify
+        }
         None => None,
     };
     let settings = notify::settings(of_run.as_ref()).map_err(|wrong| Failure::new(2, wrong))?;

@@ -6,6 +6,7 @@ mod table;
 
 use super::alone::Alone;
 use super::trainer::{Trainer, is_elsewhere};
+use super::trust::{self, Trust};
 use super::{Failure, Format, Outcome, line, run, say, watch};
 use crate::config::run::Run;
 use crate::config::shipped;
@@ -40,6 +41,8 @@ pub struct PlanArgs {
     rung: Option<String>,
     #[command(flatten)]
     overrides: run::Overrides,
+    #[command(flatten)]
+    trust: Trust,
     /// Write plan.json into the run directory rather than print.
     #[arg(long, hide = true)]
     write: bool,
@@ -56,6 +59,9 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         ));
     }
     let subject = Subject::find(args, runs, trainer)?;
+    if args.measure.is_some() {
+        trust::ask(&subject.run, args.trust)?;
+    }
     let place = Place::find(args, &subject.run, trainer, runs)?;
     let mut plan = lay_out(&subject.run, &place, trainer);
     if let (None, Some(why)) = (args.measure, unknown_for_all(&plan)) {

@@ -7,6 +7,7 @@
 use super::alone::Alone;
 use super::run::{self, Overrides};
 use super::trainer::Trainer;
+use super::trust::{self, Trust};
 use super::{Failure, Outcome, line, say};
 use crate::config::run::Run;
 use crate::store::kernels;
@@ -26,11 +27,14 @@ pub struct PrepareArgs {
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    trust: Trust,
 }
 
 pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
     let run = run::load(Some(&args.config), set, device, trainer)?;
+    trust::ask(&run, args.trust)?;
     let prospect = trainer.look_ahead(&run, device).map_err(Failure::of)?;
     let gpu = super::plan::card_index(&prospect.device);
     if gpu.is_none() {

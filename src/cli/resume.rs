@@ -3,6 +3,7 @@
 use super::line;
 use super::run::{has_room, has_room_to_go_on, look_on, start_keeper};
 use super::trainer::Trainer;
+use super::trust::{self, Trust};
 use super::{Failure, Outcome, Which, checkpoints, client, say};
 use crate::config::run::{Run, Source};
 use crate::keeper::Launch;
@@ -11,6 +12,7 @@ use crate::keeper::sentences::grouped;
 use crate::protocol::control::Request;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
 use crate::store::owners;
+use crate::store::permissions;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use clap::Args;
@@ -39,6 +41,8 @@ pub struct ResumeArgs {
     /// With --as-base: so many epochs
     #[arg(long, value_name = "N", requires = "as_base", value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
+    #[command(flatten)]
+    trust: Trust,
 }
 
 fn factor(text: &str) -> Result<f64, String> {
@@ -49,6 +53,7 @@ fn factor(text: &str) -> Result<f64, String> {
 pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let since_ms = jiff::Timestamp::now().as_millisecond();
     let dir = RunDir::find(runs, args.which.run.as_deref())?;
+    permissions::check(&dir)?;
     if args.as_base {
         return begin_from(&dir, args, runs, trainer);
     }
@@ -68,6 +73,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
         return look_on(&dir, args.headless, since_ms);
     }
     let run = dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
+    trust::ask(&run, args.trust)?;
     has_room_to_go_on(&dir, &run)?;
     if let Some(device) = &args.device {
         trainer.look_ahead(&run, device).map_err(Failure::of)?;
@@ -98,6 +104,7 @@ fn go_back(dir: &RunDir, step: u64) -> Result<(), Failure> {
 fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let loaded = checkpoints::chosen(base, args.from)?;
     let run = altered(base.run()?, args, trainer)?;
+    trust::ask(&run, args.trust)?;
     let device = args.device.clone().or_else(|| Some(stored_launch(base)?.device));
     let launch = Launch { device: device.unwrap_or_else(|| "auto".to_owned()), inject: Vec::new() };
     let prospect = trainer.look_ahead(&run, &launch.device).map_err(Failure::of)?;

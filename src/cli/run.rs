@@ -1,6 +1,7 @@
 //! `run`: see that it can work, start the keeper, look on.
 
 use super::trainer::{OnDevice, Trainer};
+use super::trust::{self, Trust};
 use super::{Failure, Faults, Outcome, attach, client, headless, plan, prepare, say};
 use crate::config::run::{Run, Source};
 use crate::config::shipped;
@@ -49,6 +50,8 @@ pub struct RunOptions {
     /// Faults on purpose, as `nan@120,oom@150*,hang@400`; `*` = in every attempt
     #[arg(long, default_value = "", hide_default_value = true, value_name = "FAULT@STEP,…")]
     inject: Faults,
+    #[command(flatten)]
+    trust: Trust,
 }
 
 /// Reads a run file, or a shipped one of that name, to be trained on `device`.
@@ -98,6 +101,7 @@ pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &options.overrides;
     let run = load(config, set, device, trainer)?;
+    trust::ask(&run, options.trust)?;
     let first = options.rung.as_ref().map(|name| first_rung(&run, name)).transpose()?;
     let prospect = trainer.look_ahead(&run, device).map_err(Failure::of)?;
     trainer.examine(&run).map_err(Failure::of)?;

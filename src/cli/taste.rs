@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::{env, fs};
 
 /// `$NAME/downshift`, or `~/rest/downshift`.
-fn folder(name: &str, rest: &str) -> Option<PathBuf> {
+pub fn folder(name: &str, rest: &str) -> Option<PathBuf> {
     let set = env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = set.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(rest)))?;
     Some(base.join("downshift"))

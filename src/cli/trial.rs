@@ -2,6 +2,7 @@
 //! from that checkpoint, so that the whole cycle has been seen.
 
 use super::run::Overrides;
+use super::trust::{self, Trust};
 use super::watching::{Watched, prepare};
 use super::{Failure, Outcome, client, line};
 use crate::keeper::sentences::{bytes, grouped};
@@ -27,6 +28,8 @@ pub struct TrialArgs {
     time: Duration,
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    trust: Trust,
 }
 
 fn span(text: &str) -> Result<Duration, String> {
@@ -45,6 +48,7 @@ fn span(text: &str) -> Result<Duration, String> {
 pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn super::trainer::Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
     let run = prepare(args.config.as_deref(), set, device, runs, trainer)?;
+    trust::ask(&run, args.trust)?;
     let dir = RunDir::create(runs, &run)?;
     line!("trial of {} for {} s in {}", run.name, args.time.as_secs(), dir.path().display());
     let mut watched = Watched::start(dir, device, Vec::new())?;

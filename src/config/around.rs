@@ -4,7 +4,7 @@
 use super::problem::Problem;
 use super::{typed, yaml};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{fmt, str::FromStr};
 
 /// What the probe reads.
@@ -50,6 +50,9 @@ pub enum Least {
     /// What needs a person.
     Error,
 }
+
+/// Where Telegram's bots are spoken to, unless `url` names another server.
+pub const TELEGRAM: &str = "https://api.telegram.org";
 
 /// One address on the network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,7 +145,25 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
+impl Text {
+    /// A relative `file:` path made absolute from `base`; `~` stays.
+    fn settle(&mut self, base: &Path) {
+        if let Self::File(path) = self
+            && !path.starts_with("~")
+        {
+            *path = base.join(&*path);
+        }
+    }
+}
+
 impl Notify {
+    /// Makes relative `file:` paths absolute from `base`.
+    pub fn settle_paths(&mut self, base: &Path) {
+        for hook in &mut self.webhooks {
+            hook.url.iter_mut().chain(&mut hook.token).for_each(|text| text.settle(base));
+        }
+    }
+
     /// Everything that cannot work, by its path below `prefix`.
     #[must_use]
     pub fn check(&self, prefix: &str) -> Vec<Problem> {

@@ -257,6 +257,9 @@ fn validate(mut file: RunFile, tasks: &dyn TaskSections, base: &Path, problems: 
     problems.extend(file.notify.iter().flat_map(|notify| notify.check("notify")));
     // Relative to the file, as all paths in it; run.yaml holds it absolute.
     file.probe.nvml = file.probe.nvml.take().map(|path| base.join(path));
+    if let Some(notify) = &mut file.notify {
+        notify.settle_paths(base);
+    }
     for (index, spec) in file.ladder.iter().enumerate() {
         problems.extend(check::name(&format!("ladder[{index}].name"), &spec.name));
     }

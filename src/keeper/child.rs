@@ -4,11 +4,11 @@ use super::Input;
 use crate::policy::event::{Exit, Signal};
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Order};
-use crate::store::lock::{Identity, open_log};
+use crate::store::lock::Identity;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -45,10 +45,9 @@ impl Worker {
     pub(super) fn start(
         attempt: u64,
         arguments: &[String],
-        log: &Path,
+        log: File,
         inputs: mpsc::Sender<Input>,
     ) -> io::Result<Self> {
-        let log = open_log(log)?;
         let mut command = Command::new(worker_program());
         command
             .arg0("downshift-worker")

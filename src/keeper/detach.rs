@@ -2,7 +2,6 @@
 //! that brings it back.
 
 use super::keep::Launch;
-use crate::store::lock::open_log;
 use crate::store::run_dir::RunDir;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -13,7 +12,7 @@ use std::process::{Command, Stdio};
 /// # Errors
 /// The system's words.
 pub fn start(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
-    let log = open_log(&run.file("keeper.log"))?;
+    let log = run.append("keeper.log")?;
     let mut command = program("keeper", run, launch);
     command.args(["--detach", "--by-person"]).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let status = command.spawn()?.wait()?;

@@ -107,8 +107,10 @@ impl Keeper {
         let started = match self.recorder.begin_attempt(start.rung, &name, &start.reason, now) {
             Ok(attempt) => {
                 self.witness.begin();
-                let (arguments, log) = (self.worker_arguments(attempt, start.rung), self.run_dir.file("worker.log"));
-                Worker::start(attempt, &arguments, &log, self.inputs.clone()).map_err(|error| error.to_string())
+                let arguments = self.worker_arguments(attempt, start.rung);
+                let started = self.run_dir.append("worker.log");
+                let started = started.and_then(|log| Worker::start(attempt, &arguments, log, self.inputs.clone()));
+                started.map_err(|error| error.to_string())
             }
             Err(error) => Err(format!("the attempt cannot be recorded in run.db: {error}")),
         };

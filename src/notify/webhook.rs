@@ -1,11 +1,10 @@
 //! What is sent to each kind of address: a pure function of the message.
 
 use super::{Message, secret};
-use crate::config::around::{Webhook, WebhookKind};
+use crate::config::around::{TELEGRAM, Webhook, WebhookKind};
 use crate::protocol::worker::Level;
 use serde_json::json;
 
-const TELEGRAM: &str = "https://api.telegram.org";
 /// Discord takes no more characters.
 const LONGEST: usize = 1900;
 

@@ -1,5 +1,6 @@
 //! The schema of run.db and how it is opened.
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::time::Duration;
@@ -90,6 +91,7 @@ CREATE TABLE IF NOT EXISTS checkpoints (
 /// `SQLite`'s words, or that the file is of a newer version.
 pub fn open_writer(path: &Path) -> rusqlite::Result<(Connection, bool)> {
     let connection = Connection::open(path)?;
+    distrust_schema(&connection)?;
     connection.busy_timeout(Duration::from_secs(5))?;
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     let logged = mode.eq_ignore_ascii_case("wal");
@@ -113,9 +115,24 @@ pub fn open_writer(path: &Path) -> rusqlite::Result<(Connection, bool)> {
 pub fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    distrust_schema(&connection)?;
     connection.busy_timeout(Duration::from_secs(2))?;
     check_version(&connection)?;
     Ok(connection)
+}
+
+/// A store may come from elsewhere: its schema gets to run nothing. Ours has tables and indices only.
+fn distrust_schema(connection: &Connection) -> rusqlite::Result<()> {
+    let switches = [
+        (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
+        (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+    ];
+    for (switch, on) in switches {
+        connection.set_db_config(switch, on)?;
+    }
+    Ok(())
 }
 
 fn check_version(connection: &Connection) -> rusqlite::Result<i64> {
@@ -125,4 +142,30 @@ fn check_version(connection: &Connection) -> rusqlite::Result<i64> {
         return Err(rusqlite::Error::ToSqlConversionFailure(words.into()));
     }
     Ok(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{open_reader, open_writer};
+    use rusqlite::Connection;
+
+    #[test]
+    fn the_schema_of_a_store_from_elsewhere_runs_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.db");
+        let planted = "DROP TABLE journal; CREATE VIEW journal AS
+             WITH RECURSIVE endless(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM endless) SELECT id FROM endless;
+             CREATE TABLE marks (mark TEXT);
+             CREATE TRIGGER on_fact AFTER INSERT ON facts BEGIN INSERT INTO marks VALUES ('ran'); END;";
+        drop(open_writer(&path).unwrap());
+        Connection::open(&path).unwrap().execute_batch(planted).unwrap();
+        let reader = open_reader(&path).unwrap();
+        let first = reader.query_row("SELECT id FROM journal", [], |row| row.get::<_, i64>(0));
+        assert!(first.is_err(), "the view was read: {first:?}");
+        Connection::open(&path).unwrap().execute_batch("DROP VIEW journal").unwrap();
+        let (writer, _) = open_writer(&path).unwrap();
+        writer.execute("INSERT INTO facts VALUES ('a', '1')", []).unwrap();
+        let marks: i64 = writer.query_row("SELECT count(*) FROM marks", [], |row| row.get(0)).unwrap();
+        assert_eq!(marks, 0, "the trigger ran");
+    }
 }

@@ -249,9 +249,12 @@ impl Record {
 /// # Errors
 /// The system's words; also where something else than a regular file has its name.
 pub fn open_log(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().append(true).create(true).custom_flags(no_link()).open(path).map_err(|error| {
-        if is_a_link(&error) { not_a_file(path) } else { error }
-    })?;
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .custom_flags(no_link())
+        .open(path)
+        .map_err(|error| if is_a_link(&error) { not_a_file(path) } else { error })?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(not_a_file(path)) }
 }
 
@@ -259,8 +262,9 @@ fn not_a_file(path: &Path) -> io::Error {
     io::Error::other(format!("{}: {}", path.display(), LockError::NotAFile))
 }
 
-/// A FIFO of that name must not make the opening wait either.
-fn no_link() -> i32 {
+/// Flags that keep an open from following a link or waiting at a FIFO.
+#[must_use]
+pub fn no_link() -> i32 {
     (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
 }
 
@@ -387,7 +391,11 @@ mod tests {
         assert!(lock.restore().unwrap());
         assert_eq!(living_owner(&path), Some(Identity::own()));
         drop(lock);
-        assert_eq!(owner_guarding(&path, &dir.path().join("nothing")), Some(Identity::own()), "the process still lives");
+        assert_eq!(
+            owner_guarding(&path, &dir.path().join("nothing")),
+            Some(Identity::own()),
+            "the process still lives"
+        );
         assert!(Lock::take_guarding(&path, dir.path()).is_ok());
     }
 

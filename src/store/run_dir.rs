@@ -1,9 +1,10 @@
 //! Where a run lives, and how one is found.
 
+use super::lock::{no_link, open_log};
 use crate::config::run::{AsWritten, Run, Source};
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The directory of one run.
@@ -56,7 +57,9 @@ pub enum RunDirError {
         why: String,
     },
     /// A file of it leads elsewhere.
-    #[error("{0} is a link or no regular file; a run keeps its files in its own folder: move the file here, or remove it")]
+    #[error(
+        "{0} is a link or no regular file; a run keeps its files in its own folder: move the file here, or remove it"
+    )]
     Link(String),
 }
 
@@ -80,7 +83,7 @@ impl RunDir {
         let names = (1..100).map(|count| if count == 1 { stamp.clone() } else { format!("{stamp}-{count}") });
         for name in names {
             let path = runs.join(name);
-            match fs::create_dir(&path) {
+            match DirBuilder::new().mode(0o755).create(&path) {
                 Ok(()) => {
                     let dir = Self { path };
                     dir.write_atomically("run.yaml", run.to_yaml().as_bytes())
@@ -219,6 +222,14 @@ impl RunDir {
         super::socket_place::socket_of(self)
     }
 
+    /// Opens a log of this run for appending. A directory from elsewhere may hold a link in its place.
+    ///
+    /// # Errors
+    /// When it is a link, or cannot be written.
+    pub fn append(&self, name: &str) -> io::Result<fs::File> {
+        open_log(&self.file(name))
+    }
+
     /// Writes a file whole or not at all.
     ///
     /// # Errors
@@ -268,7 +279,11 @@ pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let draft = folder.join(format!(".{name}.{}", std::process::id()));
     // A file of that name is the rest of a process that was killed, or somebody's trap.
     fs::remove_file(&draft).ok();
-    let written = fs::File::create_new(&draft)
+    // Others may read it, whatever the umask says, but not write.
+    let mut options = fs::File::options();
+    options.write(true).create_new(true).mode(0o644).custom_flags(no_link());
+    let written = options
+        .open(&draft)
         .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&draft, path))
         .and_then(|()| fs::File::open(folder)?.sync_all());

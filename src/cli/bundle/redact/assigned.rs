@@ -1,0 +1,176 @@
+//! Values that stand behind a name which says that they are secret: `password: x`, `API_KEY=x`,
+//! `AWS_SECRET_ACCESS_KEY x`, `--token x`.
+
+use super::GONE;
+use regex::{Captures, Regex};
+
+/// What a secret's name ends with.
+const NAMES: &str = r"token|passwo?r?d|passphrase|secret|credentials?|(?:api|access|secret|private|account|storage|auth|shared|signing|encryption|master|subscription|wandb|openai)[_-]?key(?:[_-]?(?:id|base))?";
+/// A value: in quotes (escaped ones too), or up to the next space.
+const VALUE: &str = r#"\\?"(?:[^"\\\n]|\\[^"\n])*\\?"?|'[^'\n]*'?|[^\s"',}\]]+"#;
+/// In machine learning a token is a piece of text: these stand before it.
+const OF_TEXT: [&str; 38] = [
+    "eos",
+    "bos",
+    "pad",
+    "unk",
+    "sep",
+    "cls",
+    "mask",
+    "eot",
+    "eod",
+    "next",
+    "last",
+    "first",
+    "special",
+    "image",
+    "audio",
+    "start",
+    "stop",
+    "end",
+    "begin",
+    "prev",
+    "previous",
+    "current",
+    "max",
+    "min",
+    "num",
+    "per",
+    "new",
+    "added",
+    "bad",
+    "decoder",
+    "input",
+    "output",
+    "target",
+    "source",
+    "each",
+    "every",
+    "unexpected",
+    "unknown",
+];
+/// Words that follow a name in a sentence.
+const IN_SENTENCES: [&str; 44] = [
+    "is",
+    "isn't",
+    "are",
+    "was",
+    "were",
+    "not",
+    "must",
+    "has",
+    "have",
+    "in",
+    "from",
+    "for",
+    "and",
+    "or",
+    "to",
+    "of",
+    "on",
+    "needs",
+    "need",
+    "should",
+    "could",
+    "cannot",
+    "can",
+    "missing",
+    "unset",
+    "set",
+    "required",
+    "variable",
+    "variables",
+    "environment",
+    "found",
+    "invalid",
+    "expired",
+    "may",
+    "will",
+    "if",
+    "when",
+    "with",
+    "as",
+    "by",
+    "at",
+    "does",
+    "the",
+    "before",
+];
+
+/// Whether a variable of this name holds a secret, rather than the place of one or a number of tokens.
+pub fn holds_secret(name: &str) -> bool {
+    let name = name.to_lowercase();
+    let ends = ["_file", "_path", "_dir", "_sock", "tokens"].iter().any(|end| name.ends_with(end));
+    let parts = ["token", "secret", "password", "passwd", "passphrase", "credential", "webhook", "dsn", "apikey"];
+    let whole = name.ends_with("_key") || name.ends_with("_pass") || parts.iter().any(|part| name.contains(part));
+    whole && !ends && !name.contains("tokenizer")
+}
+
+/// Takes values out by the names before them.
+pub struct Assigned {
+    expressions: Vec<Regex>,
+}
+
+impl Assigned {
+    /// Knows the usual names, and variables of the environment that hold secrets of this run.
+    pub fn new(variables: &[String]) -> Self {
+        let mut expressions = vec![
+            // A colon or an equals sign behind any such name.
+            format!(r#"(?i)((?:{NAMES})["'\\]*[ \t]*(?::=|=>|[:=])[ \t]*)({VALUE})"#),
+            // A space behind a variable or an option.
+            r#"([A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(?:API|ACCESS|SECRET|PRIVATE|ACCOUNT|STORAGE|AUTH|WANDB)_?KEY)["'\\]*[ \t]+)([^\s,}\]]+)"#.to_owned(),
+            format!(r#"(--[A-Za-z0-9_-]*(?:token|password|passwd|secret|(?:api|access|private|secret)[_-]?key)[ \t]+)({VALUE})"#),
+            // A netrc file.
+            r"(?i)(\blogin\s+\S+\s+password\s+)(\S+)".to_owned(),
+        ];
+        for name in variables {
+            let name = regex::escape(name);
+            expressions.push(format!(r#"(\b{name}["'\\]*(?:[ \t]*[:=]+[ \t]*|[ \t]+))({VALUE})"#));
+        }
+        Self { expressions: expressions.iter().filter_map(|expression| Regex::new(expression).ok()).collect() }
+    }
+
+    /// The text without such values.
+    pub fn clean(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for expression in &self.expressions {
+            let instead = |found: &Captures<'_>| {
+                let (start, name, value) = (found.get(0).map_or(0, |all| all.start()), &found[1], &found[2]);
+                let core = value.trim_matches(['"', '\'', '\\']);
+                if is_harmless(&text[..start], name, core) {
+                    found[0].to_owned()
+                } else {
+                    format!("{name}{}", value.replacen(core, GONE, 1))
+                }
+            };
+            text = expression.replace_all(&text, instead).into_owned();
+        }
+        text
+    }
+}
+
+/// Whether a value tells nothing: `before` is the text up to the name that was recognised.
+fn is_harmless(before: &str, name: &str, value: &str) -> bool {
+    let lower = value.to_lowercase();
+    let empty = ["", "null", "none", "true", "false", "~"].contains(&lower.as_str());
+    let placed = ["env:", "file:", "[removed"].iter().any(|start| value.starts_with(start));
+    let is_word = !value.contains(char::is_alphanumeric) || value.starts_with("--");
+    let spaced = !name.contains([':', '=']);
+    if empty || placed || spaced && (is_word || IN_SENTENCES.contains(&lower.as_str())) {
+        return true;
+    }
+    let name = name.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric()).to_lowercase();
+    name.ends_with("token") && is_piece_of_text(before, &name, value)
+}
+
+/// Whether a token is a piece of text, or a number of one: `eos_token: </s>`, `next token: the`.
+fn is_piece_of_text(before: &str, name: &str, value: &str) -> bool {
+    let number = value.len() <= 7 && value.parse::<f64>().is_ok();
+    let marked = value.starts_with('<') || value.starts_with("[PAD") || value.starts_with('▁');
+    let joined = |letter: char| letter.is_ascii_alphanumeric() || "_-./ ".contains(letter);
+    let lead: String = before.chars().rev().take(32).take_while(|letter| joined(*letter)).collect();
+    let lead: String = lead.chars().rev().chain(name.chars()).collect();
+    let mut words = lead.rsplit(|letter: char| !letter.is_ascii_alphanumeric());
+    let word_before = words.nth(1).unwrap_or_default().to_lowercase();
+    number || marked || OF_TEXT.contains(&word_before.as_str())
+}

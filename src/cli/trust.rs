@@ -1,0 +1,136 @@
+//! A run file is code: what it loads, contacts and discloses is shown once and asked about. An answer
+//! holds for that list alone, and for those contents of its libraries.
+
+mod approvals;
+
+use super::{Failure, say};
+use crate::config::run::Run;
+use crate::config::trust::{Access, Grants, is_of_system};
+use crate::store::lock::no_link;
+use approvals::Approvals;
+use clap::Args;
+use std::fs::File;
+use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// A run file with unapproved grants cannot be run.
+const NOT_APPROVED: u8 = 13;
+
+/// The option of every command that runs what a run file names.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct Trust {
+    /// Approve the libraries, addresses and secrets that the run file names, without asking
+    #[arg(long)]
+    trust: bool,
+}
+
+/// Returns once everything that the run names is approved: before, on the command line, or now.
+pub fn ask(run: &Run, Trust { trust }: Trust) -> Result<(), Failure> {
+    let grants = Grants::of(run);
+    if grants.is_empty() {
+        return Ok(());
+    }
+    let (approvals, digest) = (Approvals::of_user(), digest(&grants));
+    match approvals.contains(&digest) {
+        Ok(true) => return Ok(()),
+        Ok(false) => {}
+        Err(error) => say(&error.to_string()),
+    }
+    let list = format!("{} asks for what you have not approved:\n{}", run.name, grants.lines().join("\n"));
+    if trust {
+        say(&format!("{list}\napproved by --trust"));
+    } else if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        let way_out = "nothing was started; read the run file, then approve it with --trust, or once in a terminal";
+        return Err(Failure::new(NOT_APPROVED, format!("{list}\n{way_out}")));
+    } else if !confirmed(&list)? {
+        return Err(Failure::new(NOT_APPROVED, "not approved; nothing was started"));
+    }
+    if let Err(error) = approvals.add(&digest, &run.name) {
+        say(&format!("{error}; you will be asked again"));
+    }
+    Ok(())
+}
+
+/// Shows the list on the terminal and reads the answer. Anything but yes is no.
+fn confirmed(list: &str) -> io::Result<bool> {
+    say(list);
+    let mut terminal = io::stderr().lock();
+    write!(terminal, "Allow this, now and whenever it is run again? [y/N] ")?;
+    terminal.flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().take(64).read_line(&mut answer)?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
+/// Names the list, and the contents of the libraries in it. Those of the system change with every
+/// update of the driver, by its administrator's hand: their path is enough.
+fn digest(grants: &Grants) -> String {
+    let mut hasher = blake3::Hasher::new();
+    let mut add = |part: &[u8]| {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    };
+    add(b"downshift trust 1");
+    for grant in grants {
+        for part in [grant.access.word(), &grant.access.subject(), &grant.key] {
+            add(part.as_bytes());
+        }
+        if let Access::Library(path) = &grant.access {
+            add(content(path).as_bytes());
+        }
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+/// The hash of a library's bytes.
+fn content(path: &Path) -> String {
+    let hash = |path: &Path| -> io::Result<String> {
+        let path = path.canonicalize()?;
+        if is_of_system(&path) {
+            return Ok("of the system".to_owned());
+        }
+        let file = File::options().read(true).custom_flags(no_link()).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Ok("no file".to_owned());
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(file)?;
+        Ok(hasher.finalize().to_hex().to_string())
+    };
+    hash(path).unwrap_or_else(|_| "unreadable".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::digest;
+    use crate::config::run::{AsWritten, Run, Source};
+    use crate::config::trust::Grants;
+    use std::fs;
+    use std::path::Path;
+
+    fn grants(base: &Path, lr: &str, more: &str) -> Grants {
+        let head = "task: t\ntraining: { steps: 4, micro_batch: 8 }";
+        let text = format!("name: x\n{head}\noptimizer: {{ lr: {lr} }}\nprobe: {{ nvml: x.so }}\n{more}");
+        let source = Source { file: "x.yaml", text: &text, base, overrides: &[] };
+        Grants::of(&Run::read(&source, &AsWritten).unwrap())
+    }
+
+    #[test]
+    fn an_approval_holds_for_the_list_and_the_libraries_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = dir.path().join("x.so");
+        let hook =
+            |token: &str| format!("notify: {{ webhooks: [{{ kind: json, url: 'https://x/y', token: '{token}' }}] }}\n");
+        let missing = digest(&grants(dir.path(), "0.1", &hook("env:A")));
+        fs::write(&library, "one").unwrap();
+        let first = digest(&grants(dir.path(), "0.1", &hook("env:A")));
+        assert_ne!(first, missing);
+        assert_eq!(first, digest(&grants(dir.path(), "0.2", &hook("env:A"))), "a learning rate asks for nothing");
+        assert_ne!(first, digest(&grants(dir.path(), "0.1", &hook("env:B"))));
+        assert_ne!(first, digest(&grants(dir.path(), "0.1", &hook("file:/A"))));
+        assert_ne!(first, digest(&grants(dir.path(), "0.1", "")));
+        fs::write(&library, "two").unwrap();
+        assert_ne!(first, digest(&grants(dir.path(), "0.1", &hook("env:A"))), "another library under the same name");
+    }
+}

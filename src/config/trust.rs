@@ -1,0 +1,201 @@
+//! A run file is code: the list of everything that it loads, contacts or discloses. Computed from the
+//! resolved run alone; the command line shows the list, asks, and remembers the answer.
+
+use super::around::{TELEGRAM, Text, Webhook};
+use super::run::Run;
+use std::path::{Path, PathBuf};
+use std::slice;
+
+/// One thing that a run file reaches for beyond its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// Loads this library into a process.
+    Library(PathBuf),
+    /// Sends messages to this address.
+    Address(String),
+    /// Reads this variable of the environment and sends it, or sends to the address in it.
+    Environment(String),
+    /// Reads this file and sends its text, or sends to the address in it.
+    File(PathBuf),
+}
+
+impl Access {
+    /// The kind, in one word.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Library(_) => "library",
+            Self::Address(_) => "address",
+            Self::Environment(_) => "environment",
+            Self::File(_) => "file",
+        }
+    }
+
+    /// The path, address or name.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        match self {
+            Self::Library(path) | Self::File(path) => path.display().to_string(),
+            Self::Address(text) | Self::Environment(text) => text.clone(),
+        }
+    }
+}
+
+/// An access, and the key of the run file that asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The access.
+    pub access: Access,
+    /// The dotted path of the key.
+    pub key: String,
+}
+
+/// Everything that needs approval before a run file is run. Empty for a file that only trains.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Grants(Vec<Grant>);
+
+impl Grants {
+    /// The grants of a run.
+    #[must_use]
+    pub fn of(run: &Run) -> Self {
+        let library = run.probe.nvml.iter().map(|path| grant(Access::Library(path.clone()), "probe.nvml".to_owned()));
+        let hooks = run.notify.iter().flat_map(|notify| &notify.webhooks).enumerate();
+        Self(library.chain(hooks.flat_map(|(index, hook)| webhook(index, hook))).collect())
+    }
+
+    /// Whether nothing needs approval.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The grants, in the order of the run file.
+    pub fn iter(&self) -> slice::Iter<'_, Grant> {
+        self.0.iter()
+    }
+
+    /// A line for each grant, aligned. Control and formatting characters are escaped: the list must
+    /// read as what it is.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let subjects: Vec<String> = self.iter().map(|grant| escaped(&grant.access.subject())).collect();
+        let width = subjects.iter().map(|subject| subject.chars().count()).max().unwrap_or(0);
+        let line = |(grant, subject): (&Grant, &String)| {
+            format!("  {:<12} {subject:<width$}  {}", grant.access.word(), grant.key)
+        };
+        self.iter().zip(&subjects).map(line).collect()
+    }
+}
+
+impl<'a> IntoIterator for &'a Grants {
+    type Item = &'a Grant;
+    type IntoIter = slice::Iter<'a, Grant>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+fn grant(access: Access, key: String) -> Grant {
+    Grant { access, key }
+}
+
+/// The address of a webhook, and the secrets that go there.
+fn webhook(index: usize, hook: &Webhook) -> Vec<Grant> {
+    let key = |name: &str| format!("notify.webhooks[{index}].{name}");
+    let mut grants = match &hook.url {
+        Some(text) => vec![grant(disclosed(text), key("url"))],
+        None => vec![grant(Access::Address(TELEGRAM.to_owned()), key("kind"))],
+    };
+    grants.extend(hook.token.iter().map(|text| grant(disclosed(text), key("token"))));
+    grants.extend(hook.chat.iter().map(|chat| grant(Access::Address(format!("chat {chat}")), key("chat"))));
+    grants
+}
+
+fn disclosed(text: &Text) -> Access {
+    match text {
+        Text::Plain(text) => Access::Address(text.clone()),
+        Text::Env(name) => Access::Environment(name.clone()),
+        Text::File(path) => Access::File(path.clone()),
+    }
+}
+
+/// Whether a library comes with the system: only its administrator can replace it.
+#[must_use]
+pub fn is_of_system(library: &Path) -> bool {
+    ["/usr", "/lib", "/lib64", "/nix/store", "/run/opengl-driver"].iter().any(|folder| library.starts_with(folder))
+}
+
+fn escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '\'' | '"' | '\\' => shown.push(letter),
+            other => shown.extend(other.escape_debug()),
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Access, Grants, is_of_system};
+    use crate::config::run::{AsWritten, Run, Source};
+    use crate::config::shipped;
+    use std::path::Path;
+
+    fn grants(more: &str) -> Grants {
+        let text =
+            format!("name: x\ntask: t\ntraining: {{ steps: 4, micro_batch: 8 }}\noptimizer: {{ lr: 0.1 }}\n{more}");
+        let source = Source { file: "x.yaml", text: &text, base: Path::new("/project"), overrides: &[] };
+        Grants::of(&Run::read(&source, &AsWritten).unwrap())
+    }
+
+    #[test]
+    fn every_library_address_and_secret_is_listed_with_its_key() {
+        let more = "probe: { nvml: ./x.so }\nnotify:\n  webhooks:\n    - { kind: ntfy, url: 'https://ntfy.sh/t', token: 'env:T' }\n    - { kind: telegram, token: 'file:keys/tg', chat: '12' }\n    - { kind: discord, url: 'env:D' }\n    - { kind: json, url: 'file:~/hook' }\n";
+        let listed = grants(more);
+        let listed: Vec<(&str, String, &str)> =
+            listed.iter().map(|grant| (grant.access.word(), grant.access.subject(), grant.key.as_str())).collect();
+        let expected = [
+            ("library", "/project/./x.so", "probe.nvml"),
+            ("address", "https://ntfy.sh/t", "notify.webhooks[0].url"),
+            ("environment", "T", "notify.webhooks[0].token"),
+            ("address", "https://api.telegram.org", "notify.webhooks[1].kind"),
+            ("file", "/project/keys/tg", "notify.webhooks[1].token"),
+            ("address", "chat 12", "notify.webhooks[1].chat"),
+            ("environment", "D", "notify.webhooks[2].url"),
+            ("file", "~/hook", "notify.webhooks[3].url"),
+        ];
+        let expected: Vec<_> = expected.iter().map(|(word, what, key)| (*word, (*what).to_owned(), *key)).collect();
+        assert_eq!(listed, expected);
+    }
+
+    #[test]
+    fn a_file_that_only_trains_and_every_shipped_one_need_no_approval() {
+        assert!(grants("").is_empty());
+        assert!(grants("notify: { bell: false, desktop: true }\nprobe: {}\n").is_empty());
+        for name in shipped::names() {
+            let (_, text) = shipped::run_file(Path::new(name)).unwrap();
+            let source = Source { file: name, text, base: Path::new("/"), overrides: &[] };
+            assert!(Grants::of(&Run::read(&source, &AsWritten).unwrap()).is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_list_cannot_be_made_to_read_as_something_else() {
+        let more = "notify: { webhooks: [{ kind: json, url: \"https://x/\\r\\e[2K\\u202egpj\", token: 'env:A' }] }\n";
+        let lines = grants(more).lines().join("\n");
+        assert!(!lines.contains(['\r', '\u{1b}', '\u{202e}']), "{lines:?}");
+        assert!(lines.contains(r"https://x/\r\u{1b}[2K\u{202e}gpj"), "{lines}");
+    }
+
+    #[test]
+    fn a_library_beside_the_run_file_is_not_the_systems() {
+        assert!(is_of_system(Path::new("/usr/lib/wsl/lib/libnvidia-ml.so.1")));
+        for path in ["/home/me/usr/lib/x.so", "/usrx/x.so", "/opt/x.so", "x.so"] {
+            assert!(!is_of_system(Path::new(path)), "{path}");
+        }
+        assert_eq!(Access::Library("/x".into()).word(), "library");
+    }
+}

@@ -1,0 +1,132 @@
+//! Whose a run directory is. Whoever can write run.yaml decides what `resume` starts, and whoever can
+//! write the directory can replace run.yaml.
+
+use super::run_dir::RunDir;
+use rustix::process::getuid;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Why a run directory is not one to start a run from.
+#[derive(Debug, thiserror::Error)]
+pub enum NotYours {
+    /// Another user owns it.
+    #[error(
+        "{path} belongs to user {owner}, who could change what this run does; look through the run, copy it to a folder \
+         of yours with `cp -r --no-preserve=all`, and name the copy"
+    )]
+    Foreign {
+        /// The run directory, or a file in it.
+        path: PathBuf,
+        /// The owner's number.
+        owner: u32,
+    },
+    /// Others can write it.
+    #[error(
+        "{path} can be changed by other users (mode {mode:o}), and with it what this run does; look through its run.yaml, \
+         then take their right to write away: `chmod go-w {path}`"
+    )]
+    Writable {
+        /// The run directory, or a file in it.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// It cannot be looked at.
+    #[error("{path}: {source}")]
+    Io {
+        /// The run directory, or a file in it.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+}
+
+/// Checks that nobody but this user can write the run directory and its run.yaml.
+///
+/// The folder around it is not checked: whoever can write there can move the run away, but what they
+/// put in its place belongs to them.
+///
+/// # Errors
+/// When others own or can write one of them.
+pub fn check(run: &RunDir) -> Result<(), NotYours> {
+    let modes_count = keeps_permissions(run.path());
+    for path in [run.path().to_owned(), run.file("run.yaml")] {
+        match fs::metadata(&path) {
+            Ok(about) => judge(&path, &about, getuid().as_raw(), modes_count)?,
+            Err(source) => return Err(NotYours::Io { path, source }),
+        }
+    }
+    Ok(())
+}
+
+fn judge(path: &Path, about: &Metadata, user: u32, modes_count: bool) -> Result<(), NotYours> {
+    if !modes_count {
+        return Ok(());
+    }
+    let path = path.to_owned();
+    if about.uid() != user {
+        return Err(NotYours::Foreign { path, owner: about.uid() });
+    }
+    // Distributions give each user a group of the same number with nobody else in it.
+    let others = if about.gid() == user { 0o002 } else { 0o022 };
+    match about.mode() & 0o7777 {
+        mode if mode & others != 0 => Err(NotYours::Writable { path, mode }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether owners and modes mean something there. A drive of Windows under WSL (`/mnt/c`), a share or a
+/// stick shows the same owner and mode for every file, mostly 0777; Windows or the server decides.
+fn keeps_permissions(path: &Path) -> bool {
+    /// FAT, exFAT, NTFS (both drivers), SMB (two), 9P (WSL's drives), FUSE (NTFS-3G, virtiofs).
+    const WITHOUT: [u32; 8] =
+        [0x4d44, 0x2011_bab0, 0x5346_544e, 0x7366_746e, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x6573_5546];
+    rustix::fs::statfs(path).map_or(true, |about| !WITHOUT.contains(&(about.f_type as u32)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NotYours, check, judge};
+    use crate::store::run_dir::RunDir;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    #[test]
+    fn only_a_run_that_nobody_else_can_write_is_ones_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("run.yaml");
+        fs::write(&file, "").unwrap();
+        let run = RunDir::open(dir.path()).unwrap();
+        let set = |path: &std::path::Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        for (folder_mode, file_mode, others_can_write) in [
+            (0o700, 0o600, false),
+            (0o755, 0o644, false),
+            (0o777, 0o644, true),
+            (0o1777, 0o644, true),
+            (0o757, 0o644, true),
+            (0o755, 0o666, true),
+        ] {
+            set(dir.path(), folder_mode);
+            set(&file, file_mode);
+            let refused = matches!(check(&run), Err(NotYours::Writable { .. }));
+            assert_eq!(refused, others_can_write, "{folder_mode:o} {file_mode:o}");
+        }
+    }
+
+    #[test]
+    fn the_group_counts_unless_it_is_the_users_own_and_another_owner_always_does() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o770)).unwrap();
+        let about = fs::metadata(dir.path()).unwrap();
+        if about.gid() == about.uid() {
+            judge(dir.path(), &about, about.uid(), true).unwrap();
+        } else {
+            assert!(matches!(judge(dir.path(), &about, about.uid(), true), Err(NotYours::Writable { .. })));
+        }
+        let foreign = judge(dir.path(), &about, about.uid() + 1, true).unwrap_err();
+        assert!(foreign.to_string().contains("belongs to user"), "{foreign}");
+        assert!(judge(dir.path(), &about, about.uid() + 1, false).is_ok(), "a drive of Windows shows no owners");
+    }
+}

@@ -1,0 +1,363 @@
+//! A run file is code: what it loads, contacts and discloses waits for an approval, and what only reads
+//! runs none of it.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
+
+mod helper;
+
+use downshift::protocol::control::RunState;
+use downshift::store::run_dir::RunDir;
+use helper::{Place, example, journal_says, kill, wait_for, wait_state, wait_status};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// A place with a run file that names a library and a webhook, and with signs of both being used.
+struct Trap {
+    place: Place,
+    library: PathBuf,
+    url: String,
+    contacts: Arc<AtomicUsize>,
+}
+
+impl Trap {
+    fn new() -> Self {
+        let mut place = Place::scripted();
+        place.variables.push(("HOOK_SECRET", "s3cret-of-hook".into()));
+        let library = place.dir.path().join("libtrap.so");
+        fs::copy(example("libfake_nvml.so"), &library).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        let contacts = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&contacts);
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            }
+        });
+        let trap = Self { place, library, url, contacts };
+        trap.place.script("{ step_ms: 2, save_ms: 1 }", &trap.sections("HOOK_SECRET"));
+        trap
+    }
+
+    /// The sections of a run file that need approval.
+    fn sections(&self, variable: &str) -> String {
+        let hook = format!("{{ kind: json, url: '{}', token: 'env:{variable}' }}", self.url);
+        format!(
+            "probe: {{ nvml: {} }}\nnotify: {{ bell: false, desktop: false, level: info, webhooks: [{hook}] }}\n",
+            self.library.display()
+        )
+    }
+
+    fn loaded(&self) -> bool {
+        self.library.with_extension("loaded").exists()
+    }
+
+    fn contacts(&self) -> usize {
+        self.contacts.load(Ordering::Relaxed)
+    }
+
+    /// A finished run of a file that asks for nothing; its run.yaml then asks for all of it.
+    fn planted_run(&self) -> RunDir {
+        self.place.script("{ step_ms: 1, save_ms: 1 }", "");
+        let (mut child, run) = self.place.start(&["--set", "training.steps=60"]);
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        wait_status(&run, "the keeper's end", |status| status.pid_keeper.is_none());
+        let file = run.file("run.yaml");
+        let text = fs::read_to_string(&file).unwrap();
+        let without = text.replace("probe: {}\n", "").replace("notify: null\n", "");
+        assert!(without.len() < text.len() - 20, "{text}");
+        fs::write(&file, without + &self.sections("HOOK_SECRET")).unwrap();
+        run
+    }
+
+    /// A command on a terminal of its own, with an answer to its question.
+    fn asked(&self, words: &[&str], answer: &str) -> (Option<i32>, String) {
+        let (mut master, terminal) = terminal();
+        let mut command = self.place.command(words);
+        command.stdin(terminal.try_clone().unwrap()).stderr(terminal.try_clone().unwrap());
+        let out = File::create(self.place.dir.path().join("out.txt")).unwrap();
+        let mut child = command.stdout(out).spawn().unwrap();
+        drop((terminal, command));
+        let mut shown = read_until(&mut master, "[y/N] ");
+        if shown.contains("[y/N] ") {
+            master.write_all(answer.as_bytes()).unwrap();
+        }
+        shown += &read_until(&mut master, "\0");
+        (child.wait().unwrap().code(), shown)
+    }
+}
+
+/// A terminal: the side of the one who types, and that of a program.
+fn terminal() -> (File, File) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let size = Winsize { ws_row: 40, ws_col: 160, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&master, size).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let terminal = File::options().read(true).write(true).open(OsStr::from_bytes(name.as_bytes())).unwrap();
+    (File::from(master), terminal)
+}
+
+/// What a terminal shows up to a text, or to its end.
+fn read_until(master: &mut File, end: &str) -> String {
+    let mut shown = String::new();
+    let mut bytes = [0; 1024];
+    // A terminal that nobody holds open any more is an error.
+    while let Ok(count @ 1..) = master.read(&mut bytes) {
+        shown += &String::from_utf8_lossy(&bytes[..count]);
+        if shown.contains(end) {
+            break;
+        }
+    }
+    shown
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn finish(mut child: Child) -> Option<i32> {
+    child.wait().unwrap().code()
+}
+
+/// The files of an archive, by their names.
+fn unpacked(archive: &Path) -> Vec<(String, String)> {
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(File::open(archive).unwrap()));
+    let read = |entry: std::io::Result<tar::Entry<'_, _>>| {
+        let mut entry = entry.unwrap();
+        let (name, mut text) = (entry.path().unwrap().display().to_string(), String::new());
+        entry.read_to_string(&mut text).unwrap();
+        (name.split_once('/').unwrap().1.to_owned(), text)
+    };
+    archive.entries().unwrap().map(read).collect()
+}
+
+#[test]
+fn what_only_reads_loads_nothing_and_contacts_nobody() {
+    let trap = Trap::new();
+    let run = trap.planted_run();
+    trap.place.script("{ step_ms: 1 }", &trap.sections("HOOK_SECRET"));
+    let log = run.file("worker.log").display().to_string();
+    for words in [
+        &["check", "run.yaml"][..],
+        &["runs"],
+        &["status"],
+        &["status", "--format", "json"],
+        &["export"],
+        &["plot", "--out", "plot.svg"],
+        &["triage", &log],
+        &["checkpoints", "list"],
+        &["bundle", "--out", "b.tar.gz"],
+    ] {
+        let done = trap.place.output(words);
+        assert!(done.status.success(), "{words:?}: {}", stderr(&done));
+        assert!(!trap.loaded() && trap.contacts() == 0, "{words:?}");
+    }
+    let (mut master, terminal) = terminal();
+    let mut cockpit = trap.place.command(&["attach"]);
+    cockpit.stdin(terminal.try_clone().unwrap()).stdout(terminal).env("TERM", "xterm-256color");
+    let mut shown = cockpit.spawn().unwrap();
+    read_until(&mut master, "finished");
+    shown.kill().unwrap();
+    shown.wait().unwrap();
+    assert!(!trap.loaded() && trap.contacts() == 0, "attach");
+    // The signs work: an approved run leaves both.
+    let approved = trap.place.output(&["run", "run.yaml", "--headless", "--trust", "--set", "training.steps=300"]);
+    assert_eq!(approved.status.code(), Some(0), "{}", stderr(&approved));
+    wait_for("both signs", || (trap.loaded() && trap.contacts() > 0).then_some(()));
+}
+
+#[test]
+fn without_a_terminal_what_runs_refuses_and_lists_what_it_was_asked_for() {
+    let trap = Trap::new();
+    for words in [
+        &["run", "run.yaml", "--headless"][..],
+        &["trial", "run.yaml", "--for", "1s"],
+        &["plan", "run.yaml", "--measure"],
+        &["prepare", "run.yaml"],
+        &["compare-knob", "run.yaml", "optimizer.lr", "0.1", "0.2", "--steps", "2"],
+        &["notify", "test", "run.yaml"],
+    ] {
+        let refused = trap.place.output(words);
+        let said = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(13), "{words:?}: {said}");
+        let library = trap.library.display().to_string();
+        for part in ["library", &library, "probe.nvml", &trap.url, "environment", "HOOK_SECRET", "--trust"] {
+            assert!(said.contains(part), "{words:?} does not say {part}: {said}");
+        }
+        assert!(!said.contains("s3cret-of-hook"), "{said}");
+        assert!(trap.place.newest().is_none() && !trap.loaded() && trap.contacts() == 0, "{words:?}");
+    }
+    let measured = trap.place.output(&["plan", "run.yaml", "--measure", "--trust"]);
+    assert!(!stderr(&measured).contains("nothing was started"), "{}", stderr(&measured));
+}
+
+#[test]
+fn an_approval_is_kept_and_holds_for_what_was_shown() {
+    let trap = Trap::new();
+    let start = |more: &[&str]| {
+        let words = [&["run", "run.yaml", "--headless", "--set", "training.steps=10"], more].concat();
+        trap.place.output(&words).status.code()
+    };
+    assert_eq!(start(&["--trust"]), Some(0));
+    let kept = trap.place.dir.path().join("state/downshift/trusted");
+    assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(start(&[]), Some(0), "approved before");
+    assert_eq!(start(&["--set", "optimizer.lr=0.2"]), Some(0), "nothing more is asked for");
+    File::options().append(true).open(&trap.library).unwrap().write_all(b"more").unwrap();
+    assert_eq!(start(&[]), Some(13), "another library under the same name");
+    trap.place.script("{ step_ms: 1 }", &trap.sections("AWS_SECRET_ACCESS_KEY"));
+    assert_eq!(start(&[]), Some(13), "another secret");
+    trap.place.script("{ step_ms: 1 }", "");
+    fs::remove_file(&kept).unwrap();
+    assert_eq!(start(&[]), Some(0), "a file that only trains needs none");
+}
+
+#[test]
+fn on_a_terminal_it_asks_and_only_yes_starts_it() {
+    let trap = Trap::new();
+    let words = ["run", "run.yaml", "--set", "training.steps=10"];
+    for no in ["n\n", "\n", "yesterday\n", "\u{4}"] {
+        let (code, shown) = trap.asked(&words, no);
+        assert_eq!(code, Some(13), "{no:?}: {shown}");
+        assert!(shown.contains(&trap.url) && shown.contains("HOOK_SECRET"), "{shown}");
+        assert!(trap.place.newest().is_none() && !trap.loaded());
+    }
+    let (code, shown) = trap.asked(&words, "y\n");
+    assert_eq!(code, Some(0), "{shown}");
+    let (code, shown) = trap.asked(&words, "");
+    assert_eq!(code, Some(0), "asked again: {shown}");
+    assert!(!shown.contains("[y/N]"), "{shown}");
+}
+
+#[test]
+fn a_keeper_brought_back_does_not_ask_and_resume_asks_about_an_edited_file() {
+    let trap = Trap::new();
+    let (child, run) = trap.place.start(&["--trust", "--set", "training.steps=100000"]);
+    let first = wait_status(&run, "steps", |status| status.step > 20);
+    let state = trap.place.dir.path().join("state/downshift");
+    fs::rename(state.join("trusted"), state.join("aside")).unwrap();
+    kill(first.pid_keeper.unwrap());
+    wait_status(&run, "a second keeper at work", |status| {
+        status.pid_keeper.is_some_and(|pid| Some(pid) != first.pid_keeper) && status.state == RunState::Training
+    });
+    wait_for("the journal", || journal_says(&run, "brought back").then_some(()));
+    assert!(trap.place.output(&["stop"]).status.success());
+    wait_state(&run, RunState::Stopped);
+    assert_eq!(finish(child), Some(3));
+    let refused = |why: &str| {
+        for words in [&["resume", "--headless"][..], &["resume", "--headless", "--as-base", "--epochs", "1"]] {
+            let done = trap.place.output(words);
+            assert_eq!(done.status.code(), Some(13), "{words:?}: {why}: {}", stderr(&done));
+        }
+    };
+    refused("the approval was taken back");
+    fs::rename(state.join("aside"), state.join("trusted")).unwrap();
+    let (file, text) = (run.file("run.yaml"), fs::read_to_string(run.file("run.yaml")).unwrap());
+    fs::write(&file, text.replace("HOOK_SECRET", "AWS_SECRET_ACCESS_KEY")).unwrap();
+    refused("the file was edited");
+    fs::write(&file, text).unwrap();
+    let child = trap.place.command(&["resume", "--headless"]).spawn().unwrap();
+    wait_state(&run, RunState::Training);
+    assert!(trap.place.output(&["stop"]).status.success());
+    assert_eq!(finish(child), Some(3));
+}
+
+#[test]
+fn a_run_directory_that_others_can_write_is_not_resumed() {
+    let trap = Trap::new();
+    trap.place.script("{ step_ms: 1, save_ms: 1 }", "");
+    let (child, run) = trap.place.start(&["--set", "training.steps=60"]);
+    assert_eq!(finish(child), Some(0));
+    wait_status(&run, "the keeper's end", |status| status.pid_keeper.is_none());
+    for (path, open, usual) in [(run.path().to_owned(), 0o777, 0o755), (run.file("run.yaml"), 0o666, 0o644)] {
+        fs::set_permissions(&path, Permissions::from_mode(open)).unwrap();
+        for words in [&["resume", "--headless"][..], &["resume", "--headless", "--as-base"], &["checkpoints", "prune"]]
+        {
+            let refused = trap.place.output(words);
+            assert_eq!(refused.status.code(), Some(1), "{words:?}");
+            assert!(stderr(&refused).contains("chmod go-w"), "{}", stderr(&refused));
+        }
+        assert!(trap.place.output(&["status"]).status.success(), "reading does no harm");
+        fs::set_permissions(&path, Permissions::from_mode(usual)).unwrap();
+    }
+    assert!(trap.place.output(&["checkpoints", "prune"]).status.success());
+    // Only root can give a directory away.
+    if std::os::unix::fs::chown(run.path(), Some(1), None).is_ok() {
+        let refused = trap.place.output(&["resume", "--headless"]);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(stderr(&refused).contains("belongs to user 1"), "{}", stderr(&refused));
+    }
+}
+
+#[test]
+fn logs_that_are_links_are_neither_written_nor_packed() {
+    let trap = Trap::new();
+    trap.place.script("{ step_ms: 1, save_ms: 1 }", "");
+    let (child, run) = trap.place.start(&["--set", "training.steps=60"]);
+    assert_eq!(finish(child), Some(0));
+    wait_status(&run, "the keeper's end", |status| status.pid_keeper.is_none());
+    let private = trap.place.dir.path().join("private");
+    fs::write(&private, "nobody else's business\n").unwrap();
+    let link = |name: &str| {
+        fs::rename(run.file(name), run.file(&format!("{name}.kept"))).unwrap();
+        symlink(&private, run.file(name)).unwrap();
+    };
+    link("keeper.log");
+    let refused = trap.place.output(&["resume", "--headless"]);
+    assert!(stderr(&refused).contains("keeper.log is a symbolic link"), "{}", stderr(&refused));
+    link("worker.log");
+    let checkpoint = fs::read_dir(run.file("checkpoints")).unwrap().flatten().next().unwrap().path();
+    fs::remove_file(checkpoint.join("state.json")).unwrap();
+    symlink(&private, checkpoint.join("state.json")).unwrap();
+    let made = trap.place.output(&["bundle", "--out", "b.tar.gz"]);
+    assert!(made.status.success(), "{}", stderr(&made));
+    for (name, text) in unpacked(&trap.place.dir.path().join("b.tar.gz")) {
+        assert!(!text.contains("nobody else's"), "{name}");
+    }
+    assert_eq!(fs::read_to_string(&private).unwrap(), "nobody else's business\n");
+}
+
+#[test]
+fn a_bundle_leaves_out_the_secrets_of_the_users_own_settings_and_of_other_programs() {
+    let trap = Trap::new();
+    trap.place.script("{ step_ms: 1, save_ms: 1 }", "");
+    let (child, run) = trap.place.start(&["--set", "training.steps=60"]);
+    assert_eq!(finish(child), Some(0));
+    let kept = trap.place.dir.path().join("token");
+    fs::write(&kept, "kept-in-a-file").unwrap();
+    let hooks = format!(
+        "webhooks:\n  - {{ kind: ntfy, url: 'https://ntfy.sh/my-topic', token: 'file:{}' }}\n  - {{ kind: discord, url: 'env:NOT_SET_HERE' }}\n",
+        kept.display()
+    );
+    let settings = trap.place.dir.path().join("config/downshift/notify.yaml");
+    fs::write(settings, format!("bell: false\ndesktop: false\n{hooks}")).unwrap();
+    let lines = "sent to https://ntfy.sh/my-topic with kept-in-a-file\nNOT_SET_HERE=https://example.org/9f8e7d\n\
+                 AWS_SECRET_ACCESS_KEY wJalrXUtnFEMI\nAuthorization: token 0a1b2c3d\naccess_key=hunter2hunter\n";
+    File::options().append(true).open(run.file("worker.log")).unwrap().write_all(lines.as_bytes()).unwrap();
+    let made = trap.place.output(&["bundle", "--out", "b.tar.gz"]);
+    assert!(made.status.success(), "{}", stderr(&made));
+    let parts = unpacked(&trap.place.dir.path().join("b.tar.gz"));
+    for (name, text) in &parts {
+        for secret in ["my-topic", "kept-in-a-file", "9f8e7d", "wJalrXUtnFEMI", "0a1b2c3d", "hunter2hunter"] {
+            assert!(!text.contains(secret), "{name} holds {secret}");
+        }
+    }
+    assert!(
+        parts.iter().any(|(name, text)| name == "worker.log" && text.contains("sent to https://ntfy.sh/[removed]"))
+    );
+}
