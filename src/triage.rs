@@ -12,4 +12,5 @@ pub mod catalogue;
 pub mod cgroup;
 pub mod classify;
 pub mod kernel;
+pub mod memory;
 pub mod scan;

@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 const KNOWN: &str = include_str!("triage/known.txt");
 const LOOKALIKES: &str = include_str!("triage/lookalikes.txt");
+const CAUSES: &str = include_str!("triage/causes.txt");
 
 fn catalogue() -> Catalogue {
     Catalogue::with(None).unwrap()
@@ -45,6 +46,69 @@ fn lookalikes_are_not() {
         .collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
     assert!(rows(LOOKALIKES).count() >= 20);
+}
+
+#[test]
+fn each_of_these_causes_is_told_by_its_messages_and_not_by_lookalikes() {
+    let catalogue = catalogue();
+    let (mut wrong, mut names) = (Vec::new(), BTreeSet::new());
+    for block in CAUSES.split("\n\n").skip(1) {
+        let (name, lines) = block.split_once('\n').unwrap();
+        assert!(names.insert(name), "{name} stands there twice");
+        let mut kinds = BTreeSet::new();
+        for line in lines.lines() {
+            let (kind, text) = line.split_once(": ").unwrap();
+            kinds.insert(kind);
+            let found = look(text.as_bytes(), 1, &catalogue).map(|finding| finding.name);
+            match kind {
+                "says" if found.as_deref() != Some(name) => wrong.push(format!("{name}, not {found:?}: {text}")),
+                "not" if found.is_some() => wrong.push(format!("not {found:?}: {text}")),
+                _ => {}
+            }
+        }
+        assert_eq!(kinds, BTreeSet::from(["from", "not", "says"]), "{name}");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(names.len() >= 70, "{} causes", names.len());
+}
+
+#[test]
+fn the_cause_comes_before_what_follows_from_it() {
+    const GLOO: &str = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.1.2.3]:14311";
+    const LOADER: &str = "RuntimeError: DataLoader worker (pid(s) 4431) exited unexpectedly";
+    const OOM_KILL: &str = "[351.2] Out of memory: Killed process 4431 (python) total-vm:74120368kB, anon-rss:63012344kB";
+    const RANK_KILLED: &str = "  exitcode  : -9 (pid: 71235)";
+    const NCCL: &str = "[E ProcessGroupNCCL.cpp:475] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL";
+    const BARRIER: &str = "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: store_based_barrier_key:1 (world_size=8, worker_count=7, timeout=0:30:00)";
+    const CHILD: &str = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:";
+    let cases: [(&[&str], &str); 11] = [
+        (&[LOADER, OOM_KILL], "oom-killer"),
+        (&[LOADER], "loader-gone"),
+        (&["Killed", OOM_KILL], "oom-killer"),
+        (&[GLOO, CHILD, RANK_KILLED], "killed"),
+        (&[GLOO, CHILD], "nccl-error"),
+        (&[BARRIER, CHILD], "rank-never-came"),
+        (&[NCCL, "  exitcode  : -6 (pid: 7)", CHILD], "nccl-timeout"),
+        (&[NCCL, "KeyboardInterrupt"], "nccl-timeout"),
+        (&["Received SIGTERM, shutting down", LOADER, GLOO], "ended-from-outside"),
+        (&["WARNING retrying with batch size 16 after CUDA out of memory. Tried to allocate 2.00 GiB", "loss: nan"], "loss-nan"),
+        (&["F0926 1 client.h:77] Terminating process because the JAX distributed service detected fatal errors.", "Fatal Python error: Aborted"], "jax-peer-died"),
+    ];
+    let catalogue = catalogue();
+    for (lines, cause) in cases {
+        let scan = scan(&mut lines.join("\n").as_bytes(), &catalogue).unwrap();
+        assert_eq!(scan.root().map(|finding| finding.name.as_str()), Some(cause), "{lines:?}");
+    }
+}
+
+#[test]
+fn the_catalogue_is_complete_and_its_names_are_unique() {
+    let catalogue = catalogue();
+    let names: BTreeSet<&str> = catalogue.entries().iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names.len(), catalogue.entries().len());
+    // README.md says "more than 140 causes".
+    assert!(names.len() > 140, "{}", names.len());
+    assert!(include_str!("../README.md").contains("more than 140"));
 }
 
 #[test]
@@ -85,7 +149,7 @@ fn the_command_prints_json_and_words() {
     let list: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(list.len(), 1);
     let keys: BTreeSet<&str> = list[0].as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(keys, BTreeSet::from(["class", "line", "text", "meaning", "advice"]));
+    assert_eq!(keys, BTreeSet::from(["class", "line", "text", "meaning", "advice", "keeper", "symptom", "likely"]));
     assert_eq!((list[0]["class"].as_str(), list[0]["line"].as_u64()), (Some("device_fault"), Some(2)));
 
     let words = String::from_utf8(run(&["-"], log, None).stdout).unwrap();
@@ -97,6 +161,41 @@ fn the_command_prints_json_and_words() {
     let missing = run(&["/nonexistent.log"], b"", None);
     assert_eq!(missing.status.code(), Some(1));
     assert!(String::from_utf8(missing.stderr).unwrap().contains("/nonexistent.log"));
+}
+
+#[test]
+fn json_marks_the_cause_and_the_keepers_response_as_the_text_does() {
+    let log = b"DataLoader worker (pid(s) 4431) exited unexpectedly\nOut of memory: Killed process 4431 (python)\nOut of memory: Killed process 4432 (python)\n";
+    let list: Vec<Value> = serde_json::from_slice(&run(&["-", "--format", "json"], log, None).stdout).unwrap();
+    let marks = |key: &str| list.iter().map(|finding| finding[key].as_bool().unwrap()).collect::<Vec<_>>();
+    assert_eq!((marks("likely"), marks("symptom")), (vec![false, true, false], vec![true, false, false]));
+    let words = String::from_utf8(run(&["-"], log, None).stdout).unwrap();
+    assert!(words.starts_with("host_out_of_memory: ") && words.contains("most likely the cause"), "{words}");
+    assert!(words.contains(&format!("downshift {}", list[1]["keeper"].as_str().unwrap())), "{words}");
+}
+
+#[test]
+fn memory_figures_are_tabulated_over_time() {
+    let log = b"2025-11-20 03:10:04 step 1 VRAM 11.2/24.0 GB\nno figure\n2025-11-20 03:11:04 [rank1] VRAM 23.5/24.0 GB\n[rank1]: CUDA out of memory. Tried to allocate 512.00 MiB\n";
+    let table = String::from_utf8(run(&["-", "--memory"], log, None).stdout).unwrap();
+    let expected = "\
+ line  time                 where   figure       GiB     of
+    1  2025-11-20 03:10:04          used       11.20  24.00
+    3  2025-11-20 03:11:04  rank 1  used       23.50  24.00
+    4                       rank 1  requested   0.50
+
+peak  used       11.20 of 24.00 GiB, line 1
+peak  used       23.50 of 24.00 GiB, rank 1, line 3
+peak  requested   0.50 GiB, rank 1, line 4
+";
+    assert_eq!(table, expected);
+    let list: Vec<Value> = serde_json::from_slice(&run(&["-", "--memory", "--format", "json"], log, None).stdout).unwrap();
+    assert_eq!(list.len(), 3);
+    assert_eq!((list[1]["line"].as_u64(), list[1]["mib"].as_f64()), (Some(3), Some(24064.0)));
+    assert_eq!((&list[1]["time"], &list[1]["device"], &list[1]["figure"]), (&"2025-11-20 03:11:04".into(), &"rank 1".into(), &"used".into()));
+    assert!(list[2]["time"].is_null() && list[2]["of_mib"].is_null());
+    let none = run(&["-", "--memory"], b"step 1\n", None);
+    assert_eq!(String::from_utf8(none.stdout).unwrap(), "No memory figures in 1 line.\n");
 }
 
 #[test]

@@ -1,10 +1,13 @@
-//! `triage`: what a log says about what broke. Any training log will do, of other programs too.
+//! `triage`: diagnose a training log, of other programs too.
+
+mod memory;
 
 use super::line;
 use super::{Failure, Format, Outcome};
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::{Finding, Scan, scan};
 use clap::Args;
+use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
@@ -18,13 +21,28 @@ pub struct TriageArgs {
     /// The log; `-` reads stdin
     #[arg(value_name = "LOG")]
     log: PathBuf,
+    /// Tabulate the log's memory figures over time instead
+    #[arg(long)]
+    memory: bool,
     /// How to print it
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
 
+/// A finding in JSON, with what the text says beside it.
+#[derive(Debug, Serialize)]
+struct Reported<'a> {
+    #[serde(flatten)]
+    finding: &'a Finding,
+    /// The keeper's response.
+    keeper: &'a str,
+    /// Whether it follows from another failure.
+    symptom: bool,
+    /// Whether it is the most likely cause; true of one finding.
+    likely: bool,
+}
+
 pub fn triage(args: &TriageArgs) -> Outcome {
-    let catalogue = Catalogue::load()?;
     let name = args.log.display();
     let mut log: Box<dyn BufRead> = if args.log.as_os_str() == "-" {
         Box::new(io::stdin().lock())
@@ -38,9 +56,13 @@ pub fn triage(args: &TriageArgs) -> Outcome {
             format!("{name} is packed by {packer}, no text: `{unpack} LOG | downshift triage -` looks into it");
         return Err(Failure::new(1, message));
     }
+    if args.memory {
+        return memory::memory(&mut log, &args.log, args.format);
+    }
+    let catalogue = Catalogue::load()?;
     let found = scan(&mut log, &catalogue).map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
     match args.format {
-        Format::Json => line!("{}", serde_json::to_string_pretty(&found.findings)?),
+        Format::Json => line!("{}", serde_json::to_string_pretty(&reported(&found))?),
         Format::Text | Format::Tmux => {
             for line in text(&found) {
                 line!("{line}");
@@ -48,6 +70,17 @@ pub fn triage(args: &TriageArgs) -> Outcome {
         }
     }
     Ok(0)
+}
+
+fn reported(scan: &Scan) -> Vec<Reported<'_>> {
+    let root = scan.root();
+    let report = |finding: &'_ Finding| Reported {
+        finding,
+        keeper: finding.keeper.as_str(),
+        symptom: finding.symptom,
+        likely: root.is_some_and(|root| std::ptr::eq(root, finding)),
+    };
+    scan.findings.iter().map(report).collect()
 }
 
 /// What a file is packed with, by its first bytes, and what unpacks it.

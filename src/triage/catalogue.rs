@@ -175,6 +175,10 @@ impl Catalogue {
     /// catalogue that is no symptom, else the first of all.
     #[must_use]
     pub fn find(&self, line: &[u8]) -> Option<Hit<'_>> {
+        // Nearly every line of a log is healthy, and telling only that is several times faster.
+        if !self.set.is_match(line) {
+            return None;
+        }
         // Patterns stand in the order of their entries, and the set gives them in order.
         let mut hits = self.set.matches(line).into_iter().filter_map(|pattern| {
             let index = self.owners[pattern];

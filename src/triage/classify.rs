@@ -6,7 +6,7 @@
 
 use super::catalogue::Catalogue;
 use super::kernel::same_card;
-use super::scan::{Finding, look};
+use super::scan::{Finding, look, root};
 use crate::protocol::cause::{Cause, KernelKind, KernelLine};
 use crate::protocol::class::FailureClass;
 use crate::protocol::worker::Failed;
@@ -127,8 +127,7 @@ impl Judge<'_> {
     }
 
     fn root(&self) -> Option<&Finding> {
-        let log = &self.evidence.log;
-        log.iter().find(|finding| !finding.symptom).or(log.first())
+        root(&self.evidence.log)
     }
 
     fn log_class(&self) -> Option<FailureClass> {

@@ -51,11 +51,22 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// The first finding that does not follow from another; else the first of all.
+    /// The most likely cause of all.
     #[must_use]
     pub fn root(&self) -> Option<&Finding> {
-        self.findings.iter().find(|finding| !finding.symptom).or(self.findings.first())
+        root(&self.findings)
     }
+}
+
+/// The most likely cause: the first finding that explains itself. A kill names no reason, so it comes
+/// behind those; findings that follow from another failure come last.
+#[must_use]
+pub fn root(findings: &[Finding]) -> Option<&Finding> {
+    findings.iter().min_by_key(|finding| match (finding.symptom, finding.class) {
+        (true, _) => 2,
+        (false, FailureClass::Killed) => 1,
+        (false, _) => 0,
+    })
 }
 
 /// Goes through a log.
@@ -150,7 +161,7 @@ fn shown(line: &[u8], at: usize) -> String {
 }
 
 /// The line without the sequences that colour a terminal.
-fn without_colours(line: &[u8]) -> Vec<u8> {
+pub(super) fn without_colours(line: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(line.len());
     let mut bytes = line.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
@@ -171,7 +182,7 @@ fn without_colours(line: &[u8]) -> Vec<u8> {
 
 /// The next line without its end; false at the end of the log. What is beyond the bound is read and
 /// forgotten.
-fn next_line(log: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+pub(super) fn next_line(log: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     let mut any = false;
     loop {

@@ -1,0 +1,274 @@
+//! Memory figures in a log, in the order of its lines: who reported how much, in one unit.
+//!
+//! Training programs divide by 1024 whatever unit they print, so `GB` and `GiB` are both 2^30 bytes.
+
+use super::scan::{next_line, without_colours};
+use regex::{Captures, Regex};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, BufRead};
+use std::sync::LazyLock;
+
+/// Lines kept with their figures; beyond it every second one is dropped.
+const KEPT: usize = 1000;
+/// A line's time and device are near its start.
+const START: usize = 64;
+
+/// The quantity a figure reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// Memory of the device in use, by everything on it or by this process.
+    Used,
+    /// Tensors of the framework.
+    Allocated,
+    /// The peak of `Allocated`.
+    MaxAllocated,
+    /// Memory the framework's allocator holds, tensors included.
+    Reserved,
+    /// The peak of `Reserved`.
+    MaxReserved,
+    /// Memory the framework's allocator holds without a tensor in it.
+    Unallocated,
+    /// Free memory of the device.
+    Free,
+    /// An allocation that was asked for.
+    Requested,
+    /// Memory of the host.
+    Host,
+}
+
+impl Figure {
+    /// The groups of the forms below, which are the names in JSON too.
+    const NAMES: [(Self, &'static str); 9] = [
+        (Self::Used, "used"),
+        (Self::Allocated, "allocated"),
+        (Self::MaxAllocated, "max_allocated"),
+        (Self::Reserved, "reserved"),
+        (Self::MaxReserved, "max_reserved"),
+        (Self::Unallocated, "unallocated"),
+        (Self::Free, "free"),
+        (Self::Requested, "requested"),
+        (Self::Host, "host"),
+    ];
+
+    /// The name in tables and JSON.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        Self::NAMES.iter().find(|(figure, _)| *figure == self).map_or("", |(_, word)| word)
+    }
+}
+
+/// One figure of one line.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Reading {
+    /// The number of the line, from 1.
+    pub line: u64,
+    /// The time as the line writes it.
+    pub time: Option<String>,
+    /// The device or rank, where the line names one.
+    pub device: Option<String>,
+    /// The quantity.
+    pub figure: Figure,
+    /// Its value in MiB.
+    pub mib: f64,
+    /// The whole it is a part of, in MiB.
+    pub of_mib: Option<f64>,
+}
+
+/// The memory figures of a log.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Trace {
+    /// The figures of every line, or of an even part of the lines where they are many.
+    pub readings: Vec<Reading>,
+    /// The largest reading of each figure and device; of `free`, the smallest.
+    pub peaks: Vec<Reading>,
+    /// Lines in all.
+    pub lines: u64,
+    /// Lines with figures that `readings` leaves out.
+    pub left_out: u64,
+}
+
+/// A number with its unit, a number that may lack one, and a bare number.
+const AMOUNT: &str = r"[\d,]*\.?\d+ ?(?:[KMGTkmgt]i?[Bb]?|[Bb]ytes|B)\b";
+const MAYBE: &str = r"[\d,]*\.?\d+(?: ?(?:[KMGTkmgt]i?[Bb]?|[Bb]ytes|B)\b)?";
+const NUMBER: &str = r"[\d,]*\.?\d+";
+
+/// How programs print memory, with the unit of numbers that lack one. `{A}`, `{M}` and `{N}` stand for
+/// the three amounts above. A figure is taken from the first form that finds it in a line.
+const FORMS: [(&str, &str); 22] = [
+    // nvidia-smi: the table, and --query-gpu=memory.used,memory.total --format=csv
+    (r"(?P<used>{N} ?MiB) ?/ ?(?P<of>{N} ?MiB)", "MiB"),
+    (r"(?P<used>{N} MiB), (?P<of>{N} MiB)", "MiB"),
+    // PyTorch, c10/cuda/CUDACachingAllocator.cpp, now and before 2.1
+    (r"[Tt]ri(?:ed|ying) to allocate (?P<requested>{A})", "B"),
+    (r"total capacity of (?P<of>{A}) of which (?P<free>{A}) is free", "B"),
+    (r"this process has (?P<used>{A}) memory in use", "B"),
+    (r"(?P<allocated>{A}) is allocated by PyTorch", "B"),
+    (r"(?P<unallocated>{A}) is reserved by PyTorch but unallocated", "B"),
+    (r"(?P<of>{A}) total capacity; (?P<allocated>{A}) already allocated; (?P<free>{A}) free", "B"),
+    (r"(?P<reserved>{A}) reserved in total by PyTorch", "B"),
+    // DeepSpeed, deepspeed/runtime/utils.py: see_memory_usage
+    (r"\bMA (?P<allocated>{A})\s+Max_MA (?P<max_allocated>{A})\s+CA (?P<reserved>{A})\s+Max_CA (?P<max_reserved>{A})", "GB"),
+    (r"CPU Virtual Memory:\s+used = (?P<host>{A})", "GB"),
+    // Megatron-LM, megatron/training/utils.py: report_memory
+    (r"\| allocated: (?P<allocated>{N}) \| max allocated: (?P<max_allocated>{N}) \| reserved: (?P<reserved>{N}) \| max reserved: (?P<max_reserved>{N})", "MB"),
+    // Names of torch.cuda's functions, and prose after them
+    (r"(?i)\bmax_memory_allocated\b\D{0,12}?(?P<max_allocated>{M})", "B"),
+    (r"(?i)\bmax_memory_reserved\b\D{0,12}?(?P<max_reserved>{M})", "B"),
+    (r"(?i)\bmemory_allocated\b\D{0,12}?(?P<allocated>{M})", "B"),
+    (r"(?i)\bmemory_reserved\b\D{0,12}?(?P<reserved>{M})", "B"),
+    (r"(?i)\b(?:max|peak)[ _](?:cuda |gpu |vram )?mem(?:ory)?(?:[ _](?:allocated|usage|used))?\b\D{0,6}?(?P<max_allocated>{M})", "MB"),
+    // JAX: Device.memory_stats(), and TPUs
+    (r#"\bbytes_in_use\b['"]?: ?(?P<used>\d+)(?:.*\bbytes_limit\b['"]?: ?(?P<of>\d+))?"#, "B"),
+    (r"\bUsed (?P<used>{A}) of (?P<of>{A}) hbm", "B"),
+    // Progress bars and lines of one's own: VRAM 11.2/24.0 GB, GPU memory: 11.2 GB
+    (r"(?i)\b(?:vram|(?:gpu|cuda)[ _]?mem(?:ory)?)\b[^\d/]{0,16}?(?P<used>{M})(?: ?(?:/|of|out of) ?(?P<of>{A}))?", ""),
+    // The host: the kernel, /proc, psutil
+    (r"(?i)\b(?:anon-rss|vmrss|rss)\b\D{0,8}?(?P<host>{A})", "B"),
+    (r"(?i)\b(?:host|system|cpu)[ _](?:ram|mem(?:ory)?)\b[^\d/]{0,16}?(?P<host>{M})(?: ?(?:/|of|out of) ?(?P<of>{A}))?", ""),
+];
+
+struct Forms {
+    /// Lines without a match of it hold no figure.
+    any: regex::bytes::Regex,
+    forms: Vec<(Regex, &'static str)>,
+    time: Regex,
+    device: Regex,
+}
+
+// None only where a pattern of this file is broken, which a test would see.
+static KNOWN: LazyLock<Option<Forms>> = LazyLock::new(|| Forms::build().ok());
+
+impl Forms {
+    fn build() -> Result<Self, regex::Error> {
+        let form = |(pattern, unit): &(&str, &'static str)| {
+            let full = pattern.replace("{A}", AMOUNT).replace("{M}", MAYBE).replace("{N}", NUMBER);
+            Ok((Regex::new(&full)?, *unit))
+        };
+        Ok(Self {
+            any: regex::bytes::Regex::new(r"(?i-u)mem|alloc|vram|rss|[0-9] ?MiB|\bMA |bytes|hbm")?,
+            forms: FORMS.iter().map(form).collect::<Result<_, regex::Error>>()?,
+            time: Regex::new(
+                r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|^\[ *\d+\.\d+\]|\b\d\d:\d\d:\d\d(?:\.\d+)?\b",
+            )?,
+            device: Regex::new(r"\b(?:GPU|gpu)[ :#]?(?P<gpu>\d+)\b|\bcuda:(?P<cuda>\d+)|\b[Rr]ank ?(?P<rank>\d+)\b")?,
+        })
+    }
+}
+
+/// Reads the memory figures of a log.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn trace(log: &mut impl BufRead) -> io::Result<Trace> {
+    let mut trace = Trace::default();
+    let mut kept: Vec<Vec<Reading>> = Vec::new();
+    let mut peaks: BTreeMap<(Figure, Option<String>), Reading> = BTreeMap::new();
+    let (mut seen, mut stride) = (0_u64, 1_u64);
+    let mut line = Vec::new();
+    while next_line(log, &mut line)? {
+        trace.lines += 1;
+        let readings = read_line(&line, trace.lines);
+        if readings.is_empty() {
+            continue;
+        }
+        for reading in &readings {
+            raise_peak(&mut peaks, reading);
+        }
+        if seen.is_multiple_of(stride) {
+            kept.push(readings);
+        }
+        seen += 1;
+        if kept.len() > KEPT {
+            let mut index = 0;
+            kept.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            stride *= 2;
+        }
+    }
+    trace.left_out = seen - kept.len() as u64;
+    trace.readings = kept.into_iter().flatten().collect();
+    trace.peaks = peaks.into_values().collect();
+    Ok(trace)
+}
+
+fn raise_peak(peaks: &mut BTreeMap<(Figure, Option<String>), Reading>, reading: &Reading) {
+    let key = (reading.figure, reading.device.clone());
+    let beats = peaks.get(&key).is_none_or(|peak| match reading.figure {
+        Figure::Free => reading.mib < peak.mib,
+        _ => reading.mib > peak.mib,
+    });
+    if beats {
+        peaks.insert(key, reading.clone());
+    }
+}
+
+/// The memory figures of one line.
+#[must_use]
+pub fn read_line(line: &[u8], number: u64) -> Vec<Reading> {
+    let Some(known) = KNOWN.as_ref().filter(|known| known.any.is_match(line)) else { return Vec::new() };
+    let plain = without_colours(line);
+    // A progress bar draws over itself within one line: its last drawing counts.
+    let last = plain.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default();
+    let text = String::from_utf8_lossy(last);
+    let mut readings: Vec<Reading> = Vec::new();
+    for (form, unit) in &known.forms {
+        let Some(found) = form.captures(&text) else { continue };
+        let amount = |name: &str, unit: &str| found.name(name).and_then(|amount| mib(amount.as_str(), unit));
+        let of_mib = amount("of", unit);
+        let unit = of_unit(&found).unwrap_or(unit);
+        for (figure, word) in Figure::NAMES {
+            if readings.iter().any(|reading| reading.figure == figure) {
+                continue;
+            }
+            let Some(mib) = amount(word, unit) else { continue };
+            readings.push(Reading { line: number, time: None, device: None, figure, mib, of_mib });
+        }
+    }
+    if !readings.is_empty() {
+        let start = text.char_indices().nth(START).map_or(&*text, |(end, _)| &text[..end]);
+        let time = known.time.find(start).map(|time| time.as_str().trim_matches(['[', ']', ' ']).to_owned());
+        let device = known.device.captures(&text).and_then(|found| device(&found));
+        for reading in &mut readings {
+            reading.time.clone_from(&time);
+            reading.device.clone_from(&device);
+        }
+    }
+    readings
+}
+
+/// The unit of the whole, which `11.2/24.0 GB` writes once.
+fn of_unit<'a>(found: &Captures<'a>) -> Option<&'a str> {
+    let whole = found.name("of")?.as_str();
+    let unit = whole.trim_start_matches(|sign: char| !sign.is_ascii_alphabetic());
+    (!unit.is_empty()).then_some(unit)
+}
+
+fn device(found: &Captures<'_>) -> Option<String> {
+    let gpu = found.name("gpu").or_else(|| found.name("cuda")).map(|gpu| format!("gpu {}", gpu.as_str()));
+    gpu.or_else(|| found.name("rank").map(|rank| format!("rank {}", rank.as_str())))
+}
+
+/// An amount such as `1,234.5 MiB` in MiB; none where it has no unit and none is known.
+fn mib(amount: &str, unit: &str) -> Option<f64> {
+    let digits = amount.find(|sign: char| sign.is_ascii_alphabetic()).unwrap_or(amount.len());
+    let (number, own) = amount.split_at(digits);
+    let number: f64 = number.replace(',', "").trim().parse().ok()?;
+    let unit = if own.is_empty() { unit } else { own };
+    let factor = match unit.bytes().next()?.to_ascii_uppercase() {
+        b'B' => 1.0 / 1_048_576.0,
+        b'K' => 1.0 / 1024.0,
+        b'M' => 1.0,
+        b'G' => 1024.0,
+        b'T' => 1_048_576.0,
+        _ => return None,
+    };
+    Some(number * factor)
+}
+
+#[cfg(test)]
+#[path = "memory/tests.rs"]
+mod tests;
