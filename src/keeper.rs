@@ -32,6 +32,7 @@ mod takeover;
 mod witness;
 
 pub use keep::{KeeperArgs, KeeperError, Launch, keep};
+pub use perform::ENDED_BY_SIGNAL;
 
 use crate::policy::event::Exit;
 use crate::protocol::control::Request;

@@ -4,6 +4,7 @@ use super::alarms::Alarms;
 use super::child::Worker;
 use super::glance::{barriers, blank_status};
 use super::home::{Home, Look};
+use super::perform::ENDED_BY_SIGNAL;
 use super::recorder::Recorder;
 use super::socket::{self, Clients};
 use super::witness::Witness;
@@ -150,6 +151,7 @@ impl Keeper {
         let mut ledger: Ledger = store.fact("ledger").unwrap_or_default();
         if args.by_person {
             ledger.refresh();
+            store.put_fact(ENDED_BY_SIGNAL, &None::<String>)?;
         }
         let rung = store.fact("rung").filter(|rung| *rung < run.rungs.len()).unwrap_or(0);
         let limits = Limits {
@@ -227,6 +229,7 @@ impl Keeper {
     /// Ends what an earlier keeper left behind, waits for the card's baseline, begins.
     async fn take_over_run(&mut self, by_person: bool) {
         let before = self.recorder.status.state;
+        self.recorder.status.pauses += u64::from(before == RunState::Paused && by_person);
         self.recorder.status.state = RunState::Starting;
         self.recorder.flush();
         if !by_person {
@@ -354,7 +357,7 @@ impl Keeper {
                 let message = "this line is no request of this version of downshift".to_owned();
                 self.clients.tell(id, &Update::Reply { accepted: false, message });
             }
-            Input::Terminated => self.decide(Event::Request(Request::Stop), None),
+            Input::Terminated => self.terminated(),
         }
     }
 

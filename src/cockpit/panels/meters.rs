@@ -7,6 +7,7 @@ use crate::cockpit::ratio::Ratio;
 use crate::cockpit::state::screen::View;
 use crate::cockpit::state::{STALE_MS, State};
 use crate::cockpit::verdict::{SKIP_WINDOW, Tone, eval_words};
+use crate::protocol::control::Status;
 use crate::protocol::probe::{Gpu, Host, Throttle};
 use crate::protocol::worker::Eval;
 use unicode_width::UnicodeWidthStr;
@@ -123,10 +124,22 @@ fn outcome(state: &State) -> Vec<Meter> {
     meters.extend(other.map(|best| measured("best", best)));
     meters.push(skips(state));
     if let Some(status) = state.status() {
-        let notes = vec![format!("{}, {}", counted(status.shifts, "shift"), counted(status.restarts, "restart"))];
-        meters.push(plain("lives", counted(status.attempts, "worker"), notes));
+        meters.push(plain("lives", counted(status.attempts, "worker"), lives(status)));
     }
     meters
+}
+
+/// Why there was more than one worker. Each after the first followed a shift, a pause or a restart,
+/// so these add up; how many of them a fault made necessary is said as well.
+fn lives(status: &Status) -> Vec<String> {
+    let others = status.attempts.saturating_sub(1);
+    let restarts = others.saturating_sub(status.shifts).saturating_sub(status.pauses);
+    vec![
+        counted(status.shifts, "shift"),
+        counted(restarts, "restart"),
+        counted(status.pauses, "pause"),
+        counted(status.restarts, "fault"),
+    ]
 }
 
 impl Meter {
@@ -207,7 +220,11 @@ fn skips(state: &State) -> Meter {
     // The bar ends at twice the limit, so that the limit stands in its middle.
     let scale = if limit > 0.0 { 2.0 * limit } else { 1.0 };
     let all = state.status().map_or(far, |status| status.skipped.max(far));
-    let mut notes = vec![format!("{} of {}", percent(far as f64 / far_of.max(1) as f64), count(far_of))];
+    let mut notes = Vec::new();
+    // A second, longer window is worth a word only where there are steps for it.
+    if far_of > near_of {
+        notes.push(format!("{} of the last {}", percent(far as f64 / far_of as f64), count(far_of)));
+    }
     notes.push(format!("{} in all", count(all)));
     let known = series.skips();
     let run = if known.streak > 1 { Some(("in a row now", known.streak)) } else { None };
