@@ -64,13 +64,14 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
     let place = slow_place();
     let (lost, cut) = begin(&place, "cut");
     let (_alive, alive) = begin(&place, "alive");
-    let (_paused, paused) = begin(&place, "paused");
+    let (resting, paused) = begin(&place, "paused");
     let (_stopped, stopped) = begin(&place, "stopped");
     let (_down, shut_down) = begin(&place, "shutdown");
     let (_signalled, signalled) = begin(&place, "signalled");
     stop(&place, &stopped);
     place.output(&["pause", "paused"]);
     wait_state(&paused, RunState::Paused);
+    power_cut(resting, &paused);
     power_cut(lost, &cut);
     // A shutdown of the machine ends every keeper with a signal. A signal in this boot is a wish.
     for run in [&shut_down, &signalled] {
@@ -89,7 +90,12 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
     assert_eq!(out.status.code(), Some(0), "{said}");
     let mut said_of: Vec<&str> = said.lines().collect();
     said_of.sort_unstable();
-    let parts = [("alive-", "is alive; left alone"), ("cut-", "goes on from step "), ("paused-", "was paused and stays so"), ("shutdown-", "goes on from step ")];
+    let parts = [
+        ("alive-", "is alive; left alone"),
+        ("cut-", "goes on from step "),
+        ("paused-", "was paused and stays so"),
+        ("shutdown-", "goes on from step "),
+    ];
     assert_eq!(said_of.len(), parts.len(), "{said}");
     for (line, (run, words)) in said_of.iter().zip(parts) {
         assert!(line.starts_with(run) && line.contains(words), "{said}");
@@ -104,11 +110,11 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
         assert_eq!((status.state, status.pid_keeper, status.attempts), (RunState::Stopped, None, 1), "{}", run.name());
     }
     // Again: nothing is interrupted any more, so no second keeper comes.
-    let before: Vec<_> = [&cut, &shut_down].map(|run| live_status(run).unwrap().pid_keeper).into();
+    let keepers = || [&cut, &shut_down].map(|run| live_status(run).unwrap().pid_keeper);
+    let before = keepers();
     let again = text(&place.output(&["resume", "--interrupted"]));
     assert_eq!(again.matches("is alive; left alone").count(), 3, "{again}");
-    let after: Vec<_> = [&cut, &shut_down].map(|run| live_status(run).unwrap().pid_keeper).into();
-    assert_eq!(before, after);
+    assert_eq!(before, keepers());
     // One that cannot go on is named, and the exit code says so.
     stop(&place, &cut);
     let (mut store, _) = Writer::open(&cut.file("run.db")).unwrap();
@@ -161,7 +167,10 @@ fn a_bare_stop_means_the_only_living_run_and_asks_for_a_name_where_there_are_two
     for part in ["2 runs are alive", &first.name(), &second.name()] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    assert!([&first, &second].iter().all(|run| live_status(run).unwrap().state == RunState::Training), "one was stopped");
+    assert!(
+        [&first, &second].iter().all(|run| live_status(run).unwrap().state == RunState::Training),
+        "one was stopped"
+    );
     stop(&place, &second);
     // The newest run is over: the living one is meant.
     let out = place.output(&["stop"]);
@@ -229,7 +238,10 @@ fn what_starts_runs_again_is_printed_with_absolute_paths() {
     let runs = place.dir.path().join("runs");
     let unit = print("systemd");
     let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
-    assert!(line.starts_with("\"/") && line.ends_with(&format!("--interrupted --runs-dir \"{}\"", runs.display())), "{line}");
+    assert!(
+        line.starts_with("\"/") && line.ends_with(&format!("--interrupted --runs-dir \"{}\"", runs.display())),
+        "{line}"
+    );
     let task = print("windows");
     assert!(task.starts_with("<?xml") && task.trim_end().ends_with("</Task>"), "{task}");
     assert!(task.contains("<Command>wsl.exe</Command><Arguments>-d Ubuntu --exec "), "{task}");

@@ -42,7 +42,9 @@ pub fn resume_all(runs: &Path, wait: bool) -> Outcome {
             Found::Paused => tell(&dir, &format!("was paused and stays so; `{}` goes on", dir.command("resume"))),
             Found::Interrupted(status) => match go_on(&dir) {
                 Ok(()) => {
-                    let from = status.durable_step.map_or_else(|| "the beginning".to_owned(), |step| format!("step {}", grouped(step)));
+                    let from = status
+                        .durable_step
+                        .map_or_else(|| "the beginning".to_owned(), |step| format!("step {}", grouped(step)));
                     tell(&dir, &format!("goes on from {from}"));
                     resumed.push(dir);
                 }
@@ -67,7 +69,8 @@ fn find(dir: &RunDir) -> Found {
     if living_owner(&dir.file("keeper.lock")).is_some() || keeper_listens(dir) {
         return Found::Alive;
     }
-    let Some((reader, status)) = Reader::open(dir).ok().and_then(|reader| reader.status().map(|status| (reader, status)))
+    let Some((reader, status)) =
+        Reader::open(dir).ok().and_then(|reader| reader.status().map(|status| (reader, status)))
     else {
         return Found::Over;
     };

@@ -78,10 +78,7 @@ pub fn settle(runs: &Path, device: &str, headless: bool) -> Result<Answer, Failu
     let held = format!("{device} is in use by {}", names.join(", "));
     if headless || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         let attach = first.dir.command("attach");
-        return Err(Failure::new(
-            2,
-            format!("{held}; `{attach}` opens it, --another starts a second run beside it"),
-        ));
+        return Err(Failure::new(2, format!("{held}; `{attach}` opens it, --another starts a second run beside it")));
     }
     line!("{held}.");
     loop {

@@ -159,7 +159,8 @@ fn samples(prospect: &Prospect) -> String {
 
 fn free(runs: &Path) -> String {
     let shown = runs.display();
-    disk::free(runs).map_or_else(|_| format!("free space in {shown} is unknown"), |free| format!("{} free in {shown}", bytes(free)))
+    disk::free(runs)
+        .map_or_else(|_| format!("free space in {shown} is unknown"), |free| format!("{} free in {shown}", bytes(free)))
 }
 
 /// The tokenizer of a run.
@@ -183,8 +184,9 @@ impl Tokenizer {
         let Self::Named(name) = self else { return true };
         let path = Path::new(name);
         name == "bytes"
-            || path.is_file() && File::open(path).is_ok_and(|file| {
-                serde_json::from_reader::<_, serde::de::IgnoredAny>(std::io::BufReader::new(file)).is_ok()
-            })
+            || path.is_file()
+                && File::open(path).is_ok_and(|file| {
+                    serde_json::from_reader::<_, serde::de::IgnoredAny>(std::io::BufReader::new(file)).is_ok()
+                })
     }
 }

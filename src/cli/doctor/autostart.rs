@@ -67,7 +67,12 @@ pub fn print(what: Autostart, runs: &Path) -> Outcome {
 /// A path that can be written into a unit and into XML.
 fn text(path: PathBuf) -> Result<String, crate::cli::Failure> {
     let unfit = |shown: String| {
-        crate::cli::Failure::new(2, format!("{shown}: control characters and bytes that are not UTF-8 cannot be in an autostart entry; rename the folder"))
+        crate::cli::Failure::new(
+            2,
+            format!(
+                "{shown}: control characters and bytes that are not UTF-8 cannot be in an autostart entry; rename the folder"
+            ),
+        )
     };
     let path = OsString::from(path).into_string().map_err(|raw| unfit(raw.to_string_lossy().into_owned()))?;
     if path.chars().any(char::is_control) { Err(unfit(path.escape_default().to_string())) } else { Ok(path) }
@@ -109,7 +114,8 @@ fn systemd(word: &str) -> String {
 /// WSL stops a distribution that nothing of Windows uses, so `wsl.exe` waits for the runs.
 fn task(start: &Start) -> String {
     let distro = start.distro.as_deref().unwrap_or("DISTRO");
-    let unnamed = if start.distro.is_some() { "" } else { "  <!-- replace DISTRO by a name that `wsl.exe -l` lists -->\n" };
+    let unnamed =
+        if start.distro.is_some() { "" } else { "  <!-- replace DISTRO by a name that `wsl.exe -l` lists -->\n" };
     let mut words = vec!["-d".to_owned(), distro.to_owned(), "--exec".to_owned()];
     if !start.variables.is_empty() {
         words.push("/usr/bin/env".to_owned());
@@ -201,7 +207,9 @@ mod tests {
         for (number, folder) in ["/tmp/runs", "/tmp/my own's", "/tmp/50% \"new\" $x\\y"].iter().enumerate() {
             let file = dir.path().join(format!("downshift{number}.service"));
             std::fs::write(&file, unit(&start(folder))).unwrap();
-            let Ok(out) = Command::new("systemd-analyze").args(["--user", "verify"]).arg(&file).output() else { return };
+            let Ok(out) = Command::new("systemd-analyze").args(["--user", "verify"]).arg(&file).output() else {
+                return;
+            };
             let said = String::from_utf8_lossy(&out.stderr).into_owned();
             // Without a running systemd it checks all the same; it names the file where it finds something.
             assert!(!said.contains("downshift"), "{folder}: {said}");

@@ -177,11 +177,11 @@ fn a_slow_run_says_why_as_far_as_it_can_be_told() {
         };
         let rows: Vec<StepRow> = (701..=803).map(row).collect();
         let now = rows.last().unwrap().time_ms;
+        update(state, Msg::Tick(now));
         update(state, Msg::Keeper(Update::Steps { rows }));
         let mut newest = state.facts.samples.back().unwrap().clone();
         newest.time_ms = now;
         update(state, Msg::Keeper(Update::Sample(Box::new(newest))));
-        update(state, Msg::Tick(now));
     };
     let alone = slow(&|state| later(state, 0.0));
     assert!(alone.starts_with("slow: 150 ms a step, usually 36."), "{alone}");
@@ -205,7 +205,10 @@ fn a_slow_run_says_why_as_far_as_it_can_be_told() {
     assert!(!pausing.starts_with("slow"), "{pausing}");
     // A worker that has hardly begun says nothing about what is usual.
     let young = slow(&|state| {
-        let row = |step: u64| StepRow { compute_ms: step as f64, ..fixture::step_row(3, step, NOW + 36 * step.cast_signed()) };
+        let row = |step: u64| StepRow {
+            compute_ms: step as f64,
+            ..fixture::step_row(3, step, NOW + 36 * step.cast_signed())
+        };
         update(state, Msg::Keeper(Update::Steps { rows: (701..=800).map(row).collect() }));
     });
     assert!(!young.starts_with("slow"), "{young}");
