@@ -7,15 +7,19 @@ mod bundle;
 mod check;
 mod checkpoints;
 mod client;
+mod command_line;
 mod compare_knob;
 mod doctor;
 mod drill;
 mod export;
 mod headless;
 mod internal;
+mod interrupted;
 mod notify;
+mod occupied;
 mod plan;
 mod plot;
+mod preflight;
 mod prepare;
 mod request;
 mod resume;
@@ -191,7 +195,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Accept(which)) => request::accept(&which, runs),
         Some(Command::Trial(args)) => trial::trial(&args, runs, trainer),
         Some(Command::Drill(args)) => drill::drill(&args, runs, trainer),
-        Some(Command::Check(args)) => check::check(&args, trainer),
+        Some(Command::Check(args)) => check::check(&args, runs, trainer),
         Some(Command::Plan(args)) => plan::plan(&args, runs, trainer),
         Some(Command::CompareKnob(args)) => compare_knob::compare(&args, trainer),
         Some(Command::Prepare(args)) => prepare::prepare(&args, trainer),

@@ -37,6 +37,7 @@ mod witness;
 
 pub use failure::{Class, KeeperError, LastWord};
 pub use keep::{KeeperArgs, Launch, keep};
+pub use perform::ENDED_BY_SIGNAL;
 
 use crate::policy::event::Exit;
 use crate::protocol::control::Request;

@@ -13,6 +13,7 @@ pub mod control;
 pub mod device;
 pub mod inject;
 pub mod line;
+pub mod pace;
 pub mod plan;
 pub mod probe;
 pub mod worker;

@@ -204,6 +204,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         durable_step: Some(steps),
         attempts: 3,
         restarts: 1,
+        pauses: 0,
         shifts: 1,
         skipped: (1..=steps).filter(|step| is_skipped(*step, steps)).count() as u64,
         loss: row(3, 0, steps, steps).loss,

@@ -4,9 +4,10 @@
 
 mod redact;
 
-use super::{Outcome, Which, doctor, line};
+use super::{Outcome, Which, command_line, doctor, line, watch};
 use crate::config::around::Notify;
 use crate::notify;
+use crate::protocol::probe::Metric;
 use crate::store::checkpoint;
 use crate::store::lock::no_link;
 use crate::store::reader::{Reader, live_status};
@@ -73,13 +74,13 @@ fn redactor(run: &RunDir) -> Redactor {
 
 /// The files of the archive, those that there are.
 fn parts(run: &RunDir, runs: &Path) -> Vec<(String, String)> {
-    let mut parts = vec![("versions.txt".to_owned(), versions()), ("doctor.txt".to_owned(), doctor::report(runs))];
+    let mut parts = vec![("versions.txt".to_owned(), versions(runs)), ("doctor.txt".to_owned(), doctor::report(runs))];
     let mut add = |name: &str, text: Option<String>| {
         if let Some(text) = text {
             parts.push((name.to_owned(), text));
         }
     };
-    for name in ["run.yaml", "failure.json"] {
+    for name in ["run.yaml", "failure.json", command_line::FILE] {
         add(name, own_text(run, &run.file(name)));
     }
     for name in ["keeper.log", "worker.log"] {
@@ -115,7 +116,7 @@ fn journal(reader: &Reader) -> rusqlite::Result<String> {
     Ok(text)
 }
 
-fn versions() -> String {
+fn versions(runs: &Path) -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let mut text = format!("downshift {}\n", env!("CARGO_PKG_VERSION"));
     let features = [("train", cfg!(feature = "train")), ("cuda", cfg!(feature = "cuda"))];
@@ -127,13 +128,26 @@ fn versions() -> String {
     for line in read("/etc/os-release").lines().filter(|line| line.starts_with("PRETTY_NAME")) {
         let _ = writeln!(text, "system: {}", line.trim_start_matches("PRETTY_NAME=").trim_matches('"'));
     }
-    let _ = writeln!(text, "driver: {}", read("/proc/driver/nvidia/version").lines().next().unwrap_or("none"));
+    let _ = writeln!(text, "driver: {}", driver(runs));
+    let module = read("/proc/driver/nvidia/version");
+    let _ = writeln!(text, "kernel module: {}", module.lines().next().unwrap_or("none"));
     for name in ["TERM", "COLORTERM", "TMUX", "CUDA_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"] {
         if let Ok(value) = std::env::var(name) {
             let _ = writeln!(text, "{name}={value}");
         }
     }
     text
+}
+
+/// The driver's version and the newest CUDA that it runs, by NVML: under WSL2 there is no kernel module to ask.
+fn driver(runs: &Path) -> String {
+    let place = if runs.is_dir() { runs } else { Path::new(".") };
+    let gpu = match watch::read_once(place, 0).and_then(|reading| reading.gpu) {
+        Ok(gpu) => gpu,
+        Err(why) => return format!("unknown: {why}"),
+    };
+    let known = |metric: &Metric<String>| metric.last().cloned().unwrap_or_else(|| "unknown".to_owned());
+    format!("{}, CUDA {}, {}", known(&gpu.driver), known(&gpu.more.cuda), gpu.name)
 }
 
 /// A regular file of the run directory. A link, in the path too, may lead to what is not the run's.

@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use super::line;
+use super::preflight::{Preflight, Start};
 use super::run::{self, Overrides};
 use super::trainer::{Prospect, Trainer};
 use crate::config::check::batch_advice;
@@ -9,7 +10,7 @@ use crate::config::run::Run;
 use crate::recipe::class::{self, Change};
 use clap::Args;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use unicode_width::UnicodeWidthStr;
 
 /// Arguments of `check`.
@@ -20,10 +21,18 @@ pub struct CheckArgs {
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    /// Go through what `run` would look at before a start, here and now: config, device, data,
+    /// tokenizer, disk, other runs
+    #[arg(long)]
+    preflight: bool,
 }
 
-pub fn check(args: &CheckArgs, trainer: &dyn Trainer) -> Outcome {
+pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
+    if args.preflight {
+        let loaded = run::load(Some(&args.config), set, device, trainer);
+        return Ok(Preflight::of(loaded, Start { device, runs, trainer }).report());
+    }
     let run = run::load(Some(&args.config), set, device, trainer)?;
     for line in table(&run) {
         line!("{line}");

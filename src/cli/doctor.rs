@@ -1,5 +1,6 @@
 //! `doctor`: everything that a run depends on, a line each: ok, warn or fail, with the fix.
 
+mod autostart;
 mod check;
 mod gpu;
 mod machine;
@@ -8,8 +9,10 @@ mod wsl;
 
 use super::trainer::Trainer;
 use super::{Format, Outcome, line, watch};
-use check::{Check, Verdict};
+pub use check::Check;
+use check::Verdict;
 use clap::Args;
+pub use gpu::company;
 use std::path::Path;
 
 /// Arguments of `doctor`.
@@ -21,6 +24,10 @@ pub struct DoctorArgs {
     /// How to print it
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
+    /// Print what continues interrupted runs after a reboot: a user unit of systemd, an entry for the
+    /// Task Scheduler of Windows, or both
+    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "both")]
+    autostart: Option<autostart::Autostart>,
 }
 
 /// Arguments of `self-test`.
@@ -31,6 +38,9 @@ pub struct SelfTestArgs {
 }
 
 pub fn doctor(args: &DoctorArgs, runs: &Path) -> Outcome {
+    if let Some(what) = args.autostart {
+        return autostart::print(what, runs);
+    }
     let checks = examine(args.gpu, runs);
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&checks)?),

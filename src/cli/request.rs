@@ -2,6 +2,7 @@
 
 use super::client::ask;
 use super::line;
+use super::occupied;
 use super::{Outcome, Which};
 use crate::protocol::control::{Request, Target};
 use crate::store::run_dir::RunDir;
@@ -31,7 +32,13 @@ pub fn shift(args: &ShiftArgs, runs: &Path) -> Outcome {
 }
 
 pub fn stop(which: &Which, runs: &Path) -> Outcome {
-    tell(which.run.as_deref(), runs, &Request::Stop)
+    let run = match &which.run {
+        // The newest run may be over; the one that is alive is meant then.
+        None => occupied::the_one(runs, "stop")?,
+        Some(_) => None,
+    };
+    let run = run.map_or_else(|| RunDir::find(runs, which.run.as_deref()), Ok)?;
+    ask_and_print(&run, &Request::Stop)
 }
 
 pub fn checkpoint(which: &Which, runs: &Path) -> Outcome {
@@ -52,8 +59,11 @@ pub fn restart(which: &Which, runs: &Path) -> Outcome {
 }
 
 fn tell(run: Option<&str>, runs: &Path, request: &Request) -> Outcome {
-    let run = RunDir::find(runs, run)?;
-    let answer = ask(&run, request)?;
+    ask_and_print(&RunDir::find(runs, run)?, request)
+}
+
+fn ask_and_print(run: &RunDir, request: &Request) -> Outcome {
+    let answer = ask(run, request)?;
     line!("{}: {answer}", run.name());
     Ok(0)
 }

@@ -4,7 +4,7 @@ use super::line;
 use super::run::{has_room, has_room_to_go_on, look_on, start_keeper};
 use super::trainer::Trainer;
 use super::trust::{self, Trust};
-use super::{Failure, Outcome, Which, checkpoints, client, say};
+use super::{Failure, Outcome, Which, checkpoints, client, command_line, interrupted, say};
 use crate::config::run::{Run, Source};
 use crate::keeper::Launch;
 use crate::keeper::caretaker::Caretaker;
@@ -29,6 +29,12 @@ pub struct ResumeArgs {
     /// Where to train from now on; as before, if left out
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
+    /// After a reboot: every run that was alive when the machine went down goes on
+    #[arg(long, conflicts_with_all = ["run", "headless", "device", "from", "as_base"])]
+    interrupted: bool,
+    /// With --interrupted: return when these runs are over
+    #[arg(long, requires = "interrupted")]
+    wait: bool,
     /// Go back to the checkpoint of this step; newer ones are set aside
     #[arg(long, value_name = "STEP")]
     from: Option<u64>,
@@ -52,6 +58,9 @@ fn factor(text: &str) -> Result<f64, String> {
 
 pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let since_ms = jiff::Timestamp::now().as_millisecond();
+    if args.interrupted {
+        return interrupted::resume_all(runs, args.wait);
+    }
     let dir = RunDir::find(runs, args.which.run.as_deref())?;
     permissions::check(&dir)?;
     if args.as_base {
@@ -83,6 +92,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     }
     let inject = stored_launch(&dir).map(|stored| stored.inject).unwrap_or_default();
     let launch = args.device.clone().map(|device| Launch { device, inject });
+    command_line::remember(&dir);
     start_keeper(&dir, launch.as_ref())?;
     look_on(&dir, args.headless, since_ms)
 }
@@ -110,6 +120,7 @@ fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Train
     let prospect = trainer.look_ahead(&run, &launch.device).map_err(Failure::of)?;
     has_room(runs, &run, prospect.parameters)?;
     let dir = RunDir::create(runs, &run)?;
+    command_line::remember(&dir);
     write_first(&dir, &run, &loaded)?;
     let step = grouped(loaded.manifest.step);
     let mut text = format!("begins with the weights of step {step} of {}: fresh optimizer, clock at 0", base.name());

@@ -1,8 +1,10 @@
 //! `run`: see that it can work, start the keeper, look on.
 
+use super::occupied::{self, Answer};
+use super::preflight::{Preflight, Start};
 use super::trainer::{OnDevice, Trainer};
 use super::trust::{self, Trust};
-use super::{Failure, Faults, Outcome, attach, client, headless, plan, prepare, say};
+use super::{Failure, Faults, Outcome, attach, client, command_line, headless, plan, prepare};
 use crate::config::run::{Run, Source};
 use crate::config::shipped;
 use crate::keeper::sentences::bytes;
@@ -42,6 +44,9 @@ pub struct RunOptions {
     /// No cockpit: one line per event on stdout, the exit code tells how it ended
     #[arg(long)]
     headless: bool,
+    /// Start although another run is on the same device
+    #[arg(long)]
+    another: bool,
     #[command(flatten)]
     overrides: Overrides,
     /// The rung to begin on, by name or number
@@ -103,13 +108,14 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     let run = load(config, set, device, trainer)?;
     trust::ask(&run, options.trust)?;
     let first = options.rung.as_ref().map(|name| first_rung(&run, name)).transpose()?;
-    let prospect = trainer.look_ahead(&run, device).map_err(Failure::of)?;
-    trainer.examine(&run).map_err(Failure::of)?;
-    for note in &prospect.notes {
-        say(note);
+    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer }).clear()?;
+    if !options.another
+        && let Answer::Attach(other) = occupied::settle(runs, &prospect.device, options.headless)?
+    {
+        return attach::open(&other);
     }
-    has_room(runs, &run, prospect.parameters)?;
     let dir = RunDir::create(runs, &run)?;
+    command_line::remember(&dir);
     prepare::hand_over(&prospect.fingerprint, dir.path());
     if let Some(first) = first {
         // Where a keeper finds the rung of its run, this one like any later one.

@@ -2,7 +2,7 @@
 
 use super::line;
 use super::{Failure, Format, Outcome, Which};
-use crate::cockpit::format::figure;
+use crate::cockpit::format::{figure, rate};
 use crate::protocol::control::{RunState, Status};
 use crate::store::owners;
 use crate::store::reader::{live_status, unreadable};
@@ -57,6 +57,9 @@ pub fn text(status: &Status) -> String {
     if let Some(loss) = status.loss {
         let _ = write!(line, "  loss {}", figure(loss));
     }
+    if let Some(steps_per_s) = speed(status) {
+        let _ = write!(line, "  {} steps/s", rate(steps_per_s));
+    }
     if let Some(eval) = status.eval {
         let _ = write!(line, "  eval {:.4}", eval.loss);
         if let Some(accuracy) = eval.accuracy {
@@ -72,6 +75,12 @@ pub fn text(status: &Status) -> String {
         let _ = write!(line, "  (proposal: {}; the keeper {}; `downshift accept`)", proposal.why, proposal.does);
     }
     line
+}
+
+/// The speed of a run that takes steps: the figure that the cockpit shows.
+fn speed(status: &Status) -> Option<f64> {
+    let moving = matches!(status.state, RunState::Training | RunState::Evaluating | RunState::Checkpointing);
+    status.rungs.get(status.rung).filter(|_| moving)?.steps_per_s
 }
 
 /// One short styled line for tmux: name, what it does, how far, the loss; what is wrong stands out.

@@ -1,10 +1,12 @@
 //! `trial`: a run of a few minutes that ends in a checklist. Halfway it is saved and started again
 //! from that checkpoint, so that the whole cycle has been seen.
 
-use super::run::Overrides;
+use super::occupied::{self, Answer};
+use super::preflight::{Preflight, Start};
+use super::run::{Overrides, load};
 use super::trust::{self, Trust};
-use super::watching::{Watched, prepare};
-use super::{Failure, Outcome, client, line};
+use super::watching::Watched;
+use super::{Failure, Outcome, attach, client, command_line, line};
 use crate::keeper::sentences::{bytes, grouped};
 use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
 use crate::protocol::worker::Eval;
@@ -26,6 +28,9 @@ pub struct TrialArgs {
     /// How long: 90s, 2m, 5min
     #[arg(long = "for", default_value = "5m", value_name = "TIME", value_parser = span)]
     time: Duration,
+    /// Start although another run is on the same device
+    #[arg(long)]
+    another: bool,
     #[command(flatten)]
     overrides: Overrides,
     #[command(flatten)]
@@ -47,10 +52,17 @@ fn span(text: &str) -> Result<Duration, String> {
 
 pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn super::trainer::Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
-    let run = prepare(args.config.as_deref(), set, device, runs, trainer)?;
+    let run = load(args.config.as_deref(), set, device, trainer)?;
     trust::ask(&run, args.trust)?;
+    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer }).clear()?;
+    if !args.another
+        && let Answer::Attach(other) = occupied::settle(runs, &prospect.device, false)?
+    {
+        return attach::open(&other);
+    }
     let dir = RunDir::create(runs, &run)?;
     line!("trial of {} for {} s in {}", run.name, args.time.as_secs(), dir.path().display());
+    command_line::remember(&dir);
     let mut watched = Watched::start(dir, device, Vec::new())?;
     let status = live(&mut watched, args.time)?;
     let checks = checklist(&watched.dir, &status)?;

@@ -60,6 +60,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         durable_step: Some(600),
         attempts: 2,
         restarts: 0,
+        pauses: 0,
         shifts: 1,
         skipped: 3,
         loss: Some(0.312),

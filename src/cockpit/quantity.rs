@@ -17,7 +17,7 @@ pub enum Quantity {
     Loss,
     /// Norm of the gradient before clipping.
     GradNorm,
-    /// Steps a second.
+    /// Steps a second by what steps take: evaluations and saves between them are left out.
     Throughput,
     /// Percent of the last 200 steps that were skipped.
     SkipRate,
@@ -76,7 +76,7 @@ impl Quantity {
         match self {
             Self::Loss => "loss",
             Self::GradNorm => "gradient norm",
-            Self::Throughput => "speed",
+            Self::Throughput => "speed without pauses",
             Self::SkipRate => "skipped steps",
             Self::LearningRate => "learning rate",
             Self::Evaluation => "evaluation loss",
@@ -89,6 +89,13 @@ impl Quantity {
             Self::Ram => "RAM of the worker",
             Self::Cpu => "CPU",
         }
+    }
+
+    /// Whether the newest value is written beside the curve. The speed of the run has one figure on the
+    /// screen, and it counts the pauses.
+    #[must_use]
+    pub fn names_newest(self) -> bool {
+        self != Self::Throughput
     }
 
     /// A value with its unit.

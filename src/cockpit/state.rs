@@ -157,6 +157,14 @@ impl State {
         matches!(self.run_state(), Some(RunState::Training | RunState::Evaluating | RunState::Checkpointing))
     }
 
+    /// Steps a second on a rung: on the current one the speed of the run, on another the speed it had.
+    #[must_use]
+    pub fn steps_per_s_on(&self, rung: usize) -> Option<f64> {
+        let status = self.status()?;
+        let live = self.facts.pace().filter(|_| status.rung == rung && self.is_moving());
+        live.map(|pace| pace.steps_per_s).or(status.rungs.get(rung)?.steps_per_s)
+    }
+
     /// The current rung, within the ladder.
     #[must_use]
     pub fn rung(&self) -> Option<usize> {

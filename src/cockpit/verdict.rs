@@ -264,15 +264,15 @@ fn filling(state: &State) -> Option<Verdict> {
     Some(Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung"))
 }
 
-/// Much slower than this rung has shown, and why as far as it can be told.
+/// Steps take much longer than usual, and why as far as it can be told. Evaluations and saves between
+/// steps do not count: they are planned.
 fn slow(state: &State, status: &Status) -> Option<Verdict> {
-    const LEAST_STEPS: u64 = 200;
     if status.state != RunState::Training {
         return None;
     }
-    let usual = status.rungs.get(status.rung).filter(|record| record.steps >= LEAST_STEPS)?.steps_per_s?;
     let pace = state.facts.pace()?;
-    let share = pace.steps_per_s / usual;
+    let (now_ms, usual_ms) = (pace.step_ms?, state.facts.usual_step_ms()?);
+    let share = usual_ms / now_ms;
     if !(share.is_finite() && share < 0.6) {
         return None;
     }
@@ -289,7 +289,7 @@ fn slow(state: &State, status: &Status) -> Option<Verdict> {
     } else {
         "the steps themselves take longer".to_owned()
     };
-    let text = format!("slow: {} steps/s instead of {}; {why}", rate(pace.steps_per_s), rate(usual));
+    let text = format!("slow: {} ms a step, usually {} ms; {why}", figure(now_ms), figure(usual_ms));
     Some(Verdict::new(Tone::Warn, text))
 }
 

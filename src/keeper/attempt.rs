@@ -1,11 +1,8 @@
 //! What is known of the attempt under way.
 
 use crate::protocol::control::StepRow;
-use std::collections::VecDeque;
+use crate::protocol::pace::{Pace, Pacer};
 use std::time::Instant;
-
-/// Steps that the speed is measured over.
-const WINDOW: usize = 300;
 
 /// The attempt under way.
 #[derive(Debug, Default)]
@@ -15,10 +12,7 @@ pub struct Attempt {
     /// Its rung.
     pub rung: usize,
     began: Option<(Instant, i64)>,
-    took_ms: VecDeque<f64>,
-    /// What the clock showed at its first step, and how many steps and units came after it.
-    first_samples: Option<u64>,
-    since: (u64, u64),
+    pacer: Pacer,
 }
 
 impl Attempt {
@@ -41,34 +35,11 @@ impl Attempt {
 
     /// A step was taken.
     pub fn stepped(&mut self, row: &StepRow) {
-        match self.first_samples {
-            Some(first) => self.since = (self.since.0 + 1, row.samples.saturating_sub(first)),
-            None => self.first_samples = Some(row.samples),
-        }
-        if row.skipped {
-            return;
-        }
-        if self.took_ms.len() == WINDOW {
-            self.took_ms.pop_front();
-        }
-        self.took_ms.push_back(row.data_wait_ms + row.compute_ms);
+        self.pacer.push(row);
     }
 
-    /// The pace of the attempt: one over its median step, once there are a few.
-    pub fn steps_per_s(&self) -> Option<f64> {
-        // Sorting at each step would cost more than it tells: every sixteenth will do.
-        if self.took_ms.len() < 8 || !self.took_ms.len().is_multiple_of(16) && self.took_ms.len() < WINDOW {
-            return None;
-        }
-        let mut sorted: Vec<f64> = self.took_ms.iter().copied().collect();
-        let middle = sorted.len() / 2;
-        let (_, median, _) = sorted.select_nth_unstable_by(middle, f64::total_cmp);
-        Some(1000.0 / median.max(1e-3))
-    }
-
-    /// Units of the run's clock in a step.
-    pub fn units_per_step(&self) -> Option<f64> {
-        let (steps, units) = self.since;
-        (steps > 0).then(|| units as f64 / steps as f64)
+    /// Its speed, once there are two steps.
+    pub fn pace(&self) -> Option<Pace> {
+        self.pacer.pace()
     }
 }

@@ -22,6 +22,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run) -> Status {
         durable_step: None,
         attempts: 0,
         restarts: 0,
+        pauses: 0,
         shifts: 0,
         skipped: 0,
         loss: None,

@@ -7,6 +7,7 @@ use super::failure::KeeperError;
 use super::glance::{barriers, blank_status};
 use super::guard::Guard;
 use super::home::{Home, Look};
+use super::perform::ENDED_BY_SIGNAL;
 use super::recorder::Recorder;
 use super::socket::{self, Clients};
 use super::witness::Witness;
@@ -134,6 +135,7 @@ impl Keeper {
         let mut ledger: Ledger = store.fact("ledger").unwrap_or_default();
         if args.by_person {
             ledger.refresh();
+            store.put_fact(ENDED_BY_SIGNAL, &None::<String>)?;
         }
         let rung = store.fact("rung").filter(|rung| *rung < run.rungs.len()).unwrap_or(0);
         let limits = Limits {
@@ -216,6 +218,7 @@ impl Keeper {
     /// Ends what an earlier keeper left behind, waits for the card's baseline, begins.
     async fn take_over_run(&mut self, by_person: bool, socket: &Path) {
         let before = self.recorder.status.state;
+        self.recorder.status.pauses += u64::from(before == RunState::Paused && by_person);
         self.recorder.status.state = RunState::Starting;
         self.recorder.flush();
         // From here on the store says where the run stands. Clients of another environment find the socket by this.
@@ -351,7 +354,7 @@ impl Keeper {
             }
             Input::Terminated(author) => {
                 self.author = Some(self.behind_the_parent(author));
-                self.decide(Event::Request(Request::Stop), None);
+                self.terminated();
             }
         }
     }

@@ -5,15 +5,29 @@ use super::keep::{FLUSH, Keeper, STATUS};
 use super::sentences;
 use crate::policy::event::{Effect, Event, Signal};
 use crate::policy::life::{Life, Outcome, Pressure, Start, Then};
-use crate::protocol::control::{JournalKind, RunState, Status, Update};
+use crate::protocol::control::{JournalKind, Request, RunState, Status, Update};
 use crate::protocol::worker::Level;
 use crate::recipe::leave_out::LeaveOut;
+use crate::store::lock::Identity;
 use tokio::time::Instant;
 
 /// What the policy, which knows no folders, says of the way back.
 const RESUME: &str = "`downshift resume`";
 
+/// The fact that a signal ended the run: the boot of the machine in which it did. A shutdown sends one.
+pub const ENDED_BY_SIGNAL: &str = "ended_by_signal";
+
 impl Keeper {
+    /// A signal to end: the run stops as for a request, and `resume --interrupted` can tell it from one.
+    pub(super) fn terminated(&mut self) {
+        let boot = Identity::own().boot;
+        if let Err(error) = self.recorder.store().put_fact(ENDED_BY_SIGNAL, &boot) {
+            let text = format!("run.db cannot be written: {error}; `resume --interrupted` will pass over this run");
+            self.recorder.note(Level::Warn, JournalKind::Health, text);
+        }
+        self.decide(Event::Request(Request::Stop), None);
+    }
+
     /// The same sentence with a command that can be typed as it stands.
     fn with_command(&self, text: &str) -> String {
         if text.contains(RESUME) {
@@ -103,6 +117,9 @@ impl Keeper {
 
     fn start_worker(&mut self, start: &Start) {
         let now = self.now();
+        if self.recorder.status.state == RunState::Paused {
+            self.recorder.status.pauses += 1;
+        }
         let name = self.run.rungs[start.rung].name.clone();
         let started = match self.recorder.begin_attempt(start.rung, &name, &start.reason, now) {
             Ok(attempt) => {

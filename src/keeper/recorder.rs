@@ -293,9 +293,8 @@ impl Recorder {
     fn measure_rung(&mut self) {
         if let Some(record) = self.status.rungs.get_mut(self.attempt.rung) {
             record.steps += 1;
-            if let Some(pace) = self.attempt.steps_per_s() {
-                record.steps_per_s = Some(pace);
-                record.units_per_s = self.attempt.units_per_step().map(|units| pace * units);
+            if let Some(pace) = self.attempt.pace() {
+                (record.steps_per_s, record.units_per_s) = (Some(pace.steps_per_s), Some(pace.units_per_s));
             }
         }
     }

@@ -175,6 +175,9 @@ pub struct Status {
     pub attempts: u64,
     /// Starts after a death.
     pub restarts: u64,
+    /// Starts after a pause that was asked for.
+    #[serde(default)]
+    pub pauses: u64,
     /// Changes of rung.
     pub shifts: u64,
     /// Steps the guard dropped, in the whole run.
@@ -257,7 +260,7 @@ pub struct RungRecord {
     pub name: String,
     /// Steps taken on it.
     pub steps: u64,
-    /// Median steps per second over its last few hundred.
+    /// Steps per second over the last half minute that it ran, evaluations and saves included.
     pub steps_per_s: Option<f64>,
     /// The same in units of the run's clock: what rungs with other batches are compared by.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -252,7 +252,8 @@ fn passable(path: &Path, length: usize) -> Result<(), RunDirError> {
 }
 
 /// A word as a shell takes it.
-fn quoted(word: &str) -> String {
+#[must_use]
+pub fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_alphanumeric() || "_-./+,:@%=".contains(letter);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

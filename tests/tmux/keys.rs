@@ -28,7 +28,7 @@ fn zoomed(heading: &str) -> bool {
 /// Each view shows its panels; Tab, Shift-Tab, Enter and Esc lead there and back; arrows choose.
 pub fn look_around(terminal: &Terminal) {
     let views: [(&str, &[&str]); 6] = [
-        ("2", &["loss ─", "gradient norm ─", "speed ─", "skipped steps ─"]),
+        ("2", &["loss ─", "gradient norm ─", "speed without pauses ─", "skipped steps ─"]),
         ("3", &["ladder ─", "rung accumulate ─"]),
         ("4", &["journal ──", "worker's log ──"]),
         ("5", &["checkpoints ──", "health ──"]),

@@ -138,7 +138,8 @@ fn heat(gpu: &Gpu) -> Check {
     Check::ok("heat", text)
 }
 
-fn company(gpu: &Gpu) -> Check {
+/// How much of the card is in use, and by whom.
+pub fn company(gpu: &Gpu) -> Check {
     let (Some(used), Some(total)) = (gpu.vram_used_bytes.get(), gpu.vram_total_bytes.get()) else {
         return Check::ok("others", format!("memory in use: {}", gpu.vram_used_bytes.why().unwrap_or("unknown")));
     };

@@ -128,7 +128,7 @@ fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, 
     let mut parts: Vec<Vec<Span<'static>>> = Vec::new();
     if let Some(text) = reading(quantity, state) {
         parts.push(vec![Span::styled(text, theme.accent)]);
-    } else if quantity != Quantity::Loss {
+    } else if quantity != Quantity::Loss && quantity.names_newest() {
         let newest = plot.and_then(|plot| plot.newest).map(|value| quantity.words(value));
         parts.extend(newest.map(|text| vec![Span::styled(text, theme.strong)]));
     }

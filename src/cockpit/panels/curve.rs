@@ -126,7 +126,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, curve: Curve, state: &State, them
     lines(frame, &mut plot, curve, &columns, state, theme);
     skips(frame, plot, &columns, theme);
     cursor(frame, plot, state, theme);
-    if let Some(value) = plot.newest {
+    if let Some(value) = plot.newest.filter(|_| curve.quantity.names_newest()) {
         let y = plot.row(value);
         let text = super::chart::bare(curve.quantity, value, unit);
         // In the colour that the line ends with.

@@ -96,7 +96,7 @@ fn row(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
         Span::styled(ui::pad(&view.name, name_width), name_style),
     ]);
     let relieves = view.relieves.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let shown = shown(record, theme);
+    let shown = shown(record, state.steps_per_s_on(rung), theme);
     let columns = [(14, shown.speed), (11, shown.memory), (15, shown.steps)];
     // Least important first to go: memory, then steps, then speed.
     let mut room = width.saturating_sub(4 + name_width);
@@ -123,11 +123,11 @@ struct Shown {
     steps: Span<'static>,
 }
 
-fn shown(record: Option<&RungRecord>, theme: &Theme) -> Shown {
+fn shown(record: Option<&RungRecord>, steps_per_s: Option<f64>, theme: &Theme) -> Shown {
     let Some(record) = record.filter(|record| record.steps > 0 || record.fault.is_some()) else {
         return Shown { speed: Span::raw(""), memory: Span::raw(""), steps: Span::styled("not run yet", theme.dim) };
     };
-    let speed = record.steps_per_s.map_or_else(String::new, |speed| format!("{} steps/s", rate(speed)));
+    let speed = steps_per_s.map_or_else(String::new, |speed| format!("{} steps/s", rate(speed)));
     let memory = record.vram_bytes.or(record.ram_bytes).map_or_else(String::new, bytes);
     let steps = match &record.fault {
         Some((_, step)) => Span::styled(format!("fault at {}", count(*step)), theme.warn),

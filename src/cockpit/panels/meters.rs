@@ -7,6 +7,7 @@ use crate::cockpit::ratio::Ratio;
 use crate::cockpit::state::screen::View;
 use crate::cockpit::state::{STALE_MS, State};
 use crate::cockpit::verdict::{SKIP_WINDOW, Tone, eval_words};
+use crate::protocol::control::Status;
 use crate::protocol::probe::{Gpu, Host, Throttle};
 use crate::protocol::worker::Eval;
 use unicode_width::UnicodeWidthStr;
@@ -123,10 +124,21 @@ fn outcome(state: &State) -> Vec<Meter> {
     meters.extend(other.map(|best| measured("best", best)));
     meters.push(skips(state));
     if let Some(status) = state.status() {
-        let notes = vec![format!("{}, {}", counted(status.shifts, "shift"), counted(status.restarts, "restart"))];
-        meters.push(plain("lives", counted(status.attempts, "worker"), notes));
+        meters.push(plain("lives", counted(status.attempts, "worker"), lives(status)));
     }
     meters
+}
+
+/// Why there was more than one worker. Each after the first followed a shift, a pause or a restart,
+/// so these add up; how many of them a fault made necessary comes first.
+fn lives(status: &Status) -> Vec<String> {
+    let others = status.attempts.saturating_sub(1);
+    let restarts = others.saturating_sub(status.shifts).saturating_sub(status.pauses);
+    let counts =
+        [(status.restarts, "fault"), (status.shifts, "shift"), (restarts, "restart"), (status.pauses, "pause")];
+    let seen = counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, name)| counted(count, name));
+    let seen: Vec<String> = seen.collect();
+    if seen.is_empty() { vec!["no restart".to_owned()] } else { seen }
 }
 
 impl Meter {
@@ -207,8 +219,12 @@ fn skips(state: &State) -> Meter {
     // The bar ends at twice the limit, so that the limit stands in its middle.
     let scale = if limit > 0.0 { 2.0 * limit } else { 1.0 };
     let all = state.status().map_or(far, |status| status.skipped.max(far));
-    let mut notes = vec![format!("{} of {}", percent(far as f64 / far_of.max(1) as f64), count(far_of))];
-    notes.push(format!("{} in all", count(all)));
+    let steps = state.status().map_or(far_of, |status| status.step.max(far_of));
+    let mut notes = vec![format!("{} of {} in all", count(all), count(steps))];
+    // A window that holds the whole run says no more than that.
+    if steps > far_of {
+        notes.push(format!("{} of the last {}", percent(far as f64 / far_of.max(1) as f64), count(far_of)));
+    }
     let known = series.skips();
     let run = if known.streak > 1 { Some(("in a row now", known.streak)) } else { None };
     let run = run.or((known.longest > 1).then_some(("in a row at most", known.longest)));
@@ -339,3 +355,6 @@ fn disk(host: &Host) -> Meter {
         old: None,
     }
 }
+
+#[cfg(test)]
+mod tests;

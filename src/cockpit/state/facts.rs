@@ -7,6 +7,7 @@
 use super::gauged::Gauged;
 use crate::cockpit::series::Series;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, Status, StepRow, Update};
+use crate::protocol::pace::Pacer;
 use crate::store::summary::Spot;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -18,6 +19,8 @@ pub struct History {
     pub series: Series,
     /// The newest steps in full.
     pub recent: VecDeque<StepRow>,
+    /// The speed of the newest steps.
+    pub pacer: Pacer,
     /// Evaluations.
     pub evals: Vec<EvalRow>,
     /// The journal.
@@ -37,6 +40,7 @@ impl History {
         if new {
             self.recent.push_back(*row);
             trim(&mut self.recent, RECENT);
+            self.pacer.push(row);
         }
         new
     }
@@ -91,6 +95,8 @@ pub struct Facts {
     pub rows_asked: Option<Range<u64>>,
     /// The newest steps in full.
     pub recent: VecDeque<StepRow>,
+    /// The speed of the newest steps.
+    pub pacer: Pacer,
     /// Evaluations, by step; of a step measured again, the newest.
     pub evals: BTreeMap<u64, EvalRow>,
     /// The journal, oldest first.
@@ -117,6 +123,7 @@ impl Default for Facts {
             history_error: None,
             series: Series::default(),
             recent: VecDeque::new(),
+            pacer: Pacer::default(),
             evals: BTreeMap::new(),
             journal: VecDeque::new(),
             checkpoints: BTreeMap::new(),
@@ -184,6 +191,7 @@ impl Facts {
         self.rows_asked = None;
         self.series = history.series;
         self.recent = history.recent;
+        self.pacer = history.pacer;
         self.evals.clear();
         history.evals.into_iter().for_each(|row| self.eval(row));
         self.journal.clear();
@@ -215,6 +223,7 @@ impl Facts {
         if self.series.push(row) {
             self.recent.push_back(*row);
             trim(&mut self.recent, RECENT);
+            self.pacer.push(row);
             if self.series.segments().len() != before {
                 self.drop_redone_evals();
             }

@@ -1,42 +1,30 @@
 //! How fast the run goes, from its newest rows.
 
 use super::facts::Facts;
-use crate::protocol::control::StepRow;
-
-/// The pace of the newest steps of the current attempt.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pace {
-    /// Optimizer steps a second, pauses included.
-    pub steps_per_s: f64,
-    /// Units of the run's clock a second.
-    pub units_per_s: f64,
-    /// Share of the step spent waiting for data, 0 to 1.
-    pub waiting: Option<f64>,
-}
+use crate::cockpit::series::Metric;
+use crate::protocol::pace::Pace;
 
 impl Facts {
-    /// The pace over the newest steps: up to half a minute, at least two steps.
+    /// The pace of the present worker over the last half minute; the one figure for every panel.
     #[must_use]
     pub fn pace(&self) -> Option<Pace> {
-        let newest = self.recent.back()?;
-        let near =
-            |row: &&StepRow| row.attempt == newest.attempt && newest.time_ms.saturating_sub(row.time_ms) <= 30_000;
-        let rows: Vec<_> = self.recent.iter().rev().take_while(near).collect();
-        let oldest = rows.last()?;
-        let spent: f64 = rows.iter().take(rows.len() - 1).map(|row| row.data_wait_ms + row.compute_ms).sum();
-        let seconds = newest.time_ms.saturating_sub(oldest.time_ms) as f64 / 1e3;
-        // Rows that waited for a keeper that did not run come all at once: what the worker says that
-        // its steps took is right then.
-        let seconds = if spent.is_finite() { clumped(seconds, spent / 1e3) } else { seconds };
-        let steps = newest.step.saturating_sub(oldest.step);
-        if seconds <= 0.0 || steps == 0 {
+        self.pacer.pace()
+    }
+
+    /// Milliseconds that a step of the present worker usually takes, once it has taken a few hundred:
+    /// the median over the newest thousands, so that a few slow minutes do not pass for usual.
+    #[must_use]
+    pub fn usual_step_ms(&self) -> Option<f64> {
+        let (first, (_, last)) = (self.series.segments().last()?.first, self.series.ends()?);
+        if last.saturating_sub(first) < LEAST_STEPS {
             return None;
         }
-        let waited: f64 = rows.iter().map(|row| row.data_wait_ms).sum();
-        let computed: f64 = rows.iter().map(|row| row.compute_ms).sum();
-        let waiting = Some(waited / (waited + computed)).filter(|share| share.is_finite());
-        let units = newest.samples.saturating_sub(oldest.samples) as f64;
-        Some(Pace { steps_per_s: steps as f64 / seconds, units_per_s: units / seconds, waiting })
+        let window = first.max(last.saturating_sub(USUAL_STEPS)) as f64..last as f64;
+        let columns = self.series.columns(Metric::StepMs, window, 32);
+        let mut means: Vec<f64> =
+            columns.iter().filter_map(|column| column.extent).map(|extent| f64::from(extent.mean)).collect();
+        let middle = means.len() / 2;
+        (!means.is_empty()).then(|| *means.select_nth_unstable_by(middle, f64::total_cmp).1)
     }
 
     /// Steps a second in each of the last `count` stretches of equal length, oldest first; what a
@@ -67,11 +55,10 @@ impl Facts {
     }
 }
 
-/// How long steps took in all, from the time between their rows and from what they themselves took.
-fn clumped(between: f64, spent: f64) -> f64 {
-    if spent > between * 3.0 { spent } else { between }
-}
-
+/// Fewer steps say nothing about how long a step usually takes.
+const LEAST_STEPS: u64 = 200;
+/// Steps that "usually" looks back on.
+const USUAL_STEPS: u64 = 10_000;
 /// A step may take at least this long before the screen calls the run stalled, milliseconds.
 const STALL_MS: f64 = 4_000.0;
 /// Fewer steps of an attempt than this tell nothing about how it usually goes.

@@ -163,31 +163,55 @@ fn before_the_first_word_it_says_what_it_waits_for() {
 
 #[test]
 fn a_slow_run_says_why_as_far_as_it_can_be_told() {
-    let slow = |change: fn(&mut State)| {
+    let slow = |change: &dyn Fn(&mut State)| {
         let mut state = fixture::on_gpu(SIZE);
-        let mut status = fixture::status(RunState::Training, 700);
-        status.rungs[1].steps_per_s = Some(100.0);
-        fixture::tell(&mut state, status);
         change(&mut state);
         words(&state).1
     };
-    let head = "slow: 27.8 steps/s instead of 100.0; ";
-    assert_eq!(slow(|_| ()), format!("{head}the steps themselves take longer"));
-    let waiting = slow(|state| state.facts.recent.iter_mut().for_each(|row| row.data_wait_ms = row.compute_ms));
-    assert_eq!(waiting, format!("{head}50 % of each step waits for data"));
-    let hot = slow(|state| {
+    // Half a minute and more of steps that take four times as long as those before.
+    let later = |state: &mut State, data_wait_ms: f64| {
+        let row = |step: u64| StepRow {
+            data_wait_ms,
+            compute_ms: 150.0,
+            ..fixture::step_row(2, step, NOW + (step.cast_signed() - 700) * 300)
+        };
+        let rows: Vec<StepRow> = (701..=803).map(row).collect();
+        let now = rows.last().unwrap().time_ms;
+        update(state, Msg::Tick(now));
+        update(state, Msg::Keeper(Update::Steps { rows }));
+        let mut newest = state.facts.samples.back().unwrap().clone();
+        newest.time_ms = now;
+        update(state, Msg::Keeper(Update::Sample(Box::new(newest))));
+    };
+    let alone = slow(&|state| later(state, 0.0));
+    assert!(alone.starts_with("slow: 150 ms a step, usually 36."), "{alone}");
+    assert!(alone.ends_with(" ms; the steps themselves take longer"), "{alone}");
+    let waiting = slow(&|state| later(state, 150.0));
+    assert!(waiting.ends_with("; 50 % of each step waits for data"), "{waiting}");
+    let hot = slow(&|state| {
+        later(state, 0.0);
         if let Some(Ok(gpu)) = state.facts.samples.back_mut().map(|row| row.reading.gpu.as_mut()) {
             gpu.throttle = Metric::Is(crate::protocol::probe::Throttle { thermal: true, ..Default::default() });
         }
     });
-    assert_eq!(hot, format!("{head}the card is held back by heat"));
-    // A rung that has hardly run says nothing about what is usual.
-    let young = slow(|state| {
-        let mut status = fixture::status(RunState::Training, 700);
-        (status.rungs[1].steps, status.rungs[1].steps_per_s) = (20, Some(100.0));
-        fixture::tell(state, status);
+    assert!(hot.ends_with("; the card is held back by heat"), "{hot}");
+    // Saves and evaluations between steps slow the run, not its steps.
+    let pausing = slow(&|state| {
+        let row = |step: u64| fixture::step_row(2, step, NOW + (step.cast_signed() - 700) * 80);
+        let rows: Vec<StepRow> = (701..=1100).map(row).collect();
+        update(state, Msg::Tick(rows.last().unwrap().time_ms));
+        update(state, Msg::Keeper(Update::Steps { rows }));
     });
-    assert!(young.starts_with("healthy"), "{young}");
+    assert!(!pausing.starts_with("slow"), "{pausing}");
+    // A worker that has hardly begun says nothing about what is usual.
+    let young = slow(&|state| {
+        let row = |step: u64| StepRow {
+            compute_ms: step as f64,
+            ..fixture::step_row(3, step, NOW + 36 * step.cast_signed())
+        };
+        update(state, Msg::Keeper(Update::Steps { rows: (701..=800).map(row).collect() }));
+    });
+    assert!(!young.starts_with("slow"), "{young}");
 }
 
 #[test]

@@ -1,0 +1,192 @@
+//! What a start depends on, as one list: config, device, data, tokenizer, disk, and who else uses the
+//! card. `run` and `trial` go through it before anything is started, `check --preflight` prints it.
+
+use super::doctor::{Check, company};
+use super::run;
+use super::trainer::{Prospect, Trainer};
+use super::{Failure, line, occupied, plan, say, watch};
+use crate::config::run::Run;
+use crate::keeper::sentences::{bytes, grouped};
+use crate::store::disk;
+use serde_json::Value;
+use std::fs::File;
+use std::path::Path;
+
+/// Another run is on the device, and nobody said that there may be two.
+const OCCUPIED: u8 = 2;
+/// The exit code of a worker that cannot read its data.
+const DATA: u8 = 15;
+
+/// What is to be started, and where.
+#[derive(Clone, Copy)]
+pub struct Start<'a> {
+    /// Where to train, as it was typed.
+    pub device: &'a str,
+    /// The folder of all runs.
+    pub runs: &'a Path,
+    /// What trains.
+    pub trainer: &'a dyn Trainer,
+}
+
+/// The list, and what a start needs of it.
+#[derive(Default)]
+pub struct Preflight {
+    checks: Vec<Check>,
+    failure: Option<Failure>,
+    occupied: bool,
+    run: Option<Run>,
+    prospect: Option<Prospect>,
+}
+
+impl Preflight {
+    /// Goes through everything, from a run file that was read or refused. What hangs on a part that
+    /// failed is left out.
+    pub fn of(loaded: Result<Run, Failure>, start: Start<'_>) -> Self {
+        let mut list = Self::default();
+        let run = match loaded {
+            Ok(run) => run,
+            Err(failure) => {
+                list.fail("config", failure, "correct the run file");
+                return list;
+            }
+        };
+        list.pass("config", format!("{}, {} rungs", run.name, run.rungs.len()));
+        list.look_ahead(start, &run);
+        let room = run::has_room(start.runs, &run, list.prospect.as_ref().and_then(|prospect| prospect.parameters));
+        match room {
+            Ok(()) => list.pass("disk", free(start.runs)),
+            Err(failure) => list.fail("disk", failure, "free some room, or name another --runs-dir"),
+        }
+        list.run = Some(run);
+        list
+    }
+
+    /// Device, data, tokenizer and pretrained weights.
+    fn look_ahead(&mut self, start: Start<'_>, run: &Run) {
+        let tokenizer = Tokenizer::of(run);
+        let looked = start.trainer.look_ahead(run, start.device);
+        match looked.map_err(Failure::of) {
+            Ok(prospect) => {
+                self.pass("device", prospect.device.clone());
+                self.pass("data", samples(&prospect));
+                if let Tokenizer::Named(name) = &tokenizer {
+                    self.pass("tokenizer", name.clone());
+                }
+                self.others(start.runs, &prospect.device);
+                self.prospect = Some(prospect);
+            }
+            Err(failure) if failure.code != DATA => {
+                return self.fail("device", failure, "choose another with --device");
+            }
+            Err(failure) => {
+                self.pass("device", start.device.to_owned());
+                let what = if tokenizer.is_readable() { "data" } else { "tokenizer" };
+                return self.fail(what, failure, "correct its path in the run file");
+            }
+        }
+        match start.trainer.examine(run) {
+            Ok(()) => {}
+            Err(refusal) => self.fail("weights", Failure::of(refusal), "correct model.init_from"),
+        }
+    }
+
+    /// Who else uses the device: runs of ours, and on a card any process.
+    fn others(&mut self, runs: &Path, device: &str) {
+        let ours: Vec<String> = occupied::occupants(runs, device).iter().map(occupied::named).collect();
+        if !ours.is_empty() {
+            self.occupied = true;
+            let text = format!("{device} is in use by {}", ours.join(", "));
+            self.checks.push(Check::warn("others", text, "stop it, or start beside it with --another"));
+            return;
+        }
+        let Some(card) = plan::card_index(device) else {
+            return self.pass("others", "no other run on this device".to_owned());
+        };
+        let place = if runs.is_dir() { runs } else { Path::new(".") };
+        match watch::read_once(place, card).and_then(|reading| reading.gpu) {
+            Ok(gpu) => self.checks.push(company(&gpu)),
+            Err(why) => self.checks.push(Check::warn("others", format!("not known: {why}"), "see `downshift doctor`")),
+        }
+    }
+
+    fn pass(&mut self, name: &'static str, text: String) {
+        self.checks.push(Check::ok(name, text));
+    }
+
+    /// The first failure decides the exit code.
+    fn fail(&mut self, name: &'static str, failure: Failure, fix: &'static str) {
+        self.checks.push(Check::fail(name, failure.message.clone(), fix));
+        self.failure.get_or_insert(failure);
+    }
+
+    /// Prints the whole list, whatever it found. The exit code is that of a start: 0 if it would begin.
+    pub fn report(&self) -> u8 {
+        self.print();
+        let occupied = if self.occupied { OCCUPIED } else { 0 };
+        self.failure.as_ref().map_or(occupied, |failure| failure.code)
+    }
+
+    fn print(&self) {
+        for check in &self.checks {
+            line!("{check}");
+        }
+        for note in self.prospect.iter().flat_map(|prospect| &prospect.notes) {
+            say(note);
+        }
+    }
+
+    /// The run, where everything holds: then the list is printed. Else the first thing that does not.
+    ///
+    /// # Errors
+    /// What cannot work.
+    pub fn clear(self) -> Result<(Run, Prospect), Failure> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        self.print();
+        self.run.zip(self.prospect).ok_or_else(|| Failure::new(1, "the run could not be examined"))
+    }
+}
+
+fn samples(prospect: &Prospect) -> String {
+    match prospect.samples {
+        Some((training, validation)) => {
+            format!("{} training and {} validation samples", grouped(training as u64), grouped(validation as u64))
+        }
+        None => "counted by the worker".to_owned(),
+    }
+}
+
+fn free(runs: &Path) -> String {
+    let shown = runs.display();
+    disk::free(runs)
+        .map_or_else(|_| format!("free space in {shown} is unknown"), |free| format!("{} free in {shown}", bytes(free)))
+}
+
+/// The tokenizer of a run.
+enum Tokenizer {
+    /// The task has none.
+    None,
+    /// A file, or `bytes`.
+    Named(String),
+}
+
+impl Tokenizer {
+    fn of(run: &Run) -> Self {
+        match run.preset_tree(0).pointer("/data/tokenizer") {
+            Some(Value::String(name)) => Self::Named(name.clone()),
+            _ => Self::None,
+        }
+    }
+
+    /// Whether its file can be read as JSON. `bytes` needs none.
+    fn is_readable(&self) -> bool {
+        let Self::Named(name) = self else { return true };
+        let path = Path::new(name);
+        name == "bytes"
+            || path.is_file()
+                && File::open(path).is_ok_and(|file| {
+                    serde_json::from_reader::<_, serde::de::IgnoredAny>(std::io::BufReader::new(file)).is_ok()
+                })
+    }
+}

@@ -1,0 +1,39 @@
+use super::meters;
+use crate::cockpit::fixture::{self, NOW};
+use crate::cockpit::state::State;
+use crate::cockpit::update::{Msg, update};
+use crate::protocol::control::{RunState, Update};
+
+const SIZE: (u16, u16) = (200, 50);
+
+fn note(state: &State, label: &str) -> String {
+    let meters = meters(state);
+    meters.iter().find(|meter| meter.label == label).map(|meter| meter.note(200)).unwrap_or_default()
+}
+
+#[test]
+fn every_way_to_another_worker_is_counted_once() {
+    let mut state = fixture::training(SIZE);
+    let mut status = fixture::status(RunState::Stopped, 700);
+    (status.attempts, status.shifts, status.pauses, status.restarts) = (5, 1, 2, 0);
+    fixture::tell(&mut state, status.clone());
+    assert_eq!(note(&state, "lives"), "1 shift · 1 restart · 2 pauses");
+    // A fault that led to a shift is both; one that led to a restart as well.
+    (status.attempts, status.shifts, status.pauses, status.restarts) = (3, 1, 0, 2);
+    fixture::tell(&mut state, status.clone());
+    assert_eq!(note(&state, "lives"), "2 faults · 1 shift · 1 restart");
+    (status.attempts, status.shifts, status.restarts) = (1, 0, 0);
+    fixture::tell(&mut state, status);
+    assert_eq!(note(&state, "lives"), "no restart");
+}
+
+#[test]
+fn a_window_says_how_many_steps_it_holds_and_of_how_many() {
+    let mut state = fixture::training(SIZE);
+    assert!(note(&state, "skips").starts_with("3 of 700 in all · "), "{}", note(&state, "skips"));
+    let rows = (701..=8_370).map(|step| fixture::step_row(2, step, NOW + step.cast_signed())).collect();
+    update(&mut state, Msg::Keeper(Update::Steps { rows }));
+    fixture::tell(&mut state, fixture::status(RunState::Training, 8_370));
+    let told = note(&state, "skips");
+    assert!(told.starts_with("3 of 8 370 in all · 0 % of the last 2 0"), "{told}");
+}

@@ -1,0 +1,175 @@
+//! The speed of a run: one definition for the keeper, `status` and the cockpit, so that every figure
+//! on a screen is the same one.
+
+use super::control::StepRow;
+use std::collections::VecDeque;
+
+/// The speed is taken over the newest steps of this much time, milliseconds.
+pub const WINDOW_MS: i64 = 30_000;
+/// Marks lie at least this far apart, so that a fast run needs no more of them than a slow one.
+const MARK_MS: i64 = 250;
+/// Steps that report this many times more work than the time between them arrived all at once.
+const CLUMPED: f64 = 3.0;
+
+/// How fast the newest steps of a worker were.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pace {
+    /// Optimizer steps a second by the clock on the wall: evaluations and saves included.
+    pub steps_per_s: f64,
+    /// Units of the run's clock a second.
+    pub units_per_s: f64,
+    /// Milliseconds that a step itself takes; none where no step reported it.
+    pub step_ms: Option<f64>,
+    /// Share of the step spent waiting for data, 0 to 1.
+    pub waiting: Option<f64>,
+}
+
+/// Measures the pace of the worker under way from the steps that it reports.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Pacer {
+    /// Steps within the window, oldest first; the newest step is not among them.
+    marks: VecDeque<Mark>,
+    newest: Option<Mark>,
+}
+
+/// A step, with sums over its attempt up to it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Mark {
+    attempt: u64,
+    step: u64,
+    samples: u64,
+    time_ms: i64,
+    waited_ms: f64,
+    computed_ms: f64,
+}
+
+impl Pacer {
+    /// Takes a step in. Steps come in order; another attempt begins anew.
+    pub fn push(&mut self, row: &StepRow) {
+        let before = self.newest.filter(|before| before.attempt == row.attempt && before.step < row.step);
+        if before.is_none() {
+            self.marks.clear();
+        }
+        let sum = |so_far: Option<f64>, more: f64| so_far.unwrap_or(0.0) + more.clamp(0.0, f64::MAX);
+        let known = |ms: f64| if ms.is_finite() { ms } else { 0.0 };
+        let mark = Mark {
+            attempt: row.attempt,
+            step: row.step,
+            samples: row.samples,
+            time_ms: row.time_ms,
+            waited_ms: sum(before.map(|mark| mark.waited_ms), known(row.data_wait_ms)),
+            computed_ms: sum(before.map(|mark| mark.computed_ms), known(row.compute_ms)),
+        };
+        if let Some(before) = before
+            && self.marks.back().is_none_or(|last| before.time_ms.saturating_sub(last.time_ms) >= MARK_MS)
+        {
+            self.marks.push_back(before);
+        }
+        let is_old = |oldest: &Mark| mark.time_ms.saturating_sub(oldest.time_ms) > WINDOW_MS;
+        while self.marks.len() > 1 && self.marks.front().is_some_and(is_old) {
+            self.marks.pop_front();
+        }
+        self.newest = Some(mark);
+    }
+
+    /// The pace, once there are two steps.
+    #[must_use]
+    pub fn pace(&self) -> Option<Pace> {
+        let (oldest, newest) = (self.marks.front()?, self.newest?);
+        let (waited, computed) = (newest.waited_ms - oldest.waited_ms, newest.computed_ms - oldest.computed_ms);
+        let (spent, between) = (waited + computed, newest.time_ms.saturating_sub(oldest.time_ms));
+        // Only one step is newer than the window: the time before it was an evaluation or a pause, or
+        // the step took that long. Steps that come all at once waited for a keeper that did not run.
+        let by_the_steps = between > WINDOW_MS || spent > between as f64 * CLUMPED;
+        let ms = if by_the_steps { spent } else { between as f64 };
+        let steps = newest.step.saturating_sub(oldest.step) as f64;
+        if ms <= 0.0 || steps <= 0.0 {
+            return None;
+        }
+        Some(Pace {
+            steps_per_s: steps * 1e3 / ms,
+            units_per_s: newest.samples.saturating_sub(oldest.samples) as f64 * 1e3 / ms,
+            step_ms: (spent > 0.0).then_some(spent / steps),
+            waiting: Some(waited / spent).filter(|share| share.is_finite()),
+        })
+    }
+}
+
+impl<'a> FromIterator<&'a StepRow> for Pacer {
+    fn from_iter<T: IntoIterator<Item = &'a StepRow>>(rows: T) -> Self {
+        let mut pacer = Self::default();
+        rows.into_iter().for_each(|row| pacer.push(row));
+        pacer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Pacer, StepRow, WINDOW_MS};
+
+    /// A step of 32 samples that computed for `took_ms`.
+    fn row(attempt: u64, step: u64, time_ms: i64, took_ms: f64) -> StepRow {
+        StepRow {
+            attempt,
+            rung: 0,
+            step,
+            samples: step * 32,
+            epoch: 0,
+            loss: Some(1.0),
+            lr: 0.1,
+            grad_norm: Some(1.0),
+            skipped: false,
+            data_wait_ms: took_ms / 4.0,
+            compute_ms: took_ms * 3.0 / 4.0,
+            time_ms,
+        }
+    }
+
+    fn close(seen: Option<f64>, wanted: f64) {
+        assert!(seen.is_some_and(|seen| (seen / wanted - 1.0).abs() < 0.03), "{seen:?}, not {wanted}");
+    }
+
+    #[test]
+    fn pauses_count_and_the_window_is_half_a_minute_however_fast_the_steps_are() {
+        let mut pacer = Pacer::default();
+        let mut time_ms = 0;
+        let mut go = |pacer: &mut Pacer, steps: std::ops::Range<u64>, apart_ms: i64| {
+            for step in steps {
+                time_ms += apart_ms;
+                pacer.push(&row(1, step, time_ms, 10.0));
+            }
+            pacer.pace()
+        };
+        assert_eq!(go(&mut pacer, 1..2, 20), None, "one step says nothing");
+        let pace = go(&mut pacer, 2..500, 20).unwrap();
+        close(Some(pace.steps_per_s), 50.0);
+        close(Some(pace.units_per_s), 1600.0);
+        close(pace.step_ms, 10.0);
+        close(pace.waiting, 0.25);
+        // Half a minute of another speed leaves nothing of the first.
+        let slower = go(&mut pacer, 500..500 + WINDOW_MS as u64 / 100 + 2, 100);
+        close(slower.map(|pace| pace.steps_per_s), 10.0);
+        let bound = (WINDOW_MS / super::MARK_MS) as usize + 2;
+        assert!(pacer.marks.len() <= bound, "{} marks are kept", pacer.marks.len());
+    }
+
+    #[test]
+    fn a_long_pause_before_the_newest_step_and_rows_that_come_at_once_make_no_speed() {
+        let after_a_pause: Pacer = [row(1, 1, 0, 20.0), row(1, 2, 90_000, 20.0)].iter().collect();
+        close(after_a_pause.pace().map(|pace| pace.steps_per_s), 50.0);
+        let slow_steps: Pacer = [row(1, 1, 0, 40_000.0), row(1, 2, 40_000, 40_000.0)].iter().collect();
+        close(slow_steps.pace().map(|pace| pace.steps_per_s), 0.025);
+        let rows: Vec<StepRow> = (1..100).map(|step| row(1, step, step as i64 / 50, 40.0)).collect();
+        close(rows.iter().collect::<Pacer>().pace().map(|pace| pace.steps_per_s), 25.0);
+    }
+
+    #[test]
+    fn another_attempt_begins_anew_and_odd_figures_do_no_harm() {
+        let mut rows: Vec<StepRow> = (1..100).map(|step| row(1, step, step as i64 * 10, 10.0)).collect();
+        rows.push(row(2, 50, 60_000, 10.0));
+        assert_eq!(rows.iter().collect::<Pacer>().pace(), None);
+        rows.push(row(2, 51, 60_100, f64::NAN));
+        rows.push(row(2, 52, 60_200, f64::INFINITY));
+        close(rows.iter().collect::<Pacer>().pace().map(|pace| pace.steps_per_s), 10.0);
+    }
+}

@@ -1,0 +1,256 @@
+//! Several runs in one folder: after a reboot, on one device, when one of them is to be stopped; and
+//! what a start looks at. The real program with the scripted worker.
+#![expect(clippy::unwrap_used, reason = "a test: what is missing fails it")]
+
+mod helper;
+
+use downshift::protocol::control::RunState;
+use downshift::store::reader::live_status;
+use downshift::store::run_dir::RunDir;
+use downshift::store::writer::Writer;
+use helper::{Place, kill, parent_of, wait_for, wait_state, wait_status};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::process::{Child, Command, Output, Stdio};
+
+/// Long enough that no test sees its end.
+const LONG: [&str; 2] = ["--set", "training.steps=1000000"];
+
+fn text(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+/// A run of this name that trains, whatever else does.
+fn begin(place: &Place, name: &str) -> (Child, RunDir) {
+    let name_it = format!("name={name}");
+    let words = [&["run", "run.yaml", "--headless", "--another", "--set", &name_it][..], &LONG].concat();
+    let child = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
+    let runs = place.dir.path().join("runs");
+    let run = wait_for("a run directory", || RunDir::find(&runs, Some(name)).ok());
+    wait_status(&run, "steps", |status| status.step > 5 && status.state == RunState::Training);
+    (child, run)
+}
+
+fn slow_place() -> Place {
+    let place = Place::scripted();
+    place.script("{ step_ms: 10, device: cpu }", "");
+    place
+}
+
+/// Every process of a run ends at once, as when the machine loses its power.
+fn power_cut(mut child: Child, run: &RunDir) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let status = live_status(run).unwrap();
+    let keeper = status.pid_keeper.unwrap();
+    kill(parent_of(keeper).unwrap());
+    kill(keeper);
+    status.pid_worker.into_iter().for_each(kill);
+    wait_for("the end of the run", || {
+        let status = live_status(run)?;
+        (status.pid_keeper.is_none() && status.pid_worker.is_none()).then_some(())
+    });
+}
+
+fn stop(place: &Place, run: &RunDir) {
+    let out = place.output(&["stop", &run.name()]);
+    assert!(out.status.success(), "{}", text(&out));
+    wait_for("the end of the keeper", || live_status(run).filter(|status| status.pid_keeper.is_none()));
+}
+
+#[test]
+fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
+    let place = slow_place();
+    let (lost, cut) = begin(&place, "cut");
+    let (_alive, alive) = begin(&place, "alive");
+    let (resting, paused) = begin(&place, "paused");
+    let (_stopped, stopped) = begin(&place, "stopped");
+    let (_down, shut_down) = begin(&place, "shutdown");
+    let (_signalled, signalled) = begin(&place, "signalled");
+    stop(&place, &stopped);
+    place.output(&["pause", "paused"]);
+    wait_state(&paused, RunState::Paused);
+    power_cut(resting, &paused);
+    power_cut(lost, &cut);
+    // A shutdown of the machine ends every keeper with a signal. A signal in this boot is a wish.
+    for run in [&shut_down, &signalled] {
+        let keeper = live_status(run).unwrap().pid_keeper.unwrap();
+        kill_process(Pid::from_raw(keeper.cast_signed()).unwrap(), Signal::TERM).unwrap();
+        wait_status(run, "the end", |status| status.state == RunState::Stopped && status.pid_keeper.is_none());
+    }
+    let (mut store, _) = Writer::open(&shut_down.file("run.db")).unwrap();
+    assert_eq!(store.fact::<String>("ended_by_signal").map(|boot| boot.is_empty()), Some(false));
+    store.put_fact("ended_by_signal", &"an earlier boot").unwrap();
+    drop(store);
+    let keeper = live_status(&alive).unwrap().pid_keeper;
+
+    let out = place.output(&["resume", "--interrupted"]);
+    let said = text(&out);
+    assert_eq!(out.status.code(), Some(0), "{said}");
+    let mut said_of: Vec<&str> = said.lines().collect();
+    said_of.sort_unstable();
+    let parts = [
+        ("alive-", "is alive; left alone"),
+        ("cut-", "goes on from step "),
+        ("paused-", "was paused and stays so"),
+        ("shutdown-", "goes on from step "),
+    ];
+    assert_eq!(said_of.len(), parts.len(), "{said}");
+    for (line, (run, words)) in said_of.iter().zip(parts) {
+        assert!(line.starts_with(run) && line.contains(words), "{said}");
+    }
+    for run in [&cut, &shut_down] {
+        let resumed = wait_status(run, "steps", |status| status.state == RunState::Training && status.attempts == 2);
+        assert!(resumed.pid_keeper.is_some(), "{}", run.name());
+    }
+    assert_eq!(live_status(&alive).unwrap().pid_keeper, keeper, "a living run was touched");
+    for run in [&stopped, &signalled] {
+        let status = live_status(run).unwrap();
+        assert_eq!((status.state, status.pid_keeper, status.attempts), (RunState::Stopped, None, 1), "{}", run.name());
+    }
+    // Again: nothing is interrupted any more, so no second keeper comes.
+    let keepers = || [&cut, &shut_down].map(|run| live_status(run).unwrap().pid_keeper);
+    let before = keepers();
+    let again = text(&place.output(&["resume", "--interrupted"]));
+    assert_eq!(again.matches("is alive; left alone").count(), 3, "{again}");
+    assert_eq!(before, keepers());
+    // One that cannot go on is named, and the exit code says so.
+    stop(&place, &cut);
+    let (mut store, _) = Writer::open(&cut.file("run.db")).unwrap();
+    let mut status: Value = store.fact("status").unwrap();
+    status["state"] = "training".into();
+    store.put_fact("status", &status).unwrap();
+    drop(store);
+    fs::write(cut.file("run.yaml"), "name: [").unwrap();
+    let out = place.output(&["resume", "--interrupted"]);
+    assert_eq!(out.status.code(), Some(1), "{}", text(&out));
+    assert!(text(&out).contains("cut-") && text(&out).contains("cannot go on: "), "{}", text(&out));
+}
+
+#[test]
+fn a_second_run_on_the_same_device_is_refused_without_a_terminal() {
+    let place = slow_place();
+    let (_child, run) = begin(&place, "first");
+    let refused = place.output(&["run", "run.yaml", "--headless"]);
+    let said = text(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    for part in [&run.name()[..], "is in use by", "--another", "downshift attach"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(RunDir::all(&place.dir.path().join("runs")).len(), 1, "a directory was made");
+    let listed = place.output(&["check", "run.yaml", "--preflight"]);
+    assert_eq!(listed.status.code(), Some(2), "{}", text(&listed));
+    assert!(text(&listed).contains("warn  others"), "{}", text(&listed));
+    let trial = place.output(&["trial", "run.yaml", "--for", "1s"]);
+    assert_eq!(trial.status.code(), Some(2), "{}", text(&trial));
+    // Another card is another device, and a paused run holds none.
+    let elsewhere = place.output(&["check", "run.yaml", "--preflight", "--device", "cuda:7"]);
+    assert!(!text(&elsewhere).contains(&run.name()), "{}", text(&elsewhere));
+    place.output(&["pause"]);
+    wait_state(&run, RunState::Paused);
+    let free = place.output(&["check", "run.yaml", "--preflight"]);
+    assert_eq!(free.status.code(), Some(0), "{}", text(&free));
+    for part in ["ok    config", "ok    device", "ok    data", "ok    disk", "ok    others"] {
+        assert!(text(&free).contains(part), "{part}: {}", text(&free));
+    }
+}
+
+#[test]
+fn a_bare_stop_means_the_only_living_run_and_asks_for_a_name_where_there_are_two() {
+    let place = slow_place();
+    let (_first, first) = begin(&place, "first");
+    let (_second, second) = begin(&place, "second");
+    let refused = place.output(&["stop"]);
+    let said = text(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    for part in ["2 runs are alive", &first.name(), &second.name()] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(
+        [&first, &second].iter().all(|run| live_status(run).unwrap().state == RunState::Training),
+        "one was stopped"
+    );
+    stop(&place, &second);
+    // The newest run is over: the living one is meant.
+    let out = place.output(&["stop"]);
+    assert!(out.status.success() && text(&out).starts_with(&first.name()), "{}", text(&out));
+    wait_state(&first, RunState::Stopped);
+}
+
+#[test]
+fn each_way_to_another_worker_is_counted_once_and_the_speed_is_one_figure() {
+    let place = slow_place();
+    let (_child, run) = begin(&place, "counted");
+    let training = |attempts| {
+        wait_status(&run, "the next worker", |status| {
+            status.attempts == attempts && status.state == RunState::Training && status.step > 0
+        })
+    };
+    for (words, attempts) in [(&["shift", "down"][..], 2), (&["restart"], 3)] {
+        let out = place.output(words);
+        assert!(out.status.success(), "{}", text(&out));
+        training(attempts);
+    }
+    for attempts in [4, 5] {
+        place.output(&["pause"]);
+        wait_state(&run, RunState::Paused);
+        let resumed = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
+        training(attempts);
+        drop(resumed);
+    }
+    let status = training(5);
+    assert_eq!((status.shifts, status.pauses, status.restarts), (1, 2, 0));
+    // Steps of 10 ms: never more than 100 a second by the clock, and `status` shows what the ladder holds.
+    let shown = wait_for("a speed", || {
+        let status = live_status(&run)?;
+        let speed = status.rungs[status.rung].steps_per_s.filter(|_| status.step > 20)?;
+        Some((speed, String::from_utf8(place.output(&["status"]).stdout).unwrap()))
+    });
+    assert!(shown.0 > 1.0 && shown.0 <= 100.5 && shown.1.contains(" steps/s"), "{shown:?}");
+}
+
+#[test]
+fn a_bundle_holds_the_command_lines_of_the_run_and_the_driver() {
+    let place = Place::scripted();
+    place.script("{ step_ms: 1 }", "");
+    let out = place.output(&["run", "run.yaml", "--headless", "--set", "training.steps=40"]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out));
+    let run = place.newest().unwrap();
+    let stored = fs::read_to_string(run.file("commands.log")).unwrap();
+    assert!(stored.contains("run run.yaml --headless --set training.steps=40"), "{stored}");
+    let out = place.output(&["bundle", "--out", "b.tar.gz"]);
+    assert!(out.status.success(), "{}", text(&out));
+    let unpacked = Command::new("tar").args(["xzOf", "b.tar.gz"]).current_dir(place.dir.path()).output().unwrap();
+    let all = text(&unpacked);
+    assert!(all.contains("run run.yaml --headless --set training.steps=40"), "the command line of the run");
+    assert!(all.contains("\ndriver: ") && all.contains("\nkernel module: "), "the driver");
+}
+
+#[test]
+fn what_starts_runs_again_is_printed_with_absolute_paths() {
+    let place = Place::scripted();
+    let print = |what: &str| {
+        let out = place.command(&["doctor", "--autostart", what]).env("WSL_DISTRO_NAME", "Ubuntu").output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let runs = place.dir.path().join("runs");
+    let unit = print("systemd");
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    assert!(
+        line.starts_with("\"/") && line.ends_with(&format!("--interrupted --runs-dir \"{}\"", runs.display())),
+        "{line}"
+    );
+    let task = print("windows");
+    assert!(task.starts_with("<?xml") && task.trim_end().ends_with("</Task>"), "{task}");
+    assert!(task.contains("<Command>wsl.exe</Command><Arguments>-d Ubuntu --exec "), "{task}");
+    let both = print("both");
+    assert!(both.contains(unit.trim()) && both.contains(task.trim()), "{both}");
+    // Well-formed XML, by a parser where there is one.
+    fs::write(place.dir.path().join("task.xml"), &task).unwrap();
+    let parse = "import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])";
+    if let Ok(parsed) = Command::new("python3").args(["-c", parse, "task.xml"]).current_dir(place.dir.path()).output() {
+        assert!(parsed.status.success(), "{}", text(&parsed));
+    }
+}
