@@ -306,7 +306,7 @@ fn a_second_keeper_is_refused() {
     assert!(place.output(&["checkpoint"]).status.success(), "the first one still answers");
     assert!(place.output(&["restart"]).status.success());
     wait_status(&run, "a restart", |status| status.attempts == 2 && status.state == RunState::Training);
-    assert!(journal_says(&run, "restart on full, asked for by a person"));
+    assert!(journal_says(&run, "restart on full, asked for by downshift (process "));
 }
 
 #[test]

@@ -1,0 +1,334 @@
+//! The real keeper with a scripted worker, while the disk, the store, the locks or the socket fail it.
+
+mod helper;
+
+use downshift::protocol::control::{Request, RunState};
+use downshift::protocol::line;
+use downshift::store::owners;
+use downshift::store::reader::live_status;
+use downshift::store::run_dir::RunDir;
+use helper::{Place, journal, journal_says, kill, parent_of, wait_for, wait_state, wait_status};
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{chown, symlink};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
+const QUICK: &str = "{ step_ms: 2, save_ms: 1 }";
+
+fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
+}
+
+/// Watches the status until `done`, which must never be `stopped` on the way.
+fn never_stopped(run: &RunDir, what: &str, mut done: impl FnMut(RunState, &str) -> bool) {
+    wait_for(what, || {
+        let status = live_status(run)?;
+        assert_ne!(status.state, RunState::Stopped, "{:?}", status.why);
+        done(status.state, status.why.as_deref().unwrap_or_default()).then_some(())
+    });
+}
+
+#[test]
+fn a_keeper_that_is_killed_is_recovering_and_never_stopped() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (_child, run) = place.start(&["--set", "training.steps=4000"]);
+    let mut status = wait_status(&run, "steps", |status| status.step >= 5);
+    for _ in 0..3 {
+        let keeper = status.pid_keeper.unwrap();
+        kill(keeper);
+        let mut recovering = 0;
+        never_stopped(&run, "another keeper", |state, _| {
+            recovering += u32::from(state == RunState::Recovering);
+            live_status(&run).is_some_and(|now| now.state == RunState::Training && now.pid_keeper != Some(keeper))
+        });
+        assert!(recovering > 0, "the gap was never seen");
+        status = live_status(&run).unwrap();
+    }
+    assert!(journal_says(&run, "the keeper died: it was ended by SIGKILL; it was brought back"));
+}
+
+#[test]
+fn a_locked_store_delays_the_next_keeper_and_does_not_end_the_run() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
+    let before = wait_status(&run, "steps", |status| status.step >= 60);
+    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
+    store.busy_timeout(Duration::from_secs(10)).unwrap();
+    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    kill(before.pid_keeper.unwrap());
+    never_stopped(&run, "a start that failed", |state, why| state == RunState::Recovering && why.contains("locked"));
+    let refused = place.output(&["shift", "down"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("recovering"), "{refused:?}");
+    assert!(String::from_utf8_lossy(&place.output(&["runs"]).stdout).contains("recovering"));
+    store.execute_batch("ROLLBACK").unwrap();
+    never_stopped(&run, "training", |state, _| state == RunState::Training);
+    wait_for("the report", || journal_says(&run, "the keeper could not run for").then_some(()));
+    wait_status(&run, "more steps", |status| status.step > before.step + 5);
+    assert!(place.output(&["stop"]).status.success());
+    assert_eq!(child.wait().unwrap().code(), Some(3), "the client lived through it");
+}
+
+/// A small file system that is gone when this is dropped.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(at: PathBuf) -> Option<Self> {
+        fs::create_dir_all(&at).unwrap();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=20m", "tmpfs"]).arg(&at).output();
+        match mounted {
+            Ok(said) if said.status.success() => Some(Self(at)),
+            said => {
+                println!("not tested: a tmpfs cannot be mounted here: {said:?}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+    }
+}
+
+/// Writes until there is no room for a byte more.
+fn fill(path: &Path) {
+    let mut file = fs::File::create(path).unwrap();
+    for size in [1 << 20, 1 << 12, 1] {
+        let block = vec![1; size];
+        while file.write_all(&block).is_ok() {}
+    }
+}
+
+#[test]
+fn a_full_disk_delays_the_next_keeper_and_does_not_end_the_run() {
+    let place = Place::scripted();
+    let Some(disk) = Disk::mount(place.dir.path().join("runs")) else { return };
+    place.script(SLOW, "");
+    let (_child, run) = place.start(&["--set", "training.steps=4000"]);
+    let before = wait_status(&run, "steps", |status| status.step >= 60);
+    let filler = disk.0.join("filler");
+    fill(&filler);
+    kill(before.pid_keeper.unwrap());
+    never_stopped(&run, "a start that failed", |state, why| state == RunState::Recovering && why.contains("full"));
+    let said = place.status_json();
+    assert_eq!(said["state"], "recovering");
+    fs::remove_file(&filler).unwrap();
+    never_stopped(&run, "training", |state, _| state == RunState::Training);
+    wait_status(&run, "more steps", |status| status.step > before.step + 5);
+    assert!(journal_says(&run, "the keeper could not run for"), "{:#?}", journal(&run));
+    assert!(place.output(&["stop"]).status.success());
+    wait_state(&run, RunState::Stopped);
+}
+
+#[test]
+fn without_its_lock_files_a_run_still_has_one_keeper_and_one_worker() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (_child, run) = place.start(&["--set", "training.steps=4000"]);
+    let before = wait_status(&run, "steps", |status| status.step >= 5);
+    for name in ["keeper.lock", "parent.lock", "worker.lock"] {
+        fs::remove_file(run.file(name)).unwrap();
+    }
+    let second = place.output(&["keeper", "--run-dir", run.path().to_str().unwrap(), "--by-person"]);
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && said.contains("a run has one keeper"), "{said}");
+    let mut client = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    wait_for("the keeper's lock", || run.file("keeper.lock").exists().then_some(()));
+    let after = wait_status(&run, "more steps", |status| status.step > before.step + 20);
+    assert_eq!(
+        (after.pid_keeper, after.pid_worker, after.attempts),
+        (before.pid_keeper, before.pid_worker, before.attempts)
+    );
+    assert!(journal_says(&run, "keeper.lock was deleted or replaced, and is made anew"));
+    client.kill().unwrap();
+    client.wait().unwrap();
+    // A worker without its keeper and without its lock file is waited for, too.
+    let keeper = after.pid_keeper.unwrap();
+    kill(keeper);
+    let next = wait_status(&run, "another keeper", |status| status.attempts == 2 && status.step > after.step + 5);
+    assert_ne!(next.pid_worker, before.pid_worker);
+    place.curve(after.step, 8);
+}
+
+#[test]
+fn a_lock_that_is_a_link_is_refused_and_its_target_is_left_alone() {
+    let place = Place::scripted();
+    place.script(QUICK, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=100"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    let mine = place.dir.path().join("bashrc");
+    fs::write(&mine, "alias ls=ls\n").unwrap();
+    for (name, words) in [("keeper.lock", ["checkpoints", "prune"]), ("keeper.log", ["resume", "--headless"])] {
+        let _ = fs::remove_file(run.file(name));
+        symlink(&mine, run.file(name)).unwrap();
+        let refused = place.output(&words);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains(name) && said.contains("is a link"), "{said}");
+        fs::remove_file(run.file(name)).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&mine).unwrap(), "alias ls=ls\n");
+}
+
+#[test]
+fn commands_of_another_environment_find_the_keeper_and_the_journal_names_them() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&[]);
+    wait_status(&run, "steps", |status| status.step >= 5);
+    let stopped = place.command(&["stop"]).env("XDG_RUNTIME_DIR", "/nonexistent").output().unwrap();
+    assert!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let row = journal(&run).into_iter().find(|row| row.text.starts_with("stop, asked for by ")).unwrap();
+    assert!(row.text.contains("downshift (process ") && row.text.contains("started by "), "{}", row.text);
+}
+
+#[test]
+fn sockets_lie_in_no_folder_that_others_could_get_into() {
+    let mut place = Place::scripted();
+    let (temporary, trap) = (place.dir.path().join("tmp"), place.dir.path().join("trap"));
+    fs::create_dir(&temporary).unwrap();
+    fs::create_dir(&trap).unwrap();
+    symlink(&trap, place.dir.path().join("sockets/downshift")).unwrap();
+    let user = rustix::process::getuid().as_raw();
+    let foreign = temporary.join(format!("downshift-{user}"));
+    fs::create_dir(&foreign).unwrap();
+    let wanted = if chown(&foreign, Some(65534), None).is_ok() {
+        temporary.join(format!("downshift-{user}-1"))
+    } else {
+        println!("not tested: a folder of another user cannot be made here");
+        foreign.clone()
+    };
+    place.variables.push(("TMPDIR", temporary));
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&[]);
+    wait_status(&run, "steps", |status| status.step >= 5);
+    let socket = owners::keeper_record(&run).unwrap().socket.unwrap();
+    assert_eq!(socket.parent(), Some(wanted.as_path()));
+    assert_eq!(fs::read_dir(&trap).unwrap().count(), 0);
+    assert!(place.output(&["stop"]).status.success());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn endless_lines_and_too_many_clients_are_turned_away() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (_child, run) = place.start(&["--set", "training.steps=4000"]);
+    let before = wait_status(&run, "steps", |status| status.step >= 5);
+    let socket = owners::keeper_record(&run).unwrap().socket.unwrap();
+    let mut endless = UnixStream::connect(&socket).unwrap();
+    endless.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let _ = endless.write_all(&vec![b'x'; 1 << 20]);
+    let mut said = Vec::new();
+    let _ = endless.read_to_end(&mut said);
+    assert!(endless.write_all(&vec![b'x'; 1 << 20]).is_err(), "the connection is closed");
+    let mut crowd: Vec<UnixStream> = (0..80).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let last = crowd.pop().unwrap();
+    last.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut answer = String::new();
+    BufReader::new(last).read_line(&mut answer).unwrap();
+    assert!(answer.contains("64 clients"), "{answer}");
+    drop(crowd);
+    let after = wait_status(&run, "more steps", |status| status.step > before.step + 5);
+    assert_eq!(after.pid_worker, before.pid_worker);
+    wait_for("a seat", || {
+        let mut client = UnixStream::connect(&socket).ok()?;
+        client.write_all(line::encode(&Request::Checkpoint).ok()?.as_bytes()).ok()?;
+        let mut answer = String::new();
+        BufReader::new(client).read_line(&mut answer).ok()?;
+        answer.contains("\"accepted\":true").then_some(())
+    });
+}
+
+#[test]
+fn a_signal_to_end_is_heard_also_while_no_keeper_lives() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let own = format!("(process {}", std::process::id());
+    for _ in 0..3 {
+        let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
+        let before = wait_status(&run, "steps", |status| status.step >= 5 && status.pid_keeper.is_some());
+        let (keeper, parent) = (before.pid_keeper.unwrap(), parent_of(before.pid_keeper.unwrap()).unwrap());
+        kill(keeper);
+        wait_status(&run, "the gap", |status| status.pid_keeper != Some(keeper));
+        signal(parent, Signal::TERM);
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+        wait_state(&run, RunState::Stopped);
+        let told = journal(&run).into_iter().any(|row| row.text.contains("SIGTERM from") && row.text.contains(&own));
+        assert!(told, "{:#?}", journal(&run));
+        wait_status(&run, "the end of the worker", |status| status.pid_worker.is_none());
+        fs::remove_dir_all(run.path()).unwrap();
+    }
+}
+
+#[test]
+fn the_journal_names_the_sender_of_a_signal() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
+    let status = wait_status(&run, "steps", |status| status.step >= 5);
+    signal(status.pid_keeper.unwrap(), Signal::TERM);
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let row = journal(&run).into_iter().find(|row| row.text.contains("SIGTERM from")).unwrap();
+    assert!(row.text.starts_with("stop, asked for by SIGTERM from"), "{}", row.text);
+    assert!(row.text.contains(&format!("(process {}", std::process::id())), "{}", row.text);
+}
+
+#[test]
+fn a_run_file_that_is_garbled_while_the_run_goes_on_is_named() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
+    let before = wait_status(&run, "steps", |status| status.step >= 5);
+    let good = fs::read(run.file("run.yaml")).unwrap();
+    fs::write(run.file("run.yaml"), "nothing: [").unwrap();
+    wait_for("a warning", || journal_says(&run, "run.yaml was changed and cannot be read any more").then_some(()));
+    fs::write(run.file("run.yaml"), &good).unwrap();
+    wait_for("all clear", || journal_says(&run, "run.yaml can be read again").then_some(()));
+    fs::write(run.file("run.yaml"), "nothing: [").unwrap();
+    kill(before.pid_worker.unwrap());
+    assert_eq!(child.wait().unwrap().code(), Some(13));
+    let status = wait_state(&run, RunState::Failed);
+    assert!(status.why.as_ref().is_some_and(|why| why.contains("run.yaml")), "{status:?}");
+    // The same where the keeper itself has to read it.
+    fs::write(run.file("run.yaml"), &good).unwrap();
+}
+
+#[test]
+fn a_run_file_that_a_new_keeper_cannot_read_ends_the_run_with_its_name() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
+    let before = wait_status(&run, "steps", |status| status.step >= 5);
+    fs::write(run.file("run.yaml"), "nothing: [").unwrap();
+    kill(before.pid_keeper.unwrap());
+    let status = wait_state(&run, RunState::Failed);
+    assert!(status.why.as_ref().is_some_and(|why| why.contains("run.yaml")), "{status:?}");
+    assert_eq!(child.wait().unwrap().code(), Some(13));
+}
+
+#[test]
+fn a_place_that_cannot_hold_runs_is_refused_at_once() {
+    let place = Place::scripted();
+    place.script(QUICK, "");
+    let long = place.dir.path().join("r".repeat(200)).join("s".repeat(200));
+    let odd = place.dir.path().join(OsStr::from_bytes(b"caf\xe9"));
+    for (runs, words) in [(long, "400 are the most"), (odd, "is not UTF-8 text")] {
+        let asked = Instant::now();
+        let refused = place.command(&["run", "run.yaml", "--headless", "--runs-dir"]).arg(&runs).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(1) && said.contains(words), "{said}");
+        assert!(asked.elapsed() < Duration::from_secs(5));
+    }
+}
