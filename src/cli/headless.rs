@@ -8,6 +8,7 @@ use crate::protocol::line;
 use crate::protocol::worker::Level;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
+use crate::untrusted::text;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -190,13 +191,13 @@ fn print(text: &str) {
 }
 
 /// A closed stdout is no reason to end: the exit code is still of use.
-fn print_at(time_ms: i64, text: &str) {
+fn print_at(time_ms: i64, message: &str) {
     let time = jiff::Timestamp::from_millisecond(time_ms).unwrap_or_default();
     let mut out = io::stdout().lock();
     // A log is read days later, and sorted with others.
     let form = if out.is_terminal() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
     let time = time.to_zoned(jiff::tz::TimeZone::system()).strftime(form).to_string();
-    let _ = writeln!(out, "{time}  {text}").and_then(|()| out.flush());
+    let _ = writeln!(out, "{time}  {}", text::line(message)).and_then(|()| out.flush());
 }
 
 async fn say(write: &mut OwnedWriteHalf, request: &Request) -> io::Result<()> {

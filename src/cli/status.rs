@@ -6,6 +6,7 @@ use crate::cockpit::format::figure;
 use crate::protocol::control::{RunState, Status};
 use crate::store::reader::{live_status, unreadable};
 use crate::store::run_dir::RunDir;
+use crate::untrusted::text;
 use clap::Args;
 use std::fmt::Write;
 use std::path::Path;
@@ -66,7 +67,7 @@ pub fn text(status: &Status) -> String {
     if let Some(proposal) = &status.proposal {
         let _ = write!(line, "  (proposal: {}; the keeper {}; `downshift accept`)", proposal.why, proposal.does);
     }
-    line
+    text::line(&line).into_owned()
 }
 
 /// One short styled line for tmux: name, what it does, how far, the loss; what is wrong stands out.
@@ -81,7 +82,9 @@ fn tmux(status: &Status) -> String {
     let loss = status.loss.map_or_else(String::new, |loss| format!(" loss {}", figure(loss)));
     let (state, rung) = (status.state.word(), &status.rung_name);
     let rung = if status.rungs.len() > 1 { format!(" {}", rung.replace('#', "")) } else { String::new() };
-    format!("#[fg={colour}]●#[default] {name} #[fg={colour}]{state}#[default]{rung}{}{loss}", percent(status))
+    let line =
+        format!("#[fg={colour}]●#[default] {name} #[fg={colour}]{state}#[default]{rung}{}{loss}", percent(status));
+    text::line(&line).into_owned()
 }
 
 /// A run's name without the date and time of its start.
@@ -103,7 +106,8 @@ fn percent(status: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::short_name;
+    use super::{short_name, tmux};
+    use crate::protocol::control::Status;
 
     #[test]
     fn the_stamp_is_left_out_of_the_name() {

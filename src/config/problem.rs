@@ -1,5 +1,6 @@
 //! What is wrong with a run file, in a form that names the thing, the place and the way out.
 
+use crate::untrusted::text::clipped;
 use std::fmt;
 
 /// One thing wrong.
@@ -31,6 +32,8 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}; {}", self.path, self.wrong, self.fix)
+        let [path, wrong, fix] =
+            [(&self.path, 200), (&self.wrong, 600), (&self.fix, 1500)].map(|(text, most)| clipped(text, most));
+        write!(formatter, "{path}: {wrong}; {fix}")
     }
 }

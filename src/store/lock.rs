@@ -4,11 +4,12 @@
 //! A process id alone says little, since ids are used again; with the boot and the start time of
 //! the process it names one process for ever.
 
+use crate::untrusted::file::{self, Limit};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Seek, Write};
 use std::path::Path;
 
 /// One process, told apart from all others.
@@ -95,9 +96,7 @@ impl Lock {
 /// Who a lock file names, alive or not.
 #[must_use]
 pub fn owner(path: &Path) -> Option<Identity> {
-    let mut text = String::new();
-    File::open(path).ok()?.read_to_string(&mut text).ok()?;
-    serde_json::from_str(&text).ok()
+    serde_json::from_str(&file::read_text(path, Limit::Handwritten).ok()?).ok()
 }
 
 /// The living process that a lock file names.

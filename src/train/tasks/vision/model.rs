@@ -73,6 +73,21 @@ impl<B: Backend> Classifier<B> {
     }
 }
 
+/// Numbers in the weights of a [`Classifier`], without building it.
+pub fn parameters(config: &VisionModel, [colours, height, width]: [usize; 3], classes: usize) -> u128 {
+    let side = height.min(width);
+    let halving_layers = halvings(config.layers, side / (side / STEM_SIZE).clamp(1, 4));
+    let mut channels = config.channels as u128;
+    let mut sum = (9 * colours as u128 + 1) * channels;
+    for layer in 0..config.layers {
+        let out = if halving_layers.contains(&layer) { 2 * channels } else { channels };
+        // Depthwise, norm, pointwise with its bias.
+        sum += 9 * channels + 2 * channels + (channels + 1) * out;
+        channels = out;
+    }
+    sum + 2 * channels + (channels + 1) * classes as u128
+}
+
 impl<B: Backend> Block<B> {
     fn new([from, to]: [usize; 2], halves: bool, dropout: f64, device: &B::Device) -> Self {
         Self {
