@@ -3,6 +3,9 @@
 use crate::untrusted::text::clipped;
 use std::fmt;
 
+/// The most mistakes that are listed: each is looked up in the text for its line.
+pub const MOST_TOLD: usize = 50;
+
 /// One thing wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {

@@ -3,7 +3,7 @@
 use super::around::{Notify, Probe};
 use super::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
 use super::ladder::{self, FULL, Resolved, Rung, RungSpec, resolve};
-use super::problem::Problem;
+use super::problem::{MOST_TOLD, Problem};
 use super::{check, typed, variants, watch, yaml};
 use crate::recipe::class;
 use crate::untrusted::text;
@@ -11,9 +11,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::Path;
-
-/// The most mistakes that are listed.
-const MOST_TOLD: usize = 50;
 
 /// A run file as it is written.
 #[derive(Debug, Clone, Serialize, Deserialize)]
