@@ -134,10 +134,22 @@ fn halvings(layers: usize, size: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Classifier, halvings};
+    use super::{Classifier, halvings, parameters};
+    use crate::train::params;
     use crate::train::tasks::vision::VisionModel;
     use burn::backend::{Flex, flex::FlexDevice};
     use burn::tensor::{Distribution, Tensor};
+
+    #[test]
+    fn parameters_are_counted_as_they_are_built() {
+        for (channels, layers, shape, classes) in
+            [(4, 1, [1, 8, 8], 2), (6, 5, [3, 64, 48], 10), (3, 9, [3, 200, 200], 7)]
+        {
+            let config = VisionModel { channels, layers, dropout: 0.0 };
+            let built = Classifier::<Flex>::new(&config, shape, classes, &FlexDevice);
+            assert_eq!(parameters(&config, shape, classes), u128::from(params::count::<Flex, _>(&built)));
+        }
+    }
 
     #[test]
     fn maps_are_halved_evenly_and_never_below_four_pixels() {
