@@ -39,8 +39,12 @@ impl Task for Spirals {
     type Batch = Points;
 
     fn check(data: &DataConfig, _model: &ModelConfig) -> Vec<Problem> {
-        let too_few = Problem::at("data.points", "this leaves no point to hold out", "1000 works");
-        if data.points < 5 { vec![too_few] } else { Vec::new() }
+        let wrong = match data.points {
+            0..5 => "this leaves no point to hold out",
+            5..=10_000_000 => return Vec::new(),
+            _ => "this is more than fit into memory",
+        };
+        vec![Problem::at("data.points", wrong, "1000 works")]
     }
 
     fn resolve_paths(_data: &mut DataConfig, _absolute: &dyn Fn(&str) -> String) {}
@@ -49,6 +53,11 @@ impl Task for Spirals {
         let mut stream = Stream::of(seed, Purpose::Task, [0; 3]);
         let mut points = |count| Points((0..count).map(|_| point(&mut stream)).collect());
         Ok([points(data.points), points(data.points / 5)])
+    }
+
+    fn parameters(model: &ModelConfig, _data: &[Points; 2]) -> Option<u128> {
+        let width = model.width as u128;
+        Some((2 + 1) * width + (width + 1).saturating_mul(width) + (width + 1) * 2)
     }
 
     fn len([training, validation]: &[Points; 2], split: Split) -> usize {

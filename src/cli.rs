@@ -37,6 +37,7 @@ mod watching;
 
 use crate::config::run::AsWritten;
 use crate::protocol::inject::Inject;
+use crate::untrusted::text;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::Write;
 use std::path::PathBuf;
@@ -221,10 +222,11 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
     }
 }
 
-/// A line on stdout. A reader that has gone, as `head` does, is no failure: there is nobody left to
+/// A line on stdout, without anything that a terminal obeys. A reader that has gone, as `head` does, is no failure: there is nobody left to
 /// tell.
 fn print(line: &std::fmt::Arguments<'_>) {
-    let written = writeln!(std::io::stdout().lock(), "{line}");
+    let text = line.to_string();
+    let written = writeln!(std::io::stdout().lock(), "{}", text::lines(&text));
     if written.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
         std::process::exit(0);
     }
@@ -239,7 +241,7 @@ use line;
 /// A sentence on stderr.
 #[expect(clippy::print_stderr, reason = "the one place that speaks to a person outside the cockpit")]
 fn say(message: &str) {
-    eprintln!("downshift: {message}");
+    eprintln!("downshift: {}", text::lines(message));
 }
 
 /// A list of faults on the command line.

@@ -7,6 +7,7 @@
 //!       ├─ train              ├─ protocol  what the processes say to each other
 //!       ├─ probe ── triage ───┤  recipe    the arithmetic of training
 //!       └─ store ─────────────┘  config    run files, themes
+//!                                untrusted files and text from outside
 //! ```
 
 pub mod cli;
@@ -22,6 +23,7 @@ pub mod store;
 #[cfg(feature = "train")]
 pub mod train;
 pub mod triage;
+pub mod untrusted;
 
 /// The program with these tasks: the built-in ones, or a person's own.
 #[cfg(feature = "train")]

@@ -20,6 +20,8 @@ pub use outbox::{Channel, Outbox, channels};
 
 use crate::config::around::{Least, Notify};
 use crate::protocol::worker::Level;
+use crate::untrusted::file;
+use crate::untrusted::text;
 use std::path::PathBuf;
 
 /// What a person is told.
@@ -36,6 +38,13 @@ pub struct Message {
 }
 
 impl Message {
+    /// The same without anything that a terminal or a desktop obeys.
+    fn printable(&self) -> Self {
+        let line = |words: &str| text::line(words).into_owned();
+        let text = text::lines(&self.text).into_owned();
+        Self { run: line(&self.run), level: self.level, title: line(&self.title), text }
+    }
+
     /// Whether it matters enough.
     #[must_use]
     pub fn reaches(&self, least: Least) -> bool {
@@ -65,9 +74,9 @@ pub fn settings(of_run: Option<&Notify>) -> Result<Notify, String> {
         return Ok(own.clone());
     }
     let Some(path) = user_file() else { return Ok(Notify::default()) };
-    match std::fs::read_to_string(&path) {
+    match file::read_text(&path, file::Limit::Handwritten) {
         Ok(text) => Notify::read(&path.display().to_string(), &text).map_err(|lines| lines.join("\n")),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Notify::default()),
+        Err(error) if error.is_missing() => Ok(Notify::default()),
         Err(error) => Err(format!("{}: {error}", path.display())),
     }
 }

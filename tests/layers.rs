@@ -6,24 +6,39 @@ use std::path::Path;
 
 /// Each module and those it may use.
 const ARROWS: [(&str, &[&str]); 11] = [
-    ("cli", &["cockpit", "config", "keeper", "notify", "probe", "protocol", "recipe", "store", "train", "triage"]),
-    ("cockpit", &["config", "protocol", "recipe", "store"]),
-    ("keeper", &["config", "notify", "policy", "protocol", "recipe", "store", "triage"]),
-    ("policy", &["config", "protocol", "recipe"]),
-    ("train", &["config", "protocol", "recipe", "store"]),
-    ("probe", &["protocol", "triage"]),
-    ("triage", &["config", "protocol"]),
-    ("notify", &["config", "protocol"]),
-    ("store", &["config", "protocol", "recipe"]),
-    ("protocol", &["recipe"]),
-    ("config", &["recipe"]),
+    (
+        "cli",
+        &[
+            "cockpit",
+            "config",
+            "keeper",
+            "notify",
+            "probe",
+            "protocol",
+            "recipe",
+            "store",
+            "train",
+            "triage",
+            "untrusted",
+        ],
+    ),
+    ("cockpit", &["config", "protocol", "recipe", "store", "untrusted"]),
+    ("keeper", &["config", "notify", "policy", "protocol", "recipe", "store", "triage", "untrusted"]),
+    ("policy", &["config", "protocol", "recipe", "untrusted"]),
+    ("train", &["config", "protocol", "recipe", "store", "untrusted"]),
+    ("probe", &["protocol", "triage", "untrusted"]),
+    ("triage", &["config", "protocol", "untrusted"]),
+    ("notify", &["config", "protocol", "untrusted"]),
+    ("store", &["config", "protocol", "recipe", "untrusted"]),
+    ("protocol", &["recipe", "untrusted"]),
+    ("config", &["recipe", "untrusted"]),
 ];
 
 #[test]
 fn arrows_point_one_way() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut modules: BTreeSet<String> = ARROWS.iter().map(|(module, _)| (*module).to_owned()).collect();
-    modules.insert("recipe".to_owned());
+    modules.extend(["recipe".to_owned(), "untrusted".to_owned()]);
     let mut found = 0;
     for module in &modules {
         let allowed = ARROWS.iter().find(|(name, _)| name == module).map_or(&[][..], |(_, allowed)| *allowed);
@@ -49,6 +64,33 @@ fn only_the_trainer_knows_burn_and_one_file_each_knows_yaml_and_sqlite() {
             let at_home = file.starts_with(home)
                 || words == "rusqlite::" && (file.starts_with("keeper") || file.starts_with("cli"));
             assert!(at_home || !text.contains(words), "src/{file} uses {words}");
+        }
+    }
+}
+
+/// Files that read the kernel's own files by paths they compose, and the bundle, which reads what the
+/// program wrote.
+const READ_KERNEL_FILES: [&str; 6] = [
+    "cli/bundle",
+    "cli/doctor/gpu.rs",
+    "cli/doctor/machine.rs",
+    "cli/watch.rs",
+    "train/cuda_probe.rs",
+    "triage/cgroup.rs",
+];
+
+#[test]
+fn files_from_outside_are_read_within_bounds() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let reads = ["fs::read(", "fs::read_to_string(", "File::open(", "ImageReader::open(", "Tokenizer::from_file("];
+    let bounded =
+        |file: &str| file.starts_with("untrusted/") || READ_KERNEL_FILES.iter().any(|known| file.starts_with(known));
+    for (file, text) in sources(&src, "").into_iter().filter(|(file, _)| !bounded(file) && !file.ends_with("tests.rs"))
+    {
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for line in code.lines().filter(|line| reads.iter().any(|read| line.contains(read))) {
+            let harmless = ["\"/proc", "format!(\"/proc", "\"/sys", "sync_all"].iter().any(|part| line.contains(part));
+            assert!(harmless, "src/{file} reads around untrusted::file: {}", line.trim());
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::protocol::plan::{Measured, Phases};
 use crate::protocol::worker::{Event, Hello, Memory, Phase, Step};
 use crate::store::lock::Lock;
 use crate::store::run_dir::RunDir;
+use crate::untrusted::file;
 use card::Card;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufRead, BufReader};
@@ -260,9 +261,12 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied().filter(|value| *value > 0.0)
 }
 
+/// Bytes at the end of a log that are searched for its last lines.
+const TAIL: u64 = 1 << 16;
+
 /// The end of a worker's log, for a sentence about its end.
 fn log_of(dir: &RunDir) -> String {
-    let text = fs::read_to_string(dir.file("worker.log")).unwrap_or_default();
+    let text = file::tail(&dir.file("worker.log"), TAIL).unwrap_or_default();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = &lines[lines.len().saturating_sub(SHOWN)..];
     if last.is_empty() { String::new() } else { format!("\n  {}", last.join("\n  ")) }

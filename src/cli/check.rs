@@ -8,6 +8,7 @@ use super::trainer::{Prospect, Trainer};
 use crate::config::check::batch_advice;
 use crate::config::run::Run;
 use crate::recipe::class::{self, Change};
+use crate::untrusted::text;
 use clap::Args;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -102,7 +103,8 @@ pub fn leaves(path: String, value: &Value, found: &mut Vec<(String, String)>) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
-                leaves(if path.is_empty() { key.clone() } else { format!("{path}.{key}") }, value, found);
+                let key = text::line(key);
+                leaves(if path.is_empty() { key.into_owned() } else { format!("{path}.{key}") }, value, found);
             }
         }
         other => found.push((path, plain(other))),
@@ -113,7 +115,7 @@ pub fn leaves(path: String, value: &Value, found: &mut Vec<(String, String)>) {
 pub fn plain(value: &Value) -> String {
     match value {
         Value::Null => "–".to_owned(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => text::line(text).into_owned(),
         other => other.to_string(),
     }
 }

@@ -5,6 +5,7 @@ use crate::protocol::control::{Request, Update};
 use crate::protocol::line;
 use crate::store::owners;
 use crate::store::run_dir::RunDir;
+use crate::untrusted::file;
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -125,7 +126,7 @@ pub fn wait_for_keeper(run: &RunDir) -> Result<(), Failure> {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !keeper_listens(run) {
         if Instant::now() >= deadline {
-            let log = std::fs::read_to_string(run.file("keeper.log")).unwrap_or_default();
+            let log = file::tail(&run.file("keeper.log"), 1 << 16).unwrap_or_default();
             let last: Vec<&str> = log.lines().rev().take(5).collect();
             let mut said = last.into_iter().rev().collect::<Vec<_>>().join("\n  ");
             // On a full disk the log says nothing.

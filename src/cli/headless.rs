@@ -9,6 +9,7 @@ use crate::protocol::worker::Level;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
+use crate::untrusted::text;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -210,15 +211,32 @@ fn print(text: &str) {
 }
 
 /// A closed stdout is no reason to end: the exit code is still of use.
-fn print_at(time_ms: i64, text: &str) {
+fn print_at(time_ms: i64, message: &str) {
     let time = jiff::Timestamp::from_millisecond(time_ms).unwrap_or_default();
     let mut out = io::stdout().lock();
     // A log is read days later, and sorted with others.
     let form = if out.is_terminal() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
     let time = time.to_zoned(jiff::tz::TimeZone::system()).strftime(form).to_string();
-    let _ = writeln!(out, "{time}  {text}").and_then(|()| out.flush());
+    let _ = writeln!(out, "{}", stamped(&time, message)).and_then(|()| out.flush());
+}
+
+/// One line, whatever a worker's note or a name holds.
+fn stamped(time: &str, message: &str) -> String {
+    format!("{time}  {}", text::line(message))
 }
 
 async fn say(write: &mut OwnedWriteHalf, request: &Request) -> io::Result<()> {
     write.write_all(line::encode(request)?.as_bytes()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::stamped;
+
+    #[test]
+    fn a_note_cannot_reach_the_terminal_or_another_line() {
+        let note = "done\u{1b}]52;c;aGk=\u{7}\n12:00:00  the run failed \u{202e}";
+        let wanted = "12:00:01  done\\u001b]52;c;aGk=\\u0007\\n12:00:00  the run failed \\u202e";
+        assert_eq!(stamped("12:00:01", note), wanted);
+    }
 }

@@ -13,6 +13,7 @@ use crate::store::checkpoint;
 use crate::store::disk;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
+use crate::untrusted::file::{self, Limit, ReadError};
 use clap::Args;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -67,12 +68,15 @@ pub fn load(
     trainer: &dyn Trainer,
 ) -> Result<Run, Failure> {
     let path = config.unwrap_or(Path::new("digits"));
-    let (name, text, base) = match std::fs::read_to_string(path) {
+    let (name, text, base) = match file::read_text(path, Limit::Handwritten) {
         Ok(text) => {
             let absolute = path.canonicalize()?;
             (path.display().to_string(), text, absolute.parent().map(Path::to_owned).unwrap_or_default())
         }
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Err(no_text(path)),
+        Err(error @ (ReadError::Kind(_) | ReadError::TooLarge { .. })) => {
+            return Err(Failure::new(13, format!("{}: {error}", path.display())));
+        }
+        Err(ReadError::NotText { line }) => return Err(no_text(path, line)),
         Err(error) => {
             let Some((name, text)) = shipped::run_file(path) else {
                 let names = shipped::names().join(", ");
@@ -91,10 +95,7 @@ pub fn load(
 }
 
 /// A run file that is no UTF-8: where that begins.
-fn no_text(path: &Path) -> Failure {
-    let bytes = std::fs::read(path).unwrap_or_default();
-    let good = std::str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), str::len);
-    let line = String::from_utf8_lossy(&bytes[..good]).matches('\n').count() + 1;
+fn no_text(path: &Path, line: usize) -> Failure {
     Failure::new(13, format!("{}:{line}: this is not UTF-8 text; save the file as UTF-8", path.display()))
 }
 

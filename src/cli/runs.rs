@@ -4,6 +4,7 @@ use super::line;
 use super::status;
 use crate::store::reader::{live_status, unreadable};
 use crate::store::run_dir::RunDir;
+use crate::untrusted::text;
 use std::path::Path;
 
 pub fn list(runs: &Path) -> u8 {
@@ -15,7 +16,7 @@ pub fn list(runs: &Path) -> u8 {
         match live_status(&run) {
             Some(status) => line!("{}", status::text(&status)),
             None => match unreadable(&run) {
-                Some(why) => line!("{}  {why}", run.name()),
+                Some(why) => line!("{}  {}", run.name(), text::line(&why)),
                 None => line!("{}  never began", run.name()),
             },
         }

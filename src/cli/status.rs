@@ -7,6 +7,7 @@ use crate::protocol::control::{RunState, Status};
 use crate::store::owners;
 use crate::store::reader::{live_status, unreadable};
 use crate::store::run_dir::RunDir;
+use crate::untrusted::text;
 use clap::Args;
 use std::fmt::Write;
 use std::path::Path;
@@ -74,7 +75,7 @@ pub fn text(status: &Status) -> String {
     if let Some(proposal) = &status.proposal {
         let _ = write!(line, "  (proposal: {}; the keeper {}; `downshift accept`)", proposal.why, proposal.does);
     }
-    line
+    text::line(&line).into_owned()
 }
 
 /// The speed of a run that takes steps: the figure that the cockpit shows.
@@ -90,12 +91,17 @@ fn tmux(status: &Status) -> String {
         RunState::Failed | RunState::NeedsPerson => "red",
         _ => "yellow",
     };
-    // A `#` would begin a style, and the time of the start is nothing for a narrow place.
-    let name = short_name(&status.run).replace('#', "");
+    // The time of the start is nothing for a narrow place.
+    let name = unstyled(short_name(&status.run));
     let loss = status.loss.map_or_else(String::new, |loss| format!(" loss {}", figure(loss)));
     let (state, rung) = (status.state.word(), &status.rung_name);
-    let rung = if status.rungs.len() > 1 { format!(" {}", rung.replace('#', "")) } else { String::new() };
+    let rung = if status.rungs.len() > 1 { format!(" {}", unstyled(rung)) } else { String::new() };
     format!("#[fg={colour}]●#[default] {name} #[fg={colour}]{state}#[default]{rung}{}{loss}", percent(status))
+}
+
+/// A name for tmux, where a `#` would begin a style.
+fn unstyled(name: &str) -> String {
+    text::line(&name.replace('#', "")).into_owned()
 }
 
 /// A run's name without the date and time of its start.
@@ -117,7 +123,12 @@ fn percent(status: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::short_name;
+    use super::{short_name, unstyled};
+
+    #[test]
+    fn a_name_adds_no_style_and_no_escape_to_the_status_line() {
+        assert_eq!(unstyled("#(reboot)#[fg=red]x\u{1b}[2J\n"), "(reboot)[fg=red]x\\u001b[2J\\n");
+    }
 
     #[test]
     fn the_stamp_is_left_out_of_the_name() {

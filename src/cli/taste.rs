@@ -4,6 +4,7 @@
 use crate::cockpit::keymap::Keymap;
 use crate::cockpit::taste::Taste;
 use crate::config::theme::Theme;
+use crate::untrusted::file::{self, Limit};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
@@ -42,17 +43,20 @@ impl Own {
         files.retain(|path| path.extension().is_some_and(|end| end == "yaml"));
         files.sort();
         for path in files {
-            match fs::read_to_string(&path).map_err(|error| error.to_string()).and_then(|text| Theme::parse(&text)) {
+            let text = file::read_text(&path, Limit::Handwritten).map_err(|error| error.to_string());
+            match text.and_then(|text| Theme::parse(&text)) {
                 Ok(theme) => own.take(theme),
                 Err(why) => own.wrong.push(format!("{}: {why}", path.display())),
             }
         }
         let path = folder.join("keymap.yaml");
-        if let Ok(text) = fs::read_to_string(&path) {
-            match Keymap::parse(&text) {
+        match file::read_text(&path, Limit::Handwritten) {
+            Ok(text) => match Keymap::parse(&text) {
                 Ok(keys) => own.keys = keys,
                 Err(why) => own.wrong.push(format!("{}: {}", path.display(), why.replace('\n', "; "))),
-            }
+            },
+            Err(error) if error.is_missing() => {}
+            Err(error) => own.wrong.push(format!("{}: {error}", path.display())),
         }
         Ok(own)
     }
@@ -80,7 +84,8 @@ fn choices() -> Option<PathBuf> {
 
 /// What was chosen the last time.
 pub fn remembered() -> Taste {
-    choices().and_then(|path| fs::read_to_string(path).ok()).map_or_else(Taste::default, |text| Taste::parse(&text))
+    let text = choices().and_then(|path| file::read_text(&path, Limit::Handwritten).ok());
+    text.map_or_else(Taste::default, |text| Taste::parse(&text))
 }
 
 /// Keeps what was chosen; where it cannot be kept, the next cockpit begins as the first one did.

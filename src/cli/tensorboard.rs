@@ -14,6 +14,7 @@ use super::{Failure, Outcome, line};
 use crate::protocol::control::{JournalRow, StepRow};
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::untrusted::file::{self, Limit};
 use event::{Event, Value};
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -42,7 +43,7 @@ pub fn export(dir: &RunDir, out: &Path) -> Outcome {
     let first = reader.stretches().map_err(words)?;
     let mut times = Times::default();
     let mut draft = Draft::begin(&folder, jiff::Timestamp::now().as_second()).map_err(wrong)?;
-    let yaml = fs::read_to_string(dir.file("run.yaml")).unwrap_or_default();
+    let yaml = file::read_text(&dir.file("run.yaml"), Limit::Record).unwrap_or_default();
     let begun = reader.journal(usize::MAX >> 1).map_err(words)?;
     let from_ms = begun.first().map_or(0, |row| row.time_ms);
     draft.say(&Event::version(from_ms)).map_err(wrong)?;

@@ -208,6 +208,7 @@ mod registry {
     use crate::train::selftest;
     use crate::train::task::{DataError, Format};
     use crate::train::worker::{self, WorkerArgs};
+    use crate::untrusted::file::{Limit, read};
     use std::fmt::Display;
 
     impl Trainer for Registry {
@@ -338,7 +339,7 @@ mod registry {
     /// another model shape, and one of the two says `warm_start: true`.
     fn may_migrate(order: &WorkOrder) -> bool {
         let newest = checkpoint::list(&order.run_dir).into_iter().next();
-        let state = newest.and_then(|entry| std::fs::read(entry.path.join("state.json")).ok());
+        let state = newest.and_then(|entry| read(&entry.path.join("state.json"), Limit::Record).ok());
         let state: Option<TrainState> = state.and_then(|text| serde_json::from_slice(&text).ok());
         let rungs = &order.run.rungs;
         state.and_then(|state| Some((state.rung, rungs.get(state.rung)?))).is_some_and(|(from, left)| {

@@ -6,9 +6,9 @@ use super::line;
 use super::{Failure, Format, Outcome};
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::{Finding, Scan, scan};
+use crate::untrusted::file::open;
 use clap::Args;
 use serde::Serialize;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
 
@@ -47,7 +47,7 @@ pub fn triage(args: &TriageArgs) -> Outcome {
     let mut log: Box<dyn BufRead> = if args.log.as_os_str() == "-" {
         Box::new(io::stdin().lock())
     } else {
-        let file = File::open(&args.log).map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
+        let file = open(&args.log).map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
         Box::new(BufReader::with_capacity(1 << 18, file))
     };
     let start = log.fill_buf().map_err(|error| Failure::new(1, format!("{name}: {error}")))?;

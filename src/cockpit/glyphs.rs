@@ -1,6 +1,7 @@
 //! For terminals without braille and box drawing: after a frame is drawn, every sign is brought
 //! down to ASCII. One place for it, so that panels need not know.
 
+use crate::untrusted::text::is_unsafe;
 use ratatui::buffer::Buffer;
 
 /// Which signs the terminal has.
@@ -29,6 +30,17 @@ impl Glyphs {
         let plain = matches!(locale.as_str(), "" | "c" | "posix");
         let console = set("TERM").is_some_and(|term| matches!(term.as_str(), "linux" | "dumb" | "vt220" | "vt100"));
         if console || !(utf8 || plain) { Self::Ascii } else { Self::Unicode }
+    }
+}
+
+/// Takes out of a frame the letters that a terminal obeys or that turn the order of others around.
+/// Ratatui drops controls, and hangs letters without a width onto the cell before.
+pub fn disarm(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        if cell.symbol().contains(is_unsafe) {
+            let kept: String = cell.symbol().chars().filter(|letter| !is_unsafe(*letter)).collect();
+            cell.set_symbol(if kept.is_empty() { " " } else { &kept });
+        }
     }
 }
 
@@ -93,8 +105,20 @@ fn braille(bits: u32) -> char {
 
 #[cfg(test)]
 mod tests {
-    use super::{Glyphs, bring_down};
-    use ratatui::{buffer::Buffer, style::Style};
+    use super::{Glyphs, bring_down, disarm};
+    use crate::untrusted::text::is_unsafe;
+    use ratatui::{buffer::Buffer, style::Style, text::Line, widgets::Widget};
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_stays_in_a_frame() {
+        let mut buffer = Buffer::with_lines(["            "]);
+        Line::from("no\u{202e}te\u{1b}[2J\u{9b}\u{2066}x").render(buffer.area, &mut buffer);
+        let text = |buffer: &Buffer| buffer.content.iter().map(ratatui::buffer::Cell::symbol).collect::<String>();
+        assert!(text(&buffer).contains('\u{202e}'), "ratatui filters this itself by now");
+        disarm(&mut buffer);
+        assert_eq!(text(&buffer).trim_end(), "note[2Jx");
+        assert!(!text(&buffer).contains(is_unsafe));
+    }
 
     #[test]
     fn every_sign_becomes_ascii_in_its_own_column() {

@@ -1,7 +1,7 @@
 //! The end of the worker's log: what it has gained since the last look, in whole lines, without
 //! what would move the cursor or change colours.
 
-use std::fs::File;
+use crate::untrusted::file::open;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ impl LogTail {
     }
 
     fn read(&mut self) -> io::Result<Vec<String>> {
-        let mut file = File::open(&self.path)?;
+        let mut file = open(&self.path)?;
         let length = file.metadata()?.len();
         let mut from = self.offset.unwrap_or_else(|| length.saturating_sub(FIRST));
         if from > length {

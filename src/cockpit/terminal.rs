@@ -8,7 +8,7 @@
 //! The thread matters: when the terminal vanishes, crossterm's reader spins and never returns, so
 //! nobody may wait for the loop to notice.
 
-use super::glyphs::{Glyphs, bring_down};
+use super::glyphs::{Glyphs, bring_down, disarm};
 use super::quiet::Quiet;
 use super::run::Screen;
 use super::state::State;
@@ -80,6 +80,7 @@ impl Screen for Held {
         let ascii = self.glyphs == Glyphs::Ascii;
         self.terminal.draw(|frame| {
             view::render(frame, state, theme);
+            disarm(frame.buffer_mut());
             if ascii {
                 bring_down(frame.buffer_mut());
             }

@@ -11,6 +11,22 @@ use serde_json::{Map, Value};
 /// The name of rung 0.
 pub const FULL: &str = "full";
 
+/// The most rungs below `full`. Each is resolved, counted and offered on a screen.
+pub const MOST_RUNGS: usize = 64;
+
+/// Cuts a ladder of more rungs than there may be, before anything is done for each of them.
+#[must_use]
+pub fn shorten(tree: &mut Value) -> Option<Problem> {
+    let rungs = tree.get_mut("ladder")?.as_array_mut()?;
+    let given = rungs.len();
+    if given <= MOST_RUNGS {
+        return None;
+    }
+    rungs.truncate(MOST_RUNGS);
+    let wrong = format!("the ladder has {given} rungs, and at most {MOST_RUNGS} are allowed");
+    Some(Problem::at("ladder", wrong, "keep those that differ in what they relieve"))
+}
+
 /// A rung as it stands in a run file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

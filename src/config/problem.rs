@@ -1,6 +1,10 @@
 //! What is wrong with a run file, in a form that names the thing, the place and the way out.
 
+use crate::untrusted::text::clipped;
 use std::fmt;
+
+/// The most mistakes that are listed: each is looked up in the text for its line.
+pub const MOST_TOLD: usize = 50;
 
 /// One thing wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +35,8 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}; {}", self.path, self.wrong, self.fix)
+        let [path, wrong, fix] =
+            [(&self.path, 200), (&self.wrong, 600), (&self.fix, 1500)].map(|(text, most)| clipped(text, most));
+        write!(formatter, "{path}: {wrong}; {fix}")
     }
 }

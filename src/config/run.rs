@@ -2,10 +2,11 @@
 
 use super::around::{Notify, Probe};
 use super::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
-use super::ladder::{FULL, Resolved, Rung, RungSpec, resolve};
-use super::problem::Problem;
+use super::ladder::{self, FULL, Resolved, Rung, RungSpec, resolve};
+use super::problem::{MOST_TOLD, Problem};
 use super::{check, typed, variants, watch, yaml};
 use crate::recipe::class;
+use crate::untrusted::text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -162,6 +163,7 @@ impl Run {
             set.push((told, format!("--set {path}={value}")));
         }
         settle_length(&mut tree, source.overrides);
+        problems.extend(ladder::shorten(&mut tree));
         let (file, wrong) = typed::read::<RunFile>(&tree);
         problems.extend(wrong);
         let run = file.map(|file| validate(file, tasks, source.base, &mut problems));
@@ -336,9 +338,12 @@ fn check_pinned(pinned: &[String], full: &Value) -> Vec<Problem> {
 /// The problems in the order of the file, one a key: what follows from a mistake is not said too.
 fn show(source: &Source<'_>, problems: &[Problem], chosen: &variants::Places, set: &[(String, String)]) -> Vec<String> {
     let mut said = HashSet::new();
-    let mut placed: Vec<(yaml::Place, String)> = problems
+    let told: Vec<&Problem> =
+        problems.iter().filter(|problem| said.insert((&problem.path, problem.occurrence))).collect();
+    // Each is looked up in the text.
+    let mut placed: Vec<(yaml::Place, String)> = told
         .iter()
-        .filter(|problem| said.insert((&problem.path, problem.occurrence)))
+        .take(MOST_TOLD)
         .map(|problem| {
             if let Some((_, set)) = set.iter().rev().find(|(told, _)| problem.path == *told) {
                 return ((0, 0), format!("{set}: {problem}"));
@@ -349,5 +354,7 @@ fn show(source: &Source<'_>, problems: &[Problem], chosen: &variants::Places, se
         })
         .collect();
     placed.sort();
-    placed.into_iter().map(|(_, line)| line).collect()
+    let more = told.len().saturating_sub(MOST_TOLD);
+    let rest = (more > 0).then(|| format!("{}: and {more} more mistakes", source.file));
+    placed.into_iter().map(|(_, line)| line).chain(rest).map(|line| text::line(&line).into_owned()).collect()
 }

@@ -8,10 +8,15 @@ use serde::de::{
     self, Deserialize, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor,
 };
 use serde_json::{Map, Value};
-use std::{cell::RefCell, fmt};
+use std::{cell::RefCell, collections::HashMap, fmt};
 
 /// The most that a run file may hold.
 const MAX_BYTES: usize = 1 << 20;
+/// The most brackets in a file. The parser's time grows with the square of how deep they are nested,
+/// and which of them open something only the parser knows: so all are counted.
+const MAX_BRACKETS: usize = 8_192;
+/// The most that anything may be nested in.
+pub(super) const MAX_DEPTH: usize = 32;
 
 /// A line and a column, both counted from 1.
 pub type Place = (usize, usize);
@@ -28,17 +33,16 @@ pub struct SyntaxError {
 /// The tree of a document, and what in it no tree can hold: duplicate keys, tags, `.nan`.
 ///
 /// # Errors
-/// When the text is no YAML, is empty, holds several documents or is larger than a megabyte.
+/// When the text is no YAML, is empty, holds several documents, is larger than a megabyte or nested
+/// too deeply.
 pub fn parse(text: &str) -> Result<(Value, Vec<Problem>), SyntaxError> {
     let whole = |message: &str| SyntaxError { place: (1, 1), message: message.to_owned() };
-    if text.len() > MAX_BYTES {
-        return Err(whole("the file is larger than 1 MiB, which no run file needs; is it the right file?"));
-    }
+    within_bounds(text).map_err(whole)?;
     if text.trim().is_empty() {
         return Err(whole("the file is empty; start from one of the shipped run files, such as configs/digits.yaml"));
     }
     let problems = RefCell::new(Vec::new());
-    let walk = Walk { path: String::new(), problems: &problems };
+    let walk = Walk { path: String::new(), depth: 0, problems: &problems };
     let tree = walk.deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| SyntaxError {
         place: error.location().map_or((1, 1), |at| (at.line(), at.column())),
         message: plain(&error.to_string()) + error.location().map_or("", |at| cure(text, at.line())),
@@ -81,7 +85,21 @@ pub fn write(tree: &Value) -> String {
 /// # Errors
 /// The parser's words, with line and column.
 pub fn read<T: de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    within_bounds(text)?;
     serde_yaml::from_str(text).map_err(|error| error.to_string())
+}
+
+/// Refuses a text that the parser would take minutes over.
+fn within_bounds(text: &str) -> Result<(), &'static str> {
+    if text.len() > MAX_BYTES {
+        return Err("the file is larger than 1 MiB, which no file of this kind needs; is it the right file?");
+    }
+    if text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count() > MAX_BRACKETS {
+        return Err(
+            "the file has more than 8192 opening brackets, which no file of this kind needs; is it the right file?",
+        );
+    }
+    Ok(())
 }
 
 fn plain(message: &str) -> String {
@@ -101,12 +119,16 @@ fn cure(text: &str, line: usize) -> &'static str {
 /// Builds the tree and notes what does not fit into it.
 struct Walk<'a> {
     path: String,
+    depth: usize,
     problems: &'a RefCell<Vec<Problem>>,
 }
 
 impl Walk<'_> {
-    fn child(&self, path: String) -> Self {
-        Self { path, problems: self.problems }
+    fn child<E: de::Error>(&self, path: String) -> Result<Self, E> {
+        if self.depth >= MAX_DEPTH {
+            return Err(E::custom(format!("this is nested more than {MAX_DEPTH} levels deep; no run file needs that")));
+        }
+        Ok(Self { path, depth: self.depth + 1, problems: self.problems })
     }
 
     fn report(&self, wrong: &str, fix: &str) {
@@ -166,7 +188,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
-        while let Some(value) = items.next_element_seed(self.child(format!("{}[{}]", self.path, values.len())))? {
+        while let Some(value) = items.next_element_seed(self.child(format!("{}[{}]", self.path, values.len()))?)? {
             values.push(value);
         }
         Ok(values.into())
@@ -174,15 +196,14 @@ impl<'de> Visitor<'de> for Walk<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        let mut seen: Vec<String> = Vec::new();
+        let mut seen: HashMap<String, usize> = HashMap::new();
         while let Some(Key(key)) = entries.next_key()? {
             let path = if self.path.is_empty() { key.clone() } else { format!("{}.{key}", self.path) };
-            let value = entries.next_value_seed(self.child(path.clone()))?;
-            let occurrence = seen.iter().filter(|known| **known == key).count();
-            seen.push(key.clone());
-            if occurrence > 0 {
+            let value = entries.next_value_seed(self.child(path.clone())?)?;
+            let times = seen.entry(key.clone()).and_modify(|times| *times += 1).or_insert(0);
+            if *times > 0 {
                 let mut twice = Problem::at(path, "this key is given twice", "keep one of the two");
-                twice.occurrence = occurrence;
+                twice.occurrence = *times;
                 self.problems.borrow_mut().push(twice);
             } else {
                 map.insert(key, value);
@@ -195,7 +216,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
         self.report("YAML tags (`!…`) mean nothing here", "leave the tag out");
         let path = self.path.clone();
         let (_, content) = tagged.variant::<String>()?;
-        content.newtype_variant_seed(Self { path, problems: self.problems })
+        content.newtype_variant_seed(Self { path, depth: self.depth, problems: self.problems })
     }
 }
 
@@ -382,6 +403,23 @@ mod tests {
         let tab = parse("training:\n\tepochs: 2\n").unwrap_err();
         assert!(tab.place.0 == 2 && tab.message.contains("two spaces for each tab"), "{tab:?}");
         assert!(parse("a: 1\n---\nb: 2\n").is_err());
+    }
+
+    #[test]
+    fn what_is_nested_too_deeply_is_refused_at_once() {
+        let begun = std::time::Instant::now();
+        let deep = |opening: &str, times| parse(&format!("a: {}", opening.repeat(times))).unwrap_err();
+        assert!(deep("[", 200_000).message.contains("brackets"));
+        assert!(deep("{a: ", 200_000).message.contains("brackets"));
+        // Below that many brackets, and where there are none, the walk stops.
+        assert!(deep("[", 8_000).message.contains("nested"));
+        let in_words =
+            parse(&(0..100).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect::<String>()).unwrap_err();
+        assert!(in_words.message.contains("more than 32 levels"), "{in_words:?}");
+        for opening in ["- ", "? ", "!a ", "&a "] {
+            let _ = parse(&opening.repeat(250_000));
+        }
+        assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
     }
 
     #[test]

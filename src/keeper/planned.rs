@@ -3,7 +3,7 @@
 
 use crate::protocol::control::RungRecord;
 use crate::protocol::plan::{Foreseen, Measured, PLAN_FILE, Plan};
-use std::fs;
+use crate::untrusted::file::{self, Limit};
 use std::path::Path;
 
 /// The plan, as far as it was found.
@@ -15,7 +15,7 @@ impl Planned {
     /// the run: until it is there, this looks for it.
     pub fn settle(&mut self, run_dir: &Path, rungs: &mut [RungRecord]) {
         if self.0.is_none() {
-            let text = fs::read(run_dir.join(PLAN_FILE)).ok();
+            let text = file::read(&run_dir.join(PLAN_FILE), Limit::Record).ok();
             self.0 = text.and_then(|text| serde_json::from_slice(&text).ok());
         }
         let Some(plan) = self.0.as_mut().filter(|plan| plan.rungs.len() == rungs.len()) else { return };

@@ -11,7 +11,7 @@ use crate::triage::cgroup;
 use crate::triage::classify::{Evidence, classify};
 use crate::triage::kernel::{KernelLog, same_card};
 use crate::triage::scan::{Finding, scan};
-use std::fs::File;
+use crate::untrusted::file::open;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -151,7 +151,7 @@ impl Witness {
 
     /// What the catalogue knows of the end of the attempt's part of the log.
     fn findings(&self, catalogue: &Catalogue) -> Vec<Finding> {
-        let Ok(mut file) = File::open(&self.log) else { return Vec::new() };
+        let Ok(mut file) = open(&self.log) else { return Vec::new() };
         let end = file.metadata().map_or(0, |log| log.len());
         let from = self.begins.0.max(end.saturating_sub(TAIL));
         let before = lines_until(&self.log, self.begins, from);
@@ -182,7 +182,7 @@ fn lines_until(log: &Path, (from, lines): (u64, Option<u64>), end: u64) -> Optio
     if end < from || end - from > COUNTED {
         return None;
     }
-    let mut file = File::open(log).ok()?;
+    let mut file = open(log).ok()?;
     file.seek(SeekFrom::Start(from)).ok()?;
     let mut part = BufReader::with_capacity(1 << 16, file.take(end - from));
     let mut count = lines?;

@@ -55,6 +55,7 @@ impl Channel {
     }
 
     fn send_with(&self, message: &Message, pause: Duration) -> Result<(), String> {
+        let message = &message.printable();
         match self {
             Self::Bell => bell::ring(),
             Self::Desktop => desktop::show(message),

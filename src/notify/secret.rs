@@ -1,6 +1,7 @@
 //! Secrets: from the environment, or from a file that only its owner may read.
 
 use crate::config::around::Text;
+use crate::untrusted::file::{self, Limit};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ fn from_file(path: &Path) -> Result<String, String> {
     if about.mode() & 0o077 != 0 {
         return Err(format!("{shown} can be read by others: `chmod 600 {shown}`"));
     }
-    let text = fs::read_to_string(path).map_err(|error| format!("{shown}: {error}"))?;
+    let text = file::read_text(path, Limit::Handwritten).map_err(|error| format!("{shown}: {error}"))?;
     let text = text.trim();
     if text.is_empty() || text.lines().count() > 1 {
         return Err(format!("{shown} must hold one line, the secret"));

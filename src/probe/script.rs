@@ -3,6 +3,7 @@
 
 use super::more;
 use crate::protocol::probe::{DRILL_FILE, Gpu, Metric, Reading, Throttle};
+use crate::untrusted::file::{Limit, read_text};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -16,7 +17,7 @@ pub struct Drill {
 
 /// Puts the card of a drill into a reading, where there is a drill.
 pub fn play(run_dir: &Path, reading: &mut Reading) {
-    let text = std::fs::read_to_string(run_dir.join(DRILL_FILE)).ok();
+    let text = read_text(&run_dir.join(DRILL_FILE), Limit::Handwritten).ok();
     let Some(drill) = text.and_then(|text| serde_json::from_str::<Drill>(&text).ok()) else { return };
     reading.gpu = Ok(card(drill));
 }

@@ -12,6 +12,7 @@ pub mod aside;
 pub mod manifest;
 pub mod state;
 
+use crate::untrusted::file::{self as untrusted, Limit};
 use manifest::Manifest;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::{
@@ -256,7 +257,7 @@ pub fn manifest(path: &Path) -> Result<Manifest, CheckpointError> {
         return Err(CheckpointError::Missing(path.to_owned()));
     }
     let file = path.join(MANIFEST);
-    let bytes = fs::read(&file).doing("read", &file)?;
+    let bytes = untrusted::read(&file, Limit::Record).map_err(io::Error::from).doing("read", &file)?;
     let manifest = Manifest::from_bytes(&bytes).map_err(|reason| CheckpointError::damaged(&file, reason))?;
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if step_of(name) != Some(manifest.step) {
@@ -275,7 +276,7 @@ pub fn verify(path: &Path) -> Result<Manifest, CheckpointError> {
     let mut buffer = vec![0; 1 << 16];
     for entry in &manifest.files {
         let name = path.join(&entry.name);
-        let mut file = File::open(&name).doing("open", &name)?;
+        let mut file = untrusted::open(&name).map_err(io::Error::from).doing("open", &name)?;
         let (mut hasher, mut length) = (blake3::Hasher::new(), 0);
         loop {
             let count = file.read(&mut buffer).doing("read", &name)?;
@@ -299,7 +300,7 @@ pub fn load(path: &Path) -> Result<Loaded, CheckpointError> {
     let mut files = BTreeMap::new();
     for entry in &manifest.files {
         let name = path.join(&entry.name);
-        let bytes = fs::read(&name).doing("read", &name)?;
+        let bytes = untrusted::read(&name, Limit::Memory).map_err(io::Error::from).doing("read", &name)?;
         entry
             .compare(bytes.len() as u64, &blake3::hash(&bytes))
             .map_err(|reason| CheckpointError::damaged(name, reason))?;

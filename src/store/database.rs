@@ -1,5 +1,6 @@
 //! The schema of run.db and how it is opened.
 
+use crate::untrusted::file::{self, ReadError};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
@@ -113,6 +114,12 @@ pub fn open_writer(path: &Path) -> rusqlite::Result<(Connection, bool)> {
 /// # Errors
 /// `SQLite`'s words, or that the file is of a newer version.
 pub fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
+    // SQLite would wait for ever for somebody to write into a pipe.
+    if path.exists()
+        && let Err(error @ ReadError::Kind(_)) = file::open(path)
+    {
+        return Err(rusqlite::Error::ToSqlConversionFailure(Box::new(error)));
+    }
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     distrust_schema(&connection)?;

@@ -2,6 +2,8 @@
 
 use super::lock::{no_link, open_log};
 use crate::config::run::{AsWritten, Run, Source};
+use crate::untrusted::file::{self, Limit};
+use crate::untrusted::text;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -178,10 +180,11 @@ impl RunDir {
         self.path.join(name)
     }
 
-    /// Its name: the last part of its path.
+    /// Its name: the last part of its path, as it can be printed.
     #[must_use]
     pub fn name(&self) -> String {
-        self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+        let name = self.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        text::line(&name).into_owned()
     }
 
     /// The command line `downshift VERB` for this run, as it works where this process works: with the
@@ -210,9 +213,10 @@ impl RunDir {
     /// When run.yaml is missing or was edited into something that is no run.
     pub fn run(&self) -> Result<Run, RunDirError> {
         let path = self.file("run.yaml");
-        let file = path.display().to_string();
-        let text = fs::read_to_string(&path).map_err(|source| RunDirError::Io { path: file.clone(), source })?;
-        let source = Source { file: &file, text: &text, base: &self.path, overrides: &[] };
+        let shown = path.display().to_string();
+        let text = file::read_text(&path, Limit::Record)
+            .map_err(|error| RunDirError::Io { path: shown.clone(), source: error.into() })?;
+        let source = Source { file: &shown, text: &text, base: &self.path, overrides: &[] };
         Run::read(&source, &AsWritten).map_err(|refusal| RunDirError::Config(refusal.to_string()))
     }
 

@@ -5,7 +5,7 @@ use super::backends::{Cpu, TrainAll};
 use super::evaluate;
 use super::registry;
 use super::resume;
-use super::task::Train;
+use super::task::{Train, load};
 use super::worker::failure;
 use crate::config::knobs::Preset;
 use crate::protocol::worker::{Eval, Failed};
@@ -22,7 +22,7 @@ use std::{
 /// When the data cannot be read. What is wrong with one checkpoint is said in its place.
 pub fn measure<T: TrainAll>(preset: &Preset, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Failed> {
     let (data, config) = registry::sections::<T>(preset).map_err(|problem| failure::config(problem.to_string()))?;
-    let data = Arc::new(T::load(&data, &config, preset.training.seed).map_err(|error| failure::data(&error))?);
+    let data = Arc::new(load::<T>(&data, &config, preset.training.seed).map_err(|error| failure::data(&error))?);
     let one = |path: &Path| measure_one::<T>(preset, &config, &data, path);
     Ok(checkpoints.iter().map(|path| one(path)).collect())
 }

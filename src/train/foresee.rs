@@ -9,7 +9,7 @@ use super::optimizer::AdamW;
 use super::params::{self, Reading};
 use super::registry;
 use super::step::{self, Gradient, Moment};
-use super::task::{BatchRequest, Split, Task, Train};
+use super::task::{BatchRequest, Split, Task, Train, load};
 use crate::config::knobs::{self, MomentBits, Precision, Preset};
 use crate::protocol::plan::{Foreseen, Phases, Site};
 use crate::recipe::batch::{BatchPlan, Position};
@@ -81,7 +81,7 @@ impl<T: Task> Loaded<T> {
     fn new(preset: &Preset, program: u64) -> Result<Self, String> {
         let (data, model) = registry::sections::<T>(preset).map_err(|problem| problem.to_string())?;
         let before = super::memory::allocated();
-        let data = T::load(&data, &model, preset.training.seed).map_err(|error| error.to_string())?;
+        let data = load::<T>(&data, &model, preset.training.seed).map_err(|error| error.to_string())?;
         let bytes = super::memory::allocated().saturating_sub(before);
         Ok(Self { model, data: Arc::new(data), program, bytes })
     }

@@ -20,6 +20,9 @@ pub const B: &str = "lora_b";
 /// The last part of the path of s. It is kept with the weights, so that a checkpoint says all.
 pub const SCALE: &str = "lora_scale";
 
+/// The highest rank; beyond it an update is larger than what it updates.
+const MOST_RANK: usize = 65_536;
+
 /// The section `lora:` of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -63,6 +66,8 @@ impl Lora {
             }
         };
         need(self.rank > 0, "rank", "an update of rank 0 learns nothing".into(), "8 or 16 are usual");
+        let rank = self.rank <= MOST_RANK;
+        need(rank, "rank", format!("an update of rank {} has no low rank", self.rank), "8 or 16 are usual");
         let alpha = self.alpha();
         need(
             alpha > 0.0 || self.rank == 0,

@@ -5,7 +5,7 @@ use super::compare;
 use super::foresee;
 use super::groups::{self, Plan};
 use super::params;
-use super::task::{DataError, Format, NamedFile, Split, Task, Train};
+use super::task::{DataError, Format, NamedFile, Split, Task, Train, load};
 use super::tasks::{lm::LanguageModel, vision::Vision};
 use super::worker::Job;
 use crate::config::{
@@ -195,7 +195,7 @@ impl<T: TrainAll> AnyTask for Erased<T> {
             return Ok(look.sizes.clone());
         }
         let (data, model) = sections::<T>(preset).map_err(unreadable)?;
-        let loaded = T::load(&data, &model, preset.training.seed)?;
+        let loaded = load::<T>(&data, &model, preset.training.seed)?;
         let built = <T as Train<Cpu>>::init(&model, &loaded, &FlexDevice);
         let sizes = Sizes {
             training: T::len(&loaded, Split::Training),

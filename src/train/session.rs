@@ -21,7 +21,7 @@ use super::resume::{self, Note};
 use super::saver::{Saver, Snapshot, Values};
 use super::step::{self, Moment};
 use super::strike::Strikes;
-use super::task::{Split, Task, Train};
+use super::task::{Split, Task, Train, load};
 use super::worker::{Job, Sink, WorkerArgs, failure};
 use crate::config::knobs::Preset;
 use crate::protocol::worker::{DoneReason, Event, Failed, Hello, Level, Order, PROTOCOL, Phase, Saved};
@@ -107,7 +107,7 @@ fn open<T: Train<B>, B: AutodiffBackend>(
     let (preset, seed) = (&args.preset, args.preset.training.seed);
     let (data_config, model_config) =
         registry::sections::<T>(preset).map_err(|problem| failure::config(problem.to_string()))?;
-    let data = Arc::new(T::load(&data_config, &model_config, seed).map_err(|error| failure::data(&error))?);
+    let data = Arc::new(load::<T>(&data_config, &model_config, seed).map_err(|error| failure::data(&error))?);
     gauge.mark(Phase::Starting);
     let (plan, total_units) = plan::<T>(preset, &data, &model_config)?;
     let found = resume::find(args, notes)?;

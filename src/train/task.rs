@@ -84,6 +84,30 @@ impl std::fmt::Display for Format {
     }
 }
 
+/// The most parameters of a model: no machine trains more alone, and sizes beyond are mistakes.
+pub const MOST_PARAMETERS: u128 = 1_000_000_000_000;
+/// The most layers of a built-in model.
+pub const MOST_LAYERS: usize = 4_096;
+/// The most of anything else that a built-in model counts: channels, tokens, positions.
+pub const MOST_WIDTH: usize = 1 << 24;
+
+/// The data of a task, for a model that is not too large to be built.
+///
+/// # Errors
+/// As [`Task::load`]; also when the model would have too many parameters.
+pub fn load<T: Task>(data: &T::DataConfig, model: &T::ModelConfig, seed: u64) -> Result<T::Data, DataError> {
+    let loaded = T::load(data, model, seed)?;
+    match T::parameters(model, &loaded) {
+        Some(count) if count > MOST_PARAMETERS => {
+            let message = format!(
+                "the model would have {count} parameters, and at most {MOST_PARAMETERS} can be built; make its sizes smaller"
+            );
+            Err(DataError { file: "model".to_owned(), offset: None, message })
+        }
+        _ => Ok(loaded),
+    }
+}
+
 /// A kind of training, without its tensors.
 pub trait Task: Send + Sync + Sized + 'static {
     /// The word after `task:` in a run file.
@@ -125,6 +149,13 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// # Errors
     /// Names the file and the place in it.
     fn load(data: &Self::DataConfig, model: &Self::ModelConfig, seed: u64) -> Result<Self::Data, DataError>;
+
+    /// Numbers in the weights of the model, from its sizes alone; none where the task does not count
+    /// them. The model is built only if there are at most [`MOST_PARAMETERS`] of them, so this must
+    /// neither overflow nor take time: count in u128, and bound each size in [`Task::check`].
+    fn parameters(_model: &Self::ModelConfig, _data: &Self::Data) -> Option<u128> {
+        None
+    }
 
     /// Samples in a part of the data.
     fn len(data: &Self::Data, split: Split) -> usize;

@@ -1,8 +1,9 @@
 //! The catalogue of causes: data that ships in `assets/`, and a file of the user's own before it.
 
-use crate::config::problem::Problem;
+use crate::config::problem::{MOST_TOLD, Problem};
 use crate::config::{typed, yaml};
 use crate::protocol::class::FailureClass;
+use crate::untrusted::file::{self, Limit};
 use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -127,9 +128,9 @@ impl Catalogue {
     /// Everything that is wrong with the user's file, each with its line.
     pub fn load() -> Result<Self, CatalogueError> {
         let Some(path) = user_file() else { return Self::with(None) };
-        match std::fs::read_to_string(&path) {
+        match file::read_text(&path, Limit::Handwritten) {
             Ok(text) => Self::with(Some((&path, &text))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Self::with(None),
+            Err(error) if error.is_missing() => Self::with(None),
             Err(error) => Err(CatalogueError(vec![format!("{}: {error}", path.display())])),
         }
     }
@@ -267,6 +268,7 @@ fn read<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, CatalogueError
 fn placed(file: &str, text: &str, wrong: &[Problem]) -> CatalogueError {
     let mut lines: Vec<_> = wrong
         .iter()
+        .take(MOST_TOLD)
         .map(|problem| {
             let (line, column) = yaml::locate(text, &problem.path, problem.occurrence);
             ((line, column), format!("{file}:{line}:{column}: {problem}"))

@@ -1,11 +1,12 @@
 //! Checkpoints side by side: each measured anew on the whole validation set, best first.
 
 use crate::cli::trainer::Trainer;
-use crate::cli::{Failure, Outcome};
+use crate::cli::{Failure, Outcome, line};
 use crate::keeper::sentences::{grouped, measured};
 use crate::protocol::worker::Eval;
 use crate::store::checkpoint::{self, STATE, state::TrainState};
 use crate::store::run_dir::RunDir;
+use crate::untrusted::file::{self, Limit};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -35,12 +36,12 @@ pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcom
     ranked.sort_by(|(a, _), (b, _)| a.loss.total_cmp(&b.loss).then(a.step.cmp(&b.step)));
     for (place, (eval, rung)) in (1..).zip(&ranked) {
         let (step, name) = (grouped(eval.step), &config.rungs[*rung].name);
-        println!("{place:>3}.  step {step:>9}  {}  ({name})", measured(eval));
+        line!("{place:>3}.  step {step:>9}  {}  ({name})", measured(eval));
     }
     Ok(0)
 }
 
 fn rung_of(path: &Path) -> Option<usize> {
-    let state: TrainState = serde_json::from_slice(&std::fs::read(path.join(STATE)).ok()?).ok()?;
+    let state: TrainState = serde_json::from_slice(&file::read(&path.join(STATE), Limit::Record).ok()?).ok()?;
     Some(state.rung)
 }

@@ -2,11 +2,12 @@
 //! `downshift resume DIR/RUN` goes on from it if the first place is lost.
 
 use super::CheckpointsArgs;
-use crate::cli::{Failure, Outcome};
+use crate::cli::{Failure, Outcome, line};
 use crate::keeper::sentences::{bytes, grouped};
 use crate::store::checkpoint::{self, Contents, Loaded};
 use crate::store::disk;
 use crate::store::run_dir::{RunDir, write_whole};
+use crate::untrusted::file::{self, Limit};
 use std::fs;
 use std::path::Path;
 
@@ -41,14 +42,14 @@ pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     if place.canonicalize().map_err(wrong)? == run.path() {
         return Err(Failure::new(2, format!("{} is the run itself; name another place with --to", place.display())));
     }
-    write_whole(&place.join("run.yaml"), &fs::read(run.file("run.yaml"))?).map_err(wrong)?;
+    write_whole(&place.join("run.yaml"), &file::read(&run.file("run.yaml"), Limit::Record)?).map_err(wrong)?;
     fs::File::open(to).and_then(|folder| folder.sync_all()).map_err(wrong)?;
     let path = place.join(write(&place, &loaded)?);
     match checkpoint::verify(&path) {
         Ok(manifest) if manifest == loaded.manifest => {
             let which = if args.step.is_none() && best.is_some() { "the best one, " } else { "" };
             let (step, size) = (grouped(manifest.step), bytes(manifest.bytes()));
-            println!("copied {which}step {step} to {}, {size}, verified", path.display());
+            line!("copied {which}step {step} to {}, {size}, verified", path.display());
             Ok(0)
         }
         Ok(_) => Err(Failure::new(1, format!("{} is another checkpoint than was copied", path.display()))),

@@ -2,7 +2,7 @@
 
 use super::CheckpointsArgs;
 use crate::cli::trainer::Trainer;
-use crate::cli::{Failure, Outcome};
+use crate::cli::{Failure, Outcome, line};
 use crate::keeper::sentences::{bytes, grouped};
 use crate::store::checkpoint::{Loaded, MODEL, STATE, state::TrainState};
 use crate::store::run_dir::{RunDir, write_whole};
@@ -22,7 +22,7 @@ pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Ou
     }
     write_whole(out, weights).map_err(|error| Failure::new(1, format!("{}: {error}", out.display())))?;
     let (step, size) = (grouped(loaded.manifest.step), bytes(weights.len() as u64));
-    println!("wrote the weights of step {step} to {}, {size}", out.display());
+    line!("wrote the weights of step {step} to {}, {size}", out.display());
     Ok(0)
 }
 
@@ -41,6 +41,6 @@ fn convert(run: &RunDir, loaded: &Loaded, format: &str, out: &Path, trainer: &dy
     }
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
     let step = grouped(loaded.manifest.step);
-    println!("wrote the weights of step {step} to {}: {}", out.display(), names.join(", "));
+    line!("wrote the weights of step {step} to {}: {}", out.display(), names.join(", "));
     Ok(0)
 }

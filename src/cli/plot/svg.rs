@@ -6,6 +6,7 @@ use super::panel::{self, Dot, Panel, Trace, Wishes};
 use crate::cockpit::format::count;
 use crate::cockpit::plot::scale::round_values;
 use crate::config::theme::Theme;
+use crate::untrusted::text::is_unsafe;
 use ratatui::style::{Color, Style};
 use std::fmt::Write;
 
@@ -396,6 +397,7 @@ fn path(dots: impl Iterator<Item = (f64, f64)>) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    let kept: String = text.chars().filter(|letter| !letter.is_control()).collect();
+    let kept: String =
+        text.chars().filter(|letter| !is_unsafe(*letter) && !matches!(letter, '\u{fffe}' | '\u{ffff}')).collect();
     kept.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,9 +1,10 @@
 //! Reading data files so that whatever is wrong names the file and the byte.
 
 use crate::train::task::DataError;
+use crate::untrusted::file::{self, Limit};
 use flate2::read::GzDecoder;
 use std::{
-    fs,
+    fs::{self, File},
     io::Read,
     path::{Path, PathBuf},
 };
@@ -23,7 +24,17 @@ pub(crate) fn wrong_at(file: &Path, offset: usize, message: impl Into<String>) -
 
 /// A whole file, unpacked if it is gzip. Offsets of later errors count unpacked bytes.
 pub(crate) fn read(file: &Path) -> Result<Vec<u8>, DataError> {
-    let bytes = fs::read(file).map_err(|error| wrong(file, format!("cannot be read ({error})")))?;
+    read_within(file, Limit::Memory)
+}
+
+/// A regular file, open for reading.
+pub(crate) fn open(file: &Path) -> Result<File, DataError> {
+    file::open(file).map_err(|error| wrong(file, format!("cannot be read ({error})")))
+}
+
+/// A whole file of at most so many bytes, unpacked if it is gzip.
+pub(crate) fn read_within(file: &Path, limit: Limit) -> Result<Vec<u8>, DataError> {
+    let bytes = file::read(file, limit).map_err(|error| wrong(file, format!("cannot be read ({error})")))?;
     if bytes.is_empty() {
         return Err(wrong_at(file, 0, "the file is empty; fetch it again"));
     }
@@ -33,7 +44,11 @@ pub(crate) fn read(file: &Path) -> Result<Vec<u8>, DataError> {
 /// Unpacks gzip bytes that came from `file`.
 pub(crate) fn unpack(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, DataError> {
     let mut unpacked = Vec::new();
-    match GzDecoder::new(bytes).read_to_end(&mut unpacked) {
+    let most = Limit::Memory.bytes();
+    match GzDecoder::new(bytes).take(most).read_to_end(&mut unpacked) {
+        Ok(read) if read as u64 == most => {
+            Err(wrong(file, "unpacks to more than the memory of this machine; split it into several files"))
+        }
         Ok(_) => Ok(unpacked),
         Err(error) => Err(wrong_at(
             file,

@@ -215,6 +215,10 @@ impl Task for LanguageModel {
         Ok(corpus)
     }
 
+    fn parameters(_model: &TextModel, data: &Corpus) -> Option<u128> {
+        Some(data.plan.shape.parameters())
+    }
+
     fn len(data: &Corpus, split: Split) -> usize {
         data.windows(split)
     }

@@ -11,7 +11,7 @@ pub mod read;
 
 use crate::config::problem::Problem;
 use crate::recipe::order::stratified_split;
-use crate::train::task::{BatchRequest, DataError, Pass, Split, Tally, Task, Train};
+use crate::train::task::{BatchRequest, DataError, MOST_LAYERS, Pass, Split, Tally, Task, Train};
 use crate::train::tasks::files;
 use augment::{Augment, Change};
 use burn::module::AutodiffModule;
@@ -26,6 +26,10 @@ use std::path::Path;
 
 /// The share held out where neither the run file nor the set itself says which.
 const VALIDATION: f64 = 0.2;
+/// The most pixels of a side that pictures are brought to.
+const MOST_PIXELS: usize = 4_096;
+/// The most channels of the first block.
+const MOST_CHANNELS: usize = 65_536;
 
 /// The task.
 #[derive(Debug, Clone, Copy)]
@@ -119,8 +123,14 @@ impl Task for Vision {
         let in_between = share > 0.0 && share < 1.0;
         need(in_between, "data.validation", format!("{share} is no share between 0 and 1"), "0.2 holds out a fifth");
         need(data.size != Some(0), "data.size", "0 pixels hold no picture".into(), "32 works");
+        let side = data.size.is_none_or(|side| side <= MOST_PIXELS);
+        need(side, "data.size", format!("pictures have at most {MOST_PIXELS} pixels a side"), "32 works");
         need(model.channels > 0, "model.channels", "a block needs a channel".into(), "32 works");
+        let channels = model.channels <= MOST_CHANNELS;
+        need(channels, "model.channels", format!("a block has at most {MOST_CHANNELS} channels"), "32 works");
         need(model.layers > 0, "model.layers", "the model needs a block".into(), "4 works");
+        let layers = model.layers <= MOST_LAYERS;
+        need(layers, "model.layers", format!("a model has at most {MOST_LAYERS} blocks"), "4 works");
         let dropout = model.dropout;
         let droppable = (0.0..1.0).contains(&dropout);
         need(droppable, "model.dropout", format!("{dropout} is not in 0 ≤ x < 1"), "0.0 drops nothing, 0.1 is usual");
@@ -173,6 +183,10 @@ impl Task for Vision {
             hash.update(&label.to_le_bytes());
         }
         Some(hash.finalize().to_string())
+    }
+
+    fn parameters(model: &VisionModel, data: &VisionSet) -> Option<u128> {
+        Some(model::parameters(model, data.images.shape, data.images.classes))
     }
 
     fn len(data: &VisionSet, split: Split) -> usize {

@@ -16,6 +16,7 @@ use super::shape::Shape;
 use crate::train::params::Fit;
 use crate::train::task::{DataError, Weights};
 use crate::train::tasks::files::{self, wrong};
+use crate::untrusted::file::Limit;
 use burn::tensor::TensorData;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -56,7 +57,7 @@ impl Place {
         match self {
             Self::Shipped if name == config::FILE => Ok(SHIPPED_CONFIG.to_vec()),
             Self::Shipped => Err(wrong(Path::new(SHIPPED), format!("it has no {name}"))),
-            Self::Folder(folder, _) => files::read(&folder.join(name)),
+            Self::Folder(folder, _) => files::read_within(&folder.join(name), Limit::Record),
         }
     }
 

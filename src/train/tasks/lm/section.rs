@@ -6,7 +6,7 @@ use super::shape::{Activation, Family, Shape};
 use super::text::{BYTE_TOKENS, BYTES};
 use crate::config::problem::Problem;
 use crate::train::lora::Lora;
-use crate::train::task::{DataError, Format, NamedFile, Weights};
+use crate::train::task::{DataError, Format, MOST_LAYERS, MOST_WIDTH, NamedFile, Weights};
 use crate::train::tasks::files::wrong;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -71,7 +71,7 @@ impl TextModel {
             kv_heads: heads,
             head_size: width / heads.max(1),
             width,
-            hidden: EXPANSION * width,
+            hidden: EXPANSION.saturating_mul(width),
             vocabulary,
             positions: self.sequence,
             epsilon: 1e-5,
@@ -100,8 +100,18 @@ pub fn check(model: &TextModel) -> Vec<Problem> {
         ("sequence", model.sequence, "128 works"),
     ] {
         need(value > 0, &format!("model.{knob}"), "0 leaves no model".into(), usual);
+        let most = if knob == "layers" { MOST_LAYERS } else { MOST_WIDTH };
+        need(
+            value <= most,
+            &format!("model.{knob}"),
+            format!("{value} is more than the {most} that are allowed"),
+            usual,
+        );
     }
-    if heads > 0 && !width.is_multiple_of(heads) {
+    if let Some(Err(why)) = model.shape.as_ref().map(Shape::check) {
+        need(false, "model.shape", why, "leave it out; it is read from the model's config.json");
+    }
+    if heads > 0 && heads.max(width) <= MOST_WIDTH && !width.is_multiple_of(heads) {
         let fix = heads_that_fit(heads, width);
         need(false, "model.heads", format!("{heads} heads cannot share a width of {width} evenly"), &fix);
     }
@@ -183,11 +193,13 @@ pub fn plan(model: &TextModel, vocabulary: usize) -> Result<Plan, DataError> {
         (Some(_), Some(shape)) => shape.clone(),
         (Some(path), None) => config::read(&Place::of(path), path)?,
     };
+    let named = Path::new(model.init_from.as_deref().unwrap_or("model"));
+    shape.check().map_err(|why| wrong(named, why))?;
     if model.sequence > shape.positions {
         let (sequence, most) = (model.sequence, shape.positions);
         let message =
             format!("the model sees at most {most} tokens at once; set model.sequence to {most}, not {sequence}");
-        return Err(wrong(Path::new(model.init_from.as_deref().unwrap_or("model")), message));
+        return Err(wrong(named, message));
     }
     if let Some(lora) = &model.lora {
         check_targets(lora, &shape)?;

@@ -1,4 +1,4 @@
-use super::model::Transformer;
+use super::model::{Plan, Transformer};
 use super::section::{self, heads_that_fit};
 use super::{Corpus, LanguageModel, Sources, TextBatch, TextData, TextModel};
 use crate::train::lora::Lora;
@@ -184,6 +184,24 @@ fn a_tied_head_is_one_parameter_less_and_reads_with_the_embedding() {
     assert_eq!(count(false) - count(true), 256 * 16);
     // positions, embedding, final norm; a block: two norms, four attention matrices, two of the MLP
     assert_eq!(count(true), 12 * 16 + 256 * 16 + 2 * 16 + 2 * (4 * 16 + 4 * 16 * 16 + 2 * 4 * 16 * 16));
+}
+
+#[test]
+fn parameters_are_counted_as_they_are_built() {
+    let own = |tied| section::plan(&TextModel { tied: Some(tied), ..small() }, 256).unwrap().shape;
+    let llama = serde_json::json!({
+        "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96, "attention_bias": true,
+    });
+    let gpt2 = serde_json::json!({
+        "model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 16, "vocab_size": 96,
+    });
+    let [llama, gpt2] = [llama, gpt2].map(|config| super::hf::config::parse(&config).unwrap());
+    for shape in [own(true), own(false), llama, gpt2] {
+        let plan = Plan { sequence: 8, dropout: 0.0, lora: None, shape };
+        let built = Transformer::<Flex>::new(&plan, &FlexDevice);
+        assert_eq!(plan.shape.parameters(), built.num_params() as u128, "{plan:?}");
+    }
 }
 
 #[test]

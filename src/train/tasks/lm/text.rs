@@ -2,6 +2,8 @@
 
 use crate::train::task::DataError;
 use crate::train::tasks::files;
+use crate::untrusted::file::Limit;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use tokenizers::Tokenizer;
 
@@ -67,16 +69,27 @@ fn texts(source: &str) -> Result<Vec<(PathBuf, Vec<u8>)>, DataError> {
 }
 
 fn open(file: &Path) -> Result<Tokenizer, DataError> {
-    let json = files::read(file).map_err(|error| DataError {
+    let json = files::read_within(file, Limit::Record).map_err(|error| DataError {
         message: format!("{}; name the model's own tokenizer in data.tokenizer (bytes needs no file)", error.message),
         ..error
     })?;
-    Tokenizer::from_bytes(json).map_err(|error| {
-        files::wrong(
-            file,
-            format!("is no tokenizer.json that can be read ({error}); data.tokenizer: bytes needs no file"),
-        )
+    let read = guarded(|| Tokenizer::from_bytes(json).map_err(|error| error.to_string()));
+    read.map_err(|why| {
+        let message = format!("is no tokenizer.json that can be read ({why}); data.tokenizer: bytes needs no file");
+        files::wrong(file, message)
     })
+}
+
+/// Calls the tokenizer's library, which panics in many places where a tokenizer.json contradicts
+/// itself. Only its author could foresee them all, so this is the one place besides the memory plan
+/// where a panic is caught; the hook is silent meanwhile, since in a worker it would end the process.
+/// Nothing that the call changed is used after a panic.
+fn guarded<T>(call: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let result = panic::catch_unwind(AssertUnwindSafe(call));
+    panic::set_hook(report);
+    result.unwrap_or_else(|_| Err("it contradicts itself".to_owned()))
 }
 
 fn encode(tokenizer: &Tokenizer, file: &Path, text: &[u8], tokens: &mut Vec<u32>) -> Result<(), DataError> {
@@ -87,8 +100,9 @@ fn encode(tokenizer: &Tokenizer, file: &Path, text: &[u8], tokens: &mut Vec<u32>
     let mut start = 0;
     while start < text.len() {
         let end = piece_end(text, start);
-        let encoding = tokenizer.encode_fast(&text[start..end], false).map_err(|error| {
-            files::wrong_at(file, start, format!("the tokenizer fails on the text from here on ({error})"))
+        let encoded = guarded(|| tokenizer.encode_fast(&text[start..end], false).map_err(|error| error.to_string()));
+        let encoding = encoded.map_err(|why| {
+            files::wrong_at(file, start, format!("the tokenizer fails on the text from here on ({why})"))
         })?;
         tokens.extend_from_slice(encoding.get_ids());
         start = end;

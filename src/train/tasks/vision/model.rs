@@ -73,6 +73,21 @@ impl<B: Backend> Classifier<B> {
     }
 }
 
+/// Numbers in the weights of a [`Classifier`], without building it.
+pub fn parameters(config: &VisionModel, [colours, height, width]: [usize; 3], classes: usize) -> u128 {
+    let side = height.min(width);
+    let halving_layers = halvings(config.layers, side / (side / STEM_SIZE).clamp(1, 4));
+    let mut channels = config.channels as u128;
+    let mut sum = (9 * colours as u128 + 1) * channels;
+    for layer in 0..config.layers {
+        let out = if halving_layers.contains(&layer) { 2 * channels } else { channels };
+        // Depthwise, norm, pointwise with its bias.
+        sum += 9 * channels + 2 * channels + (channels + 1) * out;
+        channels = out;
+    }
+    sum + 2 * channels + (channels + 1) * classes as u128
+}
+
 impl<B: Backend> Block<B> {
     fn new([from, to]: [usize; 2], halves: bool, dropout: f64, device: &B::Device) -> Self {
         Self {
@@ -119,10 +134,22 @@ fn halvings(layers: usize, size: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Classifier, halvings};
+    use super::{Classifier, halvings, parameters};
+    use crate::train::params;
     use crate::train::tasks::vision::VisionModel;
     use burn::backend::{Flex, flex::FlexDevice};
     use burn::tensor::{Distribution, Tensor};
+
+    #[test]
+    fn parameters_are_counted_as_they_are_built() {
+        for (channels, layers, shape, classes) in
+            [(4, 1, [1, 8, 8], 2), (6, 5, [3, 64, 48], 10), (3, 9, [3, 200, 200], 7)]
+        {
+            let config = VisionModel { channels, layers, dropout: 0.0 };
+            let built = Classifier::<Flex>::new(&config, shape, classes, &FlexDevice);
+            assert_eq!(parameters(&config, shape, classes), u128::from(params::count::<Flex, _>(&built)));
+        }
+    }
 
     #[test]
     fn maps_are_halved_evenly_and_never_below_four_pixels() {

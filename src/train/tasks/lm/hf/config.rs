@@ -35,18 +35,7 @@ pub fn parse(config: &Value) -> Result<Shape, String> {
             return Err(format!("model_type is {found}; gpt2 and llama can be loaded"));
         }
     };
-    let Shape { heads, kv_heads, head_size, .. } = shape;
-    let sizes =
-        [shape.layers, shape.width, shape.hidden, shape.vocabulary, shape.positions, heads, kv_heads, head_size];
-    if sizes.contains(&0) || !heads.is_multiple_of(kv_heads) {
-        return Err(format!(
-            "its sizes make no model: {heads} heads, {kv_heads} key-value heads, a width of {}",
-            shape.width
-        ));
-    }
-    if shape.family == Family::Llama && !head_size.is_multiple_of(2) {
-        return Err(format!("a head of {head_size} numbers cannot be turned; rotary positions need an even count"));
-    }
+    shape.check()?;
     Ok(shape)
 }
 
@@ -100,7 +89,7 @@ fn gpt2(config: &Config<'_>) -> Result<Shape, String> {
         kv_heads: heads,
         head_size: width / heads,
         width,
-        hidden: config.optional_size("n_inner").unwrap_or(4 * width),
+        hidden: config.optional_size("n_inner").unwrap_or(width.saturating_mul(4)),
         vocabulary: config.size("vocab_size")?,
         positions: config.size("n_positions")?,
         epsilon: config.number("layer_norm_epsilon").unwrap_or(1e-5),

@@ -4,6 +4,7 @@ use super::{Place, config, names};
 use crate::train::lora::refit;
 use crate::train::task::{NamedFile, Weights};
 use crate::train::tasks::lm::shape::Shape;
+use crate::untrusted::file::{Limit, read};
 use burn::tensor::TensorData;
 use safetensors::{Dtype, tensor::TensorView};
 use serde_json::{Value, json};
@@ -33,7 +34,8 @@ pub fn files(shape: &Shape, place: Option<&Place>, mut weights: Weights) -> Resu
     let mut files =
         vec![(config::FILE.to_owned(), pretty(&config)?), ("model.safetensors".to_owned(), safetensors(&tensors?)?)];
     for name in [TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"] {
-        if let Some(text) = place.and_then(|place| place.path_of(name)).and_then(|path| std::fs::read(path).ok()) {
+        let path = place.and_then(|place| place.path_of(name));
+        if let Some(text) = path.and_then(|path| read(&path, Limit::Record).ok()) {
             files.push((name.to_owned(), text));
         }
     }

@@ -5,12 +5,12 @@
 
 use crate::train::task::DataError;
 use crate::train::tasks::files::{self, wrong};
+use crate::untrusted::file::Limit;
 use burn::tensor::TensorData;
 use half::{bf16, f16};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -56,7 +56,7 @@ impl Tensors {
         let files = if path.extension().is_some_and(|end| end == "json") { shards(&path)? } else { vec![path.clone()] };
         let mut tensors = Self { place: path, shards: Vec::new(), infos: BTreeMap::new() };
         for path in files {
-            let file = File::open(&path).map_err(|error| wrong(&path, format!("cannot be read ({error})")))?;
+            let file = files::open(&path)?;
             tensors.add(path, Box::new(file))?;
         }
         Ok(tensors)
@@ -98,7 +98,8 @@ impl Tensors {
         let values = numbers(&info.dtype, &bytes).ok_or_else(|| {
             wrong(path, format!("{name} holds numbers of the type {}; f32, f16, bf16 and f64 can be read", info.dtype))
         })?;
-        if values.len() != info.shape.iter().product::<usize>() {
+        let wanted = info.shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
+        if Some(values.len()) != wanted {
             return Err(wrong(path, format!("{name} has {} numbers and the shape {:?}", values.len(), info.shape)));
         }
         if !values.iter().all(|value| value.is_finite()) {
@@ -143,7 +144,7 @@ fn shards(index: &Path) -> Result<Vec<PathBuf>, DataError> {
     struct Index {
         weight_map: BTreeMap<String, String>,
     }
-    let read: Index = serde_json::from_slice(&files::read(index)?)
+    let read: Index = serde_json::from_slice(&files::read_within(index, Limit::Record)?)
         .map_err(|error| wrong(index, format!("is no index of shards ({error})")))?;
     let names: BTreeSet<String> = read.weight_map.into_values().collect();
     if let Some(outside) = names.iter().find(|name| name.contains(['/', '\\']) || name.starts_with('.')) {

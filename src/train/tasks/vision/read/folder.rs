@@ -9,11 +9,17 @@
 use crate::train::task::DataError;
 use crate::train::tasks::files;
 use crate::train::tasks::vision::images::{ImageSet, Images};
-use image::{ImageReader, RgbImage, imageops::FilterType};
+use image::{ImageReader, Limits, RgbImage, imageops::FilterType};
+use std::fs::File;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 const TEST_NAMES: [&str; 3] = ["test", "val", "validation"];
 const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
+/// The most pixels of a picture: 8 192 × 4 096.
+const MOST_PIXELS: u64 = 1 << 25;
+/// The most memory that decoding may take.
+const MOST_BYTES: u64 = 256 << 20;
 
 /// The set under a folder with these entries, if it is one.
 pub(super) fn read(entries: &[PathBuf], size: Option<usize>) -> Result<Option<ImageSet>, DataError> {
@@ -115,8 +121,22 @@ fn decode(file: &Path) -> Result<RgbImage, DataError> {
     let unreadable = |error: &dyn std::fmt::Display| {
         files::wrong(file, format!("is no png or jpeg that can be read ({error}); replace or remove it"))
     };
-    let reader = ImageReader::open(file).map_err(|error| unreadable(&error))?;
-    let reader = reader.with_guessed_format().map_err(|error| unreadable(&error))?;
+    let reader = |opened: File| {
+        let mut reader = ImageReader::new(BufReader::new(opened)).with_guessed_format()?;
+        let mut limits = Limits::default();
+        limits.max_alloc = Some(MOST_BYTES);
+        reader.limits(limits);
+        Ok::<_, io::Error>(reader)
+    };
+    // The header alone, before memory is taken for as many pixels as it promises.
+    let sizes = reader(files::open(file)?).map_err(|error| unreadable(&error))?.into_dimensions();
+    let (width, height) = sizes.map_err(|error| unreadable(&error))?;
+    if u64::from(width) * u64::from(height) > MOST_PIXELS {
+        let message =
+            format!("is {width}×{height} pixels, and pictures of at most {MOST_PIXELS} are read; make it smaller");
+        return Err(files::wrong(file, message));
+    }
+    let reader = reader(files::open(file)?).map_err(|error| unreadable(&error))?;
     Ok(reader.decode().map_err(|error| unreadable(&error))?.into_rgb8())
 }
 

@@ -1,0 +1,208 @@
+//! Reads files whose path came from outside. A pipe would block for ever, a device never ends, and a
+//! file may be larger than the memory: each is refused in a sentence before a byte is read.
+
+use rustix::fs::OFlags;
+use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// The largest file of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// A file that somebody wrote by hand: a run file, a theme, a keymap, a catalogue.
+    Handwritten,
+    /// A file that a program wrote: run.yaml, a manifest, a tokenizer, an index of shards.
+    Record,
+    /// Data and weights, which are held in memory.
+    Memory,
+}
+
+impl Limit {
+    /// Bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Handwritten => 1 << 20,
+            Self::Record => 128 << 20,
+            Self::Memory => host_memory(),
+        }
+    }
+}
+
+/// A file that was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// Opening or reading failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The path names a pipe, a device, a socket or a folder.
+    #[error("this is {0}; only a regular file can be read")]
+    Kind(&'static str),
+    /// More bytes than a file of this kind may have.
+    #[error("the file has {}, and at most {} are read here; is it the right file?", size(*.bytes), size(.limit.bytes()))]
+    TooLarge {
+        /// Bytes in the file, as far as is known.
+        bytes: u64,
+        /// The limit it exceeds.
+        limit: Limit,
+    },
+    /// The bytes are no UTF-8.
+    #[error("line {line} is not UTF-8 text; save the file as UTF-8")]
+    NotText {
+        /// The first line that is not, counted from 1.
+        line: usize,
+    },
+}
+
+impl ReadError {
+    /// Whether there is no such file.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+impl From<ReadError> for io::Error {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Io(error) => error,
+            other => Self::other(other),
+        }
+    }
+}
+
+/// Opens a regular file for reading. Never blocks: neither does a pipe nobody writes to.
+///
+/// # Errors
+/// When it cannot be opened or is no regular file.
+pub fn open(path: &Path) -> Result<File, ReadError> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let about = file.metadata()?;
+    if about.is_file() { Ok(file) } else { Err(ReadError::Kind(kind(about.file_type()))) }
+}
+
+/// The bytes of a regular file.
+///
+/// # Errors
+/// When it cannot be opened, is no regular file or is larger than `limit`.
+pub fn read(path: &Path, limit: Limit) -> Result<Vec<u8>, ReadError> {
+    let file = open(path)?;
+    let expected = file.metadata().as_ref().map_or(0, Metadata::len);
+    let most = limit.bytes();
+    if expected > most {
+        return Err(ReadError::TooLarge { bytes: expected, limit });
+    }
+    let mut bytes = Vec::new();
+    bytes.try_reserve(expected as usize).map_err(|_| ReadError::TooLarge { bytes: expected, limit })?;
+    // It may grow while it is read, and files of the kernel have no length.
+    let read = file.take(most.saturating_add(1)).read_to_end(&mut bytes)? as u64;
+    if read > most { Err(ReadError::TooLarge { bytes: read, limit }) } else { Ok(bytes) }
+}
+
+/// The text of a regular file.
+///
+/// # Errors
+/// As [`read`], and when it is not UTF-8.
+pub fn read_text(path: &Path, limit: Limit) -> Result<String, ReadError> {
+    String::from_utf8(read(path, limit)?).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        ReadError::NotText { line: good.iter().filter(|byte| **byte == b'\n').count() + 1 }
+    })
+}
+
+/// The last `most` bytes of a regular file, as text; what is no UTF-8 is replaced.
+///
+/// # Errors
+/// As [`open`].
+pub fn tail(path: &Path, most: u64) -> Result<String, ReadError> {
+    let mut file = open(path)?;
+    let from = file.metadata()?.len().saturating_sub(most);
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Bytes of memory in this machine; 64 GiB where the kernel does not report it.
+#[must_use]
+pub fn host_memory() -> u64 {
+    static TOTAL: OnceLock<u64> = OnceLock::new();
+    *TOTAL.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+        let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kilobytes.map_or(64 << 30, |kilobytes| kilobytes << 10)
+    })
+}
+
+fn kind(kind: FileType) -> &'static str {
+    if kind.is_dir() {
+        "a folder"
+    } else if kind.is_fifo() {
+        "a pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes} bytes"),
+        1_024..1_048_576 => format!("{:.0} KiB", bytes as f64 / 1024.0),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+        _ => format!("{:.1} GiB", bytes as f64 / 1_073_741_824.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Limit, ReadError, open, read, read_text};
+    use std::fs;
+    use std::path::Path;
+
+    #[test]
+    fn only_regular_files_are_opened_and_nothing_blocks() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        for (path, kind) in
+            [(pipe.as_path(), "a pipe"), (Path::new("/dev/zero"), "a device"), (folder.path(), "a folder")]
+        {
+            let error = open(path).unwrap_err();
+            assert!(matches!(error, ReadError::Kind(found) if found == kind), "{}: {error}", path.display());
+        }
+        assert!(open(&folder.path().join("none")).unwrap_err().is_missing());
+    }
+
+    #[test]
+    fn a_file_above_its_limit_is_refused_unread() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("large");
+        fs::write(&path, "x").unwrap();
+        assert_eq!(read(&path, Limit::Handwritten).unwrap(), b"x");
+        // Sparse: reading it would take a minute and the memory of the machine.
+        fs::File::options().write(true).open(&path).unwrap().set_len(1 << 45).unwrap();
+        for limit in [Limit::Handwritten, Limit::Record, Limit::Memory] {
+            let error = read(&path, limit).unwrap_err();
+            assert!(error.to_string().starts_with("the file has 32768.0 GiB, and at most"), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_without_a_length_are_read_to_their_end() {
+        assert!(read_text(Path::new("/proc/self/status"), Limit::Handwritten).unwrap().contains("VmRSS"));
+    }
+
+    #[test]
+    fn text_that_is_not_utf8_is_named_by_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("latin1");
+        fs::write(&path, b"a: 1\nb: caf\xe9\n").unwrap();
+        assert!(matches!(read_text(&path, Limit::Handwritten), Err(ReadError::NotText { line: 2 })));
+    }
+}

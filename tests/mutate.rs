@@ -1,0 +1,263 @@
+//! Damaged files: whatever stands in a file, the program ends by itself within 5 s and 500 MB, without a
+//! panic, and prints nothing that a terminal obeys.
+//!
+//! `DOWNSHIFT_MUTATIONS=2000 DOWNSHIFT_SEED=1` is the campaign; `DOWNSHIFT_MUTATION=17` repeats one of it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail like tests")]
+
+#[path = "mutate/child.rs"]
+mod child;
+#[cfg(feature = "train")]
+#[path = "mutate/data.rs"]
+mod data;
+#[path = "mutate/kinds.rs"]
+mod kinds;
+#[path = "mutate/mutator.rs"]
+mod mutator;
+
+use child::{Limits, watch};
+use kinds::{program, source};
+use mutator::{Draw, mutate};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// At once; more would only wait for each other.
+const LANES: usize = 2;
+
+fn number<T: FromStr>(name: &str) -> Option<T> {
+    env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn damaged_files_do_no_harm() {
+    let (count, seed) = (number("DOWNSHIFT_MUTATIONS").unwrap_or(200), number("DOWNSHIFT_SEED").unwrap_or(1));
+    let only: Option<u64> = number("DOWNSHIFT_MUTATION");
+    let (next, failures) = (AtomicU64::new(only.unwrap_or(0)), Mutex::new(Vec::new()));
+    let end = only.map_or(count, |only| only + 1);
+    std::thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= end {
+                        break;
+                    }
+                    if let Err(why) = one(seed, index) {
+                        failures.lock().unwrap().push(why);
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{} of {count} did harm:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// One damaged file; kept where it does harm.
+fn one(seed: u64, index: u64) -> Result<(), String> {
+    let kinds = kinds::all();
+    let (name, prepare) = kinds[index as usize % kinds.len()];
+    let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9) ^ (index << 20));
+    let folder = tempfile::tempdir().unwrap();
+    let reading = prepare(folder.path(), &mut draw);
+    let bytes = mutate(&reading.sample, &mut draw);
+    fs::write(&reading.file, &bytes).unwrap();
+    let shown = format!("{:?}", reading.command);
+    let outcome = watch(reading.command, folder.path(), Limits::INPUT);
+    outcome.map(drop).map_err(|why| {
+        let kept = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("mutation-{seed}-{index}-{name}"));
+        fs::write(&kept, &bytes).unwrap();
+        let again = format!("DOWNSHIFT_SEED={seed} DOWNSHIFT_MUTATION={index}");
+        format!("{again} ({name}, kept as {}): {shown}: {why}", kept.display())
+    })
+}
+
+/// The process that reads one file for a test above.
+#[test]
+fn reader() {
+    if let Some((kind, file)) = env::var("DOWNSHIFT_READ").ok().as_deref().and_then(|named| named.split_once(':')) {
+        kinds::read(kind, Path::new(file));
+    }
+}
+
+/// The test can fail: each kind of harm is seen.
+#[test]
+fn harm_is_noticed() {
+    let limits = Limits { computing: Duration::from_millis(500), clock: Duration::from_secs(3), memory: 100_000_000 };
+    for (script, wanted) in [
+        ("exit 101", "panicked"),
+        ("kill -ABRT $$", "died of signal 6"),
+        ("echo \"thread 'main' panicked at src\"", "said that it panicked"),
+        ("while :; do :; done & sleep 1; kill $!; wait", "computed for"),
+        ("exec sleep 60", "did not end"),
+        ("head -c 200000000 /dev/zero | tail -c 200000000 > /dev/null", "MB of memory"),
+        ("printf '\\033[2J'", "printed \\u{1b}"),
+        ("printf '\\342\\200\\256'", "printed \\u{202e}"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let why = watch(command, folder.path(), limits).expect_err(script);
+        assert!(why.contains(wanted), "{script}: {why}");
+    }
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo fine; exit 13"]);
+    assert_eq!(watch(command, tempfile::tempdir().unwrap().path(), limits), Ok("fine\n".to_owned()));
+}
+
+/// A run file with this in place of the line that begins with `key`.
+fn digits(key: &str, line: &str) -> String {
+    let text = String::from_utf8(source("configs/digits.yaml")).unwrap();
+    text.lines().map(|old| if old.starts_with(key) { line } else { old }).collect::<Vec<_>>().join("\n")
+}
+
+/// Runs the program over input that once hung, crashed or filled the memory; gives what it said.
+fn refusal(folder: &Path, words: &[&str]) -> String {
+    watch(program(folder, words), folder, Limits::INPUT).unwrap_or_else(|why| panic!("{words:?}: {why}"))
+}
+
+#[test]
+fn endless_and_enormous_run_files_are_refused_in_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let pipe = at.join("pipe.yaml");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+    fs::File::create(at.join("sparse.yaml")).unwrap().set_len(1 << 40).unwrap();
+    let ladder: String = (0..3_000).map(|rung| format!("  - {{ name: r{rung} }}\n")).collect();
+    let unknown: String = (0..60_000).map(|key| format!("k{key}: 1\n")).collect();
+    for (name, text, wanted) in [
+        ("pipe.yaml", None, "this is a pipe"),
+        ("/dev/zero", None, "this is a device"),
+        ("sparse.yaml", None, "1024.0 GiB"),
+        ("nested.yaml", Some(format!("name: {}", "[".repeat(200_000))), "brackets"),
+        ("rungs.yaml", Some(format!("{}\n", digits("ladder:", &format!("ladder:\n{ladder}")))), "at most 64"),
+        ("unknown.yaml", Some(format!("{unknown}{}", digits("#", ""))), "more mistakes"),
+        (
+            "dotted.yaml",
+            Some(digits(
+                "model:",
+                &format!("variant: a\nvariants: {{ a: {{ {}b: 1 }} }}\nmodel:", "a.".repeat(100_000)),
+            )),
+            "parts",
+        ),
+        (
+            "escape.yaml",
+            Some(digits("name:", "\"\\e]52;c;aGk=\\a\\n\\u202e\": 1\nname: x")),
+            "\\u001b]52;c;aGk=\\u0007\\n\\u202e",
+        ),
+    ] {
+        if let Some(text) = text {
+            fs::write(at.join(name), text).unwrap();
+        }
+        let said = refusal(at, &["check", name]);
+        assert!(said.contains(wanted), "{name}: {said}");
+    }
+}
+
+#[test]
+fn pipes_are_refused_wherever_a_file_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let pipe = |name: &str| rustix::fs::mkfifoat(rustix::fs::CWD, at.join(name), rustix::fs::Mode::RWXU).unwrap();
+    pipe("log");
+    assert!(refusal(at, &["triage", "log"]).contains("this is a pipe"));
+    assert!(refusal(at, &["triage", "/dev/zero"]).contains("this is a device"));
+    let run = at.join("runs/evil\u{1b}]52;c;aGk=\u{7}\nrun\u{202e}");
+    fs::create_dir_all(run.join("checkpoints/step-000000001")).unwrap();
+    fs::write(run.join("run.yaml"), source("configs/digits.yaml")).unwrap();
+    let listed = refusal(at, &["runs"]);
+    assert!(listed.contains("evil\\u001b]52;c;aGk=\\u0007\\nrun\\u202e") && listed.lines().count() == 1, "{listed}");
+    for name in ["run.db", "keeper.lock", "keeper.log", "worker.log", "checkpoints/step-000000001/manifest.json"] {
+        let path = run.join(name);
+        rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::RWXU).unwrap();
+    }
+    for words in [["runs"].as_slice(), &["status"], &["export"], &["checkpoints", "list"], &["checkpoints", "verify"]] {
+        refusal(at, words);
+    }
+    fs::remove_file(run.join("run.yaml")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, run.join("run.yaml"), rustix::fs::Mode::RWXU).unwrap();
+    for words in [["runs"].as_slice(), &["status"], &["checkpoints", "list"], &["resume"]] {
+        refusal(at, words);
+    }
+}
+
+#[cfg(feature = "train")]
+mod trained {
+    use super::{Limits, refusal, source, watch};
+    use crate::kinds::program;
+    use std::fs;
+    use std::path::Path;
+
+    #[test]
+    fn models_that_no_machine_holds_are_refused_before_they_are_built() {
+        let folder = tempfile::tempdir().unwrap();
+        for (run, set, wanted) in [
+            ("digits", "model.layers=18446744073709551615", "4096"),
+            ("digits", "model.layers=4000000000", "4096"),
+            ("digits", "model.channels=4000000000", "65536"),
+            ("text", "model.layers=18446744073709551615", "4096"),
+            ("text", "model.layers=4000000000", "4096"),
+            ("text", "model.width=18446744073709551557", "16777216"),
+            ("text", "model.width=16777216", "at most 1000000000000"),
+            ("text", "model.heads=18446744073709551615", "16777216"),
+        ] {
+            let said = refusal(folder.path(), &["check", run, "--device", "cpu", "--set", set]);
+            assert!(said.contains(wanted), "{run} {set}: {said}");
+        }
+    }
+
+    fn pretrained(folder: &Path) {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hf/gpt2");
+        fs::create_dir_all(folder.join("model")).unwrap();
+        for entry in fs::read_dir(from).unwrap().flatten() {
+            fs::copy(entry.path(), folder.join("model").join(entry.file_name())).unwrap();
+        }
+        fs::write(folder.join("words.txt"), "to be or not to be\n".repeat(40)).unwrap();
+        let run = "name: t\ntask: lm\ndata: { source: words.txt, validation: 0.3 }\nmodel: { init_from: model, sequence: 8 }\n\
+                   training: { steps: 1, micro_batch: 1 }\noptimizer: { lr: 0.001 }\n";
+        fs::write(folder.join("run.yaml"), run).unwrap();
+    }
+
+    #[test]
+    fn a_config_json_of_terabytes_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        pretrained(folder.path());
+        let config = String::from_utf8(source("tests/fixtures/hf/gpt2/config.json")).unwrap();
+        let config: String = config
+            .lines()
+            .map(|line| if line.contains("\"n_layer\"") { "\"n_layer\": 2147483648," } else { line })
+            .collect();
+        fs::write(folder.path().join("model/config.json"), config).unwrap();
+        let said = refusal(folder.path(), &["check", "run.yaml", "--device", "cpu"]);
+        assert!(said.contains("2147483648 blocks, and at most 4096"), "{said}");
+    }
+
+    #[test]
+    fn a_tokenizer_cut_anywhere_and_pipes_for_models_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        pretrained(folder.path());
+        let whole = source("tests/fixtures/hf/gpt2/tokenizer.json");
+        let path = folder.path().join("model/tokenizer.json");
+        for part in 0..16 {
+            fs::write(&path, &whole[..whole.len() * part / 16]).unwrap();
+            let command = program(folder.path(), &["check", "run.yaml", "--device", "cpu"]);
+            watch(command, folder.path(), Limits::INPUT).unwrap_or_else(|why| panic!("{part} of 16: {why}"));
+        }
+        for name in ["tokenizer.json", "model.safetensors", "config.json"] {
+            let path = folder.path().join("model").join(name);
+            let good = source(&format!("tests/fixtures/hf/gpt2/{name}"));
+            fs::remove_file(&path).unwrap();
+            rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+            let said = refusal(folder.path(), &["check", "run.yaml", "--device", "cpu"]);
+            assert!(said.contains("this is a pipe") || said.contains("holds neither"), "{name}: {said}");
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, good).unwrap();
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! A process under watch: how it ended, how long it computed, how much memory it had, and whether
+//! what it said is safe to print.
+
+use downshift::untrusted::text::is_unsafe;
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a process may take.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// Time of the processor: unlike time on the clock it does not depend on what else runs.
+    pub computing: Duration,
+    /// Time on the clock, for those that wait.
+    pub clock: Duration,
+    /// Bytes of memory in use at once.
+    pub memory: u64,
+}
+
+impl Limits {
+    /// 5 s and 500 MB.
+    pub const INPUT: Self =
+        Self { computing: Duration::from_secs(5), clock: Duration::from_secs(30), memory: 500_000_000 };
+}
+
+/// Runs a command in a folder, to its end, and gives what it said. An error says what it did that no input may make it do.
+pub fn watch(mut command: Command, folder: &Path, limits: Limits) -> Result<String, String> {
+    let said = folder.join("said");
+    let out = File::create(&said).unwrap();
+    command.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out);
+    let child = command.spawn().unwrap();
+    let pid = Pid::from_child(&child);
+    // The machine is shared: nothing takes all of its memory.
+    let most = Some(16 << 30);
+    let _ = prlimit(Some(pid), Resource::As, Rlimit { current: most, maximum: most });
+    let begun = Instant::now();
+    let ended = loop {
+        if let Some(ended) = reap(child.id()) {
+            break ended;
+        }
+        if begun.elapsed() > limits.clock {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        std::thread::park_timeout(Duration::from_millis(3));
+    };
+    let text = String::from_utf8_lossy(&fs::read(&said).unwrap()).into_owned();
+    let mut wrong = Vec::new();
+    match ended.status {
+        _ if begun.elapsed() > limits.clock => wrong.push(format!("did not end within {:?}", limits.clock)),
+        Err(signal) => wrong.push(format!("died of signal {signal}")),
+        Ok(101) => wrong.push("panicked".to_owned()),
+        Ok(_) => {}
+    }
+    if text.contains("panicked at") {
+        wrong.push("said that it panicked".to_owned());
+    }
+    if ended.computed > limits.computing {
+        wrong.push(format!("computed for {:?}", ended.computed));
+    }
+    if ended.memory > limits.memory {
+        wrong.push(format!("had {} MB of memory", ended.memory / 1_000_000));
+    }
+    if let Some(letter) = text.chars().find(|letter| is_unsafe(*letter) && !matches!(letter, '\n' | '\t')) {
+        wrong.push(format!("printed {}", letter.escape_unicode()));
+    }
+    if wrong.is_empty() {
+        Ok(text)
+    } else {
+        Err(format!("{}\n{}", wrong.join(", "), text.chars().take(2_000).collect::<String>()))
+    }
+}
+
+struct Ended {
+    /// The exit code, or the signal.
+    status: Result<i32, i32>,
+    computed: Duration,
+    memory: u64,
+}
+
+/// The end of a child, where it has ended, with what it and its own children used.
+#[expect(unsafe_code, reason = "the standard library does not report what a child used")]
+fn reap(pid: u32) -> Option<Ended> {
+    let mut status = 0;
+    // SAFETY: both are written by the call, and an `rusage` of zeros is a valid one.
+    let (reaped, usage) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        (libc::wait4(pid.cast_signed(), &raw mut status, libc::WNOHANG, &raw mut usage), usage)
+    };
+    if reaped <= 0 {
+        return None;
+    }
+    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1_000);
+    Some(Ended {
+        status: if libc::WIFSIGNALED(status) { Err(libc::WTERMSIG(status)) } else { Ok(libc::WEXITSTATUS(status)) },
+        computed: time(usage.ru_utime) + time(usage.ru_stime),
+        memory: usage.ru_maxrss as u64 * 1024,
+    })
+}

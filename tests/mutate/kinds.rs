@@ -1,0 +1,187 @@
+//! Each kind of file that the program reads: a sample that works, and the command that reads it.
+
+use super::mutator::Draw;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A file to damage, and what reads it.
+pub struct Reading {
+    /// Where the damaged file goes; empty where the damage is in the command itself.
+    pub file: PathBuf,
+    /// The file as it should be.
+    pub sample: Vec<u8>,
+    /// Reads it.
+    pub command: Command,
+}
+
+type Kind = (&'static str, fn(&Path, &mut Draw) -> Reading);
+
+/// All kinds that this build can read.
+pub fn all() -> Vec<Kind> {
+    let mut kinds: Vec<Kind> = vec![
+        ("run-file", run_file),
+        ("theme", theme),
+        ("keymap", keymap),
+        ("notify", notify),
+        ("catalogue", catalogue),
+        ("log", log),
+        ("kept-run", kept_run),
+        ("override", overriding),
+    ];
+    if cfg!(feature = "train") {
+        #[cfg(feature = "train")]
+        kinds.extend(super::data::KINDS);
+    }
+    kinds
+}
+
+/// The program, with nothing of this machine's user around it.
+pub fn program(folder: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_downshift"));
+    command.args(words).current_dir(folder).env_clear();
+    command.env("HOME", folder).env("XDG_CONFIG_HOME", folder.join("config")).env("XDG_RUNTIME_DIR", folder);
+    command.env("PATH", "/usr/bin:/bin").env("LANG", "C.UTF-8");
+    command
+}
+
+pub fn source(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn run_file(folder: &Path, draw: &mut Draw) -> Reading {
+    let name = draw.pick(&["digits", "text", "lora", "finetune", "stable", "sizes", "cifar10"]);
+    let sample = source(&format!("configs/{name}.yaml"));
+    Reading {
+        file: folder.join("run.yaml"),
+        sample,
+        command: program(folder, &["check", "run.yaml", "--device", "cpu"]),
+    }
+}
+
+/// This test again, as a process of its own that reads one file: for what only the cockpit reads.
+fn reader(kind: &str, file: PathBuf, sample: Vec<u8>) -> Reading {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["reader", "--exact", "--nocapture"]).env("DOWNSHIFT_READ", format!("{kind}:{}", file.display()));
+    Reading { file, sample, command }
+}
+
+fn theme(folder: &Path, draw: &mut Draw) -> Reading {
+    let name = draw.pick(&["dark", "light", "colour-blind", "high-contrast", "monochrome"]);
+    reader("theme", folder.join("theme.yaml"), source(&format!("themes/{name}.yaml")))
+}
+
+fn keymap(folder: &Path, _: &mut Draw) -> Reading {
+    let sample = b"name: mine\nkeys:\n  shift-down: [J]\n  quit: [q, Ctrl-c]\n  help: [h, F1]\n".to_vec();
+    reader("keymap", folder.join("keymap.yaml"), sample)
+}
+
+fn notify(folder: &Path, _: &mut Draw) -> Reading {
+    let sample =
+        b"level: error\ndesktop: false\nagain_min: 30\nwebhooks:\n  - { kind: ntfy, url: 'https://ntfy.sh/x', \
+                   token: 'env:T' }\n  - { kind: telegram, token: 'file:~/.tg', chat: '12' }\n";
+    reader("notify", folder.join("notify.yaml"), sample.to_vec())
+}
+
+fn catalogue(folder: &Path, _: &mut Draw) -> Reading {
+    let own = folder.join("config/downshift");
+    fs::create_dir_all(&own).unwrap();
+    fs::write(folder.join("log"), source("tests/triage/known.txt")).unwrap();
+    let sample = b"causes:\n  - name: lost-mount\n    class: crash\n    patterns: ['Stale file handle', 'ESTALE [0-9]{1,3}']\n    \
+                   unless: ['retrying']\n    meaning: The network file system went away.\n    advice: Mount it again.\n";
+    Reading { file: own.join("catalogue.yaml"), sample: sample.to_vec(), command: program(folder, &["triage", "log"]) }
+}
+
+fn log(folder: &Path, draw: &mut Draw) -> Reading {
+    let format = draw.pick(&["text", "json"]);
+    let command = program(folder, &["triage", "log", "--format", format]);
+    Reading { file: folder.join("log"), sample: source("tests/triage/known.txt"), command }
+}
+
+/// A run directory of somebody else's.
+fn kept_run(folder: &Path, draw: &mut Draw) -> Reading {
+    let run = folder.join("runs/digits-1");
+    fs::create_dir_all(run.join("checkpoints/step-000000001")).unwrap();
+    fs::write(run.join("run.yaml"), source("configs/digits.yaml")).unwrap();
+    let command = match draw.below(4) {
+        0 => program(folder, &["runs"]),
+        1 => program(folder, &["status", "digits-1"]),
+        2 => program(folder, &["checkpoints", "digits-1", "list"]),
+        _ => program(folder, &["checkpoints", "digits-1", "verify"]),
+    };
+    let (file, sample) = match draw.below(3) {
+        0 => (run.join("run.yaml"), source("configs/digits.yaml")),
+        1 => (run.join("keeper.lock"), b"{\"pid\":1,\"start_time\":1,\"boot_id\":\"x\"}".to_vec()),
+        _ => {
+            let manifest = b"{\"version\":1,\"step\":1,\"samples\":64,\"files\":[{\"name\":\"state.json\",\"bytes\":2,\
+                             \"blake3\":\"00\"}]}";
+            (run.join("checkpoints/step-000000001/manifest.json"), manifest.to_vec())
+        }
+    };
+    Reading { file, sample, command }
+}
+
+/// A knob on the command line.
+fn overriding(folder: &Path, draw: &mut Draw) -> Reading {
+    const KNOBS: [&str; 26] = [
+        "model.layers",
+        "model.heads",
+        "model.width",
+        "model.sequence",
+        "model.channels",
+        "model.dropout",
+        "training.steps",
+        "training.epochs",
+        "training.micro_batch",
+        "training.accumulation",
+        "training.seed",
+        "training.loader.threads",
+        "training.loader.prefetch",
+        "training.memory_cleanup_every",
+        "optimizer.lr",
+        "optimizer.max_norm",
+        "optimizer.betas",
+        "optimizer.schedule.warmup",
+        "evaluation.every",
+        "checkpoint.every",
+        "checkpoint.keep_last",
+        "checkpoint.proven_after",
+        "checkpoint.keep_best",
+        "watch.hang_min",
+        "data.validation",
+        "data.size",
+    ];
+    const VALUES: [&str; 14] = [
+        "18446744073709551615",
+        "9223372036854775808",
+        "4000000000",
+        "16777216",
+        "65537",
+        "1e308",
+        "-1",
+        "0",
+        "nan",
+        "999999999999 steps",
+        "1e300 s",
+        "18446744073709551615 epochs",
+        "[1, 2]",
+        "\u{1b}[2J",
+    ];
+    let (run, knob, value) = (draw.pick(&["digits", "text", "lora"]), draw.pick(&KNOBS), draw.pick(&VALUES));
+    let command = program(folder, &["check", run, "--device", "cpu", "--set", &format!("{knob}={value}")]);
+    Reading { file: folder.join("unused"), sample: Vec::new(), command }
+}
+
+/// Reads a file as the cockpit would, and says what is wrong with it as the cockpit would show it.
+pub fn read(kind: &str, file: &Path) {
+    use downshift::untrusted::file::{Limit, read_text};
+    let Ok(text) = read_text(file, Limit::Handwritten) else { return };
+    let wrong = match kind {
+        "theme" => downshift::config::theme::Theme::parse(&text).err(),
+        "keymap" => downshift::cockpit::keymap::Keymap::parse(&text).err(),
+        _ => downshift::config::around::Notify::read("notify.yaml", &text).err().map(|lines| lines.join("\n")),
+    };
+    println!("{}", downshift::untrusted::text::lines(&wrong.unwrap_or_default()));
+}
