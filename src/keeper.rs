@@ -22,6 +22,7 @@ mod keep;
 mod passage;
 mod perform;
 mod planned;
+mod planner;
 mod probe;
 mod proving;
 mod recorder;

@@ -1,7 +1,7 @@
 //! `run`: see that it can work, start the keeper, look on.
 
 use super::trainer::{OnDevice, Trainer};
-use super::{Failure, Faults, Outcome, attach, client, headless, plan, prepare, say};
+use super::{Failure, Faults, Outcome, attach, client, headless, prepare, say};
 use crate::config::run::{Run, Source};
 use crate::config::shipped;
 use crate::keeper::sentences::bytes;
@@ -113,7 +113,6 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     }
     let launch = Launch { device: device.clone(), inject: options.inject.0.clone() };
     start_keeper(&dir, Some(&launch))?;
-    plan::write_behind(&dir, device);
     look_on(&dir, options.headless, 0)
 }
 

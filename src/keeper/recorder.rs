@@ -320,7 +320,10 @@ impl Recorder {
             Err(_) => self.batch.samples.clear(),
         }
         if self.dirty {
-            self.planned.settle(Path::new(&self.status.run_dir), &mut self.status.rungs);
+            let unplanned = self.planned.settle(Path::new(&self.status.run_dir), &mut self.status.rungs);
+            if let Some(text) = unplanned {
+                self.note(Level::Info, JournalKind::Note, text);
+            }
             self.status.passage = self.passage.as_ref().map(|passage| passage.shown().clone());
             self.dirty = self.store.put_fact("status", &self.status).is_err();
         }

@@ -200,6 +200,13 @@ impl std::fmt::Display for Verdict {
 }
 
 impl Plan {
+    /// Why no rung can be planned, where it is the same for all.
+    #[must_use]
+    pub fn unknown_for_all(&self) -> Option<String> {
+        let first = self.rungs.first()?.unknown.clone()?;
+        self.rungs.iter().all(|rung| rung.unknown.as_ref() == Some(&first)).then_some(first)
+    }
+
     /// Settles totals and verdicts by all that was measured. A rung that ran needs what it was seen
     /// to need. Of the others, state (weights and moments) is exact; what goes beyond it is scaled by
     /// the mean of measured to foreseen over the rungs that ran. On the CPU the program and its data
