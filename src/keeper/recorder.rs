@@ -273,7 +273,8 @@ impl Recorder {
 
     /// What the probe measured.
     pub fn measured(&mut self, reading: Reading) {
-        let vram = reading.gpu.as_ref().ok().and_then(|gpu| gpu.vram_worker_bytes.get());
+        // A worker on the CPU takes none of the card that the machine may have.
+        let vram = reading.gpu.as_ref().ok().and_then(|gpu| gpu.vram_worker_bytes.get()).filter(|bytes| *bytes > 0);
         let ram = reading.host.ram_worker_bytes.get();
         if let Some(record) = self.status.rungs.get_mut(self.attempt.rung).filter(|_| self.status.pid_worker.is_some())
         {

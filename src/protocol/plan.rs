@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 /// The plan of a run directory.
 pub const PLAN_FILE: &str = "plan.json";
 
+/// How a rung gets by with less memory, in the order to try.
+pub const LESS_MEMORY: &str = "make the micro-batch smaller; then take a smaller model; then train in mixed precision \
+                               (training.precision: bf16); then accumulate more passes, which keeps the effective batch";
+
 /// Where it is to be trained, and in how much room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Site {
