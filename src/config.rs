@@ -6,6 +6,7 @@
 //! ```
 
 pub mod around;
+pub mod best;
 pub mod check;
 pub mod groups;
 pub mod knobs;

@@ -26,6 +26,7 @@ pub mod parent;
 mod passage;
 mod perform;
 mod planned;
+mod planner;
 mod probe;
 mod proving;
 mod recorder;

@@ -110,6 +110,31 @@ fn checkpoints_that_are_damaged_while_a_run_is_paused_stop_it() {
 }
 
 #[test]
+fn the_best_is_one_thing_everywhere_and_its_weights_are_on_the_disk() {
+    let more = ["--set", "training.epochs=6", "--set", "checkpoint.keep_best=true", "--set", "checkpoint.keep_last=1"];
+    let (place, run) = finished(&more);
+    let evals = downshift::store::reader::Reader::open(&run).unwrap().evals().unwrap();
+    let lowest = evals.iter().map(|row| row.eval).min_by(|a, b| a.loss.total_cmp(&b.loss)).unwrap();
+    let status = place.status_json();
+    assert_eq!(status["best"]["step"].as_u64(), Some(lowest.step), "{status}");
+    assert_eq!(status["best"]["loss"].as_f64(), Some(lowest.loss));
+    assert!(steps_on_disk(&run).contains(&lowest.step), "{:?}", steps_on_disk(&run));
+    let listed = says(&place, 0, &["checkpoints"]);
+    let marked: Vec<&str> = listed.lines().filter(|line| line.contains("  best")).collect();
+    assert!(marked.len() == 1 && marked[0].contains(&format!("{:>9}", lowest.step)), "{listed}");
+    let out = place.dir.path().join("best.safetensors");
+    says(&place, 0, &["checkpoints", "export", "--best", "--out", out.to_str().unwrap()]);
+    assert_eq!(fs::read(out).unwrap(), weights(run.path(), lowest.step));
+    let copied = says(&place, 0, &["checkpoints", "copy", "--to", place.dir.path().join("copy").to_str().unwrap()]);
+    assert!(copied.contains(&format!("the best one, step {}", lowest.step)), "{copied}");
+    let picture = place.dir.path().join("loss.svg");
+    says(&place, 0, &["plot", "--out", picture.to_str().unwrap()]);
+    let drawn = fs::read_to_string(picture).unwrap();
+    assert!(drawn.contains("best evaluation") && drawn.contains(&format!("at {}", lowest.step)), "{}", lowest.step);
+    assert!(says(&place, 0, &["status"]).contains(&format!("at step {}", lowest.step)));
+}
+
+#[test]
 fn a_damaged_newest_one_is_set_aside_and_the_run_ends_as_it_would_have() {
     let (place, run) = finished(&[]);
     let wanted = weights(run.path(), STEPS);

@@ -178,6 +178,74 @@ fn a_run_has_its_plan_beside_it_and_what_was_seen_corrects_it() {
     assert!(rungs[4]["measured"].is_null(), "{plan}");
 }
 
+/// The process that plans a run, if it lives.
+fn planner_of(run: &std::path::Path) -> Option<u32> {
+    let run = run.to_string_lossy().into_owned();
+    std::fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let line = std::fs::read_to_string(entry.path().join("cmdline")).ok()?;
+        let mut words = line.split('\0');
+        (words.any(|word| word == "--write") && line.contains(&run)).then_some(pid)
+    })
+}
+
+/// A run whose plan takes many seconds, and its planner.
+fn planned_slowly(place: &Place) -> (std::process::Child, std::path::PathBuf, u32) {
+    let size = ["model.width=512", "model.layers=24", "optimizer.offload=true", "training.micro_batch=1"];
+    let set = size.iter().flat_map(|knob| ["--set", knob]);
+    let run = ["run", "text", "--headless", "--device", "cpu"].into_iter().chain(set).collect::<Vec<_>>();
+    let running = place.command(&run).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let dir = wait_for("the run", || Some(place.newest()?.path().to_owned()));
+    let planner = wait_for("its planner", || planner_of(&dir));
+    (running, dir, planner)
+}
+
+#[test]
+fn a_planner_ends_with_its_run() {
+    let place = Place::real();
+    let (mut running, dir, _) = planned_slowly(&place);
+    assert_eq!(place.output(&["stop"]).status.code(), Some(0));
+    running.wait().unwrap();
+    assert_eq!(planner_of(&dir), None, "it outlived its run");
+}
+
+#[test]
+fn a_planner_ends_with_its_keeper_runs_at_the_lowest_priority_and_takes_little_memory() {
+    let place = Place::real();
+    let (mut running, dir, planner) = planned_slowly(&place);
+    let status = || std::fs::read_to_string(format!("/proc/{planner}/status")).unwrap_or_default();
+    let peak =
+        || status().lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let stat = wait_for("its priority", || {
+        let stat = std::fs::read_to_string(format!("/proc/{planner}/stat")).ok()?;
+        let nice = stat.rsplit(')').next()?.split_whitespace().nth(16)?.to_owned();
+        (nice == "19").then_some(nice)
+    });
+    assert_eq!(stat, "19");
+    // Both moments of 75 million parameters would be 600 MB.
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    let peak: Option<u64> = peak();
+    assert!(peak.is_none_or(|kib| kib < 250 << 10), "{peak:?} KiB");
+    let keeper = living_owner(&dir.join("keeper.lock")).unwrap();
+    kill(keeper.pid);
+    wait_for("the end of the planner", || (!status().lines().any(|line| line.starts_with("VmRSS"))).then_some(()));
+    wait_for("another keeper", || living_owner(&dir.join("keeper.lock")).filter(|new| new.pid != keeper.pid));
+    place.output(&["stop"]);
+    running.wait().unwrap();
+}
+
+#[test]
+fn what_does_not_fit_comes_with_advice_in_order() {
+    let place = Place::real();
+    let out = place.output(&["plan", "digits", "--gpu", "100MiB"]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert_eq!(out.status.code(), Some(0), "{said}");
+    let advice = said.lines().find(|line| line.contains("not fit: ")).unwrap_or_else(|| panic!("{said}"));
+    let places =
+        ["micro-batch smaller", "smaller model", "mixed precision", "accumulate"].map(|word| advice.find(word));
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{advice}");
+}
+
 #[test]
 fn a_worker_whose_measurement_is_killed_ends_and_saves_nothing() {
     let mut place = Place::real();

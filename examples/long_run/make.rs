@@ -3,7 +3,7 @@
 use downshift::cockpit::format::count;
 use downshift::config::run::{AsWritten, Run, Source};
 use downshift::protocol::control::{
-    CheckpointRow, EvalRow, JournalKind, JournalRow, RunState, RungRecord, SampleRow, Status, StepRow,
+    Best, CheckpointRow, EvalRow, JournalKind, JournalRow, RunState, RungRecord, SampleRow, Status, StepRow,
 };
 use downshift::protocol::probe::{Host, HostMore, Metric, Reading};
 use downshift::protocol::worker::{Eval, Level};
@@ -209,6 +209,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         skipped: (1..=steps).filter(|step| is_skipped(*step, steps)).count() as u64,
         loss: row(3, 0, steps, steps).loss,
         eval: Some(eval(steps, steps)),
+        best: Some(Best { step: steps, loss: eval(steps, steps).loss }),
         device: Some("made".to_owned()),
         parameters: Some(829_696),
         pid_keeper: None,

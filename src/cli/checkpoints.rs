@@ -38,8 +38,11 @@ pub struct CheckpointsArgs {
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
     /// export, copy: of this step; if left out, export takes the newest that verifies, copy the best
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "best")]
     step: Option<u64>,
+    /// export, copy: the best one: of the lowest validation loss on the disk
+    #[arg(long)]
+    best: bool,
     /// compare: only so many of the newest
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     last: Option<u64>,
@@ -71,11 +74,12 @@ pub fn look(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) -> Outco
 
 /// An option that the action does not know is a misunderstanding.
 fn has_use_for(args: &CheckpointsArgs, action: &str) -> Result<(), Failure> {
-    let given: [(&str, bool, &[&str]); 5] = [
+    let given: [(&str, bool, &[&str]); 6] = [
         ("--out", args.out.is_some(), &["export"]),
         ("--format", args.format.is_some(), &["export"]),
         ("--to", args.to.is_some(), &["copy"]),
         ("--step", args.step.is_some(), &["export", "copy"]),
+        ("--best", args.best, &["export", "copy"]),
         ("--last", args.last.is_some(), &["compare"]),
     ];
     match given.iter().find(|(_, given, users)| *given && !users.contains(&action)) {
@@ -158,6 +162,22 @@ fn prune(run: &RunDir) -> Outcome {
         line!("nothing to delete: retention keeps every checkpoint of {} that verifies", run.name());
     }
     Ok(0)
+}
+
+/// The step of the best checkpoint, where one was evaluated.
+pub(super) fn best(run: &RunDir) -> Result<Option<u64>, Failure> {
+    let Some(row) = rows(run).into_iter().find(|row| row.kept && row.best) else { return Ok(None) };
+    if run.path().join(&row.path).is_dir() {
+        return Ok(Some(row.step));
+    }
+    let (name, step) = (run.name(), grouped(row.step));
+    Err(Failure::new(
+        14,
+        format!(
+            "the best checkpoint of {name}, step {step}, is missing; name another one with --step N (`downshift \
+             checkpoints {name} list` shows those that are there, `compare` ranks them)"
+        ),
+    ))
 }
 
 /// The checkpoint of a step, or the newest that verifies.

@@ -1,11 +1,12 @@
 //! `plan`: what each rung of a run file needs of memory, before anything is started; with `--measure`
 //! beside what a worker was seen to need.
 
+mod bound;
 pub mod size;
 mod table;
 
 use super::alone::Alone;
-use super::trainer::{Trainer, is_elsewhere};
+use super::trainer::Trainer;
 use super::trust::{self, Trust};
 use super::{Failure, Format, Outcome, line, run, say, watch};
 use crate::config::run::Run;
@@ -62,9 +63,12 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if args.measure.is_some() {
         trust::ask(&subject.run, args.trust)?;
     }
+    if let (true, Some(dir)) = (args.write, &subject.dir) {
+        bound::keep_within(dir.clone(), unplanned(&subject.run, &args.overrides.device))?;
+    }
     let place = Place::find(args, &subject.run, trainer, runs)?;
     let mut plan = lay_out(&subject.run, &place, trainer);
-    if let (None, Some(why)) = (args.measure, unknown_for_all(&plan)) {
+    if let (None, Some(why)) = (args.measure, plan.unknown_for_all()) {
         return Err(Failure::new(13, why));
     }
     subject.add_measured(&mut plan);
@@ -91,12 +95,6 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         _ => table::lines(&plan, args.measure.is_some()).iter().for_each(|row| line!("{row}")),
     }
     Ok(failures.first().map_or(0, |(_, code)| *code))
-}
-
-/// Why no rung can be planned, where it is the same for all.
-fn unknown_for_all(plan: &Plan) -> Option<String> {
-    let first = plan.rungs.first()?.unknown.clone()?;
-    plan.rungs.iter().all(|rung| rung.unknown.as_ref() == Some(&first)).then_some(first)
 }
 
 /// The run that is planned.
@@ -186,30 +184,36 @@ fn host() -> Option<Card> {
 
 fn lay_out(run: &Run, place: &Place, trainer: &dyn Trainer) -> Plan {
     let site = Site { gpu: place.gpu, room: place.card.as_ref().map(Card::room) };
-    let outcomes = trainer.foresee(run, site);
-    let rungs = run.rungs.iter().zip(outcomes).map(|(rung, outcome)| {
-        let (foreseen, unknown) = match outcome {
-            Ok(foreseen) => (Some(foreseen), None),
-            Err(why) => (None, Some(why)),
-        };
-        RungPlan {
-            name: rung.name.clone(),
-            micro_batch: rung.preset.training.micro_batch,
-            foreseen,
-            unknown,
-            total_bytes: None,
-            verdict: Verdict::Unknown,
-            measured: None,
-            failed: None,
+    let (device, gpu, card) = (place.device.clone(), place.gpu, place.card.clone());
+    let mut plan = Plan { gpu, card, ..unplanned(run, &device) };
+    for (rung, outcome) in plan.rungs.iter_mut().zip(trainer.foresee(run, site)) {
+        match outcome {
+            Ok(foreseen) => rung.foreseen = Some(foreseen),
+            Err(why) => rung.unknown = Some(why),
         }
+    }
+    plan
+}
+
+/// The plan of a run before anything is known.
+fn unplanned(run: &Run, device: &str) -> Plan {
+    let rungs = run.rungs.iter().map(|rung| RungPlan {
+        name: rung.name.clone(),
+        micro_batch: rung.preset.training.micro_batch,
+        foreseen: None,
+        unknown: None,
+        total_bytes: None,
+        verdict: Verdict::Unknown,
+        measured: None,
+        failed: None,
     });
     Plan {
         version: 1,
         run: run.name.clone(),
         task: run.task.clone(),
-        device: place.device.clone(),
-        gpu: place.gpu,
-        card: place.card.clone(),
+        device: device.to_owned(),
+        gpu: card_index(device).is_some(),
+        card: None,
         rungs: rungs.collect(),
     }
 }
@@ -232,23 +236,4 @@ fn measure(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u6
         }
     }
     failures
-}
-
-/// Has the plan of a run written into its directory by a process of its own: it counts for a moment,
-/// and nobody waits for it.
-pub fn write_behind(dir: &RunDir, device: &str) {
-    use std::process::{Command, Stdio};
-    if is_elsewhere() {
-        return;
-    }
-    let program = Command::new("/proc/self/exe")
-        .args(["plan", "--write", "--device", device])
-        .arg(dir.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    if let Ok(mut program) = program {
-        std::thread::spawn(move || program.wait());
-    }
 }

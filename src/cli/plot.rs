@@ -63,6 +63,8 @@ struct Loaded {
     evals: Vec<EvalRow>,
     /// Steps of the checkpoints that are kept.
     checkpoints: Vec<u64>,
+    /// The best evaluation whose weights are on the disk: its step and loss.
+    best: Option<(u64, f64)>,
     /// The names of its rungs.
     rungs: Vec<String>,
 }
@@ -107,12 +109,13 @@ fn load(dir: &RunDir) -> Result<Loaded, Failure> {
         Piece::Row(row) => drop(series.push(row)),
     };
     reader.curve(take).map_err(words)?;
-    let kept = reader.checkpoints().map_err(words)?.into_iter().filter(|row| row.kept);
+    let kept: Vec<_> = reader.checkpoints().map_err(words)?.into_iter().filter(|row| row.kept).collect();
     Ok(Loaded {
         name: dir.name(),
         series,
         evals: reader.evals().map_err(words)?,
-        checkpoints: kept.map(|row| row.step).collect(),
+        checkpoints: kept.iter().map(|row| row.step).collect(),
+        best: kept.iter().find(|row| row.best).and_then(|row| Some((row.step, row.eval_loss?))),
         rungs: dir.run().map(|run| run.rungs.into_iter().map(|rung| rung.name).collect()).unwrap_or_default(),
     })
 }

@@ -4,7 +4,7 @@ use super::occupied::{self, Answer};
 use super::preflight::{Preflight, Start};
 use super::trainer::{OnDevice, Trainer};
 use super::trust::{self, Trust};
-use super::{Failure, Faults, Outcome, attach, client, command_line, headless, plan, prepare};
+use super::{Failure, Faults, Outcome, attach, client, command_line, headless, prepare};
 use crate::config::run::{Run, Source};
 use crate::config::shipped;
 use crate::keeper::sentences::bytes;
@@ -124,7 +124,6 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     }
     let launch = Launch { device: device.clone(), inject: options.inject.0.clone() };
     start_keeper(&dir, Some(&launch))?;
-    plan::write_behind(&dir, device);
     look_on(&dir, options.headless, 0)
 }
 

@@ -69,6 +69,9 @@ pub fn text(status: &Status) -> String {
             let _ = write!(line, " (perplexity {perplexity:.2})");
         }
     }
+    if let Some(best) = status.best {
+        let _ = write!(line, "  best {:.4} at step {}", best.loss, best.step);
+    }
     if let Some(why) = &status.why {
         let _ = write!(line, "  ({why})");
     }

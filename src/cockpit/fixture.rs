@@ -5,8 +5,8 @@ use super::state::{Link, RungView, State};
 use super::update::{HistoryBox, Msg, update};
 use crate::config::knobs::{Relief, Watch};
 use crate::protocol::control::{
-    CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, RungRecord, SampleRow, Stage, Status, StepRow,
-    Update,
+    Best, CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, RungRecord, SampleRow, Stage, Status,
+    StepRow, Update,
 };
 use crate::protocol::probe::{Gpu, GpuMore, Host, HostMore, Metric, Reading, Throttle};
 use crate::protocol::worker::{Eval, Level};
@@ -65,6 +65,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         skipped: 3,
         loss: Some(0.312),
         eval: Some(Eval { step: 675, samples: 21_555, loss: 0.298, accuracy: Some(0.934), perplexity: None }),
+        best: Some(Best { step: 600, loss: 0.298 }),
         device: Some("cpu".to_owned()),
         parameters: Some(61_034),
         pid_keeper: Some(1),

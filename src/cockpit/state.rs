@@ -13,7 +13,7 @@ pub mod screen;
 
 use super::keymap::Keymap;
 use crate::config::knobs::{Relief, Watch};
-use crate::protocol::control::{RunState, Status};
+use crate::protocol::control::{CheckpointRow, RunState, Status};
 use facts::Facts;
 use passage::PassageView;
 use replay::Replay;
@@ -120,6 +120,18 @@ impl State {
             moment: None,
             resume: None,
         }
+    }
+
+    /// The checkpoint of the best evaluation whose weights are on the disk; in a state of the past,
+    /// of those saved by then.
+    #[must_use]
+    pub fn best(&self) -> Option<&CheckpointRow> {
+        let mut rows = self.facts.checkpoints.values();
+        if self.moment.is_none() {
+            return rows.find(|row| row.best && row.kept);
+        }
+        let measured = rows.filter_map(|row| Some((row.eval_loss?, row)));
+        measured.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, row)| row)
     }
 
     /// Where the run stands, once known.

@@ -103,8 +103,8 @@ fn over(state: &State, status: &Status) -> Option<Verdict> {
 
 fn result(state: &State, status: &Status) -> String {
     let mut parts = vec![counted(status.step, "step")];
-    let best = state.facts.evals.values().map(|row| row.eval).min_by(|a, b| a.loss.total_cmp(&b.loss));
-    if let Some(eval) = status.eval.or(best) {
+    let newest = || state.facts.evals.values().next_back().map(|row| row.eval);
+    if let Some(eval) = status.eval.or_else(newest) {
         parts.push(eval_words(eval.loss, eval.accuracy, eval.perplexity));
     }
     if status.skipped > 0 {

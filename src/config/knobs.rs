@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
+pub use super::best::Best;
 pub use super::moments::MomentBits;
 pub use super::watch::Watch;
 
@@ -188,9 +189,12 @@ pub struct Checkpoint {
     /// How many of the newest to keep.
     #[serde(default = "three")]
     pub keep_last: u64,
-    /// Keep the one with the lowest evaluation loss too.
+    /// Save every new best evaluation, and keep that checkpoint too.
     #[serde(default = "yes")]
     pub keep_best: bool,
+    /// Which evaluation is the best.
+    #[serde(default)]
+    pub best: Best,
     /// A checkpoint is proven after so many clean steps beyond it; the newest proven one stays.
     #[serde(default = "two_hundred")]
     pub proven_after: u64,
@@ -198,7 +202,8 @@ pub struct Checkpoint {
 
 impl Default for Checkpoint {
     fn default() -> Self {
-        Self { every: half_a_minute(), keep_last: 3, keep_best: true, proven_after: two_hundred() }
+        let (every, best) = (half_a_minute(), Best::default());
+        Self { every, keep_last: 3, keep_best: true, best, proven_after: two_hundred() }
     }
 }
 

@@ -27,6 +27,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run) -> Status {
         skipped: 0,
         loss: None,
         eval: None,
+        best: None,
         device: None,
         parameters: None,
         pid_keeper: Some(std::process::id()),

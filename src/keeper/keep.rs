@@ -11,7 +11,7 @@ use super::perform::ENDED_BY_SIGNAL;
 use super::recorder::Recorder;
 use super::socket::{self, Clients};
 use super::witness::Witness;
-use super::{Input, probe, takeover};
+use super::{Input, planner, probe, takeover};
 use crate::config::run::Run;
 use crate::policy::Policy;
 use crate::policy::event::{Effect, Event, Limits};
@@ -205,11 +205,13 @@ impl Keeper {
         let (dir, inputs) = (self.run_dir.path().to_owned(), self.inputs.clone());
         let nvml = self.run.probe.nvml.clone();
         tokio::spawn(probe::watch_over(dir, gpu, nvml, self.watched.subscribe(), inputs));
+        let planner = planner::start(&self.run_dir, &self.launch.device);
         self.take_over_run(by_person, &path).await;
         while self.outcome.is_none() {
             self.turn().await;
             self.mind_files().map_err(|source| KeeperError::Lock { file: "keeper.lock".to_owned(), source })?;
         }
+        drop(planner);
         self.say_goodbye().await;
         let _ = std::fs::remove_file(path);
         Ok(self.outcome.as_ref().map_or(1, Outcome::exit_code))

@@ -12,13 +12,15 @@ pub struct Planned(Option<Plan>);
 
 impl Planned {
     /// Writes into the rungs what they are thought to need. The plan is written beside the start of
-    /// the run: until it is there, this looks for it.
-    pub fn settle(&mut self, run_dir: &Path, rungs: &mut [RungRecord]) {
+    /// the run: until it is there, this looks for it. Returns why no rung could be planned, once.
+    pub fn settle(&mut self, run_dir: &Path, rungs: &mut [RungRecord]) -> Option<String> {
+        let mut news = None;
         if self.0.is_none() {
             let text = file::read(&run_dir.join(PLAN_FILE), Limit::Record).ok();
             self.0 = text.and_then(|text| serde_json::from_slice(&text).ok());
+            news = self.0.as_ref().and_then(Plan::unknown_for_all).map(|why| format!("memory: {why}"));
         }
-        let Some(plan) = self.0.as_mut().filter(|plan| plan.rungs.len() == rungs.len()) else { return };
+        let plan = self.0.as_mut().filter(|plan| plan.rungs.len() == rungs.len())?;
         for (planned, rung) in plan.rungs.iter_mut().zip(rungs.iter()) {
             let foreseen = planned.foreseen.as_ref();
             planned.measured = Measured::in_a_run(foreseen, rung.vram_bytes, rung.ram_bytes, plan.gpu);
@@ -28,6 +30,7 @@ impl Planned {
             let beside = if plan.gpu { 0 } else { planned.foreseen.as_ref().map_or(0, Foreseen::baseline) };
             rung.planned_bytes = planned.total_bytes.map(|bytes| bytes + beside);
         }
+        news
     }
 }
 
@@ -63,5 +66,30 @@ mod tests {
         rungs[0].vram_bytes = Some(900);
         planned.settle(place.path(), &mut rungs);
         assert_eq!(rungs.map(|rung| rung.planned_bytes), [Some(900), Some(100 + 400)], "twice as much beyond state");
+    }
+
+    #[test]
+    fn a_run_that_is_too_large_to_plan_is_reported_once() {
+        let place = tempfile::tempdir().unwrap();
+        let mut rungs = ["full", "safe"].map(blank_record);
+        let rung = |name: &str| RungPlan {
+            name: name.to_owned(),
+            micro_batch: 1,
+            foreseen: None,
+            unknown: Some("not planned: too large".to_owned()),
+            total_bytes: None,
+            verdict: Verdict::Unknown,
+            measured: None,
+            failed: None,
+        };
+        let (run, task, device) = ("a".to_owned(), "lm".to_owned(), "cpu".to_owned());
+        let rungs_planned = vec![rung("full"), rung("safe")];
+        let plan = Plan { version: 1, run, task, device, gpu: false, card: None, rungs: rungs_planned };
+        std::fs::write(place.path().join(PLAN_FILE), serde_json::to_vec(&plan).unwrap()).unwrap();
+        let mut planned = Planned::default();
+        let news = planned.settle(place.path(), &mut rungs);
+        assert_eq!(news.as_deref(), Some("memory: not planned: too large"));
+        assert_eq!(planned.settle(place.path(), &mut rungs), None);
+        assert_eq!(rungs.map(|rung| rung.planned_bytes), [None, None]);
     }
 }

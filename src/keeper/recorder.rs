@@ -274,7 +274,8 @@ impl Recorder {
 
     /// What the probe measured.
     pub fn measured(&mut self, reading: Reading) {
-        let vram = reading.gpu.as_ref().ok().and_then(|gpu| gpu.vram_worker_bytes.get());
+        // A worker on the CPU takes none of the card that the machine may have.
+        let vram = reading.gpu.as_ref().ok().and_then(|gpu| gpu.vram_worker_bytes.get()).filter(|bytes| *bytes > 0);
         let ram = reading.host.ram_worker_bytes.get();
         if let Some(record) = self.status.rungs.get_mut(self.attempt.rung).filter(|_| self.status.pid_worker.is_some())
         {
@@ -320,7 +321,10 @@ impl Recorder {
             Err(_) => self.batch.samples.clear(),
         }
         if self.dirty {
-            self.planned.settle(Path::new(&self.status.run_dir), &mut self.status.rungs);
+            let unplanned = self.planned.settle(Path::new(&self.status.run_dir), &mut self.status.rungs);
+            if let Some(text) = unplanned {
+                self.note(Level::Info, JournalKind::Note, text);
+            }
             self.status.passage = self.passage.as_ref().map(|passage| passage.shown().clone());
             self.dirty = self.store.put_fact("status", &self.status).is_err();
         }

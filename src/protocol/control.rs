@@ -186,6 +186,9 @@ pub struct Status {
     pub loss: Option<f64>,
     /// The newest evaluation.
     pub eval: Option<Eval>,
+    /// The best evaluation whose weights are on the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<Best>,
     /// The device, as the worker named it.
     pub device: Option<String>,
     /// Trainable parameters.
@@ -210,6 +213,15 @@ pub struct Status {
     pub rungs: Vec<RungRecord>,
     /// The run directory.
     pub run_dir: String,
+}
+
+/// The best evaluation whose weights are on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// The step of its checkpoint.
+    pub step: u64,
+    /// Its validation loss.
+    pub loss: f64,
 }
 
 /// A decision of the keeper that waits for a person.

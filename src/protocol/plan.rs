@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 /// The plan of a run directory.
 pub const PLAN_FILE: &str = "plan.json";
 
+/// How a rung gets by with less memory, in the order to try.
+pub const LESS_MEMORY: &str = "make the micro-batch smaller; then take a smaller model; then train in mixed precision \
+                               (training.precision: bf16); then accumulate more passes, which keeps the effective batch";
+
 /// Where it is to be trained, and in how much room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Site {
@@ -200,6 +204,13 @@ impl std::fmt::Display for Verdict {
 }
 
 impl Plan {
+    /// Why no rung can be planned, where it is the same for all.
+    #[must_use]
+    pub fn unknown_for_all(&self) -> Option<String> {
+        let first = self.rungs.first()?.unknown.clone()?;
+        self.rungs.iter().all(|rung| rung.unknown.as_ref() == Some(&first)).then_some(first)
+    }
+
     /// Settles totals and verdicts by all that was measured. A rung that ran needs what it was seen
     /// to need. Of the others, state (weights and moments) is exact; what goes beyond it is scaled by
     /// the mean of measured to foreseen over the rungs that ran. On the CPU the program and its data

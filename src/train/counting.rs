@@ -16,7 +16,7 @@ pub use ledger::{Ledger, Level};
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
-use burn::tensor::{DType, FloatDType, IntDType, Shape, TensorData, set_default_dtypes};
+use burn::tensor::{Bytes, DType, FloatDType, IntDType, Shape, TensorData, set_default_dtypes};
 use burn_backend::backend::{DTypeUsage, DTypeUsageSet, DeviceId, DeviceOps, ExecutionError};
 use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::{BackendRouter, MultiBackendBridge, RouterTensor, RunnerChannel, RunnerClient, get_client};
@@ -152,10 +152,8 @@ impl RunnerClient for Client {
 
     /// Zeros: nothing was computed.
     fn read_tensor_async(&self, tensor: TensorIr) -> DynFut<Result<TensorData, ExecutionError>> {
-        let mut ledger = self.ledger();
-        ledger.consume(&tensor);
-        let bytes = tensor.shape.num_elements() * tensor.dtype.size();
-        let data = TensorData::from_bytes_vec(vec![0; bytes], tensor.shape, tensor.dtype);
+        self.ledger().consume(&tensor);
+        let data = zeros(tensor.shape, tensor.dtype);
         Box::pin(async move { Ok(data) })
     }
 
@@ -183,6 +181,21 @@ impl RunnerClient for Client {
     fn dtype_usage(&self, _dtype: DType) -> DTypeUsageSet {
         DTypeUsage::general()
     }
+}
+
+/// Zeros that take no memory until somebody looks at them. Moments that rest in host memory are read
+/// and never looked at: made for real, they would be as large as those of the run.
+fn zeros(shape: Shape, dtype: DType) -> TensorData {
+    // The number formats that the router converts to: a conversion would look at them.
+    let dtype = if dtype.is_float() {
+        DType::F32
+    } else if dtype.is_int() || dtype.is_uint() {
+        DType::I32
+    } else {
+        dtype
+    };
+    let bytes = (shape.num_elements() * dtype.size()) as u64;
+    TensorData::from_bytes(Bytes::from_file("/dev/zero", bytes, 0), shape, dtype)
 }
 
 /// There is nothing to carry from one counter to another.

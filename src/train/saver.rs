@@ -19,7 +19,7 @@ use crate::store::checkpoint::{
 use crate::store::disk;
 use burn::tensor::{DType, TensorData};
 use std::{
-    io, iter,
+    fs, io, iter,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -64,6 +64,10 @@ pub struct Saver {
     outcomes: Receiver<Outcome>,
     in_flight: bool,
     durable: Option<Saved>,
+    /// The lowest validation loss whose weights are on the disk.
+    best: Option<f64>,
+    /// The validation loss of the weights in flight.
+    in_flight_loss: Option<f64>,
     failure: String,
     rows: Vec<Row>,
     sink: Arc<dyn Sink>,
@@ -75,6 +79,7 @@ impl Saver {
     /// # Errors
     /// When the operating system refuses one.
     pub fn start(run_dir: PathBuf, durable: Option<Saved>, sink: Arc<dyn Sink>) -> io::Result<Self> {
+        let best = durable.as_ref().and_then(|saved| best_on_disk(&run_dir, saved.step));
         let (jobs, inbox) = sync_channel::<(Job, Vec<Row>)>(1);
         let (outbox, outcomes) = sync_channel(1);
         let events = Arc::clone(&sink);
@@ -96,7 +101,8 @@ impl Saver {
                 }
             }
         })?;
-        Ok(Self { jobs, outcomes, in_flight: false, durable, failure: String::new(), rows: Vec::new(), sink })
+        let (in_flight, in_flight_loss, failure, rows) = (false, None, String::new(), Vec::new());
+        Ok(Self { jobs, outcomes, in_flight, durable, best, in_flight_loss, failure, rows, sink })
     }
 
     /// Adds a row of the curve to the next checkpoint.
@@ -130,6 +136,13 @@ impl Saver {
         self.durable.as_ref().map(|saved| saved.step)
     }
 
+    /// Whether weights with this validation loss are better than all that are on the disk or on
+    /// their way there.
+    pub fn is_new_best(&mut self, loss: f64) -> bool {
+        let in_flight = if self.is_busy() { self.in_flight_loss } else { None };
+        self.best.into_iter().chain(in_flight).all(|best| loss < best)
+    }
+
     /// Why the newest save that failed did.
     pub fn failure(&self) -> &str {
         &self.failure
@@ -144,9 +157,9 @@ impl Saver {
 
     /// Hands a save over. Only while none is under way.
     pub fn submit(&mut self, job: Job) {
-        let step = job.state.step;
+        let (step, loss) = (job.state.step, job.state.own_eval_loss());
         match self.jobs.send((job, std::mem::take(&mut self.rows))) {
-            Ok(()) => self.in_flight = true,
+            Ok(()) => (self.in_flight, self.in_flight_loss) = (true, loss),
             Err(refused) => {
                 self.rows = refused.0.1;
                 "the saver thread is gone".clone_into(&mut self.failure);
@@ -158,13 +171,26 @@ impl Saver {
     fn settle(&mut self, outcome: Outcome) {
         self.in_flight = false;
         match outcome {
-            Ok(saved) => self.durable = Some(saved),
+            Ok(saved) => {
+                self.best = self.best.into_iter().chain(saved.eval_loss).reduce(f64::min);
+                self.durable = Some(saved);
+            }
             Err((mut rows, message)) => {
                 rows.append(&mut self.rows);
                 (self.rows, self.failure) = (rows, message);
             }
         }
     }
+}
+
+/// The lowest validation loss among the checkpoints on the disk up to `step`, each of its own weights.
+fn best_on_disk(run_dir: &Path, step: u64) -> Option<f64> {
+    let entries = checkpoint::list(run_dir).into_iter().filter(|entry| entry.step <= step);
+    let loss = |entry: checkpoint::Entry| {
+        let text = fs::read(entry.path.join(STATE)).ok()?;
+        serde_json::from_slice::<TrainState>(&text).ok()?.own_eval_loss()
+    };
+    entries.filter_map(loss).filter(|loss| loss.is_finite()).reduce(f64::min)
 }
 
 fn save(run_dir: &Path, job: Job, rows: &[Row]) -> Result<Saved, String> {

@@ -15,19 +15,7 @@ use std::path::Path;
 pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     let to = args.to.as_deref();
     let to = to.ok_or_else(|| Failure::new(2, "copy needs to know where to: --to /mnt/backup"))?;
-    let best = super::rows(run).into_iter().find(|row| row.kept && row.best);
-    let is_there = best.as_ref().is_none_or(|row| run.path().join(&row.path).is_dir());
-    if let Some(row) = best.as_ref().filter(|_| !is_there && args.step.is_none()) {
-        let (name, step) = (run.name(), grouped(row.step));
-        return Err(Failure::new(
-            14,
-            format!(
-                "the best checkpoint of {name}, step {step}, is missing; name another one with --step N (`downshift \
-                 checkpoints {name} list` shows those that are there, `compare` ranks them)"
-            ),
-        ));
-    }
-    let best = best.map(|row| row.step);
+    let best = if args.step.is_none() { super::best(run)? } else { None };
     let loaded = super::chosen(run, args.step.or(best))?;
     let place = to.join(run.name());
     let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", place.display()));
@@ -47,7 +35,7 @@ pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     let path = place.join(write(&place, &loaded)?);
     match checkpoint::verify(&path) {
         Ok(manifest) if manifest == loaded.manifest => {
-            let which = if args.step.is_none() && best.is_some() { "the best one, " } else { "" };
+            let which = if best.is_some() { "the best one, " } else { "" };
             let (step, size) = (grouped(manifest.step), bytes(manifest.bytes()));
             line!("copied {which}step {step} to {}, {size}, verified", path.display());
             Ok(0)

@@ -14,7 +14,12 @@ pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Ou
         .out
         .as_deref()
         .ok_or_else(|| Failure::new(2, "export needs to know where to: --out weights.safetensors"))?;
-    let loaded = super::chosen(run, args.step)?;
+    let best = if args.best { super::best(run)? } else { None };
+    if args.best && best.is_none() {
+        let text = format!("no checkpoint of {} was evaluated; leave --best out for the newest", run.name());
+        return Err(Failure::new(14, text));
+    }
+    let loaded = super::chosen(run, args.step.or(best))?;
     let weights = loaded.files.get(MODEL);
     let weights = weights.ok_or_else(|| Failure::new(14, format!("{} holds no {MODEL}", loaded.path.display())))?;
     if let Some(format) = &args.format {

@@ -2,7 +2,7 @@
 
 use crate::cli::check::align;
 use crate::keeper::sentences::bytes;
-use crate::protocol::plan::{Foreseen, Measured, Plan, RungPlan};
+use crate::protocol::plan::{Foreseen, LESS_MEMORY, Measured, Plan, RungPlan, Verdict};
 
 type Part = (&'static str, fn(&Foreseen) -> u64);
 
@@ -50,11 +50,20 @@ pub fn lines(plan: &Plan, measured: bool) -> Vec<String> {
         "Parts are each at their highest; they are not all there at once, so the total is less than their sum."
             .to_owned(),
     );
+    lines.extend(advice(plan));
     let unknown = plan.rungs.iter().filter_map(|rung| Some((rung, rung.unknown.as_ref()?)));
     lines.extend(unknown.map(|(rung, why)| format!("rung {}: {why}", rung.name)));
     let failed = plan.rungs.iter().filter(|rung| rung.failed.is_some());
     lines.extend(failed.map(|rung| format!("rung {} could not be measured: what it said is above.", rung.name)));
     lines
+}
+
+/// What to do about rungs that do not fit.
+fn advice(plan: &Plan) -> Option<String> {
+    let too_large = plan.rungs.iter().filter(|rung| rung.verdict == Verdict::DoesNotFit);
+    let names: Vec<&str> = too_large.map(|rung| rung.name.as_str()).collect();
+    let (rungs, verb) = if names.len() == 1 { ("rung", "does") } else { ("rungs", "do") };
+    (!names.is_empty()).then(|| format!("{rungs} {} {verb} not fit: {LESS_MEMORY}.", names.join(", ")))
 }
 
 fn row(name: String, plan: &Plan, cell: impl Fn(&RungPlan) -> String) -> Vec<String> {

@@ -20,6 +20,7 @@ pub struct Wishes {
 pub type Dot = (f64, f64);
 
 /// What a run shows in a chart.
+#[derive(Default)]
 pub struct Trace {
     /// Unbroken stretches of (place, smallest, largest): what was measured.
     pub band: Vec<Vec<(f64, f64, f64)>>,
@@ -27,8 +28,10 @@ pub struct Trace {
     pub line: Vec<Vec<Dot>>,
     /// Evaluations.
     pub evals: Vec<Dot>,
-    /// The best evaluation, or where there is none the lowest measured loss: where it lies, and its step.
+    /// The best evaluation whose weights are on the disk: where it lies, and its step.
     pub best: Option<(Dot, u64)>,
+    /// The lowest measured loss, where there is no best evaluation.
+    pub lowest: Option<(Dot, u64)>,
     /// Where steps were skipped.
     pub skips: Vec<f64>,
 }
@@ -99,7 +102,7 @@ fn trace(run: &Loaded, figure: Figure, (start, end): (f64, f64), pixels: usize, 
         Figure::Step(metric) => metric,
         Figure::Eval => {
             let line = vec![measured().collect()];
-            return Trace { band: Vec::new(), line, evals: measured().collect(), best: None, skips: Vec::new() };
+            return Trace { band: Vec::new(), line, evals: measured().collect(), ..Trace::default() };
         }
     };
     let columns = run.series.columns(metric, start..end, pixels);
@@ -123,14 +126,15 @@ fn trace(run: &Loaded, figure: Figure, (start, end): (f64, f64), pixels: usize, 
     band.retain(|part| !part.is_empty());
     let weight = if figure.is_noisy() { wishes.weight } else { 0.0 };
     let least = run.series.best(metric).map(|(step, value)| (step, f64::from(value)));
-    let evaluated = run.evals.iter().filter(within).map(|row| (row.eval.step, row.eval.loss));
-    let best = evaluated.min_by(|a, b| a.1.total_cmp(&b.1)).or(least).filter(|_| metric == Metric::Loss);
-    let best = best.filter(|(step, _)| (start..=end).contains(&(*step as f64)));
+    let seen = |(step, _): &(u64, f64)| metric == Metric::Loss && (start..=end).contains(&(*step as f64));
+    let dot = |(step, value): (u64, f64)| ((share(step as f64), value), step);
+    let best = run.best.filter(seen).map(dot);
     Trace {
         band,
         line: smooth(&columns, weight, at),
         evals: if metric == Metric::Loss { measured().collect() } else { Vec::new() },
-        best: best.map(|(step, value)| ((share(step as f64), value), step)),
+        best,
+        lowest: least.filter(|least| best.is_none() && seen(least)).map(dot),
         skips: if matches!(metric, Metric::Loss | Metric::GradNorm) { skips } else { Vec::new() },
     }
 }

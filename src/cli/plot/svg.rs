@@ -367,19 +367,20 @@ impl Svg<'_> {
                 self.add(format_args!(r#"<path d="M{:.1} {y:.1}h7l-3.5 6Z" fill="{}"/>"#, x - 3.5, palette.warn));
             }
         }
-        if let (Some((dot, step)), None) = (trace.best, colour) {
-            self.best(area, panel, dot, (step, !trace.evals.is_empty()));
+        let best = trace.best.map(|best| ("best evaluation", best));
+        let marked = best.or(trace.lowest.map(|lowest| ("lowest measured", lowest)));
+        if let (Some((what, (dot, step))), None) = (marked, colour) {
+            self.best(area, panel, dot, (what, step));
         }
     }
 
-    fn best(&mut self, area: Area, panel: &Panel, dot: Dot, (step, evaluated): (u64, bool)) {
+    fn best(&mut self, area: Area, panel: &Panel, dot: Dot, (what, step): (&str, u64)) {
         let palette = self.palette;
         let (x, y) = area.place(panel, dot);
         let (good, ground) = (&palette.good, &palette.ground);
         self.add(format_args!(
             r#"<circle cx="{x:.1}" cy="{y:.1}" r="4" fill="{ground}" stroke="{good}" stroke-width="2"/>"#
         ));
-        let what = if evaluated { "best evaluation" } else { "lowest measured" };
         let text = format!("{what} {} at {}", crate::cockpit::format::figure(dot.1), count(step));
         let anchor = if x > area.left + area.width / 2.0 { "end" } else { "start" };
         let above = if y + 20.0 > area.bottom() { y - 12.0 } else { y + 18.0 };

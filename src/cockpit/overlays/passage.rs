@@ -107,7 +107,7 @@ fn in_words(name: &str) -> &str {
     match name {
         "save" => "save at the step border",
         "stop" => "end the worker",
-        "wait for VRAM" => "wait until its VRAM is free",
+        "wait for VRAM" => "wait until its memory is free",
         "back off" => "wait before the next start",
         "cool" => "let the card cool",
         "start and load" => "start the next one, load, verify",

@@ -153,7 +153,7 @@ fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) 
             Span::styled(then, theme.dim),
         ])
     };
-    let on_gpu = gpu(state).is_some() || status.rungs.iter().any(|record| record.vram_bytes.is_some());
+    let on_gpu = on_gpu(state, status);
     // What is so now, as the gauges show it; nothing while no step is taken.
     let live = state.is_moving() && state.stalled_ms().or(state.silence_ms()).is_none();
     let reading = state.facts.samples.back().map(|row| &row.reading).filter(|_| live);
@@ -177,12 +177,22 @@ fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) 
         Span::styled(known.unwrap_or_else(|| "not run yet on this rung".to_owned()), theme.dim),
     ]);
     let mut rows = vec![speed, memory];
-    rows.extend(room(state, then, width, theme));
+    if on_gpu {
+        rows.extend(room(state, then, width, theme));
+    }
     if let Some((what, step)) = then.and_then(|record| record.fault.as_ref()) {
         let text = format!("        that rung last {} at step {}", ended(what), count(*step));
         rows.push(Line::styled(ui::cut(&text, width), theme.warn));
     }
     rows
+}
+
+/// Whether the run trains on a card. A card in the machine of a run on the CPU has nothing to do with it.
+fn on_gpu(state: &State, status: &Status) -> bool {
+    match status.device.as_deref() {
+        Some(device) => !device.starts_with("cpu"),
+        None => gpu(state).is_some() || status.rungs.iter().any(|record| record.vram_bytes.is_some()),
+    }
 }
 
 /// The card, as it was last read.

@@ -10,6 +10,7 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
+use crate::store::summary::Spot;
 use ratatui::{
     Frame,
     layout::Rect,
@@ -60,6 +61,14 @@ fn seen(state: &State) -> Vec<(f64, f64)> {
     evals.filter(|(place, loss)| (start..=end).contains(place) && loss.is_finite()).collect()
 }
 
+/// The best evaluation whose weights are on the disk, where it is seen: place and loss.
+fn best_seen(state: &State) -> Option<(f64, f64)> {
+    let (row, chart) = (state.best()?, state.screen.chart);
+    let (start, end) = chart.window(ends(state)?);
+    let place = Spot { step: row.step, samples: row.samples, time_ms: row.time_ms }.on(chart.axis);
+    (start..=end).contains(&place).then_some((place, row.eval_loss?))
+}
+
 fn eval_range(state: &State) -> Option<(f64, f64)> {
     let seen = seen(state);
     let losses = || seen.iter().map(|(_, loss)| *loss);
@@ -69,12 +78,12 @@ fn eval_range(state: &State) -> Option<(f64, f64)> {
 /// Diamonds stand at least so many columns apart, so that the curve below them is seen.
 const APART: u16 = 6;
 
-/// The evaluations as diamonds, the best one filled, the newest one written. Where they come densely
+/// The evaluations as diamonds, the best one on the disk filled, the newest one written. Where they come densely
 /// only some are drawn; all of them are in the chart of their own.
 fn evaluations(frame: &mut Frame<'_>, area: Rect, plot: Plot, state: &State, theme: &Theme) {
     let buffer = frame.buffer_mut();
     let seen = seen(state);
-    let best = seen.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1));
+    let best = best_seen(state);
     let mut free_left_of = u16::MAX;
     for (place, loss) in seen.iter().rev() {
         let Some(x) = plot.column(*place).filter(|x| *x < free_left_of) else { continue };
@@ -167,8 +176,8 @@ fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, 
 
 fn loss_parts(plot: Option<Plot>, state: &State, theme: &Theme) -> Vec<Vec<Span<'static>>> {
     let chart = state.screen.chart;
-    let best = seen(state).into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
-    // The best is that of the evaluations; without any there is only a lowest.
+    let best = best_seen(state);
+    // The best is an evaluation whose weights are on the disk; without one there is only a lowest loss.
     let (sign, word, best) = match best {
         Some(best) => ("◆", " best ", Some(best)),
         None => ("", "lowest ", plot.and_then(|plot| plot.least)),
@@ -191,7 +200,7 @@ fn loss_parts(plot: Option<Plot>, state: &State, theme: &Theme) -> Vec<Vec<Span<
     } else {
         parts.push(vec![Span::styled("━", line), Span::styled(" measured", theme.dim)]);
     }
-    if sign == "◆" {
+    if !seen(state).is_empty() {
         parts.push(vec![Span::styled("◇", theme.second), Span::styled(" evaluation", theme.dim)]);
     }
     parts

@@ -128,7 +128,7 @@ fn shown(record: Option<&RungRecord>, steps_per_s: Option<f64>, theme: &Theme) -
         return Shown { speed: Span::raw(""), memory: Span::raw(""), steps: Span::styled("not run yet", theme.dim) };
     };
     let speed = steps_per_s.map_or_else(String::new, |speed| format!("{} steps/s", rate(speed)));
-    let memory = record.vram_bytes.or(record.ram_bytes).map_or_else(String::new, bytes);
+    let memory = record.vram_bytes.filter(|used| *used > 0).or(record.ram_bytes).map_or_else(String::new, bytes);
     let steps = match &record.fault {
         Some((_, step)) => Span::styled(format!("fault at {}", count(*step)), theme.warn),
         None => Span::styled(counted(record.steps, "step"), theme.dim),

@@ -118,7 +118,7 @@ fn outcome(state: &State) -> Vec<Meter> {
     };
     let evals = || state.facts.evals.values().map(|row| &row.eval);
     let last = state.status().and_then(|status| status.eval.as_ref()).or(evals().next_back());
-    let best = evals().min_by(|one, other| one.loss.total_cmp(&other.loss));
+    let best = state.best().and_then(|row| state.facts.evals.get(&row.step)).map(|row| &row.eval);
     let mut meters: Vec<Meter> = last.map(|last| measured("result", last)).into_iter().collect();
     let other = best.filter(|best| last.is_none_or(|last| last.step != best.step));
     meters.extend(other.map(|best| measured("best", best)));

@@ -52,7 +52,7 @@ fn shown(state: &State, rung: usize, view: &RungView, theme: &Theme) -> Vec<Line
         || "not run yet".to_owned(),
         |record| {
             let speed = state.steps_per_s_on(rung).map(|speed| format!("{} steps/s", rate(speed)));
-            let vram = record.vram_bytes.map(|used| format!("VRAM {}", bytes(used)));
+            let vram = record.vram_bytes.filter(|used| *used > 0).map(|used| format!("VRAM {}", bytes(used)));
             let ram = record.ram_bytes.map(|used| format!("RAM {}", bytes(used)));
             let parts = [Some(counted(record.steps, "step")), speed, vram, ram];
             parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")

@@ -4,7 +4,7 @@
 use super::facts::{Facts, History, Loading};
 use super::{Link, RungView, State};
 use crate::cockpit::series::{Axis, Metric};
-use crate::protocol::control::{JournalKind, RunState, RungRecord, Status};
+use crate::protocol::control::{Best, JournalKind, RunState, RungRecord, Status};
 
 /// A look back.
 #[derive(Debug, Clone)]
@@ -73,6 +73,7 @@ fn status_of(past: &State, present: &Status) -> Status {
         skipped: facts.series.skipped_among(usize::MAX).0,
         loss: facts.recent.iter().rev().find_map(|row| row.loss),
         eval: facts.evals.values().next_back().map(|row| row.eval),
+        best: past.best().and_then(|row| Some(Best { step: row.step, loss: row.eval_loss? })),
         pid_keeper: None,
         pid_worker: None,
         pid_probe: None,

@@ -129,6 +129,32 @@ fn a_rung_that_never_ran_is_previewed_by_the_plan_against_what_is_free() {
     assert!(shown.contains("23.0 GiB by the plan") && shown.contains("too little"), "{shown}");
 }
 
+#[test]
+fn a_run_on_the_cpu_beside_a_card_is_previewed_in_host_memory() {
+    let mut state = fixture::on_gpu((120, 40));
+    let mut status = state.status().unwrap().clone();
+    status.device = Some("cpu".to_owned());
+    fixture::tell(&mut state, status);
+    press(&mut state, "dd");
+    let shown = preview_part(&picture(&state));
+    assert!(shown.contains("RAM") && !shown.contains("VRAM") && !shown.contains("free for it"), "{shown}");
+}
+
+/// The lines of the box over a picture.
+fn preview_part(picture: &str) -> String {
+    let lines = picture.lines().skip_while(|line| !line.contains("speed"));
+    lines.take_while(|line| !line.contains("back")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_best_is_the_one_whose_weights_are_on_the_disk() {
+    let mut state = fixture::training((120, 40));
+    assert!(picture(&state).contains("best 0.298 @ 600"), "{}", picture(&state));
+    state.facts.checkpoints.values_mut().for_each(|row| row.best = false);
+    let shown = picture(&state);
+    assert!(!shown.contains("best 0"), "an evaluation alone is none: {shown}");
+}
+
 /// Boxes, and what opens them.
 fn boxes(size: (u16, u16)) -> Vec<(&'static str, State)> {
     let pressed = |keys: &str| {

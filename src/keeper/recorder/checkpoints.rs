@@ -3,7 +3,7 @@
 use super::{Recorder, now_ms};
 use crate::config::knobs;
 use crate::keeper::{retention, sentences};
-use crate::protocol::control::{CheckpointRow, JournalKind, RunState, Update};
+use crate::protocol::control::{Best, CheckpointRow, JournalKind, RunState, Update};
 use crate::protocol::worker::{Level, Saved};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,6 +15,7 @@ impl Recorder {
     /// `SQLite`'s words.
     pub fn reload_checkpoints(&mut self) -> rusqlite::Result<()> {
         self.checkpoints = self.store.checkpoints()?;
+        self.mark_best();
         self.status.durable_step = self.checkpoints.iter().filter(|row| row.kept).map(|row| row.step).max();
         self.dirty = true;
         Ok(())
@@ -67,6 +68,7 @@ impl Recorder {
         for step in &steps {
             self.forget(*step);
         }
+        self.mark_best();
         steps
     }
 
@@ -144,6 +146,9 @@ impl Recorder {
         for step in changed {
             self.put_checkpoint(step);
         }
+        let row = self.checkpoints.iter().find(|row| row.best);
+        self.status.best = row.and_then(|row| Some(Best { step: row.step, loss: row.eval_loss? }));
+        self.dirty = true;
     }
 
     fn put_checkpoint(&mut self, step: u64) {

@@ -46,7 +46,7 @@ pub struct TrainState {
     pub attempt: u64,
     /// The newest evaluation.
     pub eval: Option<Eval>,
-    /// The lowest loss of all evaluations.
+    /// The lowest loss of all evaluations, whether their weights were saved or not.
     pub best_eval_loss: Option<f64>,
     /// Seconds of training, in all attempts whose work is kept.
     pub trained_s: f64,

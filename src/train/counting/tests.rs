@@ -27,6 +27,20 @@ fn a_buffer_is_there_as_long_as_somebody_holds_it() {
 }
 
 #[test]
+fn values_that_are_read_take_no_memory_until_somebody_looks() {
+    let lent = Lent::new(Habits::Flex);
+    let before = crate::train::memory::resident().unwrap();
+    let read: Vec<_> =
+        (0..64).map(|_| Tensor::<Plain, 2>::zeros([1 << 14, 1 << 12], lent.device()).into_data()).collect();
+    assert_eq!(read.iter().map(|data| data.bytes.len() as u64).sum::<u64>(), 16 << 30);
+    let taken = crate::train::memory::resident().unwrap().saturating_sub(before);
+    assert!(taken < 1 << 30, "{taken} bytes for 16 GiB of zeros");
+    let back = Tensor::<Plain, 2>::from_data(read[0].clone(), lent.device());
+    assert_eq!((live(&lent), back.dims()), (256 * MIB, [1 << 14, 1 << 12]), "they go back to the device unseen");
+    assert_eq!(tensor(&lent).slice([0..1, 0..3]).into_data().to_vec::<f32>().unwrap(), [0.0; 3]);
+}
+
+#[test]
 fn what_nobody_else_holds_is_written_into() {
     let lent = Lent::new(Habits::Flex);
     let (x, y) = (tensor(&lent), tensor(&lent));

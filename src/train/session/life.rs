@@ -33,7 +33,7 @@ pub struct Life<'a> {
     trained_before_s: f64,
     rhythm: Rhythm,
     save_is_owed: bool,
-    /// The evaluation just made is the best so far.
+    /// The evaluation just made is better than all whose weights are saved.
     is_best: bool,
 }
 
@@ -164,7 +164,7 @@ impl<'a> Life<'a> {
             perplexity: means.perplexity,
         };
         self.state.eval = Some(eval);
-        self.is_best = self.state.best_eval_loss.is_none_or(|best| eval.loss < best);
+        self.is_best = self.saver.is_new_best(eval.loss);
         self.state.best_eval_loss = Some(self.state.best_eval_loss.map_or(eval.loss, |best| best.min(eval.loss)));
         self.saver.row(Row::Eval(EvalRow { attempt: self.args.attempt, time_ms: unix_ms(), eval }));
         self.sink.send(Event::Eval(eval));
@@ -180,17 +180,22 @@ impl<'a> Life<'a> {
     /// Whether to save after a step of epoch `epoch`.
     pub fn checkpoint_is_due(&mut self, epoch: u64) -> bool {
         let by_clock = self.rhythm.is_due();
-        let best = self.best_is_due();
-        best || self.save_is_owed
+        self.best_is_due()
+            || self.save_is_owed
             || by_clock.unwrap_or_else(|| self.is_due(self.args.preset.checkpoint.every, epoch, 0.0))
     }
 
     /// Whether to save weights that were just measured to be the best: after the next step they are
-    /// gone. Not where saves would follow upon each other so closely that they cost much.
+    /// gone. So a save that is under way is waited for, which costs less than a second copy in memory.
     fn best_is_due(&mut self) -> bool {
         let knobs = &self.args.preset.checkpoint;
         let wanted = std::mem::take(&mut self.is_best) && knobs.keep_best && knobs.every != Every::Never;
-        wanted && !self.saver.is_busy() && self.rhythm.affords_another()
+        if wanted && self.saver.is_busy() {
+            self.turn_to(Phase::Checkpointing);
+            self.saver.wait();
+            self.turn_to(Phase::Training);
+        }
+        wanted
     }
 
     /// Saves at this step border, or at the next one where a save is still under way.

@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 
 /// Weight of the newest step in the running mean of step times.
 const NEWEST: f64 = 0.05;
-/// A save out of turn may cost one part in so many of the time since the save before.
-const OUT_OF_TURN: f64 = 20.0;
 /// So many seconds of work are nothing to worry about, however short the rhythm.
 const CARELESS_S: f64 = 10.0;
 
@@ -67,11 +65,6 @@ impl Rhythm {
     /// Whether a save is due by the clock on the wall; none where another clock counts.
     pub fn is_due(&self) -> Option<bool> {
         self.interval_s().map(|interval_s| self.tried.elapsed().as_secs_f64() >= interval_s)
-    }
-
-    /// Whether a save out of turn costs little beside what was trained since the one before.
-    pub fn affords_another(&self) -> bool {
-        self.cost_s.is_none_or(|cost_s| self.tried.elapsed().as_secs_f64() >= OUT_OF_TURN * cost_s)
     }
 
     /// A step took so long.
@@ -177,9 +170,6 @@ mod tests {
         rhythm.save_begins(millis(60_000));
         rhythm.save_is_over(Some(1), 0);
         assert_eq!(rhythm.interval_s(), Some(7.0));
-        assert!(!rhythm.affords_another(), "a minute's save was just made");
-        rhythm.cost_s = Some(0.0);
-        assert!(rhythm.affords_another());
         assert_eq!(Rhythm::new(Every::Steps(5), Faults::default(), 0, 0).is_due(), None);
         assert_eq!(Rhythm::new(Every::Seconds(1e-9), Faults::default(), 0, 0).is_due(), Some(true));
     }

@@ -1,0 +1,72 @@
+//! Bounds of the planner that a keeper starts: nobody asked for it, so it must cost next to nothing.
+//! It runs at the lowest priority, ends with its keeper, and gives up rather than take much memory.
+
+use crate::cli::Failure;
+use crate::keeper::sentences::bytes;
+use crate::probe::host::kibibytes;
+use crate::protocol::plan::{PLAN_FILE, Plan};
+use crate::store::run_dir::RunDir;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::time::{Duration, Instant};
+use std::{fs, io, process, thread};
+
+/// Resident memory beyond which a run is not planned: most of it is its data.
+const MOST_BYTES: u64 = 1 << 30;
+/// Time beyond which a run is not planned.
+const LONGEST: Duration = Duration::from_mins(10);
+/// Between two looks at the bounds.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// The lowest priority.
+const NICE: i32 = 19;
+
+/// Keeps this process within its bounds from here on. Beyond them, `unplanned` becomes the plan of
+/// the run, with the reason, and the process ends.
+pub fn keep_within(dir: RunDir, unplanned: Plan) -> Result<(), Failure> {
+    // Both are courtesies: without them the plan is still worth making.
+    let _ = rustix::process::nice(NICE);
+    let _ = fs::write("/proc/self/oom_score_adj", "1000");
+    let begun = Instant::now();
+    let watch = move || {
+        loop {
+            if keeper_is_gone() {
+                process::exit(0);
+            }
+            if let Some(why) = excess(resident(), begun.elapsed()) {
+                let plan = refused(unplanned, &why);
+                let written = serde_json::to_vec_pretty(&plan).map(|text| dir.write_atomically(PLAN_FILE, &text));
+                process::exit(i32::from(!matches!(written, Ok(Ok(())))));
+            }
+        }
+    };
+    thread::Builder::new().name("bounds".to_owned()).spawn(watch)?;
+    Ok(())
+}
+
+/// Waits a moment for the end of stdin, which the keeper holds open as long as it lives.
+fn keeper_is_gone() -> bool {
+    let stdin = io::stdin();
+    let mut ends = [PollFd::new(&stdin, PollFlags::IN)];
+    // The keeper writes nothing, so anything to read is the end.
+    poll(&mut ends, Some(&LOOK)).is_ok_and(|ready| ready > 0)
+}
+
+fn resident() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    kibibytes(&status, "VmRSS").unwrap_or(0)
+}
+
+/// The bound that is exceeded, if one is.
+fn excess(resident: u64, took: Duration) -> Option<String> {
+    if resident > MOST_BYTES {
+        return Some(format!("planning it takes more than {} of memory", bytes(MOST_BYTES)));
+    }
+    let minutes = LONGEST.as_secs() / 60;
+    (took > LONGEST).then(|| format!("planning it takes more than {minutes} minutes"))
+}
+
+fn refused(mut plan: Plan, why: &str) -> Plan {
+    for rung in &mut plan.rungs {
+        rung.unknown = Some(format!("not planned: too large ({why})"));
+    }
+    plan
+}

@@ -1,0 +1,93 @@
+//! Which evaluation is the best: the one definition that retention, cockpit and commands share.
+
+use serde::{Deserialize, Serialize};
+
+/// How checkpoints are ranked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Best {
+    /// The figure of an evaluation that ranks.
+    #[serde(default)]
+    pub metric: Metric,
+    /// Which end of it is the better one.
+    #[serde(default)]
+    pub goal: Goal,
+}
+
+/// A figure of an evaluation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Metric {
+    /// The validation loss.
+    #[default]
+    Loss,
+}
+
+/// The better end of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Goal {
+    /// Smaller is better.
+    #[default]
+    Min,
+}
+
+/// A definition of the best that this version does not know.
+#[derive(Debug, thiserror::Error)]
+pub enum Unranked {
+    /// Of the metric.
+    #[error("checkpoints cannot be ranked by `{0}`, only by the validation loss; write loss")]
+    Metric(String),
+    /// Of the goal.
+    #[error("the goal for the loss cannot be `{0}`, lower is better; write min")]
+    Goal(String),
+}
+
+impl TryFrom<String> for Metric {
+    type Error = Unranked;
+
+    fn try_from(name: String) -> Result<Self, Unranked> {
+        if name == "loss" { Ok(Self::Loss) } else { Err(Unranked::Metric(name)) }
+    }
+}
+
+impl From<Metric> for String {
+    fn from(metric: Metric) -> Self {
+        match metric {
+            Metric::Loss => "loss".to_owned(),
+        }
+    }
+}
+
+impl TryFrom<String> for Goal {
+    type Error = Unranked;
+
+    fn try_from(name: String) -> Result<Self, Unranked> {
+        if name == "min" { Ok(Self::Min) } else { Err(Unranked::Goal(name)) }
+    }
+}
+
+impl From<Goal> for String {
+    fn from(goal: Goal) -> Self {
+        match goal {
+            Goal::Min => "min".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::knobs::Checkpoint;
+    use crate::config::typed;
+    use serde_json::json;
+
+    #[test]
+    fn only_the_lowest_loss_ranks_and_anything_else_is_refused_with_a_sentence() {
+        let (read, problems) = typed::read::<Checkpoint>(&json!({"best": {"metric": "loss", "goal": "min"}}));
+        assert_eq!((read, problems.len()), (Some(Checkpoint::default()), 0));
+        let (_, problems) = typed::read::<Checkpoint>(&json!({"best": {"metric": "accuracy", "goal": "max"}}));
+        let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert!(said[0].contains("best.metric") && said[0].contains("cannot be ranked by `accuracy`"), "{said:?}");
+        assert!(said[1].contains("best.goal") && said[1].contains("write min"), "{said:?}");
+    }
+}

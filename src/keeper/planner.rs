@@ -1,0 +1,28 @@
+//! The process that plans the memory of a run, once, beside its training. It ends with the keeper at
+//! the latest: its stdin closes then, and it reads that as the order to end.
+
+use super::child::WORKER_VARIABLE;
+use crate::protocol::plan::PLAN_FILE;
+use crate::store::run_dir::RunDir;
+use std::process::Stdio;
+use tokio::process::{Child, Command};
+
+/// Starts planning, where the run has no plan yet. Dropping the child ends it. A run without a plan
+/// lacks a forecast and nothing else, so a planner that cannot start is no error.
+pub fn start(run: &RunDir, device: &str) -> Option<Child> {
+    let trains_elsewhere = std::env::var_os(WORKER_VARIABLE).is_some();
+    if trains_elsewhere || run.file(PLAN_FILE).is_file() {
+        return None;
+    }
+    Command::new("/proc/self/exe")
+        .arg0("downshift-planner")
+        .args(["plan", "--write", "--device", device])
+        .arg(run.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .ok()
+}
