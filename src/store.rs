@@ -6,13 +6,16 @@
 //! Checkpoint manifests are the truth about training; run.db is the truth about decisions. Only
 //! the keeper writes run.db and deletes checkpoints; everybody may read.
 
+pub mod batch;
 pub mod checkpoint;
 pub mod curve;
+mod damaged;
 pub mod database;
 pub mod disk;
 pub mod kernels;
 pub mod lock;
 pub mod reader;
+pub mod reserve;
 pub mod run_dir;
 pub mod summary;
 pub mod writer;

@@ -4,7 +4,7 @@
 
 mod redact;
 
-use super::{Outcome, Which, doctor, line};
+use super::{Outcome, Which, doctor, find_run, line};
 use crate::store::checkpoint;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
@@ -36,7 +36,7 @@ pub struct BundleArgs {
 }
 
 pub fn bundle(args: &BundleArgs, runs: &Path) -> Outcome {
-    let run = RunDir::find(runs, args.which.run.as_deref())?;
+    let run = find_run(runs, args.which.run.as_deref())?;
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}-bundle.tar.gz", run.name())));
     let redactor = Redactor::new(run.run().ok().and_then(|run| run.notify).as_ref());
     let parts = parts(&run, runs);

@@ -3,7 +3,7 @@
 use super::line;
 use super::run::{has_room, has_room_to_go_on, look_on, start_keeper};
 use super::trainer::Trainer;
-use super::{Failure, Outcome, Which, checkpoints, client, say};
+use super::{Failure, Outcome, Which, checkpoints, client, find_run, say};
 use crate::config::run::{Run, Source};
 use crate::keeper::Launch;
 use crate::keeper::caretaker::Caretaker;
@@ -48,7 +48,7 @@ fn factor(text: &str) -> Result<f64, String> {
 
 pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let since_ms = jiff::Timestamp::now().as_millisecond();
-    let dir = RunDir::find(runs, args.which.run.as_deref())?;
+    let dir = find_run(runs, args.which.run.as_deref())?;
     if args.as_base {
         return begin_from(&dir, args, runs, trainer);
     }

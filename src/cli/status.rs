@@ -4,7 +4,7 @@ use super::line;
 use super::{Failure, Format, Outcome, Which};
 use crate::cockpit::format::figure;
 use crate::protocol::control::{RunState, Status};
-use crate::store::reader::{live_status, unreadable};
+use crate::store::reader::{live_status, refuse_newer, unreadable};
 use crate::store::run_dir::RunDir;
 use clap::Args;
 use std::fmt::Write;
@@ -29,6 +29,7 @@ pub fn print(args: &StatusArgs, runs: &Path) -> Outcome {
         }
         found => found?,
     };
+    refuse_newer(&run).map_err(|refusal| Failure::new(1, format!("{}: {refusal}", run.name())))?;
     let nothing = || {
         let not_yet = || format!("{} has not begun yet; try again in a moment", run.name());
         Failure::new(1, unreadable(&run).unwrap_or_else(not_yet))

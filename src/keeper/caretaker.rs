@@ -3,9 +3,8 @@
 
 use super::glance::blank_status;
 use super::keep::KeeperError;
-use super::recorder::Recorder;
+use super::recorder::{Recorder, told};
 use super::sentences::grouped;
-use super::takeover;
 use crate::protocol::control::{JournalKind, RunState};
 use crate::protocol::worker::Level;
 use crate::store::checkpoint::{self, CheckpointError, aside};
@@ -41,12 +40,13 @@ pub struct Pruned {
 pub fn give_up(run_dir: &RunDir, why: &str) -> Result<(), KeeperError> {
     let file = run_dir.file("keeper.lock");
     let _lock = Lock::take(&file).map_err(|source| KeeperError::Lock { file: file.display().to_string(), source })?;
-    let (store, _) = Writer::open(&run_dir.file("run.db"))?;
+    let (store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
     let mut recorder = Recorder::new(store, blank_status(run_dir, &run_dir.run()?))?;
+    replaced.iter().for_each(|replaced| recorder.note(Level::Error, JournalKind::Health, told(replaced)));
     recorder.note(Level::Error, JournalKind::Run, format!("needs a person: {why}"));
     recorder.status.state = RunState::NeedsPerson;
     recorder.status.why = Some(why.to_owned());
-    let _ = recorder.store().put_fact("exit_code", &4);
+    recorder.put_fact("exit_code", &4);
     recorder.touch();
     recorder.flush();
     Ok(())
@@ -65,10 +65,10 @@ impl Caretaker {
             let source = io::Error::other(format!("worker {} is still ending; try again in a moment", worker.pid));
             return Err(KeeperError::Io { what: run_dir.name(), source });
         }
-        let (mut store, _) = Writer::open(&run_dir.file("run.db"))?;
-        takeover::import_checkpoints(run_dir, &mut store)?;
+        let (store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
         let mut recorder = Recorder::new(store, blank_status(run_dir, &run_dir.run()?))?;
-        recorder.reload_checkpoints()?;
+        replaced.iter().for_each(|replaced| recorder.note(Level::Error, JournalKind::Health, told(replaced)));
+        recorder.import_checkpoints(run_dir)?;
         Ok(Self { run_dir: run_dir.clone(), recorder, _lock: lock })
     }
 

@@ -2,22 +2,24 @@
 
 use super::alarms::Alarms;
 use super::child::Worker;
+use super::delay::DelayWatch;
 use super::glance::{barriers, blank_status};
 use super::home::{Home, Look};
-use super::recorder::Recorder;
+use super::recorder::{self, Recorder};
+use super::remembered::Remembered;
 use super::socket::{self, Clients};
 use super::witness::Witness;
 use super::{Input, probe, takeover};
 use crate::config::run::Run;
 use crate::policy::Policy;
 use crate::policy::event::{Effect, Event, Limits};
-use crate::policy::ledger::Ledger;
 use crate::policy::life::Outcome;
 use crate::protocol::control::{JournalKind, Request, RunState, Update};
 use crate::protocol::inject::Inject;
 use crate::protocol::worker::{Failed, Level};
 use crate::store::checkpoint;
 use crate::store::lock::{Lock, LockError};
+use crate::store::reserve;
 use crate::store::run_dir::{RunDir, RunDirError};
 use crate::store::writer::Writer;
 use serde::{Deserialize, Serialize};
@@ -36,8 +38,6 @@ pub(super) const FLUSH: Duration = Duration::from_millis(250);
 pub(super) const STATUS: Duration = Duration::from_millis(100);
 /// The first reading of the probe is waited for this long, so that the card's baseline is known.
 const BASELINE: Duration = Duration::from_secs(2);
-/// A loop that was away for longer stood still: suspended, stopped, starved.
-const STANDSTILL: Duration = Duration::from_secs(2);
 
 /// How a keeper is started.
 #[derive(Debug, Clone)]
@@ -134,6 +134,9 @@ pub(super) struct Keeper {
     pub(super) shown: (RunState, Instant),
     /// When rows last reached the store.
     pub(super) flushed: Instant,
+    delay: DelayWatch,
+    /// A worker is to be started and its attempt cannot be recorded; said once.
+    pub(super) start_waits: bool,
     pub(super) outcome: Option<Outcome>,
     /// Checkpoints on their way out.
     pub(super) deletions: Vec<JoinHandle<()>>,
@@ -142,26 +145,23 @@ pub(super) struct Keeper {
 impl Keeper {
     fn open(run_dir: RunDir, args: &KeeperArgs) -> Result<Self, KeeperError> {
         let run = run_dir.run()?;
-        let (mut store, logged, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
-        let lost = replaced.or_else(|| takeover::lost_store(&run_dir, &store));
-        let launch = args.launch.clone().or_else(|| store.fact("launch"));
-        let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), inject: Vec::new() });
-        store.put_fact("launch", &launch)?;
-        let mut ledger: Ledger = store.fact("ledger").unwrap_or_default();
-        if args.by_person {
-            ledger.refresh();
-        }
-        let rung = store.fact("rung").filter(|rung| *rung < run.rungs.len()).unwrap_or(0);
+        // Room for the last words; on a disk that is full already there is none to hold.
+        reserve::hold(&run_dir).ok();
+        let (mut store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
+        let lost = match replaced {
+            Some(replaced) => Some(recorder::told(&replaced)),
+            None => takeover::lost_store(&run_dir, &mut store)?,
+        };
+        let logged = store.is_logged();
+        let known = Remembered::read(&mut store, args, &run, &run_dir)?;
         let limits = Limits {
             rungs: run.rungs.iter().map(|rung| rung.name.clone()).collect(),
             relieves: run.rungs.iter().map(|rung| rung.relieves.clone()).collect(),
             barriers: barriers(&run),
             watch: run.watch.clone(),
         };
-        let (fired, baseline) = (store.fact("fired").unwrap_or_default(), store.fact("baseline"));
-        let left_out = store.fact("left_out").unwrap_or_default();
         let mut recorder = Recorder::new(store, blank_status(&run_dir, &run))?;
-        let policy = Policy::new(limits, rung, ledger, baseline);
+        let policy = Policy::new(limits, known.rung, known.ledger, known.baseline);
         for text in lost.into_iter().chain((!logged).then(|| NOT_LOGGED.to_owned())) {
             recorder.note(Level::Warn, JournalKind::Health, text);
         }
@@ -176,8 +176,8 @@ impl Keeper {
         Ok(Self {
             run_dir,
             run,
-            launch,
-            fired,
+            launch: known.launch,
+            fired: known.fired,
             policy,
             recorder,
             clients,
@@ -194,9 +194,11 @@ impl Keeper {
             epoch: monotonic(),
             card_is_lost: false,
             driver_is_silent: false,
-            left_out,
+            left_out: known.left_out,
             shown,
             flushed: Instant::now(),
+            delay: DelayWatch::new(),
+            start_waits: false,
             outcome,
             deletions: Vec::new(),
         })
@@ -215,7 +217,8 @@ impl Keeper {
         let (dir, inputs) = (self.run_dir.path().to_owned(), self.inputs.clone());
         let nvml = self.run.probe.nvml.clone();
         tokio::spawn(probe::watch_over(dir, gpu, nvml, self.watched.subscribe(), inputs));
-        self.take_over_run(by_person).await;
+        self.take_over_run(by_person).await?;
+        self.delay = DelayWatch::new();
         while self.outcome.is_none() {
             self.turn().await;
         }
@@ -225,7 +228,7 @@ impl Keeper {
     }
 
     /// Ends what an earlier keeper left behind, waits for the card's baseline, begins.
-    async fn take_over_run(&mut self, by_person: bool) {
+    async fn take_over_run(&mut self, by_person: bool) -> Result<(), KeeperError> {
         let before = self.recorder.status.state;
         self.recorder.status.state = RunState::Starting;
         self.recorder.flush();
@@ -243,21 +246,23 @@ impl Keeper {
                 let why =
                     format!("process {} of an earlier keeper cannot be killed; no other worker is started", orphan.pid);
                 self.perform(vec![Effect::Finish(Outcome::NeedsPerson(why))], None);
-                return;
+                return Ok(());
             }
         }
         checkpoint::clean(self.run_dir.path());
-        self.take_over_checkpoints();
+        self.take_over_checkpoints()?;
+        self.recorder.stop_waiting()?;
         self.policy.found(self.recorder.status.durable_step);
         if before == RunState::Paused && !by_person {
             self.policy.rest();
-            return;
+            return Ok(());
         }
         let first = timeout(BASELINE, self.first_reading()).await;
         if let Ok(Some(input)) = first {
             self.take(input);
         }
         self.decide(Event::Begin, None);
+        Ok(())
     }
 
     async fn first_reading(&mut self) -> Option<Input> {
@@ -280,18 +285,25 @@ impl Keeper {
             input = self.heard.recv() => input,
             () = sleep_until(next) => None,
         };
-        if asleep.elapsed() > FLUSH + STANDSTILL {
-            self.decide(Event::StoodStill, None);
-        }
+        self.delay.slept(asleep, next, Instant::now());
+        self.give_back_delay();
         if let Some(input) = input {
             self.take(input);
         }
         while let Ok(input) = self.heard.try_recv() {
             self.take(input);
         }
+        self.give_back_delay();
         self.decide(Event::Tick, None);
         self.mind_home();
         self.publish();
+    }
+
+    /// The worker's deadlines do not run on for time in which the keeper could not hear it.
+    fn give_back_delay(&mut self) {
+        if let Some(delay) = self.delay.lost(Instant::now()) {
+            self.decide(Event::StoodStill(delay), None);
+        }
     }
 
     /// Without its directory a run cannot be found, nor gone on with.
@@ -389,6 +401,7 @@ impl Keeper {
         let _ = timeout(Duration::from_secs(1), self.clients.drained()).await;
         sleep(Duration::from_millis(20)).await;
         self.alarms.finish(&mut self.recorder);
+        self.recorder.flush_last_words(&self.run_dir);
         // What is half deleted when the process ends would stay until somebody resumes.
         self.deletions.drain(..).for_each(|deletion| drop(deletion.join()));
     }

@@ -65,8 +65,9 @@ impl Keeper {
 
     /// What the policy needs to outlive this process, before anything is done that rests on it.
     pub(super) fn remember(&mut self) {
-        let _ = self.recorder.store().put_fact("rung", &self.policy.rung());
-        let _ = self.recorder.store().put_fact("ledger", self.policy.ledger());
+        self.recorder.put_fact("rung", &self.policy.rung());
+        self.recorder.put_fact("ledger", self.policy.ledger());
+        self.recorder.persist();
     }
 
     /// A stop that leads to another start is the beginning of a passage.
@@ -95,26 +96,36 @@ impl Keeper {
     fn start_worker(&mut self, start: &Start) {
         let now = self.now();
         let name = self.run.rungs[start.rung].name.clone();
-        let started = match self.recorder.begin_attempt(start.rung, &name, &start.reason, now) {
-            Ok(attempt) => {
-                self.witness.begin();
-                let (arguments, log) = (self.worker_arguments(attempt, start.rung), self.run_dir.file("worker.log"));
-                Worker::start(attempt, &arguments, &log, self.inputs.clone()).map_err(|error| error.to_string())
-            }
-            Err(error) => Err(format!("the attempt cannot be recorded in run.db: {error}")),
+        let attempt = match self.recorder.begin_attempt(start.rung, &name, &start.reason, now) {
+            Ok(attempt) => attempt,
+            Err(error) => return self.put_off(start, &error.to_string()),
         };
-        match started {
+        if std::mem::take(&mut self.start_waits) {
+            self.alarms.end("store");
+        }
+        self.witness.begin();
+        let (arguments, log) = (self.worker_arguments(attempt, start.rung), self.run_dir.file("worker.log"));
+        match Worker::start(attempt, &arguments, &log, self.inputs.clone()) {
             Ok(worker) => {
                 let pid = worker.identity.pid;
-                self.recorder.status.pid_worker = Some(pid);
-                let attempt = self.recorder.attempt.id;
-                let _ = self.recorder.store().attempt_started(attempt, Some(pid));
+                self.recorder.started(pid);
                 self.watched.send_replace(Some(pid));
-                let _ = self.recorder.store().put_fact("baseline", &self.policy.baseline());
+                self.recorder.put_fact("baseline", &self.policy.baseline());
                 self.worker = Some(worker);
             }
-            Err(why) => self.decide(Event::StartFailed(why), None),
+            Err(error) => self.decide(Event::StartFailed(error.to_string()), None),
         }
+    }
+
+    /// No worker starts before its attempt is on the disk. That says nothing about the run: it costs no
+    /// restart of the budget, and the start follows as soon as the store takes the row.
+    fn put_off(&mut self, start: &Start, why: &str) {
+        if !std::mem::replace(&mut self.start_waits, true) {
+            let text = format!("the next worker waits for run.db: {why}");
+            self.alarms.raise("store", Level::Error, "run.db cannot be written", &text, self.now());
+            self.recorder.note(Level::Error, JournalKind::Health, text);
+        }
+        self.decide(Event::StartPutOff(start.clone(), FLUSH), None);
     }
 
     fn worker_arguments(&mut self, attempt: u64, rung: usize) -> Vec<String> {
@@ -124,7 +135,7 @@ impl Keeper {
             arguments.extend([flag.to_owned(), value]);
         }
         arguments.extend(["--device".to_owned(), self.launch.device.clone()]);
-        let lived_s = self.recorder.store().lived_s().unwrap_or(0.0);
+        let lived_s = self.recorder.lived_s();
         for (flag, value) in
             [("--faults", self.recorder.status.restarts.to_string()), ("--lived-s", lived_s.to_string())]
         {
@@ -167,7 +178,7 @@ impl Keeper {
         };
         self.alarms.raise("end", level, what, &text, now);
         self.recorder.note(level, JournalKind::Run, text);
-        let _ = self.recorder.store().put_fact("exit_code", &outcome.exit_code());
+        self.recorder.put_fact("exit_code", &outcome.exit_code());
         self.outcome = Some(outcome);
     }
 
@@ -179,6 +190,7 @@ impl Keeper {
         let status = &mut self.recorder.status;
         status.state = state;
         status.why = why;
+        status.exit_code = self.outcome.as_ref().map(Outcome::exit_code);
         status.autopilot = self.policy.autopilot();
         status.proposal = self.policy.proposal();
         status.climb = self.policy.climb_words();

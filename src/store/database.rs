@@ -1,6 +1,6 @@
 //! The schema of run.db and how it is opened.
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags, ffi};
 use std::path::Path;
 use std::time::Duration;
 
@@ -83,33 +83,72 @@ CREATE TABLE IF NOT EXISTS checkpoints (
 );
 ";
 
+/// A store of a later version; its rows may mean something else than ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "run.db was written by a newer downshift (schema {found}, this one knows {VERSION}); update downshift to use it"
+)]
+pub struct NewerStore {
+    /// The version of its schema.
+    pub found: i64,
+}
+
+impl NewerStore {
+    /// The refusal behind an error of this module, where there is one.
+    #[must_use]
+    pub fn behind(error: &Error) -> Option<Self> {
+        match error {
+            Error::ToSqlConversionFailure(inner) => inner.downcast_ref::<Self>().copied(),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the file itself is broken: no retry reads it.
+#[must_use]
+pub fn is_damage(error: &Error) -> bool {
+    match error {
+        // A cell that holds another type than this program wrote.
+        Error::InvalidColumnType(..)
+        | Error::FromSqlConversionFailure(..)
+        | Error::IntegralValueOutOfRange(..)
+        | Error::Utf8Error(..) => true,
+        other => {
+            matches!(other.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
+        }
+    }
+}
+
 /// Opens run.db for its only writer. The second value is false where the file system cannot carry
 /// a write-ahead log (WSL's /mnt/c, for one) and a rollback journal is used instead.
 ///
 /// # Errors
-/// `SQLite`'s words, or that the file is of a newer version.
-pub fn open_writer(path: &Path) -> rusqlite::Result<(Connection, bool)> {
+/// `SQLite`'s words, or [`NewerStore`].
+pub fn open_writer(path: &Path, patience: Duration) -> rusqlite::Result<(Connection, bool)> {
     let connection = Connection::open(path)?;
-    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.busy_timeout(patience)?;
+    // First of all: a store of a later version stays as it is.
+    let found = check_version(&connection)?;
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     let logged = mode.eq_ignore_ascii_case("wal");
     if !logged {
         connection.query_row("PRAGMA journal_mode = TRUNCATE", [], |_| Ok(()))?;
     }
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    let found = check_version(&connection)?;
     connection.execute_batch(SCHEMA)?;
     if found == 1 {
         connection.execute_batch("ALTER TABLE checkpoints ADD COLUMN proven INTEGER NOT NULL DEFAULT 0")?;
     }
-    connection.pragma_update(None, "user_version", VERSION)?;
+    if found != VERSION {
+        connection.pragma_update(None, "user_version", VERSION)?;
+    }
     Ok((connection, logged))
 }
 
 /// Opens run.db for reading.
 ///
 /// # Errors
-/// `SQLite`'s words, or that the file is of a newer version.
+/// `SQLite`'s words, or [`NewerStore`].
 pub fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -118,11 +157,22 @@ pub fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn check_version(connection: &Connection) -> rusqlite::Result<i64> {
-    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if version > VERSION {
-        let words = format!("run.db was written by a newer downshift (schema {version}, this one knows {VERSION})");
-        return Err(rusqlite::Error::ToSqlConversionFailure(words.into()));
+/// Reads the structure of every page.
+///
+/// # Errors
+/// Damage that `SQLite` finds.
+pub fn check_pages(connection: &Connection) -> rusqlite::Result<()> {
+    let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if verdict == "ok" {
+        return Ok(());
     }
-    Ok(version)
+    Err(Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), Some(verdict.trim().replace('\n', " "))))
+}
+
+fn check_version(connection: &Connection) -> rusqlite::Result<i64> {
+    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if found > VERSION {
+        return Err(Error::ToSqlConversionFailure(Box::new(NewerStore { found })));
+    }
+    Ok(found)
 }
