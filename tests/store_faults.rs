@@ -95,7 +95,7 @@ fn gone_on(place: &Place, run: &RunDir) -> String {
 #[test]
 fn every_page_of_run_db_damaged_in_turn_the_run_resumes_with_its_whole_curve() {
     let (place, mut dice) = (Place::scripted(), Dice(7));
-    let (run, _) = stopped(&place, 1, &mut dice);
+    let (run, _) = stopped(&place, 4, &mut dice);
     checkpoint_log(&store(&run));
     let whole = fs::read(run.file("run.db")).unwrap();
     let pages = whole.len() / PAGE;

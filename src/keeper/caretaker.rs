@@ -42,14 +42,15 @@ pub fn give_up(run_dir: &RunDir, why: &str) -> Result<(), KeeperError> {
     let _lock = Lock::take(&file).map_err(|source| KeeperError::Lock { file: file.display().to_string(), source })?;
     let (store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
     let mut recorder = Recorder::new(store, blank_status(run_dir, &run_dir.run()?))?;
-    replaced.iter().for_each(|replaced| recorder.note(Level::Error, JournalKind::Health, told(replaced)));
+    if let Some(replaced) = replaced {
+        recorder.note(Level::Error, JournalKind::Health, told(&replaced));
+    }
     recorder.note(Level::Error, JournalKind::Run, format!("needs a person: {why}"));
     recorder.status.state = RunState::NeedsPerson;
     recorder.status.why = Some(why.to_owned());
     recorder.put_fact("exit_code", &4);
     recorder.touch();
-    recorder.flush();
-    Ok(())
+    Ok(recorder.try_flush()?)
 }
 
 impl Caretaker {
@@ -67,7 +68,9 @@ impl Caretaker {
         }
         let (store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
         let mut recorder = Recorder::new(store, blank_status(run_dir, &run_dir.run()?))?;
-        replaced.iter().for_each(|replaced| recorder.note(Level::Error, JournalKind::Health, told(replaced)));
+        if let Some(replaced) = replaced {
+            recorder.note(Level::Error, JournalKind::Health, told(&replaced));
+        }
         recorder.import_checkpoints(run_dir)?;
         Ok(Self { run_dir: run_dir.clone(), recorder, _lock: lock })
     }

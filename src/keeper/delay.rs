@@ -1,5 +1,7 @@
 //! Time that the keeper lost: blocked in the store, suspended or starved, it heard nothing of the worker.
 
+use super::keep::Keeper;
+use crate::policy::event::Event;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -28,6 +30,15 @@ impl DelayWatch {
     pub fn lost(&mut self, now: Instant) -> Option<Duration> {
         let delay = now.saturating_duration_since(std::mem::replace(&mut self.seen, now));
         Some(delay).filter(|delay| *delay > LEAST)
+    }
+}
+
+impl Keeper {
+    /// The worker's deadlines do not run on for time in which the keeper could not hear it.
+    pub(super) fn give_back_delay(&mut self) {
+        if let Some(delay) = self.delay.lost(Instant::now()) {
+            self.decide(Event::StoodStill(delay), None);
+        }
     }
 }
 

@@ -134,9 +134,9 @@ pub(super) struct Keeper {
     pub(super) shown: (RunState, Instant),
     /// When rows last reached the store.
     pub(super) flushed: Instant,
-    delay: DelayWatch,
-    /// A worker is to be started and its attempt cannot be recorded; said once.
-    pub(super) start_waits: bool,
+    pub(super) delay: DelayWatch,
+    /// Since when a worker is to be started whose attempt cannot be recorded.
+    pub(super) start_waits: Option<Instant>,
     pub(super) outcome: Option<Outcome>,
     /// Checkpoints on their way out.
     pub(super) deletions: Vec<JoinHandle<()>>,
@@ -198,7 +198,7 @@ impl Keeper {
             shown,
             flushed: Instant::now(),
             delay: DelayWatch::new(),
-            start_waits: false,
+            start_waits: None,
             outcome,
             deletions: Vec::new(),
         })
@@ -297,13 +297,6 @@ impl Keeper {
         self.decide(Event::Tick, None);
         self.mind_home();
         self.publish();
-    }
-
-    /// The worker's deadlines do not run on for time in which the keeper could not hear it.
-    fn give_back_delay(&mut self) {
-        if let Some(delay) = self.delay.lost(Instant::now()) {
-            self.decide(Event::StoodStill(delay), None);
-        }
     }
 
     /// Without its directory a run cannot be found, nor gone on with.

@@ -100,8 +100,10 @@ impl Keeper {
             Ok(attempt) => attempt,
             Err(error) => return self.put_off(start, &error.to_string()),
         };
-        if std::mem::take(&mut self.start_waits) {
+        if let Some(since) = self.start_waits.take() {
             self.alarms.end("store");
+            let text = format!("the wait for run.db is over, after {:.1} s", since.elapsed().as_secs_f64());
+            self.recorder.note(Level::Info, JournalKind::Health, text);
         }
         self.witness.begin();
         let (arguments, log) = (self.worker_arguments(attempt, start.rung), self.run_dir.file("worker.log"));
@@ -120,7 +122,8 @@ impl Keeper {
     /// No worker starts before its attempt is on the disk. That says nothing about the run: it costs no
     /// restart of the budget, and the start follows as soon as the store takes the row.
     fn put_off(&mut self, start: &Start, why: &str) {
-        if !std::mem::replace(&mut self.start_waits, true) {
+        if self.start_waits.is_none() {
+            self.start_waits = Some(Instant::now());
             let text = format!("the next worker waits for run.db: {why}");
             self.alarms.raise("store", Level::Error, "run.db cannot be written", &text, self.now());
             self.recorder.note(Level::Error, JournalKind::Health, text);

@@ -56,18 +56,26 @@ impl Recorder {
         }
     }
 
-    /// Writes what has come since the last call.
+    /// Writes what has come since the last call; what the store refuses stays for the next one.
     pub fn flush(&mut self) {
+        match self.try_flush() {
+            Ok(()) => self.written(),
+            Err(error) => self.refused(&error),
+        }
+    }
+
+    /// The same, for those who have no next time.
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub fn try_flush(&mut self) -> Result<()> {
         if self.dirty {
             self.planned.settle(Path::new(&self.status.run_dir), &mut self.status.rungs);
             self.status.passage = self.passage.as_ref().map(|passage| passage.shown().clone());
             self.batch.put_fact("status", &self.status);
             self.dirty = false;
         }
-        match self.write(Writer::append) {
-            Ok(()) => self.written(),
-            Err(error) => self.refused(&error),
-        }
+        self.write(Writer::append)
     }
 
     /// Writes how the run ended. On a full disk the reserve makes room for it, and rows of the curve that
