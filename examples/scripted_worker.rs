@@ -220,7 +220,9 @@ impl Script {
             perplexity: None,
         };
         say(&Event::Eval(eval))?;
-        self.save()?;
+        if let Some(message) = self.save()? {
+            self.fail(FailureClass::DiskFull, &format!("the last step could not be saved: {message}"))?;
+        }
         self.end(DoneReason::Finished, 0)
     }
 
@@ -334,12 +336,19 @@ impl Script {
         self.state.rung = self.rung;
         self.state.attempt = self.attempt;
         let (state, rows) = (serde_json::to_vec(&self.state)?, Row::write_all(&self.rows));
-        self.rows.clear();
         let (step, samples) = (self.state.step, self.state.position.samples);
         let files: [(&str, &[u8]); 3] =
             [("model.safetensors", b"no weights"), ("state.json", &state), ("steps.jsonl", rows.as_bytes())];
-        let written =
-            checkpoint::write(self.run_dir.path(), &Contents { step, samples, build: "scripted", files: &files })?;
+        let contents = Contents { step, samples, build: "scripted", files: &files };
+        let written = match checkpoint::write(self.run_dir.path(), &contents) {
+            Ok(written) => written,
+            Err(error) => {
+                let message = error.to_string();
+                say(&Event::SaveFailed { step, message: message.clone() })?;
+                return Ok(Some(message));
+            }
+        };
+        self.rows.clear();
         let total_ms = began.elapsed().as_secs_f64() * 1000.0;
         say(&Event::Saved(Saved {
             path: written.path,

@@ -37,10 +37,12 @@ mod watching;
 
 use crate::config::run::AsWritten;
 use crate::protocol::inject::Inject;
+use crate::store::reader::refuse_newer;
+use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use trainer::Trainer;
@@ -175,6 +177,13 @@ impl<E: std::error::Error> From<E> for Failure {
 }
 
 type Outcome = Result<u8, Failure>;
+
+/// The run that is meant, if this version can read it.
+fn find_run(runs: &Path, name: Option<&str>) -> Result<RunDir, Failure> {
+    let run = RunDir::find(runs, name)?;
+    refuse_newer(&run).map_err(|refusal| Failure::new(1, format!("{}: {refusal}", run.name())))?;
+    Ok(run)
+}
 
 /// Parses the command line, runs the command, gives its exit code.
 pub fn main(trainer: &dyn Trainer) -> ExitCode {

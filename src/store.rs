@@ -6,8 +6,10 @@
 //! Checkpoint manifests are the truth about training; run.db is the truth about decisions. Only
 //! the keeper writes run.db and deletes checkpoints; everybody may read.
 
+pub mod batch;
 pub mod checkpoint;
 pub mod curve;
+mod damaged;
 pub mod database;
 pub mod disk;
 pub mod kernels;
@@ -15,6 +17,7 @@ pub mod lock;
 pub mod owners;
 pub mod permissions;
 pub mod reader;
+pub mod reserve;
 pub mod run_dir;
 pub mod socket_place;
 pub mod summary;

@@ -8,7 +8,7 @@ use downshift::protocol::control::{
 use downshift::protocol::probe::{Host, HostMore, Metric, Reading};
 use downshift::protocol::worker::{Eval, Level};
 use downshift::store::run_dir::RunDir;
-use downshift::store::writer::{Batch, NewAttempt, Writer};
+use downshift::store::writer::{AttemptRow, Batch, Writer};
 use std::error::Error;
 use std::path::Path;
 
@@ -36,7 +36,7 @@ pub fn long_run(runs: &Path, name: &str, steps: u64) -> Result<RunDir, Box<dyn E
     std::fs::create_dir_all(runs)?;
     let source = Source { file: "long_run", text: &text, base: runs, overrides: &[] };
     let dir = RunDir::create(runs, &Run::read(&source, &AsWritten)?)?;
-    let (mut store, _) = Writer::open(&dir.file("run.db"))?;
+    let mut store = Writer::open(&dir.file("run.db"))?;
     // A fault at three tenths, redone from a little before; a shift at six tenths.
     let (fault, shift) = (steps * 3 / 10, steps * 6 / 10);
     attempt(&mut store, 1, 1..=fault, steps, "start")?;
@@ -57,9 +57,19 @@ fn attempt(
 ) -> Result<(), Box<dyn Error>> {
     let rung_name = if rung == 0 { "full" } else { "plain" };
     let (from, last) = (*steps.start(), *steps.end());
-    let id = store.begin_attempt(&NewAttempt { rung, rung_name, reason, started_ms: time_ms(from) })?;
-    store.attempt_resumed(id, (from > 1).then(|| from - 1))?;
-    let mut batch = Batch::default();
+    let id = store.next_attempt()?;
+    let known = AttemptRow {
+        id,
+        rung,
+        rung_name: rung_name.to_owned(),
+        reason: reason.to_owned(),
+        started_ms: time_ms(from),
+        from_step: (from > 1).then(|| from - 1),
+        ended_ms: Some(time_ms(last)),
+        outcome: Some(if last == of { "finished" } else { "ended" }.to_owned()),
+        ..AttemptRow::default()
+    };
+    let mut batch = Batch { attempts: [(id, known)].into(), ..Batch::default() };
     for step in steps {
         batch.steps.push(row(id, rung, step, of));
         if batch.steps.len() == 20_000 || step == last {
@@ -67,7 +77,6 @@ fn attempt(
             batch.steps.clear();
         }
     }
-    store.end_attempt(id, time_ms(last), if last == of { "finished" } else { "ended" })?;
     Ok(())
 }
 
@@ -144,7 +153,7 @@ fn events(store: &mut Writer, steps: u64, fault: u64, shift: u64) -> Result<(), 
         let redone = fault - fault.min(400);
         let attempt = if step < redone { 1 } else { 2 + u64::from(step > shift) };
         batch.evals.push(EvalRow { attempt, time_ms: time_ms(step), eval: eval(step, steps) });
-        store.put_checkpoint(&CheckpointRow {
+        let row = CheckpointRow {
             step,
             samples: step * BATCH,
             path: format!("checkpoints/step-{step:09}"),
@@ -156,7 +165,8 @@ fn events(store: &mut Writer, steps: u64, fault: u64, shift: u64) -> Result<(), 
             best: part == 20,
             proven: part < 20,
             kept: part > 17,
-        })?;
+        };
+        batch.checkpoints.insert(step, row);
     }
     // One reading of the probe a second.
     let last_ms = time_ms(steps);
@@ -191,6 +201,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         run: dir.name(),
         state: RunState::Finished,
         climb: None,
+        exit_code: Some(0),
         proposal: None,
         why: None,
         rung: 0,

@@ -1,7 +1,7 @@
 //! The cockpit on a run.
 
 use super::taste::{self, Own};
-use super::{Failure, Outcome, Which, say};
+use super::{Failure, Outcome, Which, find_run, say};
 use crate::cockpit::action::Action;
 use crate::cockpit::glyphs::Glyphs;
 use crate::cockpit::run::{self, Attach};
@@ -25,7 +25,7 @@ pub struct AttachArgs {
 }
 
 pub fn attach(args: &AttachArgs, runs: &Path) -> Outcome {
-    let dir = RunDir::find(runs, args.which.run.as_deref())?;
+    let dir = find_run(runs, args.which.run.as_deref())?;
     if !std::io::stdout().is_terminal() {
         let name = dir.name();
         return Err(Failure::new(2, format!("the cockpit needs a terminal; `downshift status {name}` prints a line")));
@@ -54,7 +54,7 @@ fn look(dir: &RunDir, read_only: bool) -> Outcome {
         match outcome.open {
             Some(name) => {
                 before = Some(dir.name());
-                dir = RunDir::find(&runs, Some(&name))?;
+                dir = find_run(&runs, Some(&name))?;
             }
             None => break,
         }

@@ -4,7 +4,7 @@
 
 mod redact;
 
-use super::{Outcome, Which, command_line, doctor, line, watch};
+use super::{Outcome, Which, command_line, doctor, find_run, line, watch};
 use crate::config::around::Notify;
 use crate::notify;
 use crate::protocol::probe::Metric;
@@ -41,7 +41,7 @@ pub struct BundleArgs {
 }
 
 pub fn bundle(args: &BundleArgs, runs: &Path) -> Outcome {
-    let run = RunDir::find(runs, args.which.run.as_deref())?;
+    let run = find_run(runs, args.which.run.as_deref())?;
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}-bundle.tar.gz", run.name())));
     let redactor = redactor(&run);
     let parts = parts(&run, runs);

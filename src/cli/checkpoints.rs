@@ -7,7 +7,7 @@ mod export;
 
 use super::line;
 use super::trainer::Trainer;
-use super::{Failure, Outcome, client};
+use super::{Failure, Outcome, client, find_run};
 use crate::keeper::caretaker::Caretaker;
 use crate::keeper::sentences::{bytes, grouped};
 use crate::protocol::control::{CheckpointRow, Request};
@@ -56,7 +56,7 @@ pub fn look(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) -> Outco
         [run] => (Some(run.as_str()), "list"),
         [run, action, ..] => (Some(run.as_str()), action.as_str()),
     };
-    let run = RunDir::find(runs, run)?;
+    let run = find_run(runs, run)?;
     has_use_for(args, action)?;
     match action {
         "list" => Ok(list(&run)),

@@ -1,9 +1,8 @@
 //! The curve as rows. The row of the highest attempt is the curve; the others are what was redone.
 
-use super::{Failure, Outcome};
+use super::{Failure, Outcome, find_run};
 use crate::protocol::control::StepRow;
 use crate::store::reader::Reader;
-use crate::store::run_dir::RunDir;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -48,7 +47,7 @@ struct Row {
 }
 
 pub fn export(args: &ExportArgs, runs: &Path) -> Outcome {
-    let run = RunDir::find(runs, args.run.as_deref())?;
+    let run = find_run(runs, args.run.as_deref())?;
     match (args.format, &args.out) {
         (Rows::Tensorboard, Some(out)) => return super::tensorboard::export(&run, out),
         (_, Some(_)) => return Err(Failure::new(2, "--out goes with --format tensorboard; rows go to stdout")),

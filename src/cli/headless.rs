@@ -106,13 +106,21 @@ impl Follower<'_> {
 
     /// The exit code of a run that is over; `since` is for how long its keeper has not answered.
     fn exit_code(&self, since: Duration) -> Option<u8> {
-        let heard_the_end = self.status.as_ref().is_some_and(|last| last.state.is_over());
+        let last = self.status.as_ref().filter(|last| last.state.is_over());
+        let heard_the_end = last.is_some();
         let Some(status) = live_status(self.dir) else {
             // Somebody took the directory away.
             let left = self.status.as_ref().is_some_and(|last| last.state == RunState::NeedsPerson);
             return left.then_some(NEEDS_PERSON);
         };
-        if status.pid_keeper.is_some() || !status.state.is_over() {
+        if status.pid_keeper.is_some() {
+            return None;
+        }
+        // A disk that is full may not hold how the run ended.
+        if let Some(code) = last.and_then(|last| last.exit_code) {
+            return Some(code);
+        }
+        if !status.state.is_over() {
             return None;
         }
         let stored = Reader::open(self.dir).ok()?.fact::<u8>("exit_code");

@@ -14,7 +14,7 @@ use crate::config::shipped;
 use crate::protocol::control::Status;
 use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
 use crate::protocol::worker::FailureClass;
-use crate::store::reader::live_status;
+use crate::store::reader::{live_status, refuse_newer};
 use crate::store::run_dir::RunDir;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -109,6 +109,7 @@ impl Subject {
         let is_file = args.config.is_file() || shipped::run_file(&args.config).is_some();
         let name = args.config.to_string_lossy();
         if let (false, Ok(dir)) = (is_file, RunDir::find(runs, Some(&name))) {
+            refuse_newer(&dir)?;
             let (run, status) = (dir.run()?, live_status(&dir));
             if !args.write {
                 say(&format!("the plan of the run {}", dir.name()));

@@ -9,7 +9,7 @@ mod panel;
 mod png;
 mod svg;
 
-use super::{Failure, Outcome, line};
+use super::{Failure, Outcome, find_run, line};
 use crate::cockpit::series::Series;
 use crate::cockpit::series::axis::Axis;
 use crate::config::theme::Theme;
@@ -84,7 +84,7 @@ pub fn plot(args: &PlotArgs, runs: &Path) -> Outcome {
         [] => vec![None],
         names => names.iter().map(|name| Some(name.as_str())).collect(),
     };
-    let dirs = wanted.into_iter().map(|name| RunDir::find(runs, name)).collect::<Result<Vec<_>, _>>()?;
+    let dirs = wanted.into_iter().map(|name| find_run(runs, name)).collect::<Result<Vec<_>, _>>()?;
     let mut loaded = dirs.iter().map(load).collect::<Result<Vec<_>, _>>()?;
     let size = args.size.unwrap_or(Size { width: 1200.0, height: 90.0 + 320.0 * args.metric.len() as f64 });
     let wishes = Wishes { log: args.log, weight: args.smooth, window: (args.steps.from, args.steps.to) };

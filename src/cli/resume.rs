@@ -4,7 +4,7 @@ use super::line;
 use super::run::{has_room, has_room_to_go_on, look_on, start_keeper};
 use super::trainer::Trainer;
 use super::trust::{self, Trust};
-use super::{Failure, Outcome, Which, checkpoints, client, command_line, interrupted, say};
+use super::{Failure, Outcome, Which, checkpoints, client, command_line, find_run, interrupted, say};
 use crate::config::run::{Run, Source};
 use crate::keeper::Launch;
 use crate::keeper::caretaker::Caretaker;
@@ -61,7 +61,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     if args.interrupted {
         return interrupted::resume_all(runs, args.wait);
     }
-    let dir = RunDir::find(runs, args.which.run.as_deref())?;
+    let dir = find_run(runs, args.which.run.as_deref())?;
     permissions::check(&dir)?;
     if args.as_base {
         return begin_from(&dir, args, runs, trainer);

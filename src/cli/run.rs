@@ -120,7 +120,7 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     prepare::hand_over(&prospect.fingerprint, dir.path());
     if let Some(first) = first {
         // Where a keeper finds the rung of its run, this one like any later one.
-        Writer::open(&dir.file("run.db"))?.0.put_fact("rung", &first)?;
+        Writer::open(&dir.file("run.db"))?.put_fact("rung", &first)?;
     }
     let launch = Launch { device: device.clone(), inject: options.inject.0.clone() };
     start_keeper(&dir, Some(&launch))?;

@@ -5,7 +5,7 @@ use super::{Failure, Format, Outcome, Which};
 use crate::cockpit::format::{figure, rate};
 use crate::protocol::control::{RunState, Status};
 use crate::store::owners;
-use crate::store::reader::{live_status, unreadable};
+use crate::store::reader::{live_status, refuse_newer, unreadable};
 use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
 use clap::Args;
@@ -31,6 +31,7 @@ pub fn print(args: &StatusArgs, runs: &Path) -> Outcome {
         }
         found => found?,
     };
+    refuse_newer(&run).map_err(|refusal| Failure::new(1, format!("{}: {refusal}", run.name())))?;
     let nothing = || {
         let recovery = owners::parent_record(&run).and_then(|record| record.recovery);
         if let Some(recovery) = recovery.filter(|_| owners::keeper(&run).is_none()) {

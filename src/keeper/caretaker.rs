@@ -4,9 +4,8 @@
 use super::author::{Author, Process};
 use super::failure::KeeperError;
 use super::glance::blank_status;
-use super::recorder::Recorder;
+use super::recorder::{Recorder, told};
 use super::sentences::grouped;
-use super::takeover;
 use crate::protocol::control::{JournalKind, RunState, Status};
 use crate::protocol::worker::Level;
 use crate::store::checkpoint::{self, CheckpointError, aside};
@@ -65,13 +64,16 @@ impl Verdict {
 /// When a keeper lives after all, or the store cannot be used.
 pub fn conclude(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), KeeperError> {
     let _lock = take_lock(run_dir)?;
-    let (store, _) = Writer::open(&run_dir.file("run.db"))?;
+    let (mut store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
     // The run file may be what is wrong.
-    let status = match store.fact::<Status>("status") {
+    let status = match store.fact::<Status>("status")? {
         Some(status) => status,
         None => blank_status(run_dir, &run_dir.run()?),
     };
     let mut recorder = Recorder::new(store, status)?;
+    if let Some(replaced) = replaced {
+        recorder.note(Level::Error, JournalKind::Health, told(&replaced));
+    }
     let (level, state, words) = match verdict {
         Verdict::Stopped => (Level::Warn, RunState::Stopped, ""),
         Verdict::Config => (Level::Error, RunState::Failed, "failed: "),
@@ -80,11 +82,9 @@ pub fn conclude(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), Kee
     recorder.note(level, JournalKind::Run, format!("{words}{why}"));
     recorder.status.state = state;
     recorder.status.why = Some(why.to_owned());
-    recorder.flush();
-    let status = recorder.status.clone();
-    recorder.store().put_fact("status", &status)?;
-    recorder.store().put_fact("exit_code", &verdict.exit_code())?;
-    Ok(())
+    recorder.put_fact("exit_code", &verdict.exit_code());
+    recorder.touch();
+    Ok(recorder.try_flush()?)
 }
 
 fn take_lock(run_dir: &RunDir) -> Result<Lock, KeeperError> {
@@ -104,10 +104,12 @@ impl Caretaker {
             let source = io::Error::other(format!("worker {} is still ending; try again in a moment", worker.pid));
             return Err(KeeperError::Io { what: run_dir.name(), source });
         }
-        let (mut store, _) = Writer::open(&run_dir.file("run.db"))?;
-        takeover::import_checkpoints(run_dir, &mut store)?;
+        let (store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
         let mut recorder = Recorder::new(store, blank_status(run_dir, &run_dir.run()?))?;
-        recorder.reload_checkpoints()?;
+        if let Some(replaced) = replaced {
+            recorder.note(Level::Error, JournalKind::Health, told(&replaced));
+        }
+        recorder.import_checkpoints(run_dir)?;
         Ok(Self { run_dir: run_dir.clone(), recorder, _lock: lock })
     }
 

@@ -73,7 +73,8 @@ impl Keeper {
     /// Leaves out a part of the data from the next start on.
     pub(super) fn leave_out(&mut self, from: u64, units: u64) {
         self.left_out.push((from, from.saturating_add(units)));
-        let _ = self.recorder.store().put_fact("left_out", &self.left_out);
+        self.recorder.put_fact("left_out", &self.left_out);
+        self.recorder.persist();
         let (unit, from, to) = (&self.recorder.status.unit, grouped(from), grouped(from.saturating_add(units)));
         let text = format!("leaves out the {unit} from {from} to {to} on the clock of the run");
         self.recorder.note(Level::Warn, JournalKind::Skip, text);

@@ -10,6 +10,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run) -> Status {
     Status {
         run: run_dir.name(),
         state: RunState::Starting,
+        exit_code: None,
         why: None,
         rung: 0,
         rung_name: run.rungs[0].name.clone(),

@@ -19,7 +19,8 @@ impl Keeper {
             }
             WorkerEvent::Injected { fault, .. } if !fault.ends_with('*') => {
                 self.fired.push(fault.clone());
-                let _ = self.recorder.store().put_fact("fired", &self.fired);
+                self.recorder.put_fact("fired", &self.fired);
+                self.recorder.persist();
             }
             WorkerEvent::Failed(failed) => self.failure = Some(failed.clone()),
             WorkerEvent::Done { .. } => self.done = true,
@@ -29,7 +30,9 @@ impl Keeper {
             WorkerEvent::Saved(_) => self.alarms.end("saves"),
             // The worker before was killed between a save and the word about it.
             WorkerEvent::Hello(hello) if self.recorder.never_heard_of(hello.resumed_from) => {
-                self.take_over_checkpoints();
+                if let Err(error) = self.take_over_checkpoints() {
+                    self.recorder.note(Level::Error, JournalKind::Checkpoint, format!("run.db: {error}"));
+                }
             }
             _ => {}
         }

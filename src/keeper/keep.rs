@@ -3,25 +3,26 @@
 use super::alarms::Alarms;
 use super::author::Author;
 use super::child::Worker;
+use super::delay::DelayWatch;
 use super::failure::KeeperError;
 use super::glance::{barriers, blank_status};
 use super::guard::Guard;
 use super::home::{Home, Look};
-use super::perform::ENDED_BY_SIGNAL;
-use super::recorder::Recorder;
+use super::recorder::{self, Recorder};
+use super::remembered::Remembered;
 use super::socket::{self, Clients};
 use super::witness::Witness;
 use super::{Input, planner, probe, takeover};
 use crate::config::run::Run;
 use crate::policy::Policy;
 use crate::policy::event::{Effect, Event, Limits};
-use crate::policy::ledger::Ledger;
 use crate::policy::life::Outcome;
 use crate::protocol::control::{JournalKind, Request, RunState, Update};
 use crate::protocol::inject::Inject;
 use crate::protocol::worker::{Failed, Level};
 use crate::store::checkpoint;
 use crate::store::lock::Lock;
+use crate::store::reserve;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
 use crate::store::{owners, socket_place};
@@ -44,8 +45,6 @@ pub(super) const FLUSH: Duration = Duration::from_millis(250);
 pub(super) const STATUS: Duration = Duration::from_millis(100);
 /// The first reading of the probe is waited for this long, so that the card's baseline is known.
 const BASELINE: Duration = Duration::from_secs(2);
-/// A loop that was away for longer stood still: suspended, stopped, starved.
-const STANDSTILL: Duration = Duration::from_secs(2);
 
 /// How a keeper is started.
 #[derive(Debug, Clone)]
@@ -119,6 +118,9 @@ pub(super) struct Keeper {
     pub(super) shown: (RunState, Instant),
     /// When rows last reached the store.
     pub(super) flushed: Instant,
+    pub(super) delay: DelayWatch,
+    /// Since when a worker is to be started whose attempt cannot be recorded.
+    pub(super) start_waits: Option<Instant>,
     pub(super) outcome: Option<Outcome>,
     /// Checkpoints on their way out.
     pub(super) deletions: Vec<JoinHandle<()>>,
@@ -127,27 +129,23 @@ pub(super) struct Keeper {
 impl Keeper {
     fn open(run_dir: RunDir, args: &KeeperArgs, lock: Lock) -> Result<Self, KeeperError> {
         let run = run_dir.run()?;
-        let (mut store, logged, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
-        let lost = replaced.or_else(|| takeover::lost_store(&run_dir, &store));
-        let launch = args.launch.clone().or_else(|| store.fact("launch"));
-        let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), inject: Vec::new() });
-        store.put_fact("launch", &launch)?;
-        let mut ledger: Ledger = store.fact("ledger").unwrap_or_default();
-        if args.by_person {
-            ledger.refresh();
-            store.put_fact(ENDED_BY_SIGNAL, &None::<String>)?;
-        }
-        let rung = store.fact("rung").filter(|rung| *rung < run.rungs.len()).unwrap_or(0);
+        // Room for the last words; on a disk that is full already there is none to hold.
+        reserve::hold(&run_dir).ok();
+        let (mut store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
+        let lost = match replaced {
+            Some(replaced) => Some(recorder::told(&replaced)),
+            None => takeover::lost_store(&run_dir, &mut store)?,
+        };
+        let logged = store.is_logged();
+        let known = Remembered::read(&mut store, args, &run, &run_dir)?;
         let limits = Limits {
             rungs: run.rungs.iter().map(|rung| rung.name.clone()).collect(),
             relieves: run.rungs.iter().map(|rung| rung.relieves.clone()).collect(),
             barriers: barriers(&run),
             watch: run.watch.clone(),
         };
-        let (fired, baseline) = (store.fact("fired").unwrap_or_default(), store.fact("baseline"));
-        let left_out = store.fact("left_out").unwrap_or_default();
         let mut recorder = Recorder::new(store, blank_status(&run_dir, &run))?;
-        let policy = Policy::new(limits, rung, ledger, baseline);
+        let policy = Policy::new(limits, known.rung, known.ledger, known.baseline);
         for text in lost.into_iter().chain((!logged).then(|| NOT_LOGGED.to_owned())) {
             recorder.note(Level::Warn, JournalKind::Health, text);
         }
@@ -163,8 +161,8 @@ impl Keeper {
         Ok(Self {
             run_dir,
             run,
-            launch,
-            fired,
+            launch: known.launch,
+            fired: known.fired,
             policy,
             recorder,
             clients,
@@ -184,9 +182,11 @@ impl Keeper {
             epoch: monotonic(),
             card_is_lost: false,
             driver_is_silent: false,
-            left_out,
+            left_out: known.left_out,
             shown,
             flushed: Instant::now(),
+            delay: DelayWatch::new(),
+            start_waits: None,
             outcome,
             deletions: Vec::new(),
         })
@@ -206,7 +206,8 @@ impl Keeper {
         let nvml = self.run.probe.nvml.clone();
         tokio::spawn(probe::watch_over(dir, gpu, nvml, self.watched.subscribe(), inputs));
         let planner = planner::start(&self.run_dir, &self.launch.device);
-        self.take_over_run(by_person, &path).await;
+        self.take_over_run(by_person, &path).await?;
+        self.delay = DelayWatch::new();
         while self.outcome.is_none() {
             self.turn().await;
             self.mind_files().map_err(|source| KeeperError::Lock { file: "keeper.lock".to_owned(), source })?;
@@ -218,7 +219,7 @@ impl Keeper {
     }
 
     /// Ends what an earlier keeper left behind, waits for the card's baseline, begins.
-    async fn take_over_run(&mut self, by_person: bool, socket: &Path) {
+    async fn take_over_run(&mut self, by_person: bool, socket: &Path) -> Result<(), KeeperError> {
         let before = self.recorder.status.state;
         self.recorder.status.pauses += u64::from(before == RunState::Paused && by_person);
         self.recorder.status.state = RunState::Starting;
@@ -239,21 +240,23 @@ impl Keeper {
                 let why =
                     format!("process {} of an earlier keeper cannot be killed; no other worker is started", orphan.pid);
                 self.perform(vec![Effect::Finish(Outcome::NeedsPerson(why))], None);
-                return;
+                return Ok(());
             }
         }
         checkpoint::clean(self.run_dir.path());
-        self.take_over_checkpoints();
+        self.take_over_checkpoints()?;
+        self.recorder.stop_waiting()?;
         self.policy.found(self.recorder.status.durable_step);
         if before == RunState::Paused && !by_person {
             self.policy.rest();
-            return;
+            return Ok(());
         }
         let first = timeout(BASELINE, self.first_reading()).await;
         if let Ok(Some(input)) = first {
             self.take(input);
         }
         self.decide(Event::Begin, None);
+        Ok(())
     }
 
     async fn first_reading(&mut self) -> Option<Input> {
@@ -276,15 +279,15 @@ impl Keeper {
             input = self.heard.recv() => input,
             () = sleep_until(next) => None,
         };
-        if asleep.elapsed() > FLUSH + STANDSTILL {
-            self.decide(Event::StoodStill, None);
-        }
+        self.delay.slept(asleep, next, Instant::now());
+        self.give_back_delay();
         if let Some(input) = input {
             self.take(input);
         }
         while let Ok(input) = self.heard.try_recv() {
             self.take(input);
         }
+        self.give_back_delay();
         self.decide(Event::Tick, None);
         self.mind_home();
         self.publish();
@@ -391,6 +394,7 @@ impl Keeper {
         let _ = timeout(Duration::from_secs(1), self.clients.drained()).await;
         sleep(Duration::from_millis(20)).await;
         self.alarms.finish(&mut self.recorder);
+        self.recorder.flush_last_words(&self.run_dir);
         // What is half deleted when the process ends would stay until somebody resumes.
         self.deletions.drain(..).for_each(|deletion| drop(deletion.join()));
     }

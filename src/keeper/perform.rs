@@ -21,10 +21,8 @@ impl Keeper {
     /// A signal to end: the run stops as for a request, and `resume --interrupted` can tell it from one.
     pub(super) fn terminated(&mut self) {
         let boot = Identity::own().boot;
-        if let Err(error) = self.recorder.store().put_fact(ENDED_BY_SIGNAL, &boot) {
-            let text = format!("run.db cannot be written: {error}; `resume --interrupted` will pass over this run");
-            self.recorder.note(Level::Warn, JournalKind::Health, text);
-        }
+        self.recorder.put_fact(ENDED_BY_SIGNAL, &boot);
+        self.recorder.persist();
         self.decide(Event::Request(Request::Stop), None);
     }
 
@@ -88,8 +86,9 @@ impl Keeper {
 
     /// What the policy needs to outlive this process, before anything is done that rests on it.
     pub(super) fn remember(&mut self) {
-        let _ = self.recorder.store().put_fact("rung", &self.policy.rung());
-        let _ = self.recorder.store().put_fact("ledger", self.policy.ledger());
+        self.recorder.put_fact("rung", &self.policy.rung());
+        self.recorder.put_fact("ledger", self.policy.ledger());
+        self.recorder.persist();
     }
 
     /// A stop that leads to another start is the beginning of a passage.
@@ -121,28 +120,40 @@ impl Keeper {
             self.recorder.status.pauses += 1;
         }
         let name = self.run.rungs[start.rung].name.clone();
-        let started = match self.recorder.begin_attempt(start.rung, &name, &start.reason, now) {
-            Ok(attempt) => {
-                self.witness.begin();
-                let arguments = self.worker_arguments(attempt, start.rung);
-                let started = self.run_dir.append("worker.log");
-                let started = started.and_then(|log| Worker::start(attempt, &arguments, log, self.inputs.clone()));
-                started.map_err(|error| error.to_string())
-            }
-            Err(error) => Err(format!("the attempt cannot be recorded in run.db: {error}")),
+        let attempt = match self.recorder.begin_attempt(start.rung, &name, &start.reason, now) {
+            Ok(attempt) => attempt,
+            Err(error) => return self.put_off(start, &error.to_string()),
         };
-        match started {
+        if let Some(since) = self.start_waits.take() {
+            self.alarms.end("store");
+            let text = format!("the wait for run.db is over, after {:.1} s", since.elapsed().as_secs_f64());
+            self.recorder.note(Level::Info, JournalKind::Health, text);
+        }
+        self.witness.begin();
+        let arguments = self.worker_arguments(attempt, start.rung);
+        let log = self.run_dir.append("worker.log");
+        match log.and_then(|log| Worker::start(attempt, &arguments, log, self.inputs.clone())) {
             Ok(worker) => {
                 let pid = worker.identity.pid;
-                self.recorder.status.pid_worker = Some(pid);
-                let attempt = self.recorder.attempt.id;
-                let _ = self.recorder.store().attempt_started(attempt, Some(pid));
+                self.recorder.started(pid);
                 self.watched.send_replace(Some(pid));
-                let _ = self.recorder.store().put_fact("baseline", &self.policy.baseline());
+                self.recorder.put_fact("baseline", &self.policy.baseline());
                 self.worker = Some(worker);
             }
-            Err(why) => self.decide(Event::StartFailed(why), None),
+            Err(error) => self.decide(Event::StartFailed(error.to_string()), None),
         }
+    }
+
+    /// No worker starts before its attempt is on the disk. That says nothing about the run: it costs no
+    /// restart of the budget, and the start follows as soon as the store takes the row.
+    fn put_off(&mut self, start: &Start, why: &str) {
+        if self.start_waits.is_none() {
+            self.start_waits = Some(Instant::now());
+            let text = format!("the next worker waits for run.db: {why}");
+            self.alarms.raise("store", Level::Error, "run.db cannot be written", &text, self.now());
+            self.recorder.note(Level::Error, JournalKind::Health, text);
+        }
+        self.decide(Event::StartPutOff(start.clone(), FLUSH), None);
     }
 
     fn worker_arguments(&mut self, attempt: u64, rung: usize) -> Vec<String> {
@@ -152,7 +163,7 @@ impl Keeper {
             arguments.extend([flag.to_owned(), value]);
         }
         arguments.extend(["--device".to_owned(), self.launch.device.clone()]);
-        let lived_s = self.recorder.store().lived_s().unwrap_or(0.0);
+        let lived_s = self.recorder.lived_s();
         for (flag, value) in
             [("--faults", self.recorder.status.restarts.to_string()), ("--lived-s", lived_s.to_string())]
         {
@@ -195,7 +206,7 @@ impl Keeper {
         };
         self.alarms.raise("end", level, what, &text, now);
         self.recorder.note(level, JournalKind::Run, text);
-        let _ = self.recorder.store().put_fact("exit_code", &outcome.exit_code());
+        self.recorder.put_fact("exit_code", &outcome.exit_code());
         self.outcome = Some(outcome);
     }
 
@@ -207,6 +218,7 @@ impl Keeper {
         let status = &mut self.recorder.status;
         status.state = state;
         status.why = why;
+        status.exit_code = self.outcome.as_ref().map(Outcome::exit_code);
         status.autopilot = self.policy.autopilot();
         status.proposal = self.policy.proposal();
         status.climb = self.policy.climb_words();

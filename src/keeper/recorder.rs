@@ -2,6 +2,9 @@
 //! It decides nothing.
 
 mod checkpoints;
+mod writing;
+
+pub use writing::told;
 
 use super::attempt::Attempt;
 use super::passage::PassageClock;
@@ -14,9 +17,8 @@ use crate::protocol::control::{
 };
 use crate::protocol::probe::Reading;
 use crate::protocol::worker::{Event, FailureClass, Level};
-use crate::store::writer::{Batch, Writer};
-use std::collections::HashSet;
-use std::path::Path;
+use crate::store::writer::{AttemptRow, Batch, Writer};
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// A note in the journal for the first skipped step of a streak, then for each so many.
@@ -35,6 +37,8 @@ pub struct Recorder {
     pub status: Status,
     /// The attempt under way.
     pub attempt: Attempt,
+    /// Its row.
+    row: AttemptRow,
     passage: Option<PassageClock>,
     /// When the worker last took a step, or began.
     moved: Duration,
@@ -46,8 +50,12 @@ pub struct Recorder {
     proving: Proving,
     dirty: bool,
     planned: Planned,
+    /// Facts as the store has them.
+    facts: BTreeMap<String, String>,
     /// The store refuses to be written; said once until it works again.
     store_failing: bool,
+    /// The store was replaced: the next checkpoint brings back rows that it lost.
+    refill: bool,
 }
 
 impl Recorder {
@@ -55,14 +63,15 @@ impl Recorder {
     ///
     /// # Errors
     /// `SQLite`'s words.
-    pub fn new(store: Writer, fresh: Status) -> rusqlite::Result<Self> {
-        let mut status = store.fact::<Status>("status").unwrap_or_else(|| fresh.clone());
+    pub fn new(mut store: Writer, fresh: Status) -> rusqlite::Result<Self> {
+        let mut status = store.fact::<Status>("status")?.unwrap_or_else(|| fresh.clone());
         status.passage = None;
+        status.exit_code = None;
         status.pid_worker = None;
         status.pid_probe = None;
         status.pid_keeper = fresh.pid_keeper;
         status.run_dir = fresh.run_dir;
-        let next_journal = store.last_journal_id()? + 1;
+        let (next_journal, facts) = (store.last_journal_id()? + 1, store.facts()?);
         Ok(Self {
             store,
             batch: Batch::default(),
@@ -70,6 +79,7 @@ impl Recorder {
             next_journal,
             status,
             attempt: Attempt::default(),
+            row: AttemptRow::default(),
             passage: None,
             moved: Duration::ZERO,
             skips_in_a_row: 0,
@@ -80,13 +90,10 @@ impl Recorder {
             proving: Proving::default(),
             dirty: true,
             planned: Planned::default(),
+            facts,
             store_failing: false,
+            refill: false,
         })
-    }
-
-    /// The store, for facts and attempts.
-    pub fn store(&mut self) -> &mut Writer {
-        &mut self.store
     }
 
     /// Writes a line of the journal.
@@ -110,10 +117,8 @@ impl Recorder {
         now: Duration,
     ) -> rusqlite::Result<u64> {
         let before = self.status.loss.map(|loss| (self.status.step, loss));
-        let started_ms = now_ms();
-        let row = crate::store::writer::NewAttempt { rung, rung_name, reason, started_ms };
-        let id = self.store.begin_attempt(&row)?;
-        self.attempt = Attempt::new(id, rung).begun_at(started_ms);
+        let id = self.record_attempt(rung, rung_name, reason)?;
+        self.attempt = Attempt::new(id, rung).begun_at(self.row.started_ms);
         self.moved = now;
         self.status.attempts = id;
         if self.status.rung != rung {
@@ -175,7 +180,8 @@ impl Recorder {
                 self.status.unit.clone_from(&hello.unit);
                 self.status.step = hello.resumed_from.unwrap_or(0);
                 self.status.samples = hello.position.samples;
-                let _ = self.store.attempt_resumed(self.attempt.id, hello.resumed_from);
+                self.row.from_step = hello.resumed_from;
+                self.put_attempt();
                 self.note(Level::Info, JournalKind::Worker, sentences::hello(hello));
                 self.passage_part("first step", now);
                 self.status.durable_step = hello.resumed_from.or(self.status.durable_step);
@@ -249,9 +255,18 @@ impl Recorder {
         }
     }
 
+    /// The process of the attempt under way.
+    pub fn started(&mut self, pid: u32) {
+        self.status.pid_worker = Some(pid);
+        self.row.pid = Some(pid);
+        self.put_attempt();
+    }
+
     /// The worker is gone; `fault` when nobody asked for it.
     pub fn ended(&mut self, words: &str, fault: bool) {
-        let _ = self.store.end_attempt(self.attempt.id, self.attempt.ends_at().unwrap_or_else(now_ms), words);
+        let ended_ms = self.attempt.ends_at().unwrap_or_else(now_ms);
+        (self.row.ended_ms, self.row.outcome) = (Some(ended_ms), Some(words.to_owned()));
+        self.put_attempt();
         self.status.pid_worker = None;
         let step = self.status.step;
         if let Some(record) = self.status.rungs.get_mut(self.attempt.rung).filter(|_| fault) {
@@ -262,14 +277,14 @@ impl Recorder {
 
     /// Why the attempt ended: into the store, and into the journal with what it is known by.
     pub fn concluded(&mut self, cause: &Cause) {
-        let _ = self.store.put_cause(self.attempt.id, cause);
+        self.batch.causes.insert(self.attempt.id, cause.clone());
         self.note(Level::Warn, JournalKind::Worker, sentences::cause(cause));
     }
 
     /// Why the attempt is in trouble; what is done about it stands in the journal.
     pub fn troubled(&mut self, class: FailureClass, evidence: String) {
         let cause = Cause { class, xid: None, restart_helps: true, evidence: vec![evidence], advice: String::new() };
-        let _ = self.store.put_cause(self.attempt.id, &cause);
+        self.batch.causes.insert(self.attempt.id, cause);
     }
 
     /// What the probe measured.
@@ -297,36 +312,6 @@ impl Recorder {
             if let Some(pace) = self.attempt.pace() {
                 (record.steps_per_s, record.units_per_s) = (Some(pace.steps_per_s), Some(pace.units_per_s));
             }
-        }
-    }
-
-    /// Writes what has come since the last call. A store that refuses keeps everything for the
-    /// next try, within a bound.
-    pub fn flush(&mut self) {
-        let written = self.store.append(&self.batch);
-        match written {
-            Ok(()) => {
-                self.batch = Batch::default();
-                if std::mem::take(&mut self.store_failing) {
-                    let text = "run.db is written again; no row was lost".to_owned();
-                    self.note(Level::Info, JournalKind::Health, text);
-                }
-            }
-            Err(error) if !self.store_failing => {
-                self.store_failing = true;
-                let text =
-                    format!("run.db cannot be written: {error}; training goes on, rows are kept for the next try");
-                self.note(Level::Error, JournalKind::Health, text);
-            }
-            Err(_) => self.batch.samples.clear(),
-        }
-        if self.dirty {
-            let unplanned = self.planned.settle(Path::new(&self.status.run_dir), &mut self.status.rungs);
-            if let Some(text) = unplanned {
-                self.note(Level::Info, JournalKind::Note, text);
-            }
-            self.status.passage = self.passage.as_ref().map(|passage| passage.shown().clone());
-            self.dirty = self.store.put_fact("status", &self.status).is_err();
         }
     }
 

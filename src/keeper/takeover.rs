@@ -6,13 +6,14 @@ use super::keep::Keeper;
 use crate::protocol::control::{CheckpointRow, JournalKind, Status};
 use crate::protocol::worker::Level;
 use crate::store::checkpoint;
-use crate::store::checkpoint::state::{Row, TrainState};
+use crate::store::checkpoint::state::{self, Row, TrainState};
 use crate::store::lock::Identity;
 use crate::store::owners;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::{Batch, Writer};
 use rustix::process::{Signal, getppid};
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -59,16 +60,18 @@ pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<
     let on_disk = checkpoint::list(run.path());
     let mut imported = 0;
     let known = store.checkpoints()?;
+    let mut gone = Batch::default();
     for row in known.iter().filter(|row| row.kept && !on_disk.iter().any(|entry| entry.step == row.step)) {
-        store.put_checkpoint(&CheckpointRow { kept: false, best: false, ..row.clone() })?;
+        gone.checkpoints.insert(row.step, CheckpointRow { kept: false, best: false, ..row.clone() });
     }
+    store.append(&gone)?;
     for entry in on_disk.iter().rev().filter(|entry| !known.iter().any(|row| row.kept && row.step == entry.step)) {
         let Ok(loaded) = checkpoint::load(&entry.path) else { continue };
         let rows = loaded.files.get("steps.jsonl").map(|text| Row::read_all(text)).unwrap_or_default();
         let state: Option<TrainState> =
             loaded.files.get("state.json").and_then(|text| serde_json::from_slice(text).ok());
-        store.append(&batch_of(rows))?;
-        store.put_checkpoint(&CheckpointRow {
+        let mut batch = batch_of(rows);
+        let row = CheckpointRow {
             step: entry.step,
             samples: loaded.manifest.samples,
             path: checkpoint::relative_path(entry.step),
@@ -80,21 +83,38 @@ pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<
             best: false,
             kept: true,
             proven: false,
-        })?;
+        };
+        batch.checkpoints.insert(row.step, row);
+        store.append(&batch)?;
         imported += 1;
     }
     Ok(imported)
 }
 
+/// Takes over the rows of the curve that checkpoints hold; those that the store has stay as they are.
+///
+/// # Errors
+/// `SQLite`'s words.
+pub fn import_rows(run: &RunDir, store: &mut Writer) -> rusqlite::Result<()> {
+    let oldest_first = checkpoint::list(run.path()).into_iter().rev();
+    oldest_first.filter_map(|entry| rows_of(&entry.path)).try_for_each(|rows| store.append(&rows))
+}
+
+/// The rows of the curve that a checkpoint holds, if it can be read.
+pub fn rows_of(path: &Path) -> Option<Batch> {
+    state::rows_of(path).ok().map(batch_of)
+}
+
 /// A sentence where a run has trained and its store knows nothing of it.
-pub fn lost_store(run: &RunDir, store: &Writer) -> Option<String> {
-    let newest = checkpoint::list(run.path()).first().map(|newest| newest.step).filter(|step| *step > 0)?;
-    (store.fact::<Status>("status").is_none()).then(|| {
+pub fn lost_store(run: &RunDir, store: &mut Writer) -> rusqlite::Result<Option<String>> {
+    let newest = checkpoint::list(run.path()).first().map(|newest| newest.step).filter(|step| *step > 0);
+    let Some(newest) = newest else { return Ok(None) };
+    Ok(store.fact::<Status>("status")?.is_none().then(|| {
         format!(
             "run.db knows nothing of this run, though there is a checkpoint of step {newest}: this is a copy, or it was \
              deleted or truncated; of the curve there is what checkpoints hold, the journal begins here"
         )
-    })
+    }))
 }
 
 impl Keeper {
@@ -123,17 +143,16 @@ impl Keeper {
     }
 
     /// Takes up what was saved by workers that could not say so any more.
-    pub(super) fn take_over_checkpoints(&mut self) {
-        let imported = import_checkpoints(&self.run_dir, self.recorder.store());
-        let imported = imported.and_then(|count| self.recorder.reload_checkpoints().map(|()| count));
-        match imported {
-            Ok(0) => {}
-            Ok(count) => {
-                let text = format!("took over {count} checkpoint(s) that no keeper had heard of");
-                self.recorder.note(Level::Info, JournalKind::Checkpoint, text);
-            }
-            Err(error) => self.recorder.note(Level::Error, JournalKind::Checkpoint, format!("run.db: {error}")),
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub(super) fn take_over_checkpoints(&mut self) -> rusqlite::Result<()> {
+        let count = self.recorder.import_checkpoints(&self.run_dir)?;
+        if count > 0 {
+            let text = format!("took over {count} checkpoint(s) that no keeper had heard of");
+            self.recorder.note(Level::Info, JournalKind::Checkpoint, text);
         }
+        Ok(())
     }
 }
 
@@ -148,7 +167,7 @@ fn batch_of(rows: Vec<Row>) -> Batch {
     batch
 }
 
-fn modified_ms(path: &std::path::Path) -> i64 {
+fn modified_ms(path: &Path) -> i64 {
     let modified = fs::metadata(path).and_then(|made| made.modified()).ok();
     modified.and_then(|at| jiff::Timestamp::try_from(at).ok()).map_or(0, jiff::Timestamp::as_millisecond)
 }

@@ -44,7 +44,7 @@ impl Calm {
     /// The keeper itself, or all of the machine, stands still.
     fn standstill(&mut self, time: Duration) {
         self.now += time;
-        self.tell(Event::StoodStill);
+        self.tell(Event::StoodStill(time));
         self.tell(Event::Tick);
     }
 

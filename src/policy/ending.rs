@@ -112,3 +112,44 @@ fn doing(phase: Phase) -> &'static str {
         Phase::Checkpointing => "checkpointing",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Policy;
+    use super::super::event::{Effect, Event, Signal};
+    use super::super::ledger::Ledger;
+    use super::super::life::{Back, Start};
+    use super::super::tests::{limits, seconds};
+
+    fn begun() -> Policy {
+        let mut policy = Policy::new(limits(), 0, Ledger::default(), None);
+        policy.decide(Event::Begin, seconds(0));
+        policy
+    }
+
+    #[test]
+    fn time_that_the_keeper_missed_shortens_no_grace() {
+        let mut policy = begun();
+        let due = policy.next_wake().unwrap();
+        let terminated = policy.decide(Event::Tick, due);
+        assert!(terminated.contains(&Effect::Signal(Signal::Terminate)), "{terminated:?}");
+        policy.decide(Event::StoodStill(seconds(20)), due + seconds(20));
+        let early = policy.decide(Event::Tick, due + seconds(24));
+        assert!(early.is_empty(), "its grace is 5 s of a keeper that looks: {early:?}");
+        let killed = policy.decide(Event::Tick, due + seconds(25));
+        assert!(killed.contains(&Effect::Signal(Signal::Kill)), "{killed:?}");
+    }
+
+    #[test]
+    fn a_start_that_is_put_off_costs_no_restart_and_does_not_go_back_twice() {
+        let mut policy = begun();
+        let back = Some(Back { before: 9, steps: 5, skip_units: 7 });
+        let start = Start { back, ..Start::on(0, "again") };
+        for tried in 1..=20 {
+            let put_off = policy.decide(Event::StartPutOff(start.clone(), seconds(1)), seconds(tried));
+            assert!(put_off.is_empty(), "{put_off:?}");
+            let effects = policy.decide(Event::Tick, seconds(tried + 1));
+            assert!(matches!(&effects[..], [Effect::Start(start)] if start.back.is_none()), "{effects:?}");
+        }
+    }
+}

@@ -5,6 +5,7 @@ use crate::config::knobs::{Relief, Watch};
 use crate::protocol::control::{JournalKind, Request};
 use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Level, Order};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +18,8 @@ pub enum Event {
     Exited(Exit),
     /// A worker could not be started.
     StartFailed(String),
+    /// A worker may not be started yet; this start is to be tried again after so long.
+    StartPutOff(Start, Duration),
     /// Bytes in use on the whole card; none where that is unknown.
     Vram(Option<u64>),
     /// The temperature of the card, and the one at which it slows down; none where unknown.
@@ -32,8 +35,8 @@ pub enum Event {
     Proven(u64),
     /// A person asks.
     Request(Request),
-    /// The keeper itself stood still for a while.
-    StoodStill,
+    /// The keeper itself stood still for this long and heard nothing of the worker.
+    StoodStill(Duration),
     /// Time has passed.
     Tick,
 }

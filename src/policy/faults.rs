@@ -25,6 +25,10 @@ impl Policy {
         let restarts = self.limits.watch.restarts_without_progress;
         let end = match response {
             Response::Fail => Some(Outcome::Failed(cause.class, cause.text.clone())),
+            // Beside the disk nothing but the disk is lost: what was trained since the newest checkpoint.
+            Response::Stop(advice) if cause.class == FailureClass::DiskFull => {
+                Some(Outcome::NeedsPerson(format!("{}; {}; {advice}", cause.text, self.unsaved())))
+            }
             Response::Stop(advice) => Some(Outcome::NeedsPerson(format!("{}; {advice}", cause.text))),
             _ if restarts == 0 && cause.class.exit_code() != 1 => {
                 Some(Outcome::Failed(cause.class, cause.text.clone()))

@@ -54,9 +54,9 @@ impl HangWatch {
         self.since = now;
     }
 
-    /// The keeper itself stood still: what it missed is not the worker's fault.
-    pub fn forgive(&mut self, now: Duration) {
-        self.since = now;
+    /// The keeper itself stood still for this long: that time is not the worker's silence.
+    pub fn forgive(&mut self, delay: Duration, now: Duration) {
+        self.since = (self.since + delay).min(now);
     }
 
     /// The moment from which on silence is a hang.

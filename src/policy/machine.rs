@@ -171,8 +171,18 @@ impl Policy {
             }
             Event::Vram(used) => self.measured(used, now),
             Event::Request(request) => self.asked(&request, now),
-            Event::StoodStill => {
-                self.hang.forgive(now);
+            Event::StartPutOff(start, wait) => {
+                // The way back was gone before: it does not come twice.
+                self.life = Life::BackingOff { start: Start { back: None, ..start }, until: now + wait };
+                Vec::new()
+            }
+            Event::StoodStill(delay) => {
+                self.hang.forgive(delay, now);
+                if let Life::Stopping { until, .. } | Life::AwaitingVram { until, .. } | Life::Cooling { until, .. } =
+                    &mut self.life
+                {
+                    *until += delay;
+                }
                 Vec::new()
             }
             Event::Tick => self.tick(now),

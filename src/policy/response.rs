@@ -26,7 +26,7 @@ const LOST: &str = "the driver has lost the card: restart the machine (under WSL
                     Windows), then `downshift resume`";
 const DRIVER: &str = "the driver is missing, not loaded, or does not match its library: `nvidia-smi` says more; \
                       restart after an update of the driver";
-const DISK: &str = "free some room or mend the disk; nothing durable is lost";
+const DISK: &str = "free some space or repair the disk, then `downshift resume`";
 
 /// The response to a class; `number` is that of an Xid.
 #[must_use]

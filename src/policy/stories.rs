@@ -91,7 +91,7 @@ impl Story {
         let mut effects = Vec::new();
         for _ in 0..for_seconds {
             self.now += seconds(1);
-            self.tell(Event::StoodStill);
+            self.tell(Event::StoodStill(seconds(1)));
             effects.extend(self.tell(Event::Temperature { celsius: Some(celsius), slowdown_c: None }));
         }
         effects

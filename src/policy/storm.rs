@@ -210,7 +210,7 @@ impl World {
                 for _ in 0..3 {
                     self.now += Duration::from_secs(40);
                     self.decide(Event::Temperature { celsius: Some(92.0), slowdown_c: Some(95.0) });
-                    self.decide(Event::StoodStill);
+                    self.decide(Event::StoodStill(Duration::from_secs(40)));
                 }
             }
             14 => {

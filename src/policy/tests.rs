@@ -264,7 +264,7 @@ fn time_that_the_keeper_missed_is_given_back() {
     for number in 1..=30 {
         policy.decide(step(number), seconds(2));
     }
-    policy.decide(Event::StoodStill, seconds(100));
+    policy.decide(Event::StoodStill(seconds(98)), seconds(100));
     assert!(policy.decide(Event::Tick, seconds(105)).is_empty());
 }
 

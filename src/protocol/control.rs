@@ -153,6 +153,9 @@ pub struct Status {
     pub state: RunState,
     /// In the states that wait for something: for what, or why.
     pub why: Option<String>,
+    /// The exit code of a run that is over, as its keeper said it; none while it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<u8>,
     /// The current rung, 0 = fastest.
     pub rung: usize,
     /// Its name.

@@ -2,12 +2,17 @@
 
 use crate::untrusted::file::{self, ReadError};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags, ffi};
 use std::path::Path;
 use std::time::Duration;
 
 /// The version of the schema; counts up when it changes.
 const VERSION: i64 = 2;
+
+/// A store up to this size (3 million steps) is read through in 4 s.
+const READ_THROUGH: i64 = 256 << 20;
+/// Tables that stay small however long a run is.
+const SMALL_TABLES: [&str; 6] = ["facts", "attempts", "evals", "journal", "causes", "checkpoints"];
 
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS facts (
@@ -85,40 +90,79 @@ CREATE TABLE IF NOT EXISTS checkpoints (
 );
 ";
 
+/// A store of a later version; its rows may mean something else than ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "run.db was written by a newer downshift (schema {found}, this one knows {VERSION}); update downshift to use it"
+)]
+pub struct NewerStore {
+    /// The version of its schema.
+    pub found: i64,
+}
+
+impl NewerStore {
+    /// The refusal behind an error of this module, where there is one.
+    #[must_use]
+    pub fn behind(error: &Error) -> Option<Self> {
+        match error {
+            Error::ToSqlConversionFailure(inner) => inner.downcast_ref::<Self>().copied(),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the file itself is broken: no retry reads it.
+#[must_use]
+pub fn is_damage(error: &Error) -> bool {
+    match error {
+        // A cell that holds another type than this program wrote.
+        Error::InvalidColumnType(..)
+        | Error::FromSqlConversionFailure(..)
+        | Error::IntegralValueOutOfRange(..)
+        | Error::Utf8Error(..) => true,
+        other => {
+            matches!(other.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
+        }
+    }
+}
+
 /// Opens run.db for its only writer. The second value is false where the file system cannot carry
 /// a write-ahead log (WSL's /mnt/c, for one) and a rollback journal is used instead.
 ///
 /// # Errors
-/// `SQLite`'s words, or that the file is of a newer version.
-pub fn open_writer(path: &Path) -> rusqlite::Result<(Connection, bool)> {
+/// `SQLite`'s words, or [`NewerStore`].
+pub fn open_writer(path: &Path, patience: Duration) -> rusqlite::Result<(Connection, bool)> {
     let connection = Connection::open(path)?;
     distrust_schema(&connection)?;
-    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.busy_timeout(patience)?;
+    // First of all: a store of a later version stays as it is.
+    let found = check_version(&connection)?;
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     let logged = mode.eq_ignore_ascii_case("wal");
     if !logged {
         connection.query_row("PRAGMA journal_mode = TRUNCATE", [], |_| Ok(()))?;
     }
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    let found = check_version(&connection)?;
     connection.execute_batch(SCHEMA)?;
     if found == 1 {
         connection.execute_batch("ALTER TABLE checkpoints ADD COLUMN proven INTEGER NOT NULL DEFAULT 0")?;
     }
-    connection.pragma_update(None, "user_version", VERSION)?;
+    if found != VERSION {
+        connection.pragma_update(None, "user_version", VERSION)?;
+    }
     Ok((connection, logged))
 }
 
 /// Opens run.db for reading.
 ///
 /// # Errors
-/// `SQLite`'s words, or that the file is of a newer version.
+/// `SQLite`'s words, or [`NewerStore`].
 pub fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     // SQLite would wait for ever for somebody to write into a pipe.
     if path.exists()
         && let Err(error @ ReadError::Kind(_)) = file::open(path)
     {
-        return Err(rusqlite::Error::ToSqlConversionFailure(Box::new(error)));
+        return Err(Error::ToSqlConversionFailure(Box::new(error)));
     }
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -142,19 +186,41 @@ fn distrust_schema(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn check_version(connection: &Connection) -> rusqlite::Result<i64> {
-    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if version > VERSION {
-        let words = format!("run.db was written by a newer downshift (schema {version}, this one knows {VERSION})");
-        return Err(rusqlite::Error::ToSqlConversionFailure(words.into()));
+/// Reads the structure of every page. In a large store the curve and the readings are left out: reading
+/// them takes longer than a start may.
+///
+/// # Errors
+/// Damage that `SQLite` finds.
+pub fn check_pages(connection: &Connection) -> rusqlite::Result<()> {
+    let count = |pragma| connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
+    let bytes = count("PRAGMA page_count")?.saturating_mul(count("PRAGMA page_size")?);
+    if bytes <= READ_THROUGH {
+        return quick_check(connection, "1");
     }
-    Ok(version)
+    SMALL_TABLES.iter().try_for_each(|table| quick_check(connection, table))
+}
+
+fn quick_check(connection: &Connection, of: &str) -> rusqlite::Result<()> {
+    let verdict: String = connection.query_row(&format!("PRAGMA quick_check({of})"), [], |row| row.get(0))?;
+    if verdict == "ok" {
+        return Ok(());
+    }
+    Err(Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), Some(verdict.trim().replace('\n', " "))))
+}
+
+fn check_version(connection: &Connection) -> rusqlite::Result<i64> {
+    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if found > VERSION {
+        return Err(Error::ToSqlConversionFailure(Box::new(NewerStore { found })));
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{open_reader, open_writer};
     use rusqlite::Connection;
+    use std::time::Duration;
 
     #[test]
     fn the_schema_of_a_store_from_elsewhere_runs_nothing() {
@@ -164,13 +230,13 @@ mod tests {
              WITH RECURSIVE endless(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM endless) SELECT id FROM endless;
              CREATE TABLE marks (mark TEXT);
              CREATE TRIGGER on_fact AFTER INSERT ON facts BEGIN INSERT INTO marks VALUES ('ran'); END;";
-        drop(open_writer(&path).unwrap());
+        drop(open_writer(&path, Duration::ZERO).unwrap());
         Connection::open(&path).unwrap().execute_batch(planted).unwrap();
         let reader = open_reader(&path).unwrap();
         let first = reader.query_row("SELECT id FROM journal", [], |row| row.get::<_, i64>(0));
         assert!(first.is_err(), "the view was read: {first:?}");
         Connection::open(&path).unwrap().execute_batch("DROP VIEW journal").unwrap();
-        let (writer, _) = open_writer(&path).unwrap();
+        let (writer, _) = open_writer(&path, Duration::ZERO).unwrap();
         writer.execute("INSERT INTO facts VALUES ('a', '1')", []).unwrap();
         let marks: i64 = writer.query_row("SELECT count(*) FROM marks", [], |row| row.get(0)).unwrap();
         assert_eq!(marks, 0, "the trigger ran");

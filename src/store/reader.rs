@@ -1,7 +1,7 @@
 //! Reading run.db while the keeper writes it: short queries, read-only.
 
 use super::checkpoint;
-use super::database::open_reader;
+use super::database::{NewerStore, open_reader};
 use super::owners;
 use super::run_dir::RunDir;
 use crate::protocol::cause::Cause;
@@ -34,7 +34,7 @@ impl Reader {
 
     /// A fact.
     pub fn fact<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
-        fact(&self.connection, key)
+        fact(&self.connection, key).ok().flatten()
     }
 
     /// Calls `each` with every step of every attempt, in order of attempt and step.
@@ -177,11 +177,11 @@ pub(super) fn checkpoints(connection: &Connection) -> rusqlite::Result<Vec<Check
     rows.collect()
 }
 
-/// A fact, if it is there and can be read.
-pub(super) fn fact<T: DeserializeOwned>(connection: &Connection, key: &str) -> Option<T> {
+/// A fact, if it is there and of this form.
+pub(super) fn fact<T: DeserializeOwned>(connection: &Connection, key: &str) -> rusqlite::Result<Option<T>> {
     let value: Option<String> =
-        connection.query_row("SELECT value FROM facts WHERE key = ?1", [key], |row| row.get(0)).optional().ok()?;
-    serde_json::from_str(&value?).ok()
+        connection.query_row("SELECT value FROM facts WHERE key = ?1", [key], |row| row.get(0)).optional()?;
+    Ok(value.and_then(|value| serde_json::from_str(&value).ok()))
 }
 
 /// The status of a run with what is true of its processes **now**: from the store, and a look at
@@ -230,17 +230,31 @@ fn stale(run: &RunDir) -> Option<String> {
     ))
 }
 
+/// Refuses a run whose store a newer version wrote; anything else that is wrong with it shows where it is read.
+///
+/// # Errors
+/// That refusal.
+pub fn refuse_newer(run: &RunDir) -> Result<(), NewerStore> {
+    let refusal = Reader::open(run).err().and_then(|error| NewerStore::behind(&error));
+    refusal.map_or(Ok(()), Err)
+}
+
 /// Why nothing is known of where a run stands; none where it only has not begun.
 #[must_use]
 pub fn unreadable(run: &RunDir) -> Option<String> {
-    let tables = |reader: Reader| {
-        reader.connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
-    };
     let file = run.file("run.db");
     if !file.exists() {
         return None;
     }
-    let error = Reader::open(run).and_then(tables).err()?;
+    let begun = |reader: Reader| {
+        let tables = "SELECT count(*) FROM sqlite_schema";
+        let tables: i64 = reader.connection.query_row(tables, [], |row| row.get(0))?;
+        if tables > 0 { fact::<Status>(&reader.connection, "status").map(drop) } else { Ok(()) }
+    };
+    let error = Reader::open(run).and_then(begun).err()?;
+    if NewerStore::behind(&error).is_some() {
+        return Some(format!("{}: {error}", file.display()));
+    }
     let name = run.name();
     Some(format!(
         "{} cannot be read: {error}. Checkpoints do not depend on it: `downshift checkpoints {name} verify` reads them, \

@@ -1,143 +1,143 @@
 //! The keeper's hand on run.db.
 
+pub use super::batch::{AttemptRow, Batch};
 use super::curve::sum_up;
-use super::database::open_writer;
+use super::damaged;
+use super::database::{check_pages, is_damage, open_writer};
+use super::reader;
 use super::summary::BLOCK;
-use crate::protocol::cause::Cause;
-use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, StepRow};
-use rusqlite::{Connection, ErrorCode, params};
+use crate::protocol::control::CheckpointRow;
+use rusqlite::{Connection, params};
 use serde::{Serialize, de::DeserializeOwned};
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A store that another process has locked is waited for this long, unless the owner has no time.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Writes the store. One per run: the keeper's.
 pub struct Writer {
-    connection: Connection,
+    path: PathBuf,
+    /// None between a damaged store and its successor.
+    connection: Option<Connection>,
+    patience: Duration,
+    logged: bool,
     /// Blocks of an attempt that have gained rows since they were summed up.
     open: BTreeSet<(u64, u64)>,
 }
 
-/// An attempt that is about to begin.
-pub struct NewAttempt<'a> {
-    /// Its rung.
-    pub rung: usize,
-    /// The rung's name.
-    pub rung_name: &'a str,
-    /// Why it is started: a sentence.
-    pub reason: &'a str,
-    /// When.
-    pub started_ms: i64,
+/// A damaged store was replaced.
+#[derive(Debug)]
+pub struct Replaced {
+    /// Where the damaged one lies; none where it was gone.
+    pub aside: Option<PathBuf>,
+    /// What was wrong with it.
+    pub why: String,
+    /// Rows of it that could still be read.
+    pub saved: usize,
 }
 
 impl Writer {
-    /// Opens or makes run.db. The second value is false where it cannot have a write-ahead log.
+    /// Opens or makes run.db.
     ///
     /// # Errors
     /// `SQLite`'s words.
-    pub fn open(path: &Path) -> rusqlite::Result<(Self, bool)> {
-        let (connection, logged) = open_writer(path)?;
-        Ok((Self { connection, open: BTreeSet::new() }, logged))
+    pub fn open(path: &Path) -> rusqlite::Result<Self> {
+        let (connection, logged) = open_writer(path, PATIENCE)?;
+        let open = BTreeSet::new();
+        Ok(Self { path: path.to_owned(), connection: Some(connection), patience: PATIENCE, logged, open })
     }
 
-    /// The same; a file that is no database (any more) is set aside first. The third value is where it
-    /// lies then, and what was wrong with it.
+    /// The same for a store that a run is to go on with: it is read through first, and where it is
+    /// damaged it makes room for a new one.
     ///
     /// # Errors
-    /// `SQLite`'s words for anything else.
-    pub fn open_or_replace(path: &Path) -> rusqlite::Result<(Self, bool, Option<String>)> {
-        let error = match Self::open(path) {
-            Ok((writer, logged)) => return Ok((writer, logged, None)),
-            Err(error) => error,
+    /// `SQLite`'s words for anything but damage.
+    pub fn open_or_replace(path: &Path) -> rusqlite::Result<(Self, Option<Replaced>)> {
+        let sound = |mut writer: Self| {
+            check_pages(writer.connection()?)?;
+            writer.facts()?;
+            writer.last_journal_id()?;
+            writer.checkpoints()?;
+            Ok(writer)
         };
-        let damaged = [ErrorCode::NotADatabase, ErrorCode::DatabaseCorrupt];
-        let aside = path.with_extension("db.damaged");
-        if !error.sqlite_error_code().is_some_and(|code| damaged.contains(&code)) || fs::rename(path, &aside).is_err() {
-            return Err(error);
+        match Self::open(path).and_then(sound) {
+            Ok(writer) => Ok((writer, None)),
+            Err(error) if is_damage(&error) => {
+                let open = BTreeSet::new();
+                let mut writer =
+                    Self { path: path.to_owned(), connection: None, patience: PATIENCE, logged: false, open };
+                let replaced = writer.replace(&error)?;
+                Ok((writer, Some(replaced)))
+            }
+            Err(error) => Err(error),
         }
-        for end in ["-wal", "-shm"] {
-            fs::remove_file(path.with_extension(format!("db{end}"))).ok();
+    }
+
+    /// Sets the damaged store aside and goes on with a new one, which takes over every row that can
+    /// still be read.
+    ///
+    /// # Errors
+    /// When that cannot be done now; the next use of this writer makes a new store.
+    pub fn replace(&mut self, why: &rusqlite::Error) -> rusqlite::Result<Replaced> {
+        self.connection = None;
+        self.open.clear();
+        let why = why.to_string();
+        let aside = damaged::set_aside(&self.path).ok();
+        let connection = self.connection()?;
+        let saved = aside.as_ref().map(|aside| damaged::salvage(aside, connection)).transpose()?.unwrap_or(0);
+        Ok(Replaced { aside, why, saved })
+    }
+
+    /// Whether the file system carries a write-ahead log.
+    #[must_use]
+    pub fn is_logged(&self) -> bool {
+        self.logged
+    }
+
+    /// From now on another process's lock is waited for no longer than this.
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub fn wait_at_most(&mut self, patience: Duration) -> rusqlite::Result<()> {
+        self.patience = patience;
+        self.connection()?.busy_timeout(patience)
+    }
+
+    fn connection(&mut self) -> rusqlite::Result<&mut Connection> {
+        if self.connection.is_none() {
+            let (connection, logged) = open_writer(&self.path, self.patience)?;
+            self.logged = logged;
+            return Ok(self.connection.insert(connection));
         }
-        let (writer, logged) = Self::open(path)?;
-        let text = format!(
-            "run.db could not be read ({error}) and was set aside as {}; of the curve there is what checkpoints hold, \
-             the journal begins here",
-            aside.display()
-        );
-        Ok((writer, logged, Some(text)))
+        self.connection.as_mut().ok_or(rusqlite::Error::InvalidQuery)
     }
 
-    /// Records an attempt **before** its worker is started, flushed to the disk: whatever happens
-    /// next, the start has been counted. Returns its number.
+    /// The number of the next attempt: above every attempt that any row knows of, so that after the loss
+    /// of run.db nothing new hides behind rows that checkpoints brought back.
     ///
     /// # Errors
     /// `SQLite`'s words.
-    pub fn begin_attempt(&mut self, attempt: &NewAttempt<'_>) -> rusqlite::Result<u64> {
-        self.connection.pragma_update(None, "synchronous", "FULL")?;
-        let inserted = self.connection.execute(
-            "INSERT INTO attempts (rung, rung_name, reason, started_ms) VALUES (?1, ?2, ?3, ?4)",
-            params![attempt.rung as i64, attempt.rung_name, attempt.reason, attempt.started_ms],
-        );
-        self.connection.pragma_update(None, "synchronous", "NORMAL")?;
-        inserted?;
-        Ok(self.connection.last_insert_rowid().unsigned_abs())
-    }
-
-    /// Notes the process of an attempt.
-    ///
-    /// # Errors
-    /// `SQLite`'s words.
-    pub fn attempt_started(&mut self, id: u64, pid: Option<u32>) -> rusqlite::Result<()> {
-        self.connection.execute("UPDATE attempts SET pid = ?2 WHERE id = ?1", params![id as i64, pid])?;
-        Ok(())
-    }
-
-    /// Notes the step an attempt went on from.
-    ///
-    /// # Errors
-    /// `SQLite`'s words.
-    pub fn attempt_resumed(&mut self, id: u64, from_step: Option<u64>) -> rusqlite::Result<()> {
-        let from = from_step.map(|step| step as i64);
-        self.connection.execute("UPDATE attempts SET from_step = ?2 WHERE id = ?1", params![id as i64, from])?;
-        Ok(())
-    }
-
-    /// Notes how an attempt ended.
-    ///
-    /// # Errors
-    /// `SQLite`'s words.
-    pub fn end_attempt(&mut self, id: u64, ended_ms: i64, outcome: &str) -> rusqlite::Result<()> {
-        self.connection.execute(
-            "UPDATE attempts SET ended_ms = ?2, outcome = ?3 WHERE id = ?1",
-            params![id as i64, ended_ms, outcome],
-        )?;
-        Ok(())
-    }
-
-    /// Notes why an attempt ended.
-    ///
-    /// # Errors
-    /// `SQLite`'s words.
-    pub fn put_cause(&mut self, attempt: u64, cause: &Cause) -> rusqlite::Result<()> {
-        self.connection.execute(
-            "INSERT OR REPLACE INTO causes VALUES (?1, ?2, ?3)",
-            params![attempt as i64, cause.class.word(), json(cause)],
-        )?;
-        Ok(())
+    pub fn next_attempt(&mut self) -> rusqlite::Result<u64> {
+        let newest = "SELECT max((SELECT coalesce(max(id), 0) FROM attempts),
+                                 (SELECT coalesce(max(attempt), 0) FROM steps),
+                                 (SELECT coalesce(max(attempt), 0) FROM evals))";
+        let newest: i64 = self.connection()?.query_row(newest, [], |row| row.get(0))?;
+        Ok(newest.unsigned_abs() + 1)
     }
 
     /// Seconds that workers of this run have lived, all attempts together whose end was seen.
     ///
     /// # Errors
     /// `SQLite`'s words.
-    pub fn lived_s(&self) -> rusqlite::Result<f64> {
+    pub fn lived_s(&mut self) -> rusqlite::Result<f64> {
         let lived =
             "SELECT coalesce(sum(max(ended_ms - started_ms, 0)), 0) / 1000.0 FROM attempts WHERE ended_ms IS NOT NULL";
-        self.connection.query_row(lived, [], |row| row.get(0))
+        self.connection()?.query_row(lived, [], |row| row.get(0))
     }
 
-    /// Writes rows that came since the last call, in one transaction. Rows that are known already
-    /// are left as they are.
+    /// Writes what has come since the last call, in one transaction.
     ///
     /// # Errors
     /// `SQLite`'s words; then nothing of the batch is written.
@@ -145,90 +145,45 @@ impl Writer {
         if batch.is_empty() {
             return Ok(());
         }
-        let transaction = self.connection.transaction()?;
-        {
-            let mut step = transaction.prepare_cached(
-                "INSERT OR IGNORE INTO steps VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-            )?;
-            for row in &batch.steps {
-                step.execute(params![
-                    row.attempt as i64,
-                    row.step as i64,
-                    row.rung as i64,
-                    row.samples as i64,
-                    row.epoch as i64,
-                    row.loss,
-                    row.lr,
-                    row.grad_norm,
-                    row.skipped,
-                    row.data_wait_ms,
-                    row.compute_ms,
-                    row.time_ms
-                ])?;
-            }
-            let mut eval = transaction.prepare_cached("INSERT OR IGNORE INTO evals VALUES (?1, ?2, ?3, ?4)")?;
-            for row in &batch.evals {
-                eval.execute(params![row.attempt as i64, row.eval.step as i64, row.time_ms, json(&row.eval)])?;
-            }
-            let mut sample = transaction.prepare_cached("INSERT OR REPLACE INTO samples VALUES (?1, ?2)")?;
-            for row in &batch.samples {
-                sample.execute(params![row.time_ms, json(&row.reading)])?;
-            }
-            let mut line =
-                transaction.prepare_cached("INSERT OR IGNORE INTO journal VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
-            for row in &batch.journal {
-                let step = row.step.map(|step| step as i64);
-                line.execute(params![row.id, row.time_ms, step, json(&row.level), json(&row.kind), row.text])?;
-            }
-        }
-        self.open.extend(batch.steps.iter().map(|row| (row.attempt, row.step / BLOCK)));
+        self.connection()?;
+        let (Some(connection), open) = (&mut self.connection, &mut self.open) else { return Ok(()) };
+        let transaction = connection.transaction()?;
+        batch.write(&transaction)?;
+        open.extend(batch.steps.iter().map(|row| (row.attempt, row.step / BLOCK)));
         // The newest block goes on growing; it is summed up when the run has left it.
-        while self.open.len() > 1 {
-            if let Some((attempt, block)) = self.open.pop_first() {
+        while open.len() > 1 {
+            if let Some((attempt, block)) = open.pop_first() {
                 sum_up(&transaction, attempt, block)?;
             }
         }
         transaction.commit()
     }
 
-    /// Writes or rewrites what is known of a checkpoint.
+    /// The same, flushed to the disk when this returns.
     ///
     /// # Errors
-    /// `SQLite`'s words.
-    pub fn put_checkpoint(&mut self, row: &CheckpointRow) -> rusqlite::Result<()> {
-        self.connection.execute(
-            "INSERT OR REPLACE INTO checkpoints VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-            params![
-                row.step as i64,
-                row.samples as i64,
-                row.path,
-                row.bytes as i64,
-                row.time_ms,
-                row.pause_ms,
-                row.total_ms,
-                row.eval_loss,
-                row.best,
-                row.kept,
-                row.proven
-            ],
-        )?;
-        Ok(())
+    /// `SQLite`'s words; then nothing of the batch is written.
+    pub fn append_durably(&mut self, batch: &Batch) -> rusqlite::Result<()> {
+        self.connection()?.pragma_update(None, "synchronous", "FULL")?;
+        let written = self.append(batch);
+        self.connection()?.pragma_update(None, "synchronous", "NORMAL")?;
+        written
     }
 
     /// All checkpoints that ever were, oldest first.
     ///
     /// # Errors
     /// `SQLite`'s words.
-    pub fn checkpoints(&self) -> rusqlite::Result<Vec<CheckpointRow>> {
-        super::reader::checkpoints(&self.connection)
+    pub fn checkpoints(&mut self) -> rusqlite::Result<Vec<CheckpointRow>> {
+        reader::checkpoints(self.connection()?)
     }
 
     /// Steps that were taken, not skipped, beyond `after` and up to `until`; redone ones once.
     ///
     /// # Errors
     /// `SQLite`'s words.
-    pub fn clean_steps(&self, after: u64, until: u64) -> rusqlite::Result<u64> {
-        let count: i64 = self.connection.query_row(
+    pub fn clean_steps(&mut self, after: u64, until: u64) -> rusqlite::Result<u64> {
+        let count: i64 = self.connection()?.query_row(
             "SELECT count(DISTINCT step) FROM steps WHERE skipped = 0 AND step > ?1 AND step <= ?2",
             params![after as i64, until as i64],
             |row| row.get(0),
@@ -241,45 +196,33 @@ impl Writer {
     /// # Errors
     /// `SQLite`'s words.
     pub fn put_fact<T: Serialize>(&mut self, key: &str, value: &T) -> rusqlite::Result<()> {
-        self.connection.execute("INSERT OR REPLACE INTO facts VALUES (?1, ?2)", params![key, json(value)])?;
-        Ok(())
+        let mut batch = Batch::default();
+        batch.put_fact(key, value);
+        self.append(&batch)
     }
 
-    /// Reads a fact.
-    pub fn fact<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
-        super::reader::fact(&self.connection, key)
+    /// A fact, if it is there and can be read.
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub fn fact<T: DeserializeOwned>(&mut self, key: &str) -> rusqlite::Result<Option<T>> {
+        reader::fact(self.connection()?, key)
+    }
+
+    /// Every fact: JSON by name.
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub fn facts(&mut self) -> rusqlite::Result<BTreeMap<String, String>> {
+        let mut query = self.connection()?.prepare("SELECT key, value FROM facts")?;
+        query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
     }
 
     /// The number of the last line of the journal.
     ///
     /// # Errors
     /// `SQLite`'s words.
-    pub fn last_journal_id(&self) -> rusqlite::Result<i64> {
-        self.connection.query_row("SELECT coalesce(max(id), 0) FROM journal", [], |row| row.get(0))
+    pub fn last_journal_id(&mut self) -> rusqlite::Result<i64> {
+        self.connection()?.query_row("SELECT coalesce(max(id), 0) FROM journal", [], |row| row.get(0))
     }
-}
-
-/// Rows on their way to the store.
-#[derive(Debug, Default)]
-pub struct Batch {
-    /// Optimizer steps.
-    pub steps: Vec<StepRow>,
-    /// Evaluations.
-    pub evals: Vec<EvalRow>,
-    /// Readings of the probe.
-    pub samples: Vec<SampleRow>,
-    /// Lines of the journal.
-    pub journal: Vec<JournalRow>,
-}
-
-impl Batch {
-    /// Whether there is nothing to write.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.evals.is_empty() && self.samples.is_empty() && self.journal.is_empty()
-    }
-}
-
-fn json<T: Serialize>(value: &T) -> String {
-    serde_json::to_string(value).unwrap_or_default()
 }

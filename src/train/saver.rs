@@ -13,10 +13,10 @@ use super::params::{HostTensors, safetensors_header};
 use super::worker::Sink;
 use crate::protocol::worker::{Event, Failed, Saved};
 use crate::store::checkpoint::{
-    self, MODEL, OPTIMIZER, Pieces, STATE, STEPS,
+    self, CheckpointError, MODEL, OPTIMIZER, Pieces, STATE, STEPS,
     state::{Row, TrainState},
 };
-use crate::store::disk;
+use crate::store::disk::{self, Shortage};
 use burn::tensor::{DType, TensorData};
 use std::{
     fs, io, iter,
@@ -55,8 +55,26 @@ pub struct Job {
     pub pause: Duration,
 }
 
+/// Why a save failed.
+#[derive(Debug, thiserror::Error)]
+enum SaveError {
+    #[error(transparent)]
+    NoRoom(#[from] Shortage),
+    #[error(transparent)]
+    NotWritten(#[from] CheckpointError),
+    /// What was to be saved cannot be.
+    #[error("{0}")]
+    Content(String),
+}
+
+impl SaveError {
+    fn is_of_the_disk(&self) -> bool {
+        matches!(self, Self::NoRoom(_) | Self::NotWritten(CheckpointError::Io { .. }))
+    }
+}
+
 /// How a save ended: durable, or with its rows still to be saved and the reason.
-type Outcome = Result<Saved, (Vec<Row>, String)>;
+type Outcome = Result<Saved, (Vec<Row>, SaveError)>;
 
 /// The saver thread, seen from the training thread.
 pub struct Saver {
@@ -69,6 +87,8 @@ pub struct Saver {
     /// The validation loss of the weights in flight.
     in_flight_loss: Option<f64>,
     failure: String,
+    /// The disk was the reason.
+    disk_refuses: bool,
     rows: Vec<Row>,
     sink: Arc<dyn Sink>,
 }
@@ -91,9 +111,9 @@ impl Saver {
                         events.send(Event::Saved(saved.clone()));
                         Ok(saved)
                     }
-                    Err(message) => {
-                        events.send(Event::SaveFailed { step, message: message.clone() });
-                        Err((rows, message))
+                    Err(error) => {
+                        events.send(Event::SaveFailed { step, message: error.to_string() });
+                        Err((rows, error))
                     }
                 };
                 if outbox.send(outcome).is_err() {
@@ -101,8 +121,9 @@ impl Saver {
                 }
             }
         })?;
-        let (in_flight, in_flight_loss, failure, rows) = (false, None, String::new(), Vec::new());
-        Ok(Self { jobs, outcomes, in_flight, durable, best, in_flight_loss, failure, rows, sink })
+        let (in_flight, in_flight_loss) = (false, None);
+        let (failure, disk_refuses, rows) = (String::new(), false, Vec::new());
+        Ok(Self { jobs, outcomes, in_flight, durable, best, in_flight_loss, failure, disk_refuses, rows, sink })
     }
 
     /// Adds a row of the curve to the next checkpoint.
@@ -148,6 +169,11 @@ impl Saver {
         &self.failure
     }
 
+    /// Whether the disk was the reason: it is full, or fails.
+    pub fn disk_refuses(&self) -> bool {
+        self.disk_refuses
+    }
+
     /// Says again that the newest durable step is durable, to whoever asked for it just now.
     pub fn say_again(&self) {
         if let Some(saved) = &self.durable {
@@ -175,9 +201,9 @@ impl Saver {
                 self.best = self.best.into_iter().chain(saved.eval_loss).reduce(f64::min);
                 self.durable = Some(saved);
             }
-            Err((mut rows, message)) => {
+            Err((mut rows, error)) => {
                 rows.append(&mut self.rows);
-                (self.rows, self.failure) = (rows, message);
+                (self.rows, self.failure, self.disk_refuses) = (rows, error.to_string(), error.is_of_the_disk());
             }
         }
     }
@@ -193,15 +219,16 @@ fn best_on_disk(run_dir: &Path, step: u64) -> Option<f64> {
     entries.filter_map(loss).filter(|loss| loss.is_finite()).reduce(f64::min)
 }
 
-fn save(run_dir: &Path, job: Job, rows: &[Row]) -> Result<Saved, String> {
+fn save(run_dir: &Path, job: Job, rows: &[Row]) -> Result<Saved, SaveError> {
     let Job { values, state, begun, pause } = job;
-    let Snapshot { model, optimizer } = values().map_err(|failed| failed.message)?;
+    let Snapshot { model, optimizer } = values().map_err(|failed| SaveError::Content(failed.message))?;
     if let Some((name, _)) = model.iter().chain(&optimizer).find(|(_, data)| !finite(data)) {
-        return Err(format!("{name} holds a value that is not finite; nothing was written"));
+        return Err(SaveError::Content(format!("{name} holds a value that is not finite; nothing was written")));
     }
-    let text = serde_json::to_vec_pretty(&state).map_err(|error| error.to_string())?;
-    let (model, optimizer, steps) =
-        (safetensors_header(&model)?, safetensors_header(&optimizer)?, Row::write_all(rows));
+    let text = serde_json::to_vec_pretty(&state).map_err(|error| SaveError::Content(error.to_string()))?;
+    let model = safetensors_header(&model).map_err(SaveError::Content)?;
+    let optimizer = safetensors_header(&optimizer).map_err(SaveError::Content)?;
+    let steps = Row::write_all(rows);
     let files = [
         (MODEL, pieces(&model.0, &model.1)),
         (OPTIMIZER, pieces(&optimizer.0, &optimizer.1)),
@@ -210,9 +237,9 @@ fn save(run_dir: &Path, job: Job, rows: &[Row]) -> Result<Saved, String> {
     ];
     let samples = state.position.samples;
     let bytes = files.iter().flat_map(|(_, pieces)| pieces).map(|piece| piece.len() as u64).sum();
-    disk::has_room_to_save(run_dir, bytes).map_err(|shortage| shortage.to_string())?;
+    disk::has_room_to_save(run_dir, bytes)?;
     let contents = Pieces { step: state.step, samples, build: env!("CARGO_PKG_VERSION"), files: &files };
-    let written = checkpoint::write_pieces(run_dir, &contents).map_err(|error| error.to_string())?;
+    let written = checkpoint::write_pieces(run_dir, &contents)?;
     Ok(Saved {
         path: written.path,
         step: state.step,

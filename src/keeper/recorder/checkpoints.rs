@@ -9,18 +9,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl Recorder {
-    /// Takes up what the store says of checkpoints.
-    ///
-    /// # Errors
-    /// `SQLite`'s words.
-    pub fn reload_checkpoints(&mut self) -> rusqlite::Result<()> {
-        self.checkpoints = self.store.checkpoints()?;
-        self.mark_best();
-        self.status.durable_step = self.checkpoints.iter().filter(|row| row.kept).map(|row| row.step).max();
-        self.dirty = true;
-        Ok(())
-    }
-
     /// Whether this is the step of a checkpoint that was never announced.
     pub fn never_heard_of(&self, step: Option<u64>) -> bool {
         step.is_some_and(|step| !self.checkpoints.iter().any(|row| row.kept && row.step == step))
@@ -43,11 +31,14 @@ impl Recorder {
             proven: false,
         });
         self.proving.saved(saved.step);
-        // Rows first: a checkpoint that the store knows is not imported by the next keeper, so a
-        // keeper that dies between the two must not leave it without the rows it holds.
-        self.flush();
+        if let Some(row) = self.checkpoints.last().cloned() {
+            self.refill_from(&row);
+        }
         self.mark_best();
+        // In one transaction with the rows it holds: a checkpoint that the store knows is not imported
+        // by the next keeper.
         self.put_checkpoint(saved.step);
+        self.persist();
         self.note(Level::Info, JournalKind::Checkpoint, sentences::saved(saved));
         let failed = std::mem::take(&mut self.failed_saves);
         if failed > 0 {
@@ -107,8 +98,10 @@ impl Recorder {
     pub(super) fn restart_proving(&mut self, until: u64) {
         self.flush();
         let unproven = self.checkpoints.iter().filter(|row| row.kept && !row.proven).map(|row| row.step);
-        let counts = unproven.map(|step| (step, self.store.clean_steps(step, until).unwrap_or(0)));
-        self.proving.restart(counts.collect::<Vec<_>>());
+        let unproven: Vec<u64> = unproven.collect();
+        let mut clean = |step| self.reading(|store| store.clean_steps(step, until)).unwrap_or(0);
+        let counts: Vec<(u64, u64)> = unproven.into_iter().map(|step| (step, clean(step))).collect();
+        self.proving.restart(counts);
     }
 
     /// The checkpoint to go back to by about `steps` from before step `before`: its step, and the
@@ -132,7 +125,7 @@ impl Recorder {
         proven.into_iter().max()
     }
 
-    fn mark_best(&mut self) {
+    pub(super) fn mark_best(&mut self) {
         let best = retention::best(&self.checkpoints);
         let changed: Vec<u64> = self
             .checkpoints
@@ -153,7 +146,7 @@ impl Recorder {
 
     fn put_checkpoint(&mut self, step: u64) {
         if let Some(row) = self.checkpoints.iter().find(|row| row.step == step) {
-            let _ = self.store.put_checkpoint(row);
+            self.batch.checkpoints.insert(step, row.clone());
             self.updates.push(Update::Checkpoint(row.clone()));
         }
     }

@@ -1,12 +1,15 @@
 //! The small files of a checkpoint: where training stands, and the rows of the curve since the
 //! checkpoint before.
 
+use super::{CheckpointError, STEPS};
 use crate::protocol::control::{EvalRow, StepRow};
 use crate::protocol::line;
 use crate::protocol::worker::Eval;
 use crate::recipe::batch::Position;
 use crate::recipe::loss_scale::LossScale;
 use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
 
 /// Everything but tensors: the content of `state.json`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -92,6 +95,20 @@ impl Row {
     pub fn read_all(text: &[u8]) -> Vec<Self> {
         String::from_utf8_lossy(text).lines().filter_map(line::decode).collect()
     }
+}
+
+/// The rows of the checkpoint at `path`, verified; nothing else of it is read.
+///
+/// # Errors
+/// When they are missing, unreadable, or not what was written.
+pub fn rows_of(path: &Path) -> Result<Vec<Row>, CheckpointError> {
+    let manifest = super::manifest(path)?;
+    let file = path.join(STEPS);
+    let entry = manifest.files.iter().find(|entry| entry.name == STEPS);
+    let entry = entry.ok_or_else(|| CheckpointError::Missing(file.clone()))?;
+    let text = fs::read(&file).map_err(|source| CheckpointError::Io { file: file.clone(), action: "read", source })?;
+    entry.compare(text.len() as u64, &blake3::hash(&text)).map_err(|reason| CheckpointError::damaged(&file, reason))?;
+    Ok(Row::read_all(&text))
 }
 
 #[cfg(test)]

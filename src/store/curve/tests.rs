@@ -26,7 +26,7 @@ fn row(attempt: u64, step: u64) -> StepRow {
 }
 
 fn written(path: &Path, rows: &[StepRow], batch: usize) -> Reader {
-    let (mut writer, _) = Writer::open(path).unwrap();
+    let mut writer = Writer::open(path).unwrap();
     for steps in rows.chunks(batch) {
         writer.append(&Batch { steps: steps.to_vec(), ..Batch::default() }).unwrap();
     }
@@ -113,7 +113,7 @@ fn a_store_without_summaries_is_read_from_its_steps() {
 fn a_late_row_is_summed_up_too() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.db");
-    let (mut writer, _) = Writer::open(&path).unwrap();
+    let mut writer = Writer::open(&path).unwrap();
     let append = |writer: &mut Writer, steps: Vec<StepRow>| {
         writer.append(&Batch { steps, ..Batch::default() }).unwrap();
     };

@@ -255,8 +255,9 @@ impl<'a> Life<'a> {
         if self.saver.durable_step() == Some(self.state.step) {
             return Ok(());
         }
-        let text = format!("step {} is the last one and could not be saved in {LAST_SAVES} tries", self.state.step);
-        Err(failure::checkpoint(text))
+        let (step, why) = (self.state.step, self.saver.failure());
+        let text = format!("step {step} is the last one and could not be saved in {LAST_SAVES} tries: {why}");
+        Err(if self.saver.disk_refuses() { failure::disk(text) } else { failure::checkpoint(text) })
     }
 
     /// Says that the worker ends as it should.

@@ -96,6 +96,11 @@ pub fn checkpoint(message: impl Into<String>) -> Failed {
     of(FailureClass::Checkpoint, message)
 }
 
+/// The disk is full, or fails.
+pub fn disk(message: impl Into<String>) -> Failed {
+    of(FailureClass::DiskFull, message)
+}
+
 /// The data cannot be read.
 #[must_use]
 pub fn data(error: &DataError) -> Failed {

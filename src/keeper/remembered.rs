@@ -1,0 +1,59 @@
+//! What an earlier keeper of the run stored, for the next one.
+
+use super::keep::{KeeperArgs, Launch};
+use super::perform::ENDED_BY_SIGNAL;
+use crate::config::run::Run;
+use crate::policy::ledger::Ledger;
+use crate::store::checkpoint::{self, STATE, state::TrainState};
+use crate::store::run_dir::RunDir;
+use crate::store::writer::Writer;
+
+/// What is remembered of the run.
+pub struct Remembered {
+    /// How it is launched.
+    pub launch: Launch,
+    /// The budget, and what else the policy keeps.
+    pub ledger: Ledger,
+    /// The rung it is on.
+    pub rung: usize,
+    /// Faults on purpose that have struck already.
+    pub fired: Vec<String>,
+    /// Memory in use on the card before the first start.
+    pub baseline: Option<u64>,
+    /// Parts of the data that are left out.
+    pub left_out: Vec<(u64, u64)>,
+}
+
+impl Remembered {
+    /// Reads what is there, and stores how the run is launched from now on.
+    ///
+    /// # Errors
+    /// `SQLite`'s words.
+    pub fn read(store: &mut Writer, args: &KeeperArgs, run: &Run, run_dir: &RunDir) -> rusqlite::Result<Self> {
+        let launch = args.launch.clone().map_or_else(|| store.fact("launch"), |launch| Ok(Some(launch)))?;
+        let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), inject: Vec::new() });
+        store.put_fact("launch", &launch)?;
+        let mut ledger: Ledger = store.fact("ledger")?.unwrap_or_default();
+        if args.by_person {
+            ledger.refresh();
+            store.put_fact(ENDED_BY_SIGNAL, &None::<String>)?;
+        }
+        let rung = store.fact("rung")?.or_else(|| newest_rung(run_dir));
+        Ok(Self {
+            launch,
+            ledger,
+            rung: rung.filter(|rung| *rung < run.rungs.len()).unwrap_or(0),
+            fired: store.fact("fired")?.unwrap_or_default(),
+            baseline: store.fact("baseline")?,
+            left_out: store.fact("left_out")?.unwrap_or_default(),
+        })
+    }
+}
+
+/// The rung that wrote the newest checkpoint, for a store that was lost.
+fn newest_rung(run_dir: &RunDir) -> Option<usize> {
+    let newest =
+        checkpoint::list(run_dir.path()).into_iter().find(|entry| checkpoint::manifest(&entry.path).is_ok())?;
+    let state: TrainState = serde_json::from_slice(&std::fs::read(newest.path.join(STATE)).ok()?).ok()?;
+    Some(state.rung)
+}

@@ -1,0 +1,162 @@
+//! What is on its way to the store: written in one transaction, or kept whole for the next try.
+
+use crate::protocol::cause::Cause;
+use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, StepRow};
+use rusqlite::{Transaction, params};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// News for the store.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Optimizer steps.
+    pub steps: Vec<StepRow>,
+    /// Evaluations.
+    pub evals: Vec<EvalRow>,
+    /// Readings of the probe.
+    pub samples: Vec<SampleRow>,
+    /// Lines of the journal.
+    pub journal: Vec<JournalRow>,
+    /// Facts that have changed: JSON by name.
+    pub facts: BTreeMap<String, String>,
+    /// Attempts of which something new is known, by number.
+    pub attempts: BTreeMap<u64, AttemptRow>,
+    /// Why attempts ended, by their number.
+    pub causes: BTreeMap<u64, Cause>,
+    /// Checkpoints of which something new is known, by step.
+    pub checkpoints: BTreeMap<u64, CheckpointRow>,
+}
+
+/// All that is known of an attempt.
+#[derive(Debug, Clone, Default)]
+pub struct AttemptRow {
+    /// Its number.
+    pub id: u64,
+    /// Its rung.
+    pub rung: usize,
+    /// The rung's name.
+    pub rung_name: String,
+    /// Why it was started: a sentence.
+    pub reason: String,
+    /// When.
+    pub started_ms: i64,
+    /// Its process.
+    pub pid: Option<u32>,
+    /// The step it went on from.
+    pub from_step: Option<u64>,
+    /// When it ended.
+    pub ended_ms: Option<i64>,
+    /// How: a sentence.
+    pub outcome: Option<String>,
+}
+
+impl Batch {
+    /// Whether there is nothing to write.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let rows = self.steps.is_empty() && self.evals.is_empty() && self.samples.is_empty() && self.journal.is_empty();
+        let known = self.attempts.is_empty() && self.causes.is_empty() && self.checkpoints.is_empty();
+        rows && known && self.facts.is_empty()
+    }
+
+    /// Sets a fact: a small value under a name.
+    pub fn put_fact<T: Serialize>(&mut self, key: &str, value: &T) {
+        self.facts.insert(key.to_owned(), json(value));
+    }
+
+    /// Writes everything. Steps, evaluations and journal lines that the store has already stay as they are there.
+    pub(super) fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        self.write_steps(transaction)?;
+        let mut eval = transaction.prepare_cached("INSERT OR IGNORE INTO evals VALUES (?1, ?2, ?3, ?4)")?;
+        for row in &self.evals {
+            eval.execute(params![row.attempt as i64, row.eval.step as i64, row.time_ms, json(&row.eval)])?;
+        }
+        let mut sample = transaction.prepare_cached("INSERT OR REPLACE INTO samples VALUES (?1, ?2)")?;
+        for row in &self.samples {
+            sample.execute(params![row.time_ms, json(&row.reading)])?;
+        }
+        let mut line = transaction.prepare_cached("INSERT OR IGNORE INTO journal VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+        for row in &self.journal {
+            let step = row.step.map(|step| step as i64);
+            line.execute(params![row.id, row.time_ms, step, json(&row.level), json(&row.kind), row.text])?;
+        }
+        let mut fact = transaction.prepare_cached("INSERT OR REPLACE INTO facts VALUES (?1, ?2)")?;
+        for (key, value) in &self.facts {
+            fact.execute(params![key, value])?;
+        }
+        let mut cause = transaction.prepare_cached("INSERT OR REPLACE INTO causes VALUES (?1, ?2, ?3)")?;
+        for (attempt, known) in &self.causes {
+            cause.execute(params![*attempt as i64, known.class.word(), json(known)])?;
+        }
+        self.write_attempts(transaction)?;
+        self.checkpoints.values().try_for_each(|row| put_checkpoint(transaction, row))
+    }
+
+    fn write_steps(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        let mut step = transaction
+            .prepare_cached("INSERT OR IGNORE INTO steps VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")?;
+        for row in &self.steps {
+            step.execute(params![
+                row.attempt as i64,
+                row.step as i64,
+                row.rung as i64,
+                row.samples as i64,
+                row.epoch as i64,
+                row.loss,
+                row.lr,
+                row.grad_norm,
+                row.skipped,
+                row.data_wait_ms,
+                row.compute_ms,
+                row.time_ms
+            ])?;
+        }
+        Ok(())
+    }
+
+    fn write_attempts(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        let mut attempt = transaction
+            .prepare_cached("INSERT OR REPLACE INTO attempts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?;
+        for row in self.attempts.values() {
+            attempt.execute(params![
+                row.id as i64,
+                row.rung as i64,
+                row.rung_name,
+                row.reason,
+                row.started_ms,
+                row.pid,
+                row.from_step.map(|step| step as i64),
+                row.ended_ms,
+                row.outcome
+            ])?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes or rewrites what is known of a checkpoint.
+fn put_checkpoint(transaction: &Transaction<'_>, row: &CheckpointRow) -> rusqlite::Result<()> {
+    let mut put = transaction.prepare_cached(
+        "INSERT OR REPLACE INTO checkpoints
+         (step, samples, path, bytes, time_ms, pause_ms, total_ms, eval_loss, best, kept, proven)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+    )?;
+    put.execute(params![
+        row.step as i64,
+        row.samples as i64,
+        row.path,
+        row.bytes as i64,
+        row.time_ms,
+        row.pause_ms,
+        row.total_ms,
+        row.eval_loss,
+        row.best,
+        row.kept,
+        row.proven
+    ])?;
+    Ok(())
+}
+
+fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}

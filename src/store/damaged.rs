@@ -1,0 +1,177 @@
+//! A store that cannot be read any more makes room for a new one, and gives it what can still be read.
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OpenFlags, Row, Transaction, params_from_iter};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Tables that are saved, each with its key. Of checkpoints the disk knows more, and summaries are made
+/// from steps.
+const TABLES: [(&str, &[&str]); 7] = [
+    ("facts", &["key"]),
+    ("attempts", &["id"]),
+    ("steps", &["attempt", "step"]),
+    ("evals", &["attempt", "step"]),
+    ("samples", &["time_ms"]),
+    ("journal", &["id"]),
+    ("causes", &["attempt"]),
+];
+
+/// Gives a store and its write-ahead log another name, which is returned. Nobody in this process may
+/// have it open: `SQLite` deletes the log by its name when it closes.
+///
+/// # Errors
+/// The system's words.
+pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let names = (1..).map(|count| if count == 1 { "db.damaged".to_owned() } else { format!("db.damaged-{count}") });
+    let mut free = names.map(|end| path.with_extension(end)).filter(|aside| !aside.exists());
+    let aside = free.next().ok_or_else(|| io::Error::other("no name is free"))?;
+    fs::rename(path, &aside)?;
+    let beside = |path: &Path, end: &str| PathBuf::from(format!("{}{end}", path.display()));
+    fs::rename(beside(path, "-wal"), beside(&aside, "-wal")).ok();
+    fs::remove_file(beside(path, "-shm")).ok();
+    Ok(aside)
+}
+
+/// Copies every row of a damaged store that can still be read. Returns how many there were.
+///
+/// # Errors
+/// When the new store cannot be written.
+pub fn salvage(damaged: &Path, into: &mut Connection) -> rusqlite::Result<usize> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let Ok(from) = Connection::open_with_flags(damaged, flags) else { return Ok(0) };
+    let transaction = into.transaction()?;
+    let mut saved = 0;
+    for (table, key) in TABLES {
+        let columns = columns(&transaction, table)?;
+        // From both ends: a damaged page in the middle hides neither.
+        for order in ["ASC", "DESC"] {
+            let order = key.iter().map(|name| format!("{name} {order}")).collect::<Vec<_>>().join(", ");
+            saved += copy(&from, &transaction, table, &columns, &order)?;
+        }
+    }
+    transaction.commit()?;
+    Ok(saved)
+}
+
+/// A column: its name and its declared type.
+type Column = (String, String);
+
+fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Column>> {
+    let mut query = connection.prepare("SELECT name, type FROM pragma_table_info(?1)")?;
+    query.query_map([table], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
+/// Copies rows in this order up to the first one that cannot be read.
+fn copy(
+    from: &Connection,
+    into: &Transaction<'_>,
+    table: &str,
+    columns: &[Column],
+    order: &str,
+) -> rusqlite::Result<usize> {
+    let names = columns.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+    let places = vec!["?"; columns.len()].join(", ");
+    let mut insert = into.prepare_cached(&format!("INSERT OR IGNORE INTO {table} ({names}) VALUES ({places})"))?;
+    let Ok(mut query) = from.prepare(&format!("SELECT {names} FROM {table} ORDER BY {order}")) else { return Ok(0) };
+    let Ok(mut rows) = query.query([]) else { return Ok(0) };
+    let mut saved = 0;
+    while let Ok(Some(row)) = rows.next() {
+        if let Some(values) = sound(row, columns) {
+            saved += insert.execute(params_from_iter(values))?;
+        }
+    }
+    Ok(saved)
+}
+
+/// The values of a row, if each is of its column's type.
+fn sound(row: &Row<'_>, columns: &[Column]) -> Option<Vec<Value>> {
+    let fits = |value: &Value, declared: &str| {
+        matches!(
+            (value, declared),
+            (Value::Null, _)
+                | (Value::Integer(_), "INTEGER" | "REAL")
+                | (Value::Real(_), "REAL")
+                | (Value::Text(_), "TEXT")
+                | (Value::Blob(_), "BLOB")
+        )
+    };
+    let values = columns.iter().enumerate().map(|(at, (_, declared))| {
+        let value = row.get::<_, Value>(at).ok()?;
+        fits(&value, declared).then_some(value)
+    });
+    values.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{salvage, set_aside};
+    use crate::store::database::{check_pages, open_writer};
+    use rusqlite::Connection;
+    use std::fs;
+    use std::path::Path;
+    use std::time::Duration;
+
+    const ROWS: i64 = 2000;
+
+    fn store(path: &Path) -> Connection {
+        open_writer(path, Duration::ZERO).unwrap().0
+    }
+
+    fn count(connection: &Connection) -> i64 {
+        connection.query_row("SELECT count(*) FROM journal", [], |row| row.get(0)).unwrap()
+    }
+
+    /// A store with a long journal, closed.
+    fn filled(path: &Path) {
+        let store = store(path);
+        let rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+                    INSERT INTO journal SELECT i, i, NULL, '\"info\"', '\"run\"', 'a line of the journal' FROM n";
+        store.execute(rows, [ROWS]).unwrap();
+        store.execute("INSERT INTO facts VALUES ('rung', '1')", []).unwrap();
+    }
+
+    #[test]
+    fn a_sound_store_is_copied_whole() {
+        let place = tempfile::tempdir().unwrap();
+        filled(&place.path().join("run.db"));
+        let mut new = store(&place.path().join("new.db"));
+        assert_eq!(salvage(&place.path().join("run.db"), &mut new).unwrap() as i64, ROWS + 1);
+        assert_eq!(count(&new), ROWS);
+    }
+
+    #[test]
+    fn a_damaged_page_costs_no_more_than_its_rows_and_no_junk_comes_along() {
+        let place = tempfile::tempdir().unwrap();
+        let (old, page) = (place.path().join("run.db"), 4096);
+        filled(&old);
+        let whole = fs::read(&old).unwrap();
+        // The journal's leaves lie at the end of the file.
+        let middle = whole.len() / page - 8;
+        for junk in [0, 0xaa] {
+            let mut bytes = whole.clone();
+            bytes[middle * page..(middle + 1) * page].fill(junk);
+            fs::write(&old, &bytes).unwrap();
+            assert!(check_pages(&Connection::open(&old).unwrap()).is_err(), "{junk}");
+            let mut new = store(&place.path().join(format!("new-{junk}.db")));
+            salvage(&old, &mut new).unwrap();
+            let saved = count(&new);
+            assert!((ROWS - 120..ROWS).contains(&saved), "{saved} of {ROWS}");
+        }
+    }
+
+    #[test]
+    fn a_second_damaged_store_does_not_replace_the_first() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run.db");
+        for wanted in ["run.db.damaged", "run.db.damaged-2"] {
+            fs::write(&path, wanted).unwrap();
+            fs::write(place.path().join("run.db-wal"), "log").unwrap();
+            let aside = set_aside(&path).unwrap();
+            assert_eq!(aside, place.path().join(wanted));
+            assert!(fs::read_to_string(&aside).unwrap() == wanted && !path.exists());
+            assert!(place.path().join(format!("{wanted}-wal")).exists());
+        }
+    }
+}
