@@ -129,6 +129,22 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
 }
 
 #[test]
+fn who_waits_for_resumed_runs_waits_until_they_are_over_whatever_happens_to_their_keeper() {
+    let place = slow_place();
+    let (child, run) = begin(&place, "cut");
+    power_cut(child, &run);
+    let mut waiting = place.command(&["resume", "--interrupted", "--wait"]).stdout(Stdio::null()).spawn().unwrap();
+    let keeper = wait_status(&run, "steps", |status| status.attempts == 2 && status.state == RunState::Training);
+    kill(keeper.pid_keeper.unwrap());
+    wait_status(&run, "another keeper", |status| {
+        status.pid_keeper.is_some() && status.pid_keeper != keeper.pid_keeper && status.state == RunState::Training
+    });
+    assert!(waiting.try_wait().unwrap().is_none(), "it did not wait");
+    stop(&place, &run);
+    assert_eq!(waiting.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn a_second_run_on_the_same_device_is_refused_without_a_terminal() {
     let place = slow_place();
     let (_child, run) = begin(&place, "first");

@@ -211,6 +211,39 @@ fn the_cockpit_can_be_closed_ended_and_torn_away_and_the_run_goes_on() {
     assert!(share < 0.5, "the keeper spins: {share}");
 }
 
+#[test]
+fn a_busy_device_and_a_bare_stop_are_asked_about() {
+    let place = Place::scripted();
+    let (terminal, first) = cockpit(&place, SMALL);
+    let run = |answer: &str, then: &[&str]| {
+        terminal.enter(&format!("clear; {DOWNSHIFT} run run.yaml --set training.steps=100000"));
+        terminal.wait_words(&["ok    config", "is in use by", "[q]uit?"]);
+        terminal.enter(answer);
+        terminal.wait_words(then);
+    };
+    let close = || {
+        terminal.press(&["q"]);
+        terminal.wait_words(&["goes on; `downshift attach`"]);
+    };
+    close();
+    run("q", &["nothing was started"]);
+    run("", &["● training", "loss ──"]);
+    close();
+    assert_eq!(place.newest(), Some(first.clone()), "a second run was started unasked");
+    run("s", &["● training", "loss ──"]);
+    close();
+    let second = place.newest().filter(|newest| *newest != first).unwrap();
+    terminal.enter(&format!("clear; {DOWNSHIFT} stop"));
+    terminal.wait_words(&["  1   ", "  2   ", "which one to stop? [1-2, Enter for none]"]);
+    terminal.enter("9");
+    terminal.wait("the question again", |screen| screen.matches("which one to stop?").count() == 2);
+    terminal.enter("1");
+    wait_state(&second, RunState::Stopped);
+    assert_eq!(wait_state(&first, RunState::Training).attempts, 1);
+    terminal.enter(&format!("clear; {DOWNSHIFT} stop"));
+    wait_state(&first, RunState::Stopped);
+}
+
 const TAKES_AND_PANICS: &str = "DOWNSHIFT_TEST_TAKES_AND_PANICS";
 
 #[test]

@@ -1,26 +1,40 @@
 //! `resume --interrupted`: after a reboot, every run that was alive goes on.
 
-use super::client::keeper_listens;
 use super::run::{has_room_to_go_on, start_keeper};
 use super::trust::{self, Trust};
-use super::{Failure, Outcome, command_line, line};
+use super::{Failure, command_line, line};
 use crate::keeper::ENDED_BY_SIGNAL;
 use crate::keeper::sentences::grouped;
-use crate::protocol::control::{RunState, Status};
+use crate::protocol::control::RunState;
 use crate::store::lock::Identity;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::store::{owners, permissions};
+use clap::Args;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between two looks at runs that are waited for.
-const LOOK: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_secs(1);
+/// Runs that nobody has watched over for this long are not waited for.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// What `resume` takes for it.
+#[derive(Debug, Args)]
+pub struct Interrupted {
+    /// After a reboot: every run that was alive when the machine went down goes on
+    #[arg(long, conflicts_with_all = ["run", "headless", "device", "from", "as_base"])]
+    pub interrupted: bool,
+    /// With --interrupted: return when these runs are over
+    #[arg(long, requires = "interrupted")]
+    pub wait: bool,
+}
 
 /// Where a run stands after the machine came up.
 enum Found {
-    /// It was alive when the machine went down.
-    Interrupted(Status),
+    /// It was alive when the machine went down, and this step is durable.
+    Interrupted(Option<u64>),
     /// A keeper watches over it.
     Alive,
     /// It was paused, and stays so.
@@ -31,7 +45,7 @@ enum Found {
 
 /// Starts a keeper for every run of the folder that was alive when the machine went down. With `wait`
 /// it returns only when these runs are over: what started it may keep the machine up until then.
-pub fn resume_all(runs: &Path, wait: bool) -> Outcome {
+pub fn resume_all(runs: &Path, wait: bool) -> u8 {
     let (mut resumed, mut told, mut failed) = (Vec::new(), 0, 0);
     let mut tell = |dir: &RunDir, words: &str| {
         told += 1;
@@ -42,12 +56,10 @@ pub fn resume_all(runs: &Path, wait: bool) -> Outcome {
             Found::Over => {}
             Found::Alive => tell(&dir, "is alive; left alone"),
             Found::Paused => tell(&dir, &format!("was paused and stays so; `{}` goes on", dir.command("resume"))),
-            Found::Interrupted(status) => match go_on(&dir) {
+            Found::Interrupted(durable) => match go_on(&dir) {
                 Ok(()) => {
-                    let from = status
-                        .durable_step
-                        .map_or_else(|| "the beginning".to_owned(), |step| format!("step {}", grouped(step)));
-                    tell(&dir, &format!("goes on from {from}"));
+                    let step = durable.map(|step| format!("step {}", grouped(step)));
+                    tell(&dir, &format!("goes on from {}", step.as_deref().unwrap_or("the beginning")));
                     resumed.push(dir);
                 }
                 Err(failure) => {
@@ -60,15 +72,35 @@ pub fn resume_all(runs: &Path, wait: bool) -> Outcome {
     if told == 0 {
         line!("no run in {} was interrupted", runs.display());
     }
-    while wait && resumed.iter().any(|dir| owners::keeper(dir).is_some()) {
-        std::thread::sleep(LOOK);
+    if wait {
+        wait_for(resumed);
     }
-    Ok(u8::from(failed > 0))
+    u8::from(failed > 0)
+}
+
+/// Until all of them are over. A keeper that died is brought back by its parent, so for a while nobody
+/// may watch over a run that goes on.
+fn wait_for(mut runs: Vec<RunDir>) {
+    let mut watched = Instant::now();
+    while !runs.is_empty() && watched.elapsed() < PATIENCE {
+        std::thread::sleep(LOOK);
+        runs.retain(|dir| {
+            Reader::open(dir).ok().and_then(|reader| reader.status()).is_some_and(|status| !status.state.is_over())
+        });
+        if runs.iter().any(is_alive) {
+            watched = Instant::now();
+        }
+    }
+}
+
+/// Whether a keeper watches over the run: by its lock, or where that was deleted by its socket.
+fn is_alive(dir: &RunDir) -> bool {
+    owners::keeper(dir).is_some() || UnixStream::connect(dir.socket()).is_ok()
 }
 
 /// By what the keeper last wrote and by who lives now.
 fn find(dir: &RunDir) -> Found {
-    if owners::keeper(dir).is_some() || keeper_listens(dir) {
+    if is_alive(dir) {
         return Found::Alive;
     }
     let Some((reader, status)) =
@@ -76,13 +108,14 @@ fn find(dir: &RunDir) -> Found {
     else {
         return Found::Over;
     };
-    let shown = || live_status(dir).unwrap_or_else(|| status.clone());
+    // A worker may have saved after its keeper was gone.
+    let durable = || live_status(dir).and_then(|status| status.durable_step);
     match status.state {
         RunState::Paused => Found::Paused,
         // A shutdown sends SIGTERM to every process before it takes the machine down.
-        RunState::Stopped if ended_with_the_machine(&reader) => Found::Interrupted(shown()),
+        RunState::Stopped if ended_with_the_machine(&reader) => Found::Interrupted(durable()),
         state if state.is_over() => Found::Over,
-        _ => Found::Interrupted(shown()),
+        _ => Found::Interrupted(durable()),
     }
 }
 

@@ -1,10 +1,11 @@
 //! `resume`: from the newest checkpoint, from an older one, or a new run from its weights alone.
 
+use super::interrupted::{self, Interrupted};
 use super::line;
 use super::run::{has_room, has_room_to_go_on, look_on, start_keeper};
 use super::trainer::Trainer;
 use super::trust::{self, Trust};
-use super::{Failure, Outcome, Which, checkpoints, client, command_line, find_run, interrupted, say};
+use super::{Failure, Outcome, Which, checkpoints, client, command_line, find_run, say};
 use crate::config::run::{Run, Source};
 use crate::keeper::Launch;
 use crate::keeper::caretaker::Caretaker;
@@ -29,12 +30,8 @@ pub struct ResumeArgs {
     /// Where to train from now on; as before, if left out
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// After a reboot: every run that was alive when the machine went down goes on
-    #[arg(long, conflicts_with_all = ["run", "headless", "device", "from", "as_base"])]
-    interrupted: bool,
-    /// With --interrupted: return when these runs are over
-    #[arg(long, requires = "interrupted")]
-    wait: bool,
+    #[command(flatten)]
+    after_reboot: Interrupted,
     /// Go back to the checkpoint of this step; newer ones are set aside
     #[arg(long, value_name = "STEP")]
     from: Option<u64>,
@@ -58,8 +55,8 @@ fn factor(text: &str) -> Result<f64, String> {
 
 pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let since_ms = jiff::Timestamp::now().as_millisecond();
-    if args.interrupted {
-        return interrupted::resume_all(runs, args.wait);
+    if args.after_reboot.interrupted {
+        return Ok(interrupted::resume_all(runs, args.after_reboot.wait));
     }
     let dir = find_run(runs, args.which.run.as_deref())?;
     permissions::check(&dir)?;

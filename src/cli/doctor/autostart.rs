@@ -4,6 +4,7 @@
 use crate::cli::{Outcome, line};
 use clap::ValueEnum;
 use std::ffi::OsString;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Variables that a run may depend on and that neither systemd nor `wsl.exe` would set.
@@ -81,11 +82,10 @@ fn text(path: PathBuf) -> Result<String, crate::cli::Failure> {
 /// The keepers that it starts stay in the unit's control group: it remains active, and stopping it
 /// lets every run save.
 fn unit(start: &Start) -> String {
-    let environment: String = start
-        .variables
-        .iter()
-        .map(|(name, value)| format!("Environment={}\n", systemd(&format!("{name}={value}"))))
-        .collect();
+    let mut environment = String::new();
+    for (name, value) in &start.variables {
+        let _ = writeln!(environment, "Environment={}", systemd(&format!("{name}={value}")));
+    }
     // The program's path is taken as it is; in its arguments `$` begins a variable.
     let (program, runs) = (systemd(&start.program), systemd(&start.runs));
     let argument = runs.replace('$', "$$");

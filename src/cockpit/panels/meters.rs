@@ -50,6 +50,8 @@ pub struct Meter {
 }
 
 const NOT_KNOWN: &str = "n/a";
+/// Columns of the panel on a screen of 80.
+const NARROWEST: usize = 29;
 
 /// The figures for the state, most important first; once the run is over, what came of it.
 #[must_use]
@@ -138,7 +140,13 @@ fn lives(status: &Status) -> Vec<String> {
         [(status.restarts, "fault"), (status.shifts, "shift"), (restarts, "restart"), (status.pauses, "pause")];
     let seen = counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, name)| counted(count, name));
     let seen: Vec<String> = seen.collect();
-    if seen.is_empty() { vec!["no restart".to_owned()] } else { seen }
+    // All of them in the narrowest panel, where they fit.
+    let joined = seen.join(", ");
+    match joined.width() {
+        0 => vec!["no restart".to_owned()],
+        1..=NARROWEST => vec![joined],
+        _ => seen,
+    }
 }
 
 impl Meter {

@@ -17,12 +17,15 @@ fn every_way_to_another_worker_is_counted_once() {
     let mut status = fixture::status(RunState::Stopped, 700);
     (status.attempts, status.shifts, status.pauses, status.restarts) = (5, 1, 2, 0);
     fixture::tell(&mut state, status.clone());
-    assert_eq!(note(&state, "lives"), "1 shift · 1 restart · 2 pauses");
+    assert_eq!(note(&state, "lives"), "1 shift, 1 restart, 2 pauses");
     // A fault that led to a shift is both; one that led to a restart as well.
     (status.attempts, status.shifts, status.pauses, status.restarts) = (3, 1, 0, 2);
     fixture::tell(&mut state, status.clone());
-    assert_eq!(note(&state, "lives"), "2 faults · 1 shift · 1 restart");
-    (status.attempts, status.shifts, status.restarts) = (1, 0, 0);
+    assert_eq!(note(&state, "lives"), "2 faults, 1 shift, 1 restart");
+    (status.attempts, status.pauses) = (14, 10);
+    fixture::tell(&mut state, status.clone());
+    assert_eq!(note(&state, "lives"), "2 faults · 1 shift · 2 restarts · 10 pauses", "too much for one note");
+    (status.attempts, status.shifts, status.pauses, status.restarts) = (1, 0, 0, 0);
     fixture::tell(&mut state, status);
     assert_eq!(note(&state, "lives"), "no restart");
 }
