@@ -41,8 +41,11 @@ impl Keymap {
         let (tree, problems) =
             yaml::parse(text).map_err(|error| format!("line {}: {}", error.place.0, error.message))?;
         let line = |path: &str| yaml::locate(text, path, 0).0;
-        let mut wrong: Vec<String> =
-            problems.iter().take(most_told(text)).map(|problem| format!("line {}: {problem}", line(&problem.path))).collect();
+        let mut wrong: Vec<String> = problems
+            .iter()
+            .take(most_told(text))
+            .map(|problem| format!("line {}: {problem}", line(&problem.path)))
+            .collect();
         let Some(fields) = tree.as_object() else { return Err("line 1: a keymap is `name:` and `keys:`".to_owned()) };
         for field in fields.keys().filter(|field| !matches!(field.as_str(), "name" | "keys")).take(most_told(text)) {
             wrong.push(format!("line {}: `{field}` is no part of a keymap; it has `name` and `keys`", line(field)));
