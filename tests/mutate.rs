@@ -89,14 +89,14 @@ fn reader() {
 /// The test can fail: each kind of harm is seen.
 #[test]
 fn harm_is_noticed() {
-    let limits = Limits { computing: Duration::from_millis(500), clock: Duration::from_secs(3), memory: 100_000_000 };
+    let limits = Limits { computing: Duration::from_millis(500), clock: Duration::from_secs(3), memory: 400_000_000 };
     for (script, wanted) in [
         ("exit 101", "panicked"),
         ("kill -ABRT $$", "died of signal 6"),
         ("echo \"thread 'main' panicked at src\"", "said that it panicked"),
         ("while :; do :; done & sleep 1; kill $!; wait", "computed for"),
         ("exec sleep 60", "did not end"),
-        ("head -c 200000000 /dev/zero | tail -c 200000000 > /dev/null", "MB of memory"),
+        ("head -c 700000000 /dev/zero | tail -c 700000000 > /dev/null", "MB of memory"),
         ("printf '\\033[2J'", "printed \\u{1b}"),
         ("printf '\\342\\200\\256'", "printed \\u{202e}"),
     ] {
@@ -204,7 +204,7 @@ mod trained {
             ("text", "model.layers=18446744073709551615", "4096"),
             ("text", "model.layers=4000000000", "4096"),
             ("text", "model.width=18446744073709551557", "16777216"),
-            ("text", "model.width=16777216", "at most 1000000000000"),
+            ("text", "model.width=4194304", "at most 1000000000000"),
             ("text", "model.heads=18446744073709551615", "16777216"),
         ] {
             let said = refusal(folder.path(), &["check", run, "--device", "cpu", "--set", set]);

@@ -1,7 +1,7 @@
 //! What stands around the training: where the probe finds its library, and who is told of trouble.
 //! Secrets are never written here, only where they are: in the environment or in a file.
 
-use super::problem::{MOST_TOLD, Problem};
+use super::problem::{Problem, most_told};
 use super::{typed, yaml};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::path::{Path, PathBuf};
@@ -227,7 +227,7 @@ impl Notify {
             Some(notify) if wrong.is_empty() => Ok(notify),
             _ => Err(wrong
                 .iter()
-                .take(MOST_TOLD)
+                .take(most_told(text))
                 .map(|problem| {
                     let (line, column) = yaml::locate(text, &problem.path, problem.occurrence);
                     format!("{file}:{line}:{column}: {problem}")

@@ -4,6 +4,9 @@ use super::knobs::Preset;
 use super::problem::Problem;
 use super::units::Every;
 
+/// The most groups of parameters: each is compared with the path of every parameter.
+const MOST_GROUPS: usize = 64;
+
 /// Everything impossible in one preset, by the path of the knob.
 #[must_use]
 pub fn preset(preset: &Preset) -> Vec<Problem> {
@@ -121,6 +124,8 @@ fn optimizer(preset: &Preset, found: &mut Findings) {
 }
 
 fn groups(preset: &Preset, found: &mut Findings) {
+    let few = preset.optimizer.groups.0.len() <= MOST_GROUPS;
+    found.unless(few, "optimizer.groups", "there are more than 64 groups", "join those with the same rate");
     for (name, group) in &preset.optimizer.groups.0 {
         let at = |knob: &str| format!("optimizer.groups.{name}.{knob}");
         let patterns = group.matches.as_slice();

@@ -13,18 +13,30 @@ pub const FULL: &str = "full";
 
 /// The most rungs below `full`. Each is resolved, counted and offered on a screen.
 pub const MOST_RUNGS: usize = 64;
+/// The most pinned knobs; there are fewer knobs than that.
+const MOST_PINS: usize = 256;
 
-/// Cuts a ladder of more rungs than there may be, before anything is done for each of them.
+/// Cuts lists that are longer than they may be, before anything is done for each of their entries.
 #[must_use]
-pub fn shorten(tree: &mut Value) -> Option<Problem> {
-    let rungs = tree.get_mut("ladder")?.as_array_mut()?;
-    let given = rungs.len();
-    if given <= MOST_RUNGS {
-        return None;
+pub fn shorten(tree: &mut Value) -> Vec<Problem> {
+    let limits = [
+        ("ladder", "rungs", MOST_RUNGS, "keep those that differ in what they relieve"),
+        ("pinned", "knobs", MOST_PINS, "name each knob once"),
+    ];
+    let mut problems = Vec::new();
+    for (key, things, most, fix) in limits {
+        let Some(list) = tree.get_mut(key).and_then(Value::as_array_mut) else { continue };
+        let given = list.len();
+        if given > most {
+            list.truncate(most);
+            problems.push(Problem::at(
+                key,
+                format!("this list has {given} {things}, and at most {most} are allowed"),
+                fix,
+            ));
+        }
     }
-    rungs.truncate(MOST_RUNGS);
-    let wrong = format!("the ladder has {given} rungs, and at most {MOST_RUNGS} are allowed");
-    Some(Problem::at("ladder", wrong, "keep those that differ in what they relieve"))
+    problems
 }
 
 /// A rung as it stands in a run file.

@@ -3,8 +3,14 @@
 use crate::untrusted::text::clipped;
 use std::fmt;
 
-/// The most mistakes that are listed: each is looked up in the text for its line.
-pub const MOST_TOLD: usize = 50;
+/// The most mistakes that are listed, and the bytes that are read again to find their lines.
+const MOST_TOLD: (usize, usize) = (50, 8 << 20);
+
+/// How many mistakes of a text are listed: for the line of each the text is read again.
+#[must_use]
+pub fn most_told(text: &str) -> usize {
+    (MOST_TOLD.1 / text.len().max(1)).clamp(5, MOST_TOLD.0)
+}
 
 /// One thing wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]

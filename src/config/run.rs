@@ -3,7 +3,7 @@
 use super::around::{Notify, Probe};
 use super::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
 use super::ladder::{self, FULL, Resolved, Rung, RungSpec, resolve};
-use super::problem::{MOST_TOLD, Problem};
+use super::problem::{Problem, most_told};
 use super::{check, typed, variants, watch, yaml};
 use crate::recipe::class;
 use crate::untrusted::text;
@@ -340,10 +340,10 @@ fn show(source: &Source<'_>, problems: &[Problem], chosen: &variants::Places, se
     let mut said = HashSet::new();
     let told: Vec<&Problem> =
         problems.iter().filter(|problem| said.insert((&problem.path, problem.occurrence))).collect();
-    // Each is looked up in the text.
+    let most = most_told(source.text);
     let mut placed: Vec<(yaml::Place, String)> = told
         .iter()
-        .take(MOST_TOLD)
+        .take(most)
         .map(|problem| {
             if let Some((_, set)) = set.iter().rev().find(|(told, _)| problem.path == *told) {
                 return ((0, 0), format!("{set}: {problem}"));
@@ -354,7 +354,7 @@ fn show(source: &Source<'_>, problems: &[Problem], chosen: &variants::Places, se
         })
         .collect();
     placed.sort();
-    let more = told.len().saturating_sub(MOST_TOLD);
+    let more = told.len().saturating_sub(most);
     let rest = (more > 0).then(|| format!("{}: and {more} more mistakes", source.file));
     placed.into_iter().map(|(_, line)| line).chain(rest).map(|line| text::line(&line).into_owned()).collect()
 }

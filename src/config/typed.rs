@@ -8,6 +8,8 @@ use serde_json::{Map, Value, json};
 
 /// Each round settles one mistake, or all unknown keys of one section.
 const MOST_ROUNDS: usize = 64;
+/// The unknown keys of a section that are compared with those that are known.
+const EXPLAINED: usize = 50;
 /// The longest word that is compared with those that are known.
 const LONGEST_WORD: usize = 64;
 
@@ -62,8 +64,9 @@ fn strangers(tree: &mut Value, path: &str, message: &str) -> Vec<Problem> {
     let Some(Value::Object(map)) = descend(tree, section) else { return Vec::new() };
     let unknown: Vec<String> = map.keys().filter(|key| !known.contains(&key.as_str())).cloned().collect();
     map.retain(|key, _| known.contains(&key.as_str()));
-    let told = |key: String| Problem::at(join(section, &key), "no such key", closest(&key, &known));
-    unknown.into_iter().map(told).collect()
+    let fix = |index, key| if index < EXPLAINED { closest(key, &known) } else { "leave it out".to_owned() };
+    let told = |(index, key): (usize, String)| Problem::at(join(section, &key), "no such key", fix(index, &key));
+    unknown.into_iter().enumerate().map(told).collect()
 }
 
 fn join(path: &str, field: &str) -> String {

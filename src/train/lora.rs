@@ -23,6 +23,9 @@ pub const SCALE: &str = "lora_scale";
 /// The highest rank; beyond it an update is larger than what it updates.
 const MOST_RANK: usize = 65_536;
 
+/// The most targets; there are fewer kinds of layers than that.
+const MOST_TARGETS: usize = 64;
+
 /// The section `lora:` of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -68,6 +71,13 @@ impl Lora {
         need(self.rank > 0, "rank", "an update of rank 0 learns nothing".into(), "8 or 16 are usual");
         let rank = self.rank <= MOST_RANK;
         need(rank, "rank", format!("an update of rank {} has no low rank", self.rank), "8 or 16 are usual");
+        let few = self.targets.len() <= MOST_TARGETS;
+        need(
+            few,
+            "targets",
+            format!("the list has {} entries", self.targets.len()),
+            "name each layer once, or write all",
+        );
         let alpha = self.alpha();
         need(
             alpha > 0.0 || self.rank == 0,

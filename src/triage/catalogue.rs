@@ -1,6 +1,6 @@
 //! The catalogue of causes: data that ships in `assets/`, and a file of the user's own before it.
 
-use crate::config::problem::{MOST_TOLD, Problem};
+use crate::config::problem::{Problem, most_told};
 use crate::config::{typed, yaml};
 use crate::protocol::class::FailureClass;
 use crate::untrusted::file::{self, Limit};
@@ -268,7 +268,7 @@ fn read<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, CatalogueError
 fn placed(file: &str, text: &str, wrong: &[Problem]) -> CatalogueError {
     let mut lines: Vec<_> = wrong
         .iter()
-        .take(MOST_TOLD)
+        .take(most_told(text))
         .map(|problem| {
             let (line, column) = yaml::locate(text, &problem.path, problem.occurrence);
             ((line, column), format!("{file}:{line}:{column}: {problem}"))

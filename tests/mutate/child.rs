@@ -53,7 +53,7 @@ pub fn watch(mut command: Command, folder: &Path, limits: Limits) -> Result<Stri
         Ok(101) => wrong.push("panicked".to_owned()),
         Ok(_) => {}
     }
-    if text.contains("panicked at") {
+    if text.lines().any(|line| line.starts_with("thread '") && line.contains("panicked at")) {
         wrong.push("said that it panicked".to_owned());
     }
     if ended.computed > limits.computing {
