@@ -93,9 +93,10 @@ fn wait_for(mut runs: Vec<RunDir>) {
     }
 }
 
-/// Whether a keeper watches over the run: by its lock, or where that was deleted by its socket.
+/// Whether a keeper watches over the run or is about to be brought back: by their locks, or where those were
+/// deleted by the socket.
 fn is_alive(dir: &RunDir) -> bool {
-    owners::keeper(dir).is_some() || UnixStream::connect(dir.socket()).is_ok()
+    owners::keeper(dir).is_some() || owners::parent_record(dir).is_some() || UnixStream::connect(dir.socket()).is_ok()
 }
 
 /// By what the keeper last wrote and by who lives now.
