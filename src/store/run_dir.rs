@@ -1,6 +1,6 @@
 //! Where a run lives, and how one is found.
 
-use crate::config::run::{AsWritten, Run, Source};
+use crate::config::run::{Run, Source};
 use rustix::process::getuid;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
@@ -178,7 +178,7 @@ impl RunDir {
         let file = path.display().to_string();
         let text = fs::read_to_string(&path).map_err(|source| RunDirError::Io { path: file.clone(), source })?;
         let source = Source { file: &file, text: &text, base: &self.path, overrides: &[] };
-        Run::read(&source, &AsWritten).map_err(|refusal| RunDirError::Config(refusal.to_string()))
+        Run::reopen(&source).map_err(|refusal| RunDirError::Config(refusal.to_string()))
     }
 
     /// The control socket. Its name is a hash of the run's path, since socket paths are limited to
