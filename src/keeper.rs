@@ -10,6 +10,7 @@
 
 mod alarms;
 mod attempt;
+mod card_users;
 pub mod caretaker;
 mod checkpoints;
 pub mod child;

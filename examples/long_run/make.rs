@@ -191,6 +191,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         run: dir.name(),
         state: RunState::Finished,
         climb: None,
+        plan: None,
         proposal: None,
         why: None,
         rung: 0,

@@ -72,6 +72,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         autopilot: false,
         proposal: None,
         climb: None,
+        plan: None,
         passage: None,
         rungs: vec![record("full", 430), record("accumulate", 270), record("plain", 0), record("safe", 0)],
         run_dir: "/home/ada/runs/digits-20261120-140115".to_owned(),

@@ -42,7 +42,8 @@ pub fn give_up(run_dir: &RunDir, why: &str) -> Result<(), KeeperError> {
     let file = run_dir.file("keeper.lock");
     let _lock = Lock::take(&file).map_err(|source| KeeperError::Lock { file: file.display().to_string(), source })?;
     let (store, _) = Writer::open(&run_dir.file("run.db"))?;
-    let mut recorder = Recorder::new(store, blank_status(run_dir, &run_dir.run()?))?;
+    let run = run_dir.run()?;
+    let mut recorder = Recorder::new(store, blank_status(run_dir, &run, run.first_rung()))?;
     recorder.note(Level::Error, JournalKind::Run, format!("needs a person: {why}"));
     recorder.status.state = RunState::NeedsPerson;
     recorder.status.why = Some(why.to_owned());
@@ -67,7 +68,8 @@ impl Caretaker {
         }
         let (mut store, _) = Writer::open(&run_dir.file("run.db"))?;
         takeover::import_checkpoints(run_dir, &mut store)?;
-        let mut recorder = Recorder::new(store, blank_status(run_dir, &run_dir.run()?))?;
+        let run = run_dir.run()?;
+        let mut recorder = Recorder::new(store, blank_status(run_dir, &run, run.first_rung()))?;
         recorder.reload_checkpoints()?;
         Ok(Self { run_dir: run_dir.clone(), recorder, _lock: lock })
     }

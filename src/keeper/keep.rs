@@ -1,8 +1,9 @@
 //! The loop: wait for one input, let the policy decide, perform the effects.
 
 use super::alarms::Alarms;
+use super::card_users::CardUsers;
 use super::child::Worker;
-use super::glance::{barriers, blank_status};
+use super::glance::{blank_status, limits};
 use super::home::{Home, Look};
 use super::recorder::Recorder;
 use super::socket::{self, Clients};
@@ -10,7 +11,7 @@ use super::witness::Witness;
 use super::{Input, probe, takeover};
 use crate::config::run::Run;
 use crate::policy::Policy;
-use crate::policy::event::{Effect, Event, Limits};
+use crate::policy::event::{Effect, Event};
 use crate::policy::ledger::Ledger;
 use crate::policy::life::Outcome;
 use crate::protocol::control::{JournalKind, Request, RunState, Update};
@@ -129,6 +130,7 @@ pub(super) struct Keeper {
     /// The card was said to be lost.
     pub(super) card_is_lost: bool,
     pub(super) driver_is_silent: bool,
+    pub(super) card_users: CardUsers,
     /// Parts of the data that are left out, on the clock of the run.
     pub(super) left_out: Vec<(u64, u64)>,
     pub(super) shown: (RunState, Instant),
@@ -147,21 +149,16 @@ impl Keeper {
         let launch = args.launch.clone().or_else(|| store.fact("launch"));
         let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), inject: Vec::new() });
         store.put_fact("launch", &launch)?;
-        let mut ledger: Ledger = store.fact("ledger").unwrap_or_default();
+        let rung = store.fact("rung").filter(|rung| *rung < run.rungs.len()).unwrap_or(run.first_rung());
+        let stored: Option<Ledger> = store.fact("ledger");
+        let mut ledger = stored.unwrap_or_else(|| Ledger::begin(rung, &run.plan));
         if args.by_person {
             ledger.refresh();
         }
-        let rung = store.fact("rung").filter(|rung| *rung < run.rungs.len()).unwrap_or(0);
-        let limits = Limits {
-            rungs: run.rungs.iter().map(|rung| rung.name.clone()).collect(),
-            relieves: run.rungs.iter().map(|rung| rung.relieves.clone()).collect(),
-            barriers: barriers(&run),
-            watch: run.watch.clone(),
-        };
         let (fired, baseline) = (store.fact("fired").unwrap_or_default(), store.fact("baseline"));
         let left_out = store.fact("left_out").unwrap_or_default();
-        let mut recorder = Recorder::new(store, blank_status(&run_dir, &run))?;
-        let policy = Policy::new(limits, rung, ledger, baseline);
+        let mut recorder = Recorder::new(store, blank_status(&run_dir, &run, rung))?;
+        let policy = Policy::new(limits(&run), rung, ledger, baseline);
         for text in lost.into_iter().chain((!logged).then(|| NOT_LOGGED.to_owned())) {
             recorder.note(Level::Warn, JournalKind::Health, text);
         }
@@ -194,6 +191,7 @@ impl Keeper {
             epoch: monotonic(),
             card_is_lost: false,
             driver_is_silent: false,
+            card_users: CardUsers::default(),
             left_out,
             shown,
             flushed: Instant::now(),

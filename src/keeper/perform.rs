@@ -47,6 +47,12 @@ impl Keeper {
                 Effect::RollBack(back) => self.roll_back(back),
                 Effect::LeaveOut { from, units } => self.leave_out(from, units),
                 Effect::Trouble(class, evidence) => self.recorder.troubled(class, evidence),
+                Effect::Alarm { key, title, text } => {
+                    let (now, text) = (self.now(), self.with_command(&text));
+                    self.alarms.raise(key, Level::Warn, title, &text, now);
+                    self.recorder.note(Level::Warn, JournalKind::Health, text);
+                }
+                Effect::AlarmOver(key) => self.alarms.end(key),
                 Effect::Journal(level, kind, text) => {
                     let text = self.with_command(&text);
                     self.recorder.note(level, kind, text);
@@ -110,6 +116,7 @@ impl Keeper {
                 let attempt = self.recorder.attempt.id;
                 let _ = self.recorder.store().attempt_started(attempt, Some(pid));
                 self.watched.send_replace(Some(pid));
+                self.card_users.started(pid);
                 let _ = self.recorder.store().put_fact("baseline", &self.policy.baseline());
                 self.worker = Some(worker);
             }
@@ -182,6 +189,7 @@ impl Keeper {
         status.autopilot = self.policy.autopilot();
         status.proposal = self.policy.proposal();
         status.climb = self.policy.climb_words();
+        status.plan = self.policy.plan_status();
         if matches!(self.policy.life(), Life::Paused) {
             status.rung = self.policy.rung();
             status.rung_name.clone_from(&self.run.rungs[self.policy.rung()].name);
