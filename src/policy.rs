@@ -28,6 +28,7 @@ pub mod ledger;
 pub mod life;
 mod machine;
 pub mod moves;
+mod pace;
 pub mod plan;
 mod refused;
 pub mod relapse;

@@ -10,6 +10,7 @@ use super::heat::HeatWatch;
 use super::idle::IdleWatch;
 use super::ledger::Ledger;
 use super::life::{Life, Outcome, Pressure, Start, Then};
+use super::pace::Pace;
 use super::refused::Wishes;
 use super::response::{Response, response};
 use super::room::CardUse;
@@ -52,7 +53,7 @@ pub struct Policy {
     /// Units of the clock in an epoch.
     pub(super) epoch_units: u64,
     /// Units of the clock in a step, as far as seen.
-    pub(super) units_per_step: u64,
+    pub(super) pace: Pace,
     /// What the worker went on from, once it said so.
     pub(super) loaded: Option<u64>,
     pub(super) durable: Option<u64>,
@@ -91,7 +92,7 @@ impl Policy {
             step: None,
             clock: None,
             epoch_units: u64::MAX,
-            units_per_step: 1,
+            pace: Pace::default(),
             loaded: None,
             durable: None,
             wishes: Wishes::default(),

@@ -105,7 +105,7 @@ impl Policy {
                 let in_all = epochs.saturating_mul(self.epoch_units);
                 let left = in_all.saturating_sub(self.clock.unwrap_or(0).saturating_sub(begun.clock));
                 let left = (left > 0).then(|| Length::Epochs(left.div_ceil(self.epoch_units.max(1))));
-                (left, in_all / self.units_per_step.max(1))
+                (left, in_all / self.pace.units_per_step())
             }
         };
         let climb = &self.ledger.climb;

@@ -49,6 +49,8 @@ struct World {
     plan: Vec<Stage>,
     /// The step of the newest disturbance, and the newest proven checkpoint.
     disturbed: u64,
+    /// The worker has said that it failed.
+    failed: bool,
     proven: u64,
     /// How likely a step is to go wrong, in thousandths.
     malice: u64,
@@ -99,6 +101,7 @@ impl World {
             autopilot,
             plan,
             disturbed: 0,
+            failed: false,
             proven: 0,
             malice,
             starts: 0,
@@ -197,6 +200,8 @@ impl World {
     fn mischief(&mut self, step: u64) {
         let code = |code| Exit { code: Some(code), signal: None };
         let signal = |signal| Exit { code: None, signal: Some(signal) };
+        // The step is yet to be taken, should the worker live on.
+        self.worker.iter_mut().for_each(|worker| worker.step = step - 1);
         match self.dice.below(16) {
             0 => self.fail(FailureClass::DeviceOutOfMemory),
             1 => self.fail(FailureClass::DeviceFault),
@@ -292,12 +297,16 @@ impl World {
     fn fail(&mut self, class: FailureClass) {
         let (message, thread) = ("x".to_owned(), None);
         self.say(WorkerEvent::Failed(Failed { class, message, step: None, thread, injected: false }));
+        self.failed = true;
         self.die(Exit { code: Some(i32::from(class.exit_code())), signal: None });
     }
 
     fn die(&mut self, exit: Exit) {
         if self.worker.take().is_some() {
             self.expect();
+            if std::mem::take(&mut self.failed) && self.expects_fault_start {
+                self.disturbed = self.policy.at();
+            }
             self.decide(Event::Exited(exit));
         }
     }
@@ -340,8 +349,8 @@ impl World {
 
     fn decide(&mut self, event: Event) {
         let (before, asked) = (self.policy.ledger.climb.plan.stage(), matches!(event, Event::Request(_)));
-        if matches!(event, Event::Exited(_) | Event::Worker(WorkerEvent::Skipped(_))) {
-            self.disturbed = self.policy.at();
+        if let Event::Worker(WorkerEvent::Skipped(skipped)) = &event {
+            self.disturbed = skipped.step;
         }
         let effects = self.policy.decide(event, self.now);
         self.judge_plan(before, asked);
@@ -417,6 +426,7 @@ impl World {
             );
         }
         let step = self.checkpoints.last().copied();
+        self.disturbed = self.disturbed.min(step.unwrap_or(0));
         self.worker = Some(Worker {
             step: step.unwrap_or(0),
             stopping: None,

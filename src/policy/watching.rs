@@ -31,7 +31,7 @@ impl Policy {
                 spike.mean, spike.loss, spike.sigmas
             );
             let before = (step.step + 1).saturating_sub(spike.steps);
-            let skip_units = watch.spike.skip.saturating_mul(self.units_per_step);
+            let skip_units = watch.spike.skip.saturating_mul(self.pace.units_per_step());
             let back = Back { before, steps: watch.spike.back, skip_units };
             let done = self.suggest(Move::RollBack { back, to: self.rung }, &why, now);
             effects.extend(caused(FailureClass::LossSpike, why, done));
@@ -69,7 +69,7 @@ impl Policy {
 
     fn advance(&mut self, step: u64, samples: u64, now: Duration) {
         if let Some(before) = self.clock.filter(|before| *before < samples) {
-            self.units_per_step = self.units_per_step.max(samples - before);
+            self.pace.step(samples - before);
         }
         (self.step, self.clock) = (Some(step), Some(samples));
         self.hang.step(now);

@@ -49,7 +49,7 @@ fn an_overdue_checkpoint_is_asked_for_and_its_absence_is_a_hang() {
     assert_eq!(wait(&mut story, 99, true).iter().filter(|effect| **effect == SAVE).count(), 0);
     let effects = wait(&mut story, 2, true);
     assert!(effects.contains(&SAVE), "{effects:?}");
-    assert!(alarms(&effects)[0].contains("there is no checkpoint after 100 s"), "{effects:?}");
+    assert!(alarms(&effects)[0].contains("there is no checkpoint after"), "{effects:?}");
     let effects = story.tell(saved(story.step));
     assert_eq!(effects, [Effect::AlarmOver("checkpoint age")]);
     assert!(wait(&mut story, 101, true).contains(&SAVE), "a hundred seconds later again");
@@ -95,12 +95,14 @@ fn the_age_has_its_limit_from_the_rhythm_or_none() {
 
 #[test]
 fn a_planned_restart_saves_and_uses_no_budget() {
-    let mut story = watched(|limits| limits.watch.restart_every = Every::Seconds(3600.0));
+    let hourly = |limits: &mut Limits| {
+        (limits.watch.restart_every, limits.watch.checkpoint_age) = (Every::Seconds(3600.0), Every::Never);
+    };
+    let mut story = watched(hourly);
     for _ in 0..10 {
         story.save();
-        assert!(!wait(&mut story, 3590, true).contains(&ASKED));
-        let effects = wait(&mut story, 12, true);
-        assert!(effects.contains(&ASKED), "{effects:?}");
+        assert!(!wait(&mut story, 3500, true).contains(&ASKED));
+        assert!((0..100).any(|_| wait(&mut story, 1, true).contains(&ASKED)));
         story.save();
         assert_eq!(story.end(), [0], "on the same rung");
     }
