@@ -8,11 +8,13 @@
 pub mod around;
 pub mod best;
 pub mod check;
+pub mod climb;
 pub mod groups;
 pub mod knobs;
 pub mod ladder;
 pub mod moments;
 pub mod problem;
+mod reach;
 pub mod run;
 pub mod shipped;
 pub mod theme;

@@ -11,6 +11,7 @@
 mod alarms;
 mod attempt;
 mod author;
+mod card_users;
 pub mod caretaker;
 mod checkpoints;
 pub mod child;

@@ -13,6 +13,7 @@
 //! that tests drive it through years in a second. Every wait has an end, and no worker is started
 //! while another may still live.
 
+mod age;
 pub mod budget;
 pub mod cause;
 pub mod climb;
@@ -22,14 +23,18 @@ pub mod event;
 mod faults;
 pub mod hang;
 pub mod heat;
+mod idle;
 pub mod ledger;
 pub mod life;
 mod machine;
 pub mod moves;
+mod pace;
+pub mod plan;
 mod refused;
 pub mod relapse;
 mod requests;
 pub mod response;
+pub mod room;
 mod skips;
 pub mod spike;
 mod watching;

@@ -259,7 +259,7 @@ fn a_hot_card_is_told_of_once_and_the_run_file_names_the_library() {
     let around = format!(
         "probe: {{ nvml: libhot.so }}\nnotify: {{ bell: false, desktop: false, webhooks: [{{ kind: json, url: '{url}' }}] }}\n"
     );
-    place.script("{ step_ms: 20, save_ms: 1 }", &around);
+    place.script("{ step_ms: 20, save_ms: 1, device: \"cuda:0 fake\" }", &around);
     let (_child, run) = place.start(&["--trust"]);
     let told: Value = serde_json::from_str(&bodies.recv_timeout(helper::LIMIT).unwrap()).unwrap();
     assert!(told["title"].as_str().unwrap().ends_with(": hot"), "{told}");

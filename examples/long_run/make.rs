@@ -202,6 +202,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         state: RunState::Finished,
         climb: None,
         exit_code: Some(0),
+        plan: None,
         proposal: None,
         why: None,
         rung: 0,

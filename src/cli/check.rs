@@ -6,6 +6,7 @@ use super::preflight::{Preflight, Start};
 use super::run::{self, Overrides};
 use super::trainer::{Prospect, Trainer};
 use crate::config::check::batch_advice;
+use crate::config::climb;
 use crate::config::run::Run;
 use crate::recipe::class::{self, Change};
 use crate::untrusted::text;
@@ -37,6 +38,10 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let run = run::load(Some(&args.config), set, device, trainer)?;
     for line in table(&run) {
         line!("{line}");
+    }
+    if !run.plan.is_empty() {
+        let names: Vec<&str> = run.rungs.iter().map(|rung| rung.name.as_str()).collect();
+        line!("\nclimb plan: {}", climb::words(&run.plan, &names));
     }
     let full = &run.rungs[0].preset;
     for rung in &run.rungs[1..] {

@@ -50,7 +50,7 @@ pub struct RunOptions {
     another: bool,
     #[command(flatten)]
     overrides: Overrides,
-    /// The rung to begin on, by name or number
+    /// The rung to begin on, by name or number; else that of the climb plan's first stage, or `full`
     #[arg(long, value_name = "RUNG")]
     rung: Option<String>,
     /// Faults on purpose, as `nan@120,oom@150*,hang@400`; `*` = in every attempt

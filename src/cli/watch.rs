@@ -1,6 +1,7 @@
 //! `watch`: the GPU and the machine without a run. The probe reads in a process of its own here too,
 //! so that a driver that hangs is said to hang and nothing hangs with it.
 
+mod ecc;
 mod kernel;
 
 use super::{Failure, Format, Outcome, line};
@@ -8,6 +9,7 @@ use crate::keeper::sentences::bytes;
 use crate::protocol::line as protocol_line;
 use crate::protocol::probe::{Gpu, Host, Metric, Reading, Throttle};
 use clap::Args;
+use ecc::EccTrend;
 use kernel::{Counts, KernelSeen};
 use serde::Serialize;
 use std::fs;
@@ -23,7 +25,6 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_secs(20);
 /// And so much longer than its rhythm afterwards.
 const SILENCE: Duration = Duration::from_secs(3);
-/// Processes that are listed.
 const LISTED: usize = 5;
 
 /// Arguments of `watch`.
@@ -53,7 +54,6 @@ struct Seen<'a> {
     kernel_log: &'a Counts,
 }
 
-/// A process of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Process {
     pid: u32,
@@ -67,7 +67,7 @@ pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
     }
     let interval = Duration::from_secs_f64(args.interval);
     let place = if runs.is_dir() { runs.to_owned() } else { PathBuf::from(".") };
-    let (mut silent, mut kernel) = (0, KernelSeen::open());
+    let (mut silent, mut kernel, mut ecc) = (0, KernelSeen::open(), EccTrend::default());
     loop {
         let (mut probe, readings) = start(args.gpu, args.once, &place, interval)?;
         let mut patience = FIRST;
@@ -77,7 +77,8 @@ pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
                 Ok(reading) => {
                     (patience, silent) = (interval + SILENCE, 0);
                     kernel.look(reading.gpu.as_ref().ok().and_then(|gpu| gpu.more.pci.value()).map(String::as_str));
-                    show(&reading, &kernel, args)?;
+                    reading.gpu.iter().for_each(|gpu| ecc.look(gpu));
+                    show(&reading, &kernel, &ecc, args)?;
                     if args.once {
                         end(&mut probe);
                         // A card that was asked for by its number and is not there is a mistake.
@@ -163,7 +164,7 @@ fn end(probe: &mut Child) {
     let _ = probe.wait();
 }
 
-fn show(reading: &Reading, kernel: &KernelSeen, args: &WatchArgs) -> Result<(), Failure> {
+fn show(reading: &Reading, kernel: &KernelSeen, ecc: &EccTrend, args: &WatchArgs) -> Result<(), Failure> {
     let processes = largest(Path::new("/proc"));
     if args.format == Format::Json {
         let time = jiff::Timestamp::now().to_string();
@@ -176,7 +177,7 @@ fn show(reading: &Reading, kernel: &KernelSeen, args: &WatchArgs) -> Result<(), 
     }
     let now = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S").to_string();
     line!("{now}");
-    for row in text(reading, kernel, &processes) {
+    for row in text(reading, kernel, ecc, &processes) {
         line!("  {row}");
     }
     Ok(())
@@ -224,10 +225,10 @@ fn largest(proc: &Path) -> Vec<Process> {
 }
 
 /// A row a thing; what is unknown stands together at the end.
-fn text(reading: &Reading, kernel: &KernelSeen, processes: &[Process]) -> Vec<String> {
+fn text(reading: &Reading, kernel: &KernelSeen, ecc: &EccTrend, processes: &[Process]) -> Vec<String> {
     let mut rows = Vec::new();
     match &reading.gpu {
-        Ok(gpu) => rows.extend(gpu_rows(gpu)),
+        Ok(gpu) => rows.extend(gpu_rows(gpu, ecc)),
         Err(why) => rows.push(format!("GPU          {why}")),
     }
     rows.extend(host_rows(&reading.host));
@@ -246,7 +247,7 @@ fn words<T>(metric: &Metric<T>, show: impl Fn(&T) -> String) -> String {
     }
 }
 
-fn gpu_rows(gpu: &Gpu) -> Vec<String> {
+fn gpu_rows(gpu: &Gpu, ecc: &EccTrend) -> Vec<String> {
     let more = &gpu.more;
     let size = |value: &u64| bytes(*value);
     let degrees = |value: &f64| format!("{value:.0} °C");
@@ -284,7 +285,7 @@ fn gpu_rows(gpu: &Gpu) -> Vec<String> {
             words(&gpu.power_limit_w, |watts| format!("{watts:.0} W"))
         ),
     ];
-    rows.extend(inner_rows(gpu));
+    rows.extend(inner_rows(gpu, ecc));
     if let Some(list) = more.processes.value().filter(|list| !list.is_empty()) {
         let each = list.iter().map(|process| format!("{} {}", process.pid, words(&process.vram_bytes, size)));
         rows.push(format!("on the GPU   {}", each.collect::<Vec<_>>().join(", ")));
@@ -294,7 +295,7 @@ fn gpu_rows(gpu: &Gpu) -> Vec<String> {
 }
 
 /// Clocks, the link, and what the card says of its own health.
-fn inner_rows(gpu: &Gpu) -> Vec<String> {
+fn inner_rows(gpu: &Gpu, ecc: &EccTrend) -> Vec<String> {
     let more = &gpu.more;
     vec![
         format!(
@@ -316,7 +317,7 @@ fn inner_rows(gpu: &Gpu) -> Vec<String> {
         ),
         format!(
             "health       ECC {}, asked for: {}, Xid {}",
-            words(&more.ecc, |ecc| format!("{} corrected, {} not", ecc.corrected, ecc.uncorrected)),
+            words(&more.ecc, |now| ecc.words(now)),
             words(&more.recovery, Clone::clone),
             words(&more.xids, |list| if list.is_empty() { "none since this began".to_owned() } else { counted(list) })
         ),

@@ -75,6 +75,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         proposal: None,
         climb: None,
         exit_code: None,
+        plan: None,
         passage: None,
         rungs: vec![record("full", 430), record("accumulate", 270), record("plain", 0), record("safe", 0)],
         run_dir: "/home/ada/runs/digits-20261120-140115".to_owned(),

@@ -151,6 +151,11 @@ impl State {
         self.run_state().is_some_and(RunState::is_over)
     }
 
+    /// True where the run trains on a GPU: another card's heat and memory are none of its business.
+    pub fn uses_card(&self) -> bool {
+        self.status().and_then(|status| status.device.as_deref()).is_some_and(|device| device.starts_with("cuda"))
+    }
+
     /// True where the keeper should be there and is not.
     #[must_use]
     pub fn is_orphaned(&self) -> bool {

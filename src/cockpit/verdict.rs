@@ -8,6 +8,7 @@ use super::series::Metric;
 use super::state::passage::proof;
 use super::state::{Link, State};
 use crate::protocol::control::{RunState, Status};
+use crate::protocol::probe::Gpu;
 
 /// How a sentence, a gauge or a line of the journal should look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,8 +238,14 @@ fn skipping(state: &State) -> Option<Verdict> {
     })
 }
 
+/// The newest reading of the card that the run trains on.
+fn used_card(state: &State) -> Option<&Gpu> {
+    let newest = state.facts.samples.back().filter(|_| state.uses_card())?;
+    newest.reading.gpu.as_ref().ok()
+}
+
 fn hot_or_full(state: &State) -> Option<Verdict> {
-    let gpu = state.facts.samples.back()?.reading.gpu.as_ref().ok()?;
+    let gpu = used_card(state)?;
     if let Some(celsius) = gpu.temperature_c.get().filter(|celsius| *celsius > state.watch.temperature_c) {
         let limit = state.watch.temperature_c;
         let text = format!("the GPU is at {celsius:.0} °C (limit {limit:.0} °C)");
@@ -253,7 +260,7 @@ fn hot_or_full(state: &State) -> Option<Verdict> {
 
 /// Memory that will run out within half an hour if it goes on like this.
 fn filling(state: &State) -> Option<Verdict> {
-    let gpu = state.facts.samples.back()?.reading.gpu.as_ref().ok()?;
+    let gpu = used_card(state)?;
     let forecast = state.facts.vram_forecast(gpu.vram_total_bytes.get()?)?;
     let minutes = forecast.minutes_to_full.filter(|minutes| *minutes < 30.0)?;
     let text = format!(
@@ -276,7 +283,7 @@ fn slow(state: &State, status: &Status) -> Option<Verdict> {
     if !(share.is_finite() && share < 0.6) {
         return None;
     }
-    let gpu = state.facts.samples.back().and_then(|row| row.reading.gpu.as_ref().ok());
+    let gpu = used_card(state);
     let held = gpu.and_then(|gpu| gpu.throttle.get());
     let why = if held.is_some_and(|held| held.thermal) {
         "the card is held back by heat".to_owned()

@@ -85,6 +85,12 @@ pub struct Resolved {
 }
 
 impl Resolved {
+    /// Whether this rung sets a knob of its own accord, rather than having it from the rung it changes.
+    #[must_use]
+    pub fn sets_itself(&self, knob: &str) -> bool {
+        self.sets.iter().any(|path| under(knob, path) || under(path, knob))
+    }
+
     /// A problem with one of this rung's knobs, at the place in the file that made it so.
     #[must_use]
     pub fn blame(&self, problem: Problem) -> Problem {

@@ -4,7 +4,7 @@ use super::around::{Notify, Probe};
 use super::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
 use super::ladder::{self, FULL, Resolved, Rung, RungSpec, resolve};
 use super::problem::{Problem, most_told};
-use super::{check, typed, variants, watch, yaml};
+use super::{check, climb, typed, variants, watch, yaml};
 use crate::recipe::class;
 use crate::untrusted::text;
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,8 @@ struct RunFile {
     #[serde(default)]
     pinned: Vec<String>,
     #[serde(default)]
+    climb: climb::Section,
+    #[serde(default)]
     ladder: Vec<RungSpec>,
 }
 
@@ -56,6 +58,8 @@ pub struct Run {
     pub notify: Option<Notify>,
     /// Knobs that no rung may change.
     pub pinned: Vec<String>,
+    /// The rungs that it trains on in turn; empty where it begins on `full`.
+    pub plan: Vec<climb::Stage>,
     /// Fastest first; never empty.
     pub rungs: Vec<Rung>,
 }
@@ -111,6 +115,15 @@ impl TaskSections for AsWritten {
     }
 }
 
+/// Where a run file comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// Somebody wrote it, for a run that is yet to begin.
+    Written,
+    /// It is the run.yaml of a run that has begun.
+    Kept,
+}
+
 /// A text with problems in it, ready to be shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .lines.join("\n"))]
@@ -137,6 +150,19 @@ impl Run {
     /// # Errors
     /// Everything that is wrong with it, at once.
     pub fn read(source: &Source<'_>, tasks: &dyn TaskSections) -> Result<Self, Refusal> {
+        Self::read_as(source, tasks, Origin::Written)
+    }
+
+    /// Reads the run.yaml of a run that has begun: nothing is asked of its ladder that was not asked
+    /// when it began.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, at once.
+    pub fn reopen(source: &Source<'_>) -> Result<Self, Refusal> {
+        Self::read_as(source, &AsWritten, Origin::Kept)
+    }
+
+    fn read_as(source: &Source<'_>, tasks: &dyn TaskSections, origin: Origin) -> Result<Self, Refusal> {
         let (mut tree, mut problems) = yaml::parse(source.text).map_err(|error| {
             let (line, column) = error.place;
             Refusal { lines: vec![format!("{}:{line}:{column}: {}", source.file, error.message)] }
@@ -166,7 +192,7 @@ impl Run {
         problems.extend(ladder::shorten(&mut tree));
         let (file, wrong) = typed::read::<RunFile>(&tree);
         problems.extend(wrong);
-        let run = file.map(|file| validate(file, tasks, source.base, &mut problems));
+        let run = file.map(|file| validate(file, tasks, source.base, origin, &mut problems));
         match run {
             Some(run) if problems.is_empty() => Ok(run),
             _ => Err(Refusal { lines: show(source, &problems, &places, &set) }),
@@ -191,38 +217,26 @@ impl Run {
             .collect();
         let mut tree = json!({ "name": self.name, "task": self.task });
         let tail = json!({ "watch": self.watch, "probe": self.probe, "notify": self.notify, "pinned": self.pinned, "ladder": ladder });
+        let names: Vec<&str> = self.rungs.iter().map(|rung| rung.name.as_str()).collect();
+        let climb = (!self.plan.is_empty()).then(|| climb::Section::of(&self.plan, &names));
         if let (Value::Object(tree), Value::Object(body), Value::Object(tail)) = (&mut tree, full, tail) {
             tree.extend(body);
             tree.extend(tail);
+            tree.extend(climb.map(|climb| ("climb".to_owned(), json!(climb))));
         }
         yaml::write(&tree)
+    }
+
+    /// The rung that the run begins on where nobody chooses another.
+    #[must_use]
+    pub fn first_rung(&self) -> usize {
+        self.plan.first().map_or(0, |stage| stage.rung)
     }
 
     /// One rung's knobs as a tree.
     #[must_use]
     pub fn preset_tree(&self, rung: usize) -> Value {
         serde_json::to_value(&self.rungs[rung].preset).unwrap_or_default()
-    }
-
-    /// Why the run cannot go from one rung to another: the model's shape differs, and neither of the
-    /// two says `warm_start: true`.
-    #[must_use]
-    pub fn barrier(&self, from: usize, to: usize) -> Option<String> {
-        let changes = class::compare(&self.preset_tree(from), &self.preset_tree(to));
-        let shapes: Vec<String> = changes
-            .iter()
-            .filter(|change| change.class == class::Class::C && !class::carries_over(&change.path))
-            .map(|change| format!("{} {} → {}", change.path, change.from, change.to))
-            .collect();
-        if shapes.is_empty() || self.rungs[from].warm_start || self.rungs[to].warm_start {
-            return None;
-        }
-        Some(format!(
-            "rung {} has a model of another shape ({}), which the weights do not fit; `warm_start: true` on the rung \
-             would load what fits and start the rest anew",
-            self.rungs[to].name,
-            shapes.join(", ")
-        ))
     }
 
     /// The number of the rung called `name`, or with that number.
@@ -253,7 +267,13 @@ fn settle_length(tree: &mut Value, overrides: &[(String, String)]) {
     }
 }
 
-fn validate(mut file: RunFile, tasks: &dyn TaskSections, base: &Path, problems: &mut Vec<Problem>) -> Run {
+fn validate(
+    mut file: RunFile,
+    tasks: &dyn TaskSections,
+    base: &Path,
+    origin: Origin,
+    problems: &mut Vec<Problem>,
+) -> Run {
     problems.extend(check::name("name", &file.name));
     problems.extend(watch::check(&file.watch));
     problems.extend(file.notify.iter().flat_map(|notify| notify.check("notify")));
@@ -290,9 +310,18 @@ fn validate(mut file: RunFile, tasks: &dyn TaskSections, base: &Path, problems: 
     problems.extend(wrong);
     problems.extend(check_pinned(&file.pinned, &rungs[0].tree));
     check_rungs(&rungs, known_task.then_some((tasks, file.task.as_str(), base)), problems);
-    let rungs = rungs.into_iter().map(|resolved| resolved.rung).collect();
+    let names: Vec<&str> = [FULL].into_iter().chain(file.ladder.iter().map(|spec| spec.name.as_str())).collect();
+    let (plan, wrong) = file.climb.resolve(&names);
+    problems.extend(wrong);
+    let ladder = rungs.iter().map(|resolved| resolved.rung.clone()).collect();
     let (watch, probe, notify) = (file.watch, file.probe, file.notify);
-    Run { name: file.name, task: file.task, watch, probe, notify, pinned: file.pinned, rungs }
+    let run = Run { name: file.name, task: file.task, watch, probe, notify, pinned: file.pinned, plan, rungs: ladder };
+    // Of a ladder with mistakes nobody can say where it leads.
+    if problems.is_empty() {
+        problems.extend(run.broken_stages());
+        problems.extend((origin == Origin::Written).then(|| run.unusable(&rungs)).into_iter().flatten());
+    }
+    run
 }
 
 /// Checks every rung, and says what all rungs share once, at its place in the body of the file.

@@ -6,6 +6,9 @@ use super::units::Every;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+/// `checkpoint_age: auto` is not less.
+const AGE_AT_LEAST: Duration = Duration::from_mins(30);
+
 /// When the keeper worries, and what it does about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -16,6 +19,8 @@ pub struct Watch {
     pub temperature_c: f64,
     /// Warn above this share of the card's memory.
     pub vram: f64,
+    /// Warn below so much free space where the run is, in MiB; 0 = never.
+    pub disk_free_mib: u64,
     /// Above this share of skipped steps among the last 200: a rung that relieves numerics.
     pub skip_rate: f64,
     /// The same after so many skipped steps in a row.
@@ -30,6 +35,12 @@ pub struct Watch {
     pub restarts_in_window: u32,
     /// The window of `restarts_in_window`.
     pub restart_window: Every,
+    /// How old the newest checkpoint may be before one is asked for; see [`Watch::checkpoint_limit`].
+    pub checkpoint_age: Every,
+    /// A planned restart, against memory that fragments.
+    pub restart_every: Every,
+    /// When an idle card is looked into.
+    pub utilisation: Utilisation,
     /// How long each phase of a worker may be silent.
     pub hang: Hang,
     /// How a worker is ended and the card waited for.
@@ -50,6 +61,7 @@ impl Default for Watch {
             autopilot: true,
             temperature_c: 85.0,
             vram: 0.95,
+            disk_free_mib: 1024,
             skip_rate: 0.02,
             skips_to_shift: 5,
             skips_in_a_row: 50,
@@ -57,6 +69,9 @@ impl Default for Watch {
             restarts_without_progress: 3,
             restarts_in_window: 5,
             restart_window: minutes(30),
+            checkpoint_age: Every::Auto,
+            restart_every: Every::Never,
+            utilisation: Utilisation::default(),
             hang: Hang::default(),
             ending: Ending::default(),
             heat: Heat::default(),
@@ -64,6 +79,35 @@ impl Default for Watch {
             divergence: Divergence::default(),
             climb: Climb::default(),
         }
+    }
+}
+
+impl Watch {
+    /// How old the newest checkpoint may be on a rung that saves in this rhythm. `auto` is twice the
+    /// rhythm, and half an hour at least; a rung that never saves is left alone.
+    #[must_use]
+    pub fn checkpoint_limit(&self, rhythm: Every) -> Option<Duration> {
+        match (self.checkpoint_age, rhythm) {
+            (Every::Auto, Every::Never) => None,
+            (Every::Auto, rhythm) => Some(AGE_AT_LEAST.max(rhythm.duration().unwrap_or_default() * 2)),
+            (age, _) => age.duration(),
+        }
+    }
+}
+
+/// When an idle card is looked into. That alone restarts nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Utilisation {
+    /// Idle is below this share of the time with a kernel running; 0 = never.
+    pub below: f64,
+    /// Idle for so long while training.
+    pub after: Every,
+}
+
+impl Default for Utilisation {
+    fn default() -> Self {
+        Self { below: 0.05, after: minutes(1) }
     }
 }
 
@@ -222,6 +266,15 @@ pub fn check(watch: &Watch) -> Vec<Problem> {
     let a_share = "write a number above 0, up to 1";
     unless(share(watch.vram), "vram", "this is a share of the card's memory", a_share);
     unless(share(watch.skip_rate), "skip_rate", "this is a share of the steps", a_share);
+    let idle = (0.0..1.0).contains(&watch.utilisation.below);
+    unless(idle, "utilisation.below", "this is a share of the time", "write 0.05, or 0 for never");
+    let a_second = |every: Every| every.duration().is_some_and(|time| time >= Duration::from_secs(1));
+    let aged = matches!(watch.checkpoint_age, Every::Auto | Every::Never) || a_second(watch.checkpoint_age);
+    let fix = "write 1 s or more, such as 30 min; auto, or never";
+    unless(aged, "checkpoint_age", "this is measured on the clock on the wall", fix);
+    let restarts = watch.restart_every == Every::Never || a_second(watch.restart_every);
+    let fix = "write 1 s or more, such as 6 h, or never";
+    unless(restarts, "restart_every", "this is measured on the clock on the wall", fix);
     let sane = (30.0..=120.0).contains(&watch.temperature_c);
     unless(sane, "temperature_c", "no card runs at this temperature", "write degrees Celsius from 30 to 120");
     let ends = "0 would end the run before it starts";
@@ -243,6 +296,7 @@ pub fn check(watch: &Watch) -> Vec<Problem> {
     let spans = [
         ("hang_min", watch.hang_min),
         ("restart_window", watch.restart_window),
+        ("utilisation.after", watch.utilisation.after),
         ("hang.starting", watch.hang.starting),
         ("hang.compiling", watch.hang.compiling),
         ("hang.first_steps", watch.hang.first_steps),

@@ -68,7 +68,10 @@ pub fn conclude(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), Kee
     // The run file may be what is wrong.
     let status = match store.fact::<Status>("status")? {
         Some(status) => status,
-        None => blank_status(run_dir, &run_dir.run()?),
+        None => {
+            let run = run_dir.run()?;
+            blank_status(run_dir, &run, run.first_rung())
+        }
     };
     let mut recorder = Recorder::new(store, status)?;
     if let Some(replaced) = replaced {
@@ -105,7 +108,8 @@ impl Caretaker {
             return Err(KeeperError::Io { what: run_dir.name(), source });
         }
         let (store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
-        let mut recorder = Recorder::new(store, blank_status(run_dir, &run_dir.run()?))?;
+        let run = run_dir.run()?;
+        let mut recorder = Recorder::new(store, blank_status(run_dir, &run, run.first_rung()))?;
         if let Some(replaced) = replaced {
             recorder.note(Level::Error, JournalKind::Health, told(&replaced));
         }

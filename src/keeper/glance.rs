@@ -1,19 +1,20 @@
 //! The run at a glance, before anything is known of it.
 
 use crate::config::run::Run;
+use crate::policy::event::Limits;
 use crate::protocol::control::{RunState, RungRecord, Status};
 use crate::store::run_dir::RunDir;
 use std::collections::BTreeMap;
 
 /// The status of a run that has not begun.
-pub fn blank_status(run_dir: &RunDir, run: &Run) -> Status {
+pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
     Status {
         run: run_dir.name(),
         state: RunState::Starting,
         exit_code: None,
         why: None,
-        rung: 0,
-        rung_name: run.rungs[0].name.clone(),
+        rung,
+        rung_name: run.rungs[rung].name.clone(),
         step: 0,
         samples: 0,
         total_samples: None,
@@ -37,6 +38,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run) -> Status {
         autopilot: true,
         proposal: None,
         climb: None,
+        plan: None,
         passage: None,
         rungs: run.rungs.iter().map(|rung| blank_record(&rung.name)).collect(),
         run_dir: run_dir.path().display().to_string(),
@@ -57,8 +59,20 @@ pub fn blank_record(name: &str) -> RungRecord {
     }
 }
 
+/// What the decisions of a run depend on.
+pub fn limits(run: &Run) -> Limits {
+    Limits {
+        rungs: run.rungs.iter().map(|rung| rung.name.clone()).collect(),
+        relieves: run.rungs.iter().map(|rung| rung.relieves.clone()).collect(),
+        barriers: barriers(run),
+        watch: run.watch.clone(),
+        plan: run.plan.clone(),
+        save_every: run.rungs.iter().map(|rung| rung.preset.checkpoint.every).collect(),
+    }
+}
+
 /// Why one rung cannot be reached from another, for every pair where it cannot.
-pub fn barriers(run: &Run) -> BTreeMap<(usize, usize), String> {
+fn barriers(run: &Run) -> BTreeMap<(usize, usize), String> {
     let rungs = 0..run.rungs.len();
     let pairs = rungs.clone().flat_map(|from| rungs.clone().map(move |to| (from, to)));
     pairs.filter_map(|(from, to)| Some(((from, to), run.barrier(from, to)?))).collect()

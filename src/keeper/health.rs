@@ -22,7 +22,14 @@ impl Keeper {
         self.card_is_lost |= lost.is_some();
         self.mind_driver(&reading);
         let kernel = self.witness.saw(&reading);
-        self.alarms.measured(&reading, self.now());
+        // A worker on the CPU uses no card, but in a drill.
+        let uses_card = self.policy.is_on_gpu() || self.run_dir.file(DRILL_FILE).exists();
+        for text in self.alarms.measured(&reading, uses_card, self.now()) {
+            self.recorder.note(Level::Warn, JournalKind::Health, text);
+        }
+        let card = gpu.and_then(|gpu| self.card_users.saw(gpu, &self.recorder.status.rungs));
+        let busy = gpu.and_then(|gpu| gpu.utilisation.get());
+        let free = reading.host.disk_free_bytes.get();
         let xids: Vec<u32> = gpu.and_then(|gpu| gpu.more.xids.value()).cloned().unwrap_or_default();
         let action = gpu.and_then(|gpu| gpu.more.recovery.value().cloned());
         self.recorder.measured(*reading);
@@ -38,10 +45,15 @@ impl Keeper {
             }
             self.decide(Event::Evidence(Evidence { class: FailureClass::Xid, number: Some(number), text }), None);
         }
+        self.decide(Event::Card(card), None);
         self.decide(Event::Vram(used), None);
-        // A worker on the CPU heats no card, but in a drill.
-        let matters = self.policy.is_on_gpu() || self.run_dir.file(DRILL_FILE).exists();
-        if let Some((celsius, slowdown_c)) = heat.filter(|_| matters) {
+        if let Some(free) = free {
+            self.decide(Event::DiskLow(free < self.run.watch.disk_free_mib << 20), None);
+        }
+        if on_gpu {
+            self.decide(Event::Utilisation(busy), None);
+        }
+        if let Some((celsius, slowdown_c)) = heat.filter(|_| uses_card) {
             self.decide(Event::Temperature { celsius, slowdown_c }, None);
         }
         // A worker on the CPU has no card to lose.

@@ -2,10 +2,11 @@
 
 use super::alarms::Alarms;
 use super::author::Author;
+use super::card_users::CardUsers;
 use super::child::Worker;
 use super::delay::DelayWatch;
 use super::failure::KeeperError;
-use super::glance::{barriers, blank_status};
+use super::glance::{blank_status, limits};
 use super::guard::Guard;
 use super::home::{Home, Look};
 use super::recorder::{self, Recorder};
@@ -15,7 +16,7 @@ use super::witness::Witness;
 use super::{Input, planner, probe, takeover};
 use crate::config::run::Run;
 use crate::policy::Policy;
-use crate::policy::event::{Effect, Event, Limits};
+use crate::policy::event::{Effect, Event};
 use crate::policy::life::Outcome;
 use crate::protocol::control::{JournalKind, Request, RunState, Update};
 use crate::protocol::inject::Inject;
@@ -113,6 +114,7 @@ pub(super) struct Keeper {
     /// The card was said to be lost.
     pub(super) card_is_lost: bool,
     pub(super) driver_is_silent: bool,
+    pub(super) card_users: CardUsers,
     /// Parts of the data that are left out, on the clock of the run.
     pub(super) left_out: Vec<(u64, u64)>,
     pub(super) shown: (RunState, Instant),
@@ -138,14 +140,8 @@ impl Keeper {
         };
         let logged = store.is_logged();
         let known = Remembered::read(&mut store, args, &run, &run_dir)?;
-        let limits = Limits {
-            rungs: run.rungs.iter().map(|rung| rung.name.clone()).collect(),
-            relieves: run.rungs.iter().map(|rung| rung.relieves.clone()).collect(),
-            barriers: barriers(&run),
-            watch: run.watch.clone(),
-        };
-        let mut recorder = Recorder::new(store, blank_status(&run_dir, &run))?;
-        let policy = Policy::new(limits, known.rung, known.ledger, known.baseline);
+        let mut recorder = Recorder::new(store, blank_status(&run_dir, &run, known.rung))?;
+        let policy = Policy::new(limits(&run), known.rung, known.ledger, known.baseline);
         for text in lost.into_iter().chain((!logged).then(|| NOT_LOGGED.to_owned())) {
             recorder.note(Level::Warn, JournalKind::Health, text);
         }
@@ -183,6 +179,7 @@ impl Keeper {
             card_is_lost: false,
             driver_is_silent: false,
             left_out: known.left_out,
+            card_users: CardUsers::default(),
             shown,
             flushed: Instant::now(),
             delay: DelayWatch::new(),

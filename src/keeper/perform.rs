@@ -59,6 +59,12 @@ impl Keeper {
                 Effect::RollBack(back) => self.roll_back(back),
                 Effect::LeaveOut { from, units } => self.leave_out(from, units),
                 Effect::Trouble(class, evidence) => self.recorder.troubled(class, evidence),
+                Effect::Alarm { key, title, text } => {
+                    let (now, text) = (self.now(), self.with_command(&text));
+                    self.alarms.raise(key, Level::Warn, title, &text, now);
+                    self.recorder.note(Level::Warn, JournalKind::Health, text);
+                }
+                Effect::AlarmOver(key) => self.alarms.end(key),
                 Effect::Journal(level, kind, text) => {
                     let text = self.with_command(&text);
                     self.recorder.note(level, kind, text);
@@ -137,6 +143,7 @@ impl Keeper {
                 let pid = worker.identity.pid;
                 self.recorder.started(pid);
                 self.watched.send_replace(Some(pid));
+                self.card_users.started(pid);
                 self.recorder.put_fact("baseline", &self.policy.baseline());
                 self.worker = Some(worker);
             }
@@ -222,6 +229,7 @@ impl Keeper {
         status.autopilot = self.policy.autopilot();
         status.proposal = self.policy.proposal();
         status.climb = self.policy.climb_words();
+        status.plan = self.policy.plan_status();
         if matches!(self.policy.life(), Life::Paused) {
             status.rung = self.policy.rung();
             status.rung_name.clone_from(&self.run.rungs[self.policy.rung()].name);

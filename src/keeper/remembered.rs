@@ -33,16 +33,17 @@ impl Remembered {
         let launch = args.launch.clone().map_or_else(|| store.fact("launch"), |launch| Ok(Some(launch)))?;
         let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), inject: Vec::new() });
         store.put_fact("launch", &launch)?;
-        let mut ledger: Ledger = store.fact("ledger")?.unwrap_or_default();
+        let rung = store.fact("rung")?.or_else(|| newest_rung(run_dir));
+        let rung = rung.filter(|rung| *rung < run.rungs.len()).unwrap_or_else(|| run.first_rung());
+        let mut ledger = store.fact("ledger")?.unwrap_or_else(|| Ledger::begin(rung, &run.plan));
         if args.by_person {
             ledger.refresh();
             store.put_fact(ENDED_BY_SIGNAL, &None::<String>)?;
         }
-        let rung = store.fact("rung")?.or_else(|| newest_rung(run_dir));
         Ok(Self {
             launch,
             ledger,
-            rung: rung.filter(|rung| *rung < run.rungs.len()).unwrap_or(0),
+            rung,
             fired: store.fact("fired")?.unwrap_or_default(),
             baseline: store.fact("baseline")?,
             left_out: store.fact("left_out")?.unwrap_or_default(),

@@ -5,7 +5,7 @@ use super::event::{Effect, Event, Signal};
 use super::ledger::Ledger;
 use super::machine::Policy;
 use super::tests::{hello_from, limits, saved, seconds};
-use crate::protocol::worker::{Event as WorkerEvent, Phase, Step};
+use crate::protocol::worker::{Event as WorkerEvent, Order, Phase, Step};
 use crate::recipe::seed::Stream;
 use std::time::Duration;
 
@@ -29,6 +29,9 @@ impl Calm {
         let effects = self.policy.decide(event, self.now);
         if effects.iter().any(|effect| matches!(effect, Effect::Signal(_))) {
             self.alarms.push(self.step);
+        }
+        if effects.contains(&Effect::Order(Order::Checkpoint)) {
+            self.tell(saved(self.step));
         }
     }
 

@@ -9,6 +9,7 @@
 //! It goes back the way it came, one of its own shifts at a time, and never further: what a person
 //! chose is the top, and rungs that were passed over on the way down relieve what nobody needed.
 
+use super::plan::Progress;
 use crate::config::watch;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,8 @@ pub struct Climb {
     failed: u32,
     /// The rung it climbed from, while the climb may still fail.
     from: Option<usize>,
+    /// The stage of the climb plan.
+    pub plan: Progress,
 }
 
 impl Climb {
@@ -62,8 +65,25 @@ impl Climb {
 
     /// Clean steps that a climb, or its probation, takes; none where there will be no climb.
     fn needed(&self, knobs: watch::Climb) -> Option<u64> {
-        let may = knobs.after > 0 && self.failed < knobs.failures;
-        may.then(|| knobs.after.saturating_mul(1 << self.failed.min(32)))
+        self.patience(knobs).filter(|_| self.failed < knobs.failures)
+    }
+
+    /// Clean steps before any step up the ladder; none where `watch.climb` says nothing.
+    #[must_use]
+    pub fn patience(&self, knobs: watch::Climb) -> Option<u64> {
+        (knobs.after > 0).then(|| knobs.after.saturating_mul(1 << self.failed.min(32)))
+    }
+
+    /// Clean steps up to `step`.
+    #[must_use]
+    pub fn clean(&self, step: u64) -> u64 {
+        step.saturating_sub(self.since)
+    }
+
+    /// Whether a checkpoint saved since the last disturbance is proven.
+    #[must_use]
+    pub fn is_proven(&self) -> bool {
+        self.proven.is_some_and(|proven| proven > self.since)
     }
 
     /// Clean steps still to be taken before the next climb from `rung`, and the rung it will lead
@@ -71,16 +91,14 @@ impl Climb {
     #[must_use]
     pub fn ahead(&self, rung: usize, step: u64, knobs: watch::Climb) -> Option<(u64, usize)> {
         let back = self.left.iter().copied().rev().find(|left| *left < rung)?;
-        let clean = step.saturating_sub(self.since);
-        Some((self.needed(knobs)?.saturating_sub(clean), back))
+        Some((self.needed(knobs)?.saturating_sub(self.clean(step)), back))
     }
 
     /// Whether to climb from `rung` at `step` now: calm for long enough, and a checkpoint taken
     /// since then is proven.
     #[must_use]
     pub fn is_due(&self, rung: usize, step: u64, knobs: watch::Climb) -> bool {
-        let proven = self.proven.is_some_and(|proven| proven > self.since);
-        proven && self.from.is_none() && matches!(self.ahead(rung, step, knobs), Some((0, _)))
+        self.is_proven() && self.from.is_none() && matches!(self.ahead(rung, step, knobs), Some((0, _)))
     }
 
     /// It climbs, at `step`: from now on it is on probation.
@@ -90,9 +108,16 @@ impl Climb {
         self.left.retain(|rung| *rung < to);
     }
 
+    /// The next stage of the plan begins: on probation where it is a faster rung.
+    pub fn staged(&mut self, from: usize, to: usize, step: u64, knobs: watch::Climb) {
+        self.left.clear();
+        self.since = step;
+        self.from = Some(from).filter(|from| to < *from && self.needed(knobs).is_some());
+    }
+
     /// A step was taken: a probation may be over. True when it is.
     pub fn stepped(&mut self, step: u64, knobs: watch::Climb) -> bool {
-        let calm = self.needed(knobs).is_some_and(|needed| step.saturating_sub(self.since) >= needed);
+        let calm = self.needed(knobs).is_some_and(|needed| self.clean(step) >= needed);
         calm && self.from.take().is_some()
     }
 

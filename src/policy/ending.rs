@@ -16,14 +16,8 @@ impl Policy {
         }
         match std::mem::replace(&mut self.life, Life::New) {
             Life::Running(phase) => {
-                let limit = self.hang.limit().as_secs();
-                let cause = format!("hang: no progress for {limit} s while {}", doing(phase));
-                let grace = span(self.limits.watch.ending.grace).as_secs_f64();
-                let told = format!("{cause}; the worker is ended, and killed if it lives on after {grace} s");
-                let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Worker, told)];
-                let then = Then::Recover(Cause::new(FailureClass::Hang, cause));
-                effects.extend(self.press(then, Pressure::Terminated, now));
-                effects
+                self.life = Life::Running(phase);
+                self.tick_running(phase, now)
             }
             Life::Stopping { then, pressure: Pressure::Asked, .. } => self.press(then, Pressure::Terminated, now),
             Life::Stopping { then, pressure: Pressure::Terminated, .. } => {
@@ -37,22 +31,7 @@ impl Policy {
                            `ps`, then restart the machine or, under WSL2, run `wsl --shutdown`";
                 self.finish(Outcome::NeedsPerson(why.to_owned()))
             }
-            Life::AwaitingVram { start, .. } => match self.baseline.zip(self.vram) {
-                None => {
-                    let text = "the card's memory cannot be read; went on after a fixed wait".to_owned();
-                    let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Health, text)];
-                    effects.extend(self.launch(start, now));
-                    effects
-                }
-                Some((baseline, used)) => {
-                    let why = format!(
-                        "the card did not become free: {} MiB in use, {} MiB before the run; find who holds it with `nvidia-smi`",
-                        used >> 20,
-                        baseline >> 20
-                    );
-                    self.finish(Outcome::NeedsPerson(why))
-                }
-            },
+            Life::AwaitingVram { start, .. } => self.no_room(start, now),
             Life::BackingOff { start, .. } => self.start(start, now),
             Life::Cooling { .. } => {
                 let (celsius, resume) = self.heat.words();
@@ -68,6 +47,24 @@ impl Policy {
                 Vec::new()
             }
         }
+    }
+
+    /// One of the deadlines of a worker that lives is over.
+    fn tick_running(&mut self, phase: Phase, now: Duration) -> Vec<Effect> {
+        if now < self.hang.deadline() {
+            return match self.age_deadline() {
+                Some(due) if due <= now => self.too_old(now),
+                _ => self.planned_restart(now),
+            };
+        }
+        let limit = self.hang.limit().as_secs();
+        let cause = format!("hang: no progress for {limit} s while {}", doing(phase));
+        let grace = span(self.limits.watch.ending.grace).as_secs_f64();
+        let told = format!("{cause}; the worker is ended, and killed if it lives on after {grace} s");
+        let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Worker, told)];
+        let then = Then::Recover(Cause::new(FailureClass::Hang, cause));
+        effects.extend(self.press(then, Pressure::Terminated, now));
+        effects
     }
 
     /// Tells the worker to end, by the contract or by a signal.

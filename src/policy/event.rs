@@ -1,7 +1,10 @@
 //! What the state machine takes and gives.
 
 use super::life::{Back, Outcome, Start};
+use super::room::CardUse;
+use crate::config::climb::Stage;
 use crate::config::knobs::{Relief, Watch};
+use crate::config::units::Every;
 use crate::protocol::control::{JournalKind, Request};
 use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Level, Order};
 use std::collections::BTreeMap;
@@ -22,6 +25,12 @@ pub enum Event {
     StartPutOff(Start, Duration),
     /// Bytes in use on the whole card; none where that is unknown.
     Vram(Option<u64>),
+    /// Who holds the card's memory; none where the driver does not say. Comes before [`Event::Vram`].
+    Card(Option<CardUse>),
+    /// The share of time with a kernel running on the card; none where that is unknown.
+    Utilisation(Option<f64>),
+    /// Whether the disk with the run is almost full.
+    DiskLow(bool),
     /// The temperature of the card, and the one at which it slows down; none where unknown.
     Temperature {
         /// Degrees Celsius.
@@ -84,6 +93,17 @@ pub enum Effect {
     Signal(Signal),
     /// The attempt is in trouble of this class, known by this: the cause of what is done next.
     Trouble(FailureClass, String),
+    /// Tell the user, near and far, unless that was told a while ago and still lasts.
+    Alarm {
+        /// What it is about: the same alarm is told once.
+        key: &'static str,
+        /// In two or three words.
+        title: &'static str,
+        /// A sentence.
+        text: String,
+    },
+    /// The cause of an alarm has ended.
+    AlarmOver(&'static str),
     /// Write a line into the journal.
     Journal(Level, JournalKind, String),
     /// The same about what was just asked for; the keeper adds by whom.
@@ -119,4 +139,8 @@ pub struct Limits {
     pub barriers: BTreeMap<(usize, usize), String>,
     /// The section `watch:` of the run file.
     pub watch: Watch,
+    /// The climb plan; empty where there is none.
+    pub plan: Vec<Stage>,
+    /// How often each rung saves.
+    pub save_every: Vec<Every>,
 }

@@ -64,18 +64,22 @@ impl Policy {
         if !is_outside(cause.class) {
             failed_climb = self.ledger.climb.fault(from, step);
         }
-        let wanted = failed_climb.or(match response {
-            Response::Relieve(Relief::Kernels) => self.nearest(Relief::Kernels).or_else(|| self.safest()),
-            Response::Relieve(relief) => self.nearest(relief),
+        let relief = match response {
+            Response::Relieve(relief) => Some(relief),
             Response::AgainThen(relief) => {
                 let again = self.ledger.hung_at.is_some_and(|at| step.abs_diff(at) < HANGS_TOGETHER);
                 self.ledger.hung_at = Some(step);
-                self.nearest(relief).filter(|_| again)
+                again.then_some(relief)
             }
             _ => None,
-        });
+        };
+        let careful = || self.safest().filter(|_| response == Response::Relieve(Relief::Kernels));
+        let wanted = failed_climb.or_else(|| relief.and_then(|relief| self.nearest(relief).or_else(careful)));
         let unchanged = format!("restart after: {}", cause.text);
-        let Some(to) = wanted.filter(|to| *to > from) else { return (from, unchanged, Vec::new()) };
+        let Some(to) = wanted.filter(|to| *to > from) else {
+            let told = relief.and_then(|relief| self.no_relief(relief, "the worker starts again as it was"));
+            return (from, unchanged, told.into_iter().collect());
+        };
         let why = if failed_climb.is_some() {
             let again = self.ledger.climb.ahead(to, step, self.limits.watch.climb);
             let next = again.map_or("it stays there".to_owned(), |(left, _)| format!("again after {left} clean steps"));
@@ -130,7 +134,14 @@ impl Policy {
             }
             Verdict::Exhausted(what) => {
                 let proposed = self.proposal().map_or_else(String::new, |it| format!("; the keeper {}", it.does));
-                let why = format!("{what}; the last worker ended: {}{proposed}", cause.text);
+                let relief = match response(cause.class, cause.number) {
+                    Response::Relieve(relief) if self.nearest(relief).is_none() => Some(relief),
+                    _ => None,
+                };
+                let advice = relief.map_or_else(String::new, |relief| {
+                    format!("; {}: {}", self.unrelieved(relief), Self::way_out(relief))
+                });
+                let why = format!("{what}; the last worker ended: {}{proposed}{advice}", cause.text);
                 self.finish(Outcome::NeedsPerson(why))
             }
         }

@@ -3,6 +3,9 @@
 use super::budget::Budget;
 use super::climb::Climb;
 use super::moves::Proposal;
+use super::plan::Progress;
+use crate::config::climb::Stage;
+use crate::config::knobs::Relief;
 use serde::{Deserialize, Serialize};
 
 /// The books of one run.
@@ -25,15 +28,26 @@ pub struct Ledger {
     pub lean: bool,
     /// The step and the kind of the last fault that may be the data's.
     pub poison: Option<(u64, String)>,
+    /// What no rung below relieved when it was needed: told once.
+    pub unrelieved: Vec<Relief>,
     /// Where data were last left out for that, on the clock of the run: once, not again.
     pub left_out: Option<u64>,
 }
 
 impl Ledger {
+    /// The books of a run that is yet to begin, on this rung.
+    #[must_use]
+    pub fn begin(rung: usize, plan: &[Stage]) -> Self {
+        let mut ledger = Self::default();
+        ledger.climb.plan = Progress::begin(rung, plan);
+        ledger
+    }
+
     /// A person takes the run up again: what was used up is forgotten, what was learned of the
     /// ladder is not.
     pub fn refresh(&mut self) {
         self.budget = Budget::default();
         (self.heat_pauses, self.hung_at, self.lean, self.poison) = (0, None, false, None);
+        self.unrelieved.clear();
     }
 }

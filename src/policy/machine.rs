@@ -1,15 +1,19 @@
 //! The state machine itself: worker events, starts and exits. What people ask for is in
 //! [`super::requests`], faults in [`super::faults`], deadlines in [`super::ending`].
 
+use super::age::AgeWatch;
 use super::cause::Cause;
 use super::drift::DriftWatch;
 use super::event::{Effect, Event, Evidence, Exit, Limits};
 use super::hang::HangWatch;
 use super::heat::HeatWatch;
+use super::idle::IdleWatch;
 use super::ledger::Ledger;
 use super::life::{Life, Outcome, Pressure, Start, Then};
+use super::pace::Pace;
 use super::refused::Wishes;
 use super::response::{Response, response};
+use super::room::CardUse;
 use super::skips::SkipWatch;
 use super::spike::SpikeWatch;
 use super::xid::{Answer, answer};
@@ -37,13 +41,19 @@ pub struct Policy {
     pub(super) spike: SpikeWatch,
     pub(super) skips: SkipWatch,
     pub(super) drift: DriftWatch,
+    pub(super) idle: IdleWatch,
+    pub(super) age: AgeWatch,
+    /// When the newest worker was started.
+    pub(super) born: Duration,
     /// How long the newest save took.
     pub(super) save: Duration,
     pub(super) step: Option<u64>,
     /// The clock of the run at that step.
     pub(super) clock: Option<u64>,
+    /// Units of the clock in an epoch.
+    pub(super) epoch_units: u64,
     /// Units of the clock in a step, as far as seen.
-    pub(super) units_per_step: u64,
+    pub(super) pace: Pace,
     /// What the worker went on from, once it said so.
     pub(super) loaded: Option<u64>,
     pub(super) durable: Option<u64>,
@@ -53,6 +63,8 @@ pub struct Policy {
     evidence: Option<(Evidence, Duration)>,
     finished: bool,
     on_gpu: bool,
+    pub(super) disk_is_low: bool,
+    pub(super) card: Option<CardUse>,
     pub(super) vram: Option<u64>,
     pub(super) baseline: Option<u64>,
 }
@@ -73,10 +85,14 @@ impl Policy {
             spike: SpikeWatch::default(),
             skips: SkipWatch::default(),
             drift: DriftWatch::default(),
+            idle: IdleWatch::default(),
+            age: AgeWatch::default(),
+            born: Duration::ZERO,
             save: Duration::ZERO,
             step: None,
             clock: None,
-            units_per_step: 1,
+            epoch_units: u64::MAX,
+            pace: Pace::default(),
             loaded: None,
             durable: None,
             wishes: Wishes::default(),
@@ -84,6 +100,8 @@ impl Policy {
             evidence: None,
             finished: false,
             on_gpu: false,
+            disk_is_low: false,
+            card: None,
             vram: None,
             baseline,
         }
@@ -144,7 +162,10 @@ impl Policy {
     #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
         match &self.life {
-            Life::Running(_) => Some(self.hang.deadline()),
+            Life::Running(_) => {
+                let others = [self.age_deadline(), self.restart_due()];
+                Some(others.into_iter().flatten().fold(self.hang.deadline(), Duration::min))
+            }
             Life::Stopping { until, .. }
             | Life::AwaitingVram { until, .. }
             | Life::BackingOff { until, .. }
@@ -169,7 +190,16 @@ impl Policy {
                 self.ledger.climb.proven(step);
                 Vec::new()
             }
+            Event::Card(card) => {
+                self.card = card;
+                Vec::new()
+            }
             Event::Vram(used) => self.measured(used, now),
+            Event::Utilisation(share) => self.used(share, now),
+            Event::DiskLow(low) => {
+                self.disk_is_low = low;
+                Vec::new()
+            }
             Event::Request(request) => self.asked(&request, now),
             Event::StartPutOff(start, wait) => {
                 // The way back was gone before: it does not come twice.
@@ -178,6 +208,8 @@ impl Policy {
             }
             Event::StoodStill(delay) => {
                 self.hang.forgive(delay, now);
+                self.age.forgive(now);
+                self.idle.rest();
                 if let Life::Stopping { until, .. } | Life::AwaitingVram { until, .. } | Life::Cooling { until, .. } =
                     &mut self.life
                 {
@@ -212,10 +244,17 @@ impl Policy {
                 self.loaded = hello.resumed_from;
                 self.step = hello.resumed_from;
                 self.clock = Some(hello.position.samples);
-                self.ledger.climb.resumed(hello.resumed_from.unwrap_or(0));
+                self.epoch_units = hello.epoch_units;
+                let step = hello.resumed_from.unwrap_or(0);
+                self.ledger.climb.resumed(step);
+                self.ledger.climb.plan.resumed(hello.position.samples, step);
             }
             WorkerEvent::Phase { phase } => {
                 self.hang.phase(phase, now);
+                self.idle.rest();
+                if phase == Phase::Training {
+                    self.age.trains(now);
+                }
                 if let Life::Running(shown) = &mut self.life {
                     *shown = phase;
                 }
@@ -226,15 +265,14 @@ impl Policy {
                 self.durable = self.durable.max(Some(saved.step));
                 self.wishes.saved();
                 self.save = Duration::try_from_secs_f64(saved.total_ms / 1000.0).unwrap_or_default();
+                return self.age_ends(now);
             }
             WorkerEvent::StopRefused { step, message } => return self.stop_refused(step, &message, now),
             WorkerEvent::Failed(failed) => self.failure = Some(failed),
             WorkerEvent::Done { reason, .. } => self.finished = reason == DoneReason::Finished,
-            WorkerEvent::Eval(_)
-            | WorkerEvent::SaveFailed { .. }
-            | WorkerEvent::Note { .. }
-            | WorkerEvent::Injected { .. }
-            | WorkerEvent::Memory(_) => {}
+            WorkerEvent::SaveFailed { message, .. } => return self.save_failed(&message, now),
+            WorkerEvent::Eval(_) | WorkerEvent::Note { .. } | WorkerEvent::Injected { .. } | WorkerEvent::Memory(_) => {
+            }
         }
         Vec::new()
     }
@@ -315,28 +353,14 @@ impl Policy {
         self.wishes = Wishes::default();
         (self.failure, self.evidence, self.loaded, self.finished) = (None, None, None, false);
         self.hang = HangWatch::new(&self.limits.watch, now);
-        (self.spike, self.skips, self.drift) = Default::default();
+        (self.spike, self.skips, self.drift, self.age) = Default::default();
+        self.idle.rest();
+        self.born = now;
         self.heat.rest();
         self.life = Life::Running(Phase::Starting);
         let mut effects: Vec<Effect> = start.back.map(Effect::RollBack).into_iter().collect();
         effects.push(Effect::Start(start));
         effects
-    }
-
-    fn measured(&mut self, used: Option<u64>, now: Duration) -> Vec<Effect> {
-        self.vram = used;
-        match std::mem::replace(&mut self.life, Life::New) {
-            Life::AwaitingVram { start, until } => {
-                let slack = self.limits.watch.ending.vram_slack_mib << 20;
-                let limit = self.baseline.map(|baseline| baseline + slack);
-                if used.zip(limit).is_some_and(|(used, limit)| used <= limit) {
-                    return self.launch(start, now);
-                }
-                self.life = Life::AwaitingVram { start, until };
-            }
-            other => self.life = other,
-        }
-        Vec::new()
     }
 
     pub(super) fn finish(&mut self, outcome: Outcome) -> Vec<Effect> {

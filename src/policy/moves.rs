@@ -4,6 +4,7 @@
 use super::event::Effect;
 use super::life::{Back, Life, Pressure, Start, Then};
 use super::machine::Policy;
+use super::response::remedy;
 use crate::config::knobs::Relief;
 use crate::protocol::control::{self, JournalKind, Target};
 use crate::protocol::worker::Level;
@@ -33,6 +34,11 @@ pub enum Move {
         back: Back,
         /// On this rung from there on.
         to: usize,
+    },
+    /// On to the next stage of the climb plan.
+    Stage {
+        /// Which one, counted from 0.
+        stage: usize,
     },
     /// Pause until the card has cooled.
     Cool,
@@ -78,6 +84,10 @@ impl Policy {
                 let onto = if *to == self.rung { String::new() } else { format!(", on to {}", self.rung_name(*to)) };
                 format!("would go back about {} steps{}{onto}", back.steps, skipping(back))
             }
+            Move::Stage { stage } => {
+                let name = self.rung_name(self.rung_of_stage(*stage));
+                format!("would go on to {name}, stage {} of the climb plan", stage + 1)
+            }
             Move::Cool => "would pause until the card has cooled".to_owned(),
         }
     }
@@ -99,7 +109,8 @@ impl Policy {
         self.ledger.proposal = None;
         self.wishes.before(&self.ledger.climb);
         let (step, from) = (self.at(), self.rung);
-        let told = |kind, text: String| Effect::Journal(Level::Warn, kind, text);
+        // What the run file asks for is no reason to worry.
+        let level = if matches!(what, Move::Stage { .. }) { Level::Info } else { Level::Warn };
         let here = self.rung_name(from).to_owned();
         let (kind, text, then) = match what {
             Move::Shift { to } => {
@@ -112,6 +123,14 @@ impl Policy {
                 self.ledger.climb.climbed(from, to, step);
                 let reason = format!("climb: {here} → {}", self.rung_name(to));
                 let text = format!("{reason}, by the keeper: {why}");
+                (JournalKind::Shift, text, Then::Start(Start::on(to, format!("{reason} after {why}"))))
+            }
+            Move::Stage { stage } => {
+                let to = self.rung_of_stage(stage);
+                self.ledger.climb.staged(from, to, step, self.limits.watch.climb);
+                self.ledger.climb.plan.enter(stage, self.clock.unwrap_or(0), step);
+                let reason = format!("climb plan: {here} → {}", self.rung_name(to));
+                let text = format!("{reason}, stage {} of {}: {why}", stage + 1, self.limits.plan.len());
                 (JournalKind::Shift, text, Then::Start(Start::on(to, format!("{reason} after {why}"))))
             }
             Move::RollBack { back, to } => {
@@ -131,7 +150,7 @@ impl Policy {
         if let Then::Start(start) = &then {
             self.rung = start.rung;
         }
-        let mut effects = vec![told(kind, text)];
+        let mut effects = vec![Effect::Journal(level, kind, text)];
         effects.extend(self.press(then, Pressure::Asked, now));
         effects
     }
@@ -141,7 +160,8 @@ impl Policy {
     pub(super) fn settle_proposal(&mut self, now: Duration) -> Vec<Effect> {
         let Some(proposal) = self.ledger.proposal.clone() else { return Vec::new() };
         let past = matches!(proposal.what, Move::Shift { to } if to <= self.rung)
-            || matches!(proposal.what, Move::Climb { to } if to >= self.rung);
+            || matches!(proposal.what, Move::Climb { to } if to >= self.rung)
+            || matches!(proposal.what, Move::Stage { stage } if self.stage_due(self.at()) != Some(stage));
         let done =
             if past { Err("the run has moved on".to_owned()) } else { self.accept_proposal("the autopilot", now) };
         match done {
@@ -166,7 +186,10 @@ impl Policy {
         let Move::Shift { to } = what else { return Err("no worker is running; wait for the next one".to_owned()) };
         let (from, step) = (self.rung, self.at());
         let name = self.rung_name(to).to_owned();
+        let plan = self.ledger.climb.plan;
         let effects = self.asked_to_shift(&Target::Rung(name), now);
+        // It was the keeper's wish: the plan goes on behind it.
+        self.ledger.climb.plan = plan;
         if self.rung == to && to > from {
             self.ledger.climb.descended(from, to, step);
         }
@@ -191,6 +214,29 @@ impl Policy {
     /// The rung `back`, or the nearest below it that can be reached from here.
     pub(super) fn next_up(&self, back: usize) -> Option<usize> {
         (back..self.rung).find(|rung| self.reaches(*rung))
+    }
+
+    /// No rung below relieves what is needed: a line that says so, once, and what you can do.
+    pub(super) fn no_relief(&mut self, relief: Relief, so: &str) -> Option<Effect> {
+        if self.ledger.unrelieved.contains(&relief) {
+            return None;
+        }
+        self.ledger.unrelieved.push(relief);
+        let text = format!("{}, so {so}; {}", self.unrelieved(relief), Self::way_out(relief));
+        Some(Effect::Journal(Level::Warn, JournalKind::Shift, text))
+    }
+
+    /// That no rung below relieves this.
+    pub(super) fn unrelieved(&self, relief: Relief) -> String {
+        format!("no rung below {} relieves {relief}", self.rung_name(self.rung))
+    }
+
+    /// What you can do about it.
+    pub(super) fn way_out(relief: Relief) -> String {
+        format!(
+            "stop the run, add a rung with `relieves: [{relief}]` to the ladder in its run.yaml ({}), then `downshift              resume`",
+            remedy(relief)
+        )
     }
 
     fn reaches(&self, rung: usize) -> bool {

@@ -56,39 +56,39 @@ impl Policy {
         self.ledger.proposal = None;
         self.wishes.before(&self.ledger.climb);
         self.ledger.climb.chosen(self.at());
-        let told = Effect::Asked(Level::Info, JournalKind::Shift, reason);
+        let mut told = vec![Effect::Asked(Level::Info, JournalKind::Shift, reason)];
+        told.extend(self.plan_chosen(target));
         match std::mem::replace(&mut self.life, Life::New) {
             Life::Running(phase) => {
                 self.life = Life::Running(phase);
-                let mut effects = vec![told];
-                effects.extend(self.press(Then::Start(start), Pressure::Asked, now));
+                told.extend(self.press(Then::Start(start), Pressure::Asked, now));
                 self.rung = target;
-                accept(&format!("shifts to {onto} at the next step border"), effects)
+                accept(&format!("shifts to {onto} at the next step border"), told)
             }
             Life::Stopping { then: Then::Start(_) | Then::Recover(_) | Then::Cool(_), pressure, until } => {
                 self.life = Life::Stopping { then: Then::Start(start), pressure, until };
                 self.rung = target;
-                accept(&format!("goes on to {onto} instead"), vec![told])
+                accept(&format!("goes on to {onto} instead"), told)
             }
             Life::AwaitingVram { until, .. } => {
                 self.life = Life::AwaitingVram { start, until };
                 self.rung = target;
-                accept(&format!("starts on {onto} once the card is free"), vec![told])
+                accept(&format!("starts on {onto} once the card is free"), told)
             }
             Life::BackingOff { until, .. } => {
                 self.life = Life::BackingOff { start, until };
                 self.rung = target;
-                accept(&format!("starts on {onto} after the wait"), vec![told])
+                accept(&format!("starts on {onto} after the wait"), told)
             }
             Life::Cooling { until, .. } => {
                 self.life = Life::Cooling { start, until };
                 self.rung = target;
-                accept(&format!("starts on {onto} once the card has cooled"), vec![told])
+                accept(&format!("starts on {onto} once the card has cooled"), told)
             }
             Life::Paused => {
                 self.life = Life::Paused;
                 self.rung = target;
-                accept(&format!("stays paused; resumes on {onto}"), vec![told])
+                accept(&format!("stays paused; resumes on {onto}"), told)
             }
             other => {
                 self.life = other;

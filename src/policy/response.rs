@@ -28,6 +28,19 @@ const DRIVER: &str = "the driver is missing, not loaded, or does not match its l
                       restart after an update of the driver";
 const DISK: &str = "free some space or repair the disk, then `downshift resume`";
 
+/// What a rung that relieves this changes, for those who are to write one.
+#[must_use]
+pub fn remedy(relief: Relief) -> &'static str {
+    match relief {
+        Relief::Memory => {
+            "a smaller training.micro_batch with more training.accumulation, training.gradient_checkpointing: true"
+        }
+        Relief::Kernels => "training.fused_kernels: false, training.autotune: minimal",
+        Relief::Numerics => "a lower optimizer.lr, a lower optimizer.max_norm",
+        Relief::Heat => "a smaller training.micro_batch, training.autotune: minimal",
+    }
+}
+
 /// The response to a class; `number` is that of an Xid.
 #[must_use]
 pub fn response(class: FailureClass, number: Option<u32>) -> Response {

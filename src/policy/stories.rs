@@ -1,5 +1,8 @@
 //! What the keeper does alone, told as short stories: each with the autopilot on, some with it off.
 
+mod plans;
+mod watches;
+
 use super::event::{Effect, Event, Evidence, Signal};
 use super::ledger::Ledger;
 use super::life::{Back, Life, Outcome};
@@ -19,7 +22,11 @@ struct Story {
 impl Story {
     fn begin(autopilot: bool) -> Self {
         let ledger = Ledger { autopilot: Some(autopilot), ..Ledger::default() };
-        let mut story = Self { policy: Policy::new(limits(), 0, ledger, None), now: seconds(1), step: 0 };
+        Self::of(Policy::new(limits(), 0, ledger, None))
+    }
+
+    fn of(policy: Policy) -> Self {
+        let mut story = Self { policy, now: seconds(1), step: 0 };
         story.tell(Event::Begin);
         story.resume(None);
         story

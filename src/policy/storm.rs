@@ -2,11 +2,15 @@
 //! answers as worker, card, disk and people would. A seed draws all of one run; it is printed where
 //! something does not hold.
 
+mod plan;
+
 use super::event::{Effect, Event, Evidence, Exit, Limits, Signal};
 use super::ledger::Ledger;
 use super::life::{Life, Outcome, Then};
 use super::machine::Policy;
+use crate::config::climb::Stage;
 use crate::config::knobs::{Relief, Watch};
+use crate::config::units::Every;
 use crate::protocol::control::{Request, Target};
 use crate::protocol::worker::{
     DoneReason, Event as WorkerEvent, Failed, FailureClass, Hello, Order, Phase, Saved, Skipped, Step,
@@ -26,6 +30,7 @@ const LONGEST_WAIT: Duration = Duration::from_hours(1);
 struct Worker {
     step: u64,
     stopping: Option<bool>,
+    asked_to_save: bool,
     /// It neither steps nor listens.
     hung: bool,
     /// SIGKILL does not reach it.
@@ -41,6 +46,12 @@ struct World {
     checkpoints: Vec<u64>,
     gpu: bool,
     autopilot: bool,
+    plan: Vec<Stage>,
+    /// The step of the newest disturbance, and the newest proven checkpoint.
+    disturbed: u64,
+    /// The worker has said that it failed.
+    failed: bool,
+    proven: u64,
     /// How likely a step is to go wrong, in thousandths.
     malice: u64,
     starts: u64,
@@ -51,7 +62,7 @@ struct World {
     outcome: Option<Outcome>,
 }
 
-fn limits() -> Limits {
+fn limits(plan: &[Stage]) -> Limits {
     let names = ["full", "accumulate", "frugal", "plain", "cool", "safe"];
     let relieves = vec![
         vec![],
@@ -64,7 +75,9 @@ fn limits() -> Limits {
     let mut watch = Watch::default();
     watch.climb.after = 80;
     watch.spike.back = 20;
-    Limits { rungs: names.map(str::to_owned).to_vec(), relieves, barriers: BTreeMap::new(), watch }
+    (watch.checkpoint_age, watch.restart_every) = (Every::Seconds(90.0), Every::Seconds(45.0));
+    let (rungs, save_every) = (names.map(str::to_owned).to_vec(), vec![Every::Steps(10); names.len()]);
+    Limits { rungs, relieves, barriers: BTreeMap::new(), watch, plan: plan.to_vec(), save_every }
 }
 
 impl World {
@@ -72,7 +85,10 @@ impl World {
         let mut dice = Stream::new(seed);
         let (gpu, autopilot) = (dice.below(2) == 0, dice.below(4) != 0);
         let malice = [0, 1, 5, 20, 200][dice.below(5) as usize];
-        let mut policy = Policy::new(limits(), 0, Ledger::default(), gpu.then_some(1 << 30));
+        let plan = plan::any(&mut dice);
+        let first = plan.first().map_or(0, |stage| stage.rung);
+        let ledger = Ledger::begin(first, &plan);
+        let mut policy = Policy::new(limits(&plan), first, ledger, gpu.then_some(1 << 30));
         policy.ledger.autopilot = Some(autopilot);
         Self {
             seed,
@@ -83,6 +99,10 @@ impl World {
             checkpoints: Vec::new(),
             gpu,
             autopilot,
+            plan,
+            disturbed: 0,
+            failed: false,
+            proven: 0,
             malice,
             starts: 0,
             since_durable: 0,
@@ -147,6 +167,13 @@ impl World {
             }
             return self.die(Exit { code: Some(3), signal: None });
         }
+        if std::mem::take(&mut worker.asked_to_save) {
+            let step = worker.step;
+            if self.dice.below(10) != 0 {
+                return self.save(step);
+            }
+            return self.say(WorkerEvent::SaveFailed { step, message: "x".to_owned() });
+        }
         worker.step += 1;
         let step = worker.step;
         if self.dice.below(1000) < self.malice {
@@ -173,6 +200,8 @@ impl World {
     fn mischief(&mut self, step: u64) {
         let code = |code| Exit { code: Some(code), signal: None };
         let signal = |signal| Exit { code: None, signal: Some(signal) };
+        // The step is yet to be taken, should the worker live on.
+        self.worker.iter_mut().for_each(|worker| worker.step = step - 1);
         match self.dice.below(16) {
             0 => self.fail(FailureClass::DeviceOutOfMemory),
             1 => self.fail(FailureClass::DeviceFault),
@@ -232,7 +261,12 @@ impl World {
     }
 
     fn measure(&mut self) {
+        let low = self.dice.below(9) == 0;
+        self.decide(Event::DiskLow(low));
         if self.gpu {
+            let busy = f64::from(self.dice.unit());
+            let idle = self.dice.below(3) == 0;
+            self.decide(Event::Utilisation(Some(if idle { 0.01 } else { busy })));
             let free = self.worker.is_none() && self.dice.below(50) != 0;
             self.decide(Event::Vram(Some(if free { 1 << 30 } else { 9 << 30 })));
             let cool = !matches!(self.policy.life(), Life::Cooling { .. }) || self.dice.below(60) != 0;
@@ -248,6 +282,7 @@ impl World {
         let (path, samples, bytes, pause_ms, total_ms, eval_loss) = (String::new(), step * 32, 1, 1.0, 10.0, None);
         self.say(WorkerEvent::Saved(Saved { path, step, samples, bytes, pause_ms, total_ms, eval_loss }));
         if let Some(proven) = self.checkpoints.iter().rev().nth(3).copied() {
+            self.proven = self.proven.max(proven);
             self.decide(Event::Proven(proven));
         }
     }
@@ -262,12 +297,16 @@ impl World {
     fn fail(&mut self, class: FailureClass) {
         let (message, thread) = ("x".to_owned(), None);
         self.say(WorkerEvent::Failed(Failed { class, message, step: None, thread, injected: false }));
+        self.failed = true;
         self.die(Exit { code: Some(i32::from(class.exit_code())), signal: None });
     }
 
     fn die(&mut self, exit: Exit) {
         if self.worker.take().is_some() {
             self.expect();
+            if std::mem::take(&mut self.failed) && self.expects_fault_start {
+                self.disturbed = self.policy.at();
+            }
             self.decide(Event::Exited(exit));
         }
     }
@@ -294,7 +333,7 @@ impl World {
         let stored = serde_json::to_string(self.policy.ledger()).unwrap();
         let ledger: Ledger = serde_json::from_str(&stored).unwrap();
         let (rung, baseline) = (self.policy.rung(), self.policy.baseline());
-        self.policy = Policy::new(limits(), rung, ledger, baseline);
+        self.policy = Policy::new(limits(&self.plan), rung, ledger, baseline);
         self.policy.found(self.checkpoints.last().copied());
         self.now += Duration::from_secs(2);
         self.expects_fault_start = false;
@@ -309,7 +348,13 @@ impl World {
     }
 
     fn decide(&mut self, event: Event) {
-        for effect in self.policy.decide(event, self.now) {
+        let (before, asked) = (self.policy.ledger.climb.plan.stage(), matches!(event, Event::Request(_)));
+        if let Event::Worker(WorkerEvent::Skipped(skipped)) = &event {
+            self.disturbed = skipped.step;
+        }
+        let effects = self.policy.decide(event, self.now);
+        self.judge_plan(before, asked);
+        for effect in effects {
             self.perform(effect);
         }
     }
@@ -320,8 +365,11 @@ impl World {
             Effect::Start(_) => self.start(),
             Effect::Order(order) => {
                 let worker = self.worker.as_mut().unwrap_or_else(|| panic!("seed {seed}: told nobody"));
-                if let Order::Stop { checkpoint } = order {
-                    worker.stopping = Some(checkpoint);
+                match order {
+                    Order::Stop { checkpoint } => worker.stopping = Some(checkpoint),
+                    // One that hangs does not save; another may fail to.
+                    Order::Checkpoint if worker.hung => {}
+                    Order::Checkpoint => worker.asked_to_save = true,
                 }
             }
             Effect::Signal(signal) => {
@@ -356,6 +404,8 @@ impl World {
             | Effect::Trouble(..)
             | Effect::Asked(..)
             | Effect::Journal(..)
+            | Effect::Alarm { .. }
+            | Effect::AlarmOver(_)
             | Effect::Reply { .. } => {}
         }
     }
@@ -366,7 +416,7 @@ impl World {
         assert!(self.outcome.is_none(), "seed {seed}: a start after the end");
         self.starts += 1;
         if std::mem::take(&mut self.expects_fault_start) {
-            let (now, watch) = (self.now, limits().watch);
+            let (now, watch) = (self.now, limits(&[]).watch);
             self.since_durable += 1;
             self.fault_starts.push(now);
             self.fault_starts.retain(|at| now.saturating_sub(*at) < Duration::from_mins(30));
@@ -377,7 +427,14 @@ impl World {
             );
         }
         let step = self.checkpoints.last().copied();
-        self.worker = Some(Worker { step: step.unwrap_or(0), stopping: None, hung: false, unkillable: false });
+        self.disturbed = self.disturbed.min(step.unwrap_or(0));
+        self.worker = Some(Worker {
+            step: step.unwrap_or(0),
+            stopping: None,
+            asked_to_save: false,
+            hung: false,
+            unkillable: false,
+        });
         let device = if self.gpu { "cuda:0" } else { "cpu" };
         let position = Position { epoch: 0, offset: 0, samples: step.unwrap_or(0) * 32 };
         self.say(WorkerEvent::Hello(Hello {
@@ -389,7 +446,7 @@ impl World {
             parameters: 1,
             resumed_from: step,
             position,
-            epoch_units: 32 * STEPS,
+            epoch_units: 32 * 50,
             total_units: 32 * STEPS,
             total_steps: STEPS,
             unit: "samples".to_owned(),

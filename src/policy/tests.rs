@@ -5,6 +5,7 @@ use super::ledger::Ledger;
 use super::life::{Life, Outcome};
 use super::machine::Policy;
 use crate::config::knobs::{Relief, Watch};
+use crate::config::units::Every;
 use crate::protocol::control::{Request, Target};
 use crate::protocol::worker::{Event as WorkerEvent, Failed, FailureClass, Hello, Order, Phase, Saved, Step};
 use crate::recipe::batch::Position;
@@ -22,7 +23,8 @@ fn policy() -> Policy {
 pub(super) fn limits() -> Limits {
     let rungs = ["full", "plain", "cool", "safe"].map(str::to_owned).to_vec();
     let relieves = vec![vec![], vec![Relief::Kernels], vec![Relief::Heat], vec![Relief::Memory, Relief::Numerics]];
-    Limits { rungs, relieves, barriers: BTreeMap::new(), watch: Watch::default() }
+    let (plan, save_every) = (Vec::new(), vec![Every::Seconds(30.0); 4]);
+    Limits { rungs, relieves, barriers: BTreeMap::new(), watch: Watch::default(), plan, save_every }
 }
 
 pub(super) fn seconds(seconds: u64) -> Duration {

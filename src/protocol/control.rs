@@ -210,6 +210,9 @@ pub struct Status {
     /// When the run climbs back up: `climb to full in 812 clean steps`.
     #[serde(default)]
     pub climb: Option<String>,
+    /// Where the run stands in its climb plan, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanStatus>,
     /// The shift or restart under way, or the newest one.
     pub passage: Option<Passage>,
     /// What each rung has shown so far, in the order of the ladder.
@@ -225,6 +228,19 @@ pub struct Best {
     pub step: u64,
     /// Its validation loss.
     pub loss: f64,
+}
+
+/// A run and its climb plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanStatus {
+    /// How many stages the plan has.
+    pub stages: usize,
+    /// The stage, counted from 1; none once somebody chose a rung that the plan does not lead to.
+    pub stage: Option<usize>,
+    /// The rung of that stage; after a fault the run may be on another for a while.
+    pub rung: Option<String>,
+    /// The rung of the next stage.
+    pub next: Option<String>,
 }
 
 /// A decision of the keeper that waits for a person.

@@ -1,7 +1,7 @@
 //! Where a run lives, and how one is found.
 
 use super::lock::{no_link, open_log};
-use crate::config::run::{AsWritten, Run, Source};
+use crate::config::run::{Run, Source};
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 use std::fs::{self, DirBuilder};
@@ -217,7 +217,7 @@ impl RunDir {
         let text = file::read_text(&path, Limit::Record)
             .map_err(|error| RunDirError::Io { path: shown.clone(), source: error.into() })?;
         let source = Source { file: &shown, text: &text, base: &self.path, overrides: &[] };
-        Run::read(&source, &AsWritten).map_err(|refusal| RunDirError::Config(refusal.to_string()))
+        Run::reopen(&source).map_err(|refusal| RunDirError::Config(refusal.to_string()))
     }
 
     /// The control socket, as far as it is known where this process runs.

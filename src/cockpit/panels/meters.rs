@@ -7,7 +7,7 @@ use crate::cockpit::ratio::Ratio;
 use crate::cockpit::state::screen::View;
 use crate::cockpit::state::{STALE_MS, State};
 use crate::cockpit::verdict::{SKIP_WINDOW, Tone, eval_words};
-use crate::protocol::control::Status;
+use crate::protocol::control::{SampleRow, Status};
 use crate::protocol::probe::{Gpu, Host, Throttle};
 use crate::protocol::worker::Eval;
 use unicode_width::UnicodeWidthStr;
@@ -73,10 +73,11 @@ pub fn meters(state: &State) -> Vec<Meter> {
     let host = &newest.reading.host;
     match of_gpu {
         Some((row, gpu)) => {
-            meters.extend(aged(vec![vram(state, gpu), temperature(state, gpu)], row.time_ms));
+            let of_card = [vram(state, gpu), temperature(state, gpu)].into_iter().chain(ecc(state, gpu)).collect();
+            meters.extend(aged(of_card, row.time_ms));
             meters.extend(aged(vec![ram(host), cpu(host)], newest.time_ms));
         }
-        None => meters.extend(aged(vec![ram(host), cpu(host), disk(host)], newest.time_ms)),
+        None => meters.extend(aged(vec![ram(host), cpu(host), disk(state, host)], newest.time_ms)),
     }
     meters
 }
@@ -176,9 +177,7 @@ pub fn why_no_gpu(state: &State) -> Option<&str> {
 #[must_use]
 pub fn why_no_gpu_in_short(state: &State, width: usize) -> Option<String> {
     let why = why_no_gpu(state)?;
-    let on_gpu =
-        state.status().and_then(|status| status.device.as_deref()).is_some_and(|name| name.starts_with("cuda"));
-    let what = if on_gpu { "GPU unknown" } else { "no GPU here" };
+    let what = if state.uses_card() { "GPU unknown" } else { "no GPU here" };
     // What is missing; how to mend it stands in the view of its own.
     let end = [why.find(" ("), why.find(": ")].into_iter().flatten().min().unwrap_or(why.len());
     let why = why[..end].trim_start_matches("the ").replace(" was ", " ").replace(" is ", " ");
@@ -263,7 +262,7 @@ fn vram(state: &State, gpu: &Gpu) -> Meter {
     let forecast = state.facts.vram_forecast(total);
     let ends = forecast.and_then(|forecast| forecast.minutes_to_full);
     let soon = ends.is_some_and(|minutes| minutes < 30.0);
-    let tone = if over || soon { Tone::Warn } else { Tone::Plain };
+    let tone = if state.uses_card() && (over || soon) { Tone::Warn } else { Tone::Plain };
     let mut notes: Vec<String> =
         ends.map(|minutes| format!("full in {}", age((minutes * 60e3) as i64))).into_iter().collect();
     notes.extend(memory_notes(worker, used, total));
@@ -306,7 +305,7 @@ fn temperature(state: &State, gpu: &Gpu) -> Meter {
     Meter {
         label: "heat",
         value: format!("{celsius:.0} °C"),
-        tone: if celsius > state.watch.temperature_c { Tone::Warn } else { Tone::Plain },
+        tone: if state.uses_card() && celsius > state.watch.temperature_c { Tone::Warn } else { Tone::Plain },
         body: Body::Bar(
             Ratio::new(celsius / scale).map(|ratio| (ratio, Fill::Own)).into_iter().collect(),
             Ratio::new(state.watch.temperature_c / scale),
@@ -314,6 +313,31 @@ fn temperature(state: &State, gpu: &Gpu) -> Meter {
         notes,
         old: None,
     }
+}
+
+/// Memory errors of the card, with how they grew over the readings that are held; only of cards that
+/// count them.
+fn ecc(state: &State, gpu: &Gpu) -> Option<Meter> {
+    let now = gpu.more.ecc.last()?;
+    let of_row = |row: &SampleRow| Some((row.time_ms, row.reading.gpu.as_ref().ok()?.more.ecc.get()?));
+    let first = state.facts.samples.iter().find_map(of_row);
+    let newest_ms = state.facts.samples.back().map_or(0, |row| row.time_ms);
+    let (since, before) = first.unwrap_or((newest_ms, *now));
+    let (corrected, uncorrected) =
+        (now.corrected.saturating_sub(before.corrected), now.uncorrected.saturating_sub(before.uncorrected));
+    let over = age(newest_ms.saturating_sub(since));
+    let notes = vec![match (corrected, uncorrected) {
+        (0, 0) => format!("none new in {over}"),
+        _ => format!("+{} and +{} in {over}", count(corrected), count(uncorrected)),
+    }];
+    Some(Meter {
+        label: "ECC",
+        value: format!("{} corrected, {} not", count(now.corrected), count(now.uncorrected)),
+        tone: if uncorrected > 0 { Tone::Danger } else { Tone::Plain },
+        body: Body::Nothing,
+        notes,
+        old: None,
+    })
 }
 
 fn throttle_word(throttle: Throttle) -> Option<String> {
@@ -349,11 +373,11 @@ fn cpu(host: &Host) -> Meter {
     }
 }
 
-fn disk(host: &Host) -> Meter {
+fn disk(state: &State, host: &Host) -> Meter {
     let Some(free) = host.disk_free_bytes.get() else {
         return unknown("disk", host.disk_free_bytes.why().unwrap_or("unknown"));
     };
-    let tone = if free < 1 << 30 { Tone::Warn } else { Tone::Plain };
+    let tone = if free < state.watch.disk_free_mib << 20 { Tone::Warn } else { Tone::Plain };
     Meter {
         label: "disk",
         value: format!("{} free", bytes(free)),

@@ -1,0 +1,82 @@
+//! Which rungs a run can get to: a shift cannot go on where the model has another shape, unless one
+//! of the two rungs starts anew what does not fit.
+
+use super::ladder::Resolved;
+use super::problem::Problem;
+use super::run::Run;
+use crate::recipe::class::{Change, Class, carries_over, compare};
+
+impl Run {
+    /// Why the run cannot go from one rung to another: the model's shape differs, and neither of the
+    /// two says `warm_start: true`.
+    #[must_use]
+    pub fn barrier(&self, from: usize, to: usize) -> Option<String> {
+        let shapes = self.misfits(from, to);
+        (!shapes.is_empty()).then(|| {
+            format!(
+                "rung {} has a model of another shape ({}), which the weights do not fit; `warm_start: true` on the \
+                 rung would load what fits and start the rest anew",
+                self.rungs[to].name,
+                words(&shapes)
+            )
+        })
+    }
+
+    /// The knobs that keep the weights of one rung from being used on another.
+    fn misfits(&self, from: usize, to: usize) -> Vec<Change> {
+        if self.rungs[from].warm_start || self.rungs[to].warm_start {
+            return Vec::new();
+        }
+        let mut changes = compare(&self.preset_tree(from), &self.preset_tree(to));
+        changes.retain(|change| change.class == Class::C && !carries_over(&change.path));
+        changes
+    }
+
+    /// The rungs that no shift reaches from `full`, by whatever way.
+    fn cut_off(&self) -> Vec<usize> {
+        let mut reached = vec![false; self.rungs.len()];
+        let mut border = vec![0];
+        while let Some(here) = border.pop() {
+            if !std::mem::replace(&mut reached[here], true) {
+                border.extend((0..reached.len()).filter(|to| !reached[*to] && self.misfits(here, *to).is_empty()));
+            }
+        }
+        (0..reached.len()).filter(|rung| !reached[*rung]).collect()
+    }
+
+    /// Rungs that can never be used, at the knobs that make them so.
+    pub(super) fn unusable(&self, resolved: &[Resolved]) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for rung in self.cut_off() {
+            let Some(place) = resolved.get(rung) else { continue };
+            for change in self.misfits(0, rung).into_iter().filter(|change| place.sets_itself(&change.path)) {
+                let wrong = format!(
+                    "no shift reaches rung `{}`: its model has another shape ({}), which the weights do not fit",
+                    self.rungs[rung].name,
+                    words(std::slice::from_ref(&change))
+                );
+                let fix = "take the knob out of the rung, make the size a variant, or write `warm_start: true` on the \
+                           rung (what fits is loaded, the rest starts anew)";
+                problems.push(place.blame(Problem::at(&change.path, wrong, fix)));
+            }
+        }
+        problems
+    }
+
+    /// Stages of the climb plan that cannot follow the stage before.
+    pub(super) fn broken_stages(&self) -> Vec<Problem> {
+        let pairs = self.plan.windows(2).enumerate();
+        let broken = pairs.filter_map(|(index, pair)| Some((index + 1, self.barrier(pair[0].rung, pair[1].rung)?)));
+        broken
+            .map(|(index, why)| {
+                let fix = "name a rung with a model of the same shape";
+                Problem::at(format!("climb.plan[{index}].rung"), why, fix)
+            })
+            .collect()
+    }
+}
+
+fn words(changes: &[Change]) -> String {
+    let shapes = changes.iter().map(|change| format!("{} {} → {}", change.path, change.from, change.to));
+    shapes.collect::<Vec<_>>().join(", ")
+}

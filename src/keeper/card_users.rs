@@ -1,0 +1,94 @@
+//! Who holds the memory of the card: this run's workers, or others.
+
+use crate::policy::room::{CardUse, Holder};
+use crate::protocol::control::RungRecord;
+use crate::protocol::probe::Gpu;
+use std::fs;
+
+/// What the keeper knows of the processes on the card.
+#[derive(Debug, Default)]
+pub struct CardUsers {
+    /// The newest worker, alive or not.
+    worker: Option<u32>,
+    /// The driver has named a worker of this run: so it says which process holds what, by ids that
+    /// are ours. Inside a container or under WSL it may not.
+    names_ours: bool,
+}
+
+impl CardUsers {
+    /// A worker was started.
+    pub fn started(&mut self, pid: u32) {
+        self.worker = Some(pid);
+    }
+
+    /// The use of the card, by a reading; none where the driver does not say who holds what.
+    pub fn saw(&mut self, gpu: &Gpu, rungs: &[RungRecord]) -> Option<CardUse> {
+        self.names_ours |= gpu.vram_worker_bytes.get().is_some();
+        if !self.names_ours {
+            return None;
+        }
+        let free = gpu.vram_total_bytes.get()?.checked_sub(gpu.vram_used_bytes.get()?)?;
+        let (mut ours, mut holders) = (0_u64, Vec::new());
+        for process in gpu.more.processes.value()? {
+            let bytes = process.vram_bytes.get()?;
+            if Some(process.pid) == self.worker {
+                ours = ours.saturating_add(bytes);
+            } else {
+                holders.push(Holder { pid: process.pid, name: name(process.pid), bytes });
+            }
+        }
+        holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
+        let peaks = rungs.iter().map(|rung| rung.vram_bytes.or(rung.planned_bytes)).collect();
+        Some(CardUse { ours, free, holders, peaks })
+    }
+}
+
+fn name(pid: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CardUsers;
+    use crate::keeper::glance::blank_record;
+    use crate::protocol::probe::{Gpu, GpuMore, GpuProcess, Metric};
+
+    fn card(processes: &[(u32, Option<u64>)], worker: Option<u64>) -> Gpu {
+        let not = || Metric::Not("not asked".to_owned());
+        let bytes = |bytes: Option<u64>| bytes.map_or_else(|| Metric::Not("not told".to_owned()), Metric::Is);
+        let list = processes.iter().map(|(pid, held)| GpuProcess { pid: *pid, vram_bytes: bytes(*held) }).collect();
+        Gpu {
+            index: 0,
+            name: "a card".to_owned(),
+            driver: Metric::Not("not asked".to_owned()),
+            vram_total_bytes: Metric::Is(100),
+            vram_used_bytes: Metric::Is(70),
+            vram_worker_bytes: bytes(worker),
+            temperature_c: not(),
+            slowdown_c: not(),
+            utilisation: not(),
+            power_w: not(),
+            power_limit_w: not(),
+            sm_clock_mhz: Metric::Not("not asked".to_owned()),
+            throttle: Metric::Not("not asked".to_owned()),
+            more: GpuMore { processes: Metric::Is(list), ..GpuMore::default() },
+        }
+    }
+
+    #[test]
+    fn ours_is_told_from_others_once_the_driver_has_named_us() {
+        let mut users = CardUsers::default();
+        users.started(7);
+        let mut rung = blank_record("full");
+        (rung.vram_bytes, rung.planned_bytes) = (Some(40), Some(60));
+        let rungs = [rung];
+        assert_eq!(users.saw(&card(&[(9, Some(30))], None), &rungs), None, "it never named us");
+        let seen = users.saw(&card(&[(8, Some(20)), (9, Some(30)), (7, Some(40))], Some(40)), &rungs).unwrap();
+        assert_eq!((seen.ours, seen.free, seen.peaks), (40, 30, vec![Some(40)]));
+        assert_eq!(seen.holders.iter().map(|holder| holder.pid).collect::<Vec<_>>(), [9, 8]);
+        let gone = users.saw(&card(&[(9, Some(30))], None), &rungs).unwrap();
+        assert_eq!(gone.ours, 0, "our worker is gone from the list");
+        assert_eq!(users.saw(&card(&[(9, None)], None), &rungs), None, "an amount is missing");
+    }
+}

@@ -1,0 +1,150 @@
+//! A card that idles while it should train: whether steps go on, and for what they wait. That ends
+//! no worker: a hang is only what takes no step, and [`super::hang`] sees to it.
+
+use crate::config::watch::{self, span};
+use crate::protocol::worker::Step;
+use std::fmt;
+use std::time::Duration;
+
+/// Watches how busy the card is.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct IdleWatch {
+    /// Idle since then, without a break.
+    since: Option<Duration>,
+    /// It was told.
+    told: bool,
+    steps: u64,
+    waited_ms: f64,
+    computed_ms: f64,
+}
+
+/// News of the card.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum News {
+    /// It has been idle for too long, for this reason.
+    Idle(Reason),
+    /// It works again.
+    Busy,
+}
+
+/// Why a card idles.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Reason {
+    /// No step was taken.
+    NoSteps,
+    /// This share of the steps' time went into waiting for data.
+    DataWait(f64),
+    /// Steps are taken, and the host is what they wait for.
+    HostBound(u64),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSteps => formatter.write_str("no step was taken, a suspected hang"),
+            Self::DataWait(share) => write!(
+                formatter,
+                "steps wait for data {:.0} % of their time; raise training.loader.threads, or move the data to a faster disk",
+                share * 100.0
+            ),
+            Self::HostBound(steps) => write!(
+                formatter,
+                "{steps} steps were taken and did not wait for data, so the host is the bottleneck; raise \
+                 training.micro_batch, or see what else uses the CPU"
+            ),
+        }
+    }
+}
+
+impl IdleWatch {
+    /// A step was taken.
+    pub fn step(&mut self, step: &Step) {
+        self.steps += 1;
+        self.waited_ms += step.data_wait_ms;
+        self.computed_ms += step.compute_ms;
+    }
+
+    /// The card was busy for this share of the time; an unknown share says nothing.
+    pub fn measured(&mut self, share: Option<f64>, knobs: watch::Utilisation, now: Duration) -> Option<News> {
+        let share = share.filter(|share| share.is_finite())?;
+        if share >= knobs.below {
+            let was_told = self.told;
+            *self = Self::default();
+            return was_told.then_some(News::Busy);
+        }
+        let since = *self.since.get_or_insert_with(|| {
+            (self.steps, self.waited_ms, self.computed_ms) = (0, 0.0, 0.0);
+            now
+        });
+        if self.told || now.saturating_sub(since) < span(knobs.after) {
+            return None;
+        }
+        self.told = true;
+        Some(News::Idle(self.reason()))
+    }
+
+    /// The time until now says nothing: another phase, another worker, a keeper that stood still.
+    pub fn rest(&mut self) {
+        *self = Self { told: self.told, ..Self::default() };
+    }
+
+    fn reason(&self) -> Reason {
+        let waiting = self.waited_ms / (self.waited_ms + self.computed_ms).max(f64::MIN_POSITIVE);
+        match self.steps {
+            0 => Reason::NoSteps,
+            _ if waiting >= 0.5 => Reason::DataWait(waiting),
+            steps => Reason::HostBound(steps),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{IdleWatch, News, Reason};
+    use crate::config::watch::Utilisation;
+    use crate::protocol::worker::Step;
+    use std::time::Duration;
+
+    fn step(data_wait_ms: f64, compute_ms: f64) -> Step {
+        let (step, samples, epoch, loss, lr, grad_norm, micro_batches) = (1, 1, 0, 1.0, 0.1, 1.0, 1);
+        Step { step, samples, epoch, loss, lr, grad_norm, micro_batches, data_wait_ms, compute_ms }
+    }
+
+    /// One reading a second and a step before each, where there is one; the news with their seconds.
+    fn news(readings: &[(Option<f64>, u64)], each: Option<Step>) -> Vec<(u64, News)> {
+        let (mut watch, mut told, mut second) = (IdleWatch::default(), Vec::new(), 0);
+        for (share, seconds) in readings {
+            for _ in 0..*seconds {
+                if let Some(step) = &each {
+                    watch.step(step);
+                }
+                let seen = watch.measured(*share, Utilisation::default(), Duration::from_secs(second));
+                told.extend(seen.map(|news| (second, news)));
+                second += 1;
+            }
+        }
+        told
+    }
+
+    #[test]
+    fn a_minute_of_idling_is_told_once_with_its_reason() {
+        let idle = [(Some(0.9), 5), (Some(0.02), 200)];
+        for (each, reason) in [
+            (None, Reason::NoSteps),
+            (Some(step(30.0, 10.0)), Reason::DataWait(0.75)),
+            (Some(step(1.0, 500.0)), Reason::HostBound(60)),
+        ] {
+            assert_eq!(news(&idle, each), [(65, News::Idle(reason))]);
+        }
+    }
+
+    #[test]
+    fn short_breaks_unknown_shares_and_a_busy_card_are_nothing() {
+        assert_eq!(news(&[(Some(0.0), 50), (Some(0.5), 1), (Some(0.0), 50)], None), []);
+        assert_eq!(news(&[(None, 500), (Some(f64::NAN), 100), (Some(0.05), 500)], None), []);
+        let with_holes = [(Some(0.0), 30), (None, 20), (Some(0.0), 30)];
+        assert_eq!(news(&with_holes, None).len(), 1, "unknown is neither idle nor busy");
+        let again = news(&[(Some(0.0), 70), (Some(0.8), 3), (Some(0.0), 70)], None);
+        assert_eq!(again.iter().map(|(second, _)| *second).collect::<Vec<_>>(), [60, 70, 133]);
+    }
+}

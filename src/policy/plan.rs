@@ -1,0 +1,172 @@
+//! The climb plan: the stages of a run, in their order, each proven before the next.
+//!
+//! A stage is over when its length is, when its last steps were clean, and when a checkpoint saved
+//! since the last disturbance is proven. The keeper's own shifts come first: what a fault made of the
+//! rung is climbed back from, and then the plan goes on.
+
+use super::event::Effect;
+use super::life::Life;
+use super::machine::Policy;
+use super::moves::Move;
+use crate::config::climb::{Length, Stage};
+use crate::protocol::control::{JournalKind, PlanStatus};
+use crate::protocol::worker::Level;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Where a run stands in its plan. Stored, so that it survives the keeper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Progress {
+    /// The stage, counted from 0.
+    stage: usize,
+    /// The clock of the run when it began.
+    clock: u64,
+    /// The step that it began at.
+    step: u64,
+    /// Somebody chose a rung that the plan does not lead to: the plan is at its end.
+    over: bool,
+}
+
+impl Progress {
+    /// A run begins on `rung`: with the stage of that rung, or without its plan.
+    #[must_use]
+    pub fn begin(rung: usize, plan: &[Stage]) -> Self {
+        let stage = plan.iter().position(|stage| stage.rung == rung);
+        Self { stage: stage.unwrap_or(0), over: stage.is_none(), ..Self::default() }
+    }
+
+    /// The number of the stage, unless the plan is at its end.
+    #[must_use]
+    pub fn stage(&self) -> Option<usize> {
+        (!self.over).then_some(self.stage)
+    }
+
+    /// The next stage begins.
+    pub fn enter(&mut self, stage: usize, clock: u64, step: u64) {
+        *self = Self { stage, clock, step, over: false };
+    }
+
+    /// A worker goes on from here: what it redoes counts once.
+    pub fn resumed(&mut self, clock: u64, step: u64) {
+        (self.clock, self.step) = (self.clock.min(clock), self.step.min(step));
+    }
+
+    /// Somebody chose a rung: the plan goes on from the stage of that rung, if it is this one or a
+    /// later one, and is at its end otherwise. True where it ends.
+    pub fn chosen(&mut self, rung: usize, plan: &[Stage], clock: u64, step: u64) -> bool {
+        if self.over || plan.is_empty() {
+            return false;
+        }
+        match (self.stage..plan.len()).find(|stage| plan[*stage].rung == rung) {
+            Some(stage) if stage == self.stage => {}
+            Some(stage) => self.enter(stage, clock, step),
+            None => self.over = true,
+        }
+        self.over
+    }
+}
+
+/// What a stage still lacks before the next can begin, the farthest away first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lacks {
+    Length(Length),
+    CleanSteps(u64),
+    Proof,
+    Nothing,
+}
+
+impl Policy {
+    /// The stage the run is in, where it follows a plan.
+    fn stage(&self) -> Option<(usize, Stage)> {
+        let index = self.ledger.climb.plan.stage()?;
+        Some((index, *self.limits.plan.get(index)?))
+    }
+
+    /// The stage to go on to at `step` now.
+    pub(super) fn stage_due(&self, step: u64) -> Option<usize> {
+        let (index, _) = self.stage().filter(|(_, stage)| stage.rung == self.rung)?;
+        let runs = matches!(self.life, Life::Running(_));
+        (runs && self.lacks(step)? == Lacks::Nothing).then_some(index + 1)
+    }
+
+    /// What this stage still lacks; none for the last one.
+    fn lacks(&self, step: u64) -> Option<Lacks> {
+        let (index, stage) = self.stage()?;
+        self.limits.plan.get(index + 1)?;
+        let (length, begun) = (stage.length?, self.ledger.climb.plan);
+        let steps = step.saturating_sub(begun.step);
+        let (left, in_steps) = match length {
+            Length::Steps(steps_in_all) => {
+                let left = steps_in_all.saturating_sub(steps);
+                ((left > 0).then_some(Length::Steps(left)), steps_in_all)
+            }
+            Length::Epochs(epochs) => {
+                let in_all = epochs.saturating_mul(self.epoch_units);
+                let left = in_all.saturating_sub(self.clock.unwrap_or(0).saturating_sub(begun.clock));
+                let left = (left > 0).then(|| Length::Epochs(left.div_ceil(self.epoch_units.max(1))));
+                (left, in_all / self.pace.units_per_step())
+            }
+        };
+        let climb = &self.ledger.climb;
+        // A stage that is shorter than the calm before a climb has to be calm for all of its length.
+        let calm = climb.patience(self.limits.watch.climb).unwrap_or(u64::MAX).min(in_steps);
+        Some(match (left, calm.saturating_sub(climb.clean(step))) {
+            (Some(left), _) => Lacks::Length(left),
+            (None, 1..) => Lacks::CleanSteps(calm.saturating_sub(climb.clean(step))),
+            (None, 0) if !climb.is_proven() => Lacks::Proof,
+            (None, 0) => Lacks::Nothing,
+        })
+    }
+
+    /// The next stage begins, by the autopilot or as a proposal.
+    pub(super) fn next_stage(&mut self, stage: usize, now: Duration) -> Vec<Effect> {
+        let done = self.limits.plan.get(stage.wrapping_sub(1)).and_then(|stage| stage.length);
+        let why = done.map_or_else(String::new, |length| format!("{length} done and proven"));
+        self.suggest(Move::Stage { stage }, &why, now)
+    }
+
+    /// Somebody chose the rung that the run is on now; a line where that ends the plan.
+    pub(super) fn plan_chosen(&mut self, rung: usize) -> Option<Effect> {
+        let (clock, step) = (self.clock.unwrap_or(0), self.at());
+        let ends = self.ledger.climb.plan.chosen(rung, &self.limits.plan, clock, step);
+        let text = format!("the climb plan ends here: no later stage is on {}", self.rung_name(rung));
+        ends.then_some(Effect::Journal(Level::Info, JournalKind::Shift, text))
+    }
+
+    /// The rung of a stage.
+    pub(super) fn rung_of_stage(&self, stage: usize) -> usize {
+        self.limits.plan.get(stage).map_or(self.rung, |stage| stage.rung)
+    }
+
+    /// Where the run stands in its plan, in words.
+    pub(super) fn plan_words(&self) -> Option<String> {
+        let (index, _) = self.stage()?;
+        let place = format!("stage {} of {}", index + 1, self.limits.plan.len());
+        let Some(lacks) = self.lacks(self.at()) else { return Some(place) };
+        let next = self.rung_name(self.rung_of_stage(index + 1));
+        Some(match lacks {
+            Lacks::Length(left) => format!("{place}, {next} in {left}"),
+            Lacks::CleanSteps(1) => format!("{place}, {next} in 1 clean step"),
+            Lacks::CleanSteps(left) => format!("{place}, {next} in {left} clean steps"),
+            Lacks::Proof | Lacks::Nothing => format!("{place}, {next} once a checkpoint is proven"),
+        })
+    }
+
+    /// The same for programs.
+    #[must_use]
+    pub fn plan_status(&self) -> Option<PlanStatus> {
+        let plan = &self.limits.plan;
+        if plan.is_empty() {
+            return None;
+        }
+        let name = |index: usize| plan.get(index).map(|stage| self.rung_name(stage.rung).to_owned());
+        let stage = self.ledger.climb.plan.stage();
+        Some(PlanStatus {
+            stages: plan.len(),
+            stage: stage.map(|index| index + 1),
+            rung: stage.and_then(name),
+            next: stage.and_then(|index| name(index + 1)),
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! Runs with a climb plan in the storm: which plans there are, and when a stage may be left.
+
+use super::{Life, Stream, Then, World};
+use crate::config::climb::{Length, Stage};
+
+/// One run in three has none.
+pub(super) fn any(dice: &mut Stream) -> Vec<Stage> {
+    match dice.below(3) {
+        0 => Vec::new(),
+        1 => up_the_ladder(),
+        _ => there_and_back(),
+    }
+}
+
+/// Safe, then one kernel an operation, then everything.
+fn up_the_ladder() -> Vec<Stage> {
+    let stage = |rung, length| Stage { rung, length };
+    vec![stage(5, Some(Length::Steps(100))), stage(3, Some(Length::Epochs(2))), stage(0, None)]
+}
+
+/// Up, down and up again.
+fn there_and_back() -> Vec<Stage> {
+    let stage = |rung, length| Stage { rung, length };
+    vec![stage(1, Some(Length::Epochs(1))), stage(5, Some(Length::Steps(60))), stage(0, None)]
+}
+
+impl World {
+    /// A stage is left for the next one alone, and only once it is proven; by a person at any time.
+    pub(super) fn judge_plan(&self, before: Option<usize>, asked: bool) {
+        let (after, seed) = (self.policy.ledger.climb.plan.stage(), self.seed);
+        if asked || after == before {
+            return;
+        }
+        let before = before.unwrap_or_else(|| panic!("seed {seed}: the plan came back"));
+        // A stop that could not be saved for leaves everything as it was.
+        assert_eq!(after, Some(before + 1), "seed {seed}: from stage {before}");
+        let length = match self.plan[before].length {
+            Some(Length::Steps(steps)) => steps,
+            Some(Length::Epochs(epochs)) => epochs * 50,
+            None => panic!("seed {seed}: the last stage has no next"),
+        };
+        let clean = self.policy.at().saturating_sub(self.disturbed);
+        assert!(clean >= length.min(80), "seed {seed}: stage {before} left after {clean} clean steps");
+        assert!(self.proven > 0, "seed {seed}: nothing is proven");
+        assert!(matches!(self.policy.life(), Life::Stopping { then: Then::Start(_), .. }), "seed {seed}");
+        assert!(self.autopilot, "seed {seed}: without the autopilot it only proposes");
+    }
+}
