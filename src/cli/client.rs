@@ -62,7 +62,10 @@ fn connect(run: &RunDir, request: &Request) -> Result<Connection, Failure> {
         if Instant::now() >= deadline {
             let (name, why) = (run.name(), recovery.sentence());
             let stop = run.command("stop");
-            return Err(Failure::new(1, format!("{name} is recovering: {why}; try again later, or end it with `{stop}`")));
+            return Err(Failure::new(
+                1,
+                format!("{name} is recovering: {why}; try again later, or end it with `{stop}`"),
+            ));
         }
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -7,7 +7,7 @@ use crate::protocol::control::{EvalRow, JournalRow, Request, RunState, Status, U
 use crate::protocol::line;
 use crate::protocol::worker::Level;
 use crate::store::owners;
-use crate::store::reader::{Reader, live_status};
+use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl Follower<'_> {
             }
             self.catch_up();
             let since = lost.get_or_insert_with(Instant::now).elapsed();
-            if let Some(code) = self.exit_code(since) {
+            if let Some(code) = self.exit_code() {
                 return Ok(code);
             }
             let recovering = self.recovering();
@@ -103,19 +103,20 @@ impl Follower<'_> {
         }
     }
 
-    /// The exit code of a run that is over; `since` is for how long its keeper has not answered.
-    fn exit_code(&self, since: Duration) -> Option<u8> {
-        let heard_the_end = self.status.as_ref().is_some_and(|last| last.state.is_over());
-        let Some(status) = live_status(self.dir) else {
+    /// The exit code of a run whose end is written down.
+    fn exit_code(&self) -> Option<u8> {
+        if owners::keeper(self.dir).is_some() {
+            return None;
+        }
+        let Some((reader, status)) = Reader::open(self.dir).ok().and_then(|reader| {
+            let status = reader.status()?;
+            Some((reader, status))
+        }) else {
             // Somebody took the directory away.
             let left = self.status.as_ref().is_some_and(|last| last.state == RunState::NeedsPerson);
             return left.then_some(NEEDS_PERSON);
         };
-        if status.pid_keeper.is_some() || !status.state.is_over() {
-            return None;
-        }
-        let stored = Reader::open(self.dir).ok()?.fact::<u8>("exit_code");
-        stored.filter(|_| heard_the_end || status.why.is_none() || since > PATIENCE)
+        status.state.is_over().then(|| reader.fact::<u8>("exit_code"))?
     }
 
     /// Until the keeper closes the connection.

@@ -1,9 +1,9 @@
 //! What may be done to the checkpoints of a run that no keeper watches over: whoever does it holds
 //! the keeper's lock, and is the keeper for that moment.
 
-use super::glance::blank_status;
 use super::author::{Author, Process};
 use super::failure::KeeperError;
+use super::glance::blank_status;
 use super::recorder::Recorder;
 use super::sentences::grouped;
 use super::takeover;

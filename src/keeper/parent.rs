@@ -50,8 +50,7 @@ const NEEDS_PERSON: u8 = 4;
 /// When there is another parent, or when an end that nobody asked for could not be written down.
 pub fn bring_back(run: &RunDir, launch: Option<&Launch>, by_person: bool) -> io::Result<u8> {
     let file = run.file("parent.lock");
-    let lock =
-        owners::become_parent(run).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?;
+    let lock = owners::become_parent(run).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?;
     let ward = Ward::new(lock);
     ward.pass_on_signals()?;
     let mut parent = Parent {

@@ -352,7 +352,11 @@ impl World {
                 assert!(self.outcome.is_none(), "seed {seed}: ended twice");
                 self.outcome = Some(outcome);
             }
-            Effect::LeaveOut { .. } | Effect::Trouble(..) | Effect::Asked(..) | Effect::Journal(..) | Effect::Reply { .. } => {}
+            Effect::LeaveOut { .. }
+            | Effect::Trouble(..)
+            | Effect::Asked(..)
+            | Effect::Journal(..)
+            | Effect::Reply { .. } => {}
         }
     }
 

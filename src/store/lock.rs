@@ -249,9 +249,12 @@ impl Record {
 /// # Errors
 /// The system's words; also where something else than a regular file has its name.
 pub fn open_log(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().append(true).create(true).custom_flags(no_link()).open(path).map_err(|error| {
-        if is_a_link(&error) { not_a_file(path) } else { error }
-    })?;
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .custom_flags(no_link())
+        .open(path)
+        .map_err(|error| if is_a_link(&error) { not_a_file(path) } else { error })?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(not_a_file(path)) }
 }
 
@@ -387,7 +390,11 @@ mod tests {
         assert!(lock.restore().unwrap());
         assert_eq!(living_owner(&path), Some(Identity::own()));
         drop(lock);
-        assert_eq!(owner_guarding(&path, &dir.path().join("nothing")), Some(Identity::own()), "the process still lives");
+        assert_eq!(
+            owner_guarding(&path, &dir.path().join("nothing")),
+            Some(Identity::own()),
+            "the process still lives"
+        );
         assert!(Lock::take_guarding(&path, dir.path()).is_ok());
     }
 

@@ -56,7 +56,9 @@ pub enum RunDirError {
         why: String,
     },
     /// A file of it leads elsewhere.
-    #[error("{0} is a link or no regular file; a run keeps its files in its own folder: move the file here, or remove it")]
+    #[error(
+        "{0} is a link or no regular file; a run keeps its files in its own folder: move the file here, or remove it"
+    )]
     Link(String),
 }
 
