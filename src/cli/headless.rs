@@ -7,7 +7,7 @@ use crate::protocol::control::{EvalRow, JournalRow, Request, RunState, Status, U
 use crate::protocol::line;
 use crate::protocol::worker::Level;
 use crate::store::owners;
-use crate::store::reader::{Reader, live_status};
+use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
 use std::io::{self, IsTerminal, Write};
@@ -64,7 +64,7 @@ impl Follower<'_> {
             }
             self.catch_up();
             let since = lost.get_or_insert_with(Instant::now).elapsed();
-            if let Some(code) = self.exit_code(since) {
+            if let Some(code) = self.exit_code() {
                 return Ok(code);
             }
             let recovering = self.recovering();
@@ -104,27 +104,23 @@ impl Follower<'_> {
         }
     }
 
-    /// The exit code of a run that is over; `since` is for how long its keeper has not answered.
-    fn exit_code(&self, since: Duration) -> Option<u8> {
-        let last = self.status.as_ref().filter(|last| last.state.is_over());
-        let heard_the_end = last.is_some();
-        let Some(status) = live_status(self.dir) else {
+    /// The exit code of a run whose end is written down, or was said where a full disk could not hold it.
+    fn exit_code(&self) -> Option<u8> {
+        if owners::keeper(self.dir).is_some() {
+            return None;
+        }
+        if let Some(code) = self.status.as_ref().filter(|last| last.state.is_over()).and_then(|last| last.exit_code) {
+            return Some(code);
+        }
+        let Some((reader, status)) = Reader::open(self.dir).ok().and_then(|reader| {
+            let status = reader.status()?;
+            Some((reader, status))
+        }) else {
             // Somebody took the directory away.
             let left = self.status.as_ref().is_some_and(|last| last.state == RunState::NeedsPerson);
             return left.then_some(NEEDS_PERSON);
         };
-        if status.pid_keeper.is_some() {
-            return None;
-        }
-        // A disk that is full may not hold how the run ended.
-        if let Some(code) = last.and_then(|last| last.exit_code) {
-            return Some(code);
-        }
-        if !status.state.is_over() {
-            return None;
-        }
-        let stored = Reader::open(self.dir).ok()?.fact::<u8>("exit_code");
-        stored.filter(|_| heard_the_end || status.why.is_none() || since > PATIENCE)
+        status.state.is_over().then(|| reader.fact::<u8>("exit_code"))?
     }
 
     /// Until the keeper closes the connection.

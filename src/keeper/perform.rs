@@ -6,9 +6,10 @@ use super::sentences;
 use crate::policy::event::{Effect, Event, Signal};
 use crate::policy::life::{Life, Outcome, Pressure, Start, Then};
 use crate::protocol::control::{JournalKind, Request, RunState, Status, Update};
-use crate::protocol::worker::Level;
+use crate::protocol::worker::{FailureClass, Level};
 use crate::recipe::leave_out::LeaveOut;
 use crate::store::lock::Identity;
+use crate::store::run_dir::RunDirError;
 use tokio::time::Instant;
 
 /// What the policy, which knows no folders, says of the way back.
@@ -122,6 +123,11 @@ impl Keeper {
 
     fn start_worker(&mut self, start: &Start) {
         let now = self.now();
+        // The worker reads the run file as it is now.
+        if let Err(RunDirError::Config(why)) = self.run_dir.run() {
+            let why = format!("run.yaml was changed and cannot be read: {why}");
+            return self.finish(Outcome::Failed(FailureClass::Config, why));
+        }
         if self.recorder.status.state == RunState::Paused {
             self.recorder.status.pauses += 1;
         }
