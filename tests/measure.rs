@@ -53,7 +53,10 @@ fn the_peak_of_a_short_measurement_is_seen_and_the_card_is_free_of_the_worker_be
     let place = with_card();
     let vram = |bytes: u64| format!("vram: {{ from_step: 2, bytes: {bytes}, lingers: 3 }}");
     // Its memory comes late enough for that of the worker before to be gone meanwhile.
-    let less = format!("ladder:\n  - {{ name: less, warm_start: true, set: {{ model: {{ step_ms: 400, {} }} }} }}\n", vram(400_000_000));
+    let less = format!(
+        "ladder:\n  - {{ name: less, warm_start: true, set: {{ model: {{ step_ms: 400, {} }} }} }}\n",
+        vram(400_000_000)
+    );
     std::fs::write(
         place.dir.path().join("run.yaml"),
         format!(
