@@ -68,7 +68,7 @@ fn a_climb_plan_is_followed_from_its_first_stage_on_and_outlives_the_keeper() {
 fn a_rung_that_is_asked_for_outranks_the_plan() {
     let place = Place::scripted();
     place.script("{ step_ms: 1, save_ms: 1 }", PLAN);
-    let (mut child, _) = place.start(&["--rung", "1"]);
+    let (mut child, _) = place.start(&["--rung", "1", "--set", "checkpoint.proven_after=1000"]);
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let status = place.status_json();
     assert_eq!((&status["plan"]["stage"], &status["shifts"]), (&json!(2), &json!(0)), "nothing was proven: {status}");
@@ -100,7 +100,7 @@ fn a_planned_restart_loses_no_step_and_uses_no_budget() {
     place.script("{ step_ms: 12, save_ms: 1 }", "watch: { restart_every: 1 s, restarts_in_window: 1 }\n");
     let (mut child, run) = place.start(&[]);
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    let restarts = told(&place, "planned restart after 1 s (watch.restart_every)");
+    let restarts = told(&place, "(watch.restart_every)");
     assert!(restarts.len() >= 4, "a line for the journal and one for the attempt, twice at least: {restarts:?}");
     let status = wait_status(&run, "the end", |status| status.pid_keeper.is_none());
     assert_eq!((status.restarts, status.shifts), (0, 0));
@@ -191,7 +191,7 @@ fn on_a_shared_card_a_run_waits_for_its_own_memory_and_says_who_holds_the_rest()
     };
     for (others, code) in [(12 * GB, 0), (20 * GB, 4)] {
         let place = with_card(&card(GB, None));
-        place.script(ON_GPU, "watch: { ending: { vram_wait: 3 s } }\n");
+        place.script(&ON_GPU.replace("12", "30"), "watch: { ending: { vram_wait: 3 s } }\n");
         let (mut child, run) = place.start(&[]);
         let worker = wait_status(&run, "steps", |status| status.step >= 20).pid_worker.unwrap();
         play(&place, &card(GB, Some(worker)));

@@ -340,7 +340,7 @@ impl Policy {
         }
         // What was measured before the worker was gone says nothing: wait for the next reading.
         let wait = span(self.limits.watch.ending.vram_wait);
-        let grace = if self.baseline.is_some() { wait } else { BLIND_WAIT };
+        let grace = if self.baseline.is_some() || self.card.is_some() { wait } else { BLIND_WAIT };
         self.life = Life::AwaitingVram { start, until: now + grace };
         Vec::new()
     }

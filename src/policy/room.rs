@@ -72,14 +72,8 @@ impl Policy {
 
     /// The wait for the card is over and there is no room.
     pub(super) fn no_room(&mut self, start: Start, now: Duration) -> Vec<Effect> {
-        let Some((baseline, used)) = self.baseline.zip(self.vram) else {
-            let text = "the card's memory cannot be read; went on after a fixed wait".to_owned();
-            let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Health, text)];
-            effects.extend(self.launch(start, now));
-            return effects;
-        };
-        let why = match &self.card {
-            Some(card) if card.ours == 0 => {
+        let why = match (&self.card, self.baseline.zip(self.vram)) {
+            (Some(card), _) if card.ours == 0 => {
                 let needed = card.peaks.get(start.rung).copied().flatten().unwrap_or(0);
                 format!(
                     "rung {} needs {} MiB of the card, and {} MiB are free: {}; end what is not needed, then \
@@ -90,16 +84,22 @@ impl Policy {
                     holders(&card.holders)
                 )
             }
-            Some(card) => format!(
+            (Some(card), _) => format!(
                 "the card did not become free: the last worker of this run is gone, and the driver still counts {} MiB \
                  for it; restart the machine or, under WSL2, run `wsl --shutdown`, then `downshift resume`",
                 card.ours >> 20
             ),
-            None => format!(
+            (None, Some((baseline, used))) => format!(
                 "the card did not become free: {} MiB in use, {} MiB before the run; find who holds it with `nvidia-smi`",
                 used >> 20,
                 baseline >> 20
             ),
+            (None, None) => {
+                let text = "the card's memory cannot be read; went on after a fixed wait".to_owned();
+                let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Health, text)];
+                effects.extend(self.launch(start, now));
+                return effects;
+            }
         };
         self.finish(Outcome::NeedsPerson(why))
     }
