@@ -6,6 +6,7 @@ use super::run::{self, Overrides};
 use super::trainer::{Prospect, Trainer};
 use crate::config::check::batch_advice;
 use crate::config::run::Run;
+use crate::config::trust::Grants;
 use crate::recipe::class::{self, Change};
 use clap::Args;
 use serde_json::Value;
@@ -33,6 +34,10 @@ pub fn check(args: &CheckArgs, trainer: &dyn Trainer) -> Outcome {
         if let Some(advice) = batch_advice(full, &rung.preset) {
             line!("\nnote: rung {}: {advice}", rung.name);
         }
+    }
+    let grants = Grants::of(&run);
+    if !grants.is_empty() {
+        line!("\nbefore it is run you are asked to approve:\n{}", grants.lines().join("\n"));
     }
     let examined = |prospect: Prospect| trainer.examine(&run).map(|()| prospect);
     match trainer.consider(&run, device).and_then(examined) {

@@ -222,7 +222,7 @@ pub fn own_file() -> i32 {
 }
 
 /// A word as a shell takes it.
-fn quoted(word: &str) -> String {
+pub(super) fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_alphanumeric() || "_-./+,:@%=".contains(letter);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
