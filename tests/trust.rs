@@ -175,6 +175,8 @@ fn what_only_reads_loads_nothing_and_contacts_nobody() {
     shown.kill().unwrap();
     shown.wait().unwrap();
     assert!(!trap.loaded() && trap.contacts() == 0, "attach");
+    let shown = String::from_utf8(trap.place.output(&["check", "run.yaml"]).stdout).unwrap();
+    assert!(shown.contains("asked to approve") && shown.contains(&trap.url), "{shown}");
     // The signs work: an approved run leaves both.
     let approved = trap.place.output(&["run", "run.yaml", "--headless", "--trust", "--set", "training.steps=300"]);
     assert_eq!(approved.status.code(), Some(0), "{}", stderr(&approved));

@@ -8,6 +8,7 @@ use super::trainer::{Prospect, Trainer};
 use crate::config::check::batch_advice;
 use crate::config::climb;
 use crate::config::run::Run;
+use crate::config::trust::Grants;
 use crate::recipe::class::{self, Change};
 use crate::untrusted::text;
 use clap::Args;
@@ -48,6 +49,10 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         if let Some(advice) = batch_advice(full, &rung.preset) {
             line!("\nnote: rung {}: {advice}", rung.name);
         }
+    }
+    let grants = Grants::of(&run);
+    if !grants.is_empty() {
+        line!("\nbefore it is run you are asked to approve:\n{}", grants.lines().join("\n"));
     }
     let examined = |prospect: Prospect| trainer.examine(&run).map(|()| prospect);
     match trainer.consider(&run, device).and_then(examined) {

@@ -1,7 +1,7 @@
 //! Whose a run directory is. Whoever can write run.yaml decides what `resume` starts, and whoever can
 //! write the directory can replace run.yaml.
 
-use super::run_dir::RunDir;
+use super::run_dir::{self, RunDir};
 use rustix::process::getuid;
 use std::fs::{self, Metadata};
 use std::io;
@@ -14,7 +14,7 @@ pub enum NotYours {
     /// Another user owns it.
     #[error(
         "{path} belongs to user {owner}, who could change what this run does; look through the run, copy it to a folder \
-         of yours with `cp -r --no-preserve=all`, and name the copy"
+         of yours with `cp -r`, and name the copy"
     )]
     Foreign {
         /// The run directory, or a file in it.
@@ -24,8 +24,8 @@ pub enum NotYours {
     },
     /// Others can write it.
     #[error(
-        "{path} can be changed by other users (mode {mode:o}), and with it what this run does; look through its run.yaml, \
-         then take their right to write away: `chmod go-w {path}`"
+        "{path} can be changed by other users (mode {mode:o}), and with it what this run does; look through run.yaml, \
+         then take their right to write away: `chmod go-w {}`", quoted(.path)
     )]
     Writable {
         /// The run directory, or a file in it.
@@ -59,6 +59,10 @@ pub fn check(run: &RunDir) -> Result<(), NotYours> {
         }
     }
     Ok(())
+}
+
+fn quoted(path: &Path) -> String {
+    run_dir::quoted(&path.display().to_string())
 }
 
 fn judge(path: &Path, about: &Metadata, user: u32, modes_count: bool) -> Result<(), NotYours> {
