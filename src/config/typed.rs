@@ -64,7 +64,8 @@ fn strangers(tree: &mut Value, path: &str, message: &str) -> Vec<Problem> {
     let Some(Value::Object(map)) = descend(tree, section) else { return Vec::new() };
     let unknown: Vec<String> = map.keys().filter(|key| !known.contains(&key.as_str())).cloned().collect();
     map.retain(|key, _| known.contains(&key.as_str()));
-    let fix = |index, key: &str| if index < EXPLAINED { closest(key, &known) } else { "leave it out".to_owned() };
+    let fix =
+        |index: usize, key: &str| if index < EXPLAINED { closest(key, &known) } else { "leave it out".to_owned() };
     let told = |(index, key): (usize, String)| Problem::at(join(section, &key), "no such key", fix(index, &key));
     unknown.into_iter().enumerate().map(told).collect()
 }

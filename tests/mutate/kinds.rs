@@ -20,7 +20,11 @@ type Kind = (&'static str, fn(&Path, &mut Draw) -> Reading);
 
 /// All kinds that this build can read.
 pub fn all() -> Vec<Kind> {
-    let mut kinds: Vec<Kind> = vec![
+    #[cfg(feature = "train")]
+    let trained: Vec<Kind> = super::data::KINDS.to_vec();
+    #[cfg(not(feature = "train"))]
+    let trained: Vec<Kind> = Vec::new();
+    let others: [Kind; 8] = [
         ("run-file", run_file),
         ("theme", theme),
         ("keymap", keymap),
@@ -30,11 +34,7 @@ pub fn all() -> Vec<Kind> {
         ("kept-run", kept_run),
         ("override", overriding),
     ];
-    if cfg!(feature = "train") {
-        #[cfg(feature = "train")]
-        kinds.extend(super::data::KINDS);
-    }
-    kinds
+    others.into_iter().chain(trained).collect()
 }
 
 /// The program, with nothing of this machine's user around it.

@@ -398,7 +398,6 @@ fn path(dots: impl Iterator<Item = (f64, f64)>) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    let kept: String =
-        text.chars().filter(|letter| !is_unsafe(*letter) && !matches!(letter, '\u{fffe}' | '\u{ffff}')).collect();
+    let kept: String = text.chars().filter(|letter| !is_unsafe(*letter)).collect();
     kept.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
