@@ -163,18 +163,8 @@ impl Torment<'_> {
                 client = self.place.resume(&run)?;
             }
         }
-        // A parent whose keeper died too often gives up: then a person resumes.
-        wait_for("the end of the run", || is_abandoned(&run).then_some(()))?;
-        while !is_over(&run) {
-            drop(client);
-            client = self.place.resume(&run)?;
-            wait_for("the end of the run", || is_abandoned(&run).then_some(()))?;
-        }
         drop(client);
-        let state = place::status(&run).map_or(RunState::Failed, |status| status.state);
-        if state != RunState::Finished {
-            return Err(format!("the run is {}, not finished", state.word()).into());
-        }
+        to_the_end(self.place, &run)?;
         verdict::check(&run)?;
         verdict::trace(self.place, &run)?.check(unbroken)?;
         verdict::attempts(&run)
@@ -216,12 +206,37 @@ impl Torment<'_> {
     }
 }
 
+/// Waits until the run is finished; resumes it where its parent gave up because keepers died too often.
+pub fn to_the_end(place: &Place, run: &RunDir) -> Failing<()> {
+    wait_for_end(run)?;
+    while !is_over(run) {
+        drop(place.resume(run)?);
+        wait_for_end(run)?;
+    }
+    match place::status(run).map(|status| status.state) {
+        Some(RunState::Finished) => Ok(()),
+        state => Err(format!("the run is {}, not finished", state.map_or("unknown", RunState::word)).into()),
+    }
+}
+
+/// Waits as long as the run makes progress.
+fn wait_for_end(run: &RunDir) -> Failing<()> {
+    let durable = || place::status(run).map(|status| status.durable_step);
+    loop {
+        let before = durable();
+        match wait_for("the end of the run", || is_abandoned(run).then_some(())) {
+            Err(_) if durable() > before => {}
+            ended => return ended,
+        }
+    }
+}
+
 /// Whether nobody is left to go on by itself.
-fn is_abandoned(run: &RunDir) -> bool {
+pub fn is_abandoned(run: &RunDir) -> bool {
     !processes(run.path()).iter().any(|(_, role)| matches!(role, Some(Role::Parent | Role::Keeper)))
 }
 
-fn is_over(run: &RunDir) -> bool {
+pub fn is_over(run: &RunDir) -> bool {
     place::status(run).is_some_and(|status| status.state.is_over() && status.state != RunState::Stopped)
 }
 

@@ -8,6 +8,8 @@
 //! errors      ENOSPC and EIO at every call of a save          ┘ process that only saves
 //! corruption  flipped bits, truncations, missing, swapped and foreign files
 //! powercut    every state of the disk that a cut may leave, from a recorded trace of saves
+//! store       run.db full, failing, locked, lost, damaged; lock files deleted
+//! mixed       SIGKILL and SIGSTOP of worker and keeper in turn for ten minutes, to the end
 //! ```
 //! This program is its own subject: called with a command of downshift (`run`, `worker`, `keeper`
 //! …) it is downshift with one tiny task. It ends with 1 when anything was lost.
@@ -17,12 +19,15 @@ mod damage;
 mod disk;
 mod errors;
 mod kills;
+mod mixed;
 mod place;
 mod powercut;
 mod report;
 mod saver;
+mod store;
 mod strace;
 mod syscalls;
+mod tmpfs;
 #[path = "../../tests/train/tiny.rs"]
 mod tiny;
 mod verdict;
@@ -65,6 +70,8 @@ enum Part {
     Errors,
     Corruption,
     Powercut,
+    Store,
+    Mixed,
 }
 
 /// What every part is told.
@@ -106,6 +113,8 @@ fn campaign(options: Options) -> ExitCode {
             Part::Errors => errors::run(&orders, &mut table),
             Part::Corruption => corruption::run(&orders, &mut table),
             Part::Powercut => powercut::run(&orders, &mut table),
+            Part::Store => store::run(&orders, &mut table),
+            Part::Mixed => mixed::run(&orders, &mut table),
         };
         if let Err(error) = done {
             table.broken(&format!("{part:?}"), &error.to_string());

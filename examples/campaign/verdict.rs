@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 /// What a finished run leaves behind, as far as it must not depend on what struck it.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     /// By step: the exported row of the highest attempt, without attempt and rung.
     curve: BTreeMap<u64, Value>,
@@ -72,6 +72,18 @@ impl Trace {
         self.difference(unbroken).map_or(Ok(()), |difference| Err(difference.into()))
     }
 
+    /// Whether weights, moments and the curve from this step on are those of the unbroken run. Rows of older
+    /// steps are gone where the store was lost: only checkpoints that are kept carry theirs.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub fn check_from(mut self, step: u64, unbroken: &Self) -> Failing<()> {
+        let curve = unbroken.curve.clone().split_off(&(step + 1));
+        self.curve = self.curve.split_off(&(step + 1));
+        let wanted = Self { curve, evals: self.evals.clone(), ..unbroken.clone() };
+        self.check(&wanted)
+    }
+
     fn difference(&self, unbroken: &Self) -> Option<String> {
         for (step, wanted) in &unbroken.curve {
             match self.curve.get(step) {
@@ -114,6 +126,12 @@ pub fn acknowledged(run: &RunDir) -> Failing<Option<u64>> {
         }
     }
     Ok(steps.into_iter().max())
+}
+
+/// The step of the oldest checkpoint that is on the disk.
+pub fn oldest_checkpoint(run: &RunDir) -> Failing<u64> {
+    let steps = checkpoint::list(run.path()).into_iter().map(|entry| entry.step);
+    steps.min().ok_or_else(|| "there is no checkpoint".into())
 }
 
 /// Every start after the first, with what it had to do again.

@@ -1,0 +1,81 @@
+//! SIGKILL and SIGSTOP of worker and keeper in turn, to the end of a long run.
+
+use crate::kills::{is_abandoned, run_file, to_the_end, unbroken};
+use crate::place::{Place, Role, alive, kill, processes, status, wait_for};
+use crate::report::{Row, Table};
+use crate::verdict;
+use crate::{Failing, Orders};
+use downshift::recipe::seed::Stream;
+use downshift::store::run_dir::RunDir;
+use rustix::process::{Pid, Signal, kill_process};
+use std::time::{Duration, Instant};
+
+const FAULTS: [(&str, Role, Signal); 4] = [
+    ("kill -9 worker, mixed with stops", Role::Worker, Signal::KILL),
+    ("SIGSTOP worker, mixed with kills", Role::Worker, Signal::STOP),
+    ("kill -9 keeper, mixed with stops", Role::Keeper, Signal::KILL),
+    ("SIGSTOP keeper for 3 s, mixed with kills", Role::Keeper, Signal::STOP),
+];
+/// Mean time between faults.
+const PACE_MS: u64 = 3000;
+
+/// The part.
+pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
+    let seconds = if orders.quick { 20 } else { 600 };
+    let text = run_file(if orders.quick { 60 } else { 1500 }, 250)
+        .replace("watch: {", "watch: { hang_min: 2 s, ending: { grace: 1 s },");
+    let unbroken = unbroken(orders, &text)?;
+    let place = Place::new(&orders.dir)?;
+    let (client, run) = place.start(&text)?;
+    let mut rows: Vec<Row> = FAULTS.iter().map(|(fault, ..)| Row::new(*fault)).collect();
+    let struck = strike(&place, &run, orders.seed, Duration::from_secs(seconds))?;
+    drop(client);
+    let outcome = to_the_end(&place, &run)
+        .and_then(|()| verdict::check(&run))
+        .and_then(|()| verdict::trace(&place, &run)?.check(&unbroken));
+    let outcome = outcome.map_err(|loss| loss.to_string());
+    let outcome = outcome.map_err(|loss| format!("{loss}; see {}", place.keep().display()));
+    for fault in struck {
+        rows[fault].count(outcome.clone());
+        rows[fault].identical = Some(outcome.is_ok());
+    }
+    rows.into_iter().filter(|row| row.tried > 0).for_each(|row| table.add(row));
+    Ok(())
+}
+
+/// Strikes until the time is over or the run is; returns the faults in their order.
+fn strike(place: &Place, run: &RunDir, seed: u64, time: Duration) -> Failing<Vec<usize>> {
+    let (mut stream, begun, mut struck) = (Stream::new(seed), Instant::now(), Vec::new());
+    while begun.elapsed() < time && !status(run).is_some_and(|status| status.state.is_over()) {
+        std::thread::sleep(Duration::from_millis(PACE_MS / 2 + stream.below(PACE_MS)));
+        if is_abandoned(run) {
+            if crate::kills::is_over(run) {
+                break;
+            }
+            drop(place.resume(run)?);
+        }
+        let fault = usize::try_from(stream.below(FAULTS.len() as u64))?;
+        let (_, role, signal) = FAULTS[fault];
+        let Some(pid) = alive(run, role) else { continue };
+        if signal == Signal::KILL {
+            kill(pid);
+        } else {
+            send(pid, Signal::STOP);
+        }
+        if (role, signal) == (Role::Keeper, Signal::STOP) {
+            std::thread::sleep(Duration::from_secs(3));
+            send(pid, Signal::CONT);
+        }
+        struck.push(fault);
+    }
+    // A worker that is still stopped at the end is the keeper's to find.
+    wait_for("a living run", || (!processes(run.path()).is_empty() || is_abandoned(run)).then_some(()))?;
+    println!("{} faults in {:.0} s", struck.len(), begun.elapsed().as_secs_f64());
+    Ok(struck)
+}
+
+fn send(pid: u32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
+        let _ = kill_process(pid, signal);
+    }
+}

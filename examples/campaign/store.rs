@@ -1,0 +1,279 @@
+//! Faults of run.db and of the files beside it, while the run goes on or is resumed. The run must
+//! come back by itself once the fault is over, and end with the weights of the unbroken run.
+
+use crate::kills::{is_abandoned, run_file, to_the_end, unbroken};
+use crate::place::{Place, Role, alive, kill, status, wait_for};
+use crate::report::{Row, Table};
+use crate::strace::copy_folder;
+use crate::tmpfs::Tmpfs;
+use crate::verdict::{self, Trace};
+use crate::{Failing, Orders};
+use downshift::recipe::seed::Stream;
+use downshift::store::reader::Reader;
+use downshift::store::run_dir::RunDir;
+use rusqlite::Connection;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Faults strike here: some checkpoints exist, and most of the run is still to come.
+const STRUCK_AT: u64 = 600;
+/// Big enough for a run of the tiny task, small enough to fill in an instant.
+const DISK_MIB: u64 = 24;
+
+/// Holds a fault over a keeper's death until the guard is dropped.
+type Hold = fn(&Place, &RunDir) -> Failing<Box<dyn Fault>>;
+
+/// A fault that ends when it is dropped.
+trait Fault {}
+
+/// The part.
+pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
+    let text = run_file(if orders.quick { 16 } else { 40 }, 250).replace("watch: {", "watch: { hang_min: 2 s,");
+    let unbroken = unbroken(orders, &text)?;
+    let suite = Suite { orders, text, unbroken };
+    suite.killed_keepers(table)?;
+    suite.repeat(table, "run.db locked, nobody killed", 1, |suite, place, _| suite.locked(place));
+    suite.repeat(table, "run.db lost after three attempts", 1, |suite, place, _| suite.lost(place));
+    suite.repeat(table, "lock files deleted, resume", 1, |suite, place, _| suite.unlocked(place));
+    suite.damaged_pages(table)
+}
+
+struct Suite<'a> {
+    orders: &'a Orders,
+    text: String,
+    unbroken: Trace,
+}
+
+impl Suite<'_> {
+    /// How long a fault lasts.
+    fn hold(&self) -> Duration {
+        Duration::from_secs(if self.orders.quick { 4 } else { 20 })
+    }
+
+    fn repeat(&self, table: &mut Table, fault: &str, times: u64, strike: impl Fn(&Self, &Place, u64) -> Failing<()>) {
+        let mut row = Row::new(fault);
+        for round in 0..times {
+            self.count(&mut row, &self.orders.dir, |place| strike(self, place, round));
+        }
+        row.identical = Some(row.survived == row.tried);
+        table.add(row);
+    }
+
+    /// One try in a place of its own, which is left behind where something was lost.
+    fn count(&self, row: &mut Row, dir: &Path, strike: impl FnOnce(&Place) -> Failing<()>) {
+        let outcome = Place::new(dir).and_then(|place| {
+            strike(&place).map_err(|loss| format!("{loss}; see {}", place.keep().display()).into())
+        });
+        row.count(outcome.map_err(|loss| loss.to_string()));
+    }
+
+    /// A keeper is killed while its store cannot be written, and must be back once it can.
+    fn killed_keepers(&self, table: &mut Table) -> Failing<()> {
+        let faults: [(&str, Hold); 3] = [
+            ("keeper killed while the disk is full", |place, _| fill(place)),
+            ("keeper killed while the disk fails (EIO)", |_, run| fail_writes(run)),
+            ("keeper killed while run.db is locked", |_, run| lock(run)),
+        ];
+        for (at, (fault, hold)) in faults.into_iter().enumerate() {
+            let mut row = Row::new(fault);
+            let disk = if at == 0 { Tmpfs::mount(&self.orders.dir, DISK_MIB)? } else { None };
+            if at == 0 && disk.is_none() {
+                println!("{fault}: not tried, a file system cannot be mounted here");
+                continue;
+            }
+            let dir = disk.as_ref().map_or(self.orders.dir.as_path(), Tmpfs::path);
+            self.count(&mut row, dir, |place| self.killed_keeper(place, hold));
+            row.identical = Some(row.survived == row.tried);
+            table.add(row);
+        }
+        Ok(())
+    }
+
+    fn killed_keeper(&self, place: &Place, hold: Hold) -> Failing<()> {
+        let (_client, run) = place.start(&self.text)?;
+        wait_for("some steps", || status(&run).filter(|status| status.step >= STRUCK_AT))?;
+        let fault = hold(place, &run)?;
+        wait_for("a keeper to kill", || alive(&run, Role::Keeper).map(kill))?;
+        std::thread::sleep(self.hold());
+        if is_abandoned(&run) {
+            return Err("nobody is left to bring the keeper back".into());
+        }
+        drop(fault);
+        to_the_end(place, &run)?;
+        self.judge(place, &run)
+    }
+
+    /// The run must neither lose its worker nor its rows.
+    fn locked(&self, place: &Place) -> Failing<()> {
+        let (_client, run) = place.start(&self.text)?;
+        wait_for("some steps", || status(&run).filter(|status| status.step >= STRUCK_AT))?;
+        let lock = lock(&run)?;
+        std::thread::sleep(self.hold());
+        drop(lock);
+        wait_for("the end of the run", || is_abandoned(&run).then_some(()))?;
+        let attempts = Reader::open(&run)?.attempts()?.len();
+        if attempts != 1 {
+            return Err(format!("{attempts} workers instead of 1: the worker was blamed").into());
+        }
+        self.judge(place, &run)
+    }
+
+    fn lost(&self, place: &Place) -> Failing<()> {
+        let (client, run) = place.start(&self.text)?;
+        for attempt in 1..=3 {
+            wait_for("a new worker's steps", || {
+                status(&run).filter(|status| status.attempts == attempt && status.step >= 300 * attempt)
+            })?;
+            wait_for("a worker to kill", || alive(&run, Role::Worker).map(kill))?;
+        }
+        place.output(&["stop"])?;
+        wait_for("the stop", || is_abandoned(&run).then_some(()))?;
+        drop(client);
+        for name in ["run.db", "run.db-wal", "run.db-shm"] {
+            let _ = fs::remove_file(run.file(name));
+        }
+        let from = verdict::oldest_checkpoint(&run)?;
+        drop(place.resume(&run)?);
+        to_the_end(place, &run)?;
+        verdict::trace(place, &run)?.check_from(from, &self.unbroken)
+    }
+
+    fn unlocked(&self, place: &Place) -> Failing<()> {
+        let (client, run) = place.start(&self.text)?;
+        wait_for("some steps", || status(&run).filter(|status| status.step >= STRUCK_AT))?;
+        for name in ["keeper.lock", "worker.lock"] {
+            fs::remove_file(run.file(name))?;
+        }
+        // Either is right: refused because a keeper answers, or taken over from one that ends.
+        let _ = place.command(&["resume", "--headless"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?.wait()?;
+        drop(client);
+        to_the_end(place, &run)?;
+        self.judge(place, &run)
+    }
+
+    /// A stopped run is copied for each page of its store, and resumed from the copy.
+    fn damaged_pages(&self, table: &mut Table) -> Failing<()> {
+        let template = Place::new(&self.orders.dir)?;
+        let (client, run) = template.start(&self.text)?;
+        wait_for("some steps", || status(&run).filter(|status| status.step >= STRUCK_AT))?;
+        template.output(&["stop"])?;
+        wait_for("the stop", || is_abandoned(&run).then_some(()))?;
+        drop(client);
+        let (pages, size) = pages(&run.file("run.db"))?;
+        let mut chosen: Vec<u64> = (0..pages).collect();
+        let mut stream = Stream::new(self.orders.seed);
+        while self.orders.quick && chosen.len() > 4 {
+            chosen.swap_remove(usize::try_from(stream.below(chosen.len() as u64))?);
+        }
+        let mut row = Row::new(format!("run.db: a damaged page, each of {pages} pages"));
+        for page in chosen {
+            self.count(&mut row, &self.orders.dir, |place| {
+                let copy = place.adopt(&run)?;
+                let file = File::options().write(true).open(copy.file("run.db"))?;
+                file.write_all_at(&vec![0xA5; usize::try_from(size)?], page * size)?;
+                let from = verdict::oldest_checkpoint(&copy)?;
+                drop(place.resume(&copy).map_err(|error| format!("page {}: {error}", page + 1))?);
+                to_the_end(place, &copy)?;
+                let trace = verdict::trace(place, &copy)?;
+                trace.check_from(from, &self.unbroken).map_err(|error| format!("page {}: {error}", page + 1).into())
+            });
+        }
+        row.identical = Some(row.survived == row.tried);
+        table.add(row);
+        Ok(())
+    }
+
+    fn judge(&self, place: &Place, run: &RunDir) -> Failing<()> {
+        verdict::check(run)?;
+        verdict::trace(place, run)?.check(&self.unbroken)
+    }
+}
+
+/// Pages of a database, and their size in bytes.
+fn pages(database: &Path) -> Failing<(u64, u64)> {
+    let connection = Connection::open(database)?;
+    let size: i64 = connection.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+    let count: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0))?;
+    Ok((count.unsigned_abs(), size.unsigned_abs()))
+}
+
+struct Filler(std::path::PathBuf);
+
+impl Fault for Filler {}
+
+impl Drop for Filler {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Leaves no byte free on the disk of this place.
+fn fill(place: &Place) -> Failing<Box<dyn Fault>> {
+    let path = place.file("filler");
+    let mut file = File::create(&path)?;
+    for size in [1 << 20, 1 << 12, 1] {
+        while file.write(&vec![0; size]).is_ok_and(|written| written > 0) {}
+    }
+    Ok(Box::new(Filler(path)))
+}
+
+struct Exclusive(#[expect(dead_code, reason = "held for its lock")] Connection);
+
+impl Fault for Exclusive {}
+
+fn lock(run: &RunDir) -> Failing<Box<dyn Fault>> {
+    let connection = Connection::open(run.file("run.db"))?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    // In WAL mode readers go on; writers wait.
+    connection.execute_batch("BEGIN EXCLUSIVE")?;
+    Ok(Box::new(Exclusive(connection)))
+}
+
+struct Tracer(Child);
+
+impl Fault for Tracer {}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        // SIGTERM makes strace detach and leave the processes alone.
+        if let Some(pid) = Pid::from_raw(self.0.id().cast_signed()) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// Every write of a keeper that is started from now on fails with EIO.
+fn fail_writes(run: &RunDir) -> Failing<Box<dyn Fault>> {
+    let parent = wait_for("the keeper's parent", || alive(run, Role::Parent))?;
+    let calls = "pwrite64,fsync,fdatasync,ftruncate";
+    let tracer = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}"), "-e"])
+        .arg(format!("inject={calls}:error=EIO"))
+        .args(["-p", &parent.to_string()])
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("strace: {error}; install strace to try this"))?;
+    let tracer = Tracer(tracer);
+    let traced = || {
+        let status = fs::read_to_string(format!("/proc/{parent}/status")).ok()?;
+        status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0")).then_some(())
+    };
+    wait_for("strace to attach", traced)?;
+    Ok(Box::new(tracer))
+}
+
+impl Place {
+    /// A copy of a run of another place.
+    fn adopt(&self, run: &RunDir) -> Failing<RunDir> {
+        let runs = self.file("runs");
+        fs::create_dir_all(&runs)?;
+        copy_folder(run.path(), &runs.join(run.name()))?;
+        Ok(RunDir::find(&runs, None)?)
+    }
+}
