@@ -79,7 +79,7 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
         kill_process(Pid::from_raw(keeper.cast_signed()).unwrap(), Signal::TERM).unwrap();
         wait_status(run, "the end", |status| status.state == RunState::Stopped && status.pid_keeper.is_none());
     }
-    let (mut store, _) = Writer::open(&shut_down.file("run.db")).unwrap();
+    let mut store = Writer::open(&shut_down.file("run.db")).unwrap();
     assert_eq!(store.fact::<String>("ended_by_signal").map(|boot| boot.is_empty()), Some(false));
     store.put_fact("ended_by_signal", &"an earlier boot").unwrap();
     drop(store);
@@ -117,7 +117,7 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
     assert_eq!(before, keepers());
     // One that cannot go on is named, and the exit code says so.
     stop(&place, &cut);
-    let (mut store, _) = Writer::open(&cut.file("run.db")).unwrap();
+    let mut store = Writer::open(&cut.file("run.db")).unwrap();
     let mut status: Value = store.fact("status").unwrap();
     status["state"] = "training".into();
     store.put_fact("status", &status).unwrap();

@@ -27,9 +27,9 @@ mod saver;
 mod store;
 mod strace;
 mod syscalls;
-mod tmpfs;
 #[path = "../../tests/train/tiny.rs"]
 mod tiny;
+mod tmpfs;
 mod verdict;
 
 use clap::{Parser, ValueEnum};

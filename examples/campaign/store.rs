@@ -66,9 +66,8 @@ impl Suite<'_> {
 
     /// One try in a place of its own, which is left behind where something was lost.
     fn count(&self, row: &mut Row, dir: &Path, strike: impl FnOnce(&Place) -> Failing<()>) {
-        let outcome = Place::new(dir).and_then(|place| {
-            strike(&place).map_err(|loss| format!("{loss}; see {}", place.keep().display()).into())
-        });
+        let outcome = Place::new(dir)
+            .and_then(|place| strike(&place).map_err(|loss| format!("{loss}; see {}", place.keep().display()).into()));
         row.count(outcome.map_err(|loss| loss.to_string()));
     }
 
