@@ -1,9 +1,20 @@
 //! The run at a glance, before anything is known of it.
 
 use crate::config::run::Run;
+use crate::policy::event::Limits;
 use crate::protocol::control::{RunState, RungRecord, Status};
 use crate::store::run_dir::RunDir;
 use std::collections::BTreeMap;
+
+/// The settings that decisions depend on.
+pub fn limits(run: &Run) -> Limits {
+    Limits {
+        rungs: run.rungs.iter().map(|rung| rung.name.clone()).collect(),
+        relieves: run.rungs.iter().map(|rung| rung.relieves.clone()).collect(),
+        barriers: barriers(run),
+        watch: run.watch.clone(),
+    }
+}
 
 /// The status of a run that has not begun.
 pub fn blank_status(run_dir: &RunDir, run: &Run) -> Status {
@@ -55,7 +66,7 @@ pub fn blank_record(name: &str) -> RungRecord {
 }
 
 /// Why one rung cannot be reached from another, for every pair where it cannot.
-pub fn barriers(run: &Run) -> BTreeMap<(usize, usize), String> {
+fn barriers(run: &Run) -> BTreeMap<(usize, usize), String> {
     let rungs = 0..run.rungs.len();
     let pairs = rungs.clone().flat_map(|from| rungs.clone().map(move |to| (from, to)));
     pairs.filter_map(|(from, to)| Some(((from, to), run.barrier(from, to)?))).collect()

@@ -4,7 +4,7 @@ use super::alarms::Alarms;
 use super::author::Author;
 use super::child::Worker;
 use super::failure::KeeperError;
-use super::glance::{barriers, blank_status};
+use super::glance::{blank_status, limits};
 use super::guard::Guard;
 use super::home::{Home, Look};
 use super::recorder::Recorder;
@@ -13,7 +13,7 @@ use super::witness::Witness;
 use super::{Input, probe, takeover};
 use crate::config::run::Run;
 use crate::policy::Policy;
-use crate::policy::event::{Effect, Event, Limits};
+use crate::policy::event::{Effect, Event};
 use crate::policy::ledger::Ledger;
 use crate::policy::life::Outcome;
 use crate::protocol::control::{JournalKind, Request, RunState, Update};
@@ -136,16 +136,10 @@ impl Keeper {
             ledger.refresh();
         }
         let rung = store.fact("rung").filter(|rung| *rung < run.rungs.len()).unwrap_or(0);
-        let limits = Limits {
-            rungs: run.rungs.iter().map(|rung| rung.name.clone()).collect(),
-            relieves: run.rungs.iter().map(|rung| rung.relieves.clone()).collect(),
-            barriers: barriers(&run),
-            watch: run.watch.clone(),
-        };
         let (fired, baseline) = (store.fact("fired").unwrap_or_default(), store.fact("baseline"));
         let left_out = store.fact("left_out").unwrap_or_default();
         let mut recorder = Recorder::new(store, blank_status(&run_dir, &run))?;
-        let policy = Policy::new(limits, rung, ledger, baseline);
+        let policy = Policy::new(limits(&run), rung, ledger, baseline);
         for text in lost.into_iter().chain((!logged).then(|| NOT_LOGGED.to_owned())) {
             recorder.note(Level::Warn, JournalKind::Health, text);
         }
