@@ -149,7 +149,8 @@ fn without_its_lock_files_a_run_still_has_one_keeper_and_one_worker() {
         (after.pid_keeper, after.pid_worker, after.attempts),
         (before.pid_keeper, before.pid_worker, before.attempts)
     );
-    assert!(journal_says(&run, "keeper.lock was deleted or replaced, and is made anew"));
+    let told = || journal_says(&run, "keeper.lock was deleted or replaced, and is made anew").then_some(());
+    wait_for("the report", told);
     client.kill().unwrap();
     client.wait().unwrap();
     // A worker without its keeper and without its lock file is waited for, too.

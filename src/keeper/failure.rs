@@ -60,12 +60,11 @@ impl KeeperError {
     #[must_use]
     pub fn class(&self) -> Class {
         let transient = match self {
-            Self::RunDir(RunDirError::Unknown { .. }) => true,
+            // A folder whose mount is missing; a command that stands in for the keeper, and lets go of its lock.
+            Self::RunDir(RunDirError::Unknown { .. }) | Self::Lock { source: LockError::Held(_), .. } => true,
             Self::RunDir(RunDirError::Io { source, .. })
             | Self::Lock { source: LockError::Io(source), .. }
             | Self::Io { source, .. } => may_pass(source),
-            // A command that stands in for the keeper lets go of the lock when it is done.
-            Self::Lock { source: LockError::Held(_), .. } => true,
             Self::RunDir(_) | Self::Lock { source: LockError::NotAFile, .. } => false,
             Self::Store(error) => error.sqlite_error_code().is_some_and(store_may_pass),
         };
@@ -149,7 +148,7 @@ mod tests {
             ("locked", store(6)),
             ("input/output", store(10)),
             ("full", store(13)),
-            ("full while syncing", store(10 | 4 << 8)),
+            ("full while syncing", store(1034)),
             ("cannot open", store(14)),
             ("ENOSPC", io(28)),
             ("EIO", io(5)),

@@ -46,7 +46,6 @@ impl Keeper {
         }
         self.guard.looked = Instant::now();
         match self.lock.restore() {
-            Ok(false) => {}
             Ok(true) => {
                 self.guard.unlocked = false;
                 let text = "keeper.lock was deleted or replaced, and is made anew".to_owned();
@@ -58,7 +57,7 @@ impl Keeper {
                 let text = format!("keeper.lock is gone and cannot be made anew: {error}");
                 self.recorder.note(Level::Error, JournalKind::Health, text);
             }
-            Err(_) => {}
+            Ok(false) | Err(_) => {}
         }
         self.mind_run_file();
         Ok(())
