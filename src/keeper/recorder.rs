@@ -19,7 +19,7 @@ use crate::protocol::probe::Reading;
 use crate::protocol::worker::{Event, FailureClass, Level};
 use crate::store::writer::{AttemptRow, Batch, Writer};
 use std::collections::{BTreeMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A note in the journal for the first skipped step of a streak, then for each so many.
 const SKIP_NOTE_EVERY: u64 = 100;
@@ -54,6 +54,8 @@ pub struct Recorder {
     facts: BTreeMap<String, String>,
     /// The store refuses to be written; said once until it works again.
     store_failing: bool,
+    /// When a damaged store was last replaced.
+    replaced: Option<Instant>,
     /// The store was replaced: the next checkpoint brings back rows that it lost.
     refill: bool,
 }
@@ -92,6 +94,7 @@ impl Recorder {
             planned: Planned::default(),
             facts,
             store_failing: false,
+            replaced: None,
             refill: false,
         })
     }
