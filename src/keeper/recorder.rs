@@ -54,6 +54,8 @@ pub struct Recorder {
     facts: BTreeMap<String, String>,
     /// The store refuses to be written; said once until it works again.
     store_failing: bool,
+    /// When a damaged store was last replaced.
+    replaced: Option<Instant>,
     /// The store was replaced: the next checkpoint brings back rows that it lost.
     refill: bool,
 }
@@ -92,6 +94,7 @@ impl Recorder {
             planned: Planned::default(),
             facts,
             store_failing: false,
+            replaced: None,
             refill: false,
         })
     }

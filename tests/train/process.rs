@@ -318,6 +318,18 @@ fn a_disk_that_takes_no_checkpoint_does_not_stop_training_and_is_used_again_when
 }
 
 #[test]
+fn a_last_step_that_the_disk_does_not_take_is_a_full_disk_and_no_bad_checkpoint() {
+    let run = TempDir::new().unwrap();
+    let mut worker = start_saving(run.path(), 100, "", "5 steps");
+    worker.wait_for(|event| matches!(event, Event::Saved(_)));
+    limit_files(worker.child.id(), Some(512));
+    let Event::Failed(failed) = worker.wait_for(|event| matches!(event, Event::Failed(_))) else { unreachable!() };
+    assert_eq!(failed.class, FailureClass::DiskFull, "{failed:?}");
+    assert!(failed.message.contains("is the last one") && failed.message.contains("cannot write"), "{failed:?}");
+    assert_eq!(worker.end().1, FailureClass::DiskFull.exit_code().into());
+}
+
+#[test]
 fn too_little_room_for_a_save_is_said_before_it_is_tried() {
     // A file system of its own that is nearly full; where none can be mounted there is none to fill.
     let run = TempDir::new().unwrap();

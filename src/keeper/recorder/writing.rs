@@ -12,12 +12,14 @@ use crate::store::writer::{AttemptRow, Batch, Replaced, Writer};
 use rusqlite::Result;
 use serde::Serialize;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The keeper waits no longer than this for a store that another process has locked: meanwhile it hears
 /// nothing of its worker.
 const LOCKED: Duration = Duration::from_millis(20);
 
+/// A damaged store is replaced at most once in this time.
+const REPLACED_AGAIN: Duration = Duration::from_mins(1);
 /// How long a keeper that ends waits for a locked store.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 
@@ -120,7 +122,7 @@ impl Recorder {
 
     fn write(&mut self, write: impl Fn(&mut Writer, &Batch) -> Result<()>) -> Result<()> {
         match write(&mut self.store, &self.batch) {
-            Err(error) if is_damage(&error) => {
+            Err(error) if is_damage(&error) && self.may_start_over() => {
                 self.start_over(&error)?;
                 write(&mut self.store, &self.batch)
             }
@@ -131,12 +133,17 @@ impl Recorder {
     /// Reads from the store, or from its successor where it turns out to be damaged.
     pub(super) fn reading<T>(&mut self, read: impl Fn(&mut Writer) -> Result<T>) -> Result<T> {
         match read(&mut self.store) {
-            Err(error) if is_damage(&error) => {
+            Err(error) if is_damage(&error) && self.may_start_over() => {
                 self.start_over(&error)?;
                 read(&mut self.store)
             }
             result => result,
         }
+    }
+
+    /// On a disk that damages every file, damaged stores must not pile up.
+    fn may_start_over(&self) -> bool {
+        self.replaced.is_none_or(|at| at.elapsed() >= REPLACED_AGAIN)
     }
 
     /// Goes on with a new store in place of a damaged one. Everything that is remembered goes there with
@@ -149,7 +156,7 @@ impl Recorder {
         for (key, value) in self.facts.clone() {
             self.batch.facts.entry(key).or_insert(value);
         }
-        self.refill = true;
+        (self.refill, self.replaced) = (true, Some(Instant::now()));
         let replaced = self.store.replace(why)?;
         self.note(Level::Error, JournalKind::Health, told(&replaced));
         if let Ok(run) = RunDir::open(Path::new(&self.status.run_dir)) {
