@@ -214,8 +214,6 @@ fn a_planner_runs_at_the_lowest_priority_and_ends_with_its_keeper() {
     let place = Place::real();
     let (mut running, dir, planner) = planned_slowly(&place);
     let status = || std::fs::read_to_string(format!("/proc/{planner}/status")).unwrap_or_default();
-    let peak =
-        || status().lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
     let stat = wait_for("its priority", || {
         let stat = std::fs::read_to_string(format!("/proc/{planner}/stat")).ok()?;
         let nice = stat.rsplit(')').next()?.split_whitespace().nth(16)?.to_owned();
