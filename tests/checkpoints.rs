@@ -117,7 +117,7 @@ fn the_best_is_one_thing_everywhere_and_its_weights_are_on_the_disk() {
     let lowest = evals.iter().map(|row| row.eval).min_by(|a, b| a.loss.total_cmp(&b.loss)).unwrap();
     let status = place.status_json();
     assert_eq!(status["best"]["step"].as_u64(), Some(lowest.step), "{status}");
-    assert_eq!(status["best"]["loss"].as_f64(), Some(lowest.loss));
+    assert_eq!(status["best"]["eval_loss"].as_f64(), Some(lowest.loss));
     assert!(steps_on_disk(&run).contains(&lowest.step), "{:?}", steps_on_disk(&run));
     let listed = says(&place, 0, &["checkpoints"]);
     let marked: Vec<&str> = listed.lines().filter(|line| line.contains("  best")).collect();

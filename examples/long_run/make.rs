@@ -221,7 +221,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         skipped: (1..=steps).filter(|step| is_skipped(*step, steps)).count() as u64,
         loss: row(3, 0, steps, steps).loss,
         eval: Some(eval(steps, steps)),
-        best: Some(Best { step: steps, loss: eval(steps, steps).loss }),
+        best: Some(Best { step: steps, eval_loss: eval(steps, steps).loss }),
         device: Some("made".to_owned()),
         parameters: Some(829_696),
         pid_keeper: None,

@@ -71,7 +71,7 @@ pub fn text(status: &Status) -> String {
         }
     }
     if let Some(best) = status.best {
-        let _ = write!(line, "  best {:.4} at step {}", best.loss, best.step);
+        let _ = write!(line, "  best {:.4} at step {}", best.eval_loss, best.step);
     }
     if let Some(why) = &status.why {
         let _ = write!(line, "  ({why})");

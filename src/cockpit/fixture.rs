@@ -65,7 +65,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         skipped: 3,
         loss: Some(0.312),
         eval: Some(Eval { step: 675, samples: 21_555, loss: 0.298, accuracy: Some(0.934), perplexity: None }),
-        best: Some(Best { step: 600, loss: 0.298 }),
+        best: Some(Best { step: 600, eval_loss: 0.298 }),
         device: Some("cpu".to_owned()),
         parameters: Some(61_034),
         pid_keeper: Some(1),

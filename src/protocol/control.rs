@@ -227,7 +227,7 @@ pub struct Best {
     /// The step of its checkpoint.
     pub step: u64,
     /// Its validation loss.
-    pub loss: f64,
+    pub eval_loss: f64,
 }
 
 /// A run and its climb plan.

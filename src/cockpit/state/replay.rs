@@ -73,7 +73,7 @@ fn status_of(past: &State, present: &Status) -> Status {
         skipped: facts.series.skipped_among(usize::MAX).0,
         loss: facts.recent.iter().rev().find_map(|row| row.loss),
         eval: facts.evals.values().next_back().map(|row| row.eval),
-        best: past.best().and_then(|row| Some(Best { step: row.step, loss: row.eval_loss? })),
+        best: past.best().and_then(|row| Some(Best { step: row.step, eval_loss: row.eval_loss? })),
         pid_keeper: None,
         pid_worker: None,
         pid_probe: None,

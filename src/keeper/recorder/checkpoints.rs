@@ -140,7 +140,7 @@ impl Recorder {
             self.put_checkpoint(step);
         }
         let row = self.checkpoints.iter().find(|row| row.best);
-        self.status.best = row.and_then(|row| Some(Best { step: row.step, loss: row.eval_loss? }));
+        self.status.best = row.and_then(|row| Some(Best { step: row.step, eval_loss: row.eval_loss? }));
         self.dirty = true;
     }
 
