@@ -56,6 +56,16 @@ fn every_valid_file_survives_being_written_and_read_again() {
 }
 
 #[test]
+fn a_run_that_has_begun_opens_though_a_rung_of_it_can_never_be_used() {
+    let wide = "  - { name: wide, from: full, set: { model.channels: 64 } }\n";
+    let text = format!("{}{wide}", include_str!("configs/valid/whole.yaml"));
+    let refusal = read("whole.yaml", &text, &[]).unwrap_err().to_string();
+    assert!(refusal.starts_with("whole.yaml:27:") && refusal.contains("no shift reaches rung `wide`"), "{refusal}");
+    let source = Source { file: "run.yaml", text: &text, base: Path::new("/base"), overrides: &[] };
+    assert_eq!(Run::reopen(&source).unwrap_or_else(|refusal| panic!("{refusal}")).rungs.len(), 5);
+}
+
+#[test]
 fn rungs_build_on_the_rung_they_name() {
     let run = read("whole.yaml", include_str!("configs/valid/whole.yaml"), &[]).unwrap();
     let [full, accumulate, plain, safe] = &run.rungs[..] else { panic!("four rungs") };

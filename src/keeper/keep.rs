@@ -329,6 +329,7 @@ impl Keeper {
                 if let Some(why) = why {
                     self.recorder.note(Level::Warn, JournalKind::Health, why);
                 }
+                self.decide(Event::Card(None), None);
                 self.decide(Event::Vram(None), None);
             }
             Input::Reading(reading) => self.feel(reading),

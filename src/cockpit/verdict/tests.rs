@@ -215,6 +215,19 @@ fn a_slow_run_says_why_as_far_as_it_can_be_told() {
 }
 
 #[test]
+fn a_card_that_the_run_does_not_use_is_no_trouble() {
+    let mut state = fixture::on_gpu(SIZE);
+    if let Some(Ok(gpu)) = state.facts.samples.back_mut().map(|row| row.reading.gpu.as_mut()) {
+        gpu.temperature_c = Metric::Is(91.0);
+    }
+    assert_eq!(words(&state).0, Tone::Warn);
+    if let Some(status) = &mut state.facts.status {
+        status.device = Some("cpu".to_owned());
+    }
+    assert_eq!(words(&state).0, Tone::Good);
+}
+
+#[test]
 fn memory_that_runs_out_is_told_before_it_does() {
     let mut state = fixture::on_gpu(SIZE);
     for second in 1..=120i64 {
