@@ -74,9 +74,11 @@ fn each_of_these_causes_is_told_by_its_messages_and_not_by_lookalikes() {
 
 #[test]
 fn the_cause_comes_before_what_follows_from_it() {
-    const GLOO: &str = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.1.2.3]:14311";
+    const GLOO: &str =
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.1.2.3]:14311";
     const LOADER: &str = "RuntimeError: DataLoader worker (pid(s) 4431) exited unexpectedly";
-    const OOM_KILL: &str = "[351.2] Out of memory: Killed process 4431 (python) total-vm:74120368kB, anon-rss:63012344kB";
+    const OOM_KILL: &str =
+        "[351.2] Out of memory: Killed process 4431 (python) total-vm:74120368kB, anon-rss:63012344kB";
     const RANK_KILLED: &str = "  exitcode  : -9 (pid: 71235)";
     const NCCL: &str = "[E ProcessGroupNCCL.cpp:475] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL";
     const BARRIER: &str = "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: store_based_barrier_key:1 (world_size=8, worker_count=7, timeout=0:30:00)";
@@ -91,8 +93,17 @@ fn the_cause_comes_before_what_follows_from_it() {
         (&[NCCL, "  exitcode  : -6 (pid: 7)", CHILD], "nccl-timeout"),
         (&[NCCL, "KeyboardInterrupt"], "nccl-timeout"),
         (&["Received SIGTERM, shutting down", LOADER, GLOO], "ended-from-outside"),
-        (&["WARNING retrying with batch size 16 after CUDA out of memory. Tried to allocate 2.00 GiB", "loss: nan"], "loss-nan"),
-        (&["F0926 1 client.h:77] Terminating process because the JAX distributed service detected fatal errors.", "Fatal Python error: Aborted"], "jax-peer-died"),
+        (
+            &["WARNING retrying with batch size 16 after CUDA out of memory. Tried to allocate 2.00 GiB", "loss: nan"],
+            "loss-nan",
+        ),
+        (
+            &[
+                "F0926 1 client.h:77] Terminating process because the JAX distributed service detected fatal errors.",
+                "Fatal Python error: Aborted",
+            ],
+            "jax-peer-died",
+        ),
     ];
     let catalogue = catalogue();
     for (lines, cause) in cases {
@@ -179,20 +190,24 @@ fn memory_figures_are_tabulated_over_time() {
     let log = b"2025-11-20 03:10:04 step 1 VRAM 11.2/24.0 GB\nno figure\n2025-11-20 03:11:04 [rank1] VRAM 23.5/24.0 GB\n[rank1]: CUDA out of memory. Tried to allocate 512.00 MiB\n";
     let table = String::from_utf8(run(&["-", "--memory"], log, None).stdout).unwrap();
     let expected = "\
- line  time                 where   figure       GiB     of
-    1  2025-11-20 03:10:04          used       11.20  24.00
-    3  2025-11-20 03:11:04  rank 1  used       23.50  24.00
-    4                       rank 1  requested   0.50
+line  time                 where   figure       GiB     of
+   1  2025-11-20 03:10:04          used       11.20  24.00
+   3  2025-11-20 03:11:04  rank 1  used       23.50  24.00
+   4                       rank 1  requested   0.50
 
 peak  used       11.20 of 24.00 GiB, line 1
 peak  used       23.50 of 24.00 GiB, rank 1, line 3
 peak  requested   0.50 GiB, rank 1, line 4
 ";
     assert_eq!(table, expected);
-    let list: Vec<Value> = serde_json::from_slice(&run(&["-", "--memory", "--format", "json"], log, None).stdout).unwrap();
+    let list: Vec<Value> =
+        serde_json::from_slice(&run(&["-", "--memory", "--format", "json"], log, None).stdout).unwrap();
     assert_eq!(list.len(), 3);
     assert_eq!((list[1]["line"].as_u64(), list[1]["mib"].as_f64()), (Some(3), Some(24064.0)));
-    assert_eq!((&list[1]["time"], &list[1]["device"], &list[1]["figure"]), (&"2025-11-20 03:11:04".into(), &"rank 1".into(), &"used".into()));
+    assert_eq!(
+        (&list[1]["time"], &list[1]["device"], &list[1]["figure"]),
+        (&"2025-11-20 03:11:04".into(), &"rank 1".into(), &"used".into())
+    );
     assert!(list[2]["time"].is_null() && list[2]["of_mib"].is_null());
     let none = run(&["-", "--memory"], b"step 1\n", None);
     assert_eq!(String::from_utf8(none.stdout).unwrap(), "No memory figures in 1 line.\n");

@@ -74,13 +74,11 @@ pub fn triage(args: &TriageArgs) -> Outcome {
 
 fn reported(scan: &Scan) -> Vec<Reported<'_>> {
     let root = scan.root();
-    let report = |finding: &'_ Finding| Reported {
-        finding,
-        keeper: finding.keeper.as_str(),
-        symptom: finding.symptom,
-        likely: root.is_some_and(|root| std::ptr::eq(root, finding)),
-    };
-    scan.findings.iter().map(report).collect()
+    let mark = |finding| root.is_some_and(|root| std::ptr::eq(root, finding));
+    let findings = scan.findings.iter();
+    findings
+        .map(|finding| Reported { finding, keeper: &finding.keeper, symptom: finding.symptom, likely: mark(finding) })
+        .collect()
 }
 
 /// What a file is packed with, by its first bytes, and what unpacks it.

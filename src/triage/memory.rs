@@ -109,16 +109,25 @@ const FORMS: [(&str, &str); 22] = [
     (r"(?P<of>{A}) total capacity; (?P<allocated>{A}) already allocated; (?P<free>{A}) free", "B"),
     (r"(?P<reserved>{A}) reserved in total by PyTorch", "B"),
     // DeepSpeed, deepspeed/runtime/utils.py: see_memory_usage
-    (r"\bMA (?P<allocated>{A})\s+Max_MA (?P<max_allocated>{A})\s+CA (?P<reserved>{A})\s+Max_CA (?P<max_reserved>{A})", "GB"),
+    (
+        r"\bMA (?P<allocated>{A})\s+Max_MA (?P<max_allocated>{A})\s+CA (?P<reserved>{A})\s+Max_CA (?P<max_reserved>{A})",
+        "GB",
+    ),
     (r"CPU Virtual Memory:\s+used = (?P<host>{A})", "GB"),
     // Megatron-LM, megatron/training/utils.py: report_memory
-    (r"\| allocated: (?P<allocated>{N}) \| max allocated: (?P<max_allocated>{N}) \| reserved: (?P<reserved>{N}) \| max reserved: (?P<max_reserved>{N})", "MB"),
+    (
+        r"\| allocated: (?P<allocated>{N}) \| max allocated: (?P<max_allocated>{N}) \| reserved: (?P<reserved>{N}) \| max reserved: (?P<max_reserved>{N})",
+        "MB",
+    ),
     // Names of torch.cuda's functions, and prose after them
     (r"(?i)\bmax_memory_allocated\b\D{0,12}?(?P<max_allocated>{M})", "B"),
     (r"(?i)\bmax_memory_reserved\b\D{0,12}?(?P<max_reserved>{M})", "B"),
     (r"(?i)\bmemory_allocated\b\D{0,12}?(?P<allocated>{M})", "B"),
     (r"(?i)\bmemory_reserved\b\D{0,12}?(?P<reserved>{M})", "B"),
-    (r"(?i)\b(?:max|peak)[ _](?:cuda |gpu |vram )?mem(?:ory)?(?:[ _](?:allocated|usage|used))?\b\D{0,6}?(?P<max_allocated>{M})", "MB"),
+    (
+        r"(?i)\b(?:max|peak)[ _](?:cuda |gpu |vram )?mem(?:ory)?(?:[ _](?:allocated|usage|used))?\b\D{0,6}?(?P<max_allocated>{M})",
+        "MB",
+    ),
     // JAX: Device.memory_stats(), and TPUs
     (r#"\bbytes_in_use\b['"]?: ?(?P<used>\d+)(?:.*\bbytes_limit\b['"]?: ?(?P<of>\d+))?"#, "B"),
     (r"\bUsed (?P<used>{A}) of (?P<of>{A}) hbm", "B"),
@@ -126,7 +135,10 @@ const FORMS: [(&str, &str); 22] = [
     (r"(?i)\b(?:vram|(?:gpu|cuda)[ _]?mem(?:ory)?)\b[^\d/]{0,16}?(?P<used>{M})(?: ?(?:/|of|out of) ?(?P<of>{A}))?", ""),
     // The host: the kernel, /proc, psutil
     (r"(?i)\b(?:anon-rss|vmrss|rss)\b\D{0,8}?(?P<host>{A})", "B"),
-    (r"(?i)\b(?:host|system|cpu)[ _](?:ram|mem(?:ory)?)\b[^\d/]{0,16}?(?P<host>{M})(?: ?(?:/|of|out of) ?(?P<of>{A}))?", ""),
+    (
+        r"(?i)\b(?:host|system|cpu)[ _](?:ram|mem(?:ory)?)\b[^\d/]{0,16}?(?P<host>{M})(?: ?(?:/|of|out of) ?(?P<of>{A}))?",
+        "",
+    ),
 ];
 
 struct Forms {
