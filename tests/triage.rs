@@ -190,10 +190,10 @@ fn memory_figures_are_tabulated_over_time() {
     let log = b"2025-11-20 03:10:04 step 1 VRAM 11.2/24.0 GB\nno figure\n2025-11-20 03:11:04 [rank1] VRAM 23.5/24.0 GB\n[rank1]: CUDA out of memory. Tried to allocate 512.00 MiB\n";
     let table = String::from_utf8(run(&["-", "--memory"], log, None).stdout).unwrap();
     let expected = "\
- line  time                 where   figure       GiB     of
-    1  2025-11-20 03:10:04          used       11.20  24.00
-    3  2025-11-20 03:11:04  rank 1  used       23.50  24.00
-    4                       rank 1  requested   0.50
+line  time                 where   figure       GiB     of
+   1  2025-11-20 03:10:04          used       11.20  24.00
+   3  2025-11-20 03:11:04  rank 1  used       23.50  24.00
+   4                       rank 1  requested   0.50
 
 peak  used       11.20 of 24.00 GiB, line 1
 peak  used       23.50 of 24.00 GiB, rank 1, line 3

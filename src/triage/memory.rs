@@ -101,7 +101,7 @@ const FORMS: [(&str, &str); 22] = [
     (r"(?P<used>{N} ?MiB) ?/ ?(?P<of>{N} ?MiB)", "MiB"),
     (r"(?P<used>{N} MiB), (?P<of>{N} MiB)", "MiB"),
     // PyTorch, c10/cuda/CUDACachingAllocator.cpp, now and before 2.1
-    (r"[Tt]ri(?:ed|ying) to allocate (?P<requested>{A})", "B"),
+    (r"[Tt]r(?:ied|ying) to allocate (?P<requested>{A})", "B"),
     (r"total capacity of (?P<of>{A}) of which (?P<free>{A}) is free", "B"),
     (r"this process has (?P<used>{A}) memory in use", "B"),
     (r"(?P<allocated>{A}) is allocated by PyTorch", "B"),
