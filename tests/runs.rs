@@ -114,15 +114,6 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
     let again = text(&place.output(&["resume", "--interrupted"]));
     assert_eq!(again.matches("is alive; left alone").count(), 3, "{again}");
     assert_eq!(before, keepers());
-<<<<<<< HEAD
-    // One that cannot go on is named, and the exit code says so.
-    stop(&place, &cut);
-    let mut store = Writer::open(&cut.file("run.db")).unwrap();
-    let mut status: Value = store.fact("status").unwrap().unwrap();
-    status["state"] = "training".into();
-    store.put_fact("status", &status).unwrap();
-    drop(store);
-=======
 }
 
 #[test]
@@ -130,7 +121,6 @@ fn an_interrupted_run_that_cannot_go_on_is_named_and_the_exit_code_says_so() {
     let place = slow_place();
     let (child, cut) = begin(&place, "cut");
     power_cut(child, &cut);
->>>>>>> fix-runs
     fs::write(cut.file("run.yaml"), "name: [").unwrap();
     let out = place.output(&["resume", "--interrupted"]);
     assert_eq!(out.status.code(), Some(1), "{}", text(&out));
