@@ -34,8 +34,12 @@ impl Redactor {
         let mut known = Known::default();
         known.variables(&variables.collect::<Vec<_>>());
         known.host(&host);
-        settings.iter().for_each(|notify| known.settings(notify));
-        texts.iter().for_each(|text| known.text(text));
+        for notify in settings {
+            known.settings(notify);
+        }
+        for text in texts {
+            known.text(text);
+        }
         Self::of(known)
     }
 

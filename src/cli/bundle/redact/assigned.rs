@@ -119,7 +119,7 @@ impl Assigned {
             format!(r#"(?i)((?:{NAMES})["'\\]*[ \t]*(?::=|=>|[:=])[ \t]*)({VALUE})"#),
             // A space behind a variable or an option.
             r#"([A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(?:API|ACCESS|SECRET|PRIVATE|ACCOUNT|STORAGE|AUTH|WANDB)_?KEY)["'\\]*[ \t]+)([^\s,}\]]+)"#.to_owned(),
-            format!(r#"(--[A-Za-z0-9_-]*(?:token|password|passwd|secret|(?:api|access|private|secret)[_-]?key)[ \t]+)({VALUE})"#),
+            format!(r"(--[A-Za-z0-9_-]*(?:token|password|passwd|secret|(?:api|access|private|secret)[_-]?key)[ \t]+)({VALUE})"),
             // A netrc file.
             r"(?i)(\blogin\s+\S+\s+password\s+)(\S+)".to_owned(),
         ];

@@ -76,9 +76,15 @@ impl Known {
             Text::Plain(text) => self.secret(text),
             Text::Env(name) => {
                 self.names.push(name.clone());
-                std::env::var(name).iter().for_each(|value| self.secret(value));
+                if let Ok(value) = std::env::var(name) {
+                    self.secret(&value);
+                }
             }
-            Text::File(path) => read(path).iter().for_each(|value| self.secret(value)),
+            Text::File(path) => {
+                if let Some(value) = read(path) {
+                    self.secret(&value);
+                }
+            }
         }
     }
 
