@@ -167,6 +167,7 @@ fn a_slow_run_says_why_as_far_as_it_can_be_told() {
         let mut state = fixture::on_gpu(SIZE);
         let mut status = fixture::status(RunState::Training, 700);
         status.rungs[1].steps_per_s = Some(100.0);
+        status.device = Some("cuda:0".to_owned());
         fixture::tell(&mut state, status);
         change(&mut state);
         words(&state).1
