@@ -60,7 +60,7 @@ fn a_run_that_has_begun_opens_though_a_rung_of_it_can_never_be_used() {
     let wide = "  - { name: wide, from: full, set: { model.channels: 64 } }\n";
     let text = format!("{}{wide}", include_str!("configs/valid/whole.yaml"));
     let refusal = read("whole.yaml", &text, &[]).unwrap_err().to_string();
-    assert!(refusal.starts_with("whole.yaml:27:") && refusal.contains("no shift reaches rung `wide`"), "{refusal}");
+    assert!(refusal.starts_with("whole.yaml:28:") && refusal.contains("no shift reaches rung `wide`"), "{refusal}");
     let source = Source { file: "run.yaml", text: &text, base: Path::new("/base"), overrides: &[] };
     assert_eq!(Run::reopen(&source).unwrap_or_else(|refusal| panic!("{refusal}")).rungs.len(), 5);
 }
