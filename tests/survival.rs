@@ -1,5 +1,7 @@
 //! The real keeper with a scripted worker, while the disk, the store, the locks or the socket fail it.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 mod helper;
 
 use downshift::protocol::control::{Request, RunState};

@@ -1,0 +1,71 @@
+use super::{Identity, Lock, LockError, Whereabouts, living_owner, living_record, open_log, owner_guarding};
+use std::fs;
+use std::os::unix::fs::symlink;
+
+#[test]
+fn a_deleted_lock_file_lets_nobody_in_and_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("keeper.lock");
+    let mut lock = Lock::take_guarding(&path, dir.path()).unwrap();
+    assert_eq!(lock.whereabouts(), Whereabouts::InPlace);
+    assert!(!lock.restore().unwrap());
+    fs::remove_file(&path).unwrap();
+    assert!(lock.is_deleted() && lock.whereabouts() == Whereabouts::Gone);
+    let refused = Lock::take_guarding(&path, dir.path()).unwrap_err();
+    assert!(matches!(refused, LockError::Held(Some(owner)) if owner == Identity::own()), "named without its file");
+    assert!(!path.exists(), "the one that was refused leaves nothing behind");
+    assert_eq!(owner_guarding(&path, dir.path()), Some(Identity::own()));
+    assert!(lock.restore().unwrap());
+    assert_eq!(living_owner(&path), Some(Identity::own()));
+    drop(lock);
+    assert_eq!(owner_guarding(&path, &dir.path().join("nothing")), Some(Identity::own()), "the process still lives");
+    assert!(Lock::take_guarding(&path, dir.path()).is_ok());
+}
+
+#[test]
+fn links_are_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, mine) = (dir.path().join("keeper.lock"), dir.path().join(".bashrc"));
+    fs::write(&mine, "alias ls=ls\n").unwrap();
+    symlink(&mine, &path).unwrap();
+    assert!(matches!(Lock::take(&path), Err(LockError::NotAFile)));
+    assert!(matches!(Lock::take_guarding(&path, dir.path()), Err(LockError::NotAFile)));
+    assert!(open_log(&path).unwrap_err().to_string().contains("keeper.lock"));
+    assert_eq!(living_record(&path), None);
+    assert_eq!(fs::read_to_string(&mine).unwrap(), "alias ls=ls\n");
+}
+
+#[test]
+fn what_a_lock_says_can_be_changed_and_older_ones_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("keeper.lock");
+    let mut lock = Lock::take(&path).unwrap();
+    lock.update(|record| record.socket = Some("/run/user/1000/downshift/a.sock".into())).unwrap();
+    assert_eq!(living_record(&path).as_ref(), Some(lock.record()));
+    lock.update(|record| record.socket = None).unwrap();
+    assert_eq!(living_record(&path).as_ref(), Some(lock.record()));
+    fs::write(&path, serde_json::to_string(&Identity::own()).unwrap()).unwrap();
+    assert_eq!(living_record(&path).map(|record| record.opening), Some(false));
+}
+
+#[test]
+fn a_second_taker_is_told_who_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("keeper.lock");
+    let lock = Lock::take(&path).unwrap();
+    let refused = Lock::take(&path).unwrap_err();
+    assert!(matches!(refused, LockError::Held(Some(owner)) if owner == Identity::own()));
+    assert_eq!(living_owner(&path), Some(Identity::own()));
+    drop(lock);
+    assert!(Lock::take(&path).is_ok());
+}
+
+#[test]
+fn a_pid_used_again_is_another_process() {
+    let mut other = Identity::own();
+    assert!(other.is_alive());
+    other.started += 1;
+    assert!(!other.is_alive());
+    let other = Identity { boot: "another boot".to_owned(), ..Identity::own() };
+    assert!(!other.is_alive());
+}
