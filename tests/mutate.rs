@@ -129,8 +129,8 @@ fn endless_and_enormous_run_files_are_refused_in_a_sentence() {
     let pipe = at.join("pipe.yaml");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
     fs::File::create(at.join("sparse.yaml")).unwrap().set_len(1 << 40).unwrap();
-    let ladder: String = (0..3_000).map(|rung| format!("  - {{ name: r{rung} }}\n")).collect();
-    let unknown: String = (0..60_000).map(|key| format!("k{key}: 1\n")).collect();
+    let ladder = (0..3_000).map(|rung| format!("  - {{ name: r{rung} }}\n")).collect::<Vec<_>>().concat();
+    let unknown = (0..60_000).map(|key| format!("k{key}: 1\n")).collect::<Vec<_>>().concat();
     for (name, text, wanted) in [
         ("pipe.yaml", None, "this is a pipe"),
         ("/dev/zero", None, "this is a device"),
