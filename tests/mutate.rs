@@ -89,12 +89,12 @@ fn reader() {
 /// The test can fail: each kind of harm is seen.
 #[test]
 fn harm_is_noticed() {
-    let limits = Limits { computing: Duration::from_millis(500), clock: Duration::from_secs(3), memory: 400_000_000 };
+    let limits = Limits { computing: Duration::from_millis(200), clock: Duration::from_secs(3), memory: 400_000_000 };
     for (script, wanted) in [
         ("exit 101", "panicked"),
         ("kill -ABRT $$", "died of signal 6"),
         ("echo \"thread 'main' panicked at src\"", "said that it panicked"),
-        ("while :; do :; done & sleep 1; kill $!; wait", "computed for"),
+        ("while :; do :; done", "computed for"),
         ("exec sleep 60", "did not end"),
         ("head -c 700000000 /dev/zero | tail -c 700000000 > /dev/null", "MB of memory"),
         ("printf '\\033[2J'", "printed \\u{1b}"),
@@ -129,8 +129,8 @@ fn endless_and_enormous_run_files_are_refused_in_a_sentence() {
     let pipe = at.join("pipe.yaml");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
     fs::File::create(at.join("sparse.yaml")).unwrap().set_len(1 << 40).unwrap();
-    let ladder: String = (0..3_000).map(|rung| format!("  - {{ name: r{rung} }}\n")).collect();
-    let unknown: String = (0..60_000).map(|key| format!("k{key}: 1\n")).collect();
+    let ladder = (0..3_000).map(|rung| format!("  - {{ name: r{rung} }}\n")).collect::<Vec<_>>().concat();
+    let unknown = (0..60_000).map(|key| format!("k{key}: 1\n")).collect::<Vec<_>>().concat();
     for (name, text, wanted) in [
         ("pipe.yaml", None, "this is a pipe"),
         ("/dev/zero", None, "this is a device"),
@@ -140,10 +140,7 @@ fn endless_and_enormous_run_files_are_refused_in_a_sentence() {
         ("unknown.yaml", Some(format!("{unknown}{}", digits("#", ""))), "more mistakes"),
         (
             "dotted.yaml",
-            Some(digits(
-                "model:",
-                &format!("variant: a\nvariants: {{ a: {{ {}b: 1 }} }}\nmodel:", "a.".repeat(100_000)),
-            )),
+            Some(digits("model:", &format!("variant: a\nvariants: {{ a: {{ {}b: 1 }} }}\nmodel:", "a.".repeat(400)))),
             "parts",
         ),
         (

@@ -277,8 +277,7 @@ mod tests {
         assert!(deep("{a: ", 200_000).message.contains("brackets"));
         // Below that many brackets, and where there are none, the walk stops.
         assert!(deep("[", 8_000).message.contains("nested"));
-        let in_words =
-            parse(&(0..100).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect::<String>()).unwrap_err();
+        let in_words = parse(&(0..100).map(|depth| " ".repeat(depth) + "a:\n").collect::<String>()).unwrap_err();
         assert!(in_words.message.contains("more than 32 levels"), "{in_words:?}");
         for opening in ["- ", "? ", "!a ", "&a "] {
             let _ = parse(&opening.repeat(250_000));

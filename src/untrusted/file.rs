@@ -109,7 +109,7 @@ pub fn read(path: &Path, limit: Limit) -> Result<Vec<u8>, ReadError> {
 pub fn read_text(path: &Path, limit: Limit) -> Result<String, ReadError> {
     String::from_utf8(read(path, limit)?).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        ReadError::NotText { line: good.iter().filter(|byte| **byte == b'\n').count() + 1 }
+        ReadError::NotText { line: good.split(|byte| *byte == b'\n').count() }
     })
 }
 
