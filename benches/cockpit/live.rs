@@ -7,7 +7,8 @@ use downshift::cockpit::format::count;
 use downshift::protocol::control::{RunState, Status, StepRow, Update};
 use downshift::protocol::line;
 use downshift::store::reader::Reader;
-use downshift::store::run_dir::{RunDir, prepare_socket_folder};
+use downshift::store::run_dir::RunDir;
+use downshift::store::socket_place;
 use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -24,7 +25,7 @@ const STATUS: Duration = Duration::from_millis(100);
 /// Prints what it costs to watch a run of so many steps a second, and how old what it shows is.
 pub fn watched(runs: &Path, rate: u64, seconds: u64, aim: &str) -> Outcome<()> {
     let run = make::long_run(runs, &format!("live-{rate}"), BEFORE)?;
-    prepare_socket_folder()?;
+    socket_place::prepare(&run)?;
     let listener = UnixListener::bind(run.socket())?;
     let status = Reader::open(&run)?.status().ok_or("no status")?;
     let (tell, told) = channel();
