@@ -80,7 +80,8 @@ pub fn carries_over(path: &str) -> bool {
 #[must_use]
 pub fn effective_batch(preset: &Value) -> Option<u64> {
     let training = preset.get("training")?;
-    Some(training.get("micro_batch")?.as_u64()? * training.get("accumulation")?.as_u64()?)
+    // Presets are compared before their values are checked.
+    Some(training.get("micro_batch")?.as_u64()?.saturating_mul(training.get("accumulation")?.as_u64()?))
 }
 
 /// Whether the sizes of a preset's model come with pretrained weights.

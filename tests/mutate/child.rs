@@ -26,6 +26,7 @@ impl Limits {
 }
 
 /// Runs a command in a folder, to its end, and gives what it said. An error says what it did that no input may make it do.
+#[expect(clippy::zombie_processes, reason = "`reap` waits, and also gives what was used")]
 pub fn watch(mut command: Command, folder: &Path, limits: Limits) -> Result<String, String> {
     let said = folder.join("said");
     let out = File::create(&said).unwrap();
