@@ -206,7 +206,7 @@ fn a_planner_ends_with_its_run() {
     let (mut running, dir, _) = planned_slowly(&place);
     assert_eq!(place.output(&["stop"]).status.code(), Some(0));
     running.wait().unwrap();
-    assert_eq!(planner_of(&dir), None, "it outlived its run");
+    wait_for("the end of its planner", || planner_of(&dir).is_none().then_some(()));
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_planner_runs_at_the_lowest_priority_and_ends_with_its_keeper() {
     kill(keeper.pid);
     wait_for("the end of the planner", || (!status().lines().any(|line| line.starts_with("VmRSS"))).then_some(()));
     wait_for("another keeper", || living_owner(&dir.join("keeper.lock")).filter(|new| new.pid != keeper.pid));
-    place.output(&["stop"]);
+    wait_for("the stop", || (place.output(&["stop"]).status.code() == Some(0)).then_some(()));
     running.wait().unwrap();
 }
 
