@@ -7,6 +7,7 @@ use crate::policy::ledger::Ledger;
 use crate::store::checkpoint::{self, STATE, state::TrainState};
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
+use crate::untrusted::file::{self, Limit};
 
 /// What is remembered of the run.
 pub struct Remembered {
@@ -55,6 +56,6 @@ impl Remembered {
 fn newest_rung(run_dir: &RunDir) -> Option<usize> {
     let newest =
         checkpoint::list(run_dir.path()).into_iter().find(|entry| checkpoint::manifest(&entry.path).is_ok())?;
-    let state: TrainState = serde_json::from_slice(&std::fs::read(newest.path.join(STATE)).ok()?).ok()?;
+    let state: TrainState = serde_json::from_slice(&file::read(&newest.path.join(STATE), Limit::Record).ok()?).ok()?;
     Some(state.rung)
 }

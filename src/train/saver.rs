@@ -17,6 +17,7 @@ use crate::store::checkpoint::{
     state::{Row, TrainState},
 };
 use crate::store::disk::{self, Shortage};
+use crate::untrusted::file::{self, Limit};
 use burn::tensor::{DType, TensorData};
 use std::{
     fs, io, iter,
@@ -213,7 +214,7 @@ impl Saver {
 fn best_on_disk(run_dir: &Path, step: u64) -> Option<f64> {
     let entries = checkpoint::list(run_dir).into_iter().filter(|entry| entry.step <= step);
     let loss = |entry: checkpoint::Entry| {
-        let text = fs::read(entry.path.join(STATE)).ok()?;
+        let text = file::read(&entry.path.join(STATE), Limit::Record).ok()?;
         serde_json::from_slice::<TrainState>(&text).ok()?.own_eval_loss()
     };
     entries.filter_map(loss).filter(|loss| loss.is_finite()).reduce(f64::min)

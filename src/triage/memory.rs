@@ -144,7 +144,7 @@ const FORMS: [(&str, &str); 22] = [
 struct Forms {
     /// Lines without a match of it hold no figure.
     any: regex::bytes::Regex,
-    forms: Vec<(Regex, &'static str)>,
+    printed: Vec<(Regex, &'static str)>,
     time: Regex,
     device: Regex,
 }
@@ -160,7 +160,7 @@ impl Forms {
         };
         Ok(Self {
             any: regex::bytes::Regex::new(r"(?i-u)mem|alloc|vram|rss|[0-9] ?MiB|\bMA |bytes|hbm")?,
-            forms: FORMS.iter().map(form).collect::<Result<_, regex::Error>>()?,
+            printed: FORMS.iter().map(form).collect::<Result<_, regex::Error>>()?,
             time: Regex::new(
                 r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|^\[ *\d+\.\d+\]|\b\d\d:\d\d:\d\d(?:\.\d+)?\b",
             )?,
@@ -227,7 +227,7 @@ pub fn read_line(line: &[u8], number: u64) -> Vec<Reading> {
     let last = plain.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default();
     let text = String::from_utf8_lossy(last);
     let mut readings: Vec<Reading> = Vec::new();
-    for (form, unit) in &known.forms {
+    for (form, unit) in &known.printed {
         let Some(found) = form.captures(&text) else { continue };
         let amount = |name: &str, unit: &str| found.name(name).and_then(|amount| mib(amount.as_str(), unit));
         let of_mib = amount("of", unit);
