@@ -256,7 +256,7 @@ pub fn span(every: Every) -> Duration {
 /// Everything impossible in the section.
 #[must_use]
 pub fn check(watch: &Watch) -> Vec<Problem> {
-    let mut problems = Vec::new();
+    let mut problems = check_rhythms(watch);
     let mut unless = |fine: bool, key: &str, wrong: &str, fix: &str| {
         if !fine {
             problems.push(Problem::at(format!("watch.{key}"), wrong, fix));
@@ -266,15 +266,6 @@ pub fn check(watch: &Watch) -> Vec<Problem> {
     let a_share = "write a number above 0, up to 1";
     unless(share(watch.vram), "vram", "this is a share of the card's memory", a_share);
     unless(share(watch.skip_rate), "skip_rate", "this is a share of the steps", a_share);
-    let idle = (0.0..1.0).contains(&watch.utilisation.below);
-    unless(idle, "utilisation.below", "this is a share of the time", "write 0.05, or 0 for never");
-    let a_second = |every: Every| every.duration().is_some_and(|time| time >= Duration::from_secs(1));
-    let aged = matches!(watch.checkpoint_age, Every::Auto | Every::Never) || a_second(watch.checkpoint_age);
-    let fix = "write 1 s or more, such as 30 min; auto, or never";
-    unless(aged, "checkpoint_age", "this is measured on the clock on the wall", fix);
-    let restarts = watch.restart_every == Every::Never || a_second(watch.restart_every);
-    let fix = "write 1 s or more, such as 6 h, or never";
-    unless(restarts, "restart_every", "this is measured on the clock on the wall", fix);
     let sane = (30.0..=120.0).contains(&watch.temperature_c);
     unless(sane, "temperature_c", "no card runs at this temperature", "write degrees Celsius from 30 to 120");
     let ends = "0 would end the run before it starts";
@@ -322,4 +313,22 @@ pub fn check(watch: &Watch) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// What may be a time or `never`, and what goes with it.
+fn check_rhythms(watch: &Watch) -> Vec<Problem> {
+    let a_second = |every: Every| every.duration().is_some_and(|time| time >= Duration::from_secs(1));
+    let aged = matches!(watch.checkpoint_age, Every::Auto | Every::Never) || a_second(watch.checkpoint_age);
+    let restarts = watch.restart_every == Every::Never || a_second(watch.restart_every);
+    let idle = (0.0..1.0).contains(&watch.utilisation.below);
+    let clock = "this is measured on the clock on the wall";
+    [
+        (aged, "checkpoint_age", clock, "write 1 s or more, such as 30 min; auto, or never"),
+        (restarts, "restart_every", clock, "write 1 s or more, such as 6 h, or never"),
+        (idle, "utilisation.below", "this is a share of the time", "write 0.05, or 0 for never"),
+    ]
+    .into_iter()
+    .filter(|(fine, ..)| !fine)
+    .map(|(_, key, wrong, fix)| Problem::at(format!("watch.{key}"), wrong, fix))
+    .collect()
 }
