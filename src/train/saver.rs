@@ -20,7 +20,7 @@ use crate::store::disk::{self, Shortage};
 use crate::untrusted::file::{self, Limit};
 use burn::tensor::{DType, TensorData};
 use std::{
-    fs, io, iter,
+    io, iter,
     path::{Path, PathBuf},
     sync::{
         Arc,
