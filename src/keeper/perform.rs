@@ -138,6 +138,7 @@ impl Keeper {
         };
         if let Some(since) = self.start_waits.take() {
             self.alarms.end("store");
+            self.tell_waiting(None);
             let text = format!("the wait for run.db is over, after {:.1} s", since.elapsed().as_secs_f64());
             self.recorder.note(Level::Info, JournalKind::Health, text);
         }
@@ -164,9 +165,17 @@ impl Keeper {
             self.start_waits = Some(Instant::now());
             let text = format!("the next worker waits for run.db: {why}");
             self.alarms.raise("store", Level::Error, "run.db cannot be written", &text, self.now());
+            self.tell_waiting(Some(text.clone()));
             self.recorder.note(Level::Error, JournalKind::Health, text);
         }
         self.decide(Event::StartPutOff(start.clone(), FLUSH), None);
+    }
+
+    /// The lock file is overwritten in place, which works on a full disk too.
+    fn tell_waiting(&mut self, why: Option<String>) {
+        if let Err(error) = self.lock.update(|record| record.waiting = why) {
+            self.recorder.note(Level::Warn, JournalKind::Health, format!("keeper.lock cannot be written: {error}"));
+        }
     }
 
     fn worker_arguments(&mut self, attempt: u64, rung: usize) -> Vec<String> {

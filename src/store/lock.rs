@@ -83,6 +83,9 @@ pub struct Record {
     /// The socket that a keeper listens on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
+    /// Why a keeper cannot start a worker, where run.db may not be able to hold it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<String>,
     /// Why a keeper's parent has to start it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<Recovery>,
@@ -240,7 +243,7 @@ impl Lock {
 
 impl Record {
     fn own() -> Self {
-        Self { owner: Identity::own(), opening: false, socket: None, recovery: None, told_by: None }
+        Self { owner: Identity::own(), opening: false, socket: None, waiting: None, recovery: None, told_by: None }
     }
 }
 

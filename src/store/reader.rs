@@ -191,10 +191,15 @@ pub(super) fn fact<T: DeserializeOwned>(connection: &Connection, key: &str) -> r
 pub fn live_status(run: &RunDir) -> Option<Status> {
     // The processes come first: what a keeper wrote as its last word is read after it was seen to be gone.
     let (keeper, parent) = (owners::keeper(run), owners::parent_record(run));
-    let opening = owners::keeper_record(run).is_some_and(|record| record.opening);
+    let record = owners::keeper_record(run);
+    let opening = record.as_ref().is_some_and(|record| record.opening);
     let mut status = Reader::open(run).ok()?.status()?;
     status.pid_keeper = keeper.map(|keeper| keeper.pid);
     status.pid_worker = owners::worker(run).map(|worker| worker.pid);
+    if let Some(waiting) = record.and_then(|record| record.waiting) {
+        (status.state, status.why) = (RunState::Recovering, Some(waiting));
+        return Some(status);
+    }
     if status.pid_keeper.is_some() && !opening {
         status.why = status.why.or_else(|| stale(run).filter(|_| status.state == RunState::Training));
         return Some(status);
