@@ -76,13 +76,12 @@ impl Section {
                 let fix = "make it one stage of both lengths, or name another rung";
                 problems.push(Problem::at(at("rung"), "this is the rung of the stage before", fix));
             }
-            match rungs.iter().position(|rung| *rung == spec.rung) {
-                Some(rung) => stages.push(Stage { rung, length }),
-                None => {
-                    let wrong = format!("the ladder has no rung `{}`", spec.rung);
-                    problems.push(Problem::at(at("rung"), wrong, typed::closest(&spec.rung, rungs)));
-                }
-            }
+            let Some(rung) = rungs.iter().position(|rung| *rung == spec.rung) else {
+                let wrong = format!("the ladder has no rung `{}`", spec.rung);
+                problems.push(Problem::at(at("rung"), wrong, typed::closest(&spec.rung, rungs)));
+                continue;
+            };
+            stages.push(Stage { rung, length });
         }
         (stages, problems)
     }

@@ -37,6 +37,17 @@ struct Worker {
     unkillable: bool,
 }
 
+/// What a stage of the climb plan has to show.
+#[derive(Debug, Default)]
+struct Calm {
+    /// The step of the newest disturbance.
+    disturbed: u64,
+    /// The newest checkpoint that is proven.
+    proven: u64,
+    /// The worker has said that it failed.
+    failed: bool,
+}
+
 struct World {
     seed: u64,
     dice: Stream,
@@ -47,11 +58,7 @@ struct World {
     gpu: bool,
     autopilot: bool,
     plan: Vec<Stage>,
-    /// The step of the newest disturbance, and the newest proven checkpoint.
-    disturbed: u64,
-    /// The worker has said that it failed.
-    failed: bool,
-    proven: u64,
+    calm: Calm,
     /// How likely a step is to go wrong, in thousandths.
     malice: u64,
     starts: u64,
@@ -100,9 +107,7 @@ impl World {
             gpu,
             autopilot,
             plan,
-            disturbed: 0,
-            failed: false,
-            proven: 0,
+            calm: Calm::default(),
             malice,
             starts: 0,
             since_durable: 0,
@@ -282,7 +287,7 @@ impl World {
         let (path, samples, bytes, pause_ms, total_ms, eval_loss) = (String::new(), step * 32, 1, 1.0, 10.0, None);
         self.say(WorkerEvent::Saved(Saved { path, step, samples, bytes, pause_ms, total_ms, eval_loss }));
         if let Some(proven) = self.checkpoints.iter().rev().nth(3).copied() {
-            self.proven = self.proven.max(proven);
+            self.calm.proven = self.calm.proven.max(proven);
             self.decide(Event::Proven(proven));
         }
     }
@@ -297,15 +302,15 @@ impl World {
     fn fail(&mut self, class: FailureClass) {
         let (message, thread) = ("x".to_owned(), None);
         self.say(WorkerEvent::Failed(Failed { class, message, step: None, thread, injected: false }));
-        self.failed = true;
+        self.calm.failed = true;
         self.die(Exit { code: Some(i32::from(class.exit_code())), signal: None });
     }
 
     fn die(&mut self, exit: Exit) {
         if self.worker.take().is_some() {
             self.expect();
-            if std::mem::take(&mut self.failed) && self.expects_fault_start {
-                self.disturbed = self.policy.at();
+            if std::mem::take(&mut self.calm.failed) && self.expects_fault_start {
+                self.calm.disturbed = self.policy.at();
             }
             self.decide(Event::Exited(exit));
         }
@@ -350,7 +355,7 @@ impl World {
     fn decide(&mut self, event: Event) {
         let (before, asked) = (self.policy.ledger.climb.plan.stage(), matches!(event, Event::Request(_)));
         if let Event::Worker(WorkerEvent::Skipped(skipped)) = &event {
-            self.disturbed = skipped.step;
+            self.calm.disturbed = skipped.step;
         }
         let effects = self.policy.decide(event, self.now);
         self.judge_plan(before, asked);
@@ -427,7 +432,7 @@ impl World {
             );
         }
         let step = self.checkpoints.last().copied();
-        self.disturbed = self.disturbed.min(step.unwrap_or(0));
+        self.calm.disturbed = self.calm.disturbed.min(step.unwrap_or(0));
         self.worker = Some(Worker {
             step: step.unwrap_or(0),
             stopping: None,

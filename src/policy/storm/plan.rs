@@ -39,9 +39,9 @@ impl World {
             Some(Length::Epochs(epochs)) => epochs * 50,
             None => panic!("seed {seed}: the last stage has no next"),
         };
-        let clean = self.policy.at().saturating_sub(self.disturbed);
+        let clean = self.policy.at().saturating_sub(self.calm.disturbed);
         assert!(clean >= length.min(80), "seed {seed}: stage {before} left after {clean} clean steps");
-        assert!(self.proven > 0, "seed {seed}: nothing is proven");
+        assert!(self.calm.proven > 0, "seed {seed}: nothing is proven");
         assert!(matches!(self.policy.life(), Life::Stopping { then: Then::Start(_), .. }), "seed {seed}");
         assert!(self.autopilot, "seed {seed}: without the autopilot it only proposes");
     }
