@@ -286,7 +286,10 @@ fn what_was_trained_beside_the_adapters_goes_along_whole() {
         assert!(refused.contains("was trained itself, beneath its adapter; --format hf"), "{refused}");
     }
     let own = TextModel { lora: plan("gpt2", Some(4)).lora, ..TextModel::default() };
-    assert!(section::export(&own, Weights::new(), Format::Peft).unwrap_err().contains("a model of one's own"));
+    let tokens = TensorData::new(vec![0.0_f32; 96 * 16], [96, 16]);
+    let weights = Weights::from([("tokens.weight".to_owned(), tokens)]);
+    let refused = section::export(&own, weights, Format::Peft).unwrap_err();
+    assert!(refused.contains("a model of one's own"), "{refused}");
 }
 
 #[test]
