@@ -127,8 +127,11 @@ fn a_rung_further_down_that_could_not_be_trained_is_refused_before_the_start() {
         let body = "name: text\ntask: lm\ndata: { source: text.txt }\nmodel: { layers: 1, width: 16, sequence: 64 }\n\
                     training: { steps: 4, micro_batch: 32 }\n\
                     optimizer: { lr: 0.001, groups: { last: { match: norm } } }\nladder:\n";
-        fs::write(place.dir.path().join("text.yaml"), format!("{body}  - {{ name: low, set: {{ {rung} }} }}\n"))
-            .unwrap();
+        fs::write(
+            place.dir.path().join("text.yaml"),
+            format!("{body}  - {{ name: low, warm_start: true, set: {{ {rung} }} }}\n"),
+        )
+        .unwrap();
         let out = place.output(&["check", "text.yaml", "--device", "cpu"]);
         (out.status.code(), text(&out.stdout) + &text(&out.stderr))
     };

@@ -216,13 +216,13 @@ fn each_way_to_another_worker_is_counted_once_and_the_speed_is_one_figure() {
     }
     let status = training(5);
     assert_eq!((status.shifts, status.pauses, status.restarts), (1, 2, 0));
-    // Steps of 10 ms: never more than 100 a second by the clock, and `status` shows what the ladder holds.
+    // `status` shows what the ladder holds.
     let shown = wait_for("a speed", || {
         let status = live_status(&run)?;
         let speed = status.rungs[status.rung].steps_per_s.filter(|_| status.step > 20)?;
         Some((speed, String::from_utf8(place.output(&["status"]).stdout).unwrap()))
     });
-    assert!(shown.0 > 1.0 && shown.0 <= 100.5 && shown.1.contains(" steps/s"), "{shown:?}");
+    assert!(shown.0 > 1.0 && shown.1.contains(" steps/s"), "{shown:?}");
 }
 
 #[test]

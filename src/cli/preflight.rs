@@ -8,8 +8,8 @@ use super::{Failure, line, occupied, plan, say, watch};
 use crate::config::run::Run;
 use crate::keeper::sentences::{bytes, grouped};
 use crate::store::disk;
+use crate::untrusted::file::{self, Limit};
 use serde_json::Value;
-use std::fs::File;
 use std::path::Path;
 
 /// Another run is on the device, and nobody said that there may be two.
@@ -183,10 +183,7 @@ impl Tokenizer {
     fn is_readable(&self) -> bool {
         let Self::Named(name) = self else { return true };
         let path = Path::new(name);
-        name == "bytes"
-            || path.is_file()
-                && File::open(path).is_ok_and(|file| {
-                    serde_json::from_reader::<_, serde::de::IgnoredAny>(std::io::BufReader::new(file)).is_ok()
-                })
+        let is_json = |text: Vec<u8>| serde_json::from_slice::<serde::de::IgnoredAny>(&text).is_ok();
+        name == "bytes" || file::read(path, Limit::Record).is_ok_and(is_json)
     }
 }

@@ -66,12 +66,11 @@ pub fn conclude(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), Kee
     let _lock = take_lock(run_dir)?;
     let (mut store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
     // The run file may be what is wrong.
-    let status = match store.fact::<Status>("status")? {
-        Some(status) => status,
-        None => {
-            let run = run_dir.run()?;
-            blank_status(run_dir, &run, run.first_rung())
-        }
+    let status = if let Some(status) = store.fact::<Status>("status")? {
+        status
+    } else {
+        let run = run_dir.run()?;
+        blank_status(run_dir, &run, run.first_rung())
     };
     let mut recorder = Recorder::new(store, status)?;
     if let Some(replaced) = replaced {

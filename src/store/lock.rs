@@ -161,7 +161,8 @@ impl Lock {
     /// # Errors
     /// When another process holds either, or the file cannot be written.
     pub fn take_guarding(path: &Path, folder: &Path) -> Result<Self, LockError> {
-        let guard = File::open(folder)?;
+        let directory = OFlags::DIRECTORY.bits().cast_signed();
+        let guard = OpenOptions::new().read(true).custom_flags(directory).open(folder)?;
         match flock(&guard, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Self::take_with(path, Some(guard)),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(LockError::Held(owner_guarding(path, folder))),

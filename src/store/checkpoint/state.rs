@@ -7,8 +7,8 @@ use crate::protocol::line;
 use crate::protocol::worker::Eval;
 use crate::recipe::batch::Position;
 use crate::recipe::loss_scale::LossScale;
+use crate::untrusted::file::{Limit, read};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::path::Path;
 
 /// Everything but tensors: the content of `state.json`.
@@ -106,7 +106,11 @@ pub fn rows_of(path: &Path) -> Result<Vec<Row>, CheckpointError> {
     let file = path.join(STEPS);
     let entry = manifest.files.iter().find(|entry| entry.name == STEPS);
     let entry = entry.ok_or_else(|| CheckpointError::Missing(file.clone()))?;
-    let text = fs::read(&file).map_err(|source| CheckpointError::Io { file: file.clone(), action: "read", source })?;
+    let text = read(&file, Limit::Memory).map_err(|error| CheckpointError::Io {
+        file: file.clone(),
+        action: "read",
+        source: error.into(),
+    })?;
     entry.compare(text.len() as u64, &blake3::hash(&text)).map_err(|reason| CheckpointError::damaged(&file, reason))?;
     Ok(Row::read_all(&text))
 }
