@@ -1,4 +1,4 @@
-//! Tail of the worker's log: whole lines added since the last read, with cursor movement and color
+//! Tail of the worker's log: whole lines added since the last read, with cursor movement and colour
 //! codes stripped.
 
 use crate::untrusted::file::open;

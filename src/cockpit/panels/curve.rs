@@ -129,7 +129,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, curve: Curve, state: &State, them
     if let Some(value) = plot.newest.filter(|_| curve.quantity.names_newest()) {
         let y = plot.row(value);
         let text = super::chart::bare(curve.quantity, value, unit);
-        // Use the color at the end of the line.
+        // Use the colour at the end of the line.
         axis::write(frame.buffer_mut(), area, plot.area.right() + 1, y, &text, plot.style);
     }
     plot.newest = plot.newest.map(|newest| newest / factor);
@@ -145,7 +145,7 @@ fn limit(frame: &mut Frame<'_>, plot: Plot, limit: Option<f64>, theme: &Theme) {
     axis::write(frame.buffer_mut(), plot.area, plot.area.x, plot.row(limit), &dashes, theme.warn);
 }
 
-/// Draws the band of raw values and the line above it, colored by rung if there were several.
+/// Draws the band of raw values and the line above it, coloured by rung if there were several.
 fn lines(frame: &mut Frame<'_>, plot: &mut Plot, curve: Curve, columns: &[Column], state: &State, theme: &Theme) {
     let size = (usize::from(plot.area.width), usize::from(plot.area.height));
     let mut band = Braille::new(size.0, size.1);
