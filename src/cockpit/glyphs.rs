@@ -15,8 +15,9 @@ pub enum Glyphs {
 }
 
 impl Glyphs {
-    /// Detects the glyphs from the environment, read through `variable`: ASCII if the locale is not
-    /// UTF-8, on the Linux console, or if `DOWNSHIFT_ASCII` is set.
+    /// Detects the glyphs from the environment, read through `variable`: ASCII if the locale is not UTF-8 or on
+    /// a basic terminal such as the Linux console. `DOWNSHIFT_ASCII` overrides both: `0` means Unicode, any
+    /// other value ASCII.
     pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         match set("DOWNSHIFT_ASCII").as_deref() {

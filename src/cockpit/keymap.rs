@@ -3,7 +3,7 @@
 //! ```yaml
 //! name: mine
 //! keys:
-//!   shift-down: [J]        # these keys alone; actions that are not named keep theirs
+//!   shift-down: [J]        # replaces the default keys; unlisted actions keep theirs
 //!   quit: [q, Ctrl-c]
 //! ```
 //! A file is rejected as a whole if it names an unknown action or key, binds one key to two actions, or
@@ -114,7 +114,7 @@ impl Keymap {
         self.keys_of(action).first().map_or_else(String::new, |key| key.name())
     }
 
-    /// Returns a hint for use inside tmux, which intercepts its prefix key.
+    /// Returns a hint for use inside tmux if its prefix key, which tmux intercepts, is bound to an action.
     #[must_use]
     pub fn clash(&self, prefix: &str) -> Option<String> {
         // tmux writes C-b for Ctrl-b.

@@ -2,9 +2,9 @@
 //! steps stay in memory only where they are being viewed.
 //!
 //! ```text
-//! steps     ·················· r r r r r r r r      rows of the newest steps, and of a part that a
-//!                                                   chart shows closely
-//! leaves    [- 64 -][- 64 -][- 64 -][- 64 -] …      min, max, mean, skipped of each figure; all kept
+//! steps     ·················· r r r r r r r r      rows of the newest steps and of a range
+//!                                                   that a chart zooms in on
+//! leaves    [- 64 -][- 64 -][- 64 -][- 64 -] …      min, max, mean, skipped of each metric; all kept
 //! level 1   [---------- 8 leaves -----------] …     the same of 8 leaves, and so on
 //! ```
 //! Leaves come from the store or are built from the rows the keeper sends. A range is walked in the

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! return, error ─▶ Drop ─┐
-//! panic ─────────▶ hook ─┼─▶ give_back: once, however many come
-//! SIGTERM, SIGHUP ▶ thread of its own, then exit
+//! panic ─────────▶ hook ─┼─▶ give_back: runs once, however many paths reach it
+//! SIGTERM, SIGHUP ▶ dedicated thread, then exit
 //! ```
 //! The thread is necessary: when the terminal vanishes, crossterm's reader spins and never returns, so
 //! cleanup must not depend on the loop noticing.

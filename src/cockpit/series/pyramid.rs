@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! rows      · · · · · · · · · · · · · · · · r r r r r r r r   the newest, one a step
-//! level 1   [--- 8 rows ---][--- 8 rows ---][--- 8 rows ---]  min, max, mean, skipped of each figure
+//! level 1   [--- 8 rows ---][--- 8 rows ---][--- 8 rows ---]  min, max, mean, skipped of each metric
 //! level 2   [---------- 64 rows -----------] …                the same of 8 buckets below
 //! ```
 //! A range is walked in the largest full buckets that fit; its unaligned ends come from the finer
