@@ -35,7 +35,7 @@ pub struct Places {
     pub room: Room,
     /// First line.
     pub header: Rect,
-    /// Progress of the run; empty where there is no room for it.
+    /// Progress of the run; empty if it does not fit.
     pub progress: Rect,
     /// Verdict on the run's state.
     pub verdict: Rect,

@@ -223,13 +223,13 @@ struct Cockpit<S> {
 
 /// Consequence of a message.
 enum Next {
-    /// Screen work owed.
+    /// Whether and how soon to draw.
     Owed(Owed),
     /// Close this cockpit, and possibly open one on the named run.
     Close(Option<String>),
 }
 
-/// Screen work that is due.
+/// Urgency of the next frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Owed {
     Nothing,

@@ -63,7 +63,7 @@ pub struct Notice {
 pub struct State {
     /// Data from the keeper and the store.
     pub facts: Facts,
-    /// What is displayed, and how.
+    /// Screen: the view, the focus and their settings.
     pub screen: Screen,
     /// Connection to the keeper.
     pub link: Link,

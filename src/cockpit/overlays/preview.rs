@@ -154,7 +154,7 @@ fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) 
         ])
     };
     let on_gpu = on_gpu(state, status);
-    // Current rate as the gauges show it; nothing while no steps are taken.
+    // Current values as the gauges show them; none while no steps are taken.
     let live = state.is_moving() && state.stalled_ms().or(state.silence_ms()).is_none();
     let reading = state.facts.samples.back().map(|row| &row.reading).filter(|_| live);
     // In units of the run's clock: a step with another batch size is not comparable.
@@ -201,7 +201,7 @@ fn gpu(state: &State) -> Option<&Gpu> {
 }
 
 /// Describes the GPU memory available to the next worker once this one is gone, and whether the rung
-/// fits, judged by its recorded usage.
+/// fits, judged by its recorded usage or, without a record, by the plan.
 fn room(state: &State, then: Option<&RungRecord>, width: usize, theme: &Theme) -> Option<Line<'static>> {
     let gpu = gpu(state)?;
     let (total, used) = (gpu.vram_total_bytes.get()?, gpu.vram_used_bytes.get()?);
@@ -232,7 +232,7 @@ fn consequences(status: &Status, target: &RungView, class: Class, width: usize, 
     let next = count(status.step.saturating_add(1));
     let when = match status.state {
         RunState::Paused => format!("Takes effect when the run goes on, at step {next}."),
-        // No live worker can save: the next one loads the latest checkpoint on disk.
+        // No worker is alive to save: the next one loads the latest checkpoint on disk.
         RunState::BackingOff | RunState::AwaitingVram => match status.durable_step {
             Some(durable) => format!("Takes effect at the next start, from the checkpoint of step {}.", count(durable)),
             None => "Takes effect at the next start, from the beginning: there is no checkpoint yet.".to_owned(),
