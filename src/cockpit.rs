@@ -1,5 +1,5 @@
-//! The terminal UI: attaches to a run, shows it, passes on what a person asks for. It owns nothing
-//! of the run and can be closed, killed and opened again at any moment.
+//! The terminal UI: attaches to a run, displays it and forwards your requests. It owns no part of the
+//! run, so you can close it, kill it and reopen it at any time.
 //!
 //! ```text
 //! keys, mouse ─┐                          ┌─▶ draw        view(state): layout, panels, overlays
@@ -7,8 +7,8 @@
 //! store, log ──┤             pure         ├─▶ read the store, the log
 //! time ────────┘                          └─▶ quit, bell
 //! ```
-//! `update` and the view hold no clock, no connection and no lock; `run` is the loop around them,
-//! `terminal` the guard that gives the terminal back, `connect` the client of the keeper.
+//! `update` and the view hold no clock, connection or lock. `run` is the loop around them, `terminal`
+//! the guard that restores the terminal, `connect` the keeper's client.
 
 pub mod action;
 pub mod connect;

@@ -1,102 +1,102 @@
-//! Everything a person can ask for, in one table: keys, the footer and the help come from it.
+//! Every action the user can request, in one table. Key bindings, the footer and the help all come from it.
 
 use super::state::screen::View;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// Something a person can ask for.
+/// An action the user can request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Preview of the next safer rung.
+    /// Preview the next safer rung.
     ShiftDown,
-    /// Preview of the next faster rung.
+    /// Preview the next faster rung.
     ShiftUp,
     /// Save now.
     Checkpoint,
-    /// Save, then start again on the same rung.
+    /// Save, then restart on the same rung.
     Restart,
-    /// Save, end the worker and free its memory; or go on.
+    /// Save, end the worker and free its memory; or resume.
     Pause,
-    /// May the keeper shift alone?
+    /// Turn autopilot on or off.
     Autopilot,
-    /// Do what the keeper proposes.
+    /// Apply the keeper's proposal.
     Accept,
-    /// Save and end the run, after a question.
+    /// Save and end the run, after confirmation.
     Stop,
-    /// Another view.
+    /// Switch to another view.
     View(View),
     /// Focus the next panel.
     NextPanel,
-    /// Focus the panel before.
+    /// Focus the previous panel.
     PreviousPanel,
-    /// Towards older steps.
+    /// Move towards older steps.
     Left,
-    /// Towards newer steps.
+    /// Move towards newer steps.
     Right,
-    /// Up in the focused panel.
+    /// Move up in the focused panel.
     Up,
-    /// Down in the focused panel.
+    /// Move down in the focused panel.
     Down,
-    /// A page up.
+    /// Move up one page.
     PageUp,
-    /// A page down.
+    /// Move down one page.
     PageDown,
-    /// The chart from nearer.
+    /// Zoom in on the chart.
     ZoomIn,
-    /// The chart from farther.
+    /// Zoom out of the chart.
     ZoomOut,
-    /// The whole run on the chart.
+    /// Fit the whole run on the chart.
     Fit,
-    /// Logarithmic values or linear ones.
+    /// Switch between logarithmic and linear values.
     LogScale,
-    /// The next amount of smoothing.
+    /// Cycle to the next smoothing level.
     Smoothing,
-    /// Follow the newest step, or hold the charts still.
+    /// Follow the newest step, or freeze the charts.
     Follow,
-    /// Over steps, samples or time.
+    /// Cycle the x axis: steps, samples or time.
     Axis,
-    /// Read exact values.
+    /// Move the cursor to read exact values.
     Cursor,
-    /// Mark a run to compare; in the replay, play or hold.
+    /// Mark a run for comparison; in the replay, play or pause.
     Toggle,
-    /// The run as it was.
+    /// Replay the run.
     Replay,
-    /// Every action, searched by letters.
+    /// Search every action.
     Palette,
-    /// Look for words in journal and log.
+    /// Filter journal and log.
     Filter,
-    /// The next theme.
+    /// Cycle to the next theme.
     Theme,
-    /// Every key.
+    /// Show every key.
     Help,
-    /// Yes; or open what is focused.
+    /// Confirm, or open the focused item.
     Confirm,
-    /// Back.
+    /// Go back.
     Back,
-    /// Draw everything anew.
+    /// Redraw the whole screen.
     Repaint,
-    /// Back to the shell; `fg` comes back.
+    /// Suspend to the shell; `fg` resumes.
     Suspend,
-    /// Close the cockpit; the run goes on.
+    /// Close the cockpit; the run continues.
     Quit,
 }
 
-/// A key as the terminal reports it, without what differs between terminals.
+/// A key as the terminal reports it, normalized across terminals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Which key.
+    /// Key code.
     pub code: KeyCode,
     /// Whether Ctrl was held.
     pub ctrl: bool,
 }
 
 impl Key {
-    /// The key of an event.
+    /// Returns the key of a terminal event.
     #[must_use]
     pub fn of(event: KeyEvent) -> Self {
         Self { code: event.code, ctrl: event.modifiers.contains(KeyModifiers::CONTROL) }
     }
 
-    /// The key of a name in a keymap: `d`, `Space`, `Ctrl-l`, `PgUp`, `F5`.
+    /// Parses a key from its keymap name: `d`, `Space`, `Ctrl-l`, `PgUp`, `F5`.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let (ctrl, name) = match name.strip_prefix("Ctrl-") {
@@ -127,7 +127,7 @@ impl Key {
         Some(Self { code, ctrl })
     }
 
-    /// Its name in a keymap.
+    /// Returns the key's name in a keymap.
     #[must_use]
     pub fn plain_name(self) -> String {
         let name = match self.code {
@@ -140,7 +140,7 @@ impl Key {
         if self.ctrl { format!("Ctrl-{name}") } else { name }
     }
 
-    /// Its name for people.
+    /// Returns the key's display name.
     #[must_use]
     pub fn name(self) -> String {
         let name = match self.code {
@@ -159,21 +159,21 @@ impl Key {
     }
 }
 
-/// What an action is about: a heading in the help.
+/// Topic of an action: a heading in the help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
     /// Acts on the run.
     Run,
-    /// Changes what is seen.
+    /// Changes what is displayed.
     Look,
     /// Changes the chart.
     Chart,
-    /// The cockpit itself.
+    /// Affects the cockpit itself.
     Cockpit,
 }
 
 impl Group {
-    /// The heading.
+    /// Returns the heading.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -185,20 +185,20 @@ impl Group {
     }
 }
 
-/// An action with its keys and words.
+/// An action with its keys and texts.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// What it does.
+    /// The action itself.
     pub action: Action,
-    /// Its name in a keymap.
+    /// Name in a keymap.
     pub name: &'static str,
-    /// Its keys; the first is the one people are told.
+    /// Default keys; the first is the one displayed.
     pub keys: &'static [Key],
-    /// One or two words for the last line of the screen.
+    /// Label of one or two words for the footer.
     pub word: &'static str,
-    /// A sentence for the help.
+    /// Sentence for the help.
     pub help: &'static str,
-    /// Its heading there.
+    /// Heading in the help.
     pub group: Group,
 }
 
@@ -220,7 +220,7 @@ macro_rules! table {
     };
 }
 
-/// Every action, in the order of the help, with the keys it has unless a keymap says otherwise.
+/// Every action in help order, with its default keys.
 pub const TABLE: &[Entry] = table![
     Run "shift-down" Action::ShiftDown, [key('d')], "down", "shift down: see what changes, then Enter";
     Run "shift-up" Action::ShiftUp, [key('u')], "up", "shift up: see what changes, then Enter";
@@ -265,7 +265,7 @@ pub const TABLE: &[Entry] = table![
     Cockpit "close" Action::Quit, [key('q'), ctrl('c')], "close", "close the cockpit; the run goes on";
 ];
 
-/// The row of an action.
+/// Returns the table entry of an action.
 #[must_use]
 pub fn entry_of(action: Action) -> Option<&'static Entry> {
     TABLE.iter().find(|entry| entry.action == action)
@@ -282,7 +282,7 @@ mod tests {
         for entry in TABLE {
             assert!(actions.insert(entry.action) && names.insert(entry.name), "{:?}", entry.action);
             assert!(!entry.keys.is_empty() && !entry.help.is_empty());
-            // Two columns of the help have no more room.
+            // Longer text does not fit the two-column help.
             assert!(entry.help.chars().count() <= 41, "{}", entry.help);
             for key in entry.keys {
                 assert!(keys.insert(*key), "{}", key.name());

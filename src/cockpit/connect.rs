@@ -1,4 +1,4 @@
-//! The client of the keeper: subscribes, passes on what it says, and comes back when it does.
+//! The keeper's client: subscribes, forwards its updates and reconnects when the keeper returns.
 
 use super::update::Msg;
 use crate::protocol::control::{Request, Update};
@@ -15,11 +15,12 @@ use tokio::time::sleep;
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// Where the keeper listens now: another one may listen elsewhere.
+/// Returns the keeper's current socket; a new keeper may listen elsewhere.
 pub type SocketSource = Arc<dyn Fn() -> PathBuf + Send + Sync>;
 
-/// Serves the cockpit until it closes: requests out, updates in, over as many connections as it
-/// takes. What is asked while nobody answers is dropped; the screen has said so.
+/// Serves the cockpit until it closes: sends requests, receives updates, and reconnects as often as
+/// needed. Requests made while disconnected are dropped; the screen already shows that the keeper is
+/// unreachable.
 pub async fn keep(socket: SocketSource, mut requests: Receiver<Request>, inbox: Sender<Msg>) {
     let mut wait = FIRST_WAIT;
     loop {

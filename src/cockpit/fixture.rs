@@ -1,4 +1,4 @@
-//! Runs to test with: the same on every machine and at every time.
+//! Deterministic runs for tests: identical on every machine and at any time.
 
 use super::state::facts::{History, Loading};
 use super::state::{Link, RungView, State};
@@ -82,7 +82,7 @@ pub fn status(state: RunState, step: u64) -> Status {
     }
 }
 
-/// A pseudo-random share of 0 to 1 that depends on the step alone.
+/// Returns pseudo-random noise in 0..1 that depends only on the step.
 fn noise(step: u64) -> f64 {
     let mixed = (step ^ 0x9e37).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 40) as f64 / f64::from(1 << 24)
@@ -209,19 +209,19 @@ pub fn history(steps: u64, gpu: bool) -> History {
     .with_steps((1..=steps).map(|step| step_row(1 + u64::from(step > 430), step, time(step))))
 }
 
-/// Connected, nothing heard yet.
+/// Returns a connected state that has received nothing yet.
 pub fn connected(size: (u16, u16)) -> State {
     let mut state = State::new(ladder(), Watch { skip_rate: 0.05, ..Watch::default() }, size, NOW, 0);
     update(&mut state, Msg::KeeperBack);
     state
 }
 
-/// A run in the middle of its training.
+/// Returns a run in mid-training.
 pub fn training(size: (u16, u16)) -> State {
     at(size, status(RunState::Training, 700), history(700, false))
 }
 
-/// The same on a GPU.
+/// Returns the same run on a GPU.
 pub fn on_gpu(size: (u16, u16)) -> State {
     let mut status = status(RunState::Training, 700);
     status.device = Some("cuda:0 NVIDIA GeForce RTX 4090".to_owned());
@@ -232,7 +232,7 @@ pub fn on_gpu(size: (u16, u16)) -> State {
     at(size, status, history(700, true))
 }
 
-/// A run at some point.
+/// Returns a run with the given status and history.
 pub fn at(size: (u16, u16), status: Status, history: History) -> State {
     let mut state = connected(size);
     tell(&mut state, status);
@@ -246,7 +246,7 @@ pub fn tell(state: &mut State, status: Status) {
     update(state, Msg::Keeper(Update::Status(Box::new(status))));
 }
 
-/// A shift that has come so far: parts that are done, then one that is not.
+/// Returns a shift in progress: the completed stages, then the open one if any.
 pub fn passage(done: &[(&str, u64)], open: Option<&str>) -> Passage {
     let stage = |name: &str, took_ms| Stage { name: name.to_owned(), took_ms };
     let mut stages: Vec<_> = done.iter().map(|(name, took)| stage(name, Some(*took))).collect();
@@ -254,7 +254,7 @@ pub fn passage(done: &[(&str, u64)], open: Option<&str>) -> Passage {
     Passage { from: "accumulate".to_owned(), to: "plain".to_owned(), stages, before: Some((700, 0.312)), after: None }
 }
 
-/// A shift under way.
+/// Returns a run with a shift under way.
 pub fn shifting(size: (u16, u16)) -> State {
     let mut state = training(size);
     let mut status = status(RunState::Starting, 700);
@@ -264,7 +264,7 @@ pub fn shifting(size: (u16, u16)) -> State {
     state
 }
 
-/// The same shift, done.
+/// Returns the same run after the shift completed.
 pub fn shifted(size: (u16, u16)) -> State {
     let mut state = shifting(size);
     let mut status = status(RunState::Training, 701);
@@ -276,7 +276,7 @@ pub fn shifted(size: (u16, u16)) -> State {
     state
 }
 
-/// A run whose keeper is gone.
+/// Returns a run whose keeper is gone.
 pub fn orphaned(size: (u16, u16)) -> State {
     let mut state = training(size);
     update(&mut state, Msg::KeeperLost("connection refused".to_owned()));
@@ -285,7 +285,7 @@ pub fn orphaned(size: (u16, u16)) -> State {
     state
 }
 
-/// A run before its first step.
+/// Returns a run before its first step.
 pub fn young(size: (u16, u16)) -> State {
     let mut status = status(RunState::Starting, 0);
     (status.rung, status.attempts, status.shifts, status.skipped) = (0, 1, 0, 0);

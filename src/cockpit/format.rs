@@ -1,11 +1,11 @@
-//! Figures for people: always with a unit, unknown ones as `–`, thousands set apart.
+//! Formats values for display: always with a unit, `–` for unknown ones, thousands separated.
 
 use serde_json::Value;
 
-/// What stands where a figure is unknown.
+/// Placeholder for an unknown value.
 pub const UNKNOWN: &str = "–";
 
-/// A count: `1 204`.
+/// Formats a count: `1 204`.
 #[must_use]
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
@@ -19,7 +19,7 @@ pub fn count(value: u64) -> String {
     grouped
 }
 
-/// A loss or a norm, four figures at most: `0.312`, `12.41`, `3.1e-5`.
+/// Formats a loss or a norm with at most four digits: `0.312`, `12.41`, `3.1e-5`.
 #[must_use]
 pub fn figure(value: f64) -> String {
     if !value.is_finite() {
@@ -36,20 +36,20 @@ pub fn figure(value: f64) -> String {
     }
 }
 
-/// Two figures with as many digits as it takes to tell them apart, six at most.
+/// Formats two values with enough digits to tell them apart, at most six.
 #[must_use]
 pub fn apart(before: f64, after: f64) -> (String, String) {
     let (short, other) = (figure(before), figure(after));
     if short != other || !before.is_finite() || (before - after).abs() < f64::EPSILON {
         return (short, other);
     }
-    // Digits after the first that counts: 0.0012 takes two places to begin with.
+    // Leading zeros do not count: decimals start at the first significant digit, after two zeros in 0.0012.
     let lead = (-before.abs().max(f64::MIN_POSITIVE).log10()).ceil().clamp(0.0, 9.0) as usize;
     let written = |places: usize| (format!("{before:.places$}"), format!("{after:.places$}"));
     (lead + 2..=lead + 6).map(written).find(|(one, other)| one != other).unwrap_or((short, other))
 }
 
-/// Events per second: `0.42`, `55.8`, `1 204`.
+/// Formats a rate in events per second: `0.42`, `55.8`, `1 204`.
 #[must_use]
 pub fn rate(value: f64) -> String {
     if !value.is_finite() || value < 0.0 {
@@ -63,7 +63,7 @@ pub fn rate(value: f64) -> String {
     }
 }
 
-/// A share of 0 to 1: `0.5 %`, `5 %`, `24 %`.
+/// Formats a fraction of 0 to 1 as a percentage: `0.5 %`, `5 %`, `24 %`.
 #[must_use]
 pub fn percent(share: f64) -> String {
     if !share.is_finite() {
@@ -74,14 +74,14 @@ pub fn percent(share: f64) -> String {
     format!("{} %", text.trim_end_matches(".0"))
 }
 
-/// Bytes: `18.2 GiB`, `31 MiB`, `812 B`.
+/// Formats bytes: `18.2 GiB`, `31 MiB`, `812 B`.
 #[must_use]
 pub fn bytes(value: u64) -> String {
     let (number, unit) = scaled(value);
     format!("{number} {unit}")
 }
 
-/// Bytes over bytes, the unit said once where it is the same: `18.2 / 24.0 GiB`.
+/// Formats bytes used of bytes available, with one unit if both share it: `18.2 / 24.0 GiB`.
 #[must_use]
 pub fn bytes_of(part: u64, whole: u64) -> String {
     let ((part_number, part_unit), (number, unit)) = (scaled(part), scaled(whole));
@@ -104,7 +104,7 @@ fn scaled(value: u64) -> (String, &'static str) {
     (text, UNITS[unit])
 }
 
-/// A duration for reading at a glance: `14 s`, `3 min`, `1 h 52 min`, `2 d 3 h`.
+/// Formats a duration to read at a glance: `14 s`, `3 min`, `1 h 52 min`, `2 d 3 h`.
 #[must_use]
 pub fn age(milliseconds: i64) -> String {
     let seconds = milliseconds.max(0) / 1000;
@@ -117,7 +117,7 @@ pub fn age(milliseconds: i64) -> String {
     }
 }
 
-/// A duration where tenths matter: `0.9 s`, `41.0 s`, `3 min 02 s`.
+/// Formats a duration where tenths matter: `0.9 s`, `41.0 s`, `3 min 02 s`.
 #[must_use]
 pub fn took(milliseconds: u64) -> String {
     match milliseconds {
@@ -127,20 +127,20 @@ pub fn took(milliseconds: u64) -> String {
     }
 }
 
-/// The time of day: `14:02:11`.
+/// Formats the time of day: `14:02:11`.
 #[must_use]
 pub fn clock(unix_ms: i64, offset_s: i32) -> String {
     let second = (unix_ms.div_euclid(1000)).saturating_add(i64::from(offset_s)).rem_euclid(86_400);
     format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// One or many: `1 step`, `1 204 steps`.
+/// Formats a count with its noun, singular or plural: `1 step`, `1 204 steps`.
 #[must_use]
 pub fn counted(value: u64, word: &str) -> String {
     if value == 1 { format!("1 {word}") } else { format!("{} {word}s", count(value)) }
 }
 
-/// The value of a knob: `32`, `on`, `minimal`, `not set`.
+/// Formats the value of a knob: `32`, `on`, `minimal`, `not set`.
 #[must_use]
 pub fn in_words(value: &Value) -> String {
     match value {

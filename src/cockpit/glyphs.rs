@@ -1,22 +1,23 @@
-//! For terminals without braille and box drawing: after a frame is drawn, every sign is brought
-//! down to ASCII. One place for it, so that panels need not know.
+//! ASCII fallback for terminals without braille and box drawing: after a frame is drawn, every symbol
+//! is replaced by an ASCII one. Doing it here keeps the panels unaware of it.
 
 use crate::untrusted::text::is_unsafe;
 use ratatui::buffer::Buffer;
 
-/// Which signs the terminal has.
+/// Symbols the terminal can display.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Glyphs {
     /// Braille, box drawing, arrows.
     #[default]
     Unicode,
-    /// ASCII alone.
+    /// ASCII only.
     Ascii,
 }
 
 impl Glyphs {
-    /// What the environment says, asked through `variable`: ASCII where the locale is not UTF-8,
-    /// on the kernel's own console, or where `DOWNSHIFT_ASCII` asks for it.
+    /// Detects the glyphs from the environment, read through `variable`: ASCII if the locale is not UTF-8 or on
+    /// a basic terminal such as the Linux console. `DOWNSHIFT_ASCII` overrides both: `0` means Unicode, any
+    /// other value ASCII.
     pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         match set("DOWNSHIFT_ASCII").as_deref() {
@@ -26,15 +27,15 @@ impl Glyphs {
         }
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default().to_lowercase();
         let utf8 = locale.contains("utf-8") || locale.contains("utf8");
-        // A bare `C` locale is what many containers have under a terminal that can do everything.
+        // Many containers have a bare `C` locale under a fully capable terminal.
         let plain = matches!(locale.as_str(), "" | "c" | "posix");
         let console = set("TERM").is_some_and(|term| matches!(term.as_str(), "linux" | "dumb" | "vt220" | "vt100"));
         if console || !(utf8 || plain) { Self::Ascii } else { Self::Unicode }
     }
 }
 
-/// Takes out of a frame the letters that a terminal obeys or that turn the order of others around.
-/// Ratatui drops controls, and hangs letters without a width onto the cell before.
+/// Removes characters from a frame that control the terminal or reverse text direction. Ratatui drops
+/// control characters and attaches zero-width characters to the preceding cell.
 pub fn disarm(buffer: &mut Buffer) {
     for cell in &mut buffer.content {
         if cell.symbol().contains(is_unsafe) {
@@ -44,7 +45,7 @@ pub fn disarm(buffer: &mut Buffer) {
     }
 }
 
-/// Brings every sign of a frame down to ASCII.
+/// Replaces every symbol of a frame with ASCII.
 pub fn bring_down(buffer: &mut Buffer) {
     arrows(buffer);
     for cell in &mut buffer.content {
@@ -57,7 +58,7 @@ pub fn bring_down(buffer: &mut Buffer) {
     }
 }
 
-/// `32 → 16` becomes `32-> 16`: a `>` alone would read as "greater than".
+/// Renders `32 → 16` as `32-> 16`: a lone `>` would read as "greater than".
 fn arrows(buffer: &mut Buffer) {
     for place in 2..buffer.content.len().saturating_sub(2) {
         let symbol = |at: usize| buffer.content[at].symbol();
@@ -68,7 +69,7 @@ fn arrows(buffer: &mut Buffer) {
     }
 }
 
-/// The ASCII sign nearest to a letter.
+/// Returns the ASCII character closest to a symbol.
 fn ascii(letter: char) -> char {
     match letter {
         '\u{2800}'..='\u{28ff}' => braille(letter as u32 - 0x2800),
@@ -90,7 +91,7 @@ fn ascii(letter: char) -> char {
     }
 }
 
-/// The sign whose ink lies where the dots are.
+/// Returns the ASCII character whose ink lies where the braille dots are.
 fn braille(bits: u32) -> char {
     let row = |mask: u32| bits & mask != 0;
     match (row(0x09), row(0x12), row(0x24), row(0xc0)) {

@@ -1,13 +1,13 @@
-//! Which key asks for what: the table of actions, changed by a keymap file where a person has one.
+//! Key bindings: the table of actions, overridden by your keymap file if there is one.
 //!
 //! ```yaml
 //! name: mine
 //! keys:
-//!   shift-down: [J]        # these keys alone; actions that are not named keep theirs
+//!   shift-down: [J]        # replaces the default keys; unlisted actions keep theirs
 //!   quit: [q, Ctrl-c]
 //! ```
-//! A file is refused as a whole when an action or a key in it is unknown, when a key would ask for
-//! two things, or when the keys that lead out (`close`, `back`, `help`) would be lost.
+//! A file is rejected as a whole if it names an unknown action or key, binds one key to two actions, or
+//! leaves a way out (`close`, `back`, `help`) without a key.
 
 use super::action::{Action, Entry, Key, TABLE};
 use crate::config::problem::most_told;
@@ -15,10 +15,10 @@ use crate::config::yaml;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Keys and what they ask for.
+/// Keys and the actions they are bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keymap {
-    /// What it is called.
+    /// Name of the keymap.
     pub name: String,
     keys: HashMap<Action, Vec<Key>>,
     actions: HashMap<Key, Action>,
@@ -33,10 +33,10 @@ impl Default for Keymap {
 }
 
 impl Keymap {
-    /// The keymap a YAML text describes.
+    /// Parses a keymap from YAML.
     ///
     /// # Errors
-    /// Every problem with its line, one a row.
+    /// Returns an error that lists every problem with its line, one per row.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (tree, problems) =
             yaml::parse(text).map_err(|error| format!("line {}: {}", error.place.0, error.message))?;
@@ -72,7 +72,7 @@ impl Keymap {
         if wrong.is_empty() { Ok(map) } else { Err(wrong.join("\n")) }
     }
 
-    /// Finds out what each key asks for; a key that would ask for two things is told.
+    /// Builds the index from key to action; returns a problem for every key bound to two actions.
     fn index(&mut self, lines: &HashMap<Action, usize>) -> Vec<String> {
         let mut wrong = Vec::new();
         self.actions.clear();
@@ -96,25 +96,25 @@ impl Keymap {
         wrong
     }
 
-    /// What a key asks for.
+    /// Returns the action a key is bound to.
     #[must_use]
     pub fn action_of(&self, key: Key) -> Option<Action> {
         self.actions.get(&key).copied()
     }
 
-    /// The keys of an action.
+    /// Returns the keys of an action.
     #[must_use]
     pub fn keys_of(&self, action: Action) -> &[Key] {
         self.keys.get(&action).map_or(&[], Vec::as_slice)
     }
 
-    /// The name of the key that people are told for an action.
+    /// Returns the name of the key displayed for an action.
     #[must_use]
     pub fn key_of(&self, action: Action) -> String {
         self.keys_of(action).first().map_or_else(String::new, |key| key.name())
     }
 
-    /// What a person should know who runs this inside tmux, whose prefix key comes first.
+    /// Returns a hint for use inside tmux if its prefix key, which tmux intercepts, is bound to an action.
     #[must_use]
     pub fn clash(&self, prefix: &str) -> Option<String> {
         // tmux writes C-b for Ctrl-b.
@@ -142,7 +142,7 @@ fn keys_of(value: &Value) -> Result<Vec<Key>, String> {
     let one = |value: &Value| -> Result<Key, String> {
         let name = match value {
             Value::String(name) => name.clone(),
-            // Unquoted digits are numbers in YAML.
+            // YAML reads unquoted digits as numbers.
             Value::Number(digit) => digit.to_string(),
             other => return Err(format!("`{other}` is no key; quote it if it is one letter of YAML's own")),
         };
@@ -182,7 +182,7 @@ mod tests {
         }
         let event = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert_eq!(keys.action_of(Key::of(event)), Some(Action::Quit));
-        // Shift is part of the letter on most terminals and reported beside it on some.
+        // Most terminals fold Shift into the character; some also report it as a modifier.
         let event = KeyEvent::new(KeyCode::Char('?'), KeyModifiers::SHIFT);
         assert_eq!(keys.action_of(Key::of(event)), Some(Action::Help));
     }

@@ -1,5 +1,5 @@
-//! Where everything stands: a function of the size and the view alone, used for drawing and for
-//! finding what the mouse points at.
+//! Screen layout: a pure function of size and view, used both to draw and to find what the mouse points
+//! at.
 //!
 //! ```text
 //! header                                       wide, from 110 × 30
@@ -17,63 +17,63 @@ use super::state::gauged::Gauge;
 use super::state::screen::{Panel, View};
 use ratatui::layout::{Constraint, Layout, Rect};
 
-/// How much room there is.
+/// Size class of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// Not enough for panels.
+    /// Too small for panels.
     Tiny,
-    /// As on 80 × 24.
+    /// At least `SMALLEST`, as on 80 × 24.
     Compact,
     /// From 110 × 30.
     Wide,
 }
 
-/// The places of a screen.
+/// Areas of a screen.
 #[derive(Debug, Clone)]
 pub struct Places {
-    /// How much room there is.
+    /// Size class.
     pub room: Room,
     /// First line.
     pub header: Rect,
-    /// How far the run is; empty where there is no room for it.
+    /// Progress of the run; empty if it does not fit.
     pub progress: Rect,
-    /// How it is.
+    /// Verdict on the run's state.
     pub verdict: Rect,
-    /// The panels, in the order of Tab.
+    /// Panels in Tab order.
     pub panels: Vec<(Panel, Rect)>,
     /// Last line.
     pub footer: Rect,
 }
 
 impl Places {
-    /// The panel at a place.
+    /// Returns the panel at a position.
     #[must_use]
     pub fn panel_at(&self, column: u16, row: u16) -> Option<Panel> {
         self.panels.iter().find(|(_, area)| area.contains((column, row).into())).map(|(panel, _)| *panel)
     }
 
-    /// The area of a panel that is shown.
+    /// Returns the area of a panel if it is visible.
     #[must_use]
     pub fn area_of(&self, wanted: Panel) -> Option<Rect> {
         self.panels.iter().find(|(panel, _)| *panel == wanted).map(|(_, area)| *area)
     }
 }
 
-/// What of the state decides where things stand.
+/// The part of the state that determines the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     /// The view.
     pub view: View,
-    /// How many charts come before the first one seen.
+    /// Number of charts scrolled past before the first visible one.
     pub charts_from: usize,
-    /// A chart that has the whole view.
+    /// Chart that fills the whole view.
     pub full: Option<Quantity>,
-    /// Whether a GPU is read.
+    /// Whether GPU readings are available.
     pub gpu: bool,
 }
 
 impl Look {
-    /// The look of a state.
+    /// Extracts the layout inputs from a state.
     #[must_use]
     pub fn of(state: &State) -> Self {
         let screen = &state.screen;
@@ -82,7 +82,7 @@ impl Look {
     }
 }
 
-/// Where everything stands for a state on its own screen.
+/// Lays out a state on its own screen.
 #[must_use]
 pub fn places_of(state: &State) -> Places {
     places(state.screen.size, Look::of(state))
@@ -91,7 +91,7 @@ pub fn places_of(state: &State) -> Places {
 /// The smallest screen with panels.
 pub const SMALLEST: (u16, u16) = (60, 16);
 
-/// Lays out a screen of so many columns and rows.
+/// Lays out a screen of the given columns and rows.
 #[must_use]
 pub fn places((width, height): (u16, u16), look: Look) -> Places {
     let area = Rect::new(0, 0, width, height);
@@ -117,7 +117,7 @@ pub fn places((width, height): (u16, u16), look: Look) -> Places {
         Constraint::Length(1),
     ])
     .areas(area);
-    // A column of air at both sides.
+    // One blank column on each side.
     let body = Rect { x: 1, width: width - 2, ..body };
     let panels = match (look.view, room) {
         (View::Overview, Room::Wide) => overview_wide(body),
@@ -174,13 +174,13 @@ fn overview_compact(body: Rect) -> Vec<(Panel, Rect)> {
 
 const LOSS: Panel = Panel::Chart(Quantity::Loss);
 
-/// How many charts stand beside and below each other.
+/// Returns how many charts fit side by side and on top of each other.
 fn grid(body: Rect) -> (usize, usize) {
     let (wide, high) = if body.width < 108 || body.height < 26 { (37, 9) } else { (56, 13) };
     (usize::from(body.width / wide).max(1), usize::from(body.height / high).max(1))
 }
 
-/// How many charts are seen at once on a screen of this size.
+/// Returns how many charts a screen of this size shows at once.
 #[must_use]
 pub fn charts_seen(size: (u16, u16)) -> usize {
     let look = Look { view: View::Curves, charts_from: 0, full: None, gpu: false };

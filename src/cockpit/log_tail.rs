@@ -1,5 +1,5 @@
-//! The end of the worker's log: what it has gained since the last look, in whole lines, without
-//! what would move the cursor or change colours.
+//! Tail of the worker's log: whole lines added since the last read, with cursor movement and colour
+//! codes stripped.
 
 use crate::untrusted::file::open;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -18,14 +18,14 @@ pub struct LogTail {
 }
 
 impl LogTail {
-    /// The tail of a file that may not be there yet.
+    /// Creates a tail of a file that may not exist yet.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self { path, offset: None, rest: Vec::new() }
     }
 
-    /// The lines since the last call; at first those of the last 256 KiB. A file that cannot be
-    /// read has no lines, and is tried again next time.
+    /// Returns the lines since the last call; the first call returns those in the last 256 KiB. A file
+    /// that cannot be read yields no lines and is retried on the next call.
     pub fn more(&mut self) -> Vec<String> {
         self.read().unwrap_or_default()
     }
@@ -35,7 +35,7 @@ impl LogTail {
         let length = file.metadata()?.len();
         let mut from = self.offset.unwrap_or_else(|| length.saturating_sub(FIRST));
         if from > length {
-            // Begun anew by somebody.
+            // The file was truncated and restarted.
             from = 0;
             self.rest.clear();
         }
@@ -56,7 +56,7 @@ impl LogTail {
     }
 }
 
-/// A line as it would stand on paper: escape sequences gone, of a progress bar its last state.
+/// Strips a line to its visible text: removes escape sequences and keeps only the last state of a progress bar.
 #[must_use]
 pub fn plain(line: &str) -> String {
     let line = line.trim_end_matches('\r');
@@ -79,7 +79,7 @@ pub fn plain(line: &str) -> String {
 
 fn skip_sequence(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     match letters.next() {
-        // CSI: ends with a byte of @ to ~.
+        // CSI: ends with a byte from @ to ~.
         Some('[') => while letters.next().is_some_and(|letter| !('@'..='~').contains(&letter)) {},
         // OSC: ends with BEL or ESC \.
         Some(']') => {

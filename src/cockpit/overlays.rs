@@ -1,5 +1,5 @@
-//! Boxes above the screen, one file each. A person opens some of them; others come by themselves
-//! while something is under way or wrong, and take no keys but the one that closes them.
+//! Boxes above the screen, one file each. The user opens some of them. Others appear automatically
+//! while something is under way or wrong; those capture no keys except the one that closes them.
 
 pub mod ended;
 pub mod help;
@@ -17,12 +17,12 @@ use super::ui;
 use crate::config::theme::Theme;
 use ratatui::{Frame, layout::Rect};
 
-/// Where boxes may stand: between the first and the last line.
+/// Returns the area available for boxes: between the first and the last line.
 fn room(screen: Rect) -> Rect {
     Rect { y: screen.height.min(1), height: screen.height.saturating_sub(2), ..screen }
 }
 
-/// Draws the box that is open, if any: a person's own first.
+/// Draws the open box, if any; one opened by the user takes precedence.
 pub fn render(frame: &mut Frame<'_>, screen: Rect, state: &State, theme: &Theme) {
     if screen.width < SMALLEST.0 || screen.height < SMALLEST.1 {
         return;
@@ -33,7 +33,7 @@ pub fn render(frame: &mut Frame<'_>, screen: Rect, state: &State, theme: &Theme)
         Mode::Palette { chosen } => palette::render(frame, within, chosen, state, theme),
         Mode::Preview { to } => preview::render(frame, within, to, state, theme),
         Mode::Stop => stop::render(frame, within, state, theme),
-        // The past has no boxes of its own.
+        // The replay has no automatic boxes.
         Mode::Normal | Mode::Filter if state.moment.is_some() || state.replay.is_some() => {}
         Mode::Normal | Mode::Filter if state.is_orphaned() && !state.screen.trouble_hidden => {
             lost::render(frame, within, state, theme);
@@ -48,20 +48,20 @@ pub fn render(frame: &mut Frame<'_>, screen: Rect, state: &State, theme: &Theme)
     }
 }
 
-/// What a click met while a box is open.
+/// Target of a click while a box is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hit {
-    /// Nothing that does anything.
+    /// Inert area.
     Nothing,
-    /// The screen beside the box.
+    /// Screen outside the box.
     Outside,
-    /// Words that say what they do.
+    /// Text that triggers an action.
     Action(Action),
     /// A row of a list.
     Row(usize),
 }
 
-/// What stands under the mouse.
+/// Returns the click target under the mouse.
 #[must_use]
 pub fn hit(state: &State, at: (u16, u16)) -> Hit {
     let (width, height) = state.screen.size;

@@ -1,8 +1,8 @@
-//! Curves in characters: a canvas of braille dots, a scale from values to dots, axes.
+//! Curves in text: a canvas of braille dots, a scale from values to dots, and axes.
 //!
-//! A cell of the terminal holds 2 × 4 dots and one colour. Layers are painted over each other, and
-//! a cell belongs to the last layer that has a dot in it, so that a bright line stays crisp above
-//! the dim band behind it.
+//! A terminal cell holds 2 × 4 dots and one colour. Layers are painted over each other, and a cell
+//! belongs to the last layer with a dot in it, so a bright line stays crisp above the dim band behind
+//! it.
 
 pub mod axis;
 pub mod braille;

@@ -1,5 +1,5 @@
-//! What can be charted: every figure of a step, of an evaluation and of the probe, each in the
-//! unit that people read it in.
+//! Quantities that can be charted: every value of a step, of an evaluation and of the probe, each in
+//! its display unit.
 
 use super::format::{figure, percent, rate};
 use super::series::{Axis, Column, Extent, Metric};
@@ -10,14 +10,14 @@ use crate::protocol::probe::Gpu;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// A figure over the run.
+/// A quantity measured over the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Quantity {
-    /// Training loss, with evaluations on it.
+    /// Training loss, overlaid with evaluations.
     Loss,
     /// Norm of the gradient before clipping.
     GradNorm,
-    /// Steps a second by what steps take: evaluations and saves between them are left out.
+    /// Steps per second of step time: excludes evaluations and saves between steps.
     Throughput,
     /// Percent of the last 200 steps that were skipped.
     SkipRate,
@@ -25,25 +25,25 @@ pub enum Quantity {
     LearningRate,
     /// Loss on the validation set.
     Evaluation,
-    /// Milliseconds a step.
+    /// Milliseconds per step.
     StepTime,
     /// Percent of a step spent waiting for data.
     DataWait,
     /// Device memory in use, GiB.
     Vram,
-    /// °C of the GPU.
+    /// GPU temperature in °C.
     Temperature,
     /// Percent of the time with a kernel running.
     Utilisation,
-    /// W of the GPU.
+    /// GPU power in W.
     Power,
     /// Host memory of the worker, GiB.
     Ram,
-    /// Percent of all cores.
+    /// CPU use in percent of all cores.
     Cpu,
 }
 
-/// Where the columns of a quantity come from.
+/// Source of a quantity's columns.
 enum Source {
     Steps(Metric),
     Skips,
@@ -52,7 +52,7 @@ enum Source {
 }
 
 impl Quantity {
-    /// All of them, in the order of the charts.
+    /// All quantities, in chart order.
     pub const ALL: [Self; 14] = [
         Self::Loss,
         Self::GradNorm,
@@ -70,7 +70,7 @@ impl Quantity {
         Self::Cpu,
     ];
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -91,14 +91,14 @@ impl Quantity {
         }
     }
 
-    /// Whether the newest value is written beside the curve. The speed of the run has one figure on the
-    /// screen, and it counts the pauses.
+    /// Reports whether the newest value is written beside the curve. Throughput is not: the screen
+    /// shows a single speed for the run, and that one includes pauses.
     #[must_use]
     pub fn names_newest(self) -> bool {
         self != Self::Throughput
     }
 
-    /// A value with its unit.
+    /// Formats a value with its unit.
     #[must_use]
     pub fn words(self, value: f64) -> String {
         match self {
@@ -112,7 +112,7 @@ impl Quantity {
         }
     }
 
-    /// The unit that a chart of memory is drawn in, up to so many GiB, and how many of it a GiB has.
+    /// Returns the unit for a memory chart that reaches up to the given GiB, and the number of those units per GiB.
     #[must_use]
     pub fn memory_unit(self, high: f64) -> (&'static str, f64) {
         match self {
@@ -140,7 +140,7 @@ impl Quantity {
         }
     }
 
-    /// The figure of every step that smoothing makes sense for.
+    /// Returns the per-step metric, for quantities where smoothing makes sense.
     #[must_use]
     pub fn smoothed(self) -> Option<Metric> {
         match (self, self.source()) {
@@ -150,7 +150,7 @@ impl Quantity {
         }
     }
 
-    /// Brings an extent as it is kept to the unit of the chart.
+    /// Converts a stored extent to the unit of the chart.
     #[must_use]
     pub fn shown(self, extent: Extent) -> Extent {
         let each = |value: fn(f32) -> f32| Extent {
@@ -170,7 +170,7 @@ impl Quantity {
         }
     }
 
-    /// A window of an axis in `width` columns.
+    /// Returns a window of an axis in `width` columns.
     #[must_use]
     pub fn columns(self, state: &State, axis: Axis, window: Range<f64>, width: usize) -> Vec<Column> {
         let facts = &state.facts;
@@ -188,7 +188,7 @@ impl Quantity {
         }
     }
 
-    /// What stands nearest to a place, in the unit of the chart.
+    /// Returns the value nearest to a position, in the unit of the chart.
     #[must_use]
     pub fn at(self, state: &State, axis: Axis, place: f64) -> Option<Extent> {
         match self.source() {
@@ -208,8 +208,8 @@ impl Quantity {
         }
     }
 
-    /// What the range of the chart must hold besides the values: nothing for figures whose shape
-    /// matters, 0 and the limit for those that fill something up.
+    /// Returns values the range of the chart must include: none where the shape of the curve matters, 0
+    /// and the limit where the quantity fills a capacity.
     #[must_use]
     pub fn hold(self, state: &State) -> Option<(f64, f64)> {
         let gpu = || state.facts.samples.back().and_then(|row| row.reading.gpu.as_ref().ok());
@@ -225,7 +225,7 @@ impl Quantity {
         }
     }
 
-    /// The value from which on it should be looked at.
+    /// Returns the warning threshold.
     #[must_use]
     pub fn limit(self, state: &State) -> Option<f64> {
         let total = || {
@@ -240,7 +240,7 @@ impl Quantity {
         }
     }
 
-    /// Why there is nothing to draw.
+    /// Explains why there is nothing to draw.
     #[must_use]
     pub fn why_nothing(self, state: &State) -> String {
         let gpu = match state.facts.samples.back().map(|row| &row.reading.gpu) {
@@ -254,7 +254,7 @@ impl Quantity {
             }
             (Source::Probe(Gauge::WorkerRam | Gauge::Cpu), _) => "no reading of the probe yet".to_owned(),
             (Source::Probe(Gauge::Vram), _) => gpu,
-            // Said once: four charts with the same sentence say no more.
+            // Explained once: four charts need not repeat the same sentence.
             (Source::Probe(_), _) if state.facts.samples.back().is_some_and(|row| row.reading.gpu.is_err()) => {
                 format!("no reading of a GPU; the chart of {} says why", Self::Vram.title())
             }
@@ -267,13 +267,14 @@ impl Quantity {
     }
 }
 
-/// Where an evaluation lies.
+/// Returns the position of an evaluation.
 #[must_use]
 pub fn spot_of(row: &crate::protocol::control::EvalRow) -> crate::store::summary::Spot {
     crate::store::summary::Spot { step: row.eval.step, samples: row.eval.samples, time_ms: row.time_ms }
 }
 
-/// Percent of skipped steps over each column and so many columns before it that 200 steps are in.
+/// Computes the percentage of skipped steps over each column and as many columns before it as it takes
+/// to cover 200 steps.
 fn skip_rate(mut columns: Vec<Column>) -> Vec<Column> {
     let (mut near, mut skipped, mut rows) = (VecDeque::new(), 0u64, 0u64);
     for column in &mut columns {

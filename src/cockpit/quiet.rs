@@ -1,5 +1,5 @@
-//! The way to the terminal: says nothing where nothing has changed, and a frame that has changed as
-//! one piece, so that terminals that know how show it at once.
+//! Terminal backend that writes nothing when nothing changed, and otherwise sends each frame as one
+//! synchronized update, which terminals that support it show at once.
 
 use crossterm::terminal::{BeginSynchronizedUpdate, EndSynchronizedUpdate};
 use crossterm::{execute, queue};
@@ -8,7 +8,7 @@ use ratatui::buffer::Cell;
 use ratatui::layout::{Position, Size};
 use std::io::{self, BufWriter, Stdout, Write};
 
-/// A backend that writes only what differs.
+/// A backend that writes only the differences.
 #[derive(Debug)]
 pub struct Quiet<W: Write = BufWriter<Stdout>> {
     inner: CrosstermBackend<W>,
@@ -16,7 +16,7 @@ pub struct Quiet<W: Write = BufWriter<Stdout>> {
 }
 
 impl Quiet {
-    /// The way to standard output.
+    /// Creates a backend for standard output.
     #[must_use]
     pub fn new() -> Self {
         Self::to(BufWriter::new(io::stdout()))
@@ -30,7 +30,7 @@ impl Default for Quiet {
 }
 
 impl<W: Write> Quiet<W> {
-    /// The way to a writer.
+    /// Creates a backend for a writer.
     pub fn to(writer: W) -> Self {
         Self { inner: CrosstermBackend::new(writer), cursor_hidden: false }
     }
@@ -44,7 +44,7 @@ impl<W: Write> Backend for Quiet<W> {
         if content.peek().is_none() {
             return Ok(());
         }
-        // A terminal that knows these shows the frame at once; the others ignore them.
+        // Terminals that support synchronized updates show the frame at once; the others ignore these sequences.
         queue!(self.inner, BeginSynchronizedUpdate)?;
         self.inner.draw(content)?;
         execute!(self.inner, EndSynchronizedUpdate)
@@ -62,8 +62,8 @@ impl<W: Write> Backend for Quiet<W> {
         self.inner.show_cursor()
     }
 
-    /// Always the corner: the cursor is hidden, and to ask the terminal would take its answer from
-    /// the reader of keys, or wait for one that the reader has taken.
+    /// Always returns the corner. The cursor is hidden, and querying the terminal would either steal
+    /// the reply from the key reader or wait for a reply the key reader has already consumed.
     fn get_cursor_position(&mut self) -> io::Result<Position> {
         Ok(Position::ORIGIN)
     }

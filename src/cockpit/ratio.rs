@@ -1,23 +1,23 @@
-//! A share that can be drawn: finite and within 0 to 1, whatever it was made of.
+//! A ratio that is safe to draw: always finite and within 0 to 1.
 
-/// A share of 0 to 1.
+/// A ratio of 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Ratio(f64);
 
 impl Ratio {
-    /// The share, held within 0 to 1; none where it is no number.
+    /// Creates a ratio, clamped to 0 to 1; returns `None` for NaN.
     #[must_use]
     pub fn new(share: f64) -> Option<Self> {
         share.is_finite().then(|| Self(share.clamp(0.0, 1.0)))
     }
 
-    /// A part of a whole; none where there is no whole.
+    /// Returns the ratio of a part to a whole; `None` if the whole is empty.
     #[must_use]
     pub fn of(part: u64, whole: u64) -> Option<Self> {
         if whole == 0 { None } else { Self::new(part as f64 / whole as f64) }
     }
 
-    /// The share.
+    /// Returns the value.
     #[must_use]
     pub fn get(self) -> f64 {
         self.0

@@ -1,5 +1,5 @@
-//! The loop: wait for one message, take all that are queued, update, draw. After a key it draws at
-//! once, else at most every 50 ms; when nothing changed it does not draw.
+//! The event loop: wait for a message, drain the queue, update, draw. It draws immediately after a key
+//! and otherwise at most every 50 ms; it does not draw if nothing changed.
 
 use super::connect::{self, SocketSource};
 use super::glyphs::Glyphs;
@@ -27,33 +27,33 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::JoinSet;
 
-/// Reads what the store holds of the run; called on a thread that may block, again after a keeper
-/// came back.
+/// Reads the run's history from the store. Called on a blocking thread, and again after a keeper
+/// reconnects.
 pub type HistorySource = Arc<dyn Fn() -> Result<History, String> + Send + Sync>;
 
-/// Reads another run by its name; with its curve or without.
+/// Reads another run by name, with or without its curve.
 pub type OtherSource = Arc<dyn Fn(&str, bool) -> Result<OtherRun, String> + Send + Sync>;
 
-/// Reads some steps of the curve in full.
+/// Reads the rows of a range of steps in full.
 pub type RowsSource = Arc<dyn Fn(&Range<u64>) -> Vec<StepRow> + Send + Sync>;
 
 /// The runs of the folder.
 #[derive(Clone)]
 pub struct Others {
-    /// Lists them, newest first.
+    /// Lists the runs, newest first.
     pub list: Arc<dyn Fn() -> Vec<RunRow> + Send + Sync>,
-    /// Reads one of them.
+    /// Reads one run.
     pub read: OtherSource,
 }
 
-/// What is read from disk; each called on a thread that may block.
+/// Readers of on-disk data; each is called on a blocking thread.
 #[derive(Clone)]
 pub struct Sources {
     /// The whole history.
     pub history: HistorySource,
-    /// Where the run stands, as far as that is known without its keeper.
+    /// The run's status as far as it is known without the keeper.
     pub standing: Arc<dyn Fn() -> Option<Status> + Send + Sync>,
-    /// Some steps of the curve in full.
+    /// Rows of a range of steps in full.
     pub rows: RowsSource,
     /// The history up to a moment, Unix milliseconds.
     pub moment: Arc<dyn Fn(i64) -> Result<History, String> + Send + Sync>,
@@ -61,93 +61,93 @@ pub struct Sources {
     pub others: Others,
 }
 
-/// What a cockpit attaches to.
+/// Everything the cockpit needs to attach to a run.
 pub struct Attach {
     /// The run directory.
     pub run_dir: PathBuf,
-    /// Where the keeper's socket is.
+    /// Location of the keeper's socket.
     pub socket: SocketSource,
     /// The rungs, fastest first.
     pub ladder: Vec<RungView>,
     /// Thresholds.
     pub watch: Watch,
-    /// The themes to go through, brought down to what the terminal shows; the first comes first.
+    /// Themes to cycle through, reduced to the terminal's capabilities; the first one is active at the start.
     pub themes: Vec<Theme>,
-    /// Reads the store.
+    /// Readers of the run's data.
     pub sources: Sources,
-    /// Which key asks for what.
+    /// Key bindings.
     pub keys: Keymap,
-    /// Nothing may be asked of the run.
+    /// Whether requests to the run are disabled.
     pub read_only: bool,
-    /// Signs that the terminal has.
+    /// Symbols the terminal can display.
     pub glyphs: Glyphs,
-    /// What was chosen the last time.
+    /// Preferences from the last session.
     pub taste: Taste,
-    /// Something to say first: a theme that could not be read, a key that tmux takes.
+    /// Notice to show first: a theme that failed to load, a key that tmux intercepts.
     pub notice: Option<String>,
 }
 
-/// How the cockpit was left.
+/// Result of a cockpit session.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Where the run stood.
+    /// Last known status of the run.
     pub status: Option<Status>,
-    /// Whether a keeper answered at the end.
+    /// Whether a keeper was answering at the end.
     pub keeper_answers: bool,
-    /// Another run to open a cockpit on.
+    /// Another run to open next.
     pub open: Option<String>,
-    /// What was chosen to look at, and how.
+    /// Preferences to remember.
     pub taste: Taste,
 }
 
-/// Why a cockpit could not go on. The run does.
+/// Reasons why a cockpit ends early. The run continues.
 #[derive(Debug, thiserror::Error)]
 pub enum CockpitError {
     /// The terminal failed.
     #[error("the terminal failed: {0}; the run goes on, `downshift attach` opens the cockpit again")]
     Terminal(#[from] io::Error),
-    /// There is nothing to draw with.
+    /// No theme was given.
     #[error("no theme was given; this is a fault of the program that opened the cockpit")]
     NoTheme,
 }
 
-/// Something to draw on.
+/// A display to draw on.
 pub trait Screen {
     /// Draws a frame.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// Returns an error when the terminal is gone.
     fn draw(&mut self, state: &State, theme: &Theme) -> io::Result<()>;
 
-    /// Forgets what is on the screen, so that the next frame draws all of it.
+    /// Invalidates the screen, so that the next frame redraws every cell.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// Returns an error when the terminal is gone.
     fn repaint(&mut self) -> io::Result<()>;
 
-    /// Rings.
+    /// Rings the bell.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// Returns an error when the terminal is gone.
     fn bell(&mut self) -> io::Result<()>;
 
-    /// Gives the terminal back, stops the process, and takes the terminal again once it goes on.
+    /// Restores the terminal, stops the process, and takes the terminal again on resume.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// Returns an error when the terminal is gone.
     fn suspend(&mut self) -> io::Result<()>;
 }
 
-/// Opens the cockpit on a run and stays until a person closes it.
+/// Opens the cockpit on a run and returns when the user closes it.
 ///
 /// # Errors
-/// When the terminal fails; it has been given back by then.
+/// Returns an error when the terminal fails; by then the terminal has been restored.
 pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
     let screen = Held::take(attach.glyphs)?;
     let size = screen.size()?;
     let (inbox, messages) = mpsc::channel(1024);
     let (ask, requests) = mpsc::channel(64);
-    // Dropped on return, which ends what runs beside the loop.
+    // Dropping it on return aborts the background tasks.
     let mut beside = JoinSet::new();
     beside.spawn(read_terminal(inbox.clone()));
     beside.spawn(connect::keep(attach.socket, requests, inbox.clone()));
@@ -174,7 +174,7 @@ async fn read_terminal(inbox: Sender<Msg>) {
             Ok(Event::Mouse(mouse)) => Msg::Mouse(mouse),
             Ok(Event::Resize(width, height)) => Msg::Resize(width, height),
             Ok(Event::Paste(text)) => Msg::Paste(text),
-            // Not asked for; a terminal may tell anyway.
+            // Not requested, but some terminals send it anyway.
             Ok(Event::FocusGained | Event::FocusLost) => continue,
             Err(_) => break,
         };
@@ -182,11 +182,11 @@ async fn read_terminal(inbox: Sender<Msg>) {
             return;
         }
     }
-    // Nobody can press a key any more.
+    // No more keys can arrive.
     let _ = inbox.send(Msg::InputLost).await;
 }
 
-/// Ctrl-Z comes as a key; a stop that somebody else sends comes as a signal.
+/// Forwards stop signals. Ctrl-Z arrives as a key; a stop sent by another process arrives as a signal.
 async fn watch_stops(inbox: Sender<Msg>) {
     let stop = rustix::process::Signal::TSTP.as_raw();
     let Ok(mut stops) = signal(SignalKind::from_raw(stop)) else { return };
@@ -206,7 +206,7 @@ fn utc_offset_s() -> i32 {
 }
 
 const FRAME: Duration = Duration::from_millis(50);
-/// So many messages at most before a frame may be drawn.
+/// Maximum number of messages handled before a frame may be drawn.
 const BURST: usize = 4096;
 
 struct Cockpit<S> {
@@ -221,15 +221,15 @@ struct Cockpit<S> {
     sources: Sources,
 }
 
-/// What follows from a message.
+/// Consequence of a message.
 enum Next {
-    /// Drawing.
+    /// Whether and how soon to draw.
     Owed(Owed),
-    /// The end of this cockpit, and perhaps another one on that run.
+    /// Close this cockpit, and possibly open one on the named run.
     Close(Option<String>),
 }
 
-/// What is owed to the screen.
+/// Urgency of the next frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Owed {
     Nothing,
@@ -268,7 +268,7 @@ impl<S: Screen> Cockpit<S> {
         }
     }
 
-    /// Takes a message in and does what follows from it.
+    /// Handles a message and runs its effects.
     fn take(&mut self, msg: Msg) -> Result<Next, CockpitError> {
         let at_once = matches!(msg, Msg::Key(_) | Msg::Mouse(_) | Msg::Paste(_));
         let mut effects = VecDeque::from(update(&mut self.state, msg));
@@ -287,7 +287,7 @@ impl<S: Screen> Cockpit<S> {
                     self.screen.suspend()?;
                     effects.extend(update(&mut self.state, Msg::Woken));
                 }
-                // A full queue means that the keeper does not read; what it says next tells.
+                // A full queue means that the keeper is not reading; its next update shows the result.
                 Effect::Send(request) => drop(self.ask.try_send(request)),
                 Effect::LoadHistory(asked) => self.load_history(asked),
                 Effect::LoadStanding => {
@@ -334,7 +334,7 @@ impl<S: Screen> Cockpit<S> {
         self.beside(move || Msg::History { asked, history: source().map(boxed) });
     }
 
-    /// Works on a thread that may block; what comes of it is a message.
+    /// Runs work on a blocking thread; its result arrives as a message.
     fn beside(&self, work: impl FnOnce() -> Msg + Send + 'static) {
         let inbox = self.inbox.clone();
         tokio::task::spawn_blocking(move || drop(inbox.blocking_send(work())));

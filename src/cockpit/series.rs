@@ -1,16 +1,16 @@
-//! The curve of a run, of any length: a cost of drawing that depends on the width of the chart
-//! alone, and memory that holds single steps only where they are looked at.
+//! The curve of a run of any length: drawing cost depends only on the width of the chart, and single
+//! steps stay in memory only where they are being viewed.
 //!
 //! ```text
-//! steps     ·················· r r r r r r r r      rows of the newest steps, and of a part that a
-//!                                                   chart shows closely
-//! leaves    [- 64 -][- 64 -][- 64 -][- 64 -] …      min, max, mean, skipped of each figure; all kept
+//! steps     ·················· r r r r r r r r      rows of the newest steps and of a range
+//!                                                   that a chart zooms in on
+//! leaves    [- 64 -][- 64 -][- 64 -][- 64 -] …      min, max, mean, skipped of each metric; all kept
 //! level 1   [---------- 8 leaves -----------] …     the same of 8 leaves, and so on
 //! ```
-//! Leaves come from the store or are made of the rows that the keeper sends. A range is walked in
-//! the largest full buckets that fit; where a column is finer than a leaf and the rows are not
-//! held, [`Series::missing`] says which to read, and until they are there the leaf is drawn.
-//! Going back to an earlier step (a restart redoes it) cuts every level.
+//! Leaves come from the store or are built from the rows the keeper sends. A range is walked in the
+//! largest full buckets that fit. Where a column is finer than a leaf and the rows are not in memory,
+//! [`Series::missing`] names the rows to read, and the leaf is drawn until they arrive. Returning to an
+//! earlier step (a restart redoes it) truncates every level.
 
 pub use crate::store::summary::{Extent, Metric};
 pub use axis::Axis;
@@ -19,56 +19,56 @@ use crate::protocol::control::StepRow;
 use crate::store::summary::{Bucket, LEAF, Point, Spot};
 
 const FAN: usize = 8;
-/// Leaves whose rows are kept at the newest end at least.
+/// Minimum number of leaves at the newest end that keep their rows.
 const NEWEST: usize = 64;
-/// Leaves whose rows are kept at most before some are let go.
+/// Maximum number of leaves with rows before some are released.
 const HELD: usize = 1024;
 
-/// What a chart draws in one of its columns.
+/// Data of one chart column.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Column {
-    /// The figure over the steps of the column; none where all were skipped or there is no step.
+    /// The metric over the steps of the column; `None` if all were skipped or there are no steps.
     pub extent: Option<Extent>,
-    /// How many of its steps the guard dropped.
+    /// Steps in the column that the guard dropped.
     pub skipped: u32,
-    /// How many steps it has.
+    /// Steps in the column.
     pub rows: u32,
 }
 
-/// What is known about skipped steps.
+/// Statistics of skipped steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Skips {
-    /// The first one.
+    /// First skipped step.
     pub first: Option<u64>,
-    /// The most in a row.
+    /// Longest streak.
     pub longest: u64,
-    /// Those in a row up to the newest step.
+    /// Current streak, up to the newest step.
     pub streak: u64,
 }
 
-/// Where an attempt begins on the curve.
+/// Start of an attempt on the curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Its first step.
+    /// First step of the attempt.
     pub first: u64,
-    /// The same on every axis.
+    /// Position of that step on every axis.
     pub spot: Spot,
     /// The attempt.
     pub attempt: u64,
-    /// Its rung.
+    /// Rung of the attempt.
     pub rung: usize,
 }
 
-/// The curve. Rows must come in the order they were taken; of a step taken again, the row of the
-/// highest attempt is kept.
+/// The curve. Rows must arrive in the order they were taken. If a step was taken more than once, the
+/// row of the highest attempt is kept.
 #[derive(Debug, Clone, Default)]
 pub struct Series {
     leaves: Vec<Bucket>,
-    /// The rows of each leaf, where they are held.
+    /// Rows of each leaf, if in memory.
     rows: Vec<Option<Box<[Point]>>>,
-    /// How many leaves have their rows.
+    /// Number of leaves with rows in memory.
     held: usize,
-    /// The newest rows, not yet a leaf.
+    /// Newest rows, not yet a full leaf.
     open: Vec<Point>,
     levels: Vec<Vec<Bucket>>,
     segments: Vec<Segment>,
@@ -76,7 +76,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Takes a row in; false when it was known already or belongs to a past attempt.
+    /// Adds a row; returns false if it was already known or belongs to a past attempt.
     pub fn push(&mut self, row: &StepRow) -> bool {
         let attempt = self.segments.last().map(|segment| segment.attempt);
         let (known, past) = (self.last().is_some_and(|last| row.step <= last.step), attempt > Some(row.attempt));
@@ -95,14 +95,14 @@ impl Series {
         true
     }
 
-    /// Takes in neighbouring steps of the store that come after all that is known.
+    /// Appends consecutive steps from the store that follow everything known so far.
     pub fn extend(&mut self, attempt: u64, rung: usize, leaf: &Bucket) {
         self.close();
         self.begin(attempt, rung, leaf.first);
         self.add(*leaf, None);
     }
 
-    /// How many steps there are.
+    /// Returns the number of steps.
     #[must_use]
     pub fn len(&self) -> usize {
         let mut steps = self.open.len();
@@ -110,43 +110,43 @@ impl Series {
         steps
     }
 
-    /// True before the first step.
+    /// Returns true before the first step.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.leaves.is_empty() && self.open.is_empty()
     }
 
-    /// The first and the newest step.
+    /// Returns the first and the newest step.
     #[must_use]
     pub fn ends(&self) -> Option<(u64, u64)> {
         Some((self.first()?.step, self.last()?.step))
     }
 
-    /// Where the first and the newest step lie.
+    /// Returns the positions of the first and the newest step.
     #[must_use]
     pub fn spots(&self) -> Option<(Spot, Spot)> {
         Some((self.first()?, self.last()?))
     }
 
-    /// Where the first step lies.
+    /// Returns the position of the first step.
     #[must_use]
     pub fn first(&self) -> Option<Spot> {
         self.leaves.first().map(|leaf| leaf.first).or_else(|| Some(self.open.first()?.spot))
     }
 
-    /// Where the newest step lies.
+    /// Returns the position of the newest step.
     #[must_use]
     pub fn last(&self) -> Option<Spot> {
         self.open.last().map(|point| point.spot).or_else(|| Some(self.leaves.last()?.last))
     }
 
-    /// Where attempts begin, oldest first.
+    /// Returns the starts of the attempts, oldest first.
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// All steps together: extremes, skips, the longest streak.
+    /// Aggregates all steps: extremes, skips and the longest streak.
     #[must_use]
     pub fn whole(&self) -> Option<Bucket> {
         let mut whole: Option<Bucket> = None;
@@ -156,8 +156,8 @@ impl Series {
         whole
     }
 
-    /// The step with the smallest value of a figure, and the value. Within a leaf whose rows are
-    /// not held, the leaf's middle.
+    /// Returns the step with the smallest value of a metric, and that value. If the leaf's rows are not
+    /// in memory, returns the middle of the leaf.
     #[must_use]
     pub fn best(&self, metric: Metric) -> Option<(u64, f32)> {
         let least = self.whole()?.extents[metric as usize]?.min;
@@ -174,7 +174,7 @@ impl Series {
         Some((step.or_else(|| within(&self.open))?, least))
     }
 
-    /// Skipped ones among the newest `count` steps, and how many steps that really were.
+    /// Returns how many of the newest `count` steps were skipped, and how many steps were counted.
     #[must_use]
     pub fn skipped_among(&self, count: usize) -> (u64, u64) {
         let (mut skipped, mut of) = (0u64, 0usize);
@@ -199,7 +199,7 @@ impl Series {
         (skipped, of as u64)
     }
 
-    /// What is known about skipped steps.
+    /// Returns the statistics of skipped steps.
     #[must_use]
     pub fn skips(&self) -> Skips {
         let whole = self.whole();
@@ -207,7 +207,7 @@ impl Series {
         Skips { first: whole.and_then(|whole| whole.skipped_at), longest, streak: self.streak() }
     }
 
-    /// Skipped steps in a row at the end of the curve.
+    /// Returns the number of consecutive skipped steps at the end of the curve.
     #[must_use]
     pub fn streak(&self) -> u64 {
         let mut streak = self.open.iter().rev().take_while(|point| point.skipped).count() as u64;
@@ -222,7 +222,7 @@ impl Series {
         streak
     }
 
-    /// The newest value of a figure and its step, where the rows are held.
+    /// Returns the newest step with a value of the metric, and that value, if the rows are in memory.
     #[must_use]
     pub fn newest(&self, metric: Metric) -> Option<(u64, f32)> {
         let within = |points: &[Point]| {
@@ -241,7 +241,7 @@ impl Series {
         }
     }
 
-    /// Makes a leaf of the open rows.
+    /// Turns the open rows into a leaf.
     fn close(&mut self) {
         let points = std::mem::take(&mut self.open);
         if let Some(leaf) = Bucket::of(&points) {
@@ -259,7 +259,7 @@ impl Series {
         self.fold();
     }
 
-    /// Lets go of all rows but those of the newest leaves.
+    /// Releases all rows except those of the newest leaves.
     fn release(&mut self, newest: usize) {
         let keep = self.rows.len().saturating_sub(newest);
         for rows in &mut self.rows[..keep] {
@@ -267,7 +267,7 @@ impl Series {
         }
     }
 
-    /// Builds the buckets that the newest leaf filled.
+    /// Builds the buckets that the newest leaf completed.
     fn fold(&mut self) {
         let mut level = 0;
         while self.leaves.len().is_multiple_of(FAN.pow(level as u32 + 1)) {
@@ -281,7 +281,7 @@ impl Series {
         }
     }
 
-    /// Forgets `step` and everything after it.
+    /// Removes `step` and everything after it.
     fn cut(&mut self, step: u64) {
         self.open.retain(|point| point.spot.step < step);
         let keep = self.leaves.partition_point(|leaf| leaf.last.step < step);

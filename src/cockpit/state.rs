@@ -1,5 +1,5 @@
-//! Everything the screen is drawn from. It changes in `update` alone and holds no clock, no
-//! connection and no lock: time comes in with messages.
+//! All state the screen is drawn from. Only `update` changes it. It holds no clock, connection or lock;
+//! time arrives in messages.
 
 pub mod chart;
 pub mod facts;
@@ -20,85 +20,85 @@ use replay::Replay;
 use runs::Runs;
 use screen::Screen;
 
-/// A rung of the ladder, as the run file resolved it.
+/// A rung of the ladder, as resolved from the run file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RungView {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it helps against.
+    /// Problems it relieves.
     pub relieves: Vec<Relief>,
-    /// Its knobs, as JSON.
+    /// Knobs, as JSON.
     pub preset: serde_json::Value,
 }
 
-/// The way to the keeper.
+/// Connection to the keeper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Link {
-    /// Not yet tried to the end.
+    /// First attempt still under way.
     Waiting,
     /// Connected.
     Live,
-    /// Nobody answers.
+    /// Keeper unreachable.
     Lost {
-        /// Since when, Unix milliseconds.
+        /// Time of the loss, Unix milliseconds.
         since_ms: i64,
-        /// What the system said.
+        /// Error from the operating system.
         reason: String,
     },
 }
 
-/// A short answer to a key, shown for some seconds in place of the verdict.
+/// A short response to a key, shown for some seconds in place of the verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// A sentence.
+    /// Text of the notice.
     pub text: String,
-    /// Whether what was asked for will not be done.
+    /// Whether the request was refused.
     pub refused: bool,
-    /// Shown until then, Unix milliseconds.
+    /// Time at which the notice expires, Unix milliseconds.
     pub until_ms: i64,
 }
 
-/// The whole of it.
+/// The complete state.
 #[derive(Debug, Clone)]
 pub struct State {
-    /// What the keeper and the store said.
+    /// Data from the keeper and the store.
     pub facts: Facts,
-    /// What is looked at, and how.
+    /// Screen: the view, the focus and their settings.
     pub screen: Screen,
-    /// The way to the keeper.
+    /// Connection to the keeper.
     pub link: Link,
-    /// The shift or restart on the screen.
+    /// Shift or restart on display.
     pub passage: PassageView,
-    /// The answer to the newest key.
+    /// Response to the latest key.
     pub notice: Option<Notice>,
-    /// The rungs, fastest first.
+    /// Rungs, fastest first.
     pub ladder: Vec<RungView>,
     /// Thresholds.
     pub watch: Watch,
-    /// Unix milliseconds.
+    /// Current time, Unix milliseconds.
     pub now_ms: i64,
-    /// Seconds that local time is ahead of UTC.
+    /// Offset of local time from UTC, seconds; positive if ahead.
     pub utc_offset_s: i32,
-    /// When the bell last rang, Unix milliseconds.
+    /// Time of the last bell, Unix milliseconds.
     pub bell_ms: i64,
-    /// Names of the themes to go through.
+    /// Names of the themes to cycle through.
     pub themes: Vec<String>,
-    /// Which key asks for what.
+    /// Key bindings.
     pub keys: Keymap,
-    /// Nothing may be asked of the run.
+    /// Whether requests to the run are disabled.
     pub read_only: bool,
-    /// The other runs.
+    /// Other runs.
     pub runs: Runs,
-    /// A look back, while there is one.
+    /// The replay, if one is open.
     pub replay: Option<Replay>,
-    /// In a state of the past: its moment, Unix milliseconds.
+    /// In a state of the past: its time, Unix milliseconds.
     pub moment: Option<i64>,
-    /// The command that resumes the run, where it is not made of the run's name alone.
+    /// Command that resumes the run, if the run's name alone is not enough.
     pub resume: Option<String>,
 }
 
 impl State {
-    /// The state before anything is known.
+    /// Creates the state before anything is known.
     #[must_use]
     pub fn new(ladder: Vec<RungView>, watch: Watch, size: (u16, u16), now_ms: i64, utc_offset_s: i32) -> Self {
         Self {
@@ -122,7 +122,7 @@ impl State {
         }
     }
 
-    /// The checkpoint of the best evaluation whose weights are on the disk; in a state of the past,
+    /// Returns the checkpoint of the best evaluation whose weights are on disk; in a state of the past,
     /// of those saved by then.
     #[must_use]
     pub fn best(&self) -> Option<&CheckpointRow> {
@@ -134,47 +134,47 @@ impl State {
         measured.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, row)| row)
     }
 
-    /// Where the run stands, once known.
+    /// Returns the run's status, once known.
     #[must_use]
     pub fn status(&self) -> Option<&Status> {
         self.facts.status.as_ref()
     }
 
-    /// What the run is doing, once known.
+    /// Returns the run's state, once known.
     #[must_use]
     pub fn run_state(&self) -> Option<RunState> {
         self.status().map(|status| status.state)
     }
 
-    /// True once the run is over, for better or worse.
+    /// Reports whether the run is over, successfully or not.
     pub fn is_over(&self) -> bool {
         self.run_state().is_some_and(RunState::is_over)
     }
 
-    /// True where the run trains on a GPU: another card's heat and memory are none of its business.
+    /// Reports whether the run trains on a GPU; if not, a GPU's heat and memory are irrelevant to it.
     pub fn uses_card(&self) -> bool {
         self.status().and_then(|status| status.device.as_deref()).is_some_and(|device| device.starts_with("cuda"))
     }
 
-    /// True where the keeper should be there and is not.
+    /// Reports whether a keeper should be running but is not.
     #[must_use]
     pub fn is_orphaned(&self) -> bool {
         matches!(self.link, Link::Lost { .. }) && !self.is_over()
     }
 
-    /// True where the run ended and should not have.
+    /// Reports whether the run failed or needs attention.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         matches!(self.run_state(), Some(RunState::Failed | RunState::NeedsPerson))
     }
 
-    /// True while steps are being taken, or will be in a moment.
+    /// Reports whether steps are being taken, or will be in a moment.
     #[must_use]
     pub fn is_moving(&self) -> bool {
         matches!(self.run_state(), Some(RunState::Training | RunState::Evaluating | RunState::Checkpointing))
     }
 
-    /// Steps a second on a rung: on the current one the speed of the run, on another the speed it had.
+    /// Returns steps per second on a rung: the live speed on the current rung, the recorded one on others.
     #[must_use]
     pub fn steps_per_s_on(&self, rung: usize) -> Option<f64> {
         let status = self.status()?;
@@ -182,31 +182,31 @@ impl State {
         live.map(|pace| pace.steps_per_s).or(status.rungs.get(rung)?.steps_per_s)
     }
 
-    /// The current rung, within the ladder.
+    /// Returns the current rung, if it is within the ladder.
     #[must_use]
     pub fn rung(&self) -> Option<usize> {
         self.status().map(|status| status.rung).filter(|rung| *rung < self.ladder.len())
     }
 
-    /// The learning rate of the newest step.
+    /// Returns the learning rate of the newest step.
     #[must_use]
     pub fn recent_lr(&self) -> Option<f64> {
         self.facts.recent.back().map(|row| row.lr).filter(|lr| lr.is_finite())
     }
 
-    /// What a person types to go on with the run.
+    /// Returns the command that resumes the run.
     #[must_use]
     pub fn resume_command(&self) -> String {
         self.resume.clone().unwrap_or_else(|| format!("downshift resume {}", self.run_name()))
     }
 
-    /// The end of the line `downshift … RUN` for a person to type.
+    /// Returns the run's name, as typed in `downshift … RUN`.
     #[must_use]
     pub fn run_name(&self) -> &str {
         self.status().map_or("", |status| &status.run)
     }
 
-    /// How long the keeper has said nothing, milliseconds; none where it need not or cannot.
+    /// Returns how long the keeper has been silent, in milliseconds; `None` if it is not expected to speak or cannot.
     #[must_use]
     pub fn silence_ms(&self) -> Option<i64> {
         let quiet = self.moment.is_some() || self.is_over() || self.link != Link::Live;
@@ -214,7 +214,7 @@ impl State {
         Some(self.now_ms.saturating_sub(heard)).filter(|silence| *silence >= STALE_MS)
     }
 
-    /// How long no step has been taken, where that is longer than this run ever takes, milliseconds.
+    /// Returns the time since the last step in milliseconds, if it exceeds the longest pause usual for this run.
     #[must_use]
     pub fn stalled_ms(&self) -> Option<i64> {
         if self.moment.is_some() || self.run_state() != Some(RunState::Training) {
@@ -227,5 +227,5 @@ impl State {
     }
 }
 
-/// What was heard longer ago than this is shown with its age, milliseconds.
+/// Data older than this is shown with its age, milliseconds.
 pub const STALE_MS: i64 = 3_000;

@@ -1,4 +1,4 @@
-//! What the cockpit reads of run directories: rungs, what the store holds, and other runs.
+//! Reads run directories for the cockpit: rungs, stored history and other runs.
 
 use super::run::{OtherSource, Others, Sources};
 use super::state::RungView;
@@ -13,13 +13,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Readings of the probe that the cockpit begins with: some hours of them.
+/// Number of probe readings loaded at the start: a few hours.
 const FIRST_SAMPLES: usize = 4_000;
-/// The most that a look back reads: more than a day of them.
+/// Maximum number of probe readings a replay loads: more than a day.
 const SAMPLES: usize = 20_000;
-/// Lines of the journal that the cockpit begins with.
+/// Number of journal lines loaded at the start.
 const JOURNAL: usize = 2000;
-/// The rungs of a run, fastest first.
+/// Returns the rungs of a run, fastest first.
 #[must_use]
 pub fn ladder(run: &Run) -> Vec<RungView> {
     let rungs = run.rungs.iter().enumerate().map(|(index, rung)| RungView {
@@ -30,7 +30,7 @@ pub fn ladder(run: &Run) -> Vec<RungView> {
     rungs.collect()
 }
 
-/// Everything the cockpit reads of a run and of those beside it in the folder `runs`.
+/// Returns the readers for a run and for the other runs in the folder `runs`.
 #[must_use]
 pub fn sources(dir: &RunDir, runs: &Path) -> Sources {
     let (whole, few, then, now) = (dir.clone(), dir.clone(), dir.clone(), dir.clone());
@@ -47,10 +47,10 @@ fn words(error: impl std::fmt::Display) -> String {
     format!("run.db: {error}")
 }
 
-/// What the store holds of a run, and where the run stands.
+/// Reads the stored history of a run and its status.
 ///
 /// # Errors
-/// `SQLite`'s words.
+/// Returns `SQLite`'s error message.
 pub fn history(dir: &RunDir) -> Result<History, String> {
     let reader = Reader::open(dir).map_err(words)?;
     let mut history = beside_the_curve(&reader, None)?;
@@ -59,7 +59,7 @@ pub fn history(dir: &RunDir) -> Result<History, String> {
     Ok(history)
 }
 
-/// The curve: whole leaves as far as they go, then the newest steps.
+/// Reads the curve: as many whole leaves as possible, then the newest steps.
 fn curve(reader: &Reader, history: &mut History) -> Result<(), String> {
     let mut rows = Vec::new();
     let series = &mut history.series;
@@ -74,11 +74,11 @@ fn curve(reader: &Reader, history: &mut History) -> Result<(), String> {
     Ok(())
 }
 
-/// What the store held at a moment, Unix milliseconds: every step that had been taken by then, also
+/// Reads the history as it was at a moment, Unix milliseconds: every step taken by then, including
 /// those that were redone later.
 ///
 /// # Errors
-/// `SQLite`'s words.
+/// Returns `SQLite`'s error message.
 pub fn history_until(dir: &RunDir, until_ms: i64) -> Result<History, String> {
     let reader = Reader::open(dir).map_err(words)?;
     let mut history = beside_the_curve(&reader, Some(until_ms))?;
@@ -91,7 +91,7 @@ pub fn history_until(dir: &RunDir, until_ms: i64) -> Result<History, String> {
     Ok(history)
 }
 
-/// Everything but the curve.
+/// Reads everything except the curve.
 fn beside_the_curve(reader: &Reader, until_ms: Option<i64>) -> Result<History, String> {
     let by_then = |time_ms: i64| until_ms.is_none_or(|until| time_ms <= until);
     let mut history = History {
@@ -108,7 +108,7 @@ fn beside_the_curve(reader: &Reader, until_ms: Option<i64>) -> Result<History, S
     Ok(history)
 }
 
-/// The rows of the curve within some steps; none where the store cannot be read.
+/// Returns the rows of the curve within a range of steps; empty if the store cannot be read.
 #[must_use]
 pub fn rows(dir: &RunDir, steps: &Range<u64>) -> Vec<StepRow> {
     Reader::open(dir).and_then(|reader| reader.curve_rows(steps)).unwrap_or_default()

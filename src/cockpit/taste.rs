@@ -1,48 +1,48 @@
-//! What a person chose to look at and how: remembered from one cockpit to the next. The caller
-//! keeps the text; what cannot be read in it is as if it were not there.
+//! View preferences, remembered between cockpit sessions. The caller stores the text; unreadable
+//! entries are treated as absent.
 
 use super::series::Axis;
 use super::state::screen::{Screen, View};
 use crate::config::theme::Theme;
 use serde::{Deserialize, Serialize};
 
-/// The choices that are remembered.
+/// Remembered preferences.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Taste {
-    /// The view.
+    /// View.
     pub view: Option<String>,
-    /// The theme.
+    /// Theme.
     pub theme: Option<String>,
     /// Weight of the past in smoothed curves.
     pub smoothing: Option<f64>,
-    /// Logarithmic values.
+    /// Whether values are logarithmic.
     pub log: bool,
-    /// What charts are drawn over: `steps`, `samples` or `time`.
+    /// X axis of the charts: `steps`, `samples` or `time`.
     pub axis: Option<String>,
 }
 
 const AXES: [(Axis, &str); 3] = [(Axis::Steps, "steps"), (Axis::Samples, "samples"), (Axis::Time, "time")];
 
 impl Taste {
-    /// The taste a text describes.
+    /// Parses preferences from a text.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or_default()
     }
 
-    /// The text to keep.
+    /// Returns the text to store.
     #[must_use]
     pub fn text(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// What a person has chosen by now.
+    /// Returns the current preferences.
     #[must_use]
     pub fn of(screen: &Screen, themes: &[Theme]) -> Self {
         let theme = themes.get(screen.theme % themes.len().max(1)).map(|theme| theme.name.clone());
         let axis = AXES.iter().find(|(axis, _)| *axis == screen.chart.axis).map(|(_, name)| (*name).to_owned());
-        // The list of runs is a place to pass through.
+        // The list of runs is only a stopover, so it is not remembered.
         let view = if screen.view == View::Runs { View::Overview } else { screen.view };
         Self {
             view: Some(view.name().to_owned()),
@@ -53,7 +53,7 @@ impl Taste {
         }
     }
 
-    /// Looks at the screen that way.
+    /// Applies the preferences to the screen.
     pub fn apply(&self, screen: &mut Screen, themes: &[Theme]) {
         if let Some(view) = View::ALL.into_iter().find(|view| self.view.as_deref() == Some(view.name())) {
             screen.view = view;

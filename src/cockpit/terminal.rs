@@ -1,12 +1,12 @@
-//! The terminal: taken on entry, given back on every way out.
+//! Terminal guard: takes the terminal on entry and restores it on every exit path.
 //!
 //! ```text
 //! return, error ─▶ Drop ─┐
-//! panic ─────────▶ hook ─┼─▶ give_back: once, however many come
-//! SIGTERM, SIGHUP ▶ thread of its own, then exit
+//! panic ─────────▶ hook ─┼─▶ give_back: runs once, however many paths reach it
+//! SIGTERM, SIGHUP ▶ dedicated thread, then exit
 //! ```
-//! The thread matters: when the terminal vanishes, crossterm's reader spins and never returns, so
-//! nobody may wait for the loop to notice.
+//! The thread is necessary: when the terminal vanishes, crossterm's reader spins and never returns, so
+//! cleanup must not depend on the loop noticing.
 
 use super::glyphs::{Glyphs, bring_down, disarm};
 use super::quiet::Quiet;
@@ -27,11 +27,11 @@ use std::time::Duration;
 use std::{panic, process, thread};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Whether the terminal is ours. A static because a panic hook and a signal thread need it.
+/// Whether the cockpit holds the terminal. A static because a panic hook and a signal thread need it.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static WATCH: Once = Once::new();
 
-/// The terminal while the cockpit has it.
+/// The terminal while the cockpit holds it.
 #[derive(Debug)]
 pub struct Held {
     terminal: Terminal<Quiet>,
@@ -39,10 +39,10 @@ pub struct Held {
 }
 
 impl Held {
-    /// Takes the terminal: raw mode, the other screen, paste and mouse as events.
+    /// Takes the terminal: raw mode, alternate screen, bracketed paste and mouse capture.
     ///
     /// # Errors
-    /// When standard output is no terminal, or it refuses.
+    /// Returns an error when standard output is not a terminal, or when the terminal refuses.
     pub fn take(glyphs: Glyphs) -> io::Result<Self> {
         WATCH.call_once(watch);
         let entered = enter();
@@ -53,10 +53,10 @@ impl Held {
         Ok(Self { terminal: terminal?, glyphs })
     }
 
-    /// Columns and rows.
+    /// Returns the size in columns and rows.
     ///
     /// # Errors
-    /// When the terminal does not say.
+    /// Returns an error when the terminal does not report its size.
     pub fn size(&self) -> io::Result<(u16, u16)> {
         self.terminal.size().map(|size| (size.width, size.height))
     }
@@ -98,19 +98,19 @@ impl Screen for Held {
 
     fn suspend(&mut self) -> io::Result<()> {
         give_back();
-        // Returns when somebody says `fg`. Not TSTP: that one is caught, and comes as a message.
+        // Returns on `fg`. Not TSTP, which is caught and arrives as a message.
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
         enter()?;
         self.terminal.clear()
     }
 }
 
-/// Gives the terminal back, if it is ours.
+/// Restores the terminal if the cockpit holds it.
 pub fn give_back() {
     if !TAKEN.swap(false, Ordering::SeqCst) {
         return;
     }
-    // Whatever fails here, the rest is still tried: there is nobody to tell.
+    // If one step fails, the rest is still attempted; there is nowhere to report it.
     let mut out = io::stdout();
     let _ = execute!(out, EndSynchronizedUpdate, DisableMouseCapture, DisableBracketedPaste);
     let _ = execute!(out, LeaveAlternateScreen, cursor::Show);
@@ -118,14 +118,14 @@ pub fn give_back() {
     let _ = out.flush();
 }
 
-/// Gives the terminal back before a panic is reported, and before a signal ends the process.
+/// Restores the terminal before a panic is reported and before a signal ends the process.
 fn watch() {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         give_back();
         report(info);
     }));
-    // Without the thread a signal ends the process as it always does, terminal as it is.
+    // Without the thread, a signal ends the process in the default way and leaves the terminal as it is.
     let _ = thread::Builder::new().name("signals".to_owned()).spawn(|| {
         if let Some(code) = ending_signal() {
             let (done, finished) = std::sync::mpsc::channel();
@@ -133,7 +133,7 @@ fn watch() {
                 give_back();
                 let _ = done.send(());
             });
-            // A terminal that nobody reads any more may block the write: half a second is enough.
+            // The write may block if nothing reads the terminal any more; wait half a second at most.
             if restore.is_ok() {
                 let _ = finished.recv_timeout(Duration::from_millis(500));
             }
@@ -142,7 +142,7 @@ fn watch() {
     });
 }
 
-/// Waits for a signal that ends the process; its exit code.
+/// Waits for a signal that ends the process; returns the exit code.
 fn ending_signal() -> Option<i32> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! Small pieces that panels share: headings, bars, boxes, lines with two sides.
+//! Small widgets shared by panels: headings, bars, boxes, two-sided lines.
 
 use super::ratio::Ratio;
 use super::verdict::Tone;
@@ -12,7 +12,7 @@ use ratatui::{
 };
 use unicode_width::UnicodeWidthStr;
 
-/// The style of a tone.
+/// Returns the style of a tone.
 #[must_use]
 pub fn tone_style(theme: &Theme, tone: Tone) -> Style {
     match tone {
@@ -24,7 +24,7 @@ pub fn tone_style(theme: &Theme, tone: Tone) -> Style {
     }
 }
 
-/// A panel's first row, a rule with its name and something at the right; what remains below.
+/// Draws a panel's first row, a rule with a title and something on the right; returns the area below.
 ///
 /// ```text
 /// loss ────────────────────────────── smoothed 0.90
@@ -46,7 +46,7 @@ pub fn heading(frame: &mut Frame<'_>, area: Rect, title: &str, right: Line<'_>, 
     Rect { y: area.y + row.height, height: area.height - row.height, ..area }
 }
 
-/// The left line, and the right one at the end of the row where both fit.
+/// Draws the left line, and the right one at the end of the row if both fit.
 pub fn two_sides(frame: &mut Frame<'_>, area: Rect, left: Line<'_>, right: Line<'_>) {
     let room = usize::from(area.width);
     let fits = left.width() + right.width() < room;
@@ -59,7 +59,7 @@ pub fn two_sides(frame: &mut Frame<'_>, area: Rect, left: Line<'_>, right: Line<
     frame.render_widget(left, left_area);
 }
 
-/// A bar of thin lines, half a cell fine: `━━━━━╾─────`. A limit is a stroke across it.
+/// Renders a bar of thin lines at half-cell resolution: `━━━━━╾─────`. A limit is a stroke across it.
 #[must_use]
 pub fn bar(width: u16, parts: &[(Ratio, Style)], limit: Option<Ratio>, theme: &Theme) -> Line<'static> {
     let halves = f64::from(width) * 2.0;
@@ -67,7 +67,7 @@ pub fn bar(width: u16, parts: &[(Ratio, Style)], limit: Option<Ratio>, theme: &T
     let mut sum = 0.0;
     for (ratio, style) in parts {
         sum += ratio.get();
-        // What there is a little of shall be seen.
+        // A small but nonzero amount must be visible.
         let least = if ratio.get() > 0.0 { 1.0 } else { 0.0 };
         ends.push(((sum.min(1.0) * halves).round().max(least), *style));
     }
@@ -82,7 +82,7 @@ pub fn bar(width: u16, parts: &[(Ratio, Style)], limit: Option<Ratio>, theme: &T
     merged((0..width).map(cell))
 }
 
-/// The newest values as a line of dots, two a cell, from 0 at the bottom to the largest: `⠒⠒⠊⠉`.
+/// Renders the newest values as a line of dots, two per cell, scaled from 0 to the largest: `⠒⠒⠊⠉`.
 pub fn spark(width: u16, values: &[f64], style: Style) -> Line<'static> {
     const DOTS: [[u32; 4]; 2] = [[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]];
     let newest = &values[values.len().saturating_sub(usize::from(width) * 2)..];
@@ -106,16 +106,16 @@ fn merged(cells: impl Iterator<Item = Span<'static>>) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Where a box stands.
+/// Position of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stand {
-    /// In the middle: a person asked for it.
+    /// Centred: opened by the user.
     Middle,
-    /// At the bottom right, off the curve: it came by itself.
+    /// Bottom right, clear of the curve: opened automatically.
     Corner,
 }
 
-/// The area of a box for so much content, its border included.
+/// Returns the area of a box for the given content size, including its border.
 #[must_use]
 pub fn popup_area(within: Rect, size: (u16, u16), stand: Stand) -> Rect {
     let air = if stand == Stand::Middle { 4 } else { 2 };
@@ -131,7 +131,7 @@ pub fn popup_area(within: Rect, size: (u16, u16), stand: Stand) -> Rect {
     }
 }
 
-/// What is inside the border of such a box.
+/// Returns the area inside the border of such a box.
 #[must_use]
 pub fn popup_inner(within: Rect, area: Rect, stand: Stand) -> Rect {
     let air = u16::from(within.height > area.height && stand == Stand::Middle);
@@ -144,14 +144,14 @@ pub fn popup_inner(within: Rect, area: Rect, stand: Stand) -> Rect {
     }
 }
 
-/// A box in the middle of the screen, as large as what it holds where there is room; what is inside.
+/// Draws a centred box, sized to its content if it fits; returns the area inside.
 pub fn popup(frame: &mut Frame<'_>, within: Rect, size: (u16, u16), title: &str, tone: Tone, theme: &Theme) -> Rect {
     let area = popup_area(within, size, Stand::Middle);
     boxed(frame, area, title, tone, theme);
     popup_inner(within, area, Stand::Middle)
 }
 
-/// A box in the corner; what is inside.
+/// Draws a box in the corner; returns the area inside.
 pub fn corner(frame: &mut Frame<'_>, within: Rect, size: (u16, u16), title: &str, tone: Tone, theme: &Theme) -> Rect {
     let area = popup_area(within, size, Stand::Corner);
     boxed(frame, area, title, tone, theme);
@@ -169,19 +169,19 @@ fn boxed(frame: &mut Frame<'_>, area: Rect, title: &str, tone: Tone, theme: &The
     frame.render_widget(block, area);
 }
 
-/// Keys and what they do in one line: `Enter shift     Esc back`. The mouse finds them again.
+/// Keys and their actions on one line: `Enter shift     Esc back`. Mouse clicks are matched against it.
 #[derive(Debug, Clone, Default)]
 pub struct KeyLine(pub Vec<(String, &'static str, super::action::Action)>);
 
 impl KeyLine {
-    /// Columns between two of them: fewer where the line is narrow.
+    /// Returns the columns between two entries; fewer if the line is narrow.
     fn gap(&self, width: usize) -> usize {
         let words: usize = self.0.iter().map(|(key, word, _)| key.width() + 1 + word.width()).sum();
         let gaps = self.0.len().saturating_sub(1).max(1);
         (width.saturating_sub(words) / gaps).clamp(2, 5)
     }
 
-    /// The line, in so many columns.
+    /// Renders the line in the given columns.
     #[must_use]
     pub fn line(&self, width: usize, theme: &Theme) -> Line<'static> {
         let gap = self.gap(width);
@@ -194,7 +194,7 @@ impl KeyLine {
         line
     }
 
-    /// The action at a column of the line.
+    /// Returns the action at a column of the line.
     #[must_use]
     pub fn at(&self, column: usize, width: usize) -> Option<super::action::Action> {
         let gap = self.gap(width);
@@ -210,14 +210,14 @@ impl KeyLine {
     }
 }
 
-/// Lines one below the other, as many as fit.
+/// Draws lines below each other, as many as fit.
 pub fn lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>) {
     for (row, line) in area.rows().zip(lines) {
         frame.render_widget(line, row);
     }
 }
 
-/// A sentence in the middle of an area that has nothing to show yet.
+/// Draws a centred placeholder in an area that has nothing to show yet.
 pub fn quiet(frame: &mut Frame<'_>, area: Rect, text: &str, theme: &Theme) {
     let wrapped = wrap(text, usize::from(area.width.saturating_sub(4)).max(1));
     let top = (usize::from(area.height).saturating_sub(wrapped.len()) / 2).min(usize::from(area.height));
@@ -226,8 +226,8 @@ pub fn quiet(frame: &mut Frame<'_>, area: Rect, text: &str, theme: &Theme) {
     }
 }
 
-/// A text in lines of at most `width` columns, broken between words where that is possible. A
-/// space within a number, or between it and its unit, is no place to break.
+/// Wraps a text to lines of at most `width` columns, between words if possible. Never breaks at a space
+/// within a number or between a number and its unit.
 #[must_use]
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
@@ -271,7 +271,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// A text cut to `width` columns, with `…` where something is missing.
+/// Truncates a text to `width` columns, with `…` for the missing part.
 #[must_use]
 pub fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
@@ -290,7 +290,7 @@ pub fn cut(text: &str, width: usize) -> String {
     kept
 }
 
-/// A text in exactly `width` columns, at the left.
+/// Pads or truncates a text to exactly `width` columns, left-aligned.
 #[must_use]
 pub fn pad(text: &str, width: usize) -> String {
     let text = cut(text, width);
@@ -298,7 +298,7 @@ pub fn pad(text: &str, width: usize) -> String {
     text + &" ".repeat(missing)
 }
 
-/// A text in exactly `width` columns, at the right.
+/// Pads or truncates a text to exactly `width` columns, right-aligned.
 #[must_use]
 pub fn pad_left(text: &str, width: usize) -> String {
     let text = cut(text, width);

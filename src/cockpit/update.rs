@@ -1,4 +1,4 @@
-//! One message in, the state changed, effects out. Nothing here reads a clock or does anything.
+//! Takes one message, changes the state and returns effects. Nothing here reads a clock or performs I/O.
 
 pub mod act;
 mod charts;
@@ -18,65 +18,65 @@ use crate::protocol::control::{Request, RunState, Status, StepRow, Update};
 use crossterm::event::{KeyEvent, MouseEvent};
 use std::ops::Range;
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Msg {
     /// A key was pressed.
     Key(KeyEvent),
     /// Text was pasted.
     Paste(String),
-    /// The mouse moved, clicked or rolled.
+    /// The mouse moved, clicked or scrolled.
     Mouse(MouseEvent),
-    /// The terminal has a new size: columns, rows.
+    /// The terminal was resized: columns, rows.
     Resize(u16, u16),
-    /// The keeper said something.
+    /// The keeper sent an update.
     Keeper(Update),
-    /// The keeper answers.
+    /// The keeper answers again.
     KeeperBack,
-    /// The keeper does not answer; what the system said.
+    /// The keeper does not answer; holds the operating system's error.
     KeeperLost(String),
-    /// Where the run stands while no keeper answers.
+    /// Status of the run while no keeper answers.
     Standing(Option<Box<Status>>),
-    /// The history was read, or why not.
+    /// The history was read, or could not be.
     History {
-        /// The number that the question had.
+        /// Number of the request.
         asked: u64,
-        /// What it is.
+        /// The history, or the error.
         history: Result<HistoryBox, String>,
     },
-    /// Steps that a chart shows closely.
+    /// Rows for a zoomed-in chart.
     Rows(Vec<StepRow>),
-    /// The run as it was at a moment, or why that could not be read.
+    /// The run at a past moment was read, or could not be.
     Moment {
         /// The moment, Unix milliseconds.
         at_ms: i64,
-        /// What the store held by then.
+        /// The history up to that moment, or the error.
         history: Result<HistoryBox, String>,
     },
-    /// The runs of the folder.
+    /// The runs in the folder.
     Runs(Vec<RunRow>),
-    /// Another run, or why it could not be read.
+    /// Another run was read, or could not be.
     Other {
-        /// Its name.
+        /// Name of the run.
         name: String,
-        /// What it is.
+        /// Its data, or the error.
         run: Result<OtherBox, String>,
     },
-    /// The terminal was given back and taken again.
+    /// The terminal was released and taken again.
     Woken,
-    /// Somebody asked the process to stop until it is told to go on.
+    /// Another process asked this one to stop until it is resumed.
     Stopped,
-    /// Whether the run's directory is where it should be.
+    /// Whether the run directory is at its expected path.
     Home(bool),
     /// New lines of the worker's log.
     Log(Vec<String>),
-    /// The time: Unix milliseconds.
+    /// The current time, Unix milliseconds.
     Tick(i64),
-    /// The terminal has no more keys to give.
+    /// The terminal will deliver no more keys.
     InputLost,
 }
 
-/// A [`History`] behind a pointer, so that messages stay small.
+/// A boxed [`History`], which keeps messages small.
 #[derive(Debug, Clone)]
 pub struct HistoryBox(pub Box<History>);
 
@@ -86,7 +86,7 @@ impl PartialEq for HistoryBox {
     }
 }
 
-/// An [`OtherRun`] behind a pointer.
+/// A boxed [`OtherRun`].
 #[derive(Debug, Clone)]
 pub struct OtherBox(pub Box<OtherRun>);
 
@@ -96,34 +96,34 @@ impl PartialEq for OtherBox {
     }
 }
 
-/// Something to do.
+/// A side effect to perform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Draw: something that is seen has changed.
+    /// Draw: something visible has changed.
     Redraw,
-    /// Draw every cell again.
+    /// Redraw every cell.
     Repaint,
-    /// Ask the keeper.
+    /// Send a request to the keeper.
     Send(Request),
-    /// Read the store; the answer carries this number.
+    /// Read the store; the reply carries this number.
     LoadHistory(u64),
-    /// Look where the run stands, without its keeper.
+    /// Read the run's status without its keeper.
     LoadStanding,
-    /// Read these steps of the store.
+    /// Read this range of steps from the store.
     LoadRows(Range<u64>),
     /// Read the store up to a moment, Unix milliseconds.
     LoadMoment(i64),
-    /// List the runs of the folder.
+    /// List the runs in the folder.
     ListRuns,
-    /// Read another run; its curve too, or its config alone.
+    /// Read another run: with its curve if true, otherwise only its config.
     LoadOther(String, bool),
-    /// Close this cockpit and open one on that run.
+    /// Close this cockpit and open one on the named run.
     Open(String),
-    /// Give the terminal back and stop until somebody says `fg`.
+    /// Release the terminal and stop until `fg`.
     Suspend,
-    /// Read what the worker's log has gained.
+    /// Read new lines of the worker's log.
     ReadLog,
-    /// See whether the run's directory is still there.
+    /// Check whether the run directory still exists.
     LookForHome,
     /// Ring the terminal's bell.
     Bell,
@@ -134,11 +134,11 @@ pub enum Effect {
 const NOTICE_MS: i64 = 4_000;
 const BELL_MS: i64 = 10_000;
 
-/// Takes a message in.
+/// Applies a message to the state; returns the effects.
 pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
     let mut effects = take(state, msg);
     effects.extend(detail::wanted(state));
-    // The past is looked at the same way as the present.
+    // The replay uses the screen settings and the notice of the present state.
     if let Some(past) = state.replay.as_mut().and_then(|replay| replay.shown.as_mut()) {
         past.screen.clone_from(&state.screen);
         past.notice.clone_from(&state.notice);
@@ -212,7 +212,7 @@ fn keeper(state: &mut State, update: Update) -> Vec<Effect> {
             let passage = state.passage.after(status, state.now_ms);
             let arrived = std::mem::replace(&mut state.passage, passage) != passage && passage.is_news(state.now_ms);
             let rests = before != Some(status.state) && (status.state.is_over() || status.state == RunState::Paused);
-            // What a key was answered has come to pass.
+            // The request that the notice acknowledged has been carried out.
             state.notice.take_if(|notice| !notice.refused && (arrived || rests));
         }
         if before != state.run_state() && state.is_broken() {
@@ -242,7 +242,7 @@ fn lost(state: &mut State, reason: String) -> Vec<Effect> {
     effects
 }
 
-/// Why there is no keeper changes while it is being brought back.
+/// Stores the status read while no keeper answers; the reason may change while the keeper is being restarted.
 fn standing(state: &mut State, status: Option<Status>) -> Vec<Effect> {
     if let Some(status) = status.filter(|_| matches!(state.link, Link::Lost { .. })) {
         state.facts.status = Some(status);
@@ -285,7 +285,7 @@ fn tick(state: &mut State, now_ms: i64) -> Vec<Effect> {
 }
 
 impl State {
-    /// How often time must be told for what is on the screen, milliseconds.
+    /// Returns how often the current screen needs a tick, in milliseconds.
     #[must_use]
     pub fn tick_ms(&self) -> i64 {
         match self.passage {
@@ -296,7 +296,7 @@ impl State {
     }
 }
 
-/// Says something in place of the verdict for some seconds.
+/// Shows a notice in place of the verdict for some seconds.
 fn say(state: &mut State, text: impl Into<String>, refused: bool) {
     let until_ms = state.now_ms.saturating_add(if refused { 2 * NOTICE_MS } else { NOTICE_MS });
     state.notice = Some(Notice { text: text.into(), refused, until_ms });

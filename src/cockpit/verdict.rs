@@ -1,6 +1,6 @@
-//! The second line of the screen: how the run is, in words, and the key that helps.
+//! The second line of the screen: the state of the run in words, and the key that helps.
 //!
-//! Rules stand in the order of how much they matter; the first that applies speaks.
+//! Rules are in order of importance; the first that applies wins.
 
 use super::action::Action;
 use super::format::{age, apart, bytes, count, counted, figure, percent, rate, took};
@@ -10,33 +10,33 @@ use super::state::{Link, State};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::probe::Gpu;
 
-/// How a sentence, a gauge or a line of the journal should look.
+/// Tone of a sentence, a gauge or a journal line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// Nothing to say about it.
+    /// Neutral.
     Plain,
     /// All is well.
     Good,
     /// Something is happening.
     Busy,
-    /// Should be looked at.
+    /// Needs a look.
     Warn,
     /// Something broke.
     Danger,
 }
 
-/// A sentence about the run.
+/// A verdict on the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// How it should look.
+    /// Tone to draw it in.
     pub tone: Tone,
     /// The sentence.
     pub text: String,
-    /// More about it, the most important first; left out where there is no room.
+    /// Additional notes, most important first; dropped if space is short.
     pub more: Vec<String>,
-    /// A command to type, and what it does; shown whole, or not at all on a very narrow screen.
+    /// Command to type and its effect; shown whole, or not at all on a very narrow screen.
     pub command: Option<(String, &'static str)>,
-    /// What a person may want to do, with a word why; always shown whole.
+    /// Suggested action with a short reason; always shown whole.
     pub advice: Option<(Action, &'static str)>,
 }
 
@@ -56,7 +56,7 @@ impl Verdict {
     }
 }
 
-/// How the run is.
+/// Returns the verdict on the run.
 #[must_use]
 pub fn verdict(state: &State) -> Verdict {
     let Some(status) = state.status() else { return before_all(state) };
@@ -117,7 +117,7 @@ fn result(state: &State, status: &Status) -> String {
     parts.join(", ")
 }
 
-/// An evaluation in a few words.
+/// Summarizes an evaluation in a few words.
 #[must_use]
 pub fn eval_words(loss: f64, accuracy: Option<f64>, perplexity: Option<f64>) -> String {
     match (accuracy, perplexity) {
@@ -127,7 +127,7 @@ pub fn eval_words(loss: f64, accuracy: Option<f64>, perplexity: Option<f64>) -> 
     }
 }
 
-/// Accuracy to a tenth of a percent: `97.8 %`.
+/// Formats accuracy to a tenth of a percent: `97.8 %`.
 #[must_use]
 pub fn accuracy_words(share: f64) -> String {
     if share.is_finite() { format!("{:.1} %", share * 100.0) } else { percent(share) }
@@ -165,10 +165,10 @@ fn waiting(state: &State, status: &Status) -> Option<Verdict> {
     }
 }
 
-/// A decision that waits for a person.
+/// Returns a verdict for a decision that is waiting for the user.
 fn proposal(status: &Status) -> Option<Verdict> {
     let proposal = status.proposal.as_ref()?;
-    // What would happen comes before the cause: the end is what a narrow screen cuts.
+    // The action comes before the cause, because a narrow screen cuts the end.
     let text = format!("the keeper {}: {}", proposal.does, proposal.why);
     Some(Verdict::new(Tone::Warn, text).advise(Action::Accept, "lets it"))
 }
@@ -194,8 +194,8 @@ fn news(state: &State, status: &Status) -> Option<Verdict> {
     Some(Verdict::new(Tone::Good, text))
 }
 
-/// A keeper that is attached says something ten times a second; after this long without a word
-/// something is wrong with it, milliseconds.
+/// A connected keeper sends updates ten times a second; silence beyond this limit means something is
+/// wrong with it, milliseconds.
 const SILENT_MS: i64 = 5_000;
 
 fn silent(state: &State) -> Option<Verdict> {
@@ -208,7 +208,7 @@ fn silent(state: &State) -> Option<Verdict> {
     })
 }
 
-/// The run's directory is not where it was: the keeper ends the run soon unless it comes back.
+/// Warns that the run directory is missing: the keeper ends the run soon unless it comes back.
 fn homeless(state: &State, status: &Status) -> Option<Verdict> {
     let since = age(state.now_ms.saturating_sub(state.facts.homeless_ms?));
     let text = format!("the run's folder is gone for {since}; move it back, or the run ends: {}", status.run_dir);
@@ -225,7 +225,7 @@ fn stalled(state: &State, status: &Status) -> Option<Verdict> {
     })
 }
 
-/// How many of the newest steps the skip rate is taken over.
+/// Number of newest steps over which the skip rate is computed.
 pub const SKIP_WINDOW: usize = 200;
 
 fn skipping(state: &State) -> Option<Verdict> {
@@ -238,7 +238,7 @@ fn skipping(state: &State) -> Option<Verdict> {
     })
 }
 
-/// The newest reading of the card that the run trains on.
+/// Returns the newest reading of the GPU the run trains on.
 fn used_card(state: &State) -> Option<&Gpu> {
     let newest = state.facts.samples.back().filter(|_| state.uses_card())?;
     newest.reading.gpu.as_ref().ok()
@@ -258,7 +258,7 @@ fn hot_or_full(state: &State) -> Option<Verdict> {
     })
 }
 
-/// Memory that will run out within half an hour if it goes on like this.
+/// Warns if memory will run out within half an hour at the current rate.
 fn filling(state: &State) -> Option<Verdict> {
     let gpu = used_card(state)?;
     let forecast = state.facts.vram_forecast(gpu.vram_total_bytes.get()?)?;
@@ -271,8 +271,8 @@ fn filling(state: &State) -> Option<Verdict> {
     Some(Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung"))
 }
 
-/// Steps take much longer than usual, and why as far as it can be told. Evaluations and saves between
-/// steps do not count: they are planned.
+/// Warns if steps take much longer than usual, with the cause if it can be determined. Evaluations and
+/// saves between steps are planned and do not count.
 fn slow(state: &State, status: &Status) -> Option<Verdict> {
     if status.state != RunState::Training {
         return None;
@@ -325,14 +325,14 @@ fn healthy(state: &State, status: &Status) -> Verdict {
     Verdict { more: parts, ..Verdict::new(Tone::Good, head) }
 }
 
-/// How many steps ago the newest attempt began, and with what.
+/// Returns the number of steps since the newest attempt began, and whether a restart or a shift started it.
 fn since_restart(state: &State, status: &Status) -> Option<(u64, &'static str)> {
     let [.., before, newest] = state.facts.series.segments() else { return None };
     let steps = status.step.saturating_sub(newest.first.saturating_sub(1));
     Some((steps, if before.rung == newest.rung { "restart" } else { "shift" }))
 }
 
-/// Where the loss goes, from the means of the first and the last third of the newest steps.
+/// Returns the trend of the loss, from the means of the first and the last third of the newest steps.
 fn trend(state: &State) -> Option<&'static str> {
     let (_, last) = state.facts.series.ends()?;
     let start = last.saturating_sub(299) as f64;

@@ -1,4 +1,4 @@
-//! The screen as a function of the state: panels where the layout puts them, boxes above.
+//! Renders the state: panels where the layout puts them, boxes on top.
 
 use super::layout::{Look, Room, places};
 use super::overlays;
@@ -8,11 +8,11 @@ use super::state::screen::Panel;
 use crate::config::theme::Theme;
 use ratatui::Frame;
 
-/// Draws everything: the present, or the moment of the past that is looked at.
+/// Draws everything: the present, or the moment shown in the replay.
 pub fn render(frame: &mut Frame<'_>, state: &State, theme: &Theme) {
     let past = state.replay.as_ref().and_then(|replay| replay.shown.as_deref());
     draw(frame, past.unwrap_or(state), theme);
-    // Boxes belong to the present, whatever is looked at.
+    // Boxes always belong to the present.
     overlays::render(frame, frame.area(), state, theme);
 }
 

@@ -1,4 +1,4 @@
-//! The run failed or needs a person: why, what led to it, and what to type.
+//! The run failed or needs attention: the reason, the events before it, and the command to type.
 
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{clock, count};
@@ -53,7 +53,7 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
             Span::styled(" look around", theme.dim),
         ]),
     ]);
-    // What to type stays, whatever else has to go.
+    // The command to type stays, whatever else is cut.
     lines.truncate(usize::from(within.height.saturating_sub(2)).saturating_sub(tail.len()));
     lines.extend(tail);
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);

@@ -1,4 +1,4 @@
-//! Every key, from the table of actions: in two columns where there is room, else to scroll.
+//! Every key, from the table of actions: two columns if they fit, otherwise a scrolling list.
 
 use crate::cockpit::action::{Entry, Group, TABLE};
 use crate::cockpit::state::State;
@@ -13,7 +13,7 @@ use ratatui::{
 
 const GROUPS: [Group; 4] = [Group::Run, Group::Look, Group::Chart, Group::Cockpit];
 
-/// Draws the box; `from` is the first line seen where not all fit.
+/// Draws the box; `from` is the first visible line if not all fit.
 pub fn render(frame: &mut Frame<'_>, within: Rect, from: usize, state: &State, theme: &Theme) {
     let mut blocks = GROUPS.into_iter().map(|group| block(group, state, theme));
     if within.width >= 118 {
@@ -54,7 +54,7 @@ fn line(entry: &Entry, state: &State, theme: &Theme) -> Line<'static> {
     Line::from(vec![
         Span::styled(ui::pad_left(&keys.join(" "), 10), theme.accent),
         Span::raw("  "),
-        // What this cockpit may not ask for is dimmed.
+        // Actions a read-only cockpit cannot request are dimmed.
         if state.read_only && entry.group == Group::Run {
             Span::styled(entry.help, theme.faint)
         } else {

@@ -1,4 +1,4 @@
-//! The keeper does not answer: what that means, and what to type.
+//! The keeper does not answer: the consequences and the command to type.
 
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{age, count};

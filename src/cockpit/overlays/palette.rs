@@ -1,4 +1,4 @@
-//! Every action with its key, searched by letters.
+//! Every action with its key, searchable as you type.
 
 use super::Hit;
 use crate::cockpit::state::State;
@@ -16,13 +16,13 @@ use ratatui::{
 const WIDTH: u16 = 66;
 const MOST: u16 = 16;
 
-/// The box, and how many rows of the list are seen.
+/// Returns the box and the number of visible list rows.
 fn area(within: Rect) -> (Rect, usize) {
     let rows = within.height.saturating_sub(6).min(MOST);
     (ui::popup_area(within, (WIDTH, rows + 2), ui::Stand::Middle), usize::from(rows))
 }
 
-/// The first row of the list that is seen.
+/// Returns the first visible row of the list.
 fn first_shown(chosen: usize, rows: usize) -> usize {
     chosen.saturating_sub(rows.saturating_sub(1))
 }
@@ -59,7 +59,7 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, chosen: usize, state: &State,
     ui::lines(frame, inner, lines);
 }
 
-/// What stands under the mouse.
+/// Returns the click target under the mouse.
 pub fn hit(within: Rect, chosen: usize, state: &State, at: (u16, u16)) -> Hit {
     let (area, rows) = area(within);
     if !area.contains(at.into()) {

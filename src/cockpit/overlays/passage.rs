@@ -1,4 +1,4 @@
-//! A shift or restart while it happens, part by part, and what it proved once it is done.
+//! A shift or restart in progress, stage by stage, and its proof once it is done.
 
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{apart, count, figure, took};
@@ -69,13 +69,13 @@ fn row(sign: &str, name: &str, time: &str, styles: (ratatui::style::Style, ratat
     ])
 }
 
-/// The parts of every passage, in their order; those that a passage does not need are passed over.
+/// Stages of every passage, in order; stages a passage does not need are skipped.
 const PLAN: [&str; 6] = ["save", "stop", "wait for VRAM", "start and load", "compile", "first step"];
 
-/// All parts from the start, so that the box keeps its size: done, under way, still to come or passed over.
+/// Returns all stages from the start, so that the box keeps its size: done, under way, pending or skipped.
 fn parts(stages: &[Stage], since: u64, done: bool, theme: &Theme) -> Vec<Line<'static>> {
     let known = |name: &str| stages.iter().any(|stage| stage.name == name);
-    // Known parts come as they happened; a planned one before the next known one was passed over.
+    // Known stages keep the order in which they happened; a planned stage before the next known one was skipped.
     let mut rest = PLAN.iter().copied().filter(|name| !known(name)).peekable();
     let order = |name: &str| PLAN.iter().position(|planned| *planned == name);
     let dim = |name: &str, word: &str| row("·", in_words(name), word, (theme.dim, theme.dim));

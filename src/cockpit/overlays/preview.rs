@@ -1,4 +1,4 @@
-//! The preview of a shift: what changes and what that means, what it costs, when it takes effect.
+//! Preview of a shift: what changes, the consequences, the cost and when it takes effect.
 
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{bytes, count, in_words, rate};
@@ -18,14 +18,14 @@ use ratatui::{
 
 const WIDTH: u16 = 74;
 
-/// What the box holds.
+/// Content of the box.
 pub struct Content {
     lines: Vec<Line<'static>>,
     title: String,
 }
 
 impl Content {
-    /// Columns and rows of it.
+    /// Returns the columns and rows of the content.
     #[must_use]
     pub fn size(&self) -> (u16, u16) {
         (WIDTH, u16::try_from(self.lines.len()).unwrap_or(u16::MAX))
@@ -40,7 +40,7 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, to: usize, state: &State, the
     }
 }
 
-/// The lines of the box, in the theme's styles or, to measure it, in none.
+/// Returns the lines of the box, styled with the theme, or unstyled to measure the box.
 pub fn content(within: Rect, to: usize, state: &State, theme: Option<&Theme>) -> Option<Content> {
     let status = state.status()?;
     let (here, target) = (state.ladder.get(status.rung)?, state.ladder.get(to)?);
@@ -55,8 +55,8 @@ pub fn content(within: Rect, to: usize, state: &State, theme: Option<&Theme>) ->
     let room = usize::from(within.height.saturating_sub(2));
     let long = consequences(status, target, class, width, theme);
     let roomy = knobs.len() + cost.len() + long.len() + 4 <= room;
-    // Where there is no room for everything, the sentences become short, then the list of knobs
-    // gives way; never what the rung costs, nor the keys.
+    // If space is short, the sentences are shortened first, then the list of knobs is cut. The cost of
+    // the rung and the keys always stay.
     let (air, tail) = if roomy { (1, long) } else { (0, in_short(status, target, class, width)) };
     let fixed = cost.len() + tail.len() + 1;
     let mut lines = fitting(knobs, if roomy { usize::MAX } else { room.saturating_sub(fixed) }, theme);
@@ -67,7 +67,7 @@ pub fn content(within: Rect, to: usize, state: &State, theme: Option<&Theme>) ->
     Some(Content { lines, title: format!("shift {direction}: {} → {}", here.name, target.name) })
 }
 
-/// As many lines as there is room for; where some are left out, how many.
+/// Keeps the lines that fit; if some are left out, the last line says how many.
 fn fitting(mut lines: Vec<Line<'static>>, room: usize, theme: &Theme) -> Vec<Line<'static>> {
     if lines.len() > room {
         let hidden = lines.len() - room.saturating_sub(1);
@@ -77,7 +77,7 @@ fn fitting(mut lines: Vec<Line<'static>>, room: usize, theme: &Theme) -> Vec<Lin
     lines
 }
 
-/// What the shift means in two lines.
+/// Summarizes the effect of the shift in two lines.
 fn in_short(status: &Status, target: &RungView, class: Class, width: usize) -> Vec<Line<'static>> {
     let relieves: Vec<_> = target.relieves.iter().map(ToString::to_string).collect();
     let relieves = if relieves.is_empty() { String::new() } else { format!("; relieves {}", relieves.join(", ")) };
@@ -121,7 +121,7 @@ fn knobs(changes: &[Change], here: &RungView, width: usize, theme: &Theme) -> Ve
         if value.chars().count() <= room {
             return vec![line(change, value)];
         }
-        // Too long for its column: below, in full.
+        // Values too wide for their column go below, in full.
         let below = ui::wrap(&value, width.saturating_sub(4));
         let below = below.into_iter().map(|part| Line::styled(format!("    {part}"), theme.strong));
         std::iter::once(line(change, String::new())).chain(below).collect()
@@ -137,8 +137,8 @@ fn class_style(class: Class, theme: &Theme) -> ratatui::style::Style {
     }
 }
 
-/// What the rung costs: measured where it ran, else by the plan, else said to be unknown; and the
-/// room there is.
+/// Describes the cost of the rung (measured if it ran before, otherwise from the plan, otherwise
+/// unknown) and the available memory.
 fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) -> Vec<Line<'static>> {
     let (now, then) = (status.rungs.get(status.rung), status.rungs.get(to));
     let row = |label: &'static str, present: Option<String>, what: &dyn Fn(&RungRecord) -> Option<String>| {
@@ -154,10 +154,10 @@ fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) 
         ])
     };
     let on_gpu = on_gpu(state, status);
-    // What is so now, as the gauges show it; nothing while no step is taken.
+    // Current values as the gauges show them; none while no steps are taken.
     let live = state.is_moving() && state.stalled_ms().or(state.silence_ms()).is_none();
     let reading = state.facts.samples.back().map(|row| &row.reading).filter(|_| live);
-    // In units of the run's clock: a step of another batch is another step.
+    // In units of the run's clock: a step with another batch size is not comparable.
     let speed_of = |units_per_s: f64| format!("{} {}/s", rate(units_per_s), status.unit);
     let pace = state.facts.pace().filter(|_| live).map(|pace| speed_of(pace.units_per_s));
     let speed = row("speed", pace, &|record| record.units_per_s.map(speed_of));
@@ -187,7 +187,7 @@ fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) 
     rows
 }
 
-/// Whether the run trains on a card. A card in the machine of a run on the CPU has nothing to do with it.
+/// Reports whether the run trains on a GPU. A GPU in the machine is irrelevant to a run on the CPU.
 fn on_gpu(state: &State, status: &Status) -> bool {
     match status.device.as_deref() {
         Some(device) => !device.starts_with("cpu"),
@@ -195,13 +195,13 @@ fn on_gpu(state: &State, status: &Status) -> bool {
     }
 }
 
-/// The card, as it was last read.
+/// Returns the latest GPU reading.
 fn gpu(state: &State) -> Option<&Gpu> {
     state.facts.samples.back()?.reading.gpu.as_ref().ok()
 }
 
-/// What the card has for the next worker once this one is gone, and whether the rung fits by what
-/// it was seen to use.
+/// Describes the GPU memory available to the next worker once this one is gone, and whether the rung
+/// fits, judged by its recorded usage or, without a record, by the plan.
 fn room(state: &State, then: Option<&RungRecord>, width: usize, theme: &Theme) -> Option<Line<'static>> {
     let gpu = gpu(state)?;
     let (total, used) = (gpu.vram_total_bytes.get()?, gpu.vram_used_bytes.get()?);
@@ -232,7 +232,7 @@ fn consequences(status: &Status, target: &RungView, class: Class, width: usize, 
     let next = count(status.step.saturating_add(1));
     let when = match status.state {
         RunState::Paused => format!("Takes effect when the run goes on, at step {next}."),
-        // No worker lives that could save: the next one loads what is on the disk.
+        // No worker is alive to save: the next one loads the latest checkpoint on disk.
         RunState::BackingOff | RunState::AwaitingVram => match status.durable_step {
             Some(durable) => format!("Takes effect at the next start, from the checkpoint of step {}.", count(durable)),
             None => "Takes effect at the next start, from the beginning: there is no checkpoint yet.".to_owned(),
@@ -254,7 +254,7 @@ fn consequences(status: &Status, target: &RungView, class: Class, width: usize, 
     lines
 }
 
-/// The keys of the box.
+/// Returns the keys of the box.
 #[must_use]
 pub fn keys(state: &State) -> ui::KeyLine {
     let key = |action: Action| state.keys.key_of(action);

@@ -1,4 +1,4 @@
-//! The question before a stop.
+//! Confirmation before a stop.
 
 use crate::cockpit::action::Action;
 use crate::cockpit::format::count;
@@ -34,12 +34,12 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
 
 const LATER: &str = "To go on later:";
 
-/// Columns inside the box.
+/// Returns the columns inside the box.
 fn width(within: Rect) -> usize {
     usize::from(within.width.saturating_sub(6)).clamp(1, 60)
 }
 
-/// What to type to go on: whole, if need be on a line of its own.
+/// Returns the command that resumes the run, unbroken, on its own line if needed.
 fn later(within: Rect, command: &str) -> Vec<String> {
     let joined = format!("{LATER}  {command}");
     if joined.width() <= width(within) {
@@ -49,7 +49,7 @@ fn later(within: Rect, command: &str) -> Vec<String> {
     }
 }
 
-/// How large the box is inside, and the keys of its last line.
+/// Returns the inner size of the box and the keys on its last line.
 #[must_use]
 pub fn measure(within: Rect, state: &State) -> ((u16, u16), ui::KeyLine) {
     let again = state.run_state() == Some(RunState::Stopping);

@@ -1,5 +1,5 @@
-//! A chart: its heading with what the signs mean and what the cursor reads, the curve, and on the
-//! loss what evaluations found.
+//! A chart: a heading with the legend and the cursor's reading, the curve, and, on the loss, the
+//! evaluations.
 
 use super::curve::{self, Curve, Plot, ends};
 use crate::cockpit::format::{clock, count, figure};
@@ -40,7 +40,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, quantity: Quantity, state: &Sta
     ui::heading(frame, area, &title, legend, focused, theme);
 }
 
-/// A value as it stands at the end of its curve, where the unit has no room.
+/// Formats a value for the end of its curve, where the unit does not fit.
 #[must_use]
 pub fn bare(quantity: Quantity, value: f64, unit: &str) -> String {
     match quantity {
@@ -52,7 +52,7 @@ pub fn bare(quantity: Quantity, value: f64, unit: &str) -> String {
     }
 }
 
-/// Evaluations that are seen: place and loss.
+/// Returns the visible evaluations: position and loss.
 fn seen(state: &State) -> Vec<(f64, f64)> {
     let Some(ends) = ends(state) else { return Vec::new() };
     let chart = state.screen.chart;
@@ -61,7 +61,7 @@ fn seen(state: &State) -> Vec<(f64, f64)> {
     evals.filter(|(place, loss)| (start..=end).contains(place) && loss.is_finite()).collect()
 }
 
-/// The best evaluation whose weights are on the disk, where it is seen: place and loss.
+/// Returns position and loss of the best evaluation whose weights are on disk, if visible.
 fn best_seen(state: &State) -> Option<(f64, f64)> {
     let (row, chart) = (state.best()?, state.screen.chart);
     let (start, end) = chart.window(ends(state)?);
@@ -75,11 +75,11 @@ fn eval_range(state: &State) -> Option<(f64, f64)> {
     Some((losses().reduce(f64::min)?, losses().reduce(f64::max)?))
 }
 
-/// Diamonds stand at least so many columns apart, so that the curve below them is seen.
+/// Minimum number of columns between diamonds, so that the curve below stays visible.
 const APART: u16 = 6;
 
-/// The evaluations as diamonds, the best one on the disk filled, the newest one written. Where they come densely
-/// only some are drawn; all of them are in the chart of their own.
+/// Draws evaluations as diamonds: the best one on disk filled, the newest one labeled. Where they are
+/// dense only some are drawn; the evaluation chart shows all of them.
 fn evaluations(frame: &mut Frame<'_>, area: Rect, plot: Plot, state: &State, theme: &Theme) {
     let buffer = frame.buffer_mut();
     let seen = seen(state);
@@ -100,7 +100,7 @@ fn evaluations(frame: &mut Frame<'_>, area: Rect, plot: Plot, state: &State, the
     }
 }
 
-/// A place on an axis in words.
+/// Formats a position on an axis.
 fn place_words(state: &State, axis: Axis, place: f64) -> String {
     match axis {
         Axis::Steps => format!("step {}", count(place.max(0.0).round() as u64)),
@@ -112,7 +112,7 @@ fn place_words(state: &State, axis: Axis, place: f64) -> String {
     }
 }
 
-/// What the cursor reads: the exact value of a step, or the range of the few that stand for it.
+/// Returns the cursor's reading: the exact value of a step, or the range over the steps of a bucket.
 fn reading(quantity: Quantity, state: &State) -> Option<String> {
     let axis = state.screen.chart.axis;
     let place = state.screen.chart.cursor?;
@@ -131,7 +131,7 @@ fn reading(quantity: Quantity, state: &State) -> Option<String> {
     Some(format!("{whereabouts}  {value}{skipped}"))
 }
 
-/// What is seen and what the signs mean, the most important first, as much as there is room for.
+/// Returns the legend: the visible range and the meaning of the symbols, most important first, as space allows.
 fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, room: usize) -> Line<'static> {
     let chart = state.screen.chart;
     let mut parts: Vec<Vec<Span<'static>>> = Vec::new();
@@ -161,7 +161,7 @@ fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, 
     let mut left_out = false;
     for part in parts {
         let width: usize = part.iter().map(Span::width).sum();
-        // What comes after the line that stands out says nothing without it.
+        // The entries after the smoothed line's make no sense without it.
         if left_out || line.width() + width + 3 > room {
             left_out |= part.iter().any(|span| span.content.contains("smoothed"));
             continue;
@@ -177,7 +177,7 @@ fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, 
 fn loss_parts(plot: Option<Plot>, state: &State, theme: &Theme) -> Vec<Vec<Span<'static>>> {
     let chart = state.screen.chart;
     let best = best_seen(state);
-    // The best is an evaluation whose weights are on the disk; without one there is only a lowest loss.
+    // The best evaluation is one whose weights are on disk; without one, only the lowest loss is shown.
     let (sign, word, best) = match best {
         Some(best) => ("◆", " best ", Some(best)),
         None => ("", "lowest ", plot.and_then(|plot| plot.least)),

@@ -1,4 +1,4 @@
-//! The checkpoints on disk, newest first.
+//! Checkpoints on disk, newest first.
 
 use crate::cockpit::format::{age, bytes, count, figure, took};
 use crate::cockpit::state::State;
@@ -16,7 +16,7 @@ use ratatui::{
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Checkpoints;
     let all = &state.facts.checkpoints;
-    // Which of them were on disk at a moment of the past is not recorded: all that were saved by then.
+    // The record does not say which of them were on disk at a past moment: list all that were saved by then.
     let past = state.moment.is_some();
     let kept: Vec<_> = all.values().rev().filter(|row| row.kept || past).collect();
     let note = match (all.is_empty(), past) {

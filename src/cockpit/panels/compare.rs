@@ -1,4 +1,4 @@
-//! The smoothed losses of several runs on one chart, this one first.
+//! Smoothed losses of several runs on one chart, this run first.
 
 use crate::cockpit::format::figure;
 use crate::cockpit::plot::{axis, braille::Braille, curve, scale::Scale};
@@ -63,10 +63,10 @@ fn entries(state: &State) -> Vec<Entry<'_>> {
     entries
 }
 
-/// Draws the lines; the newest value of each.
+/// Draws the curves; returns the newest value of each.
 fn draw(frame: &mut Frame<'_>, area: Rect, entries: &[Entry<'_>], state: &State, theme: &Theme) -> Vec<Option<f64>> {
     let chart = state.screen.chart;
-    // Runs happened at different times.
+    // Runs happened at different times, so they have no common time axis.
     let over = if chart.axis == Axis::Time { Axis::Steps } else { chart.axis };
     let known: Vec<_> = entries.iter().map(|entry| entry.series.ok()).collect();
     let ends = known.iter().flatten().filter_map(|series| series.spots()).fold(None, |ends, (first, last)| {
@@ -99,7 +99,7 @@ fn draw(frame: &mut Frame<'_>, area: Rect, entries: &[Entry<'_>], state: &State,
     let labels = axis::labels_over(over, start, end, plot.width, state.utc_offset_s);
     axis::below(buffer, plot, labels.into_iter(), theme.faint, theme.dim);
     let mut newest = vec![None; known.len()];
-    // This run last, so that it lies above the others.
+    // This run last, so that it is drawn on top.
     for (place, series) in known.iter().enumerate().rev() {
         let Some(series) = series else { continue };
         let values = smooth(series, usize::from(plot.width) * 2);

@@ -1,4 +1,4 @@
-//! A figure over the run as a curve, with its axes and marks: what all charts share.
+//! A curve of a quantity over the run, with axes and marks: the part all charts share.
 //!
 //! ```text
 //!          ┊ accumulate           where a shift or restart happened
@@ -16,44 +16,44 @@ use crate::config::theme::Theme;
 use crate::store::summary::Spot;
 use ratatui::{Frame, layout::Rect, style::Style};
 
-/// What to draw.
+/// Parameters of a curve.
 #[derive(Debug, Clone, Copy)]
 pub struct Curve {
-    /// The figure.
+    /// The quantity.
     pub quantity: Quantity,
-    /// Weight of the past in the smoothed line; 0 = as measured alone.
+    /// Weight of the past in the smoothed line; 0 shows only the raw values.
     pub weight: f64,
-    /// Logarithmic values.
+    /// Whether values are logarithmic.
     pub log: bool,
-    /// Further values that the range must hold.
+    /// Additional values the range must include.
     pub hold: Option<(f64, f64)>,
 }
 
-/// Where things lie on a curve that was drawn.
+/// Geometry of a drawn curve.
 #[derive(Debug, Clone, Copy)]
 pub struct Plot {
-    /// The cells of the curve itself.
+    /// Cells of the curve itself.
     pub area: Rect,
-    /// From values to rows.
+    /// Maps values to rows.
     pub scale: Scale,
-    /// What it is drawn over.
+    /// The x axis.
     pub axis: Axis,
-    /// First and last place seen.
+    /// First and last visible position.
     pub window: (f64, f64),
-    /// The largest value, where it lies above the range.
+    /// Largest value, if it exceeds the range.
     pub cut: Option<f64>,
-    /// The newest value as drawn.
+    /// Newest value as drawn.
     pub newest: Option<f64>,
-    /// Place and value of the smallest smoothed value.
+    /// Position and value of the smoothed minimum.
     pub least: Option<(f64, f64)>,
-    /// The unit of the axis, where the figure has several.
+    /// Unit of the y axis, for a quantity that has several.
     pub unit: &'static str,
-    /// How the line looks where it ends.
+    /// Style of the line at its end.
     pub style: Style,
 }
 
 impl Plot {
-    /// The column of a place, where it is seen.
+    /// Returns the column of a position, if visible.
     #[must_use]
     pub fn column(&self, place: f64) -> Option<u16> {
         let (start, end) = self.window;
@@ -62,7 +62,7 @@ impl Plot {
         (0.0..=1.0).contains(&share).then(|| self.area.x + (share * last).round() as u16)
     }
 
-    /// The row of a value.
+    /// Returns the row of a value.
     #[must_use]
     pub fn row(&self, value: f64) -> u16 {
         let dots = usize::from(self.area.height) * 4;
@@ -70,17 +70,17 @@ impl Plot {
     }
 }
 
-/// Room for the newest value.
+/// Columns reserved for the newest value.
 const RIGHT: u16 = 8;
 
-/// Where the first and the newest place of the run lie.
+/// Returns the first and the newest position of the run.
 #[must_use]
 pub fn ends(state: &State) -> Option<(f64, f64)> {
     let axis = state.screen.chart.axis;
     state.facts.series.spots().map(|(first, last)| (first.on(axis), last.on(axis)))
 }
 
-/// Draws a curve with its axes and marks; none where there is nothing to draw yet.
+/// Draws a curve with its axes and marks; returns `None` if there is nothing to draw yet.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, curve: Curve, state: &State, theme: &Theme) -> Option<Plot> {
     let over = state.screen.chart.axis;
     let window = state.screen.chart.window(ends(state)?);
@@ -89,17 +89,17 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, curve: Curve, state: &State, them
     if area.width < 20 || area.height < 4 + names {
         return None;
     }
-    // The gutter depends on the labels, and they on the range: thin once for it, then draw.
+    // The gutter depends on the labels, and these on the range: thin once to measure, then again to draw.
     let rough = curve.quantity.columns(state, over, window.0..window.1, usize::from(area.width));
     let (low, high, cut) = curve::range(&rough)?;
     let (low, high) = curve.hold.map_or((low, high), |(least, most)| (low.min(least), high.max(most)));
-    // What the range holds anyway is not beyond it.
+    // Values that the range includes anyway are not cut off.
     let cut = cut.filter(|cut| *cut > high);
     let (unit, factor) = curve.quantity.memory_unit(high);
     let (low, high) = (low * factor, high * factor);
     let scale = Scale::new(low, high, curve.log)?;
     let left = axis::gutter(scale, area.height - 3) + 1;
-    // Above: names of rungs, skips. Below: the axis and its labels. At the right: the newest value.
+    // Above: names of rungs and skips. Below: the axis and its labels. On the right: the newest value.
     let plot_area = Rect {
         x: area.x + left,
         y: area.y + 1 + names,
@@ -129,14 +129,14 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, curve: Curve, state: &State, them
     if let Some(value) = plot.newest.filter(|_| curve.quantity.names_newest()) {
         let y = plot.row(value);
         let text = super::chart::bare(curve.quantity, value, unit);
-        // In the colour that the line ends with.
+        // Use the colour at the end of the line.
         axis::write(frame.buffer_mut(), area, plot.area.right() + 1, y, &text, plot.style);
     }
     plot.newest = plot.newest.map(|newest| newest / factor);
     Some(plot)
 }
 
-/// The value from which on a figure should be looked at, as a thin line.
+/// Draws the warning threshold of a quantity as a thin line.
 fn limit(frame: &mut Frame<'_>, plot: Plot, limit: Option<f64>, theme: &Theme) {
     let Some(limit) = limit.filter(|limit| (0.0..1.0).contains(&plot.scale.share(*limit)) && *limit > 0.0) else {
         return;
@@ -145,7 +145,7 @@ fn limit(frame: &mut Frame<'_>, plot: Plot, limit: Option<f64>, theme: &Theme) {
     axis::write(frame.buffer_mut(), plot.area, plot.area.x, plot.row(limit), &dashes, theme.warn);
 }
 
-/// The band of what was measured and the line above it, coloured by rung where there were several.
+/// Draws the band of raw values and the line above it, coloured by rung if there were several.
 fn lines(frame: &mut Frame<'_>, plot: &mut Plot, curve: Curve, columns: &[Column], state: &State, theme: &Theme) {
     let size = (usize::from(plot.area.width), usize::from(plot.area.height));
     let mut band = Braille::new(size.0, size.1);
@@ -183,7 +183,7 @@ fn lines(frame: &mut Frame<'_>, plot: &mut Plot, curve: Curve, columns: &[Column
     plot.least = smallest.map(|(x, value)| (start + (end - start) * x as f64 / dots, value));
 }
 
-/// The style of each column of cells: that of the rung the run was on there.
+/// Returns the style of each column of cells: that of the rung active there.
 fn styles(plot: Plot, quantity: Quantity, state: &State, theme: &Theme) -> Vec<Style> {
     let segments = state.facts.series.segments();
     if quantity != Quantity::Loss || segments.iter().all(|segment| segment.rung == segments[0].rung) {
@@ -200,7 +200,7 @@ fn styles(plot: Plot, quantity: Quantity, state: &State, theme: &Theme) -> Vec<S
     (0..plot.area.width).map(|cell| theme.line(rung_at(cell))).collect()
 }
 
-/// Shifts and restarts as broken lines, newest names first where they would overlap, and kept
+/// Draws shifts and restarts as dashed lines (newest names win where they would overlap), and kept
 /// checkpoints on the axis.
 fn marks(frame: &mut Frame<'_>, plot: Plot, names: Option<u16>, state: &State, theme: &Theme) {
     let segments = state.facts.series.segments();
@@ -230,7 +230,7 @@ fn marks(frame: &mut Frame<'_>, plot: Plot, names: Option<u16>, state: &State, t
     }
 }
 
-/// Skipped steps, and values beyond the range, in the row above the curve.
+/// Draws skipped steps, and values beyond the range, in the row above the curve.
 fn skips(frame: &mut Frame<'_>, plot: Plot, columns: &[Column], theme: &Theme) {
     let top = plot.area.y - 1;
     let buffer = frame.buffer_mut();
@@ -246,7 +246,7 @@ fn skips(frame: &mut Frame<'_>, plot: Plot, columns: &[Column], theme: &Theme) {
     }
 }
 
-/// The line where exact values are read.
+/// Draws the cursor where exact values are read.
 fn cursor(frame: &mut Frame<'_>, plot: Plot, state: &State, theme: &Theme) {
     let Some(x) = state.screen.chart.cursor.and_then(|place| plot.column(place)) else { return };
     let buffer = frame.buffer_mut();
@@ -262,7 +262,7 @@ fn cursor(frame: &mut Frame<'_>, plot: Plot, state: &State, theme: &Theme) {
     axis::write(buffer, buffer.area, x, plot.area.bottom(), "┼", theme.accent);
 }
 
-/// First and last column of the curve in a chart's area, where there is one.
+/// Returns the first and last column of the curve in a chart's area, if there is one.
 #[must_use]
 pub fn plot_columns(state: &State, panel: crate::cockpit::state::screen::Panel, area: Rect) -> Option<(u16, u16)> {
     let crate::cockpit::state::screen::Panel::Chart(quantity) = panel else { return None };

@@ -1,4 +1,4 @@
-//! Where the run under the cursor is configured differently from this one.
+//! Configuration differences between the run under the cursor and this one.
 
 use crate::cockpit::format::in_words;
 use crate::cockpit::state::State;
@@ -60,7 +60,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     ui::lines(frame, inner, lines);
 }
 
-/// Where the two keepers watch differently.
+/// Returns the differences in what the two keepers watch.
 fn watched(state: &State, other: &OtherRun) -> Vec<Change> {
     let tree = |watch: &Watch| serde_json::to_value(watch).map(|watch| json!({ "watch": watch }));
     match other.watch.as_ref().map(|theirs| (tree(&state.watch), tree(theirs))) {

@@ -1,5 +1,6 @@
-//! The last line: keys and what they do, from the table of actions. What is not possible just now
-//! is dimmed; what does not fit is left out from the end, but for the way to all actions, help and close.
+//! The last line: keys and their actions, from the table of actions. Actions that are currently
+//! impossible are dimmed. If space is short, entries are dropped from the end, except for the palette,
+//! help and close.
 
 use crate::cockpit::action::{Action, entry_of};
 use crate::cockpit::state::State;
@@ -49,7 +50,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     }
 }
 
-/// Where each action stands on the line.
+/// Returns the column of each action on the line.
 fn placed(state: &State, inner: Rect) -> Vec<(u16, Action)> {
     let width = |action: Action| {
         let (key, word) = words(state, action);
@@ -57,10 +58,10 @@ fn placed(state: &State, inner: Rect) -> Vec<(u16, Action)> {
     };
     let last = [Action::Palette, Action::Help, Action::Quit];
     let mut room = usize::from(inner.width).saturating_sub(last.iter().map(|action| width(*action)).sum());
-    // What acts on the run goes away with the run, and makes room.
+    // Actions on the run are dropped once the run is gone, which makes room.
     let gone = refusal(state).is_some();
     let mut shown: Vec<Action> = Vec::new();
-    // A decision that waits for a person comes first.
+    // A decision waiting for the user comes first.
     let asked = is_possible(state, Action::Accept).then_some(Action::Accept);
     for action in asked.into_iter().chain(SHOWN).filter(|action| !gone || is_possible(state, *action)) {
         if width(action) > room {
@@ -78,7 +79,7 @@ fn placed(state: &State, inner: Rect) -> Vec<(u16, Action)> {
     shown.into_iter().chain(last).map(place).collect()
 }
 
-/// The action whose words stand at a column of the line.
+/// Returns the action whose text is at a column of the line.
 #[must_use]
 pub fn action_at(state: &State, area: Rect, column: u16) -> Option<Action> {
     let inner = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
@@ -86,7 +87,7 @@ pub fn action_at(state: &State, area: Rect, column: u16) -> Option<Action> {
     is_possible(state, action).then_some(action)
 }
 
-/// The key and the word of an action just now.
+/// Returns an action's current key and label.
 fn words(state: &State, action: Action) -> (String, &'static str) {
     let word = entry_of(action).map_or("", |entry| entry.word);
     match action {

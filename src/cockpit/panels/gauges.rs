@@ -1,4 +1,4 @@
-//! The gauges: a figure, a bar, a note each; fewer rows each where there is less room.
+//! The gauges: a value, a bar and a note each, in fewer rows each where space is short.
 
 use super::meters::{Body, Fill, Meter, meters, why_no_gpu, why_no_gpu_in_short, why_old};
 use crate::cockpit::state::State;
@@ -27,8 +27,8 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         _ => why_no_gpu_in_short(state, width).into_iter().collect(),
     };
     let room = usize::from(inner.height);
-    // Value, bar, note and air, if need be without the last figure; without air; value and bar;
-    // at last one row each.
+    // In order of preference: value, bar, note and a blank row, dropping the last gauge if needed;
+    // without the blank row; value and bar; finally one row each.
     let draw = |(rows, left_out): (usize, usize)| -> Vec<Line<'static>> {
         let shown = &meters[..meters.len() - left_out.min(meters.len())];
         shown.iter().flat_map(|meter| several_rows(meter, inner.width, rows, theme)).collect()
@@ -46,7 +46,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
 }
 
 fn several_rows(meter: &Meter, width: u16, rows: usize, theme: &Theme) -> Vec<Line<'static>> {
-    // Without a row for notes the age stands beside the name.
+    // Without a row for notes, the age goes beside the name.
     let label = match &meter.old {
         Some(old) if rows < 3 => format!("{}, {old}", meter.label),
         _ => meter.label.to_owned(),
@@ -67,7 +67,7 @@ fn several_rows(meter: &Meter, width: u16, rows: usize, theme: &Theme) -> Vec<Li
     lines
 }
 
-/// `skips  0.5 %  ━━━╾─────`, values and bars below each other.
+/// Renders `skips  0.5 %  ━━━╾─────`: one row per gauge, with values and bars aligned.
 fn one_row_each(meters: &[Meter], width: u16, theme: &Theme) -> Vec<Line<'static>> {
     const LABEL: usize = 6;
     let values: Vec<_> = meters.iter().map(|meter| short(&meter.value)).collect();
@@ -94,7 +94,7 @@ fn one_row_each(meters: &[Meter], width: u16, theme: &Theme) -> Vec<Line<'static
     meters.iter().zip(&values).map(row).collect()
 }
 
-/// A value without what its row has no room for.
+/// Shortens a value to fit its row.
 fn short(value: &str) -> String {
     value.split(" of the last").next().unwrap_or(value).to_owned()
 }

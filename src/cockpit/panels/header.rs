@@ -1,5 +1,5 @@
-//! The first line: which run, what it does, where it stands. What does not fit is left out, the
-//! least important first.
+//! The first line: the run's name, state and position. If space is short, the least important fields
+//! are dropped first.
 
 use crate::cockpit::format::{age, clock, count};
 use crate::cockpit::state::State;
@@ -37,7 +37,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     ui::two_sides(frame, inner, join(left), join(right));
 }
 
-/// A field of the line; a low rank goes last.
+/// A field of the line; the lowest rank is dropped last.
 struct Field {
     rank: u8,
     spans: Vec<Span<'static>>,
@@ -84,7 +84,7 @@ fn fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Fie
     }
     right.push(Field::new(1, vec![label("step "), value(count(status.step))]));
     if let Some(device) = &status.device {
-        // The maker's names say nothing that the model's does not.
+        // The vendor and brand names add nothing to the model name.
         let device = device.replace("NVIDIA ", "").replace("GeForce ", "");
         right.push(Field::new(6, vec![Span::styled(ui::cut(&device, 32), theme.dim)]));
     }

@@ -1,4 +1,4 @@
-//! What happened, in sentences; the newest at the bottom.
+//! The run's events, newest at the bottom.
 
 use crate::cockpit::format::clock;
 use crate::cockpit::state::State;
@@ -38,7 +38,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let mut lines: Vec<Line<'static>> = Vec::new();
     for row in state.facts.journal.iter().rev().filter(holds).skip(back) {
         let entry = entry(row, usize::from(inner.width), state.utc_offset_s, theme);
-        // The first entry may be cut; another one is shown whole or not at all.
+        // Only the first entry may be cut; any other is shown whole or not at all.
         if !lines.is_empty() && lines.len() + entry.len() > room {
             break;
         }

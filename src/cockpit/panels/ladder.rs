@@ -1,4 +1,4 @@
-//! The ladder: every rung with what it has shown, the current one marked.
+//! The ladder: every rung with its record, the current one marked.
 
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{bytes, count, counted, in_words, rate};
@@ -41,7 +41,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     ui::lines(frame, inner, lines);
 }
 
-/// What the keeper will do by itself, in at most `width` columns; nothing once the run is over.
+/// Describes the keeper's automatic actions in at most `width` columns; empty once the run is over.
 fn plans(state: &State, width: usize) -> String {
     let Some(status) = state.status().filter(|_| !state.is_over()) else { return String::new() };
     let autopilot = if status.autopilot { "autopilot on" } else { "autopilot off" };
@@ -49,20 +49,20 @@ fn plans(state: &State, width: usize) -> String {
     both.filter(|both| both.width() <= width).unwrap_or_else(|| autopilot.to_owned())
 }
 
-/// How a rung ended badly: `ended with out of memory`, `ended by signal 15`.
+/// Describes how a rung ended badly: `ended with out of memory`, `ended by signal 15`.
 #[must_use]
 pub fn ended(what: &str) -> String {
     if what.starts_with("ended ") { what.to_owned() } else { format!("ended with {what}") }
 }
 
-/// How many lines each rung takes in so many rows and columns: what it has shown; where it
-/// differs; air.
+/// Returns the number of lines each rung gets in the given rows and columns: its record, then its
+/// differences, then a blank line.
 fn lines_each(rungs: usize, room: usize, width: u16) -> usize {
     let fits = |rows: &usize| room >= rungs * rows && (*rows == 1 || width >= 90);
     (1..=3).rev().find(fits).unwrap_or(1)
 }
 
-/// The rung in a row below the heading of a ladder so many rows high.
+/// Returns the rung in a row below the heading of a ladder of the given height.
 #[must_use]
 pub fn rung_at(state: &State, height: u16, row: usize) -> Option<usize> {
     let width = crate::cockpit::layout::places_of(state).area_of(Panel::Ladder)?.width;
@@ -72,7 +72,7 @@ pub fn rung_at(state: &State, height: u16, row: usize) -> Option<usize> {
     (rung < state.ladder.len()).then_some(rung)
 }
 
-/// The first rung that is seen, where not all are.
+/// Returns the first visible rung if not all fit.
 fn first_shown(state: &State, visible: usize) -> usize {
     let cursor = state.screen.chosen_rung.or(state.rung()).unwrap_or(0);
     cursor.saturating_sub(visible.saturating_sub(1)).min(state.ladder.len().saturating_sub(visible))
@@ -87,7 +87,7 @@ fn row(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
     let width = usize::from(width);
     let name_width = state.ladder.iter().map(|rung| rung.name.chars().count()).max().unwrap_or(4).clamp(4, 16);
     let marker = if current { "▸ " } else { "  " };
-    // A rung that has run has a colour of its own on the loss curve.
+    // A rung that has run has its own colour on the loss curve.
     let ran = record.is_some_and(|record| record.steps > 0);
     let name_style = if ran { theme.line(rung) } else { Style::new() };
     let mut line = Line::from(vec![
@@ -98,7 +98,7 @@ fn row(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
     let relieves = view.relieves.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let shown = shown(record, state.steps_per_s_on(rung), theme);
     let columns = [(14, shown.speed), (11, shown.memory), (15, shown.steps)];
-    // Least important first to go: memory, then steps, then speed.
+    // Least important dropped first: memory, then steps, then speed.
     let mut room = width.saturating_sub(4 + name_width);
     let mut kept = [false; 3];
     for place in [2, 0, 1] {
@@ -116,7 +116,7 @@ fn row(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
     if chosen { line.patch_style(theme.selected) } else { line }
 }
 
-/// What a rung has shown, in its columns.
+/// The record of a rung, by column.
 struct Shown {
     speed: Span<'static>,
     memory: Span<'static>,
@@ -136,7 +136,7 @@ fn shown(record: Option<&RungRecord>, steps_per_s: Option<f64>, theme: &Theme) -
     Shown { speed: Span::raw(speed), memory: Span::raw(memory), steps }
 }
 
-/// Where a rung differs from the current one, or how it ended badly.
+/// Describes how a rung differs from the current one, or how it ended badly.
 fn difference(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
     let record = state.status().and_then(|status| status.rungs.get(rung));
     let fault = record.and_then(|record| record.fault.as_ref());
@@ -164,12 +164,12 @@ fn difference(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'st
     Line::styled(format!("    {}", ui::cut(&text, usize::from(width).saturating_sub(4))), theme.dim)
 }
 
-/// The last part of a knob's path: enough where the preview tells the rest.
+/// Returns the last part of a knob's path; the preview shows the rest.
 fn knob(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
-/// How a rung makes up its batch: `16 samples × 2 passes = batch of 32`.
+/// Describes how a rung composes its batch: `16 samples × 2 passes = batch of 32`.
 fn batch(view: &RungView) -> String {
     let training = view.preset.get("training");
     let number = |key: &str| training?.get(key)?.as_u64();

@@ -1,4 +1,4 @@
-//! What the worker printed; the newest at the bottom, and only the lines that hold the filter.
+//! The worker's output, newest at the bottom; only lines that match the filter.
 
 use crate::cockpit::action::Action;
 use crate::cockpit::format::count;
@@ -34,7 +34,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     ui::lines(frame, inner, lines);
 }
 
-/// Errors and warnings stand out, by the words that loggers use.
+/// Highlights errors and warnings, recognised by the words loggers use.
 fn style(text: &str, theme: &Theme) -> Style {
     let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
     if has(&["ERROR", "panicked", "error:"]) {

@@ -1,5 +1,5 @@
-//! What the gauges say: figures with a share, a limit and a note, computed from the state. How
-//! they are drawn is the panel's matter.
+//! Contents of the gauges: values with a ratio, a limit and a note, computed from the state. The panel
+//! decides how to draw them.
 
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{age, bytes, bytes_of, count, counted, figure, percent, rate};
@@ -12,48 +12,48 @@ use crate::protocol::probe::{Gpu, Host, Throttle};
 use crate::protocol::worker::Eval;
 use unicode_width::UnicodeWidthStr;
 
-/// What a part of a bar stands for.
+/// Meaning of a segment of a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
     /// The run's own share, or the only one.
     Own,
-    /// Somebody else's.
+    /// Other processes' share.
     Others,
 }
 
-/// What is drawn below the figure.
+/// Graphic below the value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
     /// Parts of a whole, and a limit.
     Bar(Vec<(Ratio, Fill)>, Option<Ratio>),
     /// The newest values.
     Spark(Vec<f64>),
-    /// Nothing: the value is unknown.
+    /// None: the value is unknown.
     Nothing,
 }
 
-/// A figure.
+/// One gauge.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Meter {
-    /// What it is.
+    /// Name.
     pub label: &'static str,
-    /// Its value with the unit; `n/a` where it is unknown.
+    /// Value with its unit; `n/a` if unknown.
     pub value: String,
-    /// How it should look.
+    /// Tone to draw it in.
     pub tone: Tone,
-    /// What is drawn.
+    /// Graphic.
     pub body: Body,
-    /// More about it, the most important first.
+    /// Additional notes, most important first.
     pub notes: Vec<String>,
-    /// How old the value is, where it says nothing about now: `12 s old`.
+    /// Age of the value, if it is too old to be current.
     pub old: Option<String>,
 }
 
 const NOT_KNOWN: &str = "n/a";
-/// Columns of the panel on a screen of 80.
+/// Width of the panel, in columns, on a screen of 80.
 const NARROWEST: usize = 29;
 
-/// The figures for the state, most important first; once the run is over, what came of it.
+/// Returns the gauges for the state, most important first; once the run is over, its outcome.
 #[must_use]
 pub fn meters(state: &State) -> Vec<Meter> {
     if state.is_over() {
@@ -68,7 +68,7 @@ pub fn meters(state: &State) -> Vec<Meter> {
         let old = old(state, time_ms);
         rows.into_iter().map(move |row| Meter { old: old.clone(), ..row })
     };
-    // A card that no longer answers keeps the last that it said, with its age.
+    // A GPU that stops answering keeps its last reading, shown with its age.
     let of_gpu = state.facts.samples.iter().rev().find_map(|row| Some((row, row.reading.gpu.as_ref().ok()?)));
     let host = &newest.reading.host;
     match of_gpu {
@@ -82,13 +82,13 @@ pub fn meters(state: &State) -> Vec<Meter> {
     meters
 }
 
-/// The age of a value, where it is too old to say anything about now.
+/// Returns the age of a value, if it is too old to be current.
 fn old(state: &State, time_ms: i64) -> Option<String> {
     let age_ms = state.now_ms.saturating_sub(time_ms);
     (age_ms > STALE_MS).then(|| format!("{} old", age(age_ms)))
 }
 
-/// Why the readings of the probe are old, if they are.
+/// Explains why the probe's readings are old, if they are.
 #[must_use]
 pub fn why_old(state: &State) -> Option<String> {
     let newest = state.facts.samples.back().filter(|_| !state.is_over())?;
@@ -105,7 +105,7 @@ pub fn why_old(state: &State) -> Option<String> {
     Some(format!("the card does not answer: {why}"))
 }
 
-/// What a run that is over has come to.
+/// Returns the outcome of a run that is over.
 fn outcome(state: &State) -> Vec<Meter> {
     let plain = |label: &'static str, value: String, notes: Vec<String>| Meter {
         label,
@@ -132,8 +132,8 @@ fn outcome(state: &State) -> Vec<Meter> {
     meters
 }
 
-/// Why there was more than one worker. Each after the first followed a shift, a pause or a restart,
-/// so these add up; how many of them a fault made necessary comes first.
+/// Explains why there was more than one worker. Each worker after the first followed a shift, a pause
+/// or a restart, so these add up; the number of them caused by a fault comes first.
 fn lives(status: &Status) -> Vec<String> {
     let others = status.attempts.saturating_sub(1);
     let restarts = others.saturating_sub(status.shifts).saturating_sub(status.pauses);
@@ -141,7 +141,7 @@ fn lives(status: &Status) -> Vec<String> {
         [(status.restarts, "fault"), (status.shifts, "shift"), (restarts, "restart"), (status.pauses, "pause")];
     let seen = counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, name)| counted(count, name));
     let seen: Vec<String> = seen.collect();
-    // All of them in the narrowest panel, where they fit.
+    // All of them on one line, if they fit the narrowest panel.
     let joined = seen.join(", ");
     match joined.width() {
         0 => vec!["no restart".to_owned()],
@@ -151,7 +151,7 @@ fn lives(status: &Status) -> Vec<String> {
 }
 
 impl Meter {
-    /// As many of the notes as fit into `width` columns.
+    /// Joins the notes that fit into `width` columns.
     #[must_use]
     pub fn note(&self, width: usize) -> String {
         let mut text = String::new();
@@ -166,19 +166,19 @@ impl Meter {
     }
 }
 
-/// Why there are no gauges of a GPU, if so.
+/// Returns the reason why there are no GPU gauges, if there are none.
 pub fn why_no_gpu(state: &State) -> Option<&str> {
     let none = state.facts.samples.iter().all(|row| row.reading.gpu.is_err());
     let newest = state.facts.samples.back().filter(|_| none && !state.is_over())?;
     newest.reading.gpu.as_ref().err().map(String::as_str)
 }
 
-/// The same in one line of at most `width` columns.
+/// Returns the same reason in one line of at most `width` columns.
 #[must_use]
 pub fn why_no_gpu_in_short(state: &State, width: usize) -> Option<String> {
     let why = why_no_gpu(state)?;
     let what = if state.uses_card() { "GPU unknown" } else { "no GPU here" };
-    // What is missing; how to mend it stands in the view of its own.
+    // Names only what is missing; the Health view shows the remedy.
     let end = [why.find(" ("), why.find(": ")].into_iter().flatten().min().unwrap_or(why.len());
     let why = why[..end].trim_start_matches("the ").replace(" was ", " ").replace(" is ", " ");
     let long = format!("{what}: {why}");
@@ -203,7 +203,7 @@ fn speed(state: &State) -> Meter {
         return unknown("speed", "no steps just now");
     }
     let Some(pace) = state.facts.pace() else { return unknown("speed", "no two steps yet") };
-    // A speed is of the steps that were taken; without new ones it says nothing about now.
+    // A speed describes steps that were taken; without new steps it is not current.
     let quiet = state.stalled_ms().or(state.silence_ms()).is_some() || state.is_orphaned();
     let old = state.facts.recent.back().filter(|_| quiet).and_then(|row| old(state, row.time_ms));
     let mut notes = vec![format!("{} {unit}/s", count(pace.units_per_s.max(0.0).round() as u64))];
@@ -223,12 +223,12 @@ fn skips(state: &State) -> Meter {
     let ((near, near_of), (far, far_of)) = (series.skipped_among(SKIP_WINDOW), series.skipped_among(2000));
     let Some(share) = Ratio::of(near, near_of) else { return unknown("skips", "no step yet") };
     let limit = state.watch.skip_rate;
-    // The bar ends at twice the limit, so that the limit stands in its middle.
+    // The bar ends at twice the limit, which puts the limit in its middle.
     let scale = if limit > 0.0 { 2.0 * limit } else { 1.0 };
     let all = state.status().map_or(far, |status| status.skipped.max(far));
     let steps = state.status().map_or(far_of, |status| status.step.max(far_of));
     let mut notes = vec![format!("{} of {} in all", count(all), count(steps))];
-    // A window that holds the whole run says no more than that.
+    // A window that covers the whole run would repeat the total.
     if steps > far_of {
         notes.push(format!("{} of the last {}", percent(far as f64 / far_of.max(1) as f64), count(far_of)));
     }
@@ -315,8 +315,8 @@ fn temperature(state: &State, gpu: &Gpu) -> Meter {
     }
 }
 
-/// Memory errors of the card, with how they grew over the readings that are held; only of cards that
-/// count them.
+/// Returns the GPU's memory errors and their growth over the retained readings, for GPUs that count
+/// them.
 fn ecc(state: &State, gpu: &Gpu) -> Option<Meter> {
     let now = gpu.more.ecc.last()?;
     let of_row = |row: &SampleRow| Some((row.time_ms, row.reading.gpu.as_ref().ok()?.more.ecc.get()?));

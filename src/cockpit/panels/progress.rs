@@ -1,4 +1,4 @@
-//! How far the run is: a thin line below the first one.
+//! Progress of the run: a thin line below the header.
 
 use crate::cockpit::ratio::Ratio;
 use crate::cockpit::state::State;
@@ -13,7 +13,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     }
 }
 
-/// The share of the run's clock that has passed.
+/// Returns the fraction of the run's clock that has passed.
 #[must_use]
 pub fn done(state: &State) -> Option<Ratio> {
     let status = state.status()?;

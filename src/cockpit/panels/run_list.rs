@@ -1,4 +1,4 @@
-//! All runs of the folder, newest first: what they do, how far they are, which are overlaid.
+//! All runs in the folder, newest first: their state, their progress, and which are overlaid.
 
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{count, figure, percent};
@@ -38,7 +38,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     ui::lines(frame, inner, lines);
 }
 
-/// The first run that is seen, where not all are.
+/// Returns the first visible run if not all fit.
 #[must_use]
 pub fn first_shown(state: &State) -> usize {
     let room = places_of(state).area_of(Panel::RunList).map_or(1, |area| usize::from(area.height.saturating_sub(1)));
@@ -49,7 +49,7 @@ fn line(state: &State, place: usize, row: &RunRow, widths: (usize, usize), theme
     let (name_width, width) = widths;
     let here = row.name == state.run_name();
     let marked = state.runs.marked.iter().position(|marked| *marked == row.name);
-    // This run has the first colour, the marked ones those after it.
+    // This run takes the first colour, the marked ones those after it.
     let (sign, style) = match (here, marked) {
         (true, _) => ("━", theme.line(0)),
         (false, Some(place)) => ("━", theme.line(place + 1)),

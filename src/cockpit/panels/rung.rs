@@ -1,5 +1,5 @@
-//! One rung in full: what it has shown, and each knob where it differs from the current one, with
-//! what the difference means.
+//! One rung in full: its record, and each knob where it differs from the current rung, with the
+//! consequence.
 
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{bytes, count, counted, in_words, rate};
@@ -90,7 +90,7 @@ fn differences(current: &RungView, chosen: &RungView, width: usize, theme: &Them
     lines
 }
 
-/// The knobs of a preset, in two columns where there is room.
+/// Returns the knobs of a preset, in two columns if they fit.
 fn knobs(view: &RungView, area: Rect, theme: &Theme) -> Vec<Line<'static>> {
     let mut knobs = Vec::new();
     flatten(String::new(), &view.preset, &mut knobs);

@@ -1,5 +1,5 @@
-//! A terminal too small for panels: what matters, in as many words as fit, and how large it
-//! would have to be.
+//! Fallback for a terminal too small for panels: the essentials in the space available, and the size
+//! required.
 
 use crate::cockpit::format::{count, figure};
 use crate::cockpit::layout::SMALLEST;
@@ -10,7 +10,7 @@ use crate::cockpit::verdict::verdict;
 use crate::config::theme::Theme;
 use ratatui::{Frame, layout::Rect, text::Line};
 
-/// Draws what fits.
+/// Draws the lines that fit.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let width = usize::from(area.width);
     let mut lines = Vec::new();
@@ -36,7 +36,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     ui::lines(frame, area, lines);
 }
 
-/// The loss over the run in one line, where a row is free: a strip below other panes.
+/// Draws the loss over the run in one line if a row is free, for a terminal kept as a strip below other panes.
 fn trace(area: Rect, used: usize, state: &State, theme: &Theme) -> Option<Line<'static>> {
     if usize::from(area.height) < used + 2 || area.width < 20 {
         return None;

@@ -1,4 +1,4 @@
-//! The verdict, or the answer to the newest key; and how far the run is, in words.
+//! The verdict, or the response to the latest key, and the run's progress in words.
 
 use super::progress::done;
 use crate::cockpit::action::Action;
@@ -21,11 +21,11 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     ui::two_sides(frame, area, sentence(state, theme, usize::from(area.width), progress.width() + 2), progress);
 }
 
-/// Columns that the sentence keeps beside what helps.
+/// Columns reserved for the sentence beside the advice.
 const LEAST: usize = 24;
 
-/// The verdict or the answer, cut to the width, with the key that helps and as much more as fits
-/// before what stands at the right.
+/// Builds the verdict or the response, cut to the width, with the key to press and as many notes as fit
+/// before the right side.
 fn sentence(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'static> {
     let (width, room) = (width.saturating_sub(2), width.saturating_sub(right));
     if let Some(notice) = &state.notice {
@@ -45,7 +45,7 @@ fn sentence(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'s
     });
     let advice = advice.unwrap_or_default();
     let kept: usize = advice.iter().map(Span::width).sum();
-    // The sentence gives way to what helps, as long as it still says something.
+    // The sentence is cut in favour of the advice, but stays readable.
     let least = LEAST.min(verdict.text.width());
     let fits = |words: &String| kept + words.width() + least <= width;
     let command = verdict
@@ -54,7 +54,7 @@ fn sentence(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'s
     let kept = kept + command.as_ref().map_or(0, |words| words.width());
     let text = ui::cut(&verdict.text, width.saturating_sub(kept).max(LEAST));
     let mut line = Line::from(match verdict.tone {
-        // Good news need no colour all over: the dot says it.
+        // Good news stays uncoloured; the dot says enough.
         Tone::Good | Tone::Busy => {
             vec![Span::styled("● ", ui::tone_style(theme, verdict.tone)), Span::raw(text)]
         }
@@ -72,7 +72,7 @@ fn sentence(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'s
     line
 }
 
-/// What keys do while the past is looked at.
+/// Describes the keys of the replay.
 fn past(state: &State, theme: &Theme) -> Line<'static> {
     let mut line = Line::styled("the past", theme.accent);
     let keys =

@@ -1,4 +1,4 @@
-//! The frame of a plot: values at the left, steps or times below.
+//! The frame of a plot: values on the left, steps or times below.
 //!
 //! ```text
 //!  2.0 ┤⡇
@@ -14,21 +14,21 @@ use crate::cockpit::series::Axis;
 use ratatui::{buffer::Buffer, layout::Rect, style::Style};
 use unicode_width::UnicodeWidthStr;
 
-/// Writes `text` from column `x`, as far as `area` reaches.
+/// Writes `text` from column `x`, clipped to `area`.
 pub fn write(buffer: &mut Buffer, area: Rect, x: u16, y: u16, text: &str, style: Style) {
     if area.contains((x, y).into()) && buffer.area.contains((x, y).into()) {
         buffer.set_stringn(x, y, text, usize::from(area.right() - x), style);
     }
 }
 
-/// Room for the values at the left: as wide as the widest of them, with a space.
+/// Returns the width of the left gutter: the widest value plus a space.
 #[must_use]
 pub fn gutter(scale: Scale, rows: u16) -> u16 {
     let widest = labels(scale, rows).iter().map(|(_, label)| label.width()).max().unwrap_or(0);
     u16::try_from(widest).unwrap_or(8).clamp(4, 9) + 1
 }
 
-/// Ticks with their text, all written to the same number of places.
+/// Returns the ticks with their labels, all with the same number of decimals.
 fn labels(scale: Scale, rows: u16) -> Vec<(f64, String)> {
     let ticks = scale.ticks(usize::from(rows / 3).clamp(2, 8));
     let smallest = ticks.windows(2).map(|pair| (pair[1] - pair[0]).abs()).fold(f64::INFINITY, f64::min);
@@ -44,13 +44,13 @@ fn labels(scale: Scale, rows: u16) -> Vec<(f64, String)> {
     ticks.into_iter().map(|tick| (tick, text(tick))).collect()
 }
 
-/// A value without zeros that say nothing: `0.05`, `2`, `1e-5`.
+/// Formats a value without trailing zeros: `0.05`, `2`, `1e-5`.
 fn short(value: f64) -> String {
     if value != 0.0 && !(1e-3..1e5).contains(&value.abs()) { format!("{value:.0e}") } else { format!("{value}") }
 }
 
-/// Draws the left axis: `area` is the plot, the values stand left of it. Values too close to the
-/// one before are left out. Returns the rows that have one.
+/// Draws the left axis: `area` is the plot, the labels go to its left. Labels too close to the previous
+/// one are dropped. Returns the rows that have a label.
 pub fn left(buffer: &mut Buffer, area: Rect, gutter: u16, scale: Scale, line: Style, text: Style) -> Vec<u16> {
     let axis = area.x.saturating_sub(1);
     for y in area.top()..area.bottom() {
@@ -72,8 +72,8 @@ pub fn left(buffer: &mut Buffer, area: Rect, gutter: u16, scale: Scale, line: St
     rows
 }
 
-/// Draws the axis below `area` and its labels one row further down; `place` gives the share of the
-/// width for a value. Labels that would touch the one before, or end beyond the area, are left out.
+/// Draws the axis below `area`, with its labels one row further down; `place` maps a value to a
+/// fraction of the width. Labels that would touch the previous one or exceed the area are dropped.
 pub fn below(buffer: &mut Buffer, area: Rect, labels: impl Iterator<Item = (f64, String)>, line: Style, text: Style) {
     let y = area.bottom();
     write(buffer, buffer.area, area.x.saturating_sub(1), y, "└", line);
@@ -94,7 +94,7 @@ pub fn below(buffer: &mut Buffer, area: Rect, labels: impl Iterator<Item = (f64,
     }
 }
 
-/// Round places within a window, with their text.
+/// Returns round positions within a window, with their labels.
 #[must_use]
 pub fn labels_over(axis: Axis, start: f64, end: f64, width: u16, offset_s: i32) -> Vec<(f64, String)> {
     let wanted = usize::from(width / 12).clamp(1, 12);
@@ -109,7 +109,7 @@ pub fn labels_over(axis: Axis, start: f64, end: f64, width: u16, offset_s: i32) 
         .collect()
 }
 
-/// What people call round times, in seconds.
+/// Round durations, in seconds.
 const ROUND_S: [i64; 17] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400];
 
 fn times(start: f64, end: f64, wanted: usize, offset_s: i32) -> Vec<(f64, String)> {

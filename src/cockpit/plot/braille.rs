@@ -1,4 +1,4 @@
-//! A canvas of braille dots: 2 a cell across, 4 down.
+//! A canvas of braille dots: each cell is 2 dots wide and 4 high.
 
 use ratatui::{buffer::Buffer, layout::Rect, style::Style};
 use std::cmp::Ordering;
@@ -15,39 +15,39 @@ pub struct Braille {
 }
 
 impl Braille {
-    /// An empty layer of so many cells.
+    /// Creates an empty layer of the given number of cells.
     #[must_use]
     pub fn new(cells_wide: usize, cells_high: usize) -> Self {
         Self { cells_wide, cells_high, cells: vec![0; cells_wide * cells_high] }
     }
 
-    /// Dots across.
+    /// Returns the width in dots.
     #[must_use]
     pub fn dots_wide(&self) -> usize {
         self.cells_wide * 2
     }
 
-    /// Dots down.
+    /// Returns the height in dots.
     #[must_use]
     pub fn dots_high(&self) -> usize {
         self.cells_high * 4
     }
 
-    /// Sets the dot in column `x` and row `y`, counted from the top left; outside is left out.
+    /// Sets the dot in column `x` and row `y`, counted from the top left; ignores positions outside.
     pub fn set(&mut self, x: usize, y: usize) {
         if x < self.dots_wide() && y < self.dots_high() {
             self.cells[y / 4 * self.cells_wide + x / 2] |= BITS[y % 4][x % 2];
         }
     }
 
-    /// Sets the dots of column `x` from row `from` to row `to`, in any order.
+    /// Sets the dots of column `x` between rows `from` and `to`, which may be in either order.
     pub fn vertical(&mut self, x: usize, from: usize, to: usize) {
         for y in from.min(to)..=from.max(to).min(self.dots_high().saturating_sub(1)) {
             self.set(x, y);
         }
     }
 
-    /// A line from one dot to another, each column as a vertical stroke, so that it has no holes.
+    /// Draws a line between two dots, one vertical stroke per column, so that it has no gaps.
     pub fn line(&mut self, from: (usize, usize), to: (usize, usize)) {
         let (start, end) = if from.0 <= to.0 { (from, to) } else { (to, from) };
         let width = end.0 - start.0;
@@ -56,10 +56,10 @@ impl Braille {
         }
         let at = |x: f64| (start.1 as f64 + (end.1 as f64 - start.1 as f64) * x / width as f64).round() as usize;
         for x in 0..=width {
-            // Strokes meet half-way between columns.
+            // Strokes meet halfway between columns.
             let left = at((x as f64 - 0.5).max(0.0));
             let right = at((x as f64 + 0.5).min(width as f64));
-            // The dot where two strokes meet belongs to the right one, or slopes would look doubled.
+            // The dot where two strokes meet belongs to the right one; otherwise slopes would look doubled.
             let right = match left.cmp(&right) {
                 Ordering::Less if x < width => right - 1,
                 Ordering::Greater if x < width => right + 1,
@@ -69,12 +69,12 @@ impl Braille {
         }
     }
 
-    /// Paints the cells that have dots; the others keep what they show.
+    /// Paints the cells that contain dots; the others keep their content.
     pub fn paint(&self, area: Rect, buffer: &mut Buffer, style: Style) {
         self.paint_by(area, buffer, |_| style);
     }
 
-    /// The same with a style for each column of cells.
+    /// Paints like [`Self::paint`], with a style for each column of cells.
     pub fn paint_by(&self, area: Rect, buffer: &mut Buffer, style: impl Fn(usize) -> Style) {
         let rows = self.cells.chunks(self.cells_wide.max(1)).take(usize::from(area.height));
         for (y, row) in (area.y..).zip(rows) {

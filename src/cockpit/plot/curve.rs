@@ -1,10 +1,10 @@
-//! From columns to dots: the band of what was measured, the smoothed line above it.
+//! Draws columns as dots: the band of raw values, with the smoothed line above it.
 
 use super::{braille::Braille, scale::Scale};
 use crate::cockpit::series::{Column, Extent};
 
-/// The range that holds what is seen. Single columns far above those around them do not flatten the
-/// curve: the range then ends above the rest, and what was cut off comes with it.
+/// Returns the range that holds the visible values, and the largest value if it was cut off. Isolated
+/// columns far above their neighbours do not flatten the curve: the range ends below them.
 pub fn range(columns: &[Column]) -> Option<(f64, f64, Option<f64>)> {
     let extents = || columns.iter().filter_map(|column| column.extent);
     let low = f64::from(extents().map(|extent| extent.min).reduce(f32::min)?);
@@ -13,12 +13,12 @@ pub fn range(columns: &[Column]) -> Option<(f64, f64, Option<f64>)> {
     Some((low, high, cut))
 }
 
-/// How many columns at both sides tell what is usual at a place.
+/// Number of columns on each side that define the usual level at a position.
 const AROUND: usize = 3;
 
-/// The top of a range over some lines, each as the largest values from left to right. A value is a
-/// spike where it lies far above the median of those around it: a loss that falls from a high
-/// beginning has none.
+/// Returns the top of a range over some lines, each given as its maxima from left to right. A value is
+/// a spike if it lies far above the median of its neighbours; a loss that falls from a high start has
+/// no spikes.
 pub fn top<'a>(low: f64, lines: impl IntoIterator<Item = &'a [f64]>) -> Option<(f64, Option<f64>)> {
     let (mut high, mut usual): (Option<f64>, Option<f64>) = (None, None);
     for highs in lines {
@@ -27,7 +27,7 @@ pub fn top<'a>(low: f64, lines: impl IntoIterator<Item = &'a [f64]>) -> Option<(
         for place in 0..highs.len() {
             let mut near = highs[place.saturating_sub(AROUND)..(place + AROUND + 1).min(highs.len())].to_vec();
             near.sort_by(f64::total_cmp);
-            // Few columns tell nothing about what is usual.
+            // Too few columns do not define a usual level.
             let median = if highs.len() >= 30 { near[near.len() / 2] } else { highs[place] };
             usual = longest(usual, median);
         }
@@ -38,9 +38,9 @@ pub fn top<'a>(low: f64, lines: impl IntoIterator<Item = &'a [f64]>) -> Option<(
     Some(if cut { (usual + span * 0.15, Some(high)) } else { (high, None) })
 }
 
-/// Exponential smoothing as if done step by step: a column of n steps counts as n steps of its
-/// mean. Skipped steps do not count. `before` holds the values left of the first column, each with
-/// the number of steps it stands for.
+/// Smooths exponentially as if step by step: a column of n steps counts as n steps of its mean. Skipped
+/// steps are ignored. `before` holds the values left of the first column, each with the number of steps
+/// it stands for.
 pub fn smooth(columns: &[Column], weight: f64, before: &[(f32, u32)]) -> Vec<Option<f64>> {
     let (mut sum, mut norm) = (0.0, 0.0);
     let mut take = |value: f64, steps: u32| {
@@ -56,8 +56,8 @@ pub fn smooth(columns: &[Column], weight: f64, before: &[(f32, u32)]) -> Vec<Opt
     columns.iter().map(|column| column.extent.map(&mut one)).collect()
 }
 
-/// Draws the band between smallest and largest, joined from column to column; a column whose
-/// steps were all skipped breaks it.
+/// Draws the band between minimum and maximum, joined from column to column; a column whose steps were
+/// all skipped interrupts it.
 pub fn draw_band(canvas: &mut Braille, columns: &[Column], scale: Scale) {
     let rows = canvas.dots_high();
     let mut last: Option<(usize, Extent)> = None;
@@ -83,7 +83,7 @@ pub fn draw_band(canvas: &mut Braille, columns: &[Column], scale: Scale) {
     }
 }
 
-/// Draws a line through the values; `breaks` says where it must not cross.
+/// Draws a line through the values; `breaks` marks the columns that the line must not cross.
 pub fn draw_line(canvas: &mut Braille, values: &[Option<f64>], breaks: impl Fn(usize) -> bool, scale: Scale) {
     let rows = canvas.dots_high();
     let mut last: Option<(usize, usize)> = None;

@@ -1,4 +1,4 @@
-//! From values to rows of dots, and the round numbers to write beside them.
+//! Maps values to rows of dots, and picks the round numbers to label them with.
 
 /// A range of values, linear or logarithmic.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -9,8 +9,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// A scale that holds `low` to `high`; what has no extent gets some. Logarithmic only where
-    /// all values are positive.
+    /// Creates a scale from `low` to `high`; an empty range is widened. Logarithmic only if all values
+    /// are positive.
     #[must_use]
     pub fn new(low: f64, high: f64, log: bool) -> Option<Self> {
         if !(low.is_finite() && high.is_finite() && low <= high) {
@@ -26,13 +26,13 @@ impl Scale {
         Some(Self { low, high, log })
     }
 
-    /// Whether it is logarithmic.
+    /// Reports whether the scale is logarithmic.
     #[must_use]
     pub fn is_log(self) -> bool {
         self.log
     }
 
-    /// Where a value lies: 0 at the bottom, 1 at the top; held within.
+    /// Returns the position of a value, clamped: 0 at the bottom, 1 at the top.
     #[must_use]
     pub fn share(self, value: f64) -> f64 {
         let share = if self.log {
@@ -43,14 +43,14 @@ impl Scale {
         if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) }
     }
 
-    /// The row of dots of a value, counted from the top of `rows` rows.
+    /// Returns the dot row of a value, counted from the top of `rows` rows.
     #[must_use]
     pub fn row(self, value: f64, rows: usize) -> usize {
         let last = rows.saturating_sub(1) as f64;
         (last - self.share(value) * last).round() as usize
     }
 
-    /// About `wanted` round values within the scale, lowest first.
+    /// Returns about `wanted` round values within the scale, lowest first.
     #[must_use]
     pub fn ticks(self, wanted: usize) -> Vec<f64> {
         let linear = || round_values(self.low, self.high, wanted);
@@ -58,7 +58,7 @@ impl Scale {
             return linear();
         }
         let decades = self.high.log10() - self.low.log10();
-        // All three of each decade where they have room, else the powers of ten alone.
+        // All three per decade if they fit, otherwise only the powers of ten.
         let steps: &[f64] = if decades * 3.0 > wanted as f64 * 1.3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let first = self.low.log10().floor() as i32;
         let last = self.high.log10().ceil() as i32;
@@ -76,7 +76,7 @@ impl Scale {
     }
 }
 
-/// Multiples of 1, 2 or 5 × 10ⁿ from `low` to `high`, about `wanted` of them.
+/// Returns about `wanted` multiples of 1, 2 or 5 × 10ⁿ from `low` to `high`.
 #[must_use]
 pub fn round_values(low: f64, high: f64, wanted: usize) -> Vec<f64> {
     let span = high - low;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Tells the step that each frame showed.
+/// Reports the step each frame showed.
 struct Frames(mpsc::UnboundedSender<(u64, usize)>);
 
 impl Screen for Frames {

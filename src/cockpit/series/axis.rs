@@ -1,8 +1,8 @@
-//! What charts are drawn over.
+//! The x axes of charts.
 
 use crate::store::summary::Spot;
 
-/// What charts are drawn over.
+/// X axis of a chart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Axis {
     /// Optimizer steps.
@@ -15,7 +15,7 @@ pub enum Axis {
 }
 
 impl Axis {
-    /// The next one.
+    /// Returns the next axis.
     #[must_use]
     pub fn next(self) -> Self {
         match self {
@@ -27,7 +27,7 @@ impl Axis {
 }
 
 impl Spot {
-    /// Its place on an axis.
+    /// Returns the position on an axis.
     #[must_use]
     pub fn on(self, axis: Axis) -> f64 {
         match axis {
@@ -37,7 +37,7 @@ impl Spot {
         }
     }
 
-    /// The middle of this and a later one.
+    /// Returns the midpoint between this and a later position.
     #[must_use]
     pub fn middle(self, later: Self) -> Self {
         Self {

@@ -1,41 +1,41 @@
-//! From the curve to the columns of a chart, and which rows that would need.
+//! Reduces the curve to the columns of a chart, and determines which rows that requires.
 
 use super::{Axis, Column, Extent, FAN, HELD, Metric, NEWEST, Series};
 use crate::protocol::control::StepRow;
 use crate::store::summary::{Bucket, Point, Spot};
 use std::ops::Range;
 
-/// What the curve holds at a place.
+/// Data of the curve at a position.
 #[derive(Debug, Clone, Copy)]
 pub struct At(Bucket);
 
 impl At {
-    /// Where.
+    /// Returns the position.
     #[must_use]
     pub fn spot(&self) -> Spot {
         self.0.first.middle(self.0.last)
     }
 
-    /// How many steps it stands for: 1 where the step is known by itself.
+    /// Returns the number of steps it represents: 1 if the single step is known.
     #[must_use]
     pub fn steps(&self) -> u32 {
         self.0.steps
     }
 
-    /// Whether a step of it was skipped.
+    /// Reports whether any of its steps was skipped.
     #[must_use]
     pub fn is_skipped(&self) -> bool {
         self.0.skipped > 0
     }
 
-    /// A figure of it.
+    /// Returns the value of a metric.
     #[must_use]
     pub fn extent(&self, metric: Metric) -> Option<Extent> {
         self.0.extents[metric as usize]
     }
 }
 
-/// One figure of some neighbouring steps: what a column takes in.
+/// One metric over consecutive steps: the input of a column.
 pub(super) struct Seen {
     ends: (f64, f64),
     steps: u32,
@@ -57,14 +57,15 @@ impl Seen {
 }
 
 impl Series {
-    /// The steps from `window.start` to `window.end` in `width` columns: the first lies on the
-    /// first column, the last on the last. Looks at a few buckets a column, whatever the length.
+    /// Returns the steps from `window.start` to `window.end` in `width` columns: the first step is in
+    /// the first column, the last in the last. Reads only a few buckets per column, whatever the
+    /// length.
     #[must_use]
     pub fn columns(&self, metric: Metric, window: Range<f64>, width: usize) -> Vec<Column> {
         self.columns_on(metric, Axis::Steps, window, width)
     }
 
-    /// The same for a window of any axis.
+    /// Does the same for a window of any axis.
     #[must_use]
     pub fn columns_on(&self, metric: Metric, axis: Axis, window: Range<f64>, width: usize) -> Vec<Column> {
         let mut columns = vec![Column::default(); width];
@@ -87,8 +88,8 @@ impl Series {
         columns
     }
 
-    /// The steps that have to be read for a chart of a window to be exact, where their rows are
-    /// not held: none where a column is wider than a leaf. `width` is in columns of [`Column`]s.
+    /// Returns the steps to read to make a chart of a window exact, if their rows are not in memory;
+    /// `None` if a column is wider than a leaf. `width` is in columns of [`Column`]s.
     #[must_use]
     pub fn missing(&self, axis: Axis, window: &Range<f64>, width: usize) -> Option<Range<u64>> {
         let leaves = self.leaves_within(axis, window);
@@ -100,7 +101,7 @@ impl Series {
         Some(self.leaves[first].first.step..self.leaves[last].last.step.saturating_add(1))
     }
 
-    /// Takes in rows that [`Self::missing`] asked for; where they become too many, older ones go.
+    /// Adds the rows that [`Self::missing`] asked for; releases older ones if there are too many.
     pub fn fill(&mut self, rows: &[StepRow]) {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
         let leaves = self.leaves_within(Axis::Steps, &(first.step as f64..last.step as f64));
@@ -112,7 +113,7 @@ impl Series {
             let start = rows.partition_point(|row| row.step < leaf.first.step);
             let end = rows.partition_point(|row| row.step <= leaf.last.step);
             let points: Box<[Point]> = rows[start..end.max(start)].iter().map(Point::of).collect();
-            // Another number of steps: the store and this curve are not of the same moment.
+            // If the number of steps differs, the store and this curve are snapshots of different moments.
             if points.len() == leaf.steps as usize && self.rows[place].is_none() {
                 self.rows[place] = Some(points);
                 self.held += 1;
@@ -120,14 +121,14 @@ impl Series {
         }
     }
 
-    /// Whether a step was redone that lies before all rows that are held: part of the curve is then
-    /// missing until it is read again.
+    /// Reports whether a step before all rows in memory was redone: that part of the curve is missing
+    /// until it is read again.
     #[must_use]
     pub fn is_torn(&self) -> bool {
         self.torn
     }
 
-    /// The step nearest to a place, or the leaf that stands for it.
+    /// Returns the step nearest to a position, or the leaf that represents it.
     #[must_use]
     pub fn at(&self, axis: Axis, place: f64) -> Option<At> {
         let off = |spot: Spot| (spot.on(axis) - place).abs();
@@ -148,8 +149,8 @@ impl Series {
         found.into_iter().flatten().min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, bucket)| At(bucket))
     }
 
-    /// Figures of the (about `count`) steps before a place, oldest first, each with the number of
-    /// steps it stands for: what smoothing needs to begin with at the left edge of a window.
+    /// Returns the values of the (about `count`) steps before a position, oldest first, each with the
+    /// number of steps it represents: the history that smoothing needs at the left edge of a window.
     #[must_use]
     pub fn before_on(&self, metric: Metric, axis: Axis, place: f64, count: usize) -> Vec<(f32, u32)> {
         let (mut newest_first, mut steps): (Vec<(f32, u32)>, usize) = (Vec::new(), 0);
@@ -177,14 +178,14 @@ impl Series {
         newest_first
     }
 
-    /// The values of [`Self::before_on`] over steps, one by one.
+    /// Returns the values of [`Self::before_on`] on the step axis, one by one.
     pub fn before(&self, metric: Metric, step: f64, count: usize) -> impl Iterator<Item = f32> + '_ {
         let values = self.before_on(metric, Axis::Steps, step, count).into_iter();
         values.flat_map(|(value, steps)| std::iter::repeat_n(value, steps as usize))
     }
 
-    /// Calls `put` with what lies within the window: buckets where a column is wide, rows where it
-    /// is narrow and at the ragged ends.
+    /// Calls `put` with the contents of the window: buckets where a column is wide, rows where it is
+    /// narrow and at the unaligned ends.
     pub(super) fn visit(
         &self,
         (metric, axis): (Metric, Axis),
@@ -193,7 +194,7 @@ impl Series {
         mut put: impl FnMut(&Seen),
     ) {
         let within = |point: &&Point| (window.start..=window.end).contains(&point.spot.on(axis));
-        // Only what a chart draws is looked at: a view has many charts, and up to a leaf a column.
+        // Read only what the chart draws: a view has many charts, each with up to a leaf per column.
         let close = |place: usize, put: &mut dyn FnMut(&Seen)| match &self.rows[place] {
             Some(rows) => {
                 for point in rows.iter().filter(within) {
@@ -223,7 +224,7 @@ impl Series {
         start..end.max(start)
     }
 
-    /// The coarsest level with at least two buckets a column.
+    /// Returns the coarsest level with at least two buckets per column.
     fn level_for(&self, leaves: usize, width: usize) -> usize {
         let mut level = 0;
         while level < self.levels.len() && leaves / FAN.pow(level as u32 + 1) >= 2 * width {

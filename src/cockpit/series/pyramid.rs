@@ -1,12 +1,12 @@
 //! Readings over a run of any length, thinned in memory as they age: the newest in full, everything
-//! before them in buckets, and a cost of drawing that depends on the width of a chart alone.
+//! older in buckets. Drawing cost depends only on the width of a chart.
 //!
 //! ```text
 //! rows      · · · · · · · · · · · · · · · · r r r r r r r r   the newest, one a step
-//! level 1   [--- 8 rows ---][--- 8 rows ---][--- 8 rows ---]  min, max, mean, skipped of each figure
+//! level 1   [--- 8 rows ---][--- 8 rows ---][--- 8 rows ---]  min, max, mean, skipped of each metric
 //! level 2   [---------- 64 rows -----------] …                the same of 8 buckets below
 //! ```
-//! A range is walked in the largest full buckets that fit; its ragged ends come from the finer
+//! A range is walked in the largest full buckets that fit; its unaligned ends come from the finer
 //! levels.
 
 use super::{Axis, Column};
@@ -15,40 +15,40 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 const FAN: usize = 8;
-/// So many of the newest rows are kept in full.
+/// Number of newest rows kept in full.
 const WHOLE: usize = 1 << 16;
 
 /// One row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Row<const N: usize> {
-    /// Where.
+    /// Position.
     pub spot: Spot,
-    /// NaN where a figure is missing; it never leaves the cockpit's series.
+    /// Values; NaN if missing. NaN never leaves the cockpit's series.
     pub values: [f32; N],
-    /// Whether the guard dropped it.
+    /// Whether the guard dropped the step.
     pub skipped: bool,
 }
 
-/// What some neighbouring rows have in common.
+/// Summary of consecutive rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bucket<const N: usize> {
     first: Spot,
     last: Spot,
-    /// How many they are.
+    /// Number of rows.
     pub rows: u32,
-    /// How many of them were dropped.
+    /// Number of dropped rows.
     pub skipped: u32,
     extents: [Option<Extent>; N],
 }
 
 impl<const N: usize> Bucket<N> {
-    /// The middle of them.
+    /// Returns the midpoint of the rows.
     #[must_use]
     pub fn spot(&self) -> Spot {
         self.first.middle(self.last)
     }
 
-    /// A figure over the bucket.
+    /// Returns the extent of a metric over the bucket.
     #[must_use]
     pub fn extent(&self, figure: usize) -> Option<Extent> {
         self.extents.get(figure).copied().flatten()
@@ -73,12 +73,12 @@ impl<const N: usize> Bucket<N> {
     }
 }
 
-/// Rows of `N` figures, thinned as they age.
+/// Rows of `N` metrics, thinned as they age.
 #[derive(Debug, Clone)]
 pub struct Pyramid<const N: usize> {
-    /// How many rows there were in all.
+    /// Number of rows added in total.
     length: usize,
-    /// The newest of them.
+    /// Newest rows.
     whole: VecDeque<Row<N>>,
     levels: Vec<Vec<Bucket<N>>>,
     first: Option<Spot>,
@@ -91,7 +91,7 @@ impl<const N: usize> Default for Pyramid<N> {
 }
 
 impl<const N: usize> Pyramid<N> {
-    /// Takes a row in.
+    /// Adds a row.
     pub fn push(&mut self, row: Row<N>) {
         self.first.get_or_insert(row.spot);
         self.whole.push_back(row);
@@ -99,38 +99,38 @@ impl<const N: usize> Pyramid<N> {
         self.fold();
         if self.whole.len() >= WHOLE + FAN {
             let aged = (self.whole.len() - WHOLE) / FAN * FAN;
-            // What is dropped is held by full buckets.
+            // Drop only rows that full buckets cover.
             if self.whole_from().is_multiple_of(FAN) {
                 self.whole.drain(..aged);
             }
         }
     }
 
-    /// How many rows there were.
+    /// Returns the number of rows added in total.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// True before the first row.
+    /// Returns true before the first row.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Where the first row lies.
+    /// Returns the position of the first row.
     #[must_use]
     pub fn first(&self) -> Option<Spot> {
         self.first
     }
 
-    /// Where the newest row lies.
+    /// Returns the position of the newest row.
     #[must_use]
     pub fn last(&self) -> Option<Spot> {
         self.length.checked_sub(1).map(|row| self.spot(row))
     }
 
-    /// The rows that are kept in full, newest first.
+    /// Returns the rows kept in full, newest first.
     pub fn newest(&self) -> impl Iterator<Item = &Row<N>> {
         self.whole.iter().rev()
     }
@@ -147,7 +147,7 @@ impl<const N: usize> Pyramid<N> {
         }
     }
 
-    /// How many rows lie before a condition on their place first fails.
+    /// Returns the number of rows before the first whose position fails the condition.
     fn rows_while(&self, holds: impl Fn(Spot) -> bool) -> usize {
         let (mut low, mut high) = (0, self.length);
         while low < high {
@@ -157,8 +157,8 @@ impl<const N: usize> Pyramid<N> {
         low
     }
 
-    /// The rows from `window.start` to `window.end` in `width` columns: the first lies on the
-    /// first column, the last on the last. Looks at a few buckets a column, whatever the length.
+    /// Returns the rows from `window.start` to `window.end` in `width` columns: the first row is in the
+    /// first column, the last in the last. Reads only a few buckets per column, whatever the length.
     #[must_use]
     pub fn columns(&self, figure: usize, axis: Axis, window: Range<f64>, width: usize) -> Vec<Column> {
         let mut columns = vec![Column::default(); width];
@@ -182,7 +182,7 @@ impl<const N: usize> Pyramid<N> {
         columns
     }
 
-    /// What lies nearest to a place: one row, or the bucket of it where the rows are gone.
+    /// Returns the data nearest to a position: one row, or its bucket if the row has been dropped.
     #[must_use]
     pub fn at(&self, axis: Axis, place: f64) -> Option<Bucket<N>> {
         let after = self.rows_while(|spot| spot.on(axis) < place).min(self.length.checked_sub(1)?);
@@ -200,7 +200,7 @@ impl<const N: usize> Pyramid<N> {
         start..end.max(start)
     }
 
-    /// The coarsest level with at least two buckets a column.
+    /// Returns the coarsest level with at least two buckets per column.
     fn level_for(&self, rows: usize, width: usize) -> usize {
         let mut level = 0;
         while level < self.levels.len() && rows / FAN.pow(level as u32 + 1) >= 2 * width {
@@ -209,8 +209,8 @@ impl<const N: usize> Pyramid<N> {
         level
     }
 
-    /// Calls `visit` with buckets that cover `rows` exactly, none above `top`; where the rows are
-    /// gone, with the smallest buckets that hold them.
+    /// Calls `visit` with buckets that cover `rows` exactly, none above `top`; where the rows have been
+    /// dropped, with the smallest buckets that contain them.
     fn walk(&self, rows: Range<usize>, top: usize, mut visit: impl FnMut(&Bucket<N>)) {
         let aged = self.whole_from();
         let top = if rows.start < aged { top.max(1) } else { top };
@@ -232,7 +232,7 @@ impl<const N: usize> Pyramid<N> {
         }
     }
 
-    /// Builds the buckets that the newest row filled.
+    /// Builds the buckets that the newest row completed.
     fn fold(&mut self) {
         let mut level = 0;
         while self.length.is_multiple_of(FAN.pow(level as u32 + 1)) {
@@ -286,7 +286,7 @@ mod tests {
             assert_eq!(columns.iter().map(|column| column.skipped).sum::<u32>(), 1);
             assert_eq!(u64::from(columns.iter().map(|column| column.rows).sum::<u32>()), steps);
         }
-        // From near, too.
+        // Zoomed in, too.
         let near = pyramid.columns(0, Axis::Steps, 770.0..790.0, 40);
         assert!(near.iter().any(|column| column.extent.is_some_and(|extent| extent.max > 98.0)));
         let old = pyramid.at(Axis::Steps, 777.0).unwrap();

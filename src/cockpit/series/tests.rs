@@ -92,7 +92,7 @@ proptest! {
     }
 }
 
-/// A series as the store gives it: leaves, then the newest rows.
+/// Builds a series as the store would: leaves, then the newest rows.
 fn stored(rows: &[StepRow], newest: usize) -> Series {
     let mut series = Series::default();
     let (old, new) = rows.split_at(rows.len().saturating_sub(newest));
@@ -106,7 +106,7 @@ fn stored(rows: &[StepRow], newest: usize) -> Series {
     series
 }
 
-/// Extremes and skips of a window, found the slow way.
+/// Computes extremes and skips of a window by brute force.
 fn naive(rows: &[StepRow], start: f64, end: f64) -> (Option<f32>, Option<f32>, u32) {
     let within = || rows.iter().filter(|row| (start..=end).contains(&(row.step as f64)));
     let losses = || within().filter_map(|row| row.loss.map(|loss| loss as f32));
@@ -155,7 +155,7 @@ proptest! {
             prop_assert_eq!(series.missing(Axis::Steps, &(start..end), width), None);
             prop_assert_eq!(seen(&series.columns(Metric::Loss, start..end, width)), exact);
         }
-        // The whole run is exact from the first frame on.
+        // The whole run is exact from the first frame.
         prop_assert_eq!(seen(&whole(&series, width)), naive(&rows, 0.0, f64::MAX));
         let streaks = rows.chunk_by(|a, b| a.skipped == b.skipped).filter(|run| run[0].skipped).map(<[_]>::len);
         prop_assert_eq!(series.whole().unwrap().longest as usize, streaks.max().unwrap_or(0));

@@ -1,58 +1,58 @@
-//! Which part of the curves is seen, and how.
+//! Visible window of the curves, and how they are drawn.
 
 use crate::cockpit::series::Axis;
 
-/// The charts' settings: all charts share them.
+/// Chart settings, shared by all charts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Chart {
-    /// From edge to edge, in units of the axis; none = the whole run.
+    /// Width of the window in units of the axis; `None` shows the whole run.
     span: Option<f64>,
-    /// The right edge; none = the newest step.
+    /// Right edge of the window; `None` follows the newest step.
     end: Option<f64>,
-    /// Logarithmic values.
+    /// Whether values are logarithmic.
     pub log: bool,
-    /// What the charts are drawn over.
+    /// X axis of the charts.
     pub axis: Axis,
-    /// Where exact values are read, in units of the axis.
+    /// Cursor where exact values are read, in units of the axis.
     pub cursor: Option<f64>,
-    /// Which of [`SMOOTHING`].
+    /// Index into [`SMOOTHING`].
     smoothing: usize,
 }
 
-/// The weights of the past that one key goes through.
+/// Smoothing weights that one key cycles through.
 pub const SMOOTHING: [f64; 5] = [0.9, 0.97, 0.99, 0.0, 0.6];
 
 impl Chart {
-    /// The weight of the past in the smoothed curve; 0 = none.
+    /// Returns the weight of the past in the smoothed curve; 0 is unsmoothed.
     #[must_use]
     pub fn weight(&self) -> f64 {
         SMOOTHING[self.smoothing % SMOOTHING.len()]
     }
 
-    /// The next weight.
+    /// Selects the next weight.
     pub fn next_smoothing(&mut self) {
         self.smoothing = (self.smoothing + 1) % SMOOTHING.len();
     }
 
-    /// Takes the weight nearest to this one.
+    /// Selects the weight nearest to the given one.
     pub fn set_weight(&mut self, weight: f64) {
         let off = |place: &usize| (SMOOTHING[*place] - weight).abs();
         self.smoothing = (0..SMOOTHING.len()).min_by(|a, b| off(a).total_cmp(&off(b))).unwrap_or(0);
     }
 
-    /// True while the whole run is seen.
+    /// Reports whether the whole run is visible.
     #[must_use]
     pub fn is_fit(&self) -> bool {
         self.span.is_none()
     }
 
-    /// True while the right edge is the newest step.
+    /// Reports whether the right edge follows the newest step.
     #[must_use]
     pub fn follows(&self) -> bool {
         self.end.is_none()
     }
 
-    /// First and last place seen, for a curve from `first` to `last`.
+    /// Returns the first and last visible position, for a curve from `first` to `last`.
     #[must_use]
     pub fn window(&self, (first, last): (f64, f64)) -> (f64, f64) {
         match (self.span, self.end) {
@@ -60,19 +60,19 @@ impl Chart {
                 let end = end.unwrap_or(last).clamp(first + span, last);
                 (end - span, end)
             }
-            // Held still: what is new stays outside.
+            // Frozen: newer steps stay outside.
             (None, Some(end)) if end > first && end < last => (first, end),
             _ => (first, last),
         }
     }
 
-    /// Fewer (a factor below 1) or more of the curve, but no less than `nearest`; the right edge
-    /// stays where the newest step is followed, else the cursor or the middle.
+    /// Zooms in (a factor below 1) or out, but shows no less than `nearest`. The right edge stays if it
+    /// follows the newest step; otherwise the cursor or the middle stays.
     pub fn zoom(&mut self, factor: f64, ends: Option<(f64, f64)>, nearest: f64) {
         let Some((first, last)) = ends else { return };
         let (start, end) = self.window((first, last));
         let span = ((end - start) * factor).max(nearest);
-        // Nearly all is all: the run has grown since the look came nearer.
+        // Treat nearly all as all: the run has grown since zooming in.
         if span >= (last - first) * 0.9 {
             return self.fit();
         }
@@ -84,34 +84,34 @@ impl Chart {
         self.span = Some(span);
     }
 
-    /// Quarters of what is seen towards older (negative) or newer steps.
+    /// Pans by quarters of the window towards older (negative) or newer steps.
     pub fn pan(&mut self, quarters: f64, ends: Option<(f64, f64)>) {
         let (Some((first, last)), Some(span)) = (ends, self.span) else { return };
         let end = self.end.unwrap_or(last) + span * quarters / 4.0;
         self.end = (end < last).then_some(end.max(first + span));
     }
 
-    /// Moves the cursor by a share of what is seen; it begins at the right edge.
+    /// Moves the cursor by a fraction of the window; it starts at the right edge.
     pub fn move_cursor(&mut self, share: f64, ends: Option<(f64, f64)>) {
         let Some(ends) = ends else { return };
         let (start, end) = self.window(ends);
         let at = self.cursor.unwrap_or(end) + (end - start) * share;
         let at = at.clamp(ends.0, ends.1);
         self.cursor = Some(at);
-        // What is read is seen.
+        // Keep the cursor inside the window.
         if let Some(span) = self.span.filter(|_| at < start || at > end) {
             let end = if at < start { at + span } else { at };
             self.end = (end < ends.1).then_some(end);
         }
     }
 
-    /// The whole run.
+    /// Shows the whole run.
     pub fn fit(&mut self) {
         self.span = None;
         self.end = None;
     }
 
-    /// Follows the newest step, or holds what is seen still.
+    /// Follows the newest step, or freezes the window.
     pub fn follow(&mut self, ends: Option<(f64, f64)>) {
         self.end = match (self.end, ends) {
             (None, Some(ends)) => Some(self.window(ends).1),
@@ -119,7 +119,7 @@ impl Chart {
         };
     }
 
-    /// Goes over to another axis; `place` brings a place on the old one to the new one.
+    /// Switches to another axis; `place` maps a position on the old axis to the new one.
     pub fn over(&mut self, axis: Axis, ends: Option<(f64, f64)>, place: impl Fn(f64) -> Option<f64>) {
         let window = ends.map(|ends| self.window(ends)).filter(|_| self.span.is_some());
         let moved = window.and_then(|(start, end)| Some((place(start)?, place(end)?)));

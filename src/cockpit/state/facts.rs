@@ -1,8 +1,8 @@
-//! What the keeper and the store said, joined without gaps and without doubles.
+//! Data from the keeper and the store, merged without gaps or duplicates.
 //!
-//! The cockpit subscribes first and reads the store afterwards. What arrives in between waits in
-//! `pending` and is applied on top of the history; rows that both had are recognised by attempt
-//! and step, or by id.
+//! The cockpit subscribes first and reads the store afterwards. Updates that arrive in between are
+//! queued and applied on top of the history. Rows present in both are recognised by attempt and step,
+//! or by id.
 
 use super::gauged::Gauged;
 use crate::cockpit::series::Series;
@@ -12,14 +12,14 @@ use crate::store::summary::Spot;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// What the store holds of a run, oldest first.
+/// The stored data of a run, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// The curve.
     pub series: Series,
-    /// The newest steps in full.
+    /// Newest steps in full.
     pub recent: VecDeque<StepRow>,
-    /// The speed of the newest steps.
+    /// Speed of the newest steps.
     pub pacer: Pacer,
     /// Evaluations.
     pub evals: Vec<EvalRow>,
@@ -27,14 +27,14 @@ pub struct History {
     pub journal: Vec<JournalRow>,
     /// Checkpoints, those deleted included.
     pub checkpoints: Vec<CheckpointRow>,
-    /// The last readings of the probe.
+    /// Latest readings of the probe.
     pub samples: Vec<SampleRow>,
-    /// Where the run stood when its keeper last wrote; used while no keeper answers.
+    /// Status when the keeper last wrote it; used while no keeper answers.
     pub status: Option<Status>,
 }
 
 impl History {
-    /// Takes a step in; steps come in order of attempt and step. False when it was known.
+    /// Adds a step; steps arrive in order of attempt and step. Returns false if it was already known.
     pub fn step(&mut self, row: &StepRow) -> bool {
         let new = self.series.push(row);
         if new {
@@ -45,7 +45,7 @@ impl History {
         new
     }
 
-    /// The history with these steps.
+    /// Returns the history with these steps added.
     #[must_use]
     pub fn with_steps(mut self, rows: impl IntoIterator<Item = StepRow>) -> Self {
         rows.into_iter().for_each(|row| {
@@ -55,14 +55,14 @@ impl History {
     }
 }
 
-/// How far the history has come.
+/// Loading state of the history.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Loading {
-    /// Not asked for yet.
+    /// Not requested yet.
     Needed,
-    /// Being read; what the keeper says meanwhile.
+    /// Being read; holds the keeper's updates in the meantime.
     Reading(Vec<Update>),
-    /// All there.
+    /// Complete.
     Done,
 }
 
@@ -71,43 +71,43 @@ const SAMPLES: usize = 720;
 const JOURNAL: usize = 20_000;
 const LOG: usize = 5_000;
 
-/// What is known about the run.
+/// Everything known about the run.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// Where it stands.
+    /// Current status.
     pub status: Option<Status>,
-    /// When the keeper last said anything, Unix milliseconds.
+    /// Time of the keeper's last update, Unix milliseconds.
     pub heard_ms: Option<i64>,
-    /// Since when the run's directory is not where it was, Unix milliseconds.
+    /// Time since when the run directory has been missing, Unix milliseconds.
     pub homeless_ms: Option<i64>,
-    /// When the run was seen to begin what it is doing, Unix milliseconds; none where it did
-    /// before the cockpit looked.
+    /// Time at which the current run state was observed to begin, Unix milliseconds; `None` if it began
+    /// before the cockpit attached.
     pub state_since_ms: Option<i64>,
-    /// How far the history has come.
+    /// Loading state of the history.
     pub loading: Loading,
-    /// How often it was asked for: an answer to an earlier question is stale.
+    /// Number of history requests so far; replies to earlier requests are stale.
     pub asked: u64,
-    /// Why the history could not be read.
+    /// Reason why the history could not be read.
     pub history_error: Option<String>,
     /// The curve.
     pub series: Series,
-    /// The steps that the store was last asked for because a chart shows them closely.
+    /// Range of steps last requested from the store for a zoomed-in chart.
     pub rows_asked: Option<Range<u64>>,
-    /// The newest steps in full.
+    /// Newest steps in full.
     pub recent: VecDeque<StepRow>,
-    /// The speed of the newest steps.
+    /// Speed of the newest steps.
     pub pacer: Pacer,
-    /// Evaluations, by step; of a step measured again, the newest.
+    /// Evaluations by step; if a step was evaluated again, the newest.
     pub evals: BTreeMap<u64, EvalRow>,
     /// The journal, oldest first.
     pub journal: VecDeque<JournalRow>,
     /// Checkpoints by step.
     pub checkpoints: BTreeMap<u64, CheckpointRow>,
-    /// The newest readings of the probe, oldest first.
+    /// Newest readings of the probe, oldest first.
     pub samples: VecDeque<SampleRow>,
-    /// The figures of all of them.
+    /// Metrics of all readings.
     pub gauged: Gauged,
-    /// The end of the worker's log.
+    /// Tail of the worker's log.
     pub log: VecDeque<String>,
 }
 
@@ -136,7 +136,7 @@ impl Default for Facts {
 }
 
 impl Facts {
-    /// Takes in what the keeper said, or puts it aside while the history is being read.
+    /// Applies a keeper update, or queues it while the history is being read.
     pub fn apply(&mut self, update: Update, now_ms: i64) {
         self.heard_ms = Some(now_ms);
         match (update, &mut self.loading) {
@@ -151,7 +151,7 @@ impl Facts {
         }
     }
 
-    /// The number of a new question for the history, if one is needed now.
+    /// Returns the number of a new history request, if one is needed now.
     pub fn ask_for_history(&mut self) -> Option<u64> {
         (self.loading == Loading::Needed).then(|| {
             self.loading = Loading::Reading(Vec::new());
@@ -160,7 +160,7 @@ impl Facts {
         })
     }
 
-    /// Puts the history in place of what was there, then what the keeper said meanwhile.
+    /// Replaces the data with the history, then applies the queued updates.
     pub fn load(&mut self, asked: u64, history: Result<History, String>, now_ms: i64) {
         if asked != self.asked || !matches!(self.loading, Loading::Reading(_)) {
             return;
@@ -180,7 +180,7 @@ impl Facts {
         self.heard_ms = heard;
     }
 
-    /// New lines of the worker's log.
+    /// Adds new lines of the worker's log.
     pub fn log_lines(&mut self, lines: Vec<String>) {
         self.log.extend(lines);
         trim(&mut self.log, LOG);
@@ -237,7 +237,7 @@ impl Facts {
         }
     }
 
-    /// Whether a later attempt went back before this evaluation.
+    /// Reports whether a later attempt rolled back past this evaluation.
     fn is_redone(&self, row: &EvalRow) -> bool {
         self.series.segments().iter().any(|later| later.attempt > row.attempt && later.first <= row.eval.step)
     }

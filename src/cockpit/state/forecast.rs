@@ -1,27 +1,27 @@
-//! Where the card's memory is going: the slope over the newest minutes, and when it would be full.
+//! GPU memory trend: the slope over the last minutes, and the time until it is full.
 
 use super::facts::Facts;
 use super::gauged::{GIB, Gauge};
 
-/// The way of the card's memory.
+/// Trend of GPU memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
-    /// Bytes a minute; negative where it shrinks.
+    /// Bytes per minute; negative if it shrinks.
     pub bytes_per_min: f64,
-    /// Minutes until nothing is free, where it grows steadily.
+    /// Minutes until no memory is free, if it grows steadily.
     pub minutes_to_full: Option<f64>,
 }
 
-/// So much of the past is looked at, milliseconds.
+/// Length of history considered, milliseconds.
 const SPAN_MS: i64 = 600_000;
-/// Less than this says nothing yet, milliseconds.
+/// Minimum history for a forecast, milliseconds.
 const LEAST_MS: i64 = 60_000;
-/// Slower growth than this is noise, GiB a minute.
+/// Growth below this is noise, GiB per minute.
 const NOISE: f64 = 1.0 / 1024.0;
 
 impl Facts {
-    /// The slope of the card's memory by least squares; none before a minute of readings.
-    /// `minutes_to_full` only where a straight line explains most of what was seen.
+    /// Fits the slope of GPU memory by least squares; returns `None` before a minute of readings.
+    /// `minutes_to_full` is set only if a straight line explains most of the readings.
     #[must_use]
     pub fn vram_forecast(&self, total_bytes: u64) -> Option<Forecast> {
         let (now, used) = self.gauged.newest(Gauge::Vram).next()?;
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn growing_memory_has_an_end() {
-        // 10 MiB a second, 14 GiB free less what has grown: 22 minutes and a little.
+        // 10 MiB/s into 14 GiB of free memory, less the growth so far: just over 22 minutes.
         let forecast = facts(10 << 20).vram_forecast(24 << 30).unwrap();
         assert!((forecast.bytes_per_min / f64::from(600 << 20) - 1.0).abs() < 0.01, "{forecast:?}");
         let minutes = forecast.minutes_to_full.unwrap();

@@ -1,5 +1,4 @@
-//! What the probe measured over the whole run, thinned as the curve is. A reading that is missing
-//! is a gap.
+//! Probe readings over the whole run, thinned like the curve. A missing reading is a gap.
 
 use crate::cockpit::series::pyramid::{Pyramid, Row};
 use crate::cockpit::series::{Axis, Column, Extent, Series};
@@ -7,24 +6,24 @@ use crate::protocol::probe::{Gpu, Reading};
 use crate::store::summary::Spot;
 use std::ops::Range;
 
-/// A figure of the probe.
+/// A metric of the probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Gauge {
-    /// Device memory in use by whomever, GiB.
+    /// Device memory used by all processes, GiB.
     Vram,
-    /// Device memory in use by the worker, GiB.
+    /// Device memory used by the worker, GiB.
     WorkerVram,
-    /// °C.
+    /// GPU temperature, °C.
     Temperature,
     /// Percent of the time with a kernel running.
     Utilisation,
-    /// W.
+    /// GPU power, W.
     Power,
-    /// Host memory in use by whomever, GiB.
+    /// Host memory used by all processes, GiB.
     Ram,
-    /// Host memory in use by the worker, GiB.
+    /// Host memory used by the worker, GiB.
     WorkerRam,
-    /// Percent of all cores.
+    /// CPU use, percent of all cores.
     Cpu,
 }
 
@@ -32,19 +31,19 @@ const GAUGES: usize = 8;
 /// Bytes in a GiB.
 pub const GIB: f64 = (1u64 << 30) as f64;
 
-/// Every reading, newest in full.
+/// All readings, the newest in full.
 #[derive(Debug, Clone, Default)]
 pub struct Gauged {
     rows: Pyramid<GAUGES>,
 }
 
 impl Gauged {
-    /// Takes a reading in.
+    /// Adds a reading.
     pub fn push(&mut self, reading: &Reading, spot: Spot) {
         self.rows.push(Row { spot, values: figures(reading), skipped: false });
     }
 
-    /// Where on a curve a time lies; never before what is here already.
+    /// Returns the position of a time on a curve; never before the newest one added.
     #[must_use]
     pub fn spot(&self, series: &Series, time_ms: i64) -> Spot {
         let near = series.at(Axis::Time, time_ms as f64).map(|at| at.spot()).unwrap_or_default();
@@ -52,25 +51,25 @@ impl Gauged {
         Spot { step: near.step.max(last.step), samples: near.samples.max(last.samples), time_ms }
     }
 
-    /// A window of an axis in `width` columns.
+    /// Returns a window of an axis in `width` columns.
     #[must_use]
     pub fn columns(&self, gauge: Gauge, axis: Axis, window: Range<f64>, width: usize) -> Vec<Column> {
         self.rows.columns(gauge as usize, axis, window, width)
     }
 
-    /// The figure nearest to a place.
+    /// Returns the value nearest to a position.
     #[must_use]
     pub fn at(&self, gauge: Gauge, axis: Axis, place: f64) -> Option<Extent> {
         self.rows.at(axis, place)?.extent(gauge as usize)
     }
 
-    /// Whether the figure was ever known among the newest readings.
+    /// Reports whether any of the newest readings had the metric.
     #[must_use]
     pub fn has(&self, gauge: Gauge) -> bool {
         self.rows.newest().take(600).any(|row| row.values[gauge as usize].is_finite())
     }
 
-    /// Time and value of the newest readings that had the figure, newest first.
+    /// Returns time and value of the newest readings that had the metric, newest first.
     pub fn newest(&self, gauge: Gauge) -> impl Iterator<Item = (i64, f64)> + '_ {
         let known = move |row: &Row<GAUGES>| (row.spot.time_ms, f64::from(row.values[gauge as usize]));
         self.rows.newest().map(known).filter(|(_, value)| value.is_finite())

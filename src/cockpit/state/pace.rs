@@ -1,18 +1,18 @@
-//! How fast the run goes, from its newest rows.
+//! Speed of the run, from its newest rows.
 
 use super::facts::Facts;
 use crate::cockpit::series::Metric;
 use crate::protocol::pace::Pace;
 
 impl Facts {
-    /// The pace of the present worker over the last half minute; the one figure for every panel.
+    /// Returns the current worker's pace over the last half minute; every panel shows this value.
     #[must_use]
     pub fn pace(&self) -> Option<Pace> {
         self.pacer.pace()
     }
 
-    /// Milliseconds that a step of the present worker usually takes, once it has taken a few hundred:
-    /// the median over the newest thousands, so that a few slow minutes do not pass for usual.
+    /// Returns the usual milliseconds per step of the current worker once it has taken a few hundred:
+    /// the median over the newest thousands, so that a few slow minutes do not count as usual.
     #[must_use]
     pub fn usual_step_ms(&self) -> Option<f64> {
         let (first, (_, last)) = (self.series.segments().last()?.first, self.series.ends()?);
@@ -27,8 +27,8 @@ impl Facts {
         (!means.is_empty()).then(|| *means.select_nth_unstable_by(middle, f64::total_cmp).1)
     }
 
-    /// Steps a second in each of the last `count` stretches of equal length, oldest first; what a
-    /// small curve beside the figure shows.
+    /// Returns the steps per second in each of the last `count` intervals of equal length, oldest
+    /// first; used for the sparkline.
     #[must_use]
     pub fn pace_over_time(&self, count: usize) -> Vec<f64> {
         let (Some(oldest), Some(newest)) = (self.recent.front(), self.recent.back()) else { return Vec::new() };
@@ -45,7 +45,7 @@ impl Facts {
         steps.into_iter().map(|steps| f64::from(steps) * 1e3 * count as f64 / span as f64).collect()
     }
 
-    /// Milliseconds until the run's clock reaches its end, at the present pace.
+    /// Returns the milliseconds until the run's clock reaches its end at the current pace.
     #[must_use]
     pub fn left_ms(&self) -> Option<i64> {
         let status = self.status.as_ref()?;
@@ -55,18 +55,18 @@ impl Facts {
     }
 }
 
-/// Fewer steps say nothing about how long a step usually takes.
+/// Minimum number of steps that define the usual step time.
 const LEAST_STEPS: u64 = 200;
-/// Steps that "usually" looks back on.
+/// Number of steps over which the usual step time is measured.
 const USUAL_STEPS: u64 = 10_000;
-/// A step may take at least this long before the screen calls the run stalled, milliseconds.
+/// Minimum time without a step before the screen reports a stall, milliseconds.
 const STALL_MS: f64 = 4_000.0;
-/// Fewer steps of an attempt than this tell nothing about how it usually goes.
+/// Minimum number of steps of an attempt that define its usual gaps.
 const YOUNG: usize = 20;
 
 impl Facts {
-    /// How long the run may go without a step before it counts as stalled, from how it usually
-    /// goes; none while a worker is young: its first steps still compile.
+    /// Returns how long the run may go without a step before it counts as stalled, judged by its usual
+    /// gaps; `None` while the worker is young, because its first steps still compile.
     #[must_use]
     pub fn patience_ms(&self) -> Option<f64> {
         let usual = 1e3 / self.pace()?.steps_per_s;
@@ -76,7 +76,7 @@ impl Facts {
             return None;
         }
         let gaps = own.clone().zip(own.skip(1)).map(|(later, row)| later.time_ms.saturating_sub(row.time_ms));
-        // The second longest: pauses that come regularly are no stall, one that came once may be.
+        // Use the second longest gap: regular pauses are not stalls, but a single one may have been.
         let (_, second) = gaps.fold((0, 0), |(longest, second), gap| match gap {
             gap if gap > longest => (gap, longest),
             gap => (longest, second.max(gap)),

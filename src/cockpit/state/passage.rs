@@ -1,38 +1,38 @@
-//! The shift or restart on the screen: its box while it lasts, its proof for a while afterwards.
+//! The shift or restart on display: a box while it lasts, its proof for a while afterwards.
 
 use crate::protocol::control::{Passage, RunState, Status};
 
-/// How long the box stays once all is done, milliseconds.
+/// Time the box stays after completion, milliseconds.
 pub const LINGER_MS: i64 = 3_000;
-/// How long the verdict tells the proof where nothing is wrong, milliseconds; then how many steps
-/// have gone well since.
+/// Time the verdict shows the proof if nothing is wrong, milliseconds; afterwards it shows the number
+/// of good steps since.
 pub const PROOF_MS: i64 = 6_000;
 
-/// What is seen of the newest passage.
+/// Display state of the newest passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PassageView {
-    /// None since the cockpit was opened.
+    /// None since the cockpit opened.
     None,
     /// One is under way.
     Under {
-        /// When its current part was first seen, Unix milliseconds.
+        /// Time the current stage was first seen, Unix milliseconds.
         stage_since_ms: i64,
-        /// How many parts are known.
+        /// Number of known stages.
         stages: usize,
-        /// A person closed the box.
+        /// Whether the user closed the box.
         hidden: bool,
     },
-    /// One came to its end while the cockpit was open.
+    /// One completed while the cockpit was open.
     Done {
-        /// When, Unix milliseconds.
+        /// Time of completion, Unix milliseconds.
         at_ms: i64,
-        /// A person closed the box.
+        /// Whether the user closed the box.
         hidden: bool,
     },
 }
 
-/// The passage of a status while parts of it are missing. Between two parts nothing is under way,
-/// so the run's own state decides whether more will come.
+/// Returns the status's passage while it is incomplete. Between two stages nothing is under way, so the
+/// run state decides whether more will follow.
 #[must_use]
 pub fn under_way(status: &Status) -> Option<&Passage> {
     let passage = status.passage.as_ref()?;
@@ -50,7 +50,7 @@ pub fn under_way(status: &Status) -> Option<&Passage> {
     (!done && !still && (last.took_ms.is_none() || moving)).then_some(passage)
 }
 
-/// What a passage that came to its end proves: step and loss before, step and loss after.
+/// Returns the proof of a completed passage: step and loss before, step and loss after.
 #[must_use]
 pub fn proof(status: &Status) -> Option<((u64, f64), (u64, f64))> {
     let passage = status.passage.as_ref()?;
@@ -58,7 +58,7 @@ pub fn proof(status: &Status) -> Option<((u64, f64), (u64, f64))> {
 }
 
 impl PassageView {
-    /// The view after a new status.
+    /// Returns the view after a new status.
     #[must_use]
     pub fn after(self, status: &Status, now_ms: i64) -> Self {
         match (self, under_way(status)) {
@@ -78,7 +78,7 @@ impl PassageView {
         }
     }
 
-    /// Whether its box is on the screen.
+    /// Reports whether the box is visible.
     #[must_use]
     pub fn is_shown(self, now_ms: i64) -> bool {
         match self {
@@ -88,13 +88,13 @@ impl PassageView {
         }
     }
 
-    /// Whether the verdict should tell how it went.
+    /// Reports whether the verdict should show the result.
     #[must_use]
     pub fn is_news(self, now_ms: i64) -> bool {
         matches!(self, Self::Done { at_ms, .. } if now_ms.saturating_sub(at_ms) < PROOF_MS)
     }
 
-    /// The view with its box closed.
+    /// Returns the view with its box closed.
     #[must_use]
     pub fn closed(self) -> Self {
         match self {

@@ -1,4 +1,4 @@
-//! The run as it was at some moment: its own state, read from the store up to then, in place of
+//! The run at a past moment: a state of its own, read from the store up to that time, shown in place of
 //! the present one.
 
 use super::facts::{Facts, History, Loading};
@@ -6,22 +6,22 @@ use super::{Link, RungView, State};
 use crate::cockpit::series::{Axis, Metric};
 use crate::protocol::control::{Best, JournalKind, RunState, RungRecord, Status};
 
-/// A look back.
+/// An open replay.
 #[derive(Debug, Clone)]
 pub struct Replay {
-    /// The moment looked at, Unix milliseconds.
+    /// Displayed moment, Unix milliseconds.
     pub at_ms: i64,
-    /// Whether it goes on by itself.
+    /// Whether it advances automatically.
     pub playing: bool,
-    /// The moment that is being read.
+    /// Moment being read.
     pub reading: Option<i64>,
-    /// Why it could not be read.
+    /// Reason why it could not be read.
     pub error: Option<String>,
-    /// What is shown.
+    /// Displayed state.
     pub shown: Option<Box<State>>,
 }
 
-/// First and last moment of a run that are known, Unix milliseconds.
+/// Returns the first and the last known moment of the run, Unix milliseconds.
 #[must_use]
 pub fn moments(state: &State) -> Option<(i64, i64)> {
     let journal = &state.facts.journal;
@@ -32,7 +32,7 @@ pub fn moments(state: &State) -> Option<(i64, i64)> {
 }
 
 impl State {
-    /// The state of a moment, from the history up to then.
+    /// Builds the state at a moment from the history up to it.
     #[must_use]
     pub fn of_moment(&self, at_ms: i64, mut history: History) -> Self {
         history.status = None;
@@ -41,7 +41,7 @@ impl State {
         past.moment = Some(at_ms);
         past.link = Link::Live;
         past.screen = self.screen.clone();
-        // The list of runs is of the present; their curves stay with it.
+        // The list of runs stays current, and so do their curves.
         past.runs.rows.clone_from(&self.runs.rows);
         past.runs.chosen = self.runs.chosen;
         past.facts = Facts { loading: Loading::Reading(Vec::new()), asked: 1, ..Facts::default() };
@@ -52,7 +52,7 @@ impl State {
     }
 }
 
-/// The status of a moment: what the rows up to then say; what only the present knows is left out.
+/// Derives the status at a moment from the rows up to it; leaves out values that only the present status has.
 fn status_of(past: &State, present: &Status) -> Status {
     let facts = &past.facts;
     let newest = facts.recent.back();
@@ -83,7 +83,7 @@ fn status_of(past: &State, present: &Status) -> Status {
     }
 }
 
-/// What each rung had shown by then, from the curve.
+/// Derives each rung's record up to that moment from the curve.
 fn records(past: &State, present: &Status, step: u64) -> Vec<RungRecord> {
     let segments = past.facts.series.segments();
     let ends = segments.iter().skip(1).map(|segment| segment.first).chain([step.saturating_add(1)]);
@@ -101,7 +101,7 @@ fn records(past: &State, present: &Status, step: u64) -> Vec<RungRecord> {
             steps,
             steps_per_s: newest.filter(|extent| extent.mean > 0.0).map(|extent| 1e3 / f64::from(extent.mean)),
             units_per_s: None,
-            // The store keeps only the most that was ever used.
+            // The store keeps only the all-time peak.
             vram_bytes: None,
             ram_bytes: None,
             planned_bytes: present.rungs.get(number).and_then(|record| record.planned_bytes),

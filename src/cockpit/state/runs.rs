@@ -1,4 +1,4 @@
-//! The other runs of the same folder, as far as a person asked for them.
+//! The other runs in the same folder, as far as the user has requested them.
 
 use super::RungView;
 use crate::cockpit::series::Series;
@@ -9,47 +9,47 @@ use std::collections::BTreeMap;
 /// A run in the list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRow {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Where it stands; none where it never began.
+    /// Status; `None` if the run never started.
     pub status: Option<Status>,
 }
 
-/// What was read of another run.
+/// Data read from another run.
 #[derive(Debug, Clone, Default)]
 pub struct OtherRun {
-    /// Its rungs, fastest first.
+    /// Rungs, fastest first.
     pub ladder: Vec<RungView>,
-    /// What its keeper watches, where that is known.
+    /// Thresholds of its keeper, if known.
     pub watch: Option<Watch>,
-    /// Its curve, where it was asked for.
+    /// Curve, if requested.
     pub series: Option<Series>,
 }
 
-/// The list, and what was read of its runs.
+/// The list, and the data read from its runs.
 #[derive(Debug, Clone, Default)]
 pub struct Runs {
-    /// Newest first; none before they were listed.
+    /// Runs, newest first; `None` until they are listed.
     pub rows: Option<Vec<RunRow>>,
-    /// Which one the cursor is on.
+    /// Index under the cursor.
     pub chosen: usize,
-    /// Those whose losses are overlaid, in the order of their colours.
+    /// Runs whose losses are overlaid, in colour order.
     pub marked: Vec<String>,
-    /// What was read, or why it could not be.
+    /// Data read, or the reason why it could not be.
     pub read: BTreeMap<String, Result<OtherRun, String>>,
 }
 
-/// So many runs are overlaid at most, beside this one.
+/// Maximum number of runs overlaid beside this one.
 pub const MARKS: usize = 5;
 
 impl Runs {
-    /// The run under the cursor.
+    /// Returns the run under the cursor.
     #[must_use]
     pub fn chosen(&self) -> Option<&RunRow> {
         self.rows.as_ref()?.get(self.chosen)
     }
 
-    /// A new list; the cursor stays on its run.
+    /// Replaces the list; the cursor stays on its run.
     pub fn list(&mut self, rows: Vec<RunRow>, here: &str) {
         let name = self.chosen().map_or(here, |row| &row.name).to_owned();
         self.chosen = rows.iter().position(|row| row.name == name).unwrap_or(0);
@@ -57,7 +57,7 @@ impl Runs {
         self.rows = Some(rows);
     }
 
-    /// Marks a run or takes the mark away; true where its curve is needed now.
+    /// Marks or unmarks a run; returns true if its curve is needed now.
     pub fn toggle(&mut self, name: &str) -> bool {
         if let Some(place) = self.marked.iter().position(|marked| marked == name) {
             self.marked.remove(place);
@@ -69,7 +69,7 @@ impl Runs {
         !matches!(self.read.get(name), Some(Ok(OtherRun { series: Some(_), .. })))
     }
 
-    /// What was read of a run; a curve that is here already stays.
+    /// Stores the data of a run; a curve already present stays.
     pub fn take(&mut self, name: String, mut run: Result<OtherRun, String>) {
         if let (Ok(run), Some(Ok(known))) = (&mut run, self.read.get_mut(&name))
             && run.series.is_none()

@@ -1,30 +1,30 @@
-//! What is looked at, and how.
+//! Screen state: what is displayed, and how.
 
 use super::chart::Chart;
 use crate::cockpit::quantity::Quantity;
 
-/// A way to lay out the screen.
+/// A screen layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum View {
-    /// Everything.
+    /// Summary of everything.
     Overview,
-    /// Every figure over the run.
+    /// Every metric over the run.
     Curves,
-    /// The ladder, and a rung in full.
+    /// The ladder, and one rung in full.
     Rungs,
     /// Journal and log.
     Words,
-    /// Checkpoints, GPU and machine.
+    /// Checkpoints, GPU and host.
     Health,
-    /// All runs, beside each other.
+    /// All runs, for comparison.
     Runs,
 }
 
 impl View {
-    /// All of them, in the order of their keys.
+    /// All views, in key order.
     pub const ALL: [Self; 6] = [Self::Overview, Self::Curves, Self::Rungs, Self::Words, Self::Health, Self::Runs];
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -41,9 +41,9 @@ impl View {
 /// A part of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Panel {
-    /// A figure over the run.
+    /// A metric over the run.
     Chart(Quantity),
-    /// Figures with a limit.
+    /// Metrics with a limit.
     Gauges,
     /// The rungs.
     Ladder,
@@ -51,20 +51,20 @@ pub enum Panel {
     Rung,
     /// The checkpoints.
     Checkpoints,
-    /// What happened.
+    /// The run's events.
     Journal,
-    /// What the worker printed.
+    /// The worker's output.
     Log,
     /// All runs.
     RunList,
     /// Losses of several runs.
     Compare,
-    /// Where a run is configured differently.
+    /// Configuration differences of a run.
     Difference,
 }
 
 impl Panel {
-    /// The view that gives it the most room.
+    /// Returns the view that gives the panel the most space.
     #[must_use]
     pub fn own_view(self) -> View {
         match self {
@@ -77,48 +77,48 @@ impl Panel {
     }
 }
 
-/// What keys mean just now.
+/// Current meaning of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// What the table says.
+    /// As listed in the table of actions.
     Normal,
     /// The list of keys is open.
     Help {
-        /// The first line seen, where not all fit.
+        /// First visible line, if not all fit.
         from: usize,
     },
-    /// The list of actions is open; letters search it.
+    /// The palette is open; letters search it.
     Palette {
-        /// Which of those found is chosen.
+        /// Index of the selected match.
         chosen: usize,
     },
     /// The preview of a shift to this rung is open.
     Preview {
-        /// Its number.
+        /// Number of the rung.
         to: usize,
     },
-    /// The question before a stop is open.
+    /// The stop confirmation is open.
     Stop,
-    /// Letters go into the filter of journal and log.
+    /// Letters go into the filter for journal and log.
     Filter,
 }
 
-/// What is looked at.
+/// State of the display.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Screen {
     /// Columns and rows of the terminal.
     pub size: (u16, u16),
-    /// The layout.
+    /// Current view.
     pub view: View,
-    /// The panel that arrows act on.
+    /// Panel that arrow keys act on.
     pub focus: Panel,
-    /// What keys mean.
+    /// Current meaning of keys.
     pub mode: Mode,
-    /// The charts.
+    /// Chart settings.
     pub chart: Chart,
-    /// How many charts come before the first one seen.
+    /// Number of charts scrolled past before the first visible one.
     pub charts_from: usize,
-    /// A chart that has the whole view.
+    /// Chart that fills the whole view.
     pub full: Option<Quantity>,
     /// The rung under the cursor of the ladder.
     pub chosen_rung: Option<usize>,
@@ -128,18 +128,18 @@ pub struct Screen {
     pub log_back: usize,
     /// Rows above the newest among the checkpoints.
     pub checkpoints_back: usize,
-    /// Words that lines of journal and log must hold.
+    /// Text that lines of journal and log must contain.
     pub filter: String,
-    /// What is searched in the list of actions.
+    /// Search text in the palette.
     pub search: String,
-    /// Which theme.
+    /// Index of the theme.
     pub theme: usize,
-    /// A person closed the box that says what is wrong.
+    /// Whether the user closed the box that reports a problem.
     pub trouble_hidden: bool,
 }
 
 impl Screen {
-    /// The first look.
+    /// Returns the initial screen.
     #[must_use]
     pub fn new(size: (u16, u16)) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! What an action does.
+//! Handles actions.
 
 use super::{Effect, charts, others, palette, past, say};
 use crate::cockpit::action::Action;
@@ -7,7 +7,7 @@ use crate::cockpit::state::screen::{Mode, Panel, View};
 use crate::cockpit::state::{Link, State};
 use crate::protocol::control::{Request, RunState, Target};
 
-/// Does what a person asked for.
+/// Performs an action the user requested.
 pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
     if let Some(effects) = charts::act(state, action) {
         return effects;
@@ -52,7 +52,7 @@ pub fn act(state: &mut State, action: Action) -> Vec<Effect> {
             }
         }
         Action::Help => state.screen.mode = Mode::Help { from: 0 },
-        // What is left acts on charts, and was done above, or has no meaning here.
+        // The remaining actions concern charts and were handled above, or have no meaning here.
         _ => return Vec::new(),
     }
     vec![Effect::Redraw]
@@ -70,7 +70,7 @@ fn filter(state: &mut State) -> Vec<Effect> {
     vec![Effect::Redraw, Effect::ReadLog]
 }
 
-/// Why nothing can be asked of the run just now, if so.
+/// Returns the reason why no request to the run is currently possible, if there is one.
 #[must_use]
 pub fn refusal(state: &State) -> Option<String> {
     if state.read_only {
@@ -94,14 +94,14 @@ pub fn refusal(state: &State) -> Option<String> {
     }
 }
 
-/// Why a box that asks something cannot be opened: on this screen nobody would see it.
+/// Returns the reason why a confirmation box cannot open: the screen is too small to show it.
 fn unseen(state: &State) -> Option<String> {
     let (width, height) = state.screen.size;
     (width < SMALLEST.0 || height < SMALLEST.1)
         .then(|| format!("too small to ask here; from {}×{} on, or as a command", SMALLEST.0, SMALLEST.1))
 }
 
-/// Closes a box that the screen has become too small for: no key may answer a question that is not seen.
+/// Closes a box that no longer fits the screen: no key may answer a question that is not visible.
 pub fn close_unseen(state: &mut State) {
     let asks = !matches!(state.screen.mode, Mode::Normal | Mode::Filter);
     if let Some(why) = unseen(state).filter(|_| asks) {
@@ -147,7 +147,7 @@ fn show_preview(state: &mut State, to: usize) -> Vec<Effect> {
     }
 }
 
-/// Another rung in the open preview; the current one is passed over.
+/// Moves the open preview to another rung, skipping the current one.
 pub fn move_preview(state: &mut State, to: usize, direction: isize) -> Vec<Effect> {
     let last = state.ladder.len().saturating_sub(1);
     let mut next = to.saturating_add_signed(direction).min(last);
@@ -160,7 +160,7 @@ pub fn move_preview(state: &mut State, to: usize, direction: isize) -> Vec<Effec
     vec![Effect::Redraw]
 }
 
-/// Yes to the open preview.
+/// Confirms the open preview.
 pub fn confirm_shift(state: &mut State, to: usize) -> Vec<Effect> {
     state.screen.mode = Mode::Normal;
     let Some(name) = state.ladder.get(to).map(|rung| rung.name.clone()) else { return vec![Effect::Redraw] };
@@ -213,7 +213,7 @@ fn focus(state: &mut State, direction: isize) -> Vec<Effect> {
     let panels = places_of(state).panels;
     let here = panels.iter().position(|(panel, _)| *panel == state.screen.focus);
     let next = here.map_or(Some(0), |here| here.checked_add_signed(direction)).and_then(|next| panels.get(next));
-    // Beyond an end the other end is next.
+    // Wrap around at either end.
     let other_end = if direction > 0 { panels.first() } else { panels.last() };
     if let Some((panel, _)) = next.or(other_end) {
         state.screen.focus = *panel;
@@ -221,7 +221,7 @@ fn focus(state: &mut State, direction: isize) -> Vec<Effect> {
     vec![Effect::Redraw]
 }
 
-/// Moves in a panel: positive = up, towards what is older.
+/// Scrolls a panel: positive is up, towards older entries.
 pub fn scroll(state: &mut State, panel: Panel, lines: isize) -> Vec<Effect> {
     if matches!(panel, Panel::RunList | Panel::Difference | Panel::Compare) {
         return others::scroll(state, lines);
@@ -248,8 +248,8 @@ pub fn scroll(state: &mut State, panel: Panel, lines: isize) -> Vec<Effect> {
     vec![Effect::Redraw]
 }
 
-/// Enter: the chosen rung's preview, the chosen run, a chart alone, or the focused panel in its own
-/// view and back from there.
+/// Handles Enter: opens the chosen rung's preview, the chosen run, or a chart alone; otherwise switches
+/// to the focused panel's own view, or from there back to the overview.
 fn open(state: &mut State) -> Vec<Effect> {
     match state.screen.focus {
         Panel::Chart(quantity) => return charts::open(state, quantity),
@@ -271,11 +271,11 @@ fn open(state: &mut State) -> Vec<Effect> {
     show(state, if state.screen.view == own { View::Overview } else { own })
 }
 
-/// Esc: closes the nearest thing that can be closed.
+/// Handles Esc: closes the innermost thing that can be closed.
 fn back(state: &mut State) -> Vec<Effect> {
-    // It would go by itself: it takes no key of its own.
+    // The notice expires on its own, so it does not consume the key.
     state.notice = None;
-    // What cannot be seen takes no key either.
+    // An invisible panel does not consume the key either.
     let panels = places_of(state).panels;
     let seen = |wanted: fn(&Panel) -> bool| panels.iter().any(|(panel, _)| wanted(panel));
     if (state.is_orphaned() || state.is_broken()) && !state.screen.trouble_hidden {
@@ -296,7 +296,7 @@ fn back(state: &mut State) -> Vec<Effect> {
     vec![Effect::Redraw]
 }
 
-/// Whether an action would do something just now; the last line shows the others dimmed.
+/// Reports whether an action would currently have an effect; the footer dims the others.
 #[must_use]
 pub fn is_possible(state: &State, action: Action) -> bool {
     let run = matches!(

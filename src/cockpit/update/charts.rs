@@ -1,4 +1,4 @@
-//! What keys and the mouse do to the charts.
+//! Handles keys and mouse on the charts.
 
 use super::Effect;
 use crate::cockpit::action::Action;
@@ -7,22 +7,22 @@ use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::{Panel, View};
 
-/// Fewer steps than this are not looked at.
+/// Minimum number of steps shown when zoomed in.
 const NEAREST: f64 = 16.0;
 
-/// First and newest place of the curve on the present axis.
+/// Returns the first and newest position of the curve on the current axis.
 fn ends(state: &State) -> Option<(f64, f64)> {
     let axis = state.screen.chart.axis;
     state.facts.series.spots().map(|(first, last)| (first.on(axis), last.on(axis)))
 }
 
-/// How much of the axis the nearest look shows.
+/// Returns the smallest window on the current axis.
 fn least(state: &State) -> f64 {
     let steps = state.facts.series.len().max(1) as f64;
     ends(state).map_or(NEAREST, |(first, last)| (last - first) / steps * NEAREST).max(f64::MIN_POSITIVE)
 }
 
-/// Does what an action asks of the charts; none where it asks nothing of them.
+/// Performs a chart action; returns `None` if the action does not concern charts.
 pub fn act(state: &mut State, action: Action) -> Option<Vec<Effect>> {
     let (ends, least) = (ends(state), least(state));
     let chart = &mut state.screen.chart;
@@ -49,14 +49,14 @@ pub fn act(state: &mut State, action: Action) -> Option<Vec<Effect>> {
     Some(vec![Effect::Redraw])
 }
 
-/// Zooms around the column the mouse is on.
+/// Zooms around the column under the mouse.
 pub fn zoom_at(state: &mut State, column: u16, panel: Panel, factor: f64) -> Vec<Effect> {
     let (ends, least) = (ends(state), least(state));
     let place = place_at(state, column, panel);
     let chart = &mut state.screen.chart;
     let cursor = chart.cursor;
     chart.cursor = place.or(cursor);
-    // At the right edge the newest step is followed.
+    // At the right edge, keep following the newest step.
     let near_end = place.zip(ends).is_some_and(|(place, ends)| place >= chart.window(ends).1 * 0.98 && chart.follows());
     if near_end {
         chart.cursor = None;
@@ -66,7 +66,7 @@ pub fn zoom_at(state: &mut State, column: u16, panel: Panel, factor: f64) -> Vec
     vec![Effect::Redraw]
 }
 
-/// Reads exact values where the mouse was clicked.
+/// Moves the cursor to where the mouse was clicked.
 pub fn read_at(state: &mut State, column: u16, panel: Panel) -> Vec<Effect> {
     if let Some(place) = place_at(state, column, panel) {
         state.screen.chart.cursor = Some(place);
@@ -74,7 +74,7 @@ pub fn read_at(state: &mut State, column: u16, panel: Panel) -> Vec<Effect> {
     vec![Effect::Redraw]
 }
 
-/// The place on the axis of a column; the gutter of the values is about eight columns wide.
+/// Returns the axis position of a column; the gutter for the values is about eight columns wide.
 fn place_at(state: &State, column: u16, panel: Panel) -> Option<f64> {
     let area = places_of(state).area_of(panel)?;
     let (start, end) = state.screen.chart.window(ends(state)?);
@@ -83,7 +83,7 @@ fn place_at(state: &State, column: u16, panel: Panel) -> Option<f64> {
     Some(start + (end - start) * share.clamp(0.0, 1.0))
 }
 
-/// The next charts, or those before.
+/// Shows the next or the previous page of charts.
 pub fn page(state: &mut State, direction: isize) -> Vec<Effect> {
     let seen = charts_seen(state.screen.size).max(1);
     let last = Quantity::ALL.len().saturating_sub(seen);
@@ -103,7 +103,7 @@ pub fn page(state: &mut State, direction: isize) -> Vec<Effect> {
     vec![Effect::Redraw]
 }
 
-/// Enter on a chart: in a view of its own, alone there, and back.
+/// Handles Enter on a chart: shows it alone in the Charts view; a second Enter shows all charts again.
 pub fn open(state: &mut State, quantity: Quantity) -> Vec<Effect> {
     let screen = &mut state.screen;
     screen.full = match (screen.view, screen.full) {

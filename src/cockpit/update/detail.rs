@@ -1,11 +1,11 @@
-//! Which parts of the store are to be read again because of what is on the screen.
+//! Decides which parts of the store to read again for the current screen.
 
 use super::Effect;
 use crate::cockpit::state::State;
 use crate::cockpit::state::facts::Loading;
 
-/// Reads single steps where a chart shows them closely; all of the history where a restart went
-/// back before everything that is held.
+/// Requests single steps where a chart is zoomed in, or the whole history if a restart rolled back past
+/// everything in memory.
 pub fn wanted(state: &mut State) -> Option<Effect> {
     let facts = &mut state.facts;
     if facts.loading != Loading::Done {
@@ -18,7 +18,7 @@ pub fn wanted(state: &mut State) -> Option<Effect> {
     let (first, last) = facts.series.spots()?;
     let chart = state.screen.chart;
     let (start, end) = chart.window((first.on(chart.axis), last.on(chart.axis)));
-    // Two columns of dots in a cell.
+    // A cell has two columns of dots.
     let range = facts.series.missing(chart.axis, &(start..end), usize::from(state.screen.size.0) * 2)?;
     if facts.rows_asked.as_ref() == Some(&range) {
         return None;

@@ -1,4 +1,4 @@
-//! What a key means, by mode.
+//! Handles keys by mode.
 
 use super::act::{act, confirm_shift, move_preview};
 use super::{Effect, palette, past, say};
@@ -8,12 +8,12 @@ use crate::cockpit::state::screen::Mode;
 use crate::protocol::control::Request;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// A key was pressed.
+/// Handles a key press.
 pub fn press(state: &mut State, event: KeyEvent) -> Vec<Effect> {
     if event.kind == KeyEventKind::Release {
         return Vec::new();
     }
-    // Esc and a key in quick succession arrive as that key with Alt.
+    // Esc followed quickly by a key arrives as that key with Alt.
     if event.modifiers.contains(KeyModifiers::ALT) && event.code != KeyCode::Esc {
         let apart = |code, modifiers| KeyEvent { code, modifiers, ..event };
         let mut effects = press(state, apart(KeyCode::Esc, KeyModifiers::NONE));
@@ -22,7 +22,7 @@ pub fn press(state: &mut State, event: KeyEvent) -> Vec<Effect> {
     }
     let key = Key::of(event);
     let action = state.keys.action_of(key);
-    // These mean the same everywhere.
+    // These have the same meaning in every mode.
     if key.ctrl {
         return action.map_or_else(Vec::new, |action| act(state, action));
     }
@@ -36,7 +36,7 @@ pub fn press(state: &mut State, event: KeyEvent) -> Vec<Effect> {
     }
 }
 
-/// An action was asked for, in whatever mode there is.
+/// Handles an action in the current mode.
 pub fn press_action(state: &mut State, action: Action) -> Vec<Effect> {
     match state.screen.mode {
         Mode::Normal => past::act(state, action).unwrap_or_else(|| act(state, action)),
@@ -74,7 +74,7 @@ fn stop(state: &mut State) -> Vec<Effect> {
     vec![Effect::Send(Request::Stop), Effect::Redraw]
 }
 
-/// Text was pasted: only the filter and the list of actions take it.
+/// Handles pasted text: only the filter and the palette accept it.
 pub fn paste(state: &mut State, text: &str) -> Vec<Effect> {
     let field = match state.screen.mode {
         Mode::Filter => &mut state.screen.filter,
@@ -87,7 +87,7 @@ pub fn paste(state: &mut State, text: &str) -> Vec<Effect> {
     vec![Effect::Redraw]
 }
 
-/// The longest filter, in letters.
+/// Maximum length of the filter in characters.
 const FILTER: usize = 120;
 
 fn typed(state: &mut State, code: KeyCode) -> Vec<Effect> {
@@ -109,12 +109,12 @@ fn typed(state: &mut State, code: KeyCode) -> Vec<Effect> {
 }
 
 fn help(state: &mut State, from: usize) -> Vec<Effect> {
-    // Every entry and a heading and an empty line for each group: more than there are lines.
+    // Every entry, plus a heading and a blank line per group: an upper bound on the number of lines.
     state.screen.mode = Mode::Help { from: from.min(TABLE.len()) };
     vec![Effect::Redraw]
 }
 
-/// Closes the box that is open.
+/// Closes the open box.
 pub fn close(state: &mut State) -> Vec<Effect> {
     state.screen.mode = Mode::Normal;
     vec![Effect::Redraw]

@@ -1,5 +1,5 @@
-//! The mouse: a click focuses, reads a value or does what the words under it say; the wheel zooms
-//! charts and scrolls lists; the right button opens the list of actions.
+//! The mouse: a click focuses, reads a value or triggers the action under it; the wheel zooms charts
+//! and scrolls lists; the right button opens the palette.
 
 use super::{Effect, act, charts, others, palette};
 use crate::cockpit::action::Action;
@@ -10,7 +10,7 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::screen::{Mode, Panel};
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
-/// The mouse did something.
+/// Handles a mouse event.
 pub fn mouse(state: &mut State, event: MouseEvent) -> Vec<Effect> {
     let at = (event.column, event.row);
     if !matches!(state.screen.mode, Mode::Normal | Mode::Filter) {
@@ -54,7 +54,7 @@ pub fn mouse(state: &mut State, event: MouseEvent) -> Vec<Effect> {
     }
 }
 
-/// A click on a run chooses it, another one opens it.
+/// Selects the clicked run; a second click opens it.
 fn choose_run(state: &mut State, row: usize) -> Vec<Effect> {
     let row = row + crate::cockpit::panels::run_list::first_shown(state);
     let known = state.runs.rows.as_ref().map_or(0, Vec::len);
@@ -68,7 +68,7 @@ fn choose_run(state: &mut State, row: usize) -> Vec<Effect> {
     others::scroll(state, up)
 }
 
-/// A click on a rung chooses it, another one opens the preview of a shift there.
+/// Selects the clicked rung; a second click opens the preview of a shift to it.
 fn choose_rung(state: &mut State, height: u16, row: usize) -> Vec<Effect> {
     let Some(rung) = crate::cockpit::panels::ladder::rung_at(state, height, row) else { return vec![Effect::Redraw] };
     if state.screen.chosen_rung == Some(rung) {
@@ -78,8 +78,8 @@ fn choose_rung(state: &mut State, height: u16, row: usize) -> Vec<Effect> {
     vec![Effect::Redraw]
 }
 
-/// The mouse while a box is open: its words do what they say, the wheel scrolls, a click beside it
-/// closes it.
+/// Handles the mouse while a box is open: a click on a label triggers its action, the wheel scrolls, a
+/// click outside closes the box.
 fn in_box(state: &mut State, kind: MouseEventKind, at: (u16, u16)) -> Vec<Effect> {
     match (kind, state.screen.mode) {
         (MouseEventKind::Down(_), mode) => match overlays::hit(state, at) {

@@ -1,10 +1,10 @@
-//! The list of runs: moving in it, marking, opening.
+//! The list of runs: navigation, marking, opening.
 
 use super::{Effect, say};
 use crate::cockpit::state::State;
 use crate::cockpit::state::runs::{MARKS, RunRow};
 
-/// The runs were listed.
+/// Stores the list of runs.
 pub fn listed(state: &mut State, rows: Vec<RunRow>) -> Vec<Effect> {
     let here = state.run_name().to_owned();
     state.runs.list(rows, &here);
@@ -13,14 +13,14 @@ pub fn listed(state: &mut State, rows: Vec<RunRow>) -> Vec<Effect> {
     effects
 }
 
-/// The config of the run under the cursor, where it is not here yet.
+/// Requests the config of the run under the cursor if it is not loaded yet.
 fn wanted(state: &State) -> Option<Effect> {
     let row = state.runs.chosen()?;
     let known = row.name == state.run_name() || state.runs.read.contains_key(&row.name);
     (!known).then(|| Effect::LoadOther(row.name.clone(), false))
 }
 
-/// Moves the cursor: positive = up.
+/// Moves the cursor; positive is up.
 pub fn scroll(state: &mut State, lines: isize) -> Vec<Effect> {
     let most = state.runs.rows.as_ref().map_or(0, Vec::len).saturating_sub(1);
     state.runs.chosen = state.runs.chosen.saturating_add_signed(-lines).min(most);

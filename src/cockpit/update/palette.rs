@@ -1,4 +1,4 @@
-//! The list of actions that letters search: what is found, and what keys mean there.
+//! The palette: search results and key handling.
 
 use super::Effect;
 use super::act::act;
@@ -8,17 +8,17 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Mode;
 use crossterm::event::KeyCode;
 
-/// The longest search, in letters.
+/// Maximum length of the search text in characters.
 const SEARCH: usize = 60;
 
-/// Opens the list.
+/// Opens the palette.
 pub fn open(state: &mut State) -> Vec<Effect> {
     state.screen.search.clear();
     state.screen.mode = Mode::Palette { chosen: 0 };
     vec![Effect::Redraw]
 }
 
-/// The actions that a search finds, best first; all of them, in the order of the help, for none.
+/// Returns the actions that match a search, best first; an empty search returns all of them in help order.
 #[must_use]
 pub fn found(search: &str) -> Vec<&'static Entry> {
     let mut scored: Vec<_> = TABLE
@@ -32,17 +32,18 @@ pub fn found(search: &str) -> Vec<&'static Entry> {
             Some((whole, score, entry))
         })
         .collect();
-    // Letters scattered over a text are a guess; beside a text that holds them together they mislead.
+    // Scattered letters are only a guess; next to a contiguous match they mislead.
     let whole = scored.iter().any(|(whole, ..)| *whole);
     let mut scored: Vec<_> =
         scored.drain(..).filter(|(held, ..)| *held || !whole).map(|(_, score, entry)| (score, entry)).collect();
-    // Stable: what scores the same keeps the order of the help.
+    // The sort is stable: equal scores keep help order.
     scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
     scored.into_iter().map(|(_, entry)| entry).collect()
 }
 
-/// How well letters are found in a text, in their order: the beginning of words and letters that
-/// follow each other count more. None where one is missing; true where none stands alone.
+/// Scores how well the letters occur in a text, in order: word starts and consecutive letters count
+/// more. Returns `None` if one is missing; the flag is true if every letter starts a
+/// word or directly follows the previous match.
 fn score(text: &str, search: &str) -> Option<(bool, i32)> {
     let text: Vec<char> = text.to_lowercase().chars().collect();
     let (mut at, mut total, mut last, mut whole) = (0, 0, None, true);
@@ -69,7 +70,7 @@ fn score(text: &str, search: &str) -> Option<(bool, i32)> {
     Some((whole, total))
 }
 
-/// A key while the list is open.
+/// Handles a key while the palette is open.
 pub fn typed(state: &mut State, code: KeyCode, action: Option<Action>, chosen: usize) -> Vec<Effect> {
     let last = found(&state.screen.search).len().saturating_sub(1);
     let mut choose = |chosen: usize| {
@@ -97,7 +98,7 @@ pub fn typed(state: &mut State, code: KeyCode, action: Option<Action>, chosen: u
     }
 }
 
-/// Does what stands at this place of the list.
+/// Performs the action at this position in the list.
 pub fn take(state: &mut State, chosen: usize) -> Vec<Effect> {
     let entry = found(&state.screen.search).get(chosen).copied();
     state.screen.mode = Mode::Normal;

@@ -1,4 +1,4 @@
-//! Going back in time: one moment is read at a time, and the newest wish is read next.
+//! The replay: one moment is read at a time; the latest request is read next.
 
 use super::{Effect, say};
 use crate::cockpit::action::Action;
@@ -6,7 +6,7 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::facts::History;
 use crate::cockpit::state::replay::{Replay, moments};
 
-/// The replay key: opens the look back at the run's end, or closes it.
+/// Handles the replay key: opens the replay at the run's end, or closes it.
 pub fn toggle(state: &mut State) -> Vec<Effect> {
     if state.replay.take().is_some() {
         return vec![Effect::Redraw];
@@ -19,7 +19,7 @@ pub fn toggle(state: &mut State) -> Vec<Effect> {
     ask(state)
 }
 
-/// What a key means while looking back; none where it means what it always does.
+/// Handles an action during the replay; returns `None` if the action keeps its usual meaning.
 pub fn act(state: &mut State, action: Action) -> Option<Vec<Effect>> {
     state.replay.as_ref()?;
     let (first, last) = moments(state)?;
@@ -64,7 +64,7 @@ fn ask(state: &mut State) -> Vec<Effect> {
     effects
 }
 
-/// A moment was read; another may be wanted by now.
+/// Shows a moment that was read; reads another if one has been requested since.
 pub fn arrived(state: &mut State, at_ms: i64, history: Result<History, String>) -> Vec<Effect> {
     if state.replay.as_ref().is_none_or(|replay| replay.reading != Some(at_ms)) {
         return Vec::new();
@@ -83,7 +83,7 @@ pub fn arrived(state: &mut State, at_ms: i64, history: Result<History, String>) 
     ask(state)
 }
 
-/// The next moment of a replay that plays: a run takes half a minute, however long it was.
+/// Advances a replay that is playing: a whole run takes half a minute, whatever its length.
 pub fn play(state: &mut State) -> Vec<Effect> {
     let playing = state.replay.as_ref().is_some_and(|replay| replay.playing && replay.reading.is_none());
     match moments(state) {

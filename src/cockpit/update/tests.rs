@@ -31,7 +31,7 @@ fn asked(effects: &[Effect]) -> Vec<Request> {
     effects.iter().filter_map(request).collect()
 }
 
-/// The requests that some keys cause.
+/// Returns the requests that a sequence of keys causes.
 fn after(state: &mut State, keys: &[KeyCode]) -> Vec<Request> {
     keys.iter().flat_map(|code| asked(&update(state, key(*code)))).collect()
 }
@@ -49,7 +49,7 @@ fn each_key_asks_for_its_own() {
         (&[Char('d'), Enter], vec![rung("plain")]),
         (&[Char('u'), Enter], vec![rung("full")]),
         (&[Char('d'), Char('d'), Enter], vec![rung("safe")]),
-        // Up from the preview of the next rung leads over the current one.
+        // Moving up from the preview of the next rung skips the current one.
         (&[Char('d'), Char('u'), Enter], vec![rung("full")]),
         (&[Char('d'), Down, Down, Down, Enter], vec![rung("safe")]),
         (&[Char('d'), Esc, Enter], vec![]),
@@ -101,7 +101,7 @@ fn closing_the_cockpit_asks_nothing_of_the_run() {
         state.screen.mode = mode;
         assert_eq!(update(&mut state, letter('q')), [Effect::Quit]);
     }
-    // Ctrl-C closes from everywhere, and types nothing into the filter.
+    // Ctrl-C closes from every mode and types nothing into the filter.
     for mode in [Mode::Normal, Mode::Help { from: 0 }, Mode::Stop, Mode::Filter, Mode::Preview { to: 2 }] {
         let mut state = fixture::training(SIZE);
         state.screen.mode = mode;
@@ -172,7 +172,7 @@ fn the_history_is_read_once_the_keeper_spoke_and_joins_without_a_gap() {
     assert!(!update(&mut state, Msg::Keeper(status)).contains(&Effect::LoadHistory(1)));
     let rows =
         |steps: std::ops::RangeInclusive<u64>| steps.map(|step| fixture::step_row(1, step, NOW)).collect::<Vec<_>>();
-    // Rows 3 to 5 are heard while the store is read, which holds 1 to 4 by then.
+    // Rows 3 to 5 arrive while the store, which holds 1 to 4 by then, is being read.
     update(&mut state, Msg::Keeper(Update::Steps { rows: rows(3..=5) }));
     assert!(state.facts.series.is_empty());
     let history = History::default().with_steps(rows(1..=4));
@@ -211,7 +211,7 @@ fn a_keeper_that_comes_back_is_read_again() {
     assert_eq!((&state.link, &state.facts.loading), (&Link::Live, &Loading::Needed));
     let status = Update::Status(Box::new(fixture::status(RunState::Training, 900)));
     assert!(update(&mut state, Msg::Keeper(status)).contains(&Effect::LoadHistory(2)));
-    // An answer to the question before the keeper went away is stale.
+    // A reply to the request sent before the keeper was lost is stale.
     update(&mut state, history_of(1, fixture::history(800, false)));
     assert_eq!(state.facts.series.len(), 700);
     update(&mut state, history_of(2, fixture::history(900, false)));
@@ -246,7 +246,7 @@ fn time_alone_redraws_once_a_second_and_ten_times_while_something_is_under_way()
 fn a_shift_shows_its_box_then_its_proof() {
     let mut state = fixture::shifting(SIZE);
     assert!(state.passage.is_shown(state.now_ms));
-    // A new part restarts the clock of the part, not of the box.
+    // A new stage restarts the stage's clock, not the box's.
     let mut status = fixture::status(RunState::Starting, 700);
     status.passage =
         Some(fixture::passage(&[("save", 1), ("stop", 1), ("start", 1), ("load", 310)], Some("first step")));
@@ -303,7 +303,7 @@ fn no_key_answers_a_question_that_is_not_seen() {
             assert_eq!(after(&mut state, keys), [], "{keys:?} at {size:?}");
             assert!(state.notice.as_ref().is_some_and(|notice| notice.text.contains("60×16")), "{keys:?} at {size:?}");
         }
-        // A box that was open before the window became small.
+        // A box that was open before the window shrank.
         for opened in ['d', 'x', ':'] {
             let mut state = fixture::training(SIZE);
             update(&mut state, letter(opened));

@@ -9,7 +9,7 @@ use crate::protocol::probe::Metric;
 
 const SIZE: (u16, u16) = (120, 40);
 
-/// The whole verdict as one text, with the advice.
+/// Returns the whole verdict as one text, with the advice.
 fn words(state: &State) -> (Tone, String, Option<Action>) {
     let verdict = verdict(state);
     let command = verdict.command.map(|(command, what)| format!("{command} {what}"));
@@ -98,7 +98,7 @@ fn a_healthy_run_says_how_it_goes() {
 
 #[test]
 fn trouble_is_named_with_the_key_that_helps() {
-    // Steps of 36 ms: some seconds without one are a stall, long before the keeper acts.
+    // At 36 ms per step, some seconds without one are a stall, long before the keeper acts.
     let mut stalled = fixture::training(SIZE);
     update(&mut stalled, Msg::Tick(NOW + 4_500));
     stalled.facts.heard_ms = Some(NOW + 4_500);
@@ -137,7 +137,7 @@ fn trouble_is_named_with_the_key_that_helps() {
     );
     let (_, text, _) = gpu(|gpu| gpu.vram_used_bytes = gpu.vram_total_bytes.clone());
     assert_eq!(text, "100 % of the card's memory is in use (limit 95 %)");
-    // What is unknown is no trouble.
+    // An unknown value is not a problem.
     let (tone, ..) = gpu(|gpu| gpu.temperature_c = Metric::Not("not supported".to_owned()));
     assert_eq!(tone, Tone::Good);
 }
@@ -168,7 +168,7 @@ fn a_slow_run_says_why_as_far_as_it_can_be_told() {
         change(&mut state);
         words(&state).1
     };
-    // Half a minute and more of steps that take four times as long as those before.
+    // Over half a minute of steps that take four times as long as those before.
     let later = |state: &mut State, data_wait_ms: f64| {
         let row = |step: u64| StepRow {
             data_wait_ms,
@@ -195,7 +195,7 @@ fn a_slow_run_says_why_as_far_as_it_can_be_told() {
         }
     });
     assert!(hot.ends_with("; the card is held back by heat"), "{hot}");
-    // Saves and evaluations between steps slow the run, not its steps.
+    // Saves and evaluations between steps slow the run down, but not its steps.
     let pausing = slow(&|state| {
         let row = |step: u64| fixture::step_row(2, step, NOW + (step.cast_signed() - 700) * 80);
         let rows: Vec<StepRow> = (701..=1100).map(row).collect();
@@ -203,7 +203,7 @@ fn a_slow_run_says_why_as_far_as_it_can_be_told() {
         update(state, Msg::Keeper(Update::Steps { rows }));
     });
     assert!(!pausing.starts_with("slow"), "{pausing}");
-    // A worker that has hardly begun says nothing about what is usual.
+    // A worker that has barely started does not define what is usual.
     let young = slow(&|state| {
         let row = |step: u64| StepRow {
             compute_ms: step as f64,
@@ -251,7 +251,7 @@ fn trouble_outranks_the_line_of_a_shift_and_a_proposal() {
         state
     };
     assert!(words(&shifted(3)).1.starts_with("accumulate → plain"));
-    // The line holds some seconds, then it is how the run goes since.
+    // The line stays for some seconds, then shows how the run has gone since.
     let mut later = shifted(8);
     later.facts.heard_ms = Some(NOW + 8_000);
     later.facts.recent.back_mut().unwrap().time_ms = NOW + 8_000;
@@ -287,7 +287,7 @@ fn a_folder_that_is_gone_is_said_until_it_is_back() {
 #[test]
 fn steps_that_come_all_at_once_make_no_speed() {
     let mut state = fixture::training(SIZE);
-    // A keeper that did not run reads in one go what the worker sent for 12 s.
+    // A keeper that was suspended reads 12 s of the worker's output in one go.
     let rows = (701..=1030).map(|step| fixture::step_row(2, step, NOW + 40_000 + step.cast_signed() / 100)).collect();
     update(&mut state, Msg::Keeper(Update::Steps { rows }));
     let pace = state.facts.pace().unwrap();

@@ -56,7 +56,7 @@ fn press(state: &mut State, letters: &str) {
 
 const SIZES: [(u16, u16); 4] = [(80, 24), (120, 40), (200, 60), (40, 12)];
 
-/// What a run may look like.
+/// Returns the conditions a run may be in.
 fn conditions(size: (u16, u16)) -> Vec<(&'static str, State)> {
     let mut starting = fixture::young(size);
     update(&mut starting, Msg::Log(vec!["loading data".to_owned()]));
@@ -78,7 +78,7 @@ fn conditions(size: (u16, u16)) -> Vec<(&'static str, State)> {
     ]
 }
 
-/// The list of runs as the store would tell it, one of them overlaid.
+/// Adds a list of runs as the store would return it, one of them overlaid.
 fn with_runs(state: &mut State) {
     let mut other = fixture::status(RunState::Stopped, 500);
     (other.run, other.samples) = ("日本語-run".to_owned(), 16_000);
@@ -104,7 +104,7 @@ fn every_view_in_every_condition_at_every_size() {
             let mut pictures = String::new();
             for (condition, mut state) in conditions(size) {
                 press(&mut state, &key.to_string());
-                // A box would hide the view; boxes have pictures of their own.
+                // A box would hide the view; boxes have their own snapshots.
                 state.screen.trouble_hidden = true;
                 if view == View::Runs {
                     with_runs(&mut state);
@@ -140,7 +140,7 @@ fn a_run_on_the_cpu_beside_a_card_is_previewed_in_host_memory() {
     assert!(shown.contains("RAM") && !shown.contains("VRAM") && !shown.contains("free for it"), "{shown}");
 }
 
-/// The lines of the box over a picture.
+/// Returns the lines of the box in a picture.
 fn preview_part(picture: &str) -> String {
     let lines = picture.lines().skip_while(|line| !line.contains("speed"));
     lines.take_while(|line| !line.contains("back")).collect::<Vec<_>>().join("\n")
@@ -155,7 +155,7 @@ fn the_best_is_the_one_whose_weights_are_on_the_disk() {
     assert!(!shown.contains("best 0"), "an evaluation alone is none: {shown}");
 }
 
-/// Boxes, and what opens them.
+/// Returns the boxes and the keys that open them.
 fn boxes(size: (u16, u16)) -> Vec<(&'static str, State)> {
     let pressed = |keys: &str| {
         let mut state = fixture::training(size);
@@ -202,7 +202,7 @@ fn every_box_at_every_size() {
     }
 }
 
-/// The roles of a theme by a letter each; a cell shows the first role whose colour it has.
+/// Renders the roles of a theme as one letter each; a cell shows the first role with its colour.
 fn roles(buffer: &Buffer, theme: &Theme) -> String {
     let named = [
         ('a', theme.accent),
@@ -268,7 +268,7 @@ fn the_whole_ladder_is_seen_on_80_columns() {
 
 #[test]
 fn names_of_rungs_never_lie_over_each_other() {
-    // Nine shifts close to each other.
+    // Nine shifts close together.
     let mut state = fixture::young((120, 40));
     let mut history = crate::cockpit::state::facts::History::default();
     for step in 1..=300u64 {
@@ -316,7 +316,7 @@ fn every_symbol_is_from_the_safe_set() {
             || ('\u{2800}'..='\u{28ff}').contains(&letter)
             || ('\u{25a0}'..='\u{25ff}').contains(&letter)
     };
-    // Geometric shapes that some terminals paint as pictures.
+    // Geometric shapes that some terminals draw as emoji.
     let pictures = ['\u{25aa}', '\u{25ab}', '\u{25b6}', '\u{25c0}', '\u{25fb}', '\u{25fc}', '\u{25fd}', '\u{25fe}'];
     let plain = Theme::plain();
     for (name, mut state) in boxes((120, 40)).into_iter().chain(conditions((200, 60))) {
@@ -332,7 +332,7 @@ fn every_symbol_is_from_the_safe_set() {
             bring_down(&mut buffer);
             let brought_down = text(&buffer);
             assert!(brought_down.is_ascii(), "{brought_down}");
-            // A question mark stands for a sign that has no likeness.
+            // A question mark replaces a symbol that has no ASCII equivalent.
             let asked = |text: &str| text.matches('?').count();
             assert_eq!(asked(&brought_down), asked(&shown), "{name}\n{brought_down}");
         }
@@ -395,7 +395,7 @@ proptest! {
         draw(&state, &theme);
     }
 
-    /// What no reading and no step has told is not on the screen as a number.
+    /// A value that no reading or step has reported must not appear on the screen as a number.
     #[test]
     fn an_unknown_is_never_a_number(width in 60u16..260, height in 16u16..90, view in 0usize..6) {
         let mut state = fixture::young((width, height));

@@ -18,7 +18,7 @@ fn every_way_to_another_worker_is_counted_once() {
     (status.attempts, status.shifts, status.pauses, status.restarts) = (5, 1, 2, 0);
     fixture::tell(&mut state, status.clone());
     assert_eq!(note(&state, "lives"), "1 shift, 1 restart, 2 pauses");
-    // A fault that led to a shift is both; one that led to a restart as well.
+    // A fault that led to a shift counts as both; so does one that led to a restart.
     (status.attempts, status.shifts, status.pauses, status.restarts) = (3, 1, 0, 2);
     fixture::tell(&mut state, status.clone());
     assert_eq!(note(&state, "lives"), "2 faults, 1 shift, 1 restart");

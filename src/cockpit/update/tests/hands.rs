@@ -1,4 +1,4 @@
-//! What hands can do beside single keys: the palette, the mouse, the past, other runs.
+//! Input beyond single keys: the palette, the mouse, the replay, other runs.
 
 use super::{SIZE, after, asked, key, letter};
 use crate::cockpit::fixture;
@@ -25,9 +25,9 @@ fn the_palette_finds_and_does() {
     let typed = [Char(':'), Char('c'), Char('k'), Char('p'), Char('t'), Enter];
     assert_eq!(after(&mut state, &typed), [Request::Checkpoint]);
     assert_eq!(state.screen.mode, Mode::Normal);
-    // Letters are letters there, whatever they ask for elsewhere.
+    // Letters are plain text there, whatever they trigger elsewhere.
     assert_eq!(after(&mut state, &[Char(':'), Char('x'), Backspace, Down, Down, Esc]), []);
-    // What asks first asks there too.
+    // Actions that ask for confirmation ask there too.
     assert_eq!(after(&mut state, &[Char(':'), Char('s'), Char('t'), Char('o'), Char('p'), Enter]), []);
     assert_eq!(state.screen.mode, Mode::Stop);
     assert_eq!(after(&mut state, &[Enter]), [Request::Stop]);
@@ -38,13 +38,13 @@ fn click(state: &mut State, button: MouseButton, column: u16, row: u16) -> Vec<E
     update(state, Msg::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE }))
 }
 
-/// Where some words stand on the screen.
+/// Returns the position of a text on the screen.
 fn find(state: &State, words: &str) -> (u16, u16) {
     let mut terminal = ratatui::Terminal::new(ratatui::backend::TestBackend::new(SIZE.0, SIZE.1)).unwrap();
     let theme = crate::config::theme::Theme::plain();
     terminal.draw(|frame| crate::cockpit::view::render(frame, state, &theme)).unwrap();
     let buffer = terminal.backend().buffer();
-    // From below: words of the last line may stand in the journal too.
+    // Search from below: text in the last line may also appear in the journal.
     for row in (0..SIZE.1).rev() {
         let line: Vec<&str> = (0..SIZE.0).map(|column| buffer[(column, row)].symbol()).collect();
         if let Some(place) = (0..line.len()).find(|place| line[*place..].concat().starts_with(words)) {
@@ -66,13 +66,13 @@ fn the_mouse_does_what_the_words_under_it_say() {
     let (column, row) = find(&state, "Enter shift");
     let effects = click(&mut state, MouseButton::Left, column + 7, row);
     assert_eq!(asked(&effects), [Request::Shift { to: Target::Rung("safe".to_owned()) }]);
-    // Stop asks; a click beside the box is a no.
+    // Stop asks for confirmation; a click outside the box declines.
     let (column, row) = find(&state, "x stop");
     click(&mut state, MouseButton::Left, column, row);
     assert_eq!(state.screen.mode, Mode::Stop);
     assert_eq!(asked(&click(&mut state, MouseButton::Left, 1, 1)), []);
     assert_eq!(state.screen.mode, Mode::Normal);
-    // The right button opens every action; a click takes one.
+    // The right button opens the palette; a click picks an action.
     click(&mut state, MouseButton::Right, 30, 12);
     let (column, row) = find(&state, "save a checkpoint now");
     assert_eq!(asked(&click(&mut state, MouseButton::Left, column, row)), [Request::Checkpoint]);
@@ -103,7 +103,7 @@ fn the_past_is_read_one_moment_at_a_time_and_the_newest_wish_wins() {
             .collect()
     };
     let first = read(&update(&mut state, letter('g')))[0];
-    // While one is read, others only change the wish.
+    // While one moment is being read, further requests only change which one is next.
     for _ in 0..5 {
         assert!(read(&update(&mut state, key(KeyCode::Left))).is_empty());
     }
@@ -140,7 +140,7 @@ fn runs_are_listed_marked_and_opened() {
     let effects = update(&mut state, letter(' '));
     assert!(effects.contains(&Effect::LoadOther("other-1".to_owned(), true)), "{effects:?}");
     assert_eq!(update(&mut state, key(KeyCode::Enter)), [Effect::Open("other-1".to_owned())]);
-    // A run that went away takes its mark along.
+    // A run that disappears loses its mark.
     update(&mut state, Msg::Runs(vec![row(&here)]));
     assert!(state.runs.marked.is_empty() && state.runs.chosen == 0);
 }

@@ -1,4 +1,4 @@
-//! What is old stays on the screen, with its age and the reason.
+//! Stale data stays on the screen, with its age and the reason.
 
 use super::picture;
 use crate::cockpit::fixture::{self, NOW};
@@ -6,12 +6,12 @@ use crate::cockpit::state::State;
 use crate::cockpit::update::{Msg, update};
 use crate::protocol::control::{SampleRow, Update};
 
-/// The line of the screen that holds a word.
+/// Returns the line of the screen that contains a word.
 fn line(shown: &str, word: &str) -> String {
     shown.lines().find(|line| line.contains(word)).unwrap_or_default().to_owned()
 }
 
-/// A run on a GPU that trains and whose keeper speaks, so many seconds later.
+/// Returns a run training on a GPU with a responsive keeper, the given number of seconds later.
 fn later(size: (u16, u16), seconds: i64) -> State {
     let mut state = fixture::on_gpu(size);
     let now = NOW + seconds * 1000;

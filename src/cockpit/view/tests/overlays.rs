@@ -1,7 +1,7 @@
-//! What a key opens, in every condition that a run may be in, at every size and in two themes.
+//! Opens every overlay in every condition a run may be in, at every size and in two themes.
 //!
-//! A picture holds the rectangle of cells that the key changed; where it is the same as in a
-//! condition before, it says so.
+//! A snapshot holds the rectangle of cells that the key changed; if it equals that of an earlier
+//! condition, it says so.
 
 use super::{SIZES, conditions, draw, press};
 use crate::cockpit::fixture;
@@ -13,7 +13,7 @@ use insta::assert_snapshot;
 use ratatui::buffer::Buffer;
 use std::fmt::Write;
 
-/// What is opened: its name, the keys before it, the keys that open it.
+/// Overlays to open: name, keys pressed before, keys that open it.
 const OPENED: [(&str, &str, &str); 7] = [
     ("preview", "", "d"),
     ("stop", "", "x"),
@@ -24,9 +24,9 @@ const OPENED: [(&str, &str, &str); 7] = [
     ("replay", "", "g"),
 ];
 
-/// A state before and after the keys.
+/// Returns the state before and after the keys.
 fn opened(mut state: State, (name, before, keys): (&str, &str, &str)) -> (State, State) {
-    // The box that says what is wrong would hide the others; it has pictures of its own.
+    // The box that reports a problem would hide the others; it has its own snapshots.
     state.screen.trouble_hidden = true;
     press(&mut state, before);
     if name == "cursor" {
@@ -41,8 +41,8 @@ fn opened(mut state: State, (name, before, keys): (&str, &str, &str)) -> (State,
     (closed, state)
 }
 
-/// The rectangle of cells in which two pictures differ, as text; of the replay, which changes all
-/// of a large screen, the first lines.
+/// Returns the rectangle of cells in which two pictures differ, as text; only the first lines of the
+/// replay, which changes all of a large screen.
 fn changed(before: &Buffer, after: &Buffer, most_rows: usize) -> String {
     let (width, height) = (after.area.width, after.area.height);
     let differs = |x: u16, y: u16| before[(x, y)].symbol() != after[(x, y)].symbol();

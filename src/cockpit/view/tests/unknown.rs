@@ -1,7 +1,7 @@
-//! What nobody has measured is not on the screen as a number.
+//! A value that was never measured must not appear on the screen as a number.
 //!
-//! Figures are taken away from a run at random, and the screen may not show any figure then that
-//! it did not show with all of them: a default in place of the unknown would be a new one.
+//! The tests remove values from a run at random. The screen must then show no number that it did not
+//! show with all values present: a default in place of an unknown value would be a new number.
 
 use super::{picture, press};
 use crate::cockpit::fixture;
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 const SIZE: (u16, u16) = (200, 60);
 
-/// Takes away each measurement, or each of `named`, that `gone` says.
+/// Removes every measurement, or every one in `named`, that `gone` selects.
 fn mask(value: &mut Value, named: &[&str], gone: &mut impl FnMut() -> bool) {
     if value.get("is").is_some_and(|_| gone()) {
         *value = json!({ "not": "not supported" });
@@ -42,7 +42,7 @@ fn masked<T: serde::Serialize + serde::de::DeserializeOwned>(
     serde_json::from_value(value).unwrap()
 }
 
-/// A run on a GPU of which some is unknown: with the seed 0 nothing, else about half.
+/// Returns a run on a GPU with some values unknown: none for seed 0, otherwise about half.
 fn run(seed: u64) -> State {
     let gone = |part: u64| {
         let mut asked = 0;
@@ -53,7 +53,7 @@ fn run(seed: u64) -> State {
     };
     let mut history = fixture::history(700, true);
     for row in &mut history.samples {
-        // The same ones in each reading: one that comes and goes is stale, not unknown.
+        // The same metrics in every reading: one that comes and goes is stale, not unknown.
         row.reading = masked::<Reading>(&row.reading, &[], &mut gone(1));
     }
     if gone(2)() {
@@ -87,7 +87,7 @@ fn run(seed: u64) -> State {
     fixture::at(SIZE, status, history)
 }
 
-/// Every number on the screen that has a unit, with it.
+/// Returns every number on the screen that has a unit, with its unit.
 fn figures(shown: &str) -> BTreeSet<String> {
     let units = ["°C", "°", "%", "W", "B", "KiB", "MiB", "GiB", "MHz", "s", "min", "steps/s", "samples/s", "left"];
     let mut found = BTreeSet::new();
@@ -118,7 +118,7 @@ proptest! {
             let (whole, all_shown) = figures_of(0);
             let (known, shown) = figures_of(seed);
             let numbers: BTreeSet<&str> = all_shown.split_whitespace().collect();
-            // `312 of 450 W` may become `312 W`; a zero has to be known as what it is.
+            // `312 of 450 W` may become `312 W`; a zero must be a known value.
             let elsewhere = |figure: &str| {
                 let number = figure.split(' ').next().unwrap_or_default();
                 number.parse::<f64>().is_ok_and(|number| number != 0.0) && numbers.contains(number)
