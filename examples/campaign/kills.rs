@@ -85,6 +85,7 @@ pub fn unbroken(orders: &Orders, text: &str) -> Failing<Trace> {
     let place = Place::new(&orders.dir)?;
     let begun = Instant::now();
     let (mut client, run) = place.start(text)?;
+    wait_for_end(&run)?;
     let code = client.wait()?;
     if code != Some(0) {
         let dir = place.keep();

@@ -11,6 +11,9 @@ use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+/// A keeper has to answer within this time.
+const STARTING: Duration = Duration::from_secs(10);
+
 /// A keeper answers at once; one that does not within this time is stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -123,22 +126,43 @@ pub fn keeper_answers(run: &RunDir) -> bool {
 /// # Errors
 /// When it ends or stays away: then its log says why.
 pub fn wait_for_keeper(run: &RunDir) -> Result<(), Failure> {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + STARTING;
     while !keeper_listens(run) {
         if Instant::now() >= deadline {
-            let log = file::tail(&run.file("keeper.log"), 1 << 16).unwrap_or_default();
-            let last: Vec<&str> = log.lines().rev().take(5).collect();
-            let mut said = last.into_iter().rev().collect::<Vec<_>>().join("\n  ");
-            // On a full disk the log says nothing.
-            if let Some(why) = owners::last_failure(run) {
-                said = format!("{said}\n  {why}");
-            }
-            return Err(Failure::new(
-                1,
-                format!("the keeper did not start; the end of {}:\n  {said}", run.file("keeper.log").display()),
-            ));
+            return Err(did_not_start(run));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
+}
+
+/// Whether a keeper answers. A keeper that is being brought back and one that is just ending are waited for.
+///
+/// # Errors
+/// When it neither answers nor ends: then its log says why.
+pub fn is_watched(run: &RunDir) -> Result<bool, Failure> {
+    let deadline = Instant::now() + STARTING;
+    // A keeper without its lock file still listens.
+    while !keeper_answers(run) {
+        if owners::keeper(run).is_none() && owners::parent_record(run).is_none() {
+            return Ok(false);
+        }
+        if Instant::now() >= deadline {
+            return Err(did_not_start(run));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(true)
+}
+
+fn did_not_start(run: &RunDir) -> Failure {
+    let log = file::tail(&run.file("keeper.log"), 1 << 16).unwrap_or_default();
+    let last: Vec<&str> = log.lines().rev().take(5).collect();
+    let mut said = last.into_iter().rev().collect::<Vec<_>>().join("\n  ");
+    // On a full disk the log says nothing.
+    if let Some(why) = owners::last_failure(run) {
+        said = format!("{said}\n  {why}");
+    }
+    let log = run.file("keeper.log");
+    Failure::new(1, format!("the keeper did not start; the end of {}:\n  {said}", log.display()))
 }

@@ -12,7 +12,6 @@ use crate::keeper::caretaker::Caretaker;
 use crate::keeper::sentences::grouped;
 use crate::protocol::control::Request;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
-use crate::store::owners;
 use crate::store::permissions;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
@@ -63,15 +62,13 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     if args.as_base {
         return begin_from(&dir, args, runs, trainer);
     }
-    // A keeper without its lock file still listens; one that is being brought back will.
-    if owners::keeper(&dir).is_some() || owners::parent_record(&dir).is_some() || client::keeper_answers(&dir) {
+    if client::is_watched(&dir)? {
         if args.from.is_some() {
             let name = dir.name();
             let stop = dir.command("stop");
             let message = format!("{name} is alive; end it with `{stop}` before it can go back");
             return Err(Failure::new(1, message));
         }
-        client::wait_for_keeper(&dir)?;
         // A paused run goes on; any other is going on already.
         if let Ok(answer) = client::ask(&dir, &Request::Resume) {
             line!("{}: {answer}", dir.name());
