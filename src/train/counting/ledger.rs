@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 /// The use of a buffer, as far as its shape shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A buffer as large as a trained parameter, allocated in the backward pass.
+    /// A buffer with the shape of a trained parameter, allocated after [`Ledger::tell_apart`].
     Gradient,
     /// A buffer with one value for each possible answer.
     Logits,
