@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The shortest interval in seconds. Below it, the costs of consecutive saves cannot be told apart.
+/// The shortest interval in seconds. Below it, consecutive saves are too close together to tell apart.
 pub const SHORTEST_S: f64 = 30.0;
 /// The longest interval in seconds: the most work that a failure may lose.
 pub const LONGEST_S: f64 = 600.0;

@@ -1,10 +1,8 @@
-//! The order of samples: a pure function of (run seed, epoch), so a shuffle needs no stored state beyond
-//! those numbers.
+//! The order of samples: a pure function of (run seed, epoch), so a shuffle needs no stored state beyond those numbers.
 
 use super::seed::{Purpose, Stream};
 
-/// Returns the order of an epoch: a permutation of `0..samples`, the same on every machine and in every
-/// version.
+/// Returns the order of an epoch: a permutation of `0..samples`, the same on every machine and in every version.
 ///
 /// # Panics
 /// Never for fewer than 2^32 samples, which [`crate::config`] checks.

@@ -52,15 +52,15 @@ mod cuda {
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaFused, CudaFusedRecompute, CudaPlain, CudaPlainRecompute};
 
-/// A task that can be trained on every backend of this build. Implemented automatically for every `impl<B:
-/// AutodiffBackend> Train<B> for MyTask`.
+/// A task that can be trained on every backend of this build. Implemented automatically for every
+/// `impl<B: AutodiffBackend> Train<B> for MyTask`.
 #[cfg(not(feature = "cuda"))]
 pub trait TrainAll: Train<Cpu> + Train<CpuRecompute> + Train<Counting> + Train<CountingRecompute> {}
 #[cfg(not(feature = "cuda"))]
 impl<T: Train<Cpu> + Train<CpuRecompute> + Train<Counting> + Train<CountingRecompute>> TrainAll for T {}
 
-/// A task that can be trained on every backend of this build. Implemented automatically for every `impl<B:
-/// AutodiffBackend> Train<B> for MyTask`.
+/// A task that can be trained on every backend of this build. Implemented automatically for every
+/// `impl<B: AutodiffBackend> Train<B> for MyTask`.
 #[cfg(feature = "cuda")]
 pub trait TrainAll:
     Train<Cpu>

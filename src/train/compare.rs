@@ -19,8 +19,7 @@ use std::{
 /// Measures the weights in each of these checkpoint directories.
 ///
 /// # Errors
-/// Returns an error when the data cannot be read. A problem with one checkpoint is reported in its own
-/// result.
+/// Returns an error when the data cannot be read. A problem with one checkpoint is reported in its own result.
 pub fn measure<T: TrainAll>(preset: &Preset, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Failed> {
     let (data, config) = registry::sections::<T>(preset).map_err(|problem| failure::config(problem.to_string()))?;
     let data = Arc::new(load::<T>(&data, &config, preset.training.seed).map_err(|error| failure::data(&error))?);

@@ -186,7 +186,7 @@ impl RunnerClient for Client {
 /// Returns zeros that take no memory until they are read. Moments resting in host memory are transferred but
 /// never read; real zeros would be as large as the run's moments.
 fn zeros(shape: Shape, dtype: DType) -> TensorData {
-    // The number formats that the router converts to, since a conversion would read the zeros.
+    // Use the number formats that the router converts to; a conversion would read the zeros.
     let dtype = if dtype.is_float() {
         DType::F32
     } else if dtype.is_int() || dtype.is_uint() {

@@ -19,8 +19,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// The most micro-batches counted per step. More change nothing, since gradients are summed from the second
-/// on.
+/// The most micro-batches counted per step. More change nothing, since gradients are summed from the second on.
 const MOST_ACCUMULATION: u64 = 3;
 /// The most micro-batch sizes counted in the search for the largest that fits.
 const MOST_LOOKS: usize = 12;
@@ -41,8 +40,7 @@ pub type Outcome = Result<Foreseen, String>;
 /// Estimates the memory of each of these rungs.
 pub fn foresee<T: Task + Train<Counting> + Train<CountingRecompute>>(presets: &[&Preset], site: Site) -> Vec<Outcome> {
     let mut loaded: Option<(&Preset, Loaded<T>)> = None;
-    // Measured first: memory still resident from counting one rung would look like part of the program to the
-    // next.
+    // Measured first: memory still resident from counting one rung would look like part of the program to the next.
     let program = super::memory::resident().unwrap_or(0);
     let mut outcomes = Vec::new();
     for preset in presets {
@@ -149,7 +147,7 @@ fn resting_on_host(preset: &Preset, trained: u64) -> u64 {
 fn ram<T: Task>(foreseen: &Foreseen, loaded: &Loaded<T>, site: Site, precision: Precision) -> Phases {
     let base = loaded.program + loaded.bytes;
     if site.gpu {
-        // Frozen weights computed in 16 bits are kept there in f32, for checkpoints.
+        // Frozen weights computed in 16 bits are kept in host memory in f32, for checkpoints.
         let frozen = if precision == Precision::F32 { 0 } else { 4 * (foreseen.parameters - foreseen.trained) };
         let base = base + CUDA_HOST + frozen;
         // A checkpoint copies the other weights and both moments to the host, in f32.
@@ -346,7 +344,7 @@ impl<'a, T: Train<B>, B: AutodiffBackend> Dry<'a, T, B> {
         samples as u64
     }
 
-    /// Makes a checkpoint. If tensors are in host memory, a step runs while the previous step's tensors are
+    /// Simulates a save. If tensors are in host memory, a step runs while the previous step's tensors are
     /// still held; a device is read while training is paused.
     fn save(&mut self, training: bool) -> Result<(), String> {
         let mut held = Reading::default();

@@ -57,7 +57,6 @@ impl<B: Backend> AdamW<B> {
     ///
     /// # Errors
     /// Returns the device's error when state cannot be read back to host memory.
-    /// What the device reports when state is read back to host memory.
     pub fn update<A, M>(
         &mut self,
         module: M,
@@ -145,7 +144,6 @@ impl<B: Backend> AdamW<B> {
     ///
     /// # Errors
     /// Returns the device's error when state cannot be read back to host memory.
-    /// What the device reports when state is read back to host memory.
     pub fn restore(
         &mut self,
         time: u64,

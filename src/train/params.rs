@@ -235,8 +235,7 @@ pub fn add_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
 /// and values only.
 ///
 /// # Errors
-/// Returns an error when the format rejects the tensors: a duplicate name, or a shape that its values do not
-/// fill.
+/// Returns an error when the format rejects the tensors: a duplicate name, or a shape that its values do not fill.
 pub fn safetensors_header<T: Borrow<TensorData>>(
     tensors: &[(String, T)],
 ) -> Result<(Vec<u8>, Vec<&TensorData>), String> {

@@ -72,8 +72,7 @@ pub trait AnyTask: Send + Sync {
     /// Measures the weights of checkpoints on the validation set, on the CPU, one after another.
     ///
     /// # Errors
-    /// Returns an error when the data cannot be read. A problem with one checkpoint is reported in its own
-    /// result.
+    /// Returns an error when the data cannot be read. A problem with one checkpoint is reported in its own result.
     fn measure(&self, preset: &Preset, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Failed>;
 
     /// Converts a checkpoint's weights to the files of another program.

@@ -215,7 +215,7 @@ impl Weights<'_> {
         shapes
     }
 
-    /// Removes and returns the values of a parameter.
+    /// Returns the values of a parameter. Call once per path, since replacements are moved out.
     fn take(&mut self, path: &str) -> Option<TensorData> {
         let of_file = || self.file.tensor(path).ok().map(|view| from_safetensors(&view));
         self.replaced.remove(path).unwrap_or_else(of_file)

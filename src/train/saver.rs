@@ -1,10 +1,10 @@
 //! Checkpoints, off the training thread.
 //!
 //! ```text
-//! step border: copy values to the host (training pauses) ──▶ saver thread: check, hash, write,
-//!              one save in flight at a time                  sync, rename ──▶ `saved`
+//! step boundary: copy values to the host (training pauses) ──▶ saver thread: check, hash, write,
+//!                one save in flight at a time                  sync, rename ──▶ `saved`
 //! ```
-//! On the CPU, tensors are already in host memory: the step border only takes references to them, and an
+//! On the CPU, tensors are already in host memory: the step boundary only takes references to them, and an
 //! update during the write goes to fresh memory (Burn shares buffers and copies them on write). Values are
 //! written to the file without another copy. Rows of the curve travel with the save; if it fails, they come
 //! back and go with the next one.
@@ -33,7 +33,7 @@ use std::{
 /// The most rows held back while no save succeeds; older ones are dropped.
 const MOST_ROWS: usize = 1 << 20;
 
-/// The values at one step border, on the host.
+/// The values at one step boundary, on the host.
 pub struct Snapshot {
     /// Weights by path.
     pub model: HostTensors,
@@ -41,7 +41,7 @@ pub struct Snapshot {
     pub optimizer: HostTensors,
 }
 
-/// The values at one step border, or a function that produces them: a device is read at the border, host
+/// The values at one step boundary, or a function that produces them: a device is read at the boundary, host
 /// memory later.
 pub type Values = Box<dyn FnOnce() -> Result<Snapshot, Failed> + Send>;
 
@@ -210,8 +210,7 @@ impl Saver {
     }
 }
 
-/// Returns the lowest validation loss among the checkpoints on disk up to `step`, each measured on its own
-/// weights.
+/// Returns the lowest validation loss among the checkpoints on disk up to `step`, each measured on its own weights.
 fn best_on_disk(run_dir: &Path, step: u64) -> Option<f64> {
     let entries = checkpoint::list(run_dir).into_iter().filter(|entry| entry.step <= step);
     let loss = |entry: checkpoint::Entry| {

@@ -1,6 +1,6 @@
 //! One life of training, from top to bottom: data, model, resume, loop.
 //!
-//! Every step border handles, in this order: orders, the step, evaluation if due, a checkpoint if due. All of
+//! Every step boundary handles, in this order: orders, the step, evaluation if due, a checkpoint if due. All of
 //! it is a function of the state and the knobs, so a life resumed from a checkpoint does exactly what an
 //! uninterrupted one would have done.
 

@@ -1,5 +1,4 @@
-//! The traits a model implements to be trained under downshift. Built-in and user-defined tasks implement the
-//! same two:
+//! The traits a model implements to be trained under downshift. Built-in and user-defined tasks implement the same two:
 //!
 //! ```text
 //! Task        name, config sections, data set, host-side micro-batches     no tensors
@@ -234,8 +233,7 @@ pub trait Train<B: AutodiffBackend>: Task {
     /// The model.
     type Model: AutodiffModule<B>;
 
-    /// Returns a fresh model. Weights are drawn from the backend's generator, which is seeded before the
-    /// call.
+    /// Returns a fresh model. Weights are drawn from the backend's generator, which is seeded before the call.
     fn init(model: &Self::ModelConfig, data: &Self::Data, device: &B::Device) -> Self::Model;
 
     /// Returns the mean loss over a micro-batch, shape `[1]`.

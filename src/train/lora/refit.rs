@@ -26,8 +26,7 @@ pub type Replaced = BTreeMap<String, Option<TensorData>>;
 pub struct Refit {
     /// Values that differ from the checkpoint; their moments start from zero.
     pub replaced: Replaced,
-    /// The adapters truncated by a lower rank, in their original form. Restoring them restores their function
-    /// exactly.
+    /// The adapters truncated by a lower rank, in their original form. Restoring them restores their function exactly.
     pub cut: BTreeMap<String, TensorData>,
     /// A description for the journal.
     pub text: String,

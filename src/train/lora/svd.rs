@@ -84,8 +84,7 @@ pub fn truncate(a: &Columns, b: &Columns, k: usize) -> (Columns, Columns, f64) {
     (whole(&qa, &left), whole(&qb, &right), if total > 0.0 { kept / total } else { 1.0 })
 }
 
-/// Returns orthonormal columns Q and upper triangular R with Q·R = `m`; a linearly dependent column becomes
-/// zeros.
+/// Returns orthonormal columns Q and upper triangular R with Q·R = `m`; a linearly dependent column becomes zeros.
 fn orthogonal(m: &Columns) -> (Columns, Vec<Vec<f64>>) {
     const DEPENDENT: f64 = 1e-12;
     let rank = m.columns.len();

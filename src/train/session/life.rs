@@ -197,7 +197,7 @@ impl<'a> Life<'a> {
         wanted
     }
 
-    /// Saves at this step border, or at the next one if a save is still in flight.
+    /// Saves at this step boundary, or at the next one if a save is still in flight.
     ///
     /// # Errors
     /// Returns an error when the device cannot be read.
@@ -229,7 +229,7 @@ impl<'a> Life<'a> {
                     if self.saver.durable_step() == Some(step) {
                         return Ok(Some(DoneReason::Stopped));
                     }
-                    // A stop request does not discard training progress that is not saved yet.
+                    // Refuse to stop rather than discard training progress that is not saved.
                     let message = self.saver.failure().to_owned();
                     self.sink.send(Event::StopRefused { step, message });
                 }
@@ -309,8 +309,7 @@ impl<'a> Life<'a> {
         self.trained_before_s + self.begun.elapsed().as_secs_f64()
     }
 
-    /// `epoch` is the epoch of the step just taken; after its last sample the position is already in the next
-    /// one.
+    /// `epoch` is the epoch of the step just taken; after its last sample the position is already in the next one.
     fn is_due(&self, every: Every, epoch: u64, since_s: f64) -> bool {
         match every {
             Every::Seconds(seconds) => since_s >= seconds,

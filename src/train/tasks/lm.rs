@@ -6,7 +6,7 @@
 //! ```
 //! The last share of the tokens is held out, in one piece. A sample is a window: `sequence` input tokens and,
 //! shifted by one, `sequence` target tokens. Training windows do not overlap. They start at a different
-//! offset in each epoch, so that their borders move: a pure function of (seed, epoch).
+//! offset in each epoch, so that their boundaries move: a pure function of (seed, epoch).
 
 mod attend;
 mod attention;

@@ -26,8 +26,7 @@ pub struct FailureRecord {
     pub failed: Failed,
 }
 
-/// Writes the record. Ignores errors: a run directory that cannot be written must not keep the worker from
-/// exiting.
+/// Writes the record. Ignores errors: a run directory that cannot be written must not keep the worker from exiting.
 pub fn record(args: &WorkerArgs, failed: &Failed) {
     let record =
         FailureRecord { attempt: args.attempt, pid: std::process::id(), rung: args.rung, failed: failed.clone() };

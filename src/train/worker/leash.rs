@@ -1,5 +1,5 @@
 //! The worker lives only as long as somebody listens. When stdin closes or stdout breaks, it is ordered to
-//! save and stop at the next step border, and exits after 5 s whatever training does. A worker that only
+//! save and stop at the next step boundary, and exits after 5 s whatever training does. A worker that only
 //! measured saves nothing.
 //!
 //! SIGTERM is the same order: a machine that shuts down sends it to keeper and worker together. A second stop
@@ -42,8 +42,7 @@ pub struct Leash {
 }
 
 impl Leash {
-    /// Returns a leash that forwards orders to training; `saves` decides whether letting go saves training
-    /// progress.
+    /// Returns a leash that forwards orders to training; `saves` decides whether letting go saves training progress.
     pub fn new(orders: Sender<Order>, saves: bool) -> Self {
         Self { orders, loose: Arc::default(), told: Arc::default(), saves, ends: true }
     }

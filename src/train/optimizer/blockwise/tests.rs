@@ -147,8 +147,7 @@ fn moments_do_not_drift_over_thousands_of_updates() {
     let [active, silent, stuck] = drift(Kind::thresholds);
     assert!((0.9..1.1).contains(&active) && (0.85..1.15).contains(&silent), "√v is off by {active}, {silent}");
     assert!(stuck < 0.05, "a first moment is stuck at {stuck}");
-    // The reason for the thresholds: always rounding up, v climbs; rounding to the nearest, silent values
-    // never decay.
+    // The reason for the thresholds: always rounding up, v climbs; rounding to the nearest, silent values never decay.
     let [climbing, ..] = drift(|_, _| vec![BELOW_ONE; BLOCK]);
     let [_, standing, _] = drift(|_, _| vec![0.5; BLOCK]);
     assert!(climbing > 2.0 && standing > 2.0, "{climbing}, {standing}");

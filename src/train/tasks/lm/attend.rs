@@ -23,8 +23,7 @@ use std::ops::Range;
 const SCORES: usize = 16 << 20;
 
 /// A function from queries, keys and values `[heads, length, size]`, those of all sequences one after
-/// another, and the mask `[1, length, length]` to the attention output of each position, `[heads, length,
-/// size]`.
+/// another, and the mask `[1, length, length]` to the attention output of each position, `[heads, length, size]`.
 pub type Attend<B> = fn([Tensor<B, 3>; 3], &Tensor<B, 3>) -> Tensor<B, 3>;
 
 /// Computes attention as separate operations; without a graph nothing is stored.

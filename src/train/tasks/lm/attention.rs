@@ -1,5 +1,4 @@
-//! Causal multi-head self-attention (Vaswani et al., 2017) with optional shared keys and values, and rotary
-//! positions.
+//! Causal multi-head self-attention (Vaswani et al., 2017) with optional shared keys and values, and rotary positions.
 
 use super::model::{Maker, Sight};
 use super::shape::Shape;

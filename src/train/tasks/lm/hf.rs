@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! config.json ─ config ─▶ Shape ─ names ─▶ required names and shapes of the weights
-//! *.safetensors ─ weights ─▶ header, checked against them; then values, by our own paths
+//! *.safetensors ─ weights ─▶ header, checked against them; then values, by downshift's paths
 //! ```
 
 pub mod config;
@@ -29,7 +29,7 @@ static SHIPPED_WEIGHTS: &[u8] = include_bytes!("../../../../assets/tiny-llama/mo
 
 /// The location of a pretrained model.
 pub enum Place {
-    /// Inside the program.
+    /// Embedded in the program.
     Shipped,
     /// A folder, and the file in it if one was named.
     Folder(PathBuf, Option<PathBuf>),

@@ -8,8 +8,7 @@
 //! hidden: narrow(gelu(widen(x)))   or   narrow(silu(gate(x)) · widen(x))
 //! ```
 //! Norms come before the layers they feed (pre-norm). Positions are learned and added to the embedding, or
-//! rotate queries and keys. A tied head multiplies by the transpose of the embedding matrix: one parameter,
-//! used twice.
+//! rotate queries and keys. A tied head multiplies by the transpose of the embedding matrix: one parameter, used twice.
 
 use super::attend::{self, Attend};
 use super::attention::{Attention, Rotary};

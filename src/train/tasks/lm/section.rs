@@ -20,7 +20,7 @@ const TARGETS: [&str; 8] = ["query", "key", "value", "output", "gate", "widen", 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextModel {
-    /// A pretrained model in Hugging Face's form: a folder, a safetensors file, an index of shards,
+    /// A pretrained model in Hugging Face format: a folder, a safetensors file, an index of shards,
     /// or `embedded:tiny-llama`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init_from: Option<String>,
@@ -261,8 +261,7 @@ fn targets(lora: &Lora) -> Vec<String> {
     TARGETS.iter().filter(wanted).map(|name| (*name).to_owned()).collect()
 }
 
-/// Returns downshift's names for a target: one of its own names, one of Hugging Face's, or `all` for all but
-/// the head.
+/// Returns downshift's names for a target: one of its own names, one of Hugging Face's, or `all` for all but the head.
 fn named(target: &str) -> &'static [&'static str] {
     match target {
         "all" | "all-linear" => &["query", "key", "value", "output", "gate", "widen", "narrow"],

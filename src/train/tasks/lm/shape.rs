@@ -26,7 +26,7 @@ pub enum Activation {
     Silu,
 }
 
-/// Every size and option that the weights of a decoder depend on.
+/// Every size and option that a decoder's weights depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shape {
@@ -46,7 +46,7 @@ pub struct Shape {
     pub hidden: usize,
     /// Vocabulary size.
     pub vocabulary: usize,
-    /// The longest sequence.
+    /// The maximum sequence length.
     pub positions: usize,
     /// The term added to the variance in norms.
     pub epsilon: f64,
@@ -56,7 +56,7 @@ pub struct Shape {
     pub activation: Activation,
     /// Whether the attention projections have biases.
     pub attention_bias: bool,
-    /// Whether the layers of the hidden layer have biases.
+    /// Whether the projections of the hidden layer have biases.
     pub hidden_bias: bool,
     /// Whether the head shares the embedding matrix.
     pub tied: bool,

@@ -40,8 +40,7 @@ impl Change {
     /// No augmentation, for the validation set.
     pub const NONE: Self = Self { down: 0, right: 0, flipped: false };
 
-    /// Returns the position in the original of the pixel at (row, column) of the augmented image; `None` =
-    /// outside.
+    /// Returns the position in the original of the pixel at (row, column) of the augmented image; `None` = outside.
     #[must_use]
     pub fn source(self, [height, width]: [usize; 2], row: usize, column: usize) -> Option<(usize, usize)> {
         let column = if self.flipped { width - 1 - column } else { column };

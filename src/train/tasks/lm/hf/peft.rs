@@ -1,8 +1,7 @@
 //! Adapters in the format of Hugging Face's PEFT: `adapter_config.json` and `adapter_model.safetensors`.
 //!
 //! PEFT stores the transposes: A `[rank, from]`, B `[to, rank]`. GPT-2 has query, key and value in one
-//! matrix, where downshift has three. Their adapters are combined into one of three times the rank, side by
-//! side:
+//! matrix, where downshift has three. Their adapters are combined into one of three times the rank, side by side:
 //!
 //! ```text
 //! A = Aq over Ak over Av        B = Bq  ·   ·
@@ -60,12 +59,10 @@ fn modules(shape: &Shape) -> Vec<Module> {
     modules
 }
 
-/// Returns the adapter files for what was trained on top of `base`, the weights of the pretrained model named
-/// `named`.
+/// Returns the adapter files for what was trained on top of `base`, the weights of the pretrained model named `named`.
 ///
 /// # Errors
-/// Returns an error when the weights contain no adapters, or differ from the base in a way the format cannot
-/// express.
+/// Returns an error when the weights contain no adapters, or differ from the base in a way the format cannot express.
 pub fn files(
     shape: &Shape,
     lora: &Lora,
