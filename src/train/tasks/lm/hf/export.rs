@@ -52,7 +52,7 @@ pub fn pretty(value: &Value) -> Result<Vec<u8>, String> {
     Ok(text)
 }
 
-/// Serializes a safetensors file with the `format: pt` metadata that transformers requires.
+/// Serializes a safetensors file with the `format: pt` metadata (PyTorch conventions) that transformers requires.
 ///
 /// # Errors
 /// Returns a message when the format cannot represent the tensors.
