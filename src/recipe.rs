@@ -1,9 +1,9 @@
-//! The arithmetic of training, without a tensor in sight: which samples a step takes, what the
-//! learning rate is there, and what a change of knobs means for the experiment.
+//! The arithmetic of training, without tensors: the samples of each step, the learning rate, and the effect
+//! of a change of knobs on the experiment.
 //!
-//! One clock rules all of it: **samples consumed** (tokens for text). Schedules, evaluation and
-//! the order of the data are functions of that clock and the seed, never of the optimizer step,
-//! so that a shift to another batch size moves none of them.
+//! Everything runs on one clock: **samples consumed** (tokens for text). Schedules, evaluation and data order
+//! are functions of that clock and the seed, never of the optimizer step, so a shift to another batch size
+//! moves none of them.
 
 pub mod batch;
 pub mod class;

@@ -1,18 +1,18 @@
-//! The training worker: the only code that knows Burn.
+//! The training worker: the only code that uses Burn.
 //!
 //! ```text
 //! worker   the process: lock, file descriptors, panic hook, contract, exit code
 //!    └─ session   one life of training, top down: data, model, resume, loop
-//!          ├─ loader      micro-batches, prepared ahead of the step by threads
+//!          ├─ loader      micro-batches, prepared ahead of the step on threads
 //!          ├─ step        forward, backward, one read-back, the guard's verdict
-//!          ├─ groups      which parameters are trained, and by which rules
-//!          ├─ optimizer   AdamW, moments keyed by parameter path, in 8 bits or host memory where asked
-//!          ├─ lora        adapters, and how they survive a change of rank
-//!          ├─ evaluate    the validation set (compare: of one checkpoint after another)
-//!          └─ saver       host copies to a durable checkpoint, on a thread of its own
-//! foresee    what a rung will take of memory, by training it on counting: a backend that only counts
-//! registry   tasks by name, their types erased;  backends   every type they are compiled for
-//! device     which device there really is, found out without a panic
+//!          ├─ groups      which parameters are trained, and under which rules
+//!          ├─ optimizer   AdamW, moments keyed by parameter path, optionally in 8 bits or in host memory
+//!          ├─ lora        adapters, and how they are kept across a change of rank
+//!          ├─ evaluate    the validation set (compare: several checkpoints in turn)
+//!          └─ saver       host copies to a durable checkpoint, on its own thread
+//! foresee    memory estimate of a rung: trains it on `counting`, a backend that only counts
+//! registry   tasks by name, type-erased;  backends   every type they are compiled for
+//! device     device detection without panics
 //! ```
 
 pub mod backends;

@@ -1,17 +1,17 @@
-//! Which samples one optimizer step takes.
+//! The samples of each optimizer step.
 //!
 //! ```text
 //! epoch    |<------------- samples of the epoch ------------->|
 //! steps    |   effective batch   |   effective batch   | rest |
 //! micros   | micro | micro | mi..| ...
 //! ```
-//! A step never crosses the border of an epoch; the last one of an epoch may be smaller, and
-//! gradients are weighted by real sample counts.
+//! A step never crosses an epoch boundary. The last step of an epoch may be smaller; gradients are weighted
+//! by actual sample counts.
 
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// Where a run stands in its data. Counted in **units**: samples, or tokens for text.
+/// The position of a run in its data, in **units**: samples, or tokens for text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Position {
     /// Epochs completed.
@@ -22,12 +22,12 @@ pub struct Position {
     pub samples: u64,
 }
 
-/// How a data set is cut into optimizer steps.
+/// The split of a data set into optimizer steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchPlan {
     /// Samples in one epoch.
     pub epoch_samples: u64,
-    /// Units a sample is worth on the clock: 1, or the sequence length in tokens for text.
+    /// Units per sample on the clock: 1, or the sequence length in tokens for text.
     pub units: u64,
     /// Samples per forward and backward pass.
     pub micro_batch: u64,
@@ -42,44 +42,44 @@ pub struct StepPlan {
     pub epoch: u64,
     /// One range of the epoch's order per micro-batch; never empty.
     pub micro_batches: Vec<Range<usize>>,
-    /// Where the run stands once the step is done.
+    /// The run's position after the step.
     pub after: Position,
 }
 
 impl StepPlan {
-    /// Samples in the whole step.
+    /// Returns the number of samples in the whole step.
     pub fn samples(&self) -> usize {
         self.micro_batches.iter().map(ExactSizeIterator::len).sum()
     }
 }
 
 impl BatchPlan {
-    /// Samples per optimizer step, but for the last one of an epoch.
+    /// Returns the samples per optimizer step; the last step of an epoch may have fewer.
     #[must_use]
     pub fn effective_batch(&self) -> u64 {
         self.micro_batch * self.accumulation
     }
 
-    /// Units in one epoch.
+    /// Returns the units in one epoch.
     #[must_use]
     pub fn epoch_units(&self) -> u64 {
         self.epoch_samples * self.units
     }
 
-    /// Optimizer steps in one epoch, the ragged last one included.
+    /// Returns the optimizer steps in one epoch, including the partial last one.
     #[must_use]
     pub fn steps_per_epoch(&self) -> u64 {
         self.epoch_samples.div_ceil(self.effective_batch())
     }
 
-    /// Units consumed by `steps` optimizer steps from the very first sample on.
+    /// Returns the units consumed by the first `steps` optimizer steps of a run.
     #[must_use]
     pub fn units_of_steps(&self, steps: u64) -> u64 {
         let rest = steps % self.steps_per_epoch() * self.effective_batch() * self.units;
         steps / self.steps_per_epoch() * self.epoch_units() + rest
     }
 
-    /// The step that starts at `from`.
+    /// Returns the step that starts at `from`.
     #[must_use]
     pub fn step(&self, from: Position) -> StepPlan {
         let first = from.offset / self.units;
@@ -105,7 +105,7 @@ impl BatchPlan {
         StepPlan { epoch, micro_batches, after }
     }
 
-    /// Steps left from `from` until the clock shows `total_units`.
+    /// Returns the number of steps from `from` until the clock reaches `total_units`.
     #[must_use]
     pub fn steps_left(&self, from: Position, total_units: u64) -> u64 {
         let left = total_units.saturating_sub(from.samples);

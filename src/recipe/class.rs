@@ -1,4 +1,4 @@
-//! What a change of knobs means for the experiment.
+//! The effect of a change of knobs on the experiment.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,16 +7,16 @@ use std::fmt;
 /// How far a change moves the experiment, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Class {
-    /// The same optimization problem: sums differ by rounding alone.
+    /// The same optimization problem: sums differ by rounding only.
     A,
-    /// Another trajectory: the same weights go on under other rules.
+    /// Another trajectory: the same weights continue under other rules.
     B,
     /// Other shapes: weights or optimizer state no longer fit one to one.
     C,
 }
 
 impl Class {
-    /// What the class means, in two words.
+    /// Returns the meaning of the class in two words.
     #[must_use]
     pub fn meaning(self) -> &'static str {
         match self {
@@ -42,11 +42,11 @@ pub struct Change {
     pub from: Value,
     /// Its value after; `null` where it is no longer set.
     pub to: Value,
-    /// What the change means.
+    /// The class of the change.
     pub class: Class,
 }
 
-/// Every knob that differs between two presets (as JSON objects), in the order of `from`.
+/// Returns every knob that differs between two presets (as JSON objects), in the order of `from`.
 #[must_use]
 pub fn compare(from: &Value, to: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
@@ -55,7 +55,7 @@ pub fn compare(from: &Value, to: &Value) -> Vec<Change> {
     let fixed_shape = pretrained(from) && pretrained(to);
     for change in &mut changes {
         change.class = class_of(&change.path, same_batch);
-        // A pretrained model brings its own shapes, whatever the length that it is shown.
+        // A pretrained model has fixed shapes, whatever the sequence length.
         if change.path == "model.sequence" && fixed_shape {
             change.class = Class::B;
         }
@@ -63,28 +63,28 @@ pub fn compare(from: &Value, to: &Value) -> Vec<Change> {
     changes
 }
 
-/// The class of a whole shift: that of its gravest change, A where nothing changes.
+/// Returns the class of a whole shift: the gravest of its changes, or A if nothing changes.
 #[must_use]
 pub fn gravest(changes: &[Change]) -> Class {
     changes.iter().map(|change| change.class).max().unwrap_or(Class::A)
 }
 
-/// Whether weights of another shape are carried over whichever way the change goes: adapters are cut
-/// down, widened, merged or added without being asked for.
+/// Reports whether weights at `path` are always carried over to another shape, in either direction: adapters
+/// are truncated, widened, merged or added without an explicit request.
 #[must_use]
 pub fn carries_over(path: &str) -> bool {
     path == "model.lora" || path.starts_with("model.lora.")
 }
 
-/// Samples per optimizer step of a preset.
+/// Returns the samples per optimizer step of a preset.
 #[must_use]
 pub fn effective_batch(preset: &Value) -> Option<u64> {
     let training = preset.get("training")?;
-    // Presets are compared before their values are checked.
+    // Presets are compared before their values are validated, so the product may overflow.
     Some(training.get("micro_batch")?.as_u64()?.saturating_mul(training.get("accumulation")?.as_u64()?))
 }
 
-/// Whether the sizes of a preset's model come with pretrained weights.
+/// Reports whether a preset's model takes its sizes from pretrained weights.
 fn pretrained(preset: &Value) -> bool {
     preset.pointer("/model/init_from").is_some_and(Value::is_string)
 }

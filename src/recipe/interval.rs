@@ -1,40 +1,40 @@
-//! How often to save, where the run file says `every: auto`.
+//! The save interval for `every: auto`.
 //!
-//! A save costs `C` seconds of training; a failure costs half an interval of work. Over long times
-//! the loss is least at an interval of `√(2·C·M)`, with `M` the mean time between failures: J. W.
-//! Young, "A first order approximation to the optimum checkpoint interval", Communications of the
-//! ACM 17(9), 1974. J. T. Daly, "A higher order estimate of the optimum checkpoint interval for
-//! restart dumps", Future Generation Computer Systems 22(3), 2006, adds terms that matter where `C`
-//! is no longer small beside `M`; below a hundredth, as here, the two agree within 3 %.
+//! A save costs `C` seconds of training; a failure costs half an interval of work. In the long run, the
+//! interval `√(2·C·M)` loses least, where `M` is the mean time between failures: J. W. Young, "A first order
+//! approximation to the optimum checkpoint interval", Communications of the ACM 17(9), 1974. J. T. Daly, "A
+//! higher order estimate of the optimum checkpoint interval for restart dumps", Future Generation Computer
+//! Systems 22(3), 2006, adds terms that matter once `C` is not small compared to `M`; below a hundredth, as
+//! here, the two agree within 3 %.
 
 use serde::{Deserialize, Serialize};
 
-/// No shorter interval: below it saves follow each other too closely to be told apart from one.
+/// The shortest interval in seconds. Below it, consecutive saves are too close together to tell apart.
 pub const SHORTEST_S: f64 = 30.0;
-/// No longer one: so much work may be lost at most.
+/// The longest interval in seconds: the most work that a failure may lose.
 pub const LONGEST_S: f64 = 600.0;
-/// The mean time between failures of a run that nothing is known of: three hours.
+/// The mean time between failures assumed for a run without history: three hours.
 const PRIOR_S: f64 = 3.0 * 3600.0;
 
 /// The failures of a run so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Faults {
-    /// How many workers died.
+    /// Workers that died.
     pub count: u64,
-    /// Seconds that workers lived, all together.
+    /// Total lifetime of all workers in seconds.
     pub lived_s: f64,
 }
 
 impl Faults {
-    /// The mean time between failures, `more_s` seconds later: what was seen, and the prior as if
-    /// it had been seen once.
+    /// Returns the mean time between failures `more_s` seconds later: the observed failures, with the prior
+    /// counted as one more observation.
     #[must_use]
     pub fn mtbf_s(&self, more_s: f64) -> f64 {
         (PRIOR_S + self.lived_s + more_s) / (self.count as f64 + 1.0)
     }
 }
 
-/// Seconds between saves that cost `cost_s` seconds of training each.
+/// Returns the optimal seconds between saves that each cost `cost_s` seconds of training.
 #[must_use]
 pub fn best_s(cost_s: f64, mtbf_s: f64) -> f64 {
     let best = (2.0 * cost_s.max(0.0) * mtbf_s.max(0.0)).sqrt();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     proptest! {
-        /// The formula against its own claim: no other interval loses less.
+        /// Checks the formula against its definition: no other interval loses less.
         #[test]
         fn no_interval_within_the_bounds_loses_less(cost in 0.01f64..20.0, mtbf in 600.0f64..100_000.0, other in 30.0f64..600.0) {
             let loss = |interval: f64| cost / interval + interval / (2.0 * mtbf);

@@ -1,34 +1,34 @@
-//! Parts of the data that a run leaves out: around a loss that jumped, or a step that failed twice.
-//! Written on the clock of the run, so that a change of batch moves none of them.
+//! Data that a run leaves out: around a loss spike, or a step that failed twice. Ranges are on the clock of
+//! the run, so a change of batch size does not move them.
 
 use super::batch::{BatchPlan, Position};
 use std::fmt;
 use std::str::FromStr;
 
-/// Ranges of the clock: a step that would begin in one of them is passed over.
+/// Ranges of the clock; a step that would begin in one of them is skipped.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LeaveOut(Vec<(u64, u64)>);
 
 impl LeaveOut {
-    /// From pairs of first unit and first unit behind.
+    /// Builds the ranges from pairs of first unit and first unit after the range.
     #[must_use]
     pub fn new(ranges: Vec<(u64, u64)>) -> Self {
         Self(ranges)
     }
 
-    /// Whether nothing is left out.
+    /// Reports whether nothing is left out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a step that begins at `samples` on the clock is left out.
+    /// Reports whether a step that begins at `samples` on the clock is left out.
     #[must_use]
     pub fn covers(&self, samples: u64) -> bool {
         self.0.iter().any(|(from, to)| (*from..*to).contains(&samples))
     }
 
-    /// Where the next step begins that is not left out, at `at` or behind it.
+    /// Returns the first position, at or after `at`, of a step that is not left out.
     #[must_use]
     pub fn next(&self, plan: &BatchPlan, mut at: Position) -> Position {
         while self.covers(at.samples) {

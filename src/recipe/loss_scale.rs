@@ -1,23 +1,23 @@
-//! The loss scale of 16-bit training: gradients below the smallest f16 would be lost, so the loss is
-//! multiplied before the backward pass and the gradients are divided by as much, in f32.
+//! Loss scaling for 16-bit training. Gradients below the smallest f16 would underflow, so the loss is
+//! multiplied before the backward pass and the gradients are divided by the same factor, in f32.
 //!
-//! The rule and its numbers are those of PyTorch's `torch.amp.GradScaler` (its documentation:
-//! `init_scale` 65536, `backoff_factor` 0.5, `growth_factor` 2, `growth_interval` 2000): a step whose
-//! gradient overflows is dropped and the scale halved; after 2000 clean steps in a row it is doubled.
-//! Beyond that rule the scale stops at 1. From 2¹⁶ that is after 16 halvings, so steps dropped for
-//! the scale end by themselves, and what overflows at 1 is trouble of the numbers.
+//! The rule and its constants are those of PyTorch's `torch.amp.GradScaler` (its documentation: `init_scale`
+//! 65536, `backoff_factor` 0.5, `growth_factor` 2, `growth_interval` 2000): a step whose gradient overflows
+//! is dropped and the scale is halved; after 2000 clean steps in a row it is doubled. In addition to that
+//! rule, the scale never falls below 1. From 2¹⁶ it gets there in 16 halvings, so steps dropped because of
+//! the scale are bounded, and an overflow at scale 1 is a genuine numerical problem.
 
 use serde::{Deserialize, Serialize};
 
 const FIRST: f64 = 65_536.0;
 const GROWS_AFTER: u64 = 2000;
 
-/// What the loss is multiplied by, and since when.
+/// The current loss scale and how long it has held.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LossScale {
-    /// The factor, a power of two: dividing by it is exact.
+    /// The factor, a power of two, so dividing by it is exact.
     pub scale: f64,
-    /// Steps taken with it in a row.
+    /// Consecutive steps taken with this scale.
     pub clean_steps: u64,
 }
 
@@ -28,7 +28,7 @@ impl Default for LossScale {
 }
 
 impl LossScale {
-    /// A step had a finite gradient.
+    /// Records a step with a finite gradient.
     pub fn took(&mut self) {
         self.clean_steps += 1;
         let doubled = self.scale * 2.0;
@@ -40,8 +40,8 @@ impl LossScale {
         }
     }
 
-    /// A step had a finite loss and a gradient that is not. Whether a smaller scale may help: then it
-    /// is halved.
+    /// Records a step with a finite loss and a non-finite gradient. Halves the scale and returns true if a
+    /// smaller scale may help.
     pub fn overflowed(&mut self) -> bool {
         let helps = self.scale > 1.0;
         if helps {

@@ -1,9 +1,8 @@
-//! Which samples come when: a pure function of (run seed, epoch), so nothing about a shuffle is
-//! ever stored but numbers.
+//! The order of samples: a pure function of (run seed, epoch), so a shuffle needs no stored state beyond those numbers.
 
 use super::seed::{Purpose, Stream};
 
-/// The order of an epoch: a permutation of `0..samples`, the same on every machine for ever.
+/// Returns the order of an epoch: a permutation of `0..samples`, the same on every machine and in every version.
 ///
 /// # Panics
 /// Never for fewer than 2^32 samples, which [`crate::config`] checks.
@@ -14,7 +13,7 @@ pub fn epoch_order(run_seed: u64, epoch: u64, samples: usize) -> Vec<u32> {
     order
 }
 
-/// Fisher–Yates, downwards (Durstenfeld's form).
+/// Shuffles with Fisher–Yates, from the end down (Durstenfeld's form).
 pub fn shuffle<T>(items: &mut [T], stream: &mut Stream) {
     for last in (1..items.len()).rev() {
         let chosen = usize::try_from(stream.below(last as u64 + 1)).unwrap_or(0);

@@ -10,7 +10,7 @@ pub enum ScheduleKind {
     Cosine,
     /// A straight line from the peak down to `final`.
     Linear,
-    /// The peak to the end.
+    /// The peak until the end.
     Constant,
 }
 
@@ -20,10 +20,10 @@ pub enum ScheduleKind {
 pub struct Schedule {
     /// The shape after warm-up.
     pub kind: ScheduleKind,
-    /// The share of the run in which the rate climbs linearly from 0 to its peak.
+    /// The share of the run in which the rate rises linearly from 0 to its peak.
     #[serde(default)]
     pub warmup: f64,
-    /// The rate at the very end, as a share of the peak.
+    /// The rate at the end of the run, as a share of the peak.
     #[serde(default, rename = "final")]
     pub end: f64,
 }
@@ -35,15 +35,15 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// The learning rate of the step that **ends** when the clock shows `samples` of `total`, so
-    /// that the first step of a warm-up is not lost on a rate of 0.
+    /// Returns the learning rate of the step that **ends** when the clock shows `samples` of `total`, so that
+    /// the first warm-up step does not run at a rate of 0.
     #[must_use]
     pub fn lr(&self, peak: f64, samples: u64, total: u64) -> f64 {
         self.lr_warming(peak, samples, total, 0)
     }
 
-    /// The same with a warm-up that began when the clock showed `from`: the rate climbs from 0 to
-    /// where it would be without warm-up, and follows the schedule from there.
+    /// Returns the learning rate with a warm-up that began when the clock showed `from`: the rate rises from
+    /// 0 to the scheduled rate and follows the schedule from there.
     pub fn lr_warming(&self, peak: f64, samples: u64, total: u64, from: u64) -> f64 {
         let share = |units: u64| if total == 0 { 1.0 } else { (units as f64 / total as f64).min(1.0) };
         let (progress, warmed) = (share(samples), share(samples.saturating_sub(from)));
@@ -51,13 +51,13 @@ impl Schedule {
         if warmed < self.warmup { planned * warmed / self.warmup } else { planned }
     }
 
-    /// When the warm-up that holds from `samples` on began, for a run whose schedule was `before`
-    /// and whose warm-up then began at `from`: a longer one is a new one, a shorter one is none.
+    /// Returns the clock at which the warm-up in force from `samples` on began. `before` is the previous
+    /// warm-up, which began at `from`: a longer warm-up starts anew, a shorter one does not.
     pub fn warmup_begin(&self, before: Option<f64>, from: u64, samples: u64) -> u64 {
         if before.is_some_and(|before| self.warmup > before) { samples } else { from }
     }
 
-    /// The rate without warm-up.
+    /// Returns the rate without warm-up.
     fn decayed(&self, peak: f64, progress: f64) -> f64 {
         if progress < self.warmup {
             return peak;
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(short.warmup_begin(Some(long.warmup), 400, 500), 400, "a shorter one is no new one");
         assert_eq!(long.warmup_begin(Some(long.warmup), 400, 500), 400);
         assert_eq!(long.warmup_begin(None, 0, 500), 0, "nothing is known of the schedule before");
-        // Half way through the new warm-up: half of what the straight line says there.
+        // Halfway through the new warm-up: half of the linear schedule's rate at this point.
         let lr = long.lr_warming(1.0, 500, 1000, 400);
         assert!((lr - 0.5 * (0.5 / 0.8)).abs() < 1e-12, "{lr}");
         assert!((long.lr_warming(1.0, 600, 1000, 400) - long.lr(1.0, 600, 1000)).abs() < 1e-12);

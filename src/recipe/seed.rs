@@ -1,7 +1,7 @@
-//! Random numbers that need no storing: each stream is a pure function of the run's seed and a few
-//! counters, so a resumed run draws exactly what the unbroken one would have drawn.
+//! Stateless random numbers: each stream is a pure function of the run's seed and a few counters, so a
+//! resumed run draws exactly the numbers of an uninterrupted one.
 
-/// What a stream of random numbers is for. Two purposes never share a stream.
+/// The purpose of a stream of random numbers. Two purposes never share a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// The order of the samples within an epoch.
@@ -14,11 +14,11 @@ pub enum Purpose {
     Augmentation,
     /// Random draws on the device (dropout), one seed per optimizer step and micro-batch.
     Device,
-    /// Anything a person's own task draws.
+    /// Draws of a user-defined task.
     Task,
 }
 
-/// A 64-bit seed for `purpose`, from the run's seed and up to three counters.
+/// Returns a 64-bit seed for `purpose`, from the run's seed and up to three counters.
 #[must_use]
 pub fn derive(run_seed: u64, purpose: Purpose, counters: [u64; 3]) -> u64 {
     let mut state = mix(run_seed ^ 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(purpose as u64 + 1));
@@ -33,31 +33,31 @@ pub fn derive(run_seed: u64, purpose: Purpose, counters: [u64; 3]) -> u64 {
 pub struct Stream(u64);
 
 impl Stream {
-    /// The stream that starts at `seed`.
+    /// Returns the stream that starts at `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The stream for `purpose` at the given counters.
+    /// Returns the stream for `purpose` at the given counters.
     #[must_use]
     pub fn of(run_seed: u64, purpose: Purpose, counters: [u64; 3]) -> Self {
         Self(derive(run_seed, purpose, counters))
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0)
     }
 
-    /// A number in `0..bound`, by multiply and shift (bias below 2^-32 for bounds below 2^32).
+    /// Returns a number in `0..bound`, by multiply and shift (bias below 2^-32 for bounds below 2^32).
     pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next_u64()) * u128::from(bound);
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// A number in `[0, 1)` with 24 random bits, the precision of an `f32`.
+    /// Returns a number in `[0, 1)` with 24 random bits, the precision of an `f32`.
     pub fn unit(&mut self) -> f32 {
         let bits = u32::try_from(self.next_u64() >> 40).unwrap_or(0);
         let numerator = bits as f32;

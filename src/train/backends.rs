@@ -1,4 +1,4 @@
-//! Every backend a task is compiled for. Compile time goes to this list: each line is the whole
+//! Every backend that a task is compiled for. This list determines compile time: each line compiles the whole
 //! model and training loop once more.
 //!
 //! ```text
@@ -8,10 +8,10 @@
 //! CUDA, plain          CudaPlain                 CudaPlainRecompute
 //! nowhere, counted     Counting                  CountingRecompute
 //! ```
-//! A task that recomputes by itself (`Task::RECOMPUTES`) never takes the right-hand column.
+//! A task that recomputes activations itself (`Task::RECOMPUTES`) never uses the right-hand column.
 //!
-//! Precision is no type: Burn's tensors carry their number format, and the backends above take the
-//! one that new tensors get from the device's settings.
+//! Precision is not a type: Burn's tensors carry their number format, and these backends use the default
+//! format from the device's settings.
 
 use super::counting::{Counting, CountingRecompute};
 use super::device::Place;
@@ -42,25 +42,25 @@ mod cuda {
 
     /// CUDA with fused element-wise kernels.
     pub type CudaFused = Autodiff<Fused>;
-    /// The same, with activations recomputed in the backward pass.
+    /// Fused kernels, with activations recomputed in the backward pass.
     pub type CudaFusedRecompute = Autodiff<Fused, BalancedCheckpointing>;
     /// CUDA, one kernel per operation.
     pub type CudaPlain = Autodiff<Plain>;
-    /// The same, with activations recomputed in the backward pass.
+    /// Plain kernels, with activations recomputed in the backward pass.
     pub type CudaPlainRecompute = Autodiff<Plain, BalancedCheckpointing>;
 }
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaFused, CudaFusedRecompute, CudaPlain, CudaPlainRecompute};
 
-/// A task that can be trained on every backend of this build. Nobody implements it by hand: it
-/// holds for every `impl<B: AutodiffBackend> Train<B> for MyTask`.
+/// A task that can be trained on every backend of this build. Implemented automatically for every
+/// `impl<B: AutodiffBackend> Train<B> for MyTask`.
 #[cfg(not(feature = "cuda"))]
 pub trait TrainAll: Train<Cpu> + Train<CpuRecompute> + Train<Counting> + Train<CountingRecompute> {}
 #[cfg(not(feature = "cuda"))]
 impl<T: Train<Cpu> + Train<CpuRecompute> + Train<Counting> + Train<CountingRecompute>> TrainAll for T {}
 
-/// A task that can be trained on every backend of this build. Nobody implements it by hand: it
-/// holds for every `impl<B: AutodiffBackend> Train<B> for MyTask`.
+/// A task that can be trained on every backend of this build. Implemented automatically for every
+/// `impl<B: AutodiffBackend> Train<B> for MyTask`.
 #[cfg(feature = "cuda")]
 pub trait TrainAll:
     Train<Cpu>
@@ -86,10 +86,10 @@ impl<T> TrainAll for T where
 {
 }
 
-/// One life of training on the backend that device and preset name.
+/// Runs one life of training on the backend selected by device and preset.
 ///
 /// # Errors
-/// Why training cannot go on.
+/// Returns the reason when training cannot continue.
 pub fn train<T: TrainAll>(job: Job) -> Result<DoneReason, Failed> {
     let recompute = job.args.preset.training.gradient_checkpointing && !T::RECOMPUTES;
     match (job.device.place, recompute) {
@@ -117,7 +117,7 @@ fn train_on_cuda<T: TrainAll>(job: Job, index: usize) -> Result<DoneReason, Fail
         Precision::Bf16 => FloatDType::BF16,
         Precision::F16 => FloatDType::F16,
     };
-    // The settings belong to the device, whichever of the four backends uses it.
+    // The settings belong to the device and apply to all four backends.
     set_default_dtypes::<CudaPlain>(&device, float, IntDType::I32)
         .map_err(|error| failure::config(format!("training.precision: {error}; f32 works on every GPU")))?;
     match (training.fused_kernels, training.gradient_checkpointing && !T::RECOMPUTES) {

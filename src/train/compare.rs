@@ -1,5 +1,5 @@
-//! Checkpoints measured on the validation set, one after another: weights alone, on the CPU, so that
-//! a card that trains is left alone.
+//! Measures checkpoints on the validation set, one after another: weights only, and on the CPU, so that a GPU
+//! busy with training is not disturbed.
 
 use super::backends::{Cpu, TrainAll};
 use super::evaluate;
@@ -19,7 +19,7 @@ use std::{
 /// Measures the weights in each of these checkpoint directories.
 ///
 /// # Errors
-/// When the data cannot be read. What is wrong with one checkpoint is said in its place.
+/// Returns an error when the data cannot be read. A problem with one checkpoint is reported in its own result.
 pub fn measure<T: TrainAll>(preset: &Preset, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Failed> {
     let (data, config) = registry::sections::<T>(preset).map_err(|problem| failure::config(problem.to_string()))?;
     let data = Arc::new(load::<T>(&data, &config, preset.training.seed).map_err(|error| failure::data(&error))?);

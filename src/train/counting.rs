@@ -1,13 +1,13 @@
-//! A backend that computes nothing and counts: how much memory would be taken if it did.
+//! A backend that computes nothing and counts the memory that real computation would take.
 //!
 //! ```text
 //! task, optimizer ── Autodiff ── burn-router ── Counter ── Ledger
-//!                    (the real one: what it keeps for the backward pass, it keeps here too)
+//!                    (the real one: everything it keeps for the backward pass is counted)
 //! ```
-//! A tensor is a shape, a number format and a share of a buffer that is not there. Which operations
-//! give a view of a buffer, which write into the one they read and which need room on the side is
-//! known for each real backend ([`rules`]); all else follows from which tensors Burn holds on to. So
-//! a plan is made by the very code that trains, for every task, without a weight being drawn.
+//! A tensor is a shape, a number format and a share of a buffer that does not exist. [`rules`] knows for each
+//! real backend which operations return a view of a buffer, which write into their input and which need
+//! scratch memory; everything else follows from the tensors Burn holds on to. So the very code that trains
+//! makes the estimate, for every task, without initializing a weight.
 
 mod ledger;
 mod rules;
@@ -26,18 +26,18 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// The backend that counts, with what Burn keeps for the backward pass.
+/// The counting backend, including the tensors Burn keeps for the backward pass.
 pub type Counting = Autodiff<BackendRouter<Channel>>;
 /// The same, with activations recomputed in the backward pass.
 pub type CountingRecompute = Autodiff<BackendRouter<Channel>, BalancedCheckpointing>;
 
-/// Whose habits are counted.
+/// The real backend whose memory behavior is modeled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Habits {
     /// Burn's CPU backend.
     #[default]
     Flex,
-    /// Burn's CUDA backend, for a number format of new tensors.
+    /// Burn's CUDA backend, with the number format of new tensors.
     Cube(FloatDType),
 }
 
@@ -57,7 +57,7 @@ impl Habits {
     }
 }
 
-/// A device to count on: one is lent to each count, so that counts do not meet.
+/// A device to count on. Each count gets its own, so that counts do not mix.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counter {
     habits: Habits,
@@ -76,19 +76,19 @@ impl burn_std::device::Device for Counter {
 
 impl DeviceOps for Counter {}
 
-/// Indices that no count uses now, by [`Habits::number`], and the next new one.
+/// Indices free for a new count, by [`Habits::number`], and the next unused index.
 static FREE: Mutex<[(Vec<u16>, u16); 4]> = Mutex::new([const { (Vec::new(), 0) }; 4]);
 
 fn free() -> MutexGuard<'static, [(Vec<u16>, u16); 4]> {
     FREE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A counter that is given back when this is dropped.
+/// A counter that is returned to the pool on drop.
 #[derive(Debug)]
 pub struct Lent(Counter);
 
 impl Lent {
-    /// A counter with an empty ledger.
+    /// Returns a counter with an empty ledger.
     #[must_use]
     pub fn new(habits: Habits) -> Self {
         let number = habits.number();
@@ -100,20 +100,20 @@ impl Lent {
             })
         };
         let counter = Counter { habits, index };
-        // Settings stay with the device for good: a second time changes nothing.
+        // A device keeps its settings for good; setting them again changes nothing.
         let _ = set_default_dtypes::<BackendRouter<Channel>>(&counter, habits.float(), IntDType::I32);
         let lent = Self(counter);
         lent.read(|ledger| *ledger = Ledger::new(habits));
         lent
     }
 
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub fn device(&self) -> &Counter {
         &self.0
     }
 
-    /// What was counted so far.
+    /// Gives `with` access to the ledger of this count.
     pub fn read<R>(&self, with: impl FnOnce(&mut Ledger) -> R) -> R {
         let client = get_client::<Channel>(&self.0);
         with(&mut client.ledger())
@@ -126,11 +126,11 @@ impl Drop for Lent {
     }
 }
 
-/// How the router reaches counters.
+/// The router's channel to the counters.
 #[derive(Debug, Clone)]
 pub struct Channel;
 
-/// One counter's ledger, shared by its tensors.
+/// The ledger of one counter, shared by its tensors.
 #[derive(Debug, Clone)]
 pub struct Client {
     counter: Counter,
@@ -150,7 +150,7 @@ impl RunnerClient for Client {
         self.ledger().take(&op);
     }
 
-    /// Zeros: nothing was computed.
+    /// Zeros, since nothing was computed.
     fn read_tensor_async(&self, tensor: TensorIr) -> DynFut<Result<TensorData, ExecutionError>> {
         self.ledger().consume(&tensor);
         let data = zeros(tensor.shape, tensor.dtype);
@@ -183,10 +183,10 @@ impl RunnerClient for Client {
     }
 }
 
-/// Zeros that take no memory until somebody looks at them. Moments that rest in host memory are read
-/// and never looked at: made for real, they would be as large as those of the run.
+/// Returns zeros that take no memory until they are read. Moments resting in host memory are transferred but
+/// never read; real zeros would be as large as the run's moments.
 fn zeros(shape: Shape, dtype: DType) -> TensorData {
-    // The number formats that the router converts to: a conversion would look at them.
+    // Use the number formats that the router converts to; a conversion would read the zeros.
     let dtype = if dtype.is_float() {
         DType::F32
     } else if dtype.is_int() || dtype.is_uint() {
@@ -198,7 +198,7 @@ fn zeros(shape: Shape, dtype: DType) -> TensorData {
     TensorData::from_bytes(Bytes::from_file("/dev/zero", bytes, 0), shape, dtype)
 }
 
-/// There is nothing to carry from one counter to another.
+/// A bridge that moves nothing: tensors never move between counters.
 #[derive(Debug)]
 pub struct NoBridge;
 

@@ -1,11 +1,11 @@
-//! Looks for a usable NVIDIA GPU through the driver itself, without Burn: what is missing comes
-//! back as one sentence with the way out, where Burn would panic.
+//! Looks for a usable NVIDIA GPU through the driver, without Burn: a missing part is reported in one sentence
+//! with the remedy, where Burn would panic.
 //!
 //! ```text
 //! libcuda.so.1 ─▶ cuInit ─▶ cuDeviceGetCount ─▶ libnvrtc.so ─▶ include/cuda_runtime.h ─▶ a GPU to use
 //! ```
-//! Libraries found here stay loaded: later look-ups by bare name find them even where they lie off
-//! the loader's path, as under WSL2.
+//! Libraries found here stay loaded, so later lookups by bare name find them even outside the loader's path,
+//! as under WSL2.
 
 #![expect(unsafe_code, reason = "the driver and NVRTC are C libraries, called through symbols looked up by name")]
 
@@ -16,19 +16,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A GPU that can be trained on.
+/// A GPU that can train.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
     /// The model's name.
     pub name: String,
-    /// Version of the driver's CUDA interface, and of the driver where it says so.
+    /// The CUDA version of the driver's interface, and the driver's own version if it reports one.
     driver: String,
     /// Version of the kernel compiler.
     compiler: String,
 }
 
 impl Gpu {
-    /// What compiled kernels depend on, as a folder name.
+    /// Returns a folder name that identifies everything compiled kernels depend on.
     pub fn fingerprint(&self) -> String {
         let text = format!("{}-driver-{}-nvrtc-{}", self.name, self.driver, self.compiler);
         text.chars().map(|c| if c.is_ascii_alphanumeric() || "-.".contains(c) { c } else { '_' }).collect()
@@ -38,7 +38,7 @@ impl Gpu {
 const NO_DEVICE: c_int = 100;
 const WSL_LIBRARIES: &str = "/usr/lib/wsl/lib";
 
-/// The GPU of this index, if everything that training needs is there.
+/// Returns the GPU with this index, if everything that training needs is present.
 pub fn look(index: usize) -> Result<Gpu, String> {
     let driver = load(&["libcuda.so.1", "libcuda.so"], &[PathBuf::from(WSL_LIBRARIES)]).ok_or_else(no_driver)?;
     let (name, cuda) = ask_driver(&driver, index)?;
@@ -75,16 +75,16 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// The first library that loads, by bare name and then in these folders.
+/// Loads the first library available, by bare name and then from these folders.
 fn load(names: &[&str], folders: &[PathBuf]) -> Option<Library> {
     let bare = names.iter().map(PathBuf::from);
     let absolute = folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
-    // SAFETY: these are NVIDIA's libraries, whose initialisers do nothing but set themselves up; the
-    // training backend loads the very same ones right after.
+    // SAFETY: these are NVIDIA's libraries, whose initializers only set themselves up; the training backend
+    // loads the same libraries right after.
     bare.chain(absolute).find_map(|path| unsafe { Library::new(path) }.ok())
 }
 
-/// Leaves a library loaded for the rest of the process.
+/// Keeps a library loaded for the rest of the process.
 fn keep(library: Library) {
     std::mem::forget(library);
 }
@@ -94,8 +94,8 @@ fn ask_driver(driver: &Library, index: usize) -> Result<(String, Version), Strin
     let failed = |code: c_int| driver_failure(code);
     let (mut version, mut count, mut device) = (0, 0, 0);
     let mut name = [0; 256];
-    // SAFETY: the signatures are those of the CUDA driver API, unchanged since CUDA 2; every pointer
-    // is to a live local that is large enough, and cuInit comes before all other calls.
+    // SAFETY: the signatures are those of the CUDA driver API, unchanged since CUDA 2; every pointer is to a
+    // live local that is large enough, and cuInit comes before all other calls.
     let code = unsafe {
         let init = driver.get::<unsafe extern "C" fn(c_uint) -> c_int>(b"cuInit\0");
         let init = init.map_err(|_| broken("cuInit"))?;
@@ -116,7 +116,7 @@ fn ask_driver(driver: &Library, index: usize) -> Result<(String, Version), Strin
         1 => format!("there is no cuda:{index}, only cuda:0; name that one, or train with --device auto"),
         _ => format!("there is no cuda:{index}, only cuda:0 to cuda:{}; name one of them", count - 1),
     })?;
-    // SAFETY: as above; `name` is longer than the length it is said to have, so it ends with a zero.
+    // SAFETY: as above; `name` is longer than the length passed, so it is always NUL-terminated.
     let code = unsafe {
         let get = driver.get::<unsafe extern "C" fn(*mut c_int, c_int) -> c_int>(b"cuDeviceGet\0");
         let get = get.map_err(|_| broken("cuDeviceGet"))?;
@@ -128,7 +128,7 @@ fn ask_driver(driver: &Library, index: usize) -> Result<(String, Version), Strin
     if code != 0 {
         return Err(failed(code));
     }
-    // SAFETY: the driver ends the name with a zero, and the array does so in any case.
+    // SAFETY: the driver NUL-terminates the name, and the array does in any case.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
     Ok((name, Version(version / 1000, version % 1000 / 10)))
 }
@@ -182,7 +182,7 @@ fn driver_failure(code: c_int) -> String {
     }
 }
 
-/// The headers that kernels include, where the backend looks for them.
+/// Checks that the headers kernels include are where the backend looks for them.
 fn headers() -> Result<(), String> {
     let folder = cubecl::cuda::install::cuda_path().map(|path| path.join("include"));
     if folder.is_some_and(|folder| folder.join("cuda_runtime.h").exists()) {
@@ -195,7 +195,7 @@ fn headers() -> Result<(), String> {
     ))
 }
 
-/// Where a toolkit keeps its libraries when the loader does not know.
+/// Returns the folders of a toolkit's libraries, for when the loader does not know them.
 fn toolkit_folders() -> Vec<PathBuf> {
     let named = ["CUDA_PATH", "CUDA_HOME"].into_iter().filter_map(|name| std::env::var_os(name).map(PathBuf::from));
     let usual = ["/usr/local/cuda", "/opt/cuda"].into_iter().map(PathBuf::from);
@@ -218,7 +218,7 @@ fn has_nvidia_card() -> bool {
         .any(|(vendor, class)| vendor.trim() == "0x10de" && class.starts_with("0x03"))
 }
 
-/// The driver's own version in the text of `/proc/driver/nvidia/version`.
+/// Returns the driver's own version from the text of `/proc/driver/nvidia/version`.
 fn release_in(text: &str) -> Option<String> {
     let is_release = |word: &&str| {
         word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.') && !word.starts_with('.')

@@ -1,29 +1,28 @@
-//! Which device to train on, found out by looking: the first use of a CUDA device that is not
-//! there is a panic, and a panic ends the worker.
+//! Device selection by probing: the first use of a missing CUDA device panics, and a panic ends the worker.
 
 use super::worker::WorkerArgs;
 use crate::config::knobs::{Precision, Training};
 use crate::protocol::device::DeviceChoice;
 
-/// Where tensors live.
+/// The location of tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// In host memory.
     Cpu,
-    /// On the GPU of this index.
+    /// On the GPU with this index.
     Cuda(usize),
 }
 
-/// A device that is there.
+/// A device that is present.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
-    /// Where tensors live.
+    /// The location of tensors.
     pub place: Place,
-    /// For people: `cpu`, `cuda:0 NVIDIA GeForce RTX 4090`.
+    /// The display name: `cpu`, `cuda:0 NVIDIA GeForce RTX 4090`.
     pub name: String,
-    /// What compiled kernels depend on: GPU model, driver, compiler; empty on the CPU.
+    /// The identity that compiled kernels depend on: GPU model, driver, compiler; empty on the CPU.
     pub fingerprint: String,
-    /// What a person may want to know about the choice.
+    /// Notes about the choice for the user.
     pub notes: Vec<String>,
 }
 
@@ -32,13 +31,13 @@ impl Chosen {
         Self { place: Place::Cpu, name: "cpu".to_owned(), fingerprint: String::new(), notes }
     }
 
-    /// Whether kernels are compiled while training.
+    /// Reports whether kernels are compiled while training.
     #[must_use]
     pub fn compiles(&self) -> bool {
         self.place != Place::Cpu
     }
 
-    /// The backend, for people: `flex f32`, `cuda bf16, fused`.
+    /// Returns the display name of the backend: `flex f32`, `cuda bf16, fused`.
     #[must_use]
     pub fn backend(&self, training: &Training) -> String {
         let recompute = if training.gradient_checkpointing { ", gradient checkpointing" } else { "" };
@@ -52,10 +51,10 @@ impl Chosen {
     }
 }
 
-/// Looks for the device that was asked for.
+/// Finds the requested device.
 ///
 /// # Errors
-/// One sentence with the way out.
+/// Returns one sentence with the remedy.
 pub fn choose(asked: DeviceChoice, precision: Precision) -> Result<Chosen, String> {
     let chosen = match asked {
         DeviceChoice::Cpu => Chosen::cpu(Vec::new()),
@@ -96,7 +95,7 @@ fn look(_index: usize) -> Result<Chosen, String> {
     Err("this build has no CUDA backend; build it with the feature `cuda`".to_owned())
 }
 
-/// Settles where kernels are kept, before the device is used for the first time.
+/// Configures the kernel caches before the first use of the device.
 #[cfg(feature = "cuda")]
 pub fn prepare(chosen: &Chosen, args: &WorkerArgs) {
     if chosen.compiles() {
@@ -104,7 +103,7 @@ pub fn prepare(chosen: &Chosen, args: &WorkerArgs) {
     }
 }
 
-/// Settles where kernels are kept, before the device is used for the first time.
+/// Configures the kernel caches before the first use of the device.
 #[cfg(not(feature = "cuda"))]
 pub fn prepare(_chosen: &Chosen, _args: &WorkerArgs) {}
 

@@ -1,4 +1,4 @@
-//! A pass over the validation set, in f64 sums, without gradients.
+//! A gradient-free pass over the validation set, summed in f64.
 
 use super::loader::{Loader, Request, validation, validation_ends};
 use super::task::{Split, Tally, Train};
@@ -12,16 +12,16 @@ use std::{io, sync::Arc};
 pub struct Means {
     /// Mean loss.
     pub loss: f64,
-    /// Share of right answers, for tasks that have right answers.
+    /// Share of correct predictions, for tasks that can be right or wrong.
     pub accuracy: Option<f64>,
-    /// `exp(loss)`, for tasks where it means something.
+    /// `exp(loss)`, for tasks where it is meaningful.
     pub perplexity: Option<f64>,
 }
 
-/// Measures `model` on the whole validation set; none where that is empty.
+/// Measures `model` on the whole validation set, or returns `None` if it is empty.
 ///
 /// # Errors
-/// When no loader thread can be started.
+/// Returns an error when no loader thread can be started.
 pub fn measure<T: Train<B>, B: AutodiffBackend>(
     model: &T::Model,
     data: &Arc<T::Data>,
@@ -31,10 +31,10 @@ pub fn measure<T: Train<B>, B: AutodiffBackend>(
     pass::<T, B, _>(model, data, training, &validation(T::len(data, Split::Validation), training.micro_batch), device)
 }
 
-/// The same for a few samples, with all the kernels of the whole set.
+/// Measures `model` on a few samples that need all the kernels of the whole set.
 ///
 /// # Errors
-/// When no loader thread can be started.
+/// Returns an error when no loader thread can be started.
 pub fn try_out<T: Train<B>, B: AutodiffBackend>(
     model: &T::Model,
     data: &Arc<T::Data>,

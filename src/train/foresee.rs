@@ -1,6 +1,5 @@
-//! What training a rung will take of memory, found out by training it on a backend that only counts
-//! ([`super::counting`]): model, optimizer, steps, an evaluation, and a step while a checkpoint holds
-//! on to weights and moments.
+//! Memory estimate of a rung: trains it on a backend that only counts ([`super::counting`]): model,
+//! optimizer, steps, an evaluation, and a step while a checkpoint still holds weights and moments.
 
 use super::counting::{Counter, Counting, CountingRecompute, Habits, Ledger, Lent};
 use super::groups::Plan;
@@ -20,27 +19,28 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// More micro-batches a step change nothing: gradients are summed from the second on.
+/// The most micro-batches counted per step. More change nothing, since gradients are summed from the second on.
 const MOST_ACCUMULATION: u64 = 3;
-/// Micro-batches that are counted on the way to the largest that fits.
+/// The most micro-batch sizes counted in the search for the largest that fits.
 const MOST_LOOKS: usize = 12;
-/// Host batches larger than this are not made only to see that they fit.
+/// The largest host batch in bytes that is built for the estimate. Larger ones are not allocated just to
+/// probe the limit.
 const MOST_BATCH_BYTES: u64 = 1 << 30;
-/// A CUDA context with Burn's kernels loaded, and what the memory pool rounds up by, in bytes: a first
-/// guess, which what is measured on the card corrects.
+/// Bytes of a CUDA context with Burn's kernels loaded, plus rounding by the memory pool: a first guess,
+/// corrected by measurements on the GPU.
 const CUDA_OVERHEAD: u64 = 600 << 20;
-/// On the CPU: the code that training is the first to run, stacks, and buffers of matrix products.
+/// Bytes that training adds on the CPU: code first run by training, stacks, and buffers of matrix products.
 const CPU_OVERHEAD: u64 = 10 << 20;
-/// Host memory that the driver and the compiler of kernels take: as rough.
+/// Bytes of host memory for the driver and the kernel compiler; an equally rough guess.
 const CUDA_HOST: u64 = 900 << 20;
 
-/// A rung that could be counted, or why not.
+/// The estimate of a rung, or the reason it could not be made.
 pub type Outcome = Result<Foreseen, String>;
 
-/// What each of these rungs takes.
+/// Estimates the memory of each of these rungs.
 pub fn foresee<T: Task + Train<Counting> + Train<CountingRecompute>>(presets: &[&Preset], site: Site) -> Vec<Outcome> {
     let mut loaded: Option<(&Preset, Loaded<T>)> = None;
-    // What stays resident of one rung's count would look like the program of the next.
+    // Measured first: memory still resident from counting one rung would look like part of the program to the next.
     let program = super::memory::resident().unwrap_or(0);
     let mut outcomes = Vec::new();
     for preset in presets {
@@ -50,7 +50,7 @@ pub fn foresee<T: Task + Train<Counting> + Train<CountingRecompute>>(presets: &[
                 && earlier.training.seed == preset.training.seed
         };
         if !loaded.as_ref().is_some_and(same) {
-            // The old set goes before the new one comes.
+            // Free the old data set before loading the new one.
             drop(loaded.take());
             match Loaded::new(preset, program) {
                 Ok(found) => loaded = Some((preset, found)),
@@ -69,7 +69,7 @@ pub fn foresee<T: Task + Train<Counting> + Train<CountingRecompute>>(presets: &[
     outcomes
 }
 
-/// A task's data, and what program and data take of host memory.
+/// A task's data, and the host memory of program and data.
 struct Loaded<T: Task> {
     model: T::ModelConfig,
     data: Arc<T::Data>,
@@ -97,7 +97,7 @@ fn rung<T: Task + Train<Counting> + Train<CountingRecompute>>(
     let lanes = preset.training.loader.threads.max(1);
     foreseen.loader = batch * lanes * (preset.training.loader.prefetch.div_ceil(lanes) + 1);
     foreseen.data = loaded.bytes;
-    // What rests in host memory is nowhere on the device; on the CPU that is the same memory.
+    // State resting in host memory is not on the device; on the CPU both are the same memory.
     let resting = resting_on_host(preset, foreseen.trained).saturating_sub(foreseen.optimizer);
     if !site.gpu {
         foreseen.optimizer += resting;
@@ -129,25 +129,25 @@ fn rung<T: Task + Train<Counting> + Train<CountingRecompute>>(
     Ok(foreseen)
 }
 
-/// Moments and masters that `optimizer.offload` keeps in host memory.
+/// Returns the bytes of moments and masters that `optimizer.offload` keeps in host memory.
 fn resting_on_host(preset: &Preset, trained: u64) -> u64 {
     if !preset.optimizer.offload {
         return 0;
     }
     let moments = match preset.optimizer.moments {
         MomentBits::F32 => 8 * trained,
-        // A code each, and a scale for each 256 of them.
+        // One code per value, and one scale per 256 values.
         MomentBits::Eight => 2 * trained + trained / 32,
     };
     let masters = if preset.training.precision == Precision::F32 { 0 } else { 4 * trained };
     moments + masters
 }
 
-/// Host memory by phase.
+/// Returns the host memory by phase.
 fn ram<T: Task>(foreseen: &Foreseen, loaded: &Loaded<T>, site: Site, precision: Precision) -> Phases {
     let base = loaded.program + loaded.bytes;
     if site.gpu {
-        // What is computed in 16 bits and not trained lies there in f32, for checkpoints.
+        // Frozen weights computed in 16 bits are kept in host memory in f32, for checkpoints.
         let frozen = if precision == Precision::F32 { 0 } else { 4 * (foreseen.parameters - foreseen.trained) };
         let base = base + CUDA_HOST + frozen;
         // A checkpoint copies the other weights and both moments to the host, in f32.
@@ -167,9 +167,9 @@ fn ram<T: Task>(foreseen: &Foreseen, loaded: &Loaded<T>, site: Site, precision: 
     }
 }
 
-/// The largest micro-batch whose need is within `room`: by the line through the last two that were
-/// looked at, until it lies between one that fits and the next one. `need` gives nothing where it would
-/// cost too much to see; what lies beyond is not looked for.
+/// Returns the largest micro-batch that needs at most `room`: extrapolates linearly through the last two
+/// sizes counted, until the answer lies between one that fits and the next one. `need` returns `None` where
+/// counting would be too expensive; the search does not go beyond that.
 fn largest(room: u64, known: (u64, u64), samples: u64, need: impl Fn(u64) -> Option<u64>) -> Option<u64> {
     let along = |(low, at_low): (u64, u64), (high, at_high): (u64, u64)| {
         let slope = (at_high as f64 - at_low as f64) / (high as f64 - low as f64);
@@ -201,7 +201,7 @@ fn largest(room: u64, known: (u64, u64), samples: u64, need: impl Fn(u64) -> Opt
     fits.map(|(batch, _)| batch)
 }
 
-/// One rung with this micro-batch: what it takes, and what a micro-batch takes on the host.
+/// Estimates one rung with this micro-batch; also returns the host memory of a micro-batch.
 fn at<T: Task + Train<Counting> + Train<CountingRecompute>>(
     loaded: &Loaded<T>,
     preset: &Preset,
@@ -278,11 +278,11 @@ fn count<T: Train<B>, B: AutodiffBackend<Device = Counter>>(
         saving,
         ..Foreseen::default()
     };
-    // All that an evaluation brings from the host is its micro-batch.
+    // An evaluation brings only its micro-batch from the host.
     Ok((foreseen, evaluation.given / samples.max(1) * micro))
 }
 
-/// Training on a backend that computes nothing.
+/// A training loop on a backend that computes nothing.
 struct Dry<'a, T: Train<B>, B: AutodiffBackend> {
     model: Option<T::Model>,
     optimizer: AdamW<B::InnerBackend>,
@@ -312,7 +312,7 @@ impl<'a, T: Train<B>, B: AutodiffBackend> Dry<'a, T, B> {
         Ok(Self { model: Some(model), optimizer, loader: batches, plan, loaded, preset, device })
     }
 
-    /// The forward and backward passes of a step.
+    /// Runs the forward and backward passes of a step.
     fn gradient(&mut self) -> Result<Gradient<B::InnerBackend>, String> {
         let step = self.plan.step(Position::default());
         let training = &self.preset.training;
@@ -324,7 +324,7 @@ impl<'a, T: Train<B>, B: AutodiffBackend> Dry<'a, T, B> {
         verdict.map_err(|dropped| format!("its {} is not finite", dropped.what))
     }
 
-    /// What the optimizer makes of it.
+    /// Applies the gradient with the optimizer.
     fn update(&mut self, gradient: Gradient<B::InnerBackend>) -> Result<(), String> {
         let Some(model) = self.model.take() else { return Ok(()) };
         let scales = self.optimizer.plan.scales(&gradient.norms);
@@ -333,7 +333,7 @@ impl<'a, T: Train<B>, B: AutodiffBackend> Dry<'a, T, B> {
         Ok(())
     }
 
-    /// Evaluates a micro-batch; how many samples it had.
+    /// Evaluates a micro-batch and returns its number of samples.
     fn evaluate(&self, micro: u64) -> u64 {
         let Some(model) = &self.model else { return 0 };
         let samples = T::len(&self.loaded.data, Split::Validation).min(micro as usize);
@@ -344,8 +344,8 @@ impl<'a, T: Train<B>, B: AutodiffBackend> Dry<'a, T, B> {
         samples as u64
     }
 
-    /// A save. Where tensors lie in host memory, a step is taken while those of the step before are
-    /// still held; a device is read while training stands still.
+    /// Simulates a save. If tensors are in host memory, a step runs while the previous step's tensors are
+    /// still held; a device is read while training is paused.
     fn save(&mut self, training: bool) -> Result<(), String> {
         let mut held = Reading::default();
         if let Some(model) = &self.model {
@@ -367,13 +367,13 @@ mod tests {
 
     #[test]
     fn the_largest_micro_batch_is_the_last_one_that_fits() {
-        // An update that needs more than small micro-batches do, then 7 bytes a sample.
+        // An update that needs more memory than small micro-batches do, then 7 bytes per sample.
         let flat = |batch: u64| Some(800.max(100 + 7 * batch));
         assert_eq!(largest(1507, (1, 800), 1000, flat), Some(201));
         assert_eq!(largest(799, (4, 800), 1000, flat), None);
         let dear = |batch: u64| (batch < 40).then_some(100 + 7 * batch);
         assert_eq!(largest(1 << 20, (8, 156), 1000, dear), Some(39), "as far as it is looked");
-        // 100 bytes of state and 7 a sample.
+        // 100 bytes of state and 7 per sample.
         let need = |batch: u64| Some(100 + 7 * batch);
         assert_eq!(largest(170, (2, 114), 1000, need), Some(10));
         assert_eq!(largest(176, (2, 114), 1000, need), Some(10));

@@ -1,5 +1,5 @@
-//! Which parameters of a model are trained and by which rules, settled once at the start from the
-//! paths that there are, `training.trained` and `optimizer.groups`.
+//! The trained parameters of a model and their rules, resolved once at the start from the model's parameter
+//! paths, `training.trained` and `optimizer.groups`.
 
 use super::lora::{self, refit::layer_of};
 use super::params::{Trail, follow_trail};
@@ -18,29 +18,29 @@ use std::collections::BTreeMap;
 /// The rules for one trained parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule {
-    /// Times the learning rate of the run.
+    /// The factor on the run's learning rate.
     pub lr_factor: f64,
-    /// Decoupled weight decay; tensors of one dimension are left out all the same.
+    /// Decoupled weight decay; tensors of one dimension are exempt regardless.
     pub weight_decay: f64,
-    /// Which of [`Plan::max_norms`] clips its gradient.
+    /// The index into [`Plan::max_norms`] of the norm that clips its gradient.
     pub clip: usize,
 }
 
-/// What is trained, and how.
+/// The trained parameters and their rules.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// Every trained parameter by path; all others are frozen.
     pub rules: BTreeMap<String, Rule>,
-    /// The norms that gradients are clipped to: first that of all parameters without one of their
-    /// own, then one a group that has one.
+    /// The norms that gradients are clipped to: first the shared one, for all parameters without a norm of
+    /// their own, then one for each group that has its own.
     pub max_norms: Vec<Option<f64>>,
 }
 
 impl Plan {
-    /// Settles what is trained of the parameters at `paths`.
+    /// Resolves which of the parameters at `paths` are trained.
     ///
     /// # Errors
-    /// A sentence, when a pattern matches nothing or nothing would be trained.
+    /// Returns a message when a pattern matches nothing or nothing would be trained.
     pub fn new<T: Task>(preset: &Preset, paths: &[String]) -> Result<Self, String> {
         let optimizer = &preset.optimizer;
         let groups = &optimizer.groups.0;
@@ -69,13 +69,13 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether a parameter is trained.
+    /// Reports whether a parameter is trained.
     #[must_use]
     pub fn trains(&self, path: &str) -> bool {
         self.rules.contains_key(path)
     }
 
-    /// How much is trained, where something is frozen.
+    /// Describes how much is trained, if anything is frozen.
     #[must_use]
     pub fn note(&self, shapes: &BTreeMap<String, Vec<usize>>) -> Option<String> {
         let numbers = |shape: &Vec<usize>| shape.iter().product::<usize>();
@@ -84,14 +84,14 @@ impl Plan {
         (trained < all).then(|| format!("trains {trained} of {all} parameters; the others are frozen"))
     }
 
-    /// What to multiply gradients by, one factor for each of [`Plan::max_norms`].
+    /// Returns the factors of gradients, one for each of [`Plan::max_norms`].
     #[must_use]
     pub fn scales(&self, norms: &[f64]) -> Vec<f64> {
         let scale = |(most, norm): (&Option<f64>, &f64)| most.map_or(1.0, |most| most / (norm + 1e-6)).min(1.0);
         self.max_norms.iter().zip(norms).map(scale).collect()
     }
 
-    /// The model with gradients switched off for what is not trained.
+    /// Returns the model with gradients disabled for frozen parameters.
     pub fn freeze<A: AutodiffBackend, M: Module<A>>(&self, model: M) -> M {
         struct Freeze<'a> {
             trail: Trail,
@@ -108,7 +108,7 @@ impl Plan {
     }
 }
 
-/// The paths of a model's float parameters, sorted. Draws none of them.
+/// Returns the paths of a model's float parameters, sorted, without initializing them.
 pub fn paths<B: Backend, M: Module<B>>(model: &M) -> Vec<String> {
     #[derive(Default)]
     struct Visitor {
@@ -148,7 +148,7 @@ fn check_patterns(name: &str, group: &Group, paths: &[String]) -> Result<(), Str
     })
 }
 
-/// What `training.trained` selects.
+/// The parameters selected by `training.trained`.
 struct Selection {
     trained: Trained,
     head: Vec<&'static str>,
@@ -193,7 +193,7 @@ impl Selection {
     }
 }
 
-/// The number of the block that a parameter is in: the first number on its path.
+/// Returns the block number of a parameter: the first number in its path.
 fn block_of(path: &str) -> Option<usize> {
     path.split('.').find_map(|part| part.parse().ok())
 }

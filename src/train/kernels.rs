@@ -1,9 +1,9 @@
-//! Where compiled kernels and tuning decisions are kept.
+//! Locations of compiled kernels and tuning decisions.
 //!
-//! Compiling is most of a cold start, about a second a kernel, and depends on GPU, driver and
-//! compiler alone: compiled kernels go to a user-wide cache keyed by these and by the build.
-//! Tuning picks kernels by their measured speed, so two tunings may pick differently and change
-//! the last bits of results: its decisions are part of a run and stay with it.
+//! Compiling dominates a cold start, at about a second per kernel, and depends only on GPU, driver and
+//! compiler: compiled kernels go to a user-wide cache keyed by these and by the build. Tuning picks kernels
+//! by measured speed, so two tunings may pick differently and change the last bits of results; its decisions
+//! are part of a run and stay with it.
 
 use crate::config::knobs::Autotune;
 use crate::store::kernels;
@@ -15,8 +15,8 @@ use cubecl::config::{
 };
 use std::path::Path;
 
-/// Settles it for this process, whatever configuration files lie around and whatever `CUBECL_`
-/// variables are set. To be called before the first use of a device, once.
+/// Configures both for this process, ignoring configuration files and `CUBECL_` variables. Call once, before
+/// the first use of a device.
 pub fn settle(run_dir: &Path, fingerprint: &str, autotune: Autotune) {
     let decisions = kernels::decisions_of(run_dir);
     let compiled = kernels::compiled(fingerprint).unwrap_or_else(|| decisions.clone());

@@ -5,7 +5,7 @@
 //!   thread 0         0   2   4          ── channel ──┐
 //!   thread 1           1   3   5        ── channel ──┴▶ the consumer takes turns: 0 1 2 3 4 5 …
 //! ```
-//! Nothing is shared, so the order cannot depend on which thread is faster.
+//! The threads share no state, so the order cannot depend on which one is faster.
 
 use super::task::{BatchRequest, Split, Task};
 use crate::config::knobs;
@@ -31,7 +31,7 @@ pub struct Request {
     indices: Vec<u32>,
 }
 
-/// The training micro-batches from a position to the end of the run, in order.
+/// Returns the training micro-batches from a position to the end of the run, in order.
 pub fn training(
     plan: BatchPlan,
     seed: u64,
@@ -63,8 +63,8 @@ pub fn training(
     })
 }
 
-/// Micro-batches of the first training samples, without end; the samples begin again where there are
-/// too few.
+/// Returns an endless sequence of micro-batches from the start of the training samples, wrapping around if
+/// there are too few.
 pub fn again_and_again(samples: usize, micro_batch: u64) -> impl Iterator<Item = Request> + Clone + Send + use<> {
     std::iter::repeat_with(move || {
         let place = |index: u64| u32::try_from(index % samples.max(1) as u64).ok();
@@ -72,7 +72,7 @@ pub fn again_and_again(samples: usize, micro_batch: u64) -> impl Iterator<Item =
     })
 }
 
-/// The validation set in micro-batches, each sample once.
+/// Returns the validation set in micro-batches, each sample once.
 pub fn validation(samples: usize, micro_batch: u64) -> impl Iterator<Item = Request> + Clone + Send + use<> {
     let micro_batch = usize::try_from(micro_batch).unwrap_or(usize::MAX).max(1);
     (0..samples).step_by(micro_batch).map(move |start| {
@@ -82,23 +82,23 @@ pub fn validation(samples: usize, micro_batch: u64) -> impl Iterator<Item = Requ
     })
 }
 
-/// The first and the last micro-batch of the validation set: every size that there is.
+/// Returns the first and the last micro-batch of the validation set, which cover every batch size.
 pub fn validation_ends(samples: usize, micro_batch: u64) -> impl Iterator<Item = Request> + Clone + Send + use<> {
     let all = validation(samples, micro_batch);
     all.clone().take(1).chain(all.skip(1).last())
 }
 
-/// Threads that prepare micro-batches, and the consumer's end of their channels.
+/// The threads that prepare micro-batches, and the consumer's end of their channels.
 pub struct Loader<T: Task> {
     lanes: Vec<Receiver<T::Batch>>,
     next: usize,
 }
 
 impl<T: Task> Loader<T> {
-    /// Starts threads that keep micro-batches of `requests` ready between them.
+    /// Starts threads that together keep micro-batches of `requests` ready.
     ///
     /// # Errors
-    /// When the operating system refuses a thread.
+    /// Returns an error when the operating system refuses a thread.
     pub fn start<I>(data: &Arc<T::Data>, seed: u64, knobs: knobs::Loader, requests: &I) -> io::Result<Self>
     where
         I: Iterator<Item = Request> + Clone + Send + 'static,
@@ -121,7 +121,7 @@ impl<T: Task> Loader<T> {
         Ok(Self { lanes: (0..threads).map(lane).collect::<io::Result<_>>()?, next: 0 })
     }
 
-    /// The next micro-batch, waiting for it if need be; none once all are taken.
+    /// Returns the next micro-batch, waiting for it if necessary, or `None` once all are consumed.
     pub fn next(&mut self) -> Option<T::Batch> {
         let batch = self.lanes.get(self.next)?.recv().ok();
         self.next = (self.next + 1) % self.lanes.len();

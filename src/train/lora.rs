@@ -1,10 +1,10 @@
-//! Low-rank adaptation (Hu et al., "LoRA", 2021): a frozen matrix W and a trained update of low rank.
+//! Low-rank adaptation (Hu et al., "LoRA", 2021): a frozen matrix W plus a trained low-rank update.
 //!
 //! ```text
 //! y = x·W + b + s · (dropout(x)·A)·B      A [from, rank], B [rank, to], s = alpha / rank
 //! ```
-//! A starts random and B at zero, so a fresh adapter changes nothing. [`projection`] is the layer,
-//! for the built-in tasks and for a person's own; [`refit`] carries an update over to another rank.
+//! A starts random and B at zero, so a fresh adapter changes nothing. [`projection`] is the layer, for
+//! built-in and user-defined tasks; [`refit`] converts an update to another rank.
 
 pub mod projection;
 pub mod refit;
@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 pub const A: &str = "lora_a";
 /// The last part of the path of B.
 pub const B: &str = "lora_b";
-/// The last part of the path of s. It is kept with the weights, so that a checkpoint says all.
+/// The last part of the path of s. It is stored with the weights, so that a checkpoint is self-contained.
 pub const SCALE: &str = "lora_scale";
 
-/// The highest rank; beyond it an update is larger than what it updates.
+/// The highest rank allowed. At higher ranks an update is larger than the matrix it updates.
 const MOST_RANK: usize = 65_536;
 
-/// The most targets; there are fewer kinds of layers than that.
+/// The most targets allowed; no model has more kinds of layers.
 const MOST_TARGETS: usize = 64;
 
 /// The section `lora:` of a model.
@@ -32,10 +32,10 @@ const MOST_TARGETS: usize = 64;
 pub struct Lora {
     /// The rank of the updates.
     pub rank: usize,
-    /// An update counts alpha / rank; twice the rank where it is left out.
+    /// The numerator of the update's scale alpha / rank; twice the rank by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alpha: Option<f64>,
-    /// Share of the inputs of an update that a training step drops.
+    /// Share of an update's inputs that a training step drops.
     #[serde(default)]
     pub dropout: f64,
     /// The layers that get an update, by the last part of their path.
@@ -47,19 +47,19 @@ pub struct Lora {
 }
 
 impl Lora {
-    /// What an update is multiplied by.
+    /// Returns the factor of an update.
     #[must_use]
     pub fn scale(&self) -> f64 {
         self.alpha() / self.rank.max(1) as f64
     }
 
-    /// Alpha, given or usual.
+    /// Returns alpha, explicit or default.
     #[must_use]
     pub fn alpha(&self) -> f64 {
         self.alpha.unwrap_or(2.0 * self.rank as f64)
     }
 
-    /// Values that parse but cannot work, with `path` in front.
+    /// Returns the problems of values that parse but cannot work, with `path` prepended.
     #[must_use]
     pub fn check(&self, path: &str) -> Vec<Problem> {
         let mut problems = Vec::new();

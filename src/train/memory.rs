@@ -1,4 +1,4 @@
-//! What this process takes of the machine's memory, by the books of kernel and allocator.
+//! Memory use of this process, as accounted by the kernel and the allocator.
 
 #![cfg_attr(
     target_env = "gnu",
@@ -10,34 +10,34 @@ use crate::train::worker::Sink;
 use std::fs;
 use std::sync::Arc;
 
-/// Resident bytes now.
+/// Returns the resident bytes.
 #[must_use]
 pub fn resident() -> Option<u64> {
     figure("VmRSS:")
 }
 
-/// Most resident bytes since the start, or since [`forget_peak`].
+/// Returns the peak resident bytes since the start, or since [`forget_peak`].
 #[must_use]
 pub fn peak() -> Option<u64> {
     figure("VmHWM:")
 }
 
-/// The peak counts from here on. Where the kernel refuses, it goes on counting from the start.
+/// Restarts the peak from the current value. If the kernel refuses, the peak still counts from the start.
 pub fn forget_peak() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Bytes that the allocator has given out and not got back; memory it holds for later is not among
-/// them, as it is among what is resident.
+/// Returns the bytes allocated and not yet freed. Unlike resident memory, this excludes memory that the
+/// allocator retains for later.
 #[cfg(target_env = "gnu")]
 #[must_use]
 pub fn allocated() -> u64 {
-    // SAFETY: it reads the allocator's own books under their lock and gives a copy.
+    // SAFETY: it reads the allocator's statistics under their lock and returns a copy.
     let books = unsafe { libc::mallinfo2() };
     (books.uordblks + books.hblkhd) as u64
 }
 
-/// Bytes that are resident, where the allocator shows no books.
+/// Returns the resident bytes, since this allocator has no statistics.
 #[cfg(not(target_env = "gnu"))]
 #[must_use]
 pub fn allocated() -> u64 {
@@ -50,17 +50,17 @@ fn figure(key: &str) -> Option<u64> {
     value.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Tells what memory a life of training takes, phase by phase, where that was asked for.
+/// Reports the memory of a life of training, phase by phase, if requested.
 pub struct Gauge(Option<Arc<dyn Sink>>);
 
 impl Gauge {
-    /// A gauge that tells `sink`, or nobody.
+    /// Returns a gauge that reports to `sink`, or to nobody.
     #[must_use]
     pub fn new(asked: bool, sink: &Arc<dyn Sink>) -> Self {
         Self(asked.then(|| Arc::clone(sink)))
     }
 
-    /// A phase is over: the highest moment since the last one is told.
+    /// Ends a phase and reports its peak.
     pub fn mark(&self, phase: Phase) {
         let Some(sink) = &self.0 else { return };
         if let (Some(resident_bytes), Some(peak_bytes)) = (resident(), peak()) {

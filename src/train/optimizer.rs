@@ -4,12 +4,12 @@
 //! m ← β₁ m + (1 − β₁) g        v ← β₂ v + (1 − β₂) g²
 //! w ← (1 − lr·λ) w − lr/(1 − β₁ᵗ) · m / (√(v/(1 − β₂ᵗ)) + ε)
 //! ```
-//! Moments are keyed by parameter path: f32, or blocks of 8 bits (`optimizer.moments`), which are
-//! coded anew behind each update; the update itself uses what it has just computed. Weight decay
-//! leaves out tensors of one dimension: biases and norms. Where the module computes in 16 bits, the
-//! weights proper are kept here in f32 and the module gets a rounded copy after each update, so that
-//! small updates are not lost. With `optimizer.offload` moments and weights proper lie in host memory,
-//! and visit the device for the update of their own parameter.
+//! Moments are keyed by parameter path and stored as f32 or as 8-bit blocks (`optimizer.moments`), which are
+//! requantized after each update; the update itself uses the values it has just computed. Weight decay skips
+//! one-dimensional tensors: biases and norms. If the module computes in 16 bits, the master weights are kept
+//! here in f32 and the module gets a rounded copy after each update, so that small updates are not lost. With
+//! `optimizer.offload`, moments and master weights rest in host memory and move to the device only for their
+//! own parameter's update.
 
 mod blockwise;
 pub mod kept;
@@ -32,31 +32,31 @@ use std::collections::BTreeMap;
 /// The optimizer's state on the inner backend `B`.
 pub struct AdamW<B: Backend> {
     knobs: knobs::Optimizer,
-    /// What is trained, and how.
+    /// The trained parameters and their rules.
     pub plan: Plan,
     time: u64,
     moments: BTreeMap<String, Moments<B>>,
-    /// The weights in f32, where the module holds fewer bits; checkpoints are written from them. Those
-    /// that are not trained stay in host memory.
+    /// The weights in f32, if the module holds them in fewer bits; checkpoints are written from them. Frozen
+    /// ones stay in host memory.
     pub masters: Masters<B>,
 }
 
 impl<B: Backend> AdamW<B> {
-    /// An optimizer without history.
+    /// Returns an optimizer without history.
     pub fn new(knobs: knobs::Optimizer, plan: Plan) -> Self {
         Self { knobs, plan, time: 0, moments: BTreeMap::new(), masters: BTreeMap::new() }
     }
 
-    /// Updates made: t.
+    /// Returns the number of updates made: t.
     pub fn time(&self) -> u64 {
         self.time
     }
 
-    /// Moves the weights by one update. `scales` is what clipping leaves of the gradients, 1 = all, one
-    /// factor for each norm of the plan.
+    /// Applies one update to the weights. `scales` are the clipping factors of the gradients, 1 = unclipped,
+    /// one for each norm of the plan.
     ///
     /// # Errors
-    /// What the device reports when state is read back to host memory.
+    /// Returns the device's error when state cannot be read back to host memory.
     pub fn update<A, M>(
         &mut self,
         module: M,
@@ -108,7 +108,7 @@ impl<B: Backend> AdamW<B> {
         Ok(moved)
     }
 
-    /// The same for weights that the module holds in fewer bits.
+    /// Updates weights that the module holds in fewer bits, through their f32 master.
     fn move_master<const D: usize>(
         &mut self,
         path: String,
@@ -139,11 +139,11 @@ impl<B: Backend> AdamW<B> {
         }
     }
 
-    /// Takes the moments of the parameters in `shapes` from a file; others start at zero. Sentences
-    /// about what is not as the file has it.
+    /// Loads the moments of the parameters in `shapes` from a file; missing ones start at zero. Returns
+    /// messages about everything that differs from the file.
     ///
     /// # Errors
-    /// What the device reports when state is read back to host memory.
+    /// Returns the device's error when state cannot be read back to host memory.
     pub fn restore(
         &mut self,
         time: u64,
@@ -182,7 +182,7 @@ impl<B: Backend> AdamW<B> {
     }
 }
 
-/// Which parameters have no moments in a checkpoint.
+/// Describes the parameters that have no moments in a checkpoint.
 fn begin_at_zero(missing: &[&str], trained: usize) -> String {
     let named = missing.iter().take(3).copied().collect::<Vec<_>>().join(", ");
     let more = match missing.len().saturating_sub(3) {
@@ -195,14 +195,14 @@ fn begin_at_zero(missing: &[&str], trained: usize) -> String {
     )
 }
 
-/// One update on its way through the module.
+/// An update while it visits the module.
 struct Update<'a, B: Backend> {
     trail: Trail,
     optimizer: &'a mut AdamW<B>,
     gradients: Tensors<B>,
     lr: f64,
     scales: &'a [f64],
-    /// What went wrong first; parameters behind it stay where they are.
+    /// The first error; parameters after it are not updated.
     error: Option<ExecutionError>,
 }
 
@@ -264,7 +264,7 @@ mod tests {
         bias: Param<Tensor<B, 1>>,
     }
 
-    /// One number, updated as the paper writes it.
+    /// A scalar parameter, updated exactly as in the paper.
     struct Paper {
         weight: f64,
         first: f64,
@@ -312,7 +312,7 @@ mod tests {
             let lr = 0.1 / f64::from(time);
             let (matrix, bias) = values([gradient(0), gradient(1)], [gradient(2), gradient(3)]);
             let gradients = BTreeMap::from([("matrix".to_owned(), erase(matrix)), ("bias".to_owned(), erase(bias))]);
-            // A scale of a half halves the gradient before the moments see it.
+            // A scale of one half halves the gradient before it enters the moments.
             module = optimizer.update::<Autodiff<Flex>, _>(module, gradients, lr, &[0.5]).unwrap();
             for (index, number) in (0..).zip(&mut paper) {
                 let decay = if index < 2 { 0.2 } else { 0.0 };

@@ -1,8 +1,8 @@
 //! Parameters by path: `blocks.0.attention.weight`.
 //!
-//! Burn names parameters by ids that are fresh in each process; the path through the module's
-//! fields is the same in every one, so it is what gradients, moments and files are keyed by.
-//! Tensors of any rank live in one map by their backend's own type, which knows no rank.
+//! Burn names parameters by ids that are fresh in each process. The path through the module's fields is the
+//! same in every process, so gradients, moments and files are keyed by it. Tensors of any rank share one map
+//! because the backend's own tensor type has no rank.
 
 use super::optimizer::kept::{Kept, Masters};
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
@@ -20,41 +20,41 @@ use std::{borrow::Borrow, collections::BTreeMap, fmt::Write as _, iter, sync::Ar
 
 /// Tensors of one backend by parameter path.
 pub type Tensors<B> = BTreeMap<String, FloatTensor<B>>;
-/// Values on the host by name: f32, or codes of 8 bits.
+/// Values on the host by name: f32, or 8-bit codes.
 pub type HostTensors = Vec<(String, Arc<TensorData>)>;
 
-/// A tensor without its rank.
+/// Erases the rank of a tensor.
 pub fn erase<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
     tensor.into_primitive().tensor()
 }
 
-/// A tensor with its rank again.
+/// Restores the rank of a tensor.
 pub fn ranked<B: Backend, const D: usize>(tensor: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(tensor))
 }
 
-/// The way from the root of a module to where a visitor stands.
+/// The path from the root of a module to a visitor's current position.
 #[derive(Default)]
 pub struct Trail(Vec<String>);
 
 impl Trail {
-    /// Steps into a field.
+    /// Enters a field.
     pub fn enter(&mut self, name: &str) {
         self.0.push(name.to_owned());
     }
 
-    /// Steps out again.
+    /// Leaves the field.
     pub fn leave(&mut self) {
         self.0.pop();
     }
 
-    /// The path, joined by dots.
+    /// Returns the path, joined by dots.
     pub fn path(&self) -> String {
         self.0.join(".")
     }
 }
 
-/// Implements the bookkeeping of a visitor or mapper with a field `trail`.
+/// Implements the path tracking of a visitor or mapper with a field `trail`.
 macro_rules! follow_trail {
     () => {
         fn enter_module(&mut self, name: &str, _container: &str) {
@@ -68,7 +68,7 @@ macro_rules! follow_trail {
 }
 pub(super) use follow_trail;
 
-/// Tensors on their way to the host, read in one transfer.
+/// Tensors queued for the host, read in one transfer.
 pub struct Reading<B: Backend> {
     names: Vec<String>,
     tensors: Vec<FloatTensor<B>>,
@@ -85,13 +85,13 @@ impl<B: Backend> Default for Reading<B> {
 }
 
 impl<B: Backend> Reading<B> {
-    /// Adds a tensor; it is read as f32.
+    /// Adds a tensor to be read as f32.
     pub fn add(&mut self, name: String, tensor: FloatTensor<B>) {
         self.names.push(name);
         self.tensors.push(as_f32::<B>(tensor));
     }
 
-    /// Adds a piece of the optimizer's state, as it is.
+    /// Adds a piece of the optimizer's state in its own format.
     pub fn keep(&mut self, name: String, kept: Kept<B>) {
         match kept {
             Kept::Float(tensor) => self.add(name, tensor),
@@ -103,12 +103,12 @@ impl<B: Backend> Reading<B> {
         }
     }
 
-    /// Waits for the values. Those of the device come first, in the order in which they were added.
+    /// Waits for the values. Those of the device come first, in the order they were added.
     ///
     /// # Errors
-    /// What the device reports, now or about earlier work.
+    /// Returns the device's error, from this or earlier work.
     pub fn finish(self) -> Result<HostTensors, ExecutionError> {
-        // CUDA panics when it is asked for nothing.
+        // CUDA panics on an empty read.
         if self.tensors.is_empty() && self.codes.is_empty() {
             return Ok(self.on_host);
         }
@@ -121,12 +121,12 @@ impl<B: Backend> Reading<B> {
     }
 }
 
-/// A tensor in f32.
+/// Converts a tensor to f32.
 pub fn as_f32<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
     if tensor.dtype() == DType::F32 { tensor } else { B::float_cast(tensor, FloatDType::F32) }
 }
 
-/// Adds every float parameter of a module, from `masters` where these hold it in full precision.
+/// Adds every float parameter of a module, taken from `masters` if they hold it in full precision.
 pub fn read_into<B: Backend, M: Module<B>>(module: &M, masters: &Masters<B>, reading: &mut Reading<B>) {
     struct Visitor<'a, B: Backend> {
         trail: Trail,
@@ -144,7 +144,7 @@ pub fn read_into<B: Backend, M: Module<B>>(module: &M, masters: &Masters<B>, rea
     module.visit(&mut Visitor { trail: Trail::default(), masters, reading });
 }
 
-/// The shape of every float parameter. Draws those that are not drawn yet, in the module's order.
+/// Returns the shape of every float parameter. Initializes lazy ones, in the module's order.
 pub fn shapes<B: Backend, M: Module<B>>(module: &M) -> BTreeMap<String, Vec<usize>> {
     struct Visitor {
         trail: Trail,
@@ -161,7 +161,7 @@ pub fn shapes<B: Backend, M: Module<B>>(module: &M) -> BTreeMap<String, Vec<usiz
     visitor.shapes
 }
 
-/// Whether a backward pass brings any parameter of a module a gradient.
+/// Reports whether any parameter of a module receives a gradient in a backward pass.
 pub fn trains_any<B: Backend, M: Module<B>>(module: &M) -> bool {
     struct Visitor(bool);
     impl<B: Backend> ModuleVisitor<B> for Visitor {
@@ -174,7 +174,7 @@ pub fn trains_any<B: Backend, M: Module<B>>(module: &M) -> bool {
     visitor.0
 }
 
-/// Whether a module holds parameters in f16, whose range gradients leave easily.
+/// Reports whether a module has f16 parameters, whose gradients overflow easily.
 pub fn is_half<B: Backend, M: Module<B>>(module: &M) -> bool {
     struct Visitor(bool);
     impl<B: Backend> ModuleVisitor<B> for Visitor {
@@ -187,7 +187,7 @@ pub fn is_half<B: Backend, M: Module<B>>(module: &M) -> bool {
     visitor.0
 }
 
-/// How many numbers the float parameters hold. Draws none of them.
+/// Returns the number of values in the float parameters, without initializing them.
 pub fn count<B: Backend, M: Module<B>>(module: &M) -> u64 {
     struct Visitor(u64);
     impl<B: Backend> ModuleVisitor<B> for Visitor {
@@ -200,7 +200,7 @@ pub fn count<B: Backend, M: Module<B>>(module: &M) -> u64 {
     visitor.0
 }
 
-/// Moves the gradients of a backward pass into `sum`, as f32, each times `weight`.
+/// Moves the gradients of a backward pass into `sum`, as f32, each multiplied by `weight`.
 pub fn add_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
     module: &M,
     gradients: &mut B::Gradients,
@@ -231,11 +231,11 @@ pub fn add_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
     module.visit(&mut Visitor { trail: Trail::default(), gradients, weight, sum });
 }
 
-/// The header of a safetensors file, and the order in which its tensors follow. The bytes depend on
-/// names, shapes and values alone.
+/// Returns the header of a safetensors file and the order of its tensors. The bytes depend on names, shapes
+/// and values only.
 ///
 /// # Errors
-/// What the format refuses: the same name twice, a shape that its values do not fill.
+/// Returns an error when the format rejects the tensors: a duplicate name, or a shape that its values do not fill.
 pub fn safetensors_header<T: Borrow<TensorData>>(
     tensors: &[(String, T)],
 ) -> Result<(Vec<u8>, Vec<&TensorData>), String> {
@@ -255,7 +255,7 @@ pub fn safetensors_header<T: Borrow<TensorData>>(
     let infos: Vec<(String, TensorInfo)> = sorted.iter().map(info).collect();
     let metadata = Metadata::new(None, infos).map_err(|error| error.to_string())?;
     let text = serde_json::to_vec(&metadata).map_err(|error| error.to_string())?;
-    // The length comes first, and spaces behind fill the header up to whole words.
+    // The length comes first; trailing spaces pad the header to whole words.
     let length = text.len().next_multiple_of(8);
     let mut header = (length as u64).to_le_bytes().to_vec();
     header.extend(text);
@@ -263,10 +263,10 @@ pub fn safetensors_header<T: Borrow<TensorData>>(
     Ok((header, sorted.into_values().collect()))
 }
 
-/// A whole safetensors file in memory.
+/// Returns a whole safetensors file in memory.
 ///
 /// # Errors
-/// When two tensors have the same path.
+/// Returns an error when two tensors have the same path.
 #[cfg(test)]
 pub fn to_safetensors<T: Borrow<TensorData>>(tensors: &[(String, T)]) -> Result<Vec<u8>, String> {
     let (mut file, order) = safetensors_header(tensors)?;
@@ -276,24 +276,24 @@ pub fn to_safetensors<T: Borrow<TensorData>>(tensors: &[(String, T)]) -> Result<
     Ok(file)
 }
 
-/// The values of an f32 tensor in a safetensors file.
+/// Returns the values of an f32 tensor in a safetensors file.
 pub fn from_safetensors(view: &TensorView<'_>) -> TensorData {
     TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), DType::F32)
 }
 
-/// The shape of every tensor in a safetensors file.
+/// Returns the shape of every tensor in a safetensors file.
 pub fn shapes_in(file: &SafeTensors<'_>) -> BTreeMap<String, Vec<usize>> {
     file.iter().map(|(name, view)| (name.to_owned(), view.shape().to_vec())).collect()
 }
 
-/// How the parameters of a file fit those of a model.
+/// The fit between the parameters of a file and those of a model.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Fit {
-    /// Paths that the model has and the file has not.
+    /// Paths that are in the model but not in the file.
     pub missing: Vec<String>,
-    /// Paths that the file has and the model has not.
+    /// Paths that are in the file but not in the model.
     pub unexpected: Vec<String>,
-    /// Paths with another shape: path, shape in the model, shape in the file.
+    /// Paths whose shapes differ: path, shape in the model, shape in the file.
     pub reshaped: Vec<(String, Vec<usize>, Vec<usize>)>,
 }
 
@@ -314,7 +314,7 @@ impl Fit {
         fit
     }
 
-    /// Whether every parameter has its value.
+    /// Reports whether every parameter has its value.
     pub fn is_whole(&self) -> bool {
         self.missing.is_empty() && self.unexpected.is_empty() && self.reshaped.is_empty()
     }
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(there, back);
         let file = SafeTensors::deserialize(&there).unwrap();
         assert_eq!(file.tensor("b").unwrap().shape(), [2, 3]);
-        // Byte for byte what the crate of the format writes.
+        // Byte for byte the output of the `safetensors` crate.
         let views: Vec<_> = file.iter().collect();
         assert_eq!(there, safetensors::serialize(views, None).unwrap());
         let twice = vec![("a".into(), tensor(1.0)), ("a".into(), tensor(2.0))];

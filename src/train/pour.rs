@@ -1,12 +1,12 @@
-//! Values from elsewhere into a model: a checkpoint's, or those of another program.
+//! Loads external values into a model: a checkpoint's, or those of another program.
 
 use super::optimizer::kept::{Kept, Masters};
 use super::params::{Trail, as_f32, follow_trail, ranked};
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, FloatDType, Tensor, TensorData, backend::AutodiffBackend, ops::FloatTensorOps};
 
-/// Puts the f32 values that `find` has for a path into a model, in any shape of the same rank. Those
-/// that the model computes in fewer bits are also kept whole, as masters.
+/// Writes the f32 values that `find` returns for a path into a model, in any shape of the same rank.
+/// Parameters that the model computes in fewer bits are also kept in f32, as masters.
 pub fn pour<A, M>(
     model: M,
     mut find: impl FnMut(&str) -> Option<TensorData>,

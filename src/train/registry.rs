@@ -1,4 +1,4 @@
-//! Tasks by name, their types erased: what configs, `check` and the worker see of them.
+//! Tasks by name, type-erased, for configs, `check` and the worker.
 
 use super::backends::{self, Cpu, TrainAll};
 use super::compare;
@@ -24,93 +24,91 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// How much data there is, and what the model is made of.
+/// Sizes of the data and the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes {
     /// Training samples.
     pub training: usize,
     /// Validation samples.
     pub validation: usize,
-    /// Units a sample is worth on the clock.
+    /// Units per sample on the clock.
     pub units: u64,
-    /// Parameters, frozen ones too.
+    /// Parameters, including frozen ones.
     pub parameters: u64,
-    /// Their paths.
+    /// Paths of the parameters.
     pub paths: Vec<String>,
 }
 
-/// A [`Task`] without its types.
+/// A [`Task`] with its types erased.
 pub trait AnyTask: Send + Sync {
-    /// The word after `task:` in a run file.
+    /// Returns the name after `task:` in a run file.
     fn name(&self) -> &'static str;
 
-    /// What the run's clock counts.
+    /// Returns the unit of the run's clock.
     fn unit(&self) -> &'static str;
 
-    /// The sections `data` and `model` with every knob written out and paths made absolute from
-    /// `base`, where they can be read; and everything wrong with them, by path from the root of the
-    /// file.
+    /// Returns the sections `data` and `model` with every knob explicit and paths made absolute from `base`,
+    /// as far as they can be read, and all problems with them, by path from the root of the file.
     fn resolve(&self, data: &Section, model: &Section, base: &Path) -> (Option<(Section, Section)>, Vec<Problem>);
 
-    /// Reads the data and counts.
+    /// Reads the data and returns the sizes.
     ///
     /// # Errors
-    /// Names the file and the place in it; a section that cannot be read counts as a file.
+    /// Returns an error that names the file and the place in it; an unreadable section counts as a file.
     fn sizes(&self, preset: &Preset) -> Result<Sizes, DataError>;
 
-    /// Sees that the weights that a fresh run starts from are there and fit.
+    /// Checks that the weights a fresh run starts from exist and fit.
     ///
     /// # Errors
-    /// Names the file and what does not fit.
+    /// Returns an error that names the file and the mismatch.
     fn examine(&self, preset: &Preset) -> Result<(), DataError>;
 
-    /// Sees that `training.trained` and `optimizer.groups` can be followed in a model that has the
-    /// parameters at `paths`.
+    /// Checks that `training.trained` and `optimizer.groups` apply to a model with parameters at `paths`.
     ///
     /// # Errors
-    /// A sentence, as [`Plan::new`].
+    /// Returns the message of [`Plan::new`].
     fn check_groups(&self, preset: &Preset, paths: &[String]) -> Result<(), String>;
 
     /// Measures the weights of checkpoints on the validation set, on the CPU, one after another.
     ///
     /// # Errors
-    /// When the data cannot be read. What is wrong with one checkpoint is said in its place.
+    /// Returns an error when the data cannot be read. A problem with one checkpoint is reported in its own result.
     fn measure(&self, preset: &Preset, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Failed>;
 
-    /// A checkpoint's weights in the files of another program.
+    /// Converts a checkpoint's weights to the files of another program.
     ///
     /// # Errors
-    /// A sentence.
+    /// Returns a message.
     fn export(&self, preset: &Preset, weights: &[u8], format: Format) -> Result<Vec<NamedFile>, String>;
 
-    /// What each of these rungs will take of memory.
+    /// Estimates the memory of each of these rungs.
     fn foresee(&self, presets: &[&Preset], site: Site) -> Vec<foresee::Outcome>;
 
-    /// One life of training.
+    /// Runs one life of training.
     ///
     /// # Errors
-    /// Why the worker has to end.
+    /// Returns the reason when the worker has to end.
     fn train(&self, job: Job) -> Result<DoneReason, Failed>;
 }
 
-/// The tasks this program can train.
+/// The tasks that this program can train.
 #[derive(Default)]
 pub struct Registry(Vec<Box<dyn AnyTask>>);
 
 impl Registry {
-    /// A registry without tasks.
+    /// Returns a registry without tasks.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The tasks that ship with downshift.
+    /// Returns a registry of the tasks shipped with downshift.
     #[must_use]
     pub fn with_builtin() -> Self {
         Self::new().with::<Vision>().with::<LanguageModel>()
     }
 
-    /// Adds a task; one of the same name gives way.
+    /// Adds a task, replacing one of the same name.
     #[must_use]
     pub fn with<T: TrainAll>(mut self) -> Self {
         self.0.retain(|task| task.name() != T::NAME);
@@ -118,12 +116,12 @@ impl Registry {
         self
     }
 
-    /// The task of this name.
+    /// Returns the task with this name.
     pub fn get(&self, name: &str) -> Option<&dyn AnyTask> {
         self.0.iter().find(|task| task.name() == name).map(Box::as_ref)
     }
 
-    /// All names, in the order they were added.
+    /// Returns all names, in the order they were added.
     #[must_use]
     pub fn names(&self) -> Vec<&'static str> {
         self.0.iter().map(|task| task.name()).collect()
@@ -150,8 +148,8 @@ fn unreadable(problem: Problem) -> DataError {
     DataError { file: problem.path, offset: None, message: problem.wrong }
 }
 
-/// What was found when data were read and a model was built for its sizes: large data are not read
-/// again for the same answer.
+/// Cached result of reading the data and building the model for its sizes, so that large data sets are not
+/// read twice for the same answer.
 struct Look {
     data: Section,
     model: Section,
@@ -237,10 +235,10 @@ impl<T: TrainAll> AnyTask for Erased<T> {
     }
 }
 
-/// The sections `data` and `model` of a preset, as the task reads them.
+/// Parses the sections `data` and `model` of a preset into the task's types.
 ///
 /// # Errors
-/// The first problem with them.
+/// Returns the first problem with them.
 pub fn sections<T: Task>(preset: &Preset) -> Result<(T::DataConfig, T::ModelConfig), Problem> {
     let (data, wrong) = read_section("data", &preset.data);
     let (model, more) = read_section("model", &preset.model);

@@ -1,4 +1,4 @@
-//! From a checkpoint back to a model: which one, whether it fits, and its values onto the device.
+//! Resuming from a checkpoint: choosing one, checking that it fits, and loading its values onto the device.
 
 use super::lora::refit::{self, Refit, Replaced};
 use super::optimizer::AdamW;
@@ -17,14 +17,14 @@ use safetensors::{Dtype, SafeTensors};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-/// Something to tell once the worker has said hello.
+/// A message to report after the worker's hello.
 pub type Note = (Level, String);
 
-/// The checkpoint to go on from; none for a fresh start.
+/// Finds the checkpoint to resume from; `None` for a fresh start.
 ///
 /// # Errors
-/// When the one asked for is unusable, when one is required and none verifies, and when there are
-/// some and all are damaged: a run never starts from scratch over the remains of another.
+/// Returns an error when the requested checkpoint is unusable, when one is required and none verifies, or
+/// when all existing ones are damaged: a run never starts from scratch over the remains of another.
 pub fn find(args: &WorkerArgs, notes: &mut Vec<Note>) -> Result<Option<Loaded>, Failed> {
     if let Some(step) = args.from {
         let path = args.run_dir.join(checkpoint::relative_path(step));
@@ -46,11 +46,11 @@ pub fn find(args: &WorkerArgs, notes: &mut Vec<Note>) -> Result<Option<Loaded>, 
     Ok(loaded)
 }
 
-/// Whether what a checkpoint holds can be gone on from.
+/// Checks that training can continue from a checkpoint's content.
 fn sound(loaded: &Loaded) -> Result<(), CheckpointError> {
     finite(loaded)?;
     let state = loaded.files.get(STATE).and_then(|text| serde_json::from_slice::<TrainState>(text).ok());
-    // What cannot be read is another matter, told when it is restored.
+    // An unreadable file is a separate problem, reported by the restore.
     let Some(TrainState { step, position, .. }) = state else { return Ok(()) };
     let manifest = &loaded.manifest;
     if (step, position.samples) == (manifest.step, manifest.samples) {
@@ -63,12 +63,12 @@ fn sound(loaded: &Loaded) -> Result<(), CheckpointError> {
     Err(CheckpointError::damaged(loaded.path.join(STATE), reason))
 }
 
-/// Whether every number in a checkpoint is one. Bytes may be just what was written and hold NaN all
-/// the same: then the checkpoint is as bad as one that does not verify.
+/// Checks that every value in a checkpoint is finite. The bytes may verify and still hold NaN; then the
+/// checkpoint is as bad as one that does not verify.
 fn finite(loaded: &Loaded) -> Result<(), CheckpointError> {
     for name in [MODEL, OPTIMIZER] {
         let Some(bytes) = loaded.files.get(name) else { continue };
-        // What cannot be read is another matter, told when it is restored.
+        // An unreadable file is a separate problem, reported by the restore.
         let Ok(tensors) = SafeTensors::deserialize(bytes) else { continue };
         let number = |bytes: &[u8; 4]| f32::from_le_bytes(*bytes);
         let sick = tensors.iter().find(|(_, view)| {
@@ -82,25 +82,25 @@ fn finite(loaded: &Loaded) -> Result<(), CheckpointError> {
     Ok(())
 }
 
-/// A model and an optimizer as a checkpoint holds them.
+/// A model and an optimizer, restored from a checkpoint.
 pub struct Restored<M, B: Backend> {
     /// The model.
     pub model: M,
     /// The optimizer.
     pub optimizer: AdamW<B>,
-    /// Where training stood.
+    /// The training state at the checkpoint.
     pub state: TrainState,
-    /// The checkpoint, as it was announced when it was saved.
+    /// The checkpoint, as announced when it was saved.
     pub saved: Saved,
-    /// What was done to adapters, where they did not fit as they were.
+    /// Changes to adapters that did not fit as they were.
     pub refit: Option<Refit>,
 }
 
-/// Puts the values of a checkpoint into a fresh model and optimizer.
+/// Loads the values of a checkpoint into a fresh model and optimizer.
 ///
 /// # Errors
-/// When a file of it cannot be read, or holds other parameters than the model and the run does not
-/// allow for that.
+/// Returns an error when one of its files cannot be read, or when its parameters differ from the model's and
+/// the run does not allow that.
 pub fn restore<A, M>(
     loaded: &Loaded,
     model: M,
@@ -134,7 +134,7 @@ where
     let mut weights = Weights { file: weights, replaced };
     let kept = fitting::<A, M>(&model, &weights, args.migrate, notes)?;
     let mut shapes = params::shapes::<A, M>(&model);
-    // Moments of what is replaced start anew.
+    // Moments of replaced parameters start from zero.
     shapes.retain(|path, _| kept.contains(path) && !weights.replaced.contains_key(path));
     let told = optimizer.restore(state.optimizer_time, &moments, &shapes, device);
     let told = told.map_err(|error| failure::device(&error.to_string()))?;
@@ -153,10 +153,10 @@ where
     Ok(Restored { model, optimizer, state, saved, refit })
 }
 
-/// Puts the weights of a checkpoint into a fresh model, for measuring it.
+/// Loads the weights of a checkpoint into a fresh model, to measure it.
 ///
 /// # Errors
-/// When the file cannot be read or holds other parameters than the model.
+/// Returns an error when the file cannot be read, or its parameters differ from the model's.
 pub fn weights_into<A, M>(loaded: &Loaded, model: M, device: &A::Device) -> Result<M, Failed>
 where
     A: AutodiffBackend,
@@ -172,7 +172,7 @@ where
     Ok(pour::<A, M>(model, |path| weights.take(path), &mut Masters::new(), device))
 }
 
-/// The parameters of the model whose values the checkpoint has in the same shape.
+/// Returns the model's parameters that the checkpoint has in the same shape.
 fn fitting<A: AutodiffBackend, M: AutodiffModule<A>>(
     model: &M,
     weights: &Weights<'_>,
@@ -199,7 +199,7 @@ fn fitting<A: AutodiffBackend, M: AutodiffModule<A>>(
 /// The weights of a checkpoint by path.
 struct Weights<'a> {
     file: SafeTensors<'a>,
-    /// Values in place of the file's; none for what is there no longer.
+    /// Values that replace the file's; `None` for parameters that no longer exist.
     replaced: Replaced,
 }
 
@@ -215,7 +215,7 @@ impl Weights<'_> {
         shapes
     }
 
-    /// The values of a parameter, which are asked for once.
+    /// Returns the values of a parameter. Call once per path, since replacements are moved out.
     fn take(&mut self, path: &str) -> Option<TensorData> {
         let of_file = || self.file.tensor(path).ok().map(|view| from_safetensors(&view));
         self.replaced.remove(path).unwrap_or_else(of_file)

@@ -1,13 +1,13 @@
 //! Checkpoints, off the training thread.
 //!
 //! ```text
-//! step border: copy values to the host (training pauses) ──▶ saver thread: check, hash, write,
-//!              one save in flight at a time                  sync, rename ──▶ `saved`
+//! step boundary: copy values to the host (training pauses) ──▶ saver thread: check, hash, write,
+//!                one save in flight at a time                  sync, rename ──▶ `saved`
 //! ```
-//! Tensors of the CPU lie in host memory already: there the step border only takes hold of them, and
-//! an update that comes while they are being written goes to fresh memory (Burn shares buffers and
-//! copies them on write). What is written goes from there to the file without another copy.
-//! Rows of the curve travel with the save; when it fails they come back and go with the next one.
+//! On the CPU, tensors are already in host memory: the step boundary only takes references to them, and an
+//! update during the write goes to fresh memory (Burn shares buffers and copies them on write). Values are
+//! written to the file without another copy. Rows of the curve travel with the save; if it fails, they come
+//! back and go with the next one.
 
 use super::params::{HostTensors, safetensors_header};
 use super::worker::Sink;
@@ -30,10 +30,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Rows kept for a save that never comes; older ones are given up.
+/// The most rows held back while no save succeeds; older ones are dropped.
 const MOST_ROWS: usize = 1 << 20;
 
-/// Values of one step border on the host.
+/// The values at one step boundary, on the host.
 pub struct Snapshot {
     /// Weights by path.
     pub model: HostTensors,
@@ -41,29 +41,30 @@ pub struct Snapshot {
     pub optimizer: HostTensors,
 }
 
-/// Values of one step border, or what gives them: a device is read at the border, host memory later.
+/// The values at one step boundary, or a function that produces them: a device is read at the boundary, host
+/// memory later.
 pub type Values = Box<dyn FnOnce() -> Result<Snapshot, Failed> + Send>;
 
-/// A save to be made.
+/// A pending save.
 pub struct Job {
     /// The values.
     pub values: Values,
     /// Everything else.
     pub state: TrainState,
-    /// When the copy to the host began.
+    /// The start of the copy to the host.
     pub begun: Instant,
-    /// How long training stood still.
+    /// Time that training was paused.
     pub pause: Duration,
 }
 
-/// Why a save failed.
+/// The reason a save failed.
 #[derive(Debug, thiserror::Error)]
 enum SaveError {
     #[error(transparent)]
     NoRoom(#[from] Shortage),
     #[error(transparent)]
     NotWritten(#[from] CheckpointError),
-    /// What was to be saved cannot be.
+    /// The content cannot be saved.
     #[error("{0}")]
     Content(String),
 }
@@ -74,21 +75,21 @@ impl SaveError {
     }
 }
 
-/// How a save ended: durable, or with its rows still to be saved and the reason.
+/// The outcome of a save: durable, or failed with the rows still to be saved and the reason.
 type Outcome = Result<Saved, (Vec<Row>, SaveError)>;
 
-/// The saver thread, seen from the training thread.
+/// The training thread's handle to the saver thread.
 pub struct Saver {
     jobs: SyncSender<(Job, Vec<Row>)>,
     outcomes: Receiver<Outcome>,
     in_flight: bool,
     durable: Option<Saved>,
-    /// The lowest validation loss whose weights are on the disk.
+    /// The lowest validation loss whose weights are on disk.
     best: Option<f64>,
     /// The validation loss of the weights in flight.
     in_flight_loss: Option<f64>,
     failure: String,
-    /// The disk was the reason.
+    /// Whether the disk caused the last failure.
     disk_refuses: bool,
     rows: Vec<Row>,
     sink: Arc<dyn Sink>,
@@ -98,7 +99,7 @@ impl Saver {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the operating system refuses one.
+    /// Returns an error when the operating system refuses a thread.
     pub fn start(run_dir: PathBuf, durable: Option<Saved>, sink: Arc<dyn Sink>) -> io::Result<Self> {
         let best = durable.as_ref().and_then(|saved| best_on_disk(&run_dir, saved.step));
         let (jobs, inbox) = sync_channel::<(Job, Vec<Row>)>(1);
@@ -135,7 +136,7 @@ impl Saver {
         self.rows.push(row);
     }
 
-    /// Whether a save is under way.
+    /// Reports whether a save is in flight.
     pub fn is_busy(&mut self) -> bool {
         if let Ok(outcome) = self.outcomes.try_recv() {
             self.settle(outcome);
@@ -143,7 +144,7 @@ impl Saver {
         self.in_flight
     }
 
-    /// Waits until no save is under way.
+    /// Waits until no save is in flight.
     pub fn wait(&mut self) {
         while self.in_flight {
             match self.outcomes.recv() {
@@ -153,36 +154,35 @@ impl Saver {
         }
     }
 
-    /// The newest step that is durable.
+    /// Returns the newest durable step.
     pub fn durable_step(&self) -> Option<u64> {
         self.durable.as_ref().map(|saved| saved.step)
     }
 
-    /// Whether weights with this validation loss are better than all that are on the disk or on
-    /// their way there.
+    /// Reports whether weights with this validation loss beat all that are on disk or in flight.
     pub fn is_new_best(&mut self, loss: f64) -> bool {
         let in_flight = if self.is_busy() { self.in_flight_loss } else { None };
         self.best.into_iter().chain(in_flight).all(|best| loss < best)
     }
 
-    /// Why the newest save that failed did.
+    /// Returns the reason of the latest failed save.
     pub fn failure(&self) -> &str {
         &self.failure
     }
 
-    /// Whether the disk was the reason: it is full, or fails.
+    /// Reports whether the disk caused the failure: it is full or failing.
     pub fn disk_refuses(&self) -> bool {
         self.disk_refuses
     }
 
-    /// Says again that the newest durable step is durable, to whoever asked for it just now.
+    /// Reports the newest durable step again, in reply to a request.
     pub fn say_again(&self) {
         if let Some(saved) = &self.durable {
             self.sink.send(Event::Saved(saved.clone()));
         }
     }
 
-    /// Hands a save over. Only while none is under way.
+    /// Submits a save. Call only while none is in flight.
     pub fn submit(&mut self, job: Job) {
         let (step, loss) = (job.state.step, job.state.own_eval_loss());
         match self.jobs.send((job, std::mem::take(&mut self.rows))) {
@@ -210,7 +210,7 @@ impl Saver {
     }
 }
 
-/// The lowest validation loss among the checkpoints on the disk up to `step`, each of its own weights.
+/// Returns the lowest validation loss among the checkpoints on disk up to `step`, each measured on its own weights.
 fn best_on_disk(run_dir: &Path, step: u64) -> Option<f64> {
     let entries = checkpoint::list(run_dir).into_iter().filter(|entry| entry.step <= step);
     let loss = |entry: checkpoint::Entry| {
@@ -256,7 +256,8 @@ fn pieces<'a>(header: &'a [u8], tensors: &[&'a TensorData]) -> Vec<&'a [u8]> {
     iter::once(header).chain(tensors.iter().map(|data| data.as_bytes())).collect()
 }
 
-/// Whether every number is one; codes of 8 bits always are. In blocks without a branch: this reads gigabytes.
+/// Reports whether all values are finite; 8-bit codes always are. Works in blocks without branches because it
+/// reads gigabytes.
 fn finite(data: &TensorData) -> bool {
     let block = |numbers: &[f32]| numbers.iter().fold(true, |all, number| all & number.is_finite());
     data.dtype == DType::U8 || data.as_slice::<f32>().is_ok_and(|numbers| numbers.chunks(4096).all(block))

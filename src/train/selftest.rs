@@ -1,4 +1,4 @@
-//! A small computation, to see whether a device works before a run depends on it.
+//! A small computation that checks the device before a run depends on it.
 
 use super::device::{self, Place};
 use crate::config::knobs::Precision;
@@ -8,17 +8,17 @@ use burn::tensor::{Tensor, backend::Backend};
 use std::io::Write;
 use std::time::Instant;
 
-/// The side of the matrices.
+/// The dimension of the square matrices.
 const SIDE: usize = 256;
-/// Numbers of the large allocation: 256 MB of f32.
+/// Values in the large allocation: 256 MB of f32.
 const LARGE: usize = 64 << 20;
 
-/// Allocates and multiplies on the device; what was done, in words.
+/// Allocates and multiplies on the device, and returns a description of the work.
 ///
 /// # Errors
-/// What does not work, and the exit code that says so.
+/// Returns a description of the failure and its exit code.
 pub fn run(choice: DeviceChoice) -> Result<String, (u8, String)> {
-    // A device thread that panics would otherwise leave its caller waiting, or with garbage.
+    // A panicking device thread would otherwise leave its caller waiting, or with garbage.
     std::panic::set_hook(Box::new(|panic| {
         let words = panic.to_string();
         let _ = writeln!(std::io::stdout(), "{}", words.lines().last().unwrap_or("a panic"));
@@ -47,7 +47,7 @@ fn compute<B: Backend>(device: &B::Device) -> Result<(), String> {
         let data = tensor.try_into_data().map_err(|error| error.to_string())?;
         data.iter::<f64>().next().ok_or_else(|| "nothing came back".to_owned())
     };
-    // Not the mean: so many ones do not add up in f32.
+    // Use max rather than mean: this many ones do not sum correctly in f32.
     let large = read(Tensor::<B, 1>::ones([LARGE], device).max())?;
     let ones = Tensor::<B, 2>::ones([SIDE, SIDE], device);
     let product = read(ones.clone().matmul(ones).mean())?;

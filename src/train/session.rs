@@ -1,8 +1,8 @@
 //! One life of training, from top to bottom: data, model, resume, loop.
 //!
-//! At every step border, in this order: orders, the step, evaluation if due, a checkpoint if due.
-//! All of it is a function of the state and the knobs, so a life that goes on from a checkpoint
-//! does what the unbroken one would have done.
+//! Every step boundary handles, in this order: orders, the step, evaluation if due, a checkpoint if due. All of
+//! it is a function of the state and the knobs, so a life resumed from a checkpoint does exactly what an
+//! uninterrupted one would have done.
 
 mod life;
 mod rhythm;
@@ -39,10 +39,10 @@ use std::{
     time::Instant,
 };
 
-/// Trains until the run is over or somebody asks for an end.
+/// Trains until the run is complete or a stop is requested.
 ///
 /// # Errors
-/// Why training cannot go on.
+/// Returns the reason when training cannot continue.
 pub fn train<T: Train<B>, B: AutodiffBackend>(job: Job, device: &B::Device) -> Result<DoneReason, Failed> {
     let Job { args, device: chosen, sink, orders, pulse } = job;
     let mut notes: Vec<Note> = chosen.notes.iter().map(|text| (Level::Info, text.clone())).collect();
@@ -81,7 +81,7 @@ pub fn train<T: Train<B>, B: AutodiffBackend>(job: Job, device: &B::Device) -> R
     learn(session, life, strikes, &orders, &args, &gauge, device)
 }
 
-/// Everything that training goes on from.
+/// The state that training continues from.
 struct Session<T: Train<B>, B: AutodiffBackend> {
     data: Arc<T::Data>,
     plan: BatchPlan,
@@ -90,13 +90,13 @@ struct Session<T: Train<B>, B: AutodiffBackend> {
     optimizer: AdamW<B::InnerBackend>,
     state: TrainState,
     saved: Option<Saved>,
-    /// What was done to adapters and is not told yet.
+    /// The adapter changes not reported yet.
     refit: Option<Refit>,
-    /// Whether tensors lie in host memory.
+    /// Whether tensors are in host memory.
     on_host: bool,
 }
 
-/// Data, model and optimizer: fresh, or as a checkpoint holds them.
+/// Builds data, model and optimizer, fresh or from a checkpoint.
 fn open<T: Train<B>, B: AutodiffBackend>(
     args: &WorkerArgs,
     device: &B::Device,
@@ -113,7 +113,7 @@ fn open<T: Train<B>, B: AutodiffBackend>(
     let found = resume::find(args, notes)?;
     B::seed(device, derive(seed, Purpose::Weights, [0; 3]));
     let model = T::init(&model_config, &data, device);
-    // Burn draws weights when they are first looked at: now, in order.
+    // Burn initializes weights lazily; this initializes them now, in order.
     let shapes = params::shapes::<B, _>(&model);
     let paths: Vec<String> = shapes.keys().cloned().collect();
     let groups = Plan::new::<T>(preset, &paths).map_err(failure::config)?;
@@ -156,8 +156,8 @@ fn open<T: Train<B>, B: AutodiffBackend>(
     Ok(Session { data, plan, total_units, model, optimizer, state, saved, refit, on_host })
 }
 
-/// What happened to adapters, with the validation loss before and after where a lower rank cut them.
-/// Each pass over the validation set is an evaluation of its own, with the time that one may take.
+/// Describes what happened to adapters, with the validation loss before and after if a lower rank truncated
+/// them. Each pass over the validation set is an evaluation with its own time limit.
 fn refit_note<T: Train<B>, B: AutodiffBackend>(
     refit: Refit,
     session: &Session<T, B>,
@@ -180,7 +180,7 @@ fn refit_note<T: Train<B>, B: AutodiffBackend>(
     Ok(format!("{text}; validation loss {before:.4} before, {after:.4} after"))
 }
 
-/// The loop.
+/// Runs the training loop.
 fn learn<T: Train<B>, B: AutodiffBackend>(
     session: Session<T, B>,
     mut life: Life<'_>,
@@ -234,7 +234,7 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
         }
         if life.evaluation_is_due(step_plan.epoch, total_units) {
             life.turn_to(Phase::Evaluating);
-            // Who measures wants to see what it takes, not how good the model is.
+            // A measuring run needs the memory of an evaluation, not its result.
             let pass = if args.measure { evaluate::try_out::<T, B> } else { evaluate::measure::<T, B> };
             life.evaluated(pass(&model, &data, training, device).map_err(failure::no_thread)?);
             gauge.mark(Phase::Evaluating);
@@ -249,7 +249,7 @@ fn learn<T: Train<B>, B: AutodiffBackend>(
     Ok(life.done(DoneReason::Finished))
 }
 
-/// How the run is cut into steps, and how long it is on the clock.
+/// Returns the division of the run into steps and its length on the clock.
 fn plan<T: Task>(preset: &Preset, data: &T::Data, model: &T::ModelConfig) -> Result<(BatchPlan, u64), Failed> {
     let training = &preset.training;
     let epoch_samples = T::len(data, Split::Training) as u64;
@@ -272,8 +272,8 @@ fn plan<T: Task>(preset: &Preset, data: &T::Data, model: &T::ModelConfig) -> Res
     }
 }
 
-/// Weights and moments as they are now, with training at rest. Where they lie in host memory they
-/// are read later, by who writes them; there is nothing to wait for.
+/// Returns the current weights and moments while training is paused. If they are in host memory, the saver
+/// reads them later and training does not wait.
 fn snapshot<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: &M,
     optimizer: &AdamW<B::InnerBackend>,

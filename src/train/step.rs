@@ -1,6 +1,6 @@
-//! One optimizer step up to the verdict of the guard: micro-batches forward and backward, gradients
-//! summed with the weight of their samples, then **one** read-back of every loss and the gradient's
-//! norm. What comes out is either a finite gradient or the reason to drop the step whole.
+//! One optimizer step up to the guard's verdict: micro-batches forward and backward, gradients summed with
+//! the weight of their samples, then **one** read-back of all losses and the gradient norm. The result is a
+//! finite gradient, or the reason to drop the whole step.
 
 use super::groups::Plan;
 use super::loader::Loader;
@@ -26,51 +26,51 @@ pub struct Gradient<B: Backend> {
     pub loss: f64,
     /// Norm of all gradients together, before clipping.
     pub norm: f64,
-    /// Norms of the parts of it that are clipped apart, in the order of [`Plan::max_norms`].
+    /// Norms of the separately clipped parts, in the order of [`Plan::max_norms`].
     pub norms: Vec<f64>,
 }
 
-/// [`Dropped::what`] where every loss is finite and the gradient is not.
+/// The value of [`Dropped::what`] when every loss is finite but the gradient is not.
 pub const GRADIENT: &str = "gradient";
 
-/// What the guard keeps out of the weights.
+/// A step that the guard keeps out of the weights.
 pub struct Dropped {
-    /// `loss` or `gradient`.
+    /// The non-finite quantity: `loss` or `gradient`.
     pub what: &'static str,
-    /// The micro-batch or the parameter.
+    /// The micro-batch or parameter it occurred in.
     pub place: String,
 }
 
-/// Where the time of a step went.
+/// Time spent in a step.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Timing {
     /// Waiting for data.
     pub data_wait: Duration,
-    /// From the first forward pass to the loss in hand, less the waiting.
+    /// From the first forward pass to the loss on the host, excluding the wait for data.
     pub compute: Duration,
 }
 
-/// Which step this is, for whatever is random on the device.
+/// The step's identity, for everything random on the device.
 pub struct Moment {
     /// The run's seed.
     pub seed: u64,
-    /// The step's number.
+    /// The step number.
     pub step: u64,
-    /// Make the loss NaN, on purpose.
+    /// Whether to make the loss NaN, as an injected fault.
     pub poisoned: bool,
-    /// The knob.
+    /// The `gradient_checkpointing` knob.
     pub gradient_checkpointing: bool,
-    /// What to multiply the loss by before the backward pass; gradients come out without it.
+    /// The factor the loss is multiplied by before the backward pass; returned gradients are unscaled.
     pub loss_scale: Option<f64>,
 }
 
-/// A step's verdict: a gradient to use or the reason why there is none.
+/// The verdict on a step: a gradient to use, or the reason to drop the step.
 pub type Verdict<B> = Result<Gradient<B>, Dropped>;
 
 /// Runs every micro-batch of `plan` through `model`.
 ///
 /// # Errors
-/// When the device reports a failure or the data ran out.
+/// Returns an error when the device reports a failure or the data run out.
 pub fn take<T: Train<B>, B: AutodiffBackend>(
     model: &T::Model,
     plan: &StepPlan,
@@ -105,7 +105,7 @@ pub fn take<T: Train<B>, B: AutodiffBackend>(
     Ok((verdict, Timing { data_wait, compute: begun.elapsed().saturating_sub(data_wait) }))
 }
 
-/// Reads losses and norm back and decides.
+/// Reads back losses and norm, and decides.
 fn judge<B: Backend>(
     losses: Vec<Tensor<B, 1>>,
     plan: &StepPlan,
@@ -131,7 +131,7 @@ fn judge<B: Backend>(
     Ok(Ok(Gradient { tensors, loss, norm: square.sqrt(), norms: squares.into_iter().map(f64::sqrt).collect() }))
 }
 
-/// The squared norm of each part of the gradient that is clipped apart, shape `[1]`.
+/// Returns the squared norm of each separately clipped part of the gradient, shape `[1]`.
 fn squares<B: Backend>(tensors: &Tensors<B>, groups: &Plan, device: &B::Device) -> Vec<Tensor<B, 1>> {
     let clip_of = |path: &str| groups.rules.get(path).map_or(0, |rule| rule.clip);
     let part = |clip: usize| {
@@ -143,7 +143,8 @@ fn squares<B: Backend>(tensors: &Tensors<B>, groups: &Plan, device: &B::Device) 
     (0..groups.max_norms.len()).map(part).collect()
 }
 
-/// The first parameter whose gradient is not finite. Reads once more; only for steps that are lost.
+/// Returns the first parameter whose gradient is not finite. Needs one more read-back, so it runs only for
+/// dropped steps.
 fn worst_parameter<B: Backend>(tensors: Tensors<B>) -> Result<String, ExecutionError> {
     let mut reading = Reading::<B>::default();
     for (path, tensor) in tensors {

@@ -1,5 +1,5 @@
-//! Faults on purpose, carried out. Each is announced, and the announcement is written, before it
-//! strikes, so that the keeper knows not to ask for it again.
+//! Carries out injected faults. Each is announced, and the announcement is written, before it strikes, so
+//! that the keeper does not request it again.
 
 use super::exit;
 use super::worker::{Pulse, Sink};
@@ -13,16 +13,16 @@ use std::{
     time::Duration,
 };
 
-/// What a step has to suffer, beyond what ends the process.
+/// The faults injected into a step, other than those that end the process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Suffering {
-    /// The loss is to become NaN.
+    /// Whether the loss becomes NaN.
     pub poisoned: bool,
-    /// The step is to take ten times as long.
+    /// Whether the step takes ten times as long.
     pub slowed: bool,
 }
 
-/// The faults still to come in this life.
+/// The faults remaining in this life.
 pub struct Strikes {
     faults: Vec<(Inject, bool)>,
     sink: Arc<dyn Sink>,
@@ -30,12 +30,12 @@ pub struct Strikes {
 }
 
 impl Strikes {
-    /// Faults to carry out; those that are past by now never strike.
+    /// Returns the faults to carry out; those already past never strike.
     pub fn new(faults: &[Inject], sink: Arc<dyn Sink>, pulse: Arc<Pulse>) -> Self {
         Self { faults: faults.iter().map(|fault| (*fault, false)).collect(), sink, pulse }
     }
 
-    /// Strikes the step that is about to be taken.
+    /// Applies the faults due at the step about to be taken.
     pub fn at(&mut self, step: u64) -> Suffering {
         let mut suffering = Suffering::default();
         for index in 0..self.faults.len() {
@@ -73,8 +73,8 @@ impl Strikes {
     }
 }
 
-/// What a failed allocation on a CUDA device looks like from outside: the device's own thread
-/// panics twice, each time inside `catch_unwind`, and whoever asked for the work hears nothing.
+/// Imitates a failed allocation on a CUDA device: the device's own thread panics twice, each time inside
+/// `catch_unwind`, and the caller is not notified.
 #[expect(clippy::panic, reason = "panicking is what the device does")]
 fn lose_device_memory() {
     let device_thread = || {

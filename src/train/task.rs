@@ -1,5 +1,4 @@
-//! What a model must offer to be trained under downshift. The built-in tasks and a person's own
-//! implement the same two traits:
+//! The traits a model implements to be trained under downshift. Built-in and user-defined tasks implement the same two:
 //!
 //! ```text
 //! Task        name, config sections, data set, host-side micro-batches     no tensors
@@ -15,35 +14,35 @@ use burn::tensor::{
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 
-/// Which samples are meant.
+/// A part of the data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
-    /// Those that weights learn from.
+    /// Samples the weights are trained on.
     Training,
-    /// Those held out.
+    /// Held-out samples.
     Validation,
 }
 
-/// Data that cannot be used: which file, where in it, what is wrong, what would work.
+/// An error in the data: the file, the place in it, the problem and the remedy.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{file}{}: {message}", .offset.map_or_else(String::new, |offset| format!(" at byte {offset}")))]
 pub struct DataError {
     /// The file or folder.
     pub file: String,
-    /// The byte where it goes wrong, where there is one.
+    /// The byte offset of the problem, if there is one.
     pub offset: Option<u64>,
-    /// What is wrong and what would work.
+    /// The problem and the remedy.
     pub message: String,
 }
 
-/// Which micro-batch to prepare: everything that randomness may depend on.
+/// The micro-batch to prepare: everything its randomness may depend on.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchRequest<'a> {
-    /// From which part of the data.
+    /// The part of the data.
     pub split: Split,
-    /// Which samples.
+    /// The samples.
     pub indices: &'a [u32],
-    /// In which epoch; augmentation is a pure function of (seed, epoch, sample).
+    /// The epoch; augmentation is a pure function of (seed, epoch, sample).
     pub epoch: u64,
     /// The run's seed.
     pub seed: u64,
@@ -54,24 +53,24 @@ pub struct BatchRequest<'a> {
 pub struct Tally {
     /// Sum of the losses.
     pub loss_sum: f64,
-    /// How many were summed (samples, or tokens for text).
+    /// Number of losses summed (samples, or tokens for text).
     pub count: u64,
-    /// How many answers were right, for tasks that have right answers.
+    /// Number of correct predictions, for tasks that can be right or wrong.
     pub correct: Option<u64>,
 }
 
 /// Weights on the host by parameter path, f32.
 pub type Weights = BTreeMap<String, TensorData>;
 
-/// A file's name and its content.
+/// A file's name and content.
 pub type NamedFile = (String, Vec<u8>);
 
-/// In what form to write weights for another program.
+/// The format of weights exported for another program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// A folder for Hugging Face transformers, adapters merged into their weights.
     HuggingFace,
-    /// The adapters and whatever else was trained, for Hugging Face PEFT.
+    /// The adapters and all other trained weights, for Hugging Face PEFT.
     Peft,
 }
 
@@ -84,17 +83,17 @@ impl std::fmt::Display for Format {
     }
 }
 
-/// The most parameters of a model: no machine trains more alone, and sizes beyond are mistakes.
+/// The most parameters a model may have: no single machine trains more, so larger sizes are mistakes.
 pub const MOST_PARAMETERS: u128 = 1_000_000_000_000;
-/// The most layers of a built-in model.
+/// The most layers a built-in model may have.
 pub const MOST_LAYERS: usize = 4_096;
-/// The most of anything else that a built-in model counts: channels, tokens, positions.
+/// The upper bound of every other size of a built-in model: channels, tokens, positions.
 pub const MOST_WIDTH: usize = 1 << 24;
 
-/// The data of a task, for a model that is not too large to be built.
+/// Loads the data of a task, after checking that the model is not too large to build.
 ///
 /// # Errors
-/// As [`Task::load`]; also when the model would have too many parameters.
+/// Returns an error as [`Task::load`] does, or when the model would have too many parameters.
 pub fn load<T: Task>(data: &T::DataConfig, model: &T::ModelConfig, seed: u64) -> Result<T::Data, DataError> {
     let loaded = T::load(data, model, seed)?;
     match T::parameters(model, &loaded) {
@@ -108,13 +107,13 @@ pub fn load<T: Task>(data: &T::DataConfig, model: &T::ModelConfig, seed: u64) ->
     }
 }
 
-/// A kind of training, without its tensors.
+/// A kind of training, without tensors.
 pub trait Task: Send + Sync + Sized + 'static {
-    /// The word after `task:` in a run file.
+    /// The name after `task:` in a run file.
     const NAME: &'static str;
-    /// What the run's clock counts.
+    /// The unit of the run's clock.
     const UNIT: &'static str = "samples";
-    /// Whether `exp(loss)` means something.
+    /// Whether `exp(loss)` is meaningful.
     const PERPLEXITY: bool = false;
     /// The section `data:`.
     type DataConfig: DeserializeOwned + Serialize + Send + 'static;
@@ -125,103 +124,105 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// A micro-batch on the host.
     type Batch: Send + 'static;
 
-    /// Values that parse but cannot work, as `model.heads`, `data.validation` and so on.
+    /// Returns the problems of values that parse but cannot work, with paths such as `model.heads` or
+    /// `data.validation`.
     fn check(data: &Self::DataConfig, model: &Self::ModelConfig) -> Vec<Problem>;
 
-    /// Patterns of the parameters that read the answer off: `head` in `training.trained`.
+    /// Patterns of the output layer's parameters: the meaning of `head` in `training.trained`.
     const HEAD: &'static [&'static str] = &["head", "norm"];
-    /// What serves as a head where nothing is called so.
+    /// Patterns used as the head when no parameter matches [`Task::HEAD`].
     const TIED_HEAD: &'static [&'static str] = &[];
-    /// Whether `loss` itself sees to `training.gradient_checkpointing`. Otherwise the backend does: it
-    /// recomputes cheap operations.
+    /// Whether `loss` implements `training.gradient_checkpointing` itself. Otherwise the backend does, by
+    /// recomputing cheap operations.
     const RECOMPUTES: bool = false;
 
-    /// Fills in what follows from files, and makes paths in both sections absolute by `absolute`.
+    /// Fills in knobs that follow from files, and makes paths in both sections absolute with `absolute`.
     fn complete(data: &mut Self::DataConfig, _model: &mut Self::ModelConfig, absolute: &dyn Fn(&str) -> String) {
         Self::resolve_paths(data, absolute);
     }
 
-    /// Paths in the `data:` section that are relative to the run file, made absolute by `absolute`.
+    /// Makes paths in the `data:` section, which are relative to the run file, absolute with `absolute`.
     fn resolve_paths(data: &mut Self::DataConfig, absolute: &dyn Fn(&str) -> String);
 
     /// Reads the data set.
     ///
     /// # Errors
-    /// Names the file and the place in it.
+    /// Returns an error that names the file and the place in it.
     fn load(data: &Self::DataConfig, model: &Self::ModelConfig, seed: u64) -> Result<Self::Data, DataError>;
 
-    /// Numbers in the weights of the model, from its sizes alone; none where the task does not count
-    /// them. The model is built only if there are at most [`MOST_PARAMETERS`] of them, so this must
-    /// neither overflow nor take time: count in u128, and bound each size in [`Task::check`].
+    /// Returns the model's parameter count, computed from its sizes alone, or `None` if the task does not
+    /// count them. The model is built only if the count is at most [`MOST_PARAMETERS`], so this must neither
+    /// overflow nor take time: count in u128, and bound each size in [`Task::check`].
     fn parameters(_model: &Self::ModelConfig, _data: &Self::Data) -> Option<u128> {
         None
     }
 
-    /// Samples in a part of the data.
+    /// Returns the number of samples in a part of the data.
     fn len(data: &Self::Data, split: Split) -> usize;
 
-    /// A hash of the data, by which a run that goes on tells that they were replaced. Model and rung
-    /// have no part in it; none where the task does without.
+    /// Returns a hash of the data, by which a resumed run detects that the data changed, or `None` if the
+    /// task has no hash. It does not depend on the model or the rung.
     fn fingerprint(_data: &Self::Data) -> Option<String> {
         None
     }
 
-    /// Sees that the weights that a fresh run starts from are there and fit, without reading them.
+    /// Checks that the weights a fresh run starts from exist and fit, without reading their values.
     ///
     /// # Errors
-    /// Names the file and what does not fit.
+    /// Returns an error that names the file and the mismatch.
     fn examine(_model: &Self::ModelConfig) -> Result<(), DataError> {
         Ok(())
     }
 
-    /// Weights that a fresh run starts from in place of drawn ones.
+    /// Returns the weights a fresh run starts from instead of random ones.
     ///
     /// # Errors
-    /// Names the file and what does not fit.
+    /// Returns an error that names the file and the mismatch.
     fn pretrained(_model: &Self::ModelConfig, _data: &Self::Data) -> Result<Option<Weights>, DataError> {
         Ok(None)
     }
 
-    /// Weights in the files of another program: name and content of each.
+    /// Converts weights to the files of another program: name and content of each.
     ///
     /// # Errors
-    /// A sentence; also when the task knows no such format.
+    /// Returns a message, also when the task does not support the format.
     fn export(_model: &Self::ModelConfig, _weights: Weights, format: Format) -> Result<Vec<NamedFile>, String> {
         Err(format!("the task {} cannot be written as {format}; leave --format out", Self::NAME))
     }
 
-    /// How many answers are possible, each with a score of its own: the vocabulary, the classes. The
-    /// plan of memory tells scores apart by it.
+    /// Returns the number of possible answers, each with its own logit: the vocabulary size, the number of
+    /// classes. The memory estimate recognizes logits by it.
     fn answers(_model: &Self::ModelConfig, _data: &Self::Data) -> Option<usize> {
         None
     }
 
-    /// What one sample is worth on the clock: 1, or its length in tokens.
+    /// Returns the units per sample on the clock: 1, or the sample's length in tokens.
     fn units(_model: &Self::ModelConfig) -> u64 {
         1
     }
 
-    /// Prepares a micro-batch on a loader thread. Pure.
+    /// Prepares a micro-batch on a loader thread. Must be pure.
     fn batch(data: &Self::Data, request: BatchRequest<'_>) -> Self::Batch;
 }
 
-/// What a forward and backward pass over a micro-batch goes by.
+/// The settings of a forward and backward pass over a micro-batch.
 #[derive(Debug)]
 pub struct Pass<'a, B: Backend> {
-    /// Where tensors lie.
+    /// The device of the tensors.
     pub device: &'a B::Device,
-    /// The seed of this micro-batch's noise. The device's generator is seeded by it before the call;
-    /// a task that computes parts of the pass twice seeds anew for each part.
+    /// The seed of this micro-batch's noise. The device's generator is seeded with it before the call; a task
+    /// that computes parts of the pass twice reseeds for each part.
     pub seed: u64,
-    /// The knob: for tasks that recompute by themselves, see [`Task::RECOMPUTES`].
+    /// The `gradient_checkpointing` knob, for tasks that recompute activations themselves; see
+    /// [`Task::RECOMPUTES`].
     pub gradient_checkpointing: bool,
-    /// What the loss is multiplied by before the backward pass, for tasks that run parts of that pass
-    /// themselves: what they compute in few bits should be as large as it would be otherwise.
+    /// The factor the loss is multiplied by before the backward pass. Tasks that run parts of that pass
+    /// themselves apply it, so that what they compute in 16 bits is as large as it would be otherwise.
     pub loss_scale: f64,
 }
 
 impl<'a, B: Backend> Pass<'a, B> {
-    /// A pass without options, of seed 0.
+    /// Returns a pass without options and with seed 0.
     pub fn plain(device: &'a B::Device) -> Self {
         Self { device, seed: 0, gradient_checkpointing: false, loss_scale: 1.0 }
     }
@@ -232,13 +233,13 @@ pub trait Train<B: AutodiffBackend>: Task {
     /// The model.
     type Model: AutodiffModule<B>;
 
-    /// A fresh model. Weights are drawn from the backend's generator, seeded before the call.
+    /// Returns a fresh model. Weights are drawn from the backend's generator, which is seeded before the call.
     fn init(model: &Self::ModelConfig, data: &Self::Data, device: &B::Device) -> Self::Model;
 
-    /// Mean loss over a micro-batch, shape `[1]`.
+    /// Returns the mean loss over a micro-batch, shape `[1]`.
     fn loss(model: &Self::Model, batch: Self::Batch, pass: &Pass<'_, B>) -> Tensor<B, 1>;
 
-    /// Sums over a micro-batch, without gradients.
+    /// Returns sums over a micro-batch, without gradients.
     fn evaluate(
         model: &<Self::Model as AutodiffModule<B>>::InnerModule,
         batch: Self::Batch,

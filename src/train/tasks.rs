@@ -1,4 +1,4 @@
-//! The tasks that ship with downshift, on the same traits as a person's own.
+//! The tasks shipped with downshift, built on the same traits as user-defined tasks.
 
 pub(crate) mod files;
 pub mod lm;

@@ -6,9 +6,9 @@
 //!            panic of any thread ── hook ──┐     └─────────────┘
 //!                                          └──▶ `failed` line, failure.json, _exit with the class's code
 //! ```
-//! The real stdout is for events alone; fd 1 points at stderr. `worker.lock` is held (flock) as
-//! long as the process lives, so that there is never a second one. Whoever stops listening, at
-//! either end, ends the worker, and so does SIGTERM: it saves at the next step border, and is gone after 5 s at most.
+//! The real stdout carries only events; fd 1 points at stderr. `worker.lock` is held (flock) for the lifetime
+//! of the process, so there is never a second worker. The worker ends when either end stops listening, or on
+//! SIGTERM: it saves at the next step boundary and exits within 5 s.
 
 mod contract;
 pub mod failure;
@@ -40,54 +40,54 @@ use std::{
 pub use failure::{FAILURE_FILE, FailureRecord};
 pub use lock::LOCK_FILE;
 
-/// Exit code of a worker that was asked to stop.
+/// Exit code of a worker that stopped on request.
 pub const STOPPED: u8 = 3;
 
-/// Everything a worker is told when it starts.
+/// The arguments of a worker.
 #[derive(Debug, Clone)]
 pub struct WorkerArgs {
     /// The run directory.
     pub run_dir: PathBuf,
     /// The rung, 0 = fastest.
     pub rung: usize,
-    /// Its name.
+    /// The rung's name.
     pub rung_name: String,
-    /// Which life of a worker this is.
+    /// The number of this worker life.
     pub attempt: u64,
-    /// The word after `task:`.
+    /// The name after `task:`.
     pub task: String,
     /// The rung's knobs, resolved.
     pub preset: Preset,
-    /// So many skipped steps in a row end the worker.
+    /// Skipped steps in a row that end the worker.
     pub skips_in_a_row: u64,
-    /// Where to train.
+    /// The device to train on.
     pub device: DeviceChoice,
-    /// Go on from this checkpoint, rather than the newest that verifies.
+    /// The checkpoint to resume from, instead of the newest that verifies.
     pub from: Option<u64>,
-    /// Fail where there is no checkpoint to go on from.
+    /// Whether to fail when there is no checkpoint to resume from.
     pub require_checkpoint: bool,
-    /// Take what fits from a checkpoint of another model shape (`warm_start`).
+    /// Whether to take the matching parameters from a checkpoint of another model shape (`warm_start`).
     pub migrate: bool,
-    /// How often workers of this run have died; `checkpoint.every: auto` follows it.
+    /// Worker deaths of this run so far; `checkpoint.every: auto` depends on them.
     pub faults: Faults,
     /// Parts of the data to leave out.
     pub leave_out: LeaveOut,
-    /// Faults on purpose.
+    /// Faults to inject.
     pub inject: Vec<Inject>,
-    /// Tell what memory each phase takes.
+    /// Whether to report the memory of each phase.
     pub measure: bool,
 }
 
-/// Where events go. A slow reader must not slow training down.
+/// The receiver of events. A slow reader must not slow training down.
 pub trait Sink: Send + Sync {
-    /// Takes an event.
+    /// Sends an event.
     fn send(&self, event: Event);
 
-    /// Waits until all events are written, for a while at most.
+    /// Waits until all events are written, at most for `limit`.
     fn flush(&self, _limit: Duration) {}
 }
 
-/// What the panic hook needs to know about the training thread.
+/// The state of the training thread that the panic hook needs.
 #[derive(Debug, Default)]
 pub struct Pulse {
     step: AtomicU64,
@@ -95,12 +95,12 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// Training has come to this step.
+    /// Records that training reached this step.
     pub(crate) fn at_step(&self, step: u64) {
         self.step.store(step, Ordering::Relaxed);
     }
 
-    /// What fails next was asked for.
+    /// Records that the next failure is injected.
     pub(crate) fn expect_injected(&self) {
         self.injected.store(true, Ordering::Relaxed);
     }
@@ -116,19 +116,19 @@ impl Pulse {
 
 /// One life of training, ready to begin.
 pub struct Job {
-    /// What the worker was told.
+    /// The worker's arguments.
     pub args: WorkerArgs,
     /// The device to use.
     pub device: Chosen,
-    /// Where events go.
+    /// The receiver of events.
     pub sink: Arc<dyn Sink>,
-    /// Where orders come from.
+    /// The source of orders.
     pub orders: Receiver<Order>,
-    /// Where the training thread says how far it is.
+    /// The training thread's progress, for the panic hook.
     pub pulse: Arc<Pulse>,
 }
 
-/// The training process, from start to exit.
+/// Runs the training process from start to exit.
 pub fn main(args: &WorkerArgs, registry: &Registry) -> ! {
     let pulse = Arc::new(Pulse::default());
     let contract = match contract::claim_stdout() {
@@ -175,11 +175,11 @@ fn end(args: &WorkerArgs, failed: &Failed) -> ! {
     exit::now(failed.class.exit_code())
 }
 
-/// One life of training in this process: no lock, no hook, no file descriptors. The last event is
+/// Runs one life of training in this process, without lock, hook or file descriptors. The last event is
 /// `done` or `failed`.
 ///
 /// # Errors
-/// Why training had to end.
+/// Returns the reason when training had to end.
 pub fn run_in_process(
     args: &WorkerArgs,
     registry: &Registry,

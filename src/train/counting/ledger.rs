@@ -1,4 +1,4 @@
-//! Which buffers there are, who holds them, and the most there ever was of them.
+//! The buffers, their holders, and the peak of their sizes.
 
 use super::Habits;
 use super::rules::{self, View};
@@ -6,14 +6,14 @@ use burn::tensor::{DType, Shape};
 use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
 use std::collections::{BTreeSet, HashMap};
 
-/// What a buffer is for, as far as its shape tells.
+/// The use of a buffer, as far as its shape shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// As large as a parameter that is trained, and made while gradients were.
+    /// A buffer with the shape of a trained parameter, allocated after [`Ledger::tell_apart`].
     Gradient,
-    /// One number for each possible answer.
+    /// A buffer with one value for each possible answer.
     Logits,
-    /// All else.
+    /// Any other buffer.
     Other,
 }
 
@@ -24,22 +24,22 @@ struct Buffer {
     kind: Kind,
 }
 
-/// The highest moment since the last look.
+/// The peak since the last call of [`Ledger::look`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Level {
-    /// Most bytes at once, with room on the side.
+    /// Peak bytes, including scratch memory.
     pub peak: u64,
-    /// Most bytes at once of what is neither a gradient nor logits.
+    /// Peak bytes of buffers that are neither gradients nor logits.
     pub others: u64,
-    /// Most bytes of logits at once.
+    /// Peak bytes of logits.
     pub logits: u64,
-    /// Most bytes of gradients at once.
+    /// Peak bytes of gradients.
     pub gradients: u64,
     /// Bytes that came from the host.
     pub given: u64,
 }
 
-/// The books of one count.
+/// The bookkeeping of one count.
 #[derive(Debug, Default)]
 pub struct Ledger {
     habits: Habits,
@@ -50,45 +50,45 @@ pub struct Ledger {
     logits: u64,
     gradients: u64,
     level: Level,
-    /// Shapes of what is trained.
+    /// Shapes of the trained parameters.
     trained: BTreeSet<Vec<usize>>,
-    /// Possible answers.
+    /// The number of possible answers.
     answers: Option<usize>,
 }
 
 impl Ledger {
-    /// Empty books.
+    /// Returns an empty ledger.
     #[must_use]
     pub fn new(habits: Habits) -> Self {
         Self { habits, ..Self::default() }
     }
 
-    /// From here on, buffers shaped as one of `trained` count as gradients, and those with
-    /// `answers` numbers in a row as logits.
+    /// From now on, counts buffers with a shape in `trained` as gradients, and buffers with `answers` values
+    /// per row as logits.
     pub fn tell_apart(&mut self, trained: BTreeSet<Vec<usize>>, answers: Option<usize>) {
         (self.trained, self.answers) = (trained, answers);
     }
 
-    /// Bytes there are now.
+    /// Returns the bytes currently allocated.
     #[must_use]
     pub fn live(&self) -> u64 {
         self.live
     }
 
-    /// Bytes there are now of what is neither shaped like a gradient nor logits.
+    /// Returns the bytes currently allocated to buffers that are neither shaped like gradients nor logits.
     #[must_use]
     pub fn others(&self) -> u64 {
         self.live - self.logits - self.gradients
     }
 
-    /// The highest moment since the last look; the next one counts from here.
+    /// Returns the peak since the last call, and starts a new one.
     pub fn look(&mut self) -> Level {
         let (live, logits, gradients) = (self.live, self.logits, self.gradients);
         let fresh = Level { peak: live, others: self.others(), logits, gradients, given: 0 };
         std::mem::replace(&mut self.level, fresh)
     }
 
-    /// An operation.
+    /// Counts an operation.
     pub fn take(&mut self, op: &OperationIr) {
         if let OperationIr::Drop(tensor) = op {
             self.release(tensor.id);
@@ -121,7 +121,7 @@ impl Ledger {
         }
     }
 
-    /// A tensor made from values on the host.
+    /// Counts a tensor made from host values.
     pub fn given(&mut self, id: TensorId, shape: &Shape, dtype: DType) {
         let tensor = TensorIr { id, shape: shape.clone(), status: TensorStatus::NotInit, dtype };
         self.make(&tensor);
@@ -129,7 +129,7 @@ impl Ledger {
         self.rise(0);
     }
 
-    /// A tensor was read: one that nobody else holds is gone.
+    /// Counts the read of a tensor, and frees it if nothing else holds it.
     pub fn consume(&mut self, tensor: &TensorIr) {
         if tensor.status == TensorStatus::ReadWrite {
             self.release(tensor.id);
@@ -143,7 +143,7 @@ impl Ledger {
         Some((input.clone(), out.clone(), view))
     }
 
-    /// The buffer of an input that the output is written into.
+    /// Returns the input buffer that the output is written into.
     fn taken_over(&self, op: &OperationIr, inputs: &[&TensorIr], outputs: &[&TensorIr]) -> Option<u64> {
         let out = outputs.first()?;
         let fits = |input: &&&TensorIr| {

@@ -1,6 +1,6 @@
-//! What operations do with memory on each real backend, beyond making their outputs: which ones only
-//! look at a buffer in another way, which ones write into what they read, and which ones need room
-//! on the side. Read off the sources of Burn 0.21 (burn-flex, burn-cubecl).
+//! The memory rules of each real backend, beyond the allocation of outputs: which operations return a view of
+//! a buffer, which write into their input, and which need scratch memory. Derived from the sources of Burn
+//! 0.21 (burn-flex, burn-cubecl).
 
 use super::Habits;
 use burn::tensor::Shape;
@@ -9,17 +9,17 @@ use burn_ir::{
     OperationIr, TensorIr,
 };
 
-/// How a tensor lies in its buffer.
+/// The layout of a tensor in its buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
     strides: Vec<isize>,
     shape: Vec<usize>,
-    /// Whether it begins where the buffer begins.
+    /// Whether it begins at the start of the buffer.
     from_start: bool,
 }
 
 impl View {
-    /// All of a buffer, row after row.
+    /// Returns a view of the whole buffer, contiguous.
     #[must_use]
     pub fn whole(shape: &Shape) -> Self {
         let shape = shape[..].to_vec();
@@ -30,7 +30,7 @@ impl View {
         Self { strides, shape, from_start: true }
     }
 
-    /// Whether it lies row after row from the start of the buffer.
+    /// Reports whether the tensor is contiguous from the start of the buffer.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let mut expected = 1;
@@ -43,7 +43,7 @@ impl View {
     }
 }
 
-/// The tensor of which an operation may give a view.
+/// Returns the tensor that an operation may return a view of.
 #[must_use]
 pub fn viewed(op: &OperationIr) -> Option<&TensorIr> {
     match base(op)? {
@@ -56,8 +56,7 @@ pub fn viewed(op: &OperationIr) -> Option<&TensorIr> {
     }
 }
 
-/// The output of an operation that only looks at the buffer of its input in another way; none where
-/// it has to copy.
+/// Returns the output of an operation that returns a view of its input's buffer, or `None` if it has to copy.
 #[must_use]
 pub fn view<'a>(habits: Habits, op: &'a OperationIr, input: &View) -> Option<(&'a TensorIr, View)> {
     let (mut shape, mut strides) = (input.shape.clone(), input.strides.clone());
@@ -68,7 +67,7 @@ pub fn view<'a>(habits: Habits, op: &'a OperationIr, input: &View) -> Option<(&'
             (input.is_whole() || units).then(|| {
                 let mut view = View::whole(&desc.out.shape);
                 if !input.is_whole() {
-                    // Still strided: no row after row.
+                    // Still strided: not contiguous.
                     view.strides.iter_mut().for_each(|stride| *stride += 1);
                 }
                 (&desc.out, view)
@@ -103,7 +102,7 @@ pub fn view<'a>(habits: Habits, op: &'a OperationIr, input: &View) -> Option<(&'
             let starts = desc.ranges.iter().all(|range| range.start == 0);
             let stepped = desc.ranges.iter().map(|range| range.step).chain(std::iter::repeat(1));
             let strides = strides.iter().zip(stepped).map(|(stride, step)| stride * step).collect();
-            // The start of a larger buffer is not the whole of it.
+            // The start of a larger buffer is not the whole buffer.
             let from_start =
                 from_start && starts && desc.out.shape.num_elements() == input.shape.iter().product::<usize>();
             (habits == Habits::Flex && forward).then_some((&desc.out, View { strides, shape, from_start }))
@@ -124,10 +123,10 @@ fn base(op: &OperationIr) -> Option<&BaseOperationIr> {
     }
 }
 
-/// How many of the first inputs an operation may write its output into.
+/// Returns how many of its first inputs an operation may write its output into.
 #[must_use]
 pub fn overwritten(habits: Habits, op: &OperationIr) -> usize {
-    // The CPU writes into the left operand alone.
+    // The CPU only writes into the left operand.
     let operands = if habits == Habits::Flex { 1 } else { 2 };
     match op {
         OperationIr::NumericFloat(_, op) | OperationIr::NumericInt(_, op) => numeric(op, operands),
@@ -174,12 +173,12 @@ fn numeric(op: &NumericOperationIr, operands: usize) -> usize {
     }
 }
 
-/// Bytes that an operation needs on the side while it runs. `strided` says whether a tensor does not
-/// lie row after row.
+/// Returns the scratch bytes that an operation needs while it runs. `strided` reports whether a tensor is not
+/// contiguous.
 #[must_use]
 pub fn side(habits: Habits, op: &OperationIr, strided: &dyn Fn(&TensorIr) -> bool) -> u64 {
     if let OperationIr::Module(ModuleOperationIr::LinearWeightBackward(desc)) = op {
-        // One product a row of the batch, summed afterwards.
+        // One product per row of the batch, summed afterwards.
         let rank = desc.x.shape.num_dims();
         let rows: usize = desc.x.shape[..rank.saturating_sub(2)].iter().product();
         return if rows > 1 { rows as u64 * bytes(&desc.out) } else { 0 };
@@ -192,9 +191,9 @@ pub fn side(habits: Habits, op: &OperationIr, strided: &dyn Fn(&TensorIr) -> boo
     };
     match op {
         OperationIr::Module(op) => match op {
-            // The transposed weight gets leading dimensions, which copies it.
+            // The transposed weight gets leading dimensions, which makes a copy.
             ModuleOperationIr::LinearXBackward(desc) if desc.output_grad.shape.num_dims() > 2 => bytes(&desc.weight),
-            // Zeros to add to, beside the sum.
+            // Zeros to add to, in addition to the sum.
             ModuleOperationIr::EmbeddingBackward(desc) => bytes(&desc.out),
             ModuleOperationIr::Conv2d(desc) => copies(&[&desc.x]) + by_channels(&desc.x, &desc.weight),
             ModuleOperationIr::Conv2dXBackward(desc) => copies(&[&desc.output_grad]),
@@ -217,14 +216,14 @@ pub fn side(habits: Habits, op: &OperationIr, strided: &dyn Fn(&TensorIr) -> boo
                 | BaseOperationIr::MaskWhere(_)
                 | BaseOperationIr::Cat(_),
             ) => copies(&op.inputs().collect::<Vec<_>>()),
-            // Through f64.
+            // A conversion through f64.
             Some(BaseOperationIr::Cast(desc)) => desc.input.shape.num_elements() as u64 * 8,
             _ => 0,
         },
     }
 }
 
-/// Convolutions but depthwise ones bring their input into another order first.
+/// Returns the scratch bytes for reordering the input, which all convolutions but depthwise ones need.
 fn by_channels(x: &TensorIr, weight: &TensorIr) -> u64 {
     if weight.shape[1] == 1 { 0 } else { bytes(x) }
 }

@@ -89,7 +89,7 @@ fn the_backward_pass_is_kept_for_as_burn_keeps_for_it() {
     for _ in 0..4 {
         y = y.matmul(weight.clone());
     }
-    // The weight, the input, and four products: all but the last one are needed again.
+    // The weight, the input and four products: all but the last are kept for the backward pass.
     assert_eq!(live(&lent), 6 * MIB);
     let gradients = y.sum().backward();
     assert!(weight.grad(&gradients).is_some());

@@ -1,11 +1,11 @@
-//! A linear layer that can carry an adapter.
+//! A linear layer that can have an adapter.
 
 use super::Lora;
 use burn::module::{Initializer, Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{DType, FloatDType, Tensor, backend::Backend, module::linear};
 
-/// `y = x·W + b`, and with an adapter `+ s·(dropout(x)·A)·B`.
+/// A linear layer: `y = x·W + b`, and with an adapter `+ s·(dropout(x)·A)·B`.
 #[derive(Module, Debug)]
 pub struct Projection<B: Backend> {
     /// W, `[from, to]`.
@@ -16,13 +16,13 @@ pub struct Projection<B: Backend> {
     pub lora_a: Option<Param<Tensor<B, 2>>>,
     /// B, `[rank, to]`.
     pub lora_b: Option<Param<Tensor<B, 2>>>,
-    /// s, `[1]`; never trained, and in f32 under every precision: rounded, it would be another one.
+    /// s, `[1]`; never trained, and in f32 under every precision, since rounding would change it.
     pub lora_scale: Option<Param<Tensor<B, 1>>>,
     dropout: Dropout,
 }
 
 impl<B: Backend> Projection<B> {
-    /// A fresh layer without an adapter; the bias starts at zero.
+    /// Returns a fresh layer without an adapter; the bias starts at zero.
     pub fn new(from: usize, to: usize, bias: bool, initializer: &Initializer, device: &B::Device) -> Self {
         Self {
             weight: initializer.init_with([from, to], Some(from), Some(to), device),
@@ -34,7 +34,7 @@ impl<B: Backend> Projection<B> {
         }
     }
 
-    /// The layer with a fresh adapter, which changes nothing yet.
+    /// Returns the layer with a fresh adapter, which changes nothing yet.
     pub fn with_adapter(mut self, lora: &Lora, device: &B::Device) -> Self {
         let [from, to] = self.weight.lazy_shape().dims();
         let bound = (from as f64).powf(-0.5);
@@ -45,7 +45,7 @@ impl<B: Backend> Projection<B> {
         self
     }
 
-    /// `[.., from]` to `[.., to]`.
+    /// Maps `[.., from]` to `[.., to]`.
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         let plain = linear(x.clone(), self.weight.val(), self.bias.as_ref().map(Param::val));
         let (Some(a), Some(b), Some(scale)) = (&self.lora_a, &self.lora_b, &self.lora_scale) else { return plain };
@@ -54,7 +54,7 @@ impl<B: Backend> Projection<B> {
         plain + linear(low, b.val(), None) * scale.unsqueeze()
     }
 
-    /// Inputs and matrices whose products sum to what [`Self::forward`] makes of x `[tokens, from]`.
+    /// Returns inputs and matrices whose products sum to [`Self::forward`] of x `[tokens, from]`.
     pub fn terms(&self, x: Tensor<B, 2>) -> Vec<[Tensor<B, 2>; 2]> {
         let mut terms = vec![[x.clone(), self.weight.val()]];
         if let Some(bias) = &self.bias {
@@ -68,7 +68,7 @@ impl<B: Backend> Projection<B> {
         terms
     }
 
-    /// Whether a training pass draws random numbers for it.
+    /// Reports whether a training pass draws random numbers for it.
     pub fn draws(&self) -> bool {
         self.dropout.prob > 0.0
     }

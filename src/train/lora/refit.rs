@@ -1,12 +1,12 @@
-//! Adapters of a checkpoint in a model whose adapters have another rank, another scale, or are on
-//! other layers. What the adapters have learnt is kept as far as the new rank can hold it:
+//! Converts a checkpoint's adapters for a model whose adapters have another rank or scale, or are on other
+//! layers. Learned updates are preserved as far as the new rank allows:
 //!
 //! ```text
-//! lower rank     the best update of that rank (svd); the adapter as it was goes into `cut`
-//! higher rank    the update as it is, beside new directions that start at zero
-//! other scale    B is rescaled; the product stays
-//! no adapter     merged into the matrix it belonged to
-//! new adapter    fresh; it changes nothing yet
+//! lower rank     the best update of that rank (svd); the original adapter goes into `cut`
+//! higher rank    the same update, plus new directions that start at zero
+//! other scale    B is rescaled; the product is unchanged
+//! no adapter     merged into its layer's matrix
+//! new adapter    fresh; changes nothing yet
 //! ```
 
 use super::svd::{Columns, truncate};
@@ -18,24 +18,24 @@ use safetensors::SafeTensors;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Values in place of a checkpoint's by path; none for what the model has no longer.
+/// Replacements for a checkpoint's values by path; `None` for parameters that the model no longer has.
 pub type Replaced = BTreeMap<String, Option<TensorData>>;
 
-/// What was done to adapters.
+/// The changes made to adapters.
 #[derive(Debug, Default)]
 pub struct Refit {
-    /// What is not as the checkpoint has it; moments of that start anew.
+    /// Values that differ from the checkpoint; their moments start from zero.
     pub replaced: Replaced,
-    /// The adapters that a lower rank cut, as they were. Put back, they compute what they did.
+    /// The adapters truncated by a lower rank, in their original form. Restoring them restores their function exactly.
     pub cut: BTreeMap<String, TensorData>,
-    /// What happened, for the journal.
+    /// A description for the journal.
     pub text: String,
 }
 
-/// The values of a model's adapters.
+/// Returns the values of a model's adapters.
 ///
 /// # Errors
-/// When the device cannot be read.
+/// Returns an error when the device cannot be read.
 pub fn adapters<A: AutodiffBackend, M: Module<A>>(model: &M) -> Result<BTreeMap<String, TensorData>, String> {
     struct Visitor<A: AutodiffBackend> {
         trail: Trail,
@@ -56,14 +56,14 @@ pub fn adapters<A: AutodiffBackend, M: Module<A>>(model: &M) -> Result<BTreeMap<
     Ok(read.into_iter().map(|(path, data)| (path, Arc::unwrap_or_clone(data))).collect())
 }
 
-/// The path of the layer that a parameter of an adapter belongs to.
+/// Returns the path of the layer that an adapter's parameter belongs to.
 #[must_use]
 pub fn layer_of(path: &str) -> Option<&str> {
     let (layer, part) = path.rsplit_once('.')?;
     [A, LORA_B, SCALE].contains(&part).then_some(layer)
 }
 
-/// Numbers and their shape.
+/// Values and their shape.
 type Values = (Vec<f32>, Vec<usize>);
 
 /// One layer's adapter on the host.
@@ -84,7 +84,7 @@ impl Adapter {
         (rank == also).then(|| Self { a, b, scale: f64::from(scale[0]), from, rank, to })
     }
 
-    /// s·A·B, `[from, to]`.
+    /// Returns s·A·B, `[from, to]`.
     fn update(&self) -> Vec<f32> {
         let mut update = vec![0.0_f32; self.from * self.to];
         for (row, a) in update.chunks_mut(self.to).zip(self.a.chunks(self.rank)) {
@@ -96,7 +96,7 @@ impl Adapter {
         update
     }
 
-    /// The same product, or the nearest to it, in the rank and scale of `fresh`; and the share kept.
+    /// Returns the same product, or the nearest to it, in the rank and scale of `fresh`; and the share kept.
     fn fitted(&self, fresh: &Self) -> (Self, f64) {
         let ratio = (self.scale / fresh.scale) as f32;
         let (a, b, kept) = if self.rank > fresh.rank {
@@ -115,7 +115,7 @@ impl Adapter {
         (Self { a, b, scale: fresh.scale, from: self.from, rank: fresh.rank, to: self.to }, kept)
     }
 
-    /// Its parameters, below the path of its layer.
+    /// Returns its parameters, below the path of its layer.
     fn into_parameters(self, layer: &str) -> [(String, TensorData); 3] {
         let Self { a, b, scale, from, rank, to } = self;
         let of = |part: &str, values: Vec<f32>, shape: Vec<usize>| {
@@ -125,7 +125,7 @@ impl Adapter {
     }
 }
 
-/// The tally of a refit, for its sentence.
+/// Counters of a refit, for its description.
 #[derive(Default)]
 struct Tally {
     ranks: BTreeSet<(usize, usize)>,
@@ -136,10 +136,10 @@ struct Tally {
     fresh: usize,
 }
 
-/// Makes the weights of a checkpoint fit a fresh model's adapters; none where they do already.
+/// Makes the weights of a checkpoint fit a fresh model's adapters; returns `None` if they already do.
 ///
 /// # Errors
-/// When the device cannot be read.
+/// Returns an error when the device cannot be read.
 pub fn refit<A: AutodiffBackend, M: Module<A>>(model: &M, file: &SafeTensors<'_>) -> Result<Option<Refit>, String> {
     let fresh = adapters::<A, M>(model)?;
     let names = file.names();
@@ -189,7 +189,7 @@ pub fn refit<A: AutodiffBackend, M: Module<A>>(model: &M, file: &SafeTensors<'_>
     Ok((!refit.replaced.is_empty()).then_some(refit))
 }
 
-/// Adds every adapter's update to its matrix and takes the adapter away.
+/// Adds every adapter's update to its matrix and removes the adapter.
 pub fn merge(weights: &mut BTreeMap<String, TensorData>) {
     let layers: BTreeSet<String> = weights.keys().filter_map(|path| layer_of(path)).map(str::to_owned).collect();
     for layer in layers {

@@ -1,5 +1,5 @@
-//! The best approximation of a product A·B by one of lower rank (Eckart and Young, 1936), without
-//! ever forming the product:
+//! The best approximation of a product A·B by one of lower rank (Eckart and Young, 1936), computed without
+//! forming the product:
 //!
 //! ```text
 //! A = Qa·Ra,  Bᵀ = Qb·Rb  (Gram–Schmidt, twice)     A·B = Qa·(Ra·Rbᵀ)·Qbᵀ
@@ -9,40 +9,40 @@
 /// A matrix of f64, as its columns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Columns {
-    /// Numbers in a column.
+    /// Values per column.
     pub height: usize,
     /// The columns.
     pub columns: Vec<Vec<f64>>,
 }
 
 impl Columns {
-    /// From numbers row by row, `[height, width]`.
+    /// Builds a matrix from values row by row, `[height, width]`.
     #[must_use]
     pub fn from_rows(values: &[f32], height: usize, width: usize) -> Self {
         let column = |c: usize| (0..height).map(|r| f64::from(values[r * width + c])).collect();
         Self { height, columns: (0..width).map(column).collect() }
     }
 
-    /// The transpose of numbers row by row, `[width, height]`: rows become columns.
+    /// Builds the transpose of values given row by row, `[width, height]`: rows become columns.
     #[must_use]
     pub fn from_rows_transposed(values: &[f32], width: usize, height: usize) -> Self {
         let columns = (0..width).map(|r| values[r * height..(r + 1) * height].iter().map(|v| f64::from(*v)).collect());
         Self { height, columns: columns.collect() }
     }
 
-    /// Row by row, `[height, width]`.
+    /// Returns the values row by row, `[height, width]`.
     #[must_use]
     pub fn to_rows(&self) -> Vec<f32> {
         (0..self.height).flat_map(|r| self.columns.iter().map(move |column| column[r] as f32)).collect()
     }
 
-    /// Row by row, transposed: `[width, height]`.
+    /// Returns the transpose's values row by row, `[width, height]`.
     #[must_use]
     pub fn to_rows_transposed(&self) -> Vec<f32> {
         self.columns.iter().flatten().map(|value| *value as f32).collect()
     }
 
-    /// This matrix times another, given as its columns.
+    /// Returns this matrix times another, given as its columns.
     fn times(&self, other: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let product = |weights: &Vec<f64>| {
             let mut sum = vec![0.0; self.height];
@@ -55,8 +55,8 @@ impl Columns {
     }
 }
 
-/// A rank-`k` pair that is closest to `a · bᵀ`, for `a` `[from, r]` and `b` `[to, r]`, and the
-/// share of the update's squared size that it keeps, 1 = all. Short of `k` columns it fills zeros.
+/// Returns the rank-`k` pair closest to `a · bᵀ`, for `a` `[from, r]` and `b` `[to, r]`, and the share of the
+/// update's squared norm that it keeps, 1 = all. Missing columns are filled with zeros.
 #[must_use]
 pub fn truncate(a: &Columns, b: &Columns, k: usize) -> (Columns, Columns, f64) {
     let (qa, ra) = orthogonal(a);
@@ -73,7 +73,7 @@ pub fn truncate(a: &Columns, b: &Columns, k: usize) -> (Columns, Columns, f64) {
     let kept: f64 = order.iter().take(k).map(|(size, _)| size * size).sum();
     let scaled = |column: &[f64], by: f64| column.iter().map(|value| value * by).collect::<Vec<f64>>();
     let best = || order.iter().take(k).filter(|(size, _)| *size > 0.0);
-    // Columns of the core are u·σ already.
+    // Columns of the core already equal u·σ.
     let left: Vec<_> = best().map(|(size, j)| scaled(&core[*j], size.sqrt().recip())).collect();
     let right: Vec<_> = best().map(|(size, j)| scaled(&v[*j], size.sqrt())).collect();
     let whole = |q: &Columns, inner: &[Vec<f64>]| {
@@ -84,7 +84,7 @@ pub fn truncate(a: &Columns, b: &Columns, k: usize) -> (Columns, Columns, f64) {
     (whole(&qa, &left), whole(&qb, &right), if total > 0.0 { kept / total } else { 1.0 })
 }
 
-/// Orthonormal columns Q and upper triangular R with Q·R = `m`; a dependent column gives zeros.
+/// Returns orthonormal columns Q and upper triangular R with Q·R = `m`; a linearly dependent column becomes zeros.
 fn orthogonal(m: &Columns) -> (Columns, Vec<Vec<f64>>) {
     const DEPENDENT: f64 = 1e-12;
     let rank = m.columns.len();
@@ -113,7 +113,7 @@ fn orthogonal(m: &Columns) -> (Columns, Vec<Vec<f64>>) {
     (Columns { height: m.height, columns: q }, r)
 }
 
-/// Turns pairs of columns until all are at right angles; `v` turns along.
+/// Rotates pairs of columns until all are orthogonal; applies the same rotations to `v`.
 fn jacobi(core: &mut [Vec<f64>], v: &mut [Vec<f64>]) {
     const SWEEPS: usize = 60;
     const RIGHT: f64 = 1e-14;
@@ -161,7 +161,7 @@ mod tests {
         Columns { height, columns: (0..width).map(|c| (0..height).map(|r| value(c * height + r)).collect()).collect() }
     }
 
-    /// a·bᵀ, row by row.
+    /// Returns a·bᵀ, row by row.
     fn product(a: &Columns, b: &Columns) -> Vec<f64> {
         let entry = |i: usize, j: usize| a.columns.iter().zip(&b.columns).map(|(a, b)| a[i] * b[j]).sum();
         (0..a.height).flat_map(|i| (0..b.height).map(move |j| entry(i, j))).collect()
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_known_matrix_loses_its_smallest_direction() {
-        // diag(3, 2, 1): the best rank 2 keeps 3 and 2.
+        // diag(3, 2, 1): the best approximation of rank 2 keeps 3 and 2.
         let unit = |i: usize, size: f64| (0..3).map(|r| if r == i { size } else { 0.0 }).collect::<Vec<f64>>();
         let a = Columns { height: 3, columns: vec![unit(0, 3.0), unit(1, 2.0), unit(2, 1.0)] };
         let b = Columns { height: 3, columns: vec![unit(0, 1.0), unit(1, 1.0), unit(2, 1.0)] };
@@ -192,7 +192,7 @@ mod tests {
             let (a, b) = (matrix(from, rank, &values), matrix(to, rank, &values[3..]));
             let whole = product(&a, &b);
             let size = dot(&whole, &whole).sqrt();
-            // All of the rank, or more: nothing is lost.
+            // At the full rank or more, nothing is lost.
             for k in [rank, rank + 2] {
                 let (a, b, kept) = truncate(&a, &b, k);
                 prop_assert!(distance(&product(&a, &b), &whole) <= 1e-9 * size.max(1e-3));
@@ -201,9 +201,9 @@ mod tests {
             let k = rank.div_ceil(2);
             let (cut_a, cut_b, kept) = truncate(&a, &b, k);
             let error = distance(&product(&cut_a, &cut_b), &whole);
-            // What is kept and what is lost are at right angles.
+            // The kept and the lost part are orthogonal.
             prop_assert!((error * error - (1.0 - kept) * size * size).abs() <= 1e-6 * size * size + 1e-12);
-            // No neighbour of the same rank is closer.
+            // No nearby matrix of the same rank is closer.
             let mut near = cut_a.clone();
             for (column, push) in near.columns.iter_mut().zip(&other) {
                 for value in column {

@@ -1,20 +1,19 @@
-//! Moments in 8 bits: blocks of 256 numbers, one f32 scale each (the largest magnitude of the block),
-//! one code a number. The codes lie denser near zero, as the numbers do:
+//! 8-bit moments: blocks of 256 values, each with one f32 scale (the largest magnitude in the block) and one
+//! code per value. Codes are denser near zero, as the values are:
 //!
 //! ```text
 //! first moment    m = scale · s·k²/127²    s = ±1, k = 0..127     stored as 128 + s·k
 //! second moment   v = scale · k⁴/255⁴      k = 1..255
 //! ```
-//! A second moment in a block that is alive never becomes zero: what is below the lowest code is
-//! rounded up to it. It stands under a root in the denominator, and a zero there beside a first
-//! moment that is none would make an update without bounds.
+//! A second moment in a block that is not all zero never becomes zero: values below the lowest code are
+//! rounded up to it. It is under a square root in the denominator, and a zero there next to a nonzero first
+//! moment would make an unbounded update.
 //!
-//! Between two codes the number is rounded up in as large a share of the steps as it is near the upper
-//! one, so that the mean over steps is right. Rounding always up, or always to the nearest, would
-//! not do: an update moves v by a thousandth, codes lie hundredths apart, and v would climb or
-//! stand still for ever. The thresholds need no random numbers: frac(i·a + t·b) at place i of a
-//! block and update t fills [0, 1) evenly along both (a Weyl sequence), and depends on nothing that
-//! a checkpoint does not hold.
+//! Between two codes, rounding is unbiased over steps: a value is rounded up in a share of the steps equal to
+//! its relative position between the codes. Always rounding up or to the nearest code would fail: an update
+//! moves v by a thousandth while codes are hundredths apart, so v would climb or never move. The thresholds
+//! need no random numbers: frac(i·a + t·b) at position i of a block and update t fills [0, 1) evenly along
+//! both axes (a Weyl sequence), and depends only on values that a checkpoint holds.
 
 use crate::config::moments::BLOCK;
 use crate::train::params::{erase, ranked};
@@ -24,22 +23,23 @@ use burn::tensor::{
     ops::{FloatTensor, IntTensor},
 };
 
-/// Irrational steps along a block and along time; those of the second moment are each other's.
+/// Irrational increments along a block and along time; the second moment uses them swapped.
 const STEPS: [f64; 2] = [0.754_877_666_246_692_8, 0.569_840_290_998_053_2];
 /// The largest f32 below 1.
 const BELOW_ONE: f32 = 1.0 - f32::EPSILON / 2.0;
 
-/// Which moment: they are coded differently.
+/// The moment; the two have different codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The mean of the gradient.
+    /// The running mean of the gradient.
     First,
-    /// The mean of its square.
+    /// The running mean of its square.
     Second,
 }
 
 impl Kind {
-    /// What a number's distance to the lower code is compared with, for every place in a block.
+    /// Returns the rounding thresholds for every position in a block: a value rounds up if its relative
+    /// distance from the lower code plus the threshold reaches 1.
     fn thresholds(self, time: u64) -> Vec<f32> {
         let [mut along, mut over] = STEPS;
         if self == Self::Second {
@@ -49,8 +49,8 @@ impl Kind {
         (0..BLOCK).map(|place| at(place).min(BELOW_ONE)).collect()
     }
 
-    /// Codes `[blocks, 256]`, 8 bits each, and scales `[blocks, 1]`, f32, for the numbers of a tensor
-    /// after update `time`. The last block is filled up with zeros.
+    /// Returns codes `[blocks, 256]`, 8 bits each, and scales `[blocks, 1]`, f32, for the values of a tensor
+    /// after update `time`. The last block is padded with zeros.
     pub fn encode<B: Backend, const D: usize>(self, values: Tensor<B, D>, time: u64) -> (IntTensor<B>, FloatTensor<B>) {
         self.encode_by(values, self.thresholds(time))
     }
@@ -87,7 +87,7 @@ impl Kind {
         (B::float_into_int(erase(codes), IntDType::U8), erase(scales))
     }
 
-    /// The numbers again, in their shape. `codes` are whole numbers in f32.
+    /// Decodes values into their original shape. `codes` are integers stored as f32.
     pub fn decode<B: Backend>(self, codes: FloatTensor<B>, scales: FloatTensor<B>, shape: &[usize]) -> FloatTensor<B> {
         let (codes, scales) = (ranked::<B, 2>(codes), ranked::<B, 2>(scales));
         let relative = match self {
@@ -103,7 +103,7 @@ impl Kind {
     }
 }
 
-/// A tensor in f32, cut into blocks, `[blocks, 256]`.
+/// Returns a tensor in f32, cut into blocks, `[blocks, 256]`.
 fn blocks<B: Backend, const D: usize>(values: Tensor<B, D>) -> Tensor<B, 2> {
     let device = values.device();
     let flat: Tensor<B, 1> = values.flatten(0, D - 1);

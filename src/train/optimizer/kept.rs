@@ -1,5 +1,5 @@
-//! One tensor of the optimizer's state, where it rests between updates: on the device, or as data
-//! in host memory (`optimizer.offload`), from where it visits the device for its own update alone.
+//! One tensor of the optimizer's state at rest between updates: on the device, or in host memory
+//! (`optimizer.offload`), from where it moves to the device only for its own update.
 
 use crate::train::params::as_f32;
 use burn::tensor::{
@@ -16,22 +16,22 @@ use std::sync::Arc;
 pub enum Kept<B: Backend> {
     /// f32 on the device.
     Float(FloatTensor<B>),
-    /// Codes of 8 bits on the device.
+    /// 8-bit codes on the device.
     Codes(IntTensor<B>),
-    /// Either of them in host memory. Shared with a checkpoint while that is being written.
+    /// Either of them in host memory. Shared with a checkpoint while it is being written.
     Host(Arc<TensorData>),
 }
 
-/// f32 weights by parameter path, where the module holds fewer bits.
+/// f32 weights by parameter path, if the module holds them in fewer bits.
 pub type Masters<B> = BTreeMap<String, Kept<B>>;
 
 impl<B: Backend> Kept<B> {
-    /// Values in host memory.
+    /// Wraps values in host memory.
     pub fn host(data: TensorData) -> Self {
         Self::Host(Arc::new(data))
     }
 
-    /// The values on the device as f32; codes as the whole numbers that they are.
+    /// Returns the values on the device as f32; codes become the integers they are.
     pub fn float(self, device: &B::Device) -> FloatTensor<B> {
         match self {
             Self::Float(tensor) => tensor,
@@ -47,10 +47,10 @@ impl<B: Backend> Kept<B> {
         }
     }
 
-    /// The same values in host memory.
+    /// Moves the values to host memory.
     ///
     /// # Errors
-    /// What the device reports, now or about earlier work.
+    /// Returns the device's error, from this or earlier work.
     pub fn into_host(self) -> Result<Self, ExecutionError> {
         Ok(match self {
             Self::Float(tensor) => Self::host(read_sync(B::float_into_data(tensor))?),

@@ -1,4 +1,4 @@
-//! The two moments of one parameter: how they are kept, read for a checkpoint, and found in one.
+//! The two moments of one parameter: storage, reading for a checkpoint, and loading from one.
 
 use super::blockwise::Kind;
 use super::kept::Kept;
@@ -14,21 +14,21 @@ use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 const FIRST: &str = ".exp_avg";
 const SECOND: &str = ".exp_avg_sq";
 const SINCE: &str = ".since";
-/// Behind the name of a moment that is kept in 8 bits.
+/// The name suffix of a moment stored in 8 bits.
 const CODES: &str = ".codes";
 const SCALES: &str = ".scales";
 
 /// One moment of one parameter.
 #[derive(Debug, Clone)]
 pub enum Moment<B: Backend> {
-    /// As it is, f32.
+    /// Unquantized, f32.
     Whole(Kept<B>),
-    /// In blocks of 8 bits: codes and scales.
+    /// 8-bit blocks: codes and scales.
     Coded(Kept<B>, Kept<B>),
 }
 
 impl<B: Backend> Moment<B> {
-    /// Keeps a moment after update `time`, in 8 bits or as it is.
+    /// Stores a moment after update `time`, quantized to 8 bits if asked.
     pub fn keep<const D: usize>(kind: Kind, values: Tensor<B, D>, in_8_bits: bool, time: u64) -> Self {
         if !in_8_bits {
             return Self::Whole(Kept::Float(erase(values)));
@@ -37,7 +37,7 @@ impl<B: Backend> Moment<B> {
         Self::Coded(Kept::Codes(codes), Kept::Float(scales))
     }
 
-    /// Its values on the device.
+    /// Returns its values on the device.
     pub fn values(self, kind: Kind, shape: &[usize], device: &B::Device) -> FloatTensor<B> {
         match self {
             Self::Whole(kept) => kept.float(device),
@@ -45,10 +45,10 @@ impl<B: Backend> Moment<B> {
         }
     }
 
-    /// The same in host memory.
+    /// Moves the moment to host memory.
     ///
     /// # Errors
-    /// What the device reports, now or about earlier work.
+    /// Returns the device's error, from this or earlier work.
     pub fn into_host(self) -> Result<Self, ExecutionError> {
         Ok(match self {
             Self::Whole(kept) => Self::Whole(kept.into_host()?),
@@ -70,7 +70,7 @@ impl<B: Backend> Moment<B> {
         }
     }
 
-    /// The moment of that name in a file, if it is there and of that shape.
+    /// Finds the moment of this name in a file, if it exists with this shape.
     fn find(name: &str, shape: &[usize], file: &SafeTensors<'_>) -> Option<Self> {
         let of = |name: &str, dtype: Dtype| file.tensor(name).ok().filter(|view| view.dtype() == dtype);
         if let Some(whole) = of(name, Dtype::F32) {
@@ -83,7 +83,7 @@ impl<B: Backend> Moment<B> {
         fits.then(|| Self::Coded(host(&codes, DType::U8), host(&scales, DType::F32)))
     }
 
-    /// The same in 8 bits, or no longer.
+    /// Converts the moment to or from 8 bits.
     fn turned(self, kind: Kind, shape: &[usize], coded: bool, time: u64, device: &B::Device) -> Self {
         if self.is_coded() == coded {
             return self;
@@ -101,17 +101,17 @@ impl<B: Backend> Moment<B> {
 /// The two moments of one parameter.
 #[derive(Debug, Clone)]
 pub struct Moments<B: Backend> {
-    /// The mean of the gradient.
+    /// The running mean of the gradient.
     pub first: Moment<B>,
-    /// The mean of its square.
+    /// The running mean of its square.
     pub second: Moment<B>,
-    /// The updates made before these moments began: theirs is t − since.
+    /// The updates made before these moments started; their own time is t − since.
     pub since: u64,
 }
 
 impl<B: Backend> Moments<B> {
-    /// Adds them to a reading: `<path>.exp_avg` and `<path>.exp_avg_sq`, `.codes` and `.scales` behind
-    /// these where they are in 8 bits, and `<path>.since` for those that began later than the run.
+    /// Adds them to a reading: `<path>.exp_avg` and `<path>.exp_avg_sq`, with suffixes `.codes` and `.scales`
+    /// if they are in 8 bits, and `<path>.since` if they started later than the run.
     pub fn read_into(&self, path: &str, reading: &mut Reading<B>) {
         self.first.read_into(&format!("{path}{FIRST}"), reading);
         self.second.read_into(&format!("{path}{SECOND}"), reading);
@@ -121,8 +121,8 @@ impl<B: Backend> Moments<B> {
         }
     }
 
-    /// The moments of a parameter in a file, if both are there and of its shape. They stay in host
-    /// memory until they are needed.
+    /// Finds the moments of a parameter in a file, if both exist with its shape. They stay in host memory
+    /// until they are needed.
     pub fn find(path: &str, shape: &[usize], file: &SafeTensors<'_>, time: u64) -> Option<Self> {
         let first = Moment::find(&format!("{path}{FIRST}"), shape, file)?;
         let second = Moment::find(&format!("{path}{SECOND}"), shape, file)?;
@@ -132,22 +132,22 @@ impl<B: Backend> Moments<B> {
         Some(Self { first, second, since })
     }
 
-    /// Whether they are in 8 bits.
+    /// Reports whether they are in 8 bits.
     pub fn are_coded(&self) -> bool {
         self.first.is_coded() && self.second.is_coded()
     }
 
-    /// The same in 8 bits, or no longer, as after update `time`.
+    /// Converts both moments to or from 8 bits, as of update `time`.
     pub fn turned(self, shape: &[usize], coded: bool, time: u64, device: &B::Device) -> Self {
         let first = self.first.turned(Kind::First, shape, coded, time, device);
         let second = self.second.turned(Kind::Second, shape, coded, time, device);
         Self { first, second, since: self.since }
     }
 
-    /// The same in host memory.
+    /// Moves both moments to host memory.
     ///
     /// # Errors
-    /// What the device reports, now or about earlier work.
+    /// Returns the device's error, from this or earlier work.
     pub fn into_host(self) -> Result<Self, ExecutionError> {
         Ok(Self { first: self.first.into_host()?, second: self.second.into_host()?, since: self.since })
     }

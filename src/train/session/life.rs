@@ -1,5 +1,4 @@
-//! What a life of training does besides computing: state, events, rows of the curve, rhythms,
-//! orders, saves.
+//! The non-computing part of a life of training: state, events, rows of the curve, rhythms, orders, saves.
 
 use super::rhythm::Rhythm;
 use crate::config::units::Every;
@@ -17,12 +16,12 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// Tries to make the last step durable before giving up.
+/// Attempts to make the last step durable before giving up.
 const LAST_SAVES: u32 = 3;
 
-/// The state of training and everyone who has to hear of it.
+/// The state of training, and everything that is notified of it.
 pub struct Life<'a> {
-    /// Where training stands.
+    /// The current training state.
     pub state: TrainState,
     args: &'a WorkerArgs,
     sink: Arc<dyn Sink>,
@@ -33,12 +32,12 @@ pub struct Life<'a> {
     trained_before_s: f64,
     rhythm: Rhythm,
     save_is_owed: bool,
-    /// The evaluation just made is better than all whose weights are saved.
+    /// Whether the latest evaluation beats all whose weights are saved.
     is_best: bool,
 }
 
 impl<'a> Life<'a> {
-    /// A life that goes on from `state`.
+    /// Begins a life that continues from `state`.
     pub fn begin(
         args: &'a WorkerArgs,
         mut state: TrainState,
@@ -67,21 +66,21 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Says what the worker does now, where that is something else than before.
+    /// Reports the worker's phase if it changed.
     pub fn turn_to(&mut self, phase: Phase) {
         if self.phase.replace(phase) != Some(phase) {
             self.sink.send(Event::Phase { phase });
         }
     }
 
-    /// The number of the step that begins.
+    /// Returns the number of the step that begins.
     pub fn begin_step(&mut self) -> u64 {
         let number = self.state.step + 1;
         self.pulse.at_step(number);
         number
     }
 
-    /// The next step begins behind data that are left out, if it begins elsewhere than here.
+    /// Skips data that are left out, so that the next step begins at `to`.
     pub fn pass_over(&mut self, to: Position) {
         let from = self.state.position.samples;
         if to.samples > from {
@@ -91,7 +90,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// A step has moved the weights.
+    /// Records a step that moved the weights.
     pub fn took(&mut self, plan: &StepPlan, loss: f64, norm: f64, lr: f64, timing: Timing, optimizer_time: u64) {
         self.advance(plan, timing);
         self.state.skips_in_a_row = 0;
@@ -114,10 +113,10 @@ impl<'a> Life<'a> {
         }));
     }
 
-    /// The guard has dropped a step.
+    /// Records a step that the guard dropped.
     ///
     /// # Errors
-    /// When there were too many in a row.
+    /// Returns an error when too many steps in a row were dropped.
     pub fn skipped(&mut self, plan: &StepPlan, dropped: Dropped, lr: f64, timing: Timing) -> Result<(), Failed> {
         self.advance(plan, timing);
         let Dropped { what, mut place } = dropped;
@@ -135,7 +134,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Halves the loss scale after a gradient that overflows, where that may help.
+    /// Halves the loss scale after a gradient overflow if that may help.
     fn lower_scale(&mut self, place: &mut String) -> bool {
         let Some(scale) = &mut self.state.loss_scale else { return false };
         let before = scale.scale;
@@ -146,7 +145,7 @@ impl<'a> Life<'a> {
         lower
     }
 
-    /// The validation set has been measured.
+    /// Records an evaluation on the validation set.
     pub fn evaluated(&mut self, means: Option<Means>) {
         self.state.trained_s = self.trained_s();
         self.state.evaluated_at_s = self.state.trained_s;
@@ -170,14 +169,14 @@ impl<'a> Life<'a> {
         self.sink.send(Event::Eval(eval));
     }
 
-    /// Whether to measure after a step of epoch `epoch`.
+    /// Reports whether an evaluation is due after a step of epoch `epoch`.
     pub fn evaluation_is_due(&self, epoch: u64, total_units: u64) -> bool {
         let since_s = self.trained_s() - self.state.evaluated_at_s;
         let over = self.state.position.samples >= total_units;
         over || self.is_due(self.args.preset.evaluation.every, epoch, since_s)
     }
 
-    /// Whether to save after a step of epoch `epoch`.
+    /// Reports whether a checkpoint is due after a step of epoch `epoch`.
     pub fn checkpoint_is_due(&mut self, epoch: u64) -> bool {
         let by_clock = self.rhythm.is_due();
         self.best_is_due()
@@ -185,8 +184,8 @@ impl<'a> Life<'a> {
             || by_clock.unwrap_or_else(|| self.is_due(self.args.preset.checkpoint.every, epoch, 0.0))
     }
 
-    /// Whether to save weights that were just measured to be the best: after the next step they are
-    /// gone. So a save that is under way is waited for, which costs less than a second copy in memory.
+    /// Reports whether to save weights that were just measured to be the best; the next step overwrites them.
+    /// So it waits for a save in flight, which is cheaper than a second copy in memory.
     fn best_is_due(&mut self) -> bool {
         let knobs = &self.args.preset.checkpoint;
         let wanted = std::mem::take(&mut self.is_best) && knobs.keep_best && knobs.every != Every::Never;
@@ -198,10 +197,10 @@ impl<'a> Life<'a> {
         wanted
     }
 
-    /// Saves at this step border, or at the next one where a save is still under way.
+    /// Saves at this step boundary, or at the next one if a save is still in flight.
     ///
     /// # Errors
-    /// When the device cannot be read.
+    /// Returns an error when the device cannot be read.
     pub fn save(&mut self, snapshot: impl Fn() -> Result<Values, Failed>) -> Result<(), Failed> {
         self.save_is_owed = self.saver.is_busy();
         if !self.save_is_owed && self.saver.durable_step() != Some(self.state.step) {
@@ -210,10 +209,10 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Carries out the orders that have come in; the reason to end, where there is one.
+    /// Executes pending orders and returns the reason to end, if there is one.
     ///
     /// # Errors
-    /// When the device cannot be read.
+    /// Returns an error when the device cannot be read.
     pub fn obey(
         &mut self,
         orders: &Receiver<Order>,
@@ -230,7 +229,7 @@ impl<'a> Life<'a> {
                     if self.saver.durable_step() == Some(step) {
                         return Ok(Some(DoneReason::Stopped));
                     }
-                    // What is trained and not saved is not thrown away for a wish.
+                    // Refuse to stop rather than discard training progress that is not saved.
                     let message = self.saver.failure().to_owned();
                     self.sink.send(Event::StopRefused { step, message });
                 }
@@ -239,10 +238,10 @@ impl<'a> Life<'a> {
         Ok(None)
     }
 
-    /// Returns once the step that training stands at is on the disk.
+    /// Returns once the current step is on disk.
     ///
     /// # Errors
-    /// When it cannot be written, or the device cannot be read.
+    /// Returns an error when it cannot be written, or the device cannot be read.
     pub fn make_last_step_durable(&mut self, snapshot: impl Fn() -> Result<Values, Failed>) -> Result<(), Failed> {
         for attempt in 0..LAST_SAVES {
             self.saver.wait();
@@ -260,7 +259,7 @@ impl<'a> Life<'a> {
         Err(if self.saver.disk_refuses() { failure::disk(text) } else { failure::checkpoint(text) })
     }
 
-    /// Says that the worker ends as it should.
+    /// Reports that the worker ended normally.
     pub fn done(self, reason: DoneReason) -> DoneReason {
         self.sink.send(Event::Done { reason, step: self.state.step });
         reason
@@ -292,7 +291,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Moves the clock over a step's samples, used or dropped.
+    /// Advances the clock over a step's samples, used or dropped.
     fn advance(&mut self, plan: &StepPlan, timing: Timing) {
         self.state.step += 1;
         self.state.position = plan.after;
@@ -310,7 +309,7 @@ impl<'a> Life<'a> {
         self.trained_before_s + self.begun.elapsed().as_secs_f64()
     }
 
-    /// `epoch` is that of the step just taken; behind its last sample the position is in the next.
+    /// `epoch` is the epoch of the step just taken; after its last sample the position is already in the next one.
     fn is_due(&self, every: Every, epoch: u64, since_s: f64) -> bool {
         match every {
             Every::Seconds(seconds) => since_s >= seconds,

@@ -1,5 +1,5 @@
-//! When to save: a fixed rhythm, or one that follows from what saves have cost and how often workers
-//! die; and when to worry that no save has come through.
+//! Save timing: a fixed rhythm, or one derived from the cost of saves and the failure rate of workers; and a
+//! warning when no save has succeeded for too long.
 
 use crate::config::units::Every;
 use crate::recipe::interval::{self, Faults};
@@ -7,31 +7,31 @@ use std::time::{Duration, Instant};
 
 /// Weight of the newest step in the running mean of step times.
 const NEWEST: f64 = 0.05;
-/// So many seconds of work are nothing to worry about, however short the rhythm.
+/// Seconds of unsaved work that never cause a warning, however short the rhythm.
 const CARELESS_S: f64 = 10.0;
 
-/// What saves cost and when the next one is due.
+/// The cost of saves and the time of the next one.
 #[derive(Debug)]
 pub struct Rhythm {
     every: Every,
     faults: Faults,
     begun: Instant,
-    /// Whether a step was taken. Until then there is nothing to lose, and the first step is no measure:
-    /// kernels are compiled in it.
+    /// Whether a step was taken. Before that there is nothing to lose, and the first step does not count as a
+    /// measurement because it compiles kernels.
     warm: bool,
     tried: Instant,
     durable: Instant,
     durable_at: (u64, u64),
     worried: bool,
-    /// Mean seconds of a step while no save is under way.
+    /// Mean seconds per step while no save is in flight.
     quiet_s: Option<f64>,
-    /// Seconds that the save under way has cost so far: its pause, and what steps took longer.
+    /// Cost in seconds of the save in flight so far: its pause, plus the slowdown of steps.
     spent_s: Option<f64>,
     cost_s: Option<f64>,
 }
 
 impl Rhythm {
-    /// The rhythm of a life that begins at this step and epoch.
+    /// Returns the rhythm of a life that begins at this step and epoch.
     pub fn new(every: Every, faults: Faults, step: u64, epoch: u64) -> Self {
         let now = Instant::now();
         Self {
@@ -49,12 +49,12 @@ impl Rhythm {
         }
     }
 
-    /// Seconds between saves, where the clock on the wall counts.
+    /// Returns the seconds between saves, or `None` if the rhythm does not use wall-clock time.
     pub fn interval_s(&self) -> Option<f64> {
         match self.every {
             Every::Seconds(seconds) => Some(seconds),
             Every::Auto => {
-                // Until a save was measured, the shortest interval: it costs one cheap save at most.
+                // Until a save is measured, use the shortest interval: it costs one cheap save at most.
                 let mtbf_s = self.faults.mtbf_s(self.begun.elapsed().as_secs_f64());
                 Some(self.cost_s.map_or(interval::SHORTEST_S, |cost_s| interval::best_s(cost_s, mtbf_s)))
             }
@@ -62,12 +62,12 @@ impl Rhythm {
         }
     }
 
-    /// Whether a save is due by the clock on the wall; none where another clock counts.
+    /// Reports whether a save is due by wall-clock time, or `None` if the rhythm uses another clock.
     pub fn is_due(&self) -> Option<bool> {
         self.interval_s().map(|interval_s| self.tried.elapsed().as_secs_f64() >= interval_s)
     }
 
-    /// A step took so long.
+    /// Records the duration of a step.
     pub fn stepped(&mut self, took: Duration) {
         if !self.warm {
             (self.warm, self.durable) = (true, Instant::now());
@@ -83,13 +83,13 @@ impl Rhythm {
         }
     }
 
-    /// A save begins; training stood still for it so long.
+    /// Records that a save began, and how long it paused training.
     pub fn save_begins(&mut self, pause: Duration) {
         self.tried = Instant::now();
         self.spent_s = Some(pause.as_secs_f64());
     }
 
-    /// No save is under way (any more). `durable` is the newest durable step.
+    /// Records that no save is in flight, or no longer. `durable` is the newest durable step.
     pub fn save_is_over(&mut self, durable: Option<u64>, epoch: u64) {
         let Some(spent_s) = self.spent_s.take() else { return };
         self.cost_s = Some(spent_s);
@@ -98,8 +98,8 @@ impl Rhythm {
         }
     }
 
-    /// A sentence once the newest durable step is older than two intervals; again only after a save
-    /// has come through.
+    /// Returns a warning once the newest durable step is older than two intervals. Warns again only after a
+    /// save has succeeded.
     pub fn worry(&mut self, step: u64, epoch: u64) -> Option<String> {
         self.worry_at(self.durable.elapsed().as_secs_f64(), step, epoch)
     }

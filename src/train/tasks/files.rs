@@ -1,4 +1,4 @@
-//! Reading data files so that whatever is wrong names the file and the byte.
+//! File reading whose errors name the file and the byte.
 
 use crate::train::task::DataError;
 use crate::untrusted::file::{self, Limit};
@@ -12,27 +12,27 @@ use std::{
 /// The first two bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Something wrong with a file or folder as a whole.
+/// Returns an error about a file or folder as a whole.
 pub(crate) fn wrong(file: &Path, message: impl Into<String>) -> DataError {
     DataError { file: file.display().to_string(), offset: None, message: message.into() }
 }
 
-/// Something wrong at a byte of a file.
+/// Returns an error at a byte of a file.
 pub(crate) fn wrong_at(file: &Path, offset: usize, message: impl Into<String>) -> DataError {
     DataError { offset: Some(offset as u64), ..wrong(file, message) }
 }
 
-/// A whole file, unpacked if it is gzip. Offsets of later errors count unpacked bytes.
+/// Reads a whole file, decompressing gzip. Offsets of later errors count decompressed bytes.
 pub(crate) fn read(file: &Path) -> Result<Vec<u8>, DataError> {
     read_within(file, Limit::Memory)
 }
 
-/// A regular file, open for reading.
+/// Opens a regular file for reading.
 pub(crate) fn open(file: &Path) -> Result<File, DataError> {
     file::open(file).map_err(|error| wrong(file, format!("cannot be read ({error})")))
 }
 
-/// A whole file of at most so many bytes, unpacked if it is gzip.
+/// Reads a whole file of at most `limit` bytes, decompressing gzip.
 pub(crate) fn read_within(file: &Path, limit: Limit) -> Result<Vec<u8>, DataError> {
     let bytes = file::read(file, limit).map_err(|error| wrong(file, format!("cannot be read ({error})")))?;
     if bytes.is_empty() {
@@ -41,7 +41,7 @@ pub(crate) fn read_within(file: &Path, limit: Limit) -> Result<Vec<u8>, DataErro
     if bytes.starts_with(&GZIP) { unpack(file, &bytes) } else { Ok(bytes) }
 }
 
-/// Unpacks gzip bytes that came from `file`.
+/// Decompresses gzip bytes that came from `file`.
 pub(crate) fn unpack(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, DataError> {
     let mut unpacked = Vec::new();
     let most = Limit::Memory.bytes();
@@ -58,7 +58,7 @@ pub(crate) fn unpack(file: &Path, bytes: &[u8]) -> Result<Vec<u8>, DataError> {
     }
 }
 
-/// What a folder holds, sorted by name, hidden entries left out.
+/// Returns the entries of a folder, sorted by name, without hidden ones.
 pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let unreadable = |error: std::io::Error| wrong(folder, format!("cannot be listed ({error})"));
     let mut entries = Vec::new();
@@ -72,12 +72,12 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(entries)
 }
 
-/// The last part of a path, for comparing and for messages.
+/// Returns the last part of a path, for comparisons and messages.
 pub(crate) fn name(path: &Path) -> String {
     path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// The first few names, for a message about a folder that holds something unexpected.
+/// Returns the first few names, for a message about a folder with unexpected content.
 pub(crate) fn found(entries: &[PathBuf]) -> String {
     const SHOWN: usize = 5;
     if entries.is_empty() {

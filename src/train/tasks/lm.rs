@@ -1,12 +1,12 @@
-//! `task: lm`: a decoder-only transformer that learns to continue text.
+//! `task: lm`: a decoder-only transformer for language modeling.
 //!
 //! ```text
 //! data.source ─ read ─▶ text ─ tokenizer ─▶ tokens ─▶ training ......... | validation
 //!                                                     └ windows of `sequence` tokens ┘
 //! ```
-//! The last share of the tokens is held out, in one piece. A sample is a window: `sequence` tokens
-//! to read and, one further on, `sequence` tokens to predict. Training windows do not overlap and
-//! start a little later in each epoch, so that their borders move: by a pure function of (seed, epoch).
+//! The last share of the tokens is held out, in one piece. A sample is a window: `sequence` input tokens and,
+//! shifted by one, `sequence` target tokens. Training windows do not overlap. They start at a different
+//! offset in each epoch, so that their boundaries move: a pure function of (seed, epoch).
 
 mod attend;
 mod attention;
@@ -46,8 +46,8 @@ pub struct LanguageModel;
 pub struct TextData {
     /// `embedded:text`, a text file, a folder of .txt files, or a list of these.
     pub source: Sources,
-    /// `bytes`, or the path of a Hugging Face `tokenizer.json`; left out: that of the pretrained
-    /// model where it has one, else bytes.
+    /// `bytes`, or the path of a Hugging Face `tokenizer.json`. Default: the pretrained model's tokenizer if
+    /// it has one, else bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<String>,
     /// The share of the tokens held out, from the end of the text.
@@ -55,7 +55,7 @@ pub struct TextData {
     pub validation: f64,
 }
 
-/// One source, or several that are read one after the other.
+/// One source, or several that are read in sequence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a path, or a list of paths")]
 pub enum Sources {
@@ -66,7 +66,7 @@ pub enum Sources {
 }
 
 impl Sources {
-    /// All of them.
+    /// Returns all sources.
     #[must_use]
     pub fn as_slice(&self) -> &[String] {
         match self {
@@ -95,16 +95,16 @@ pub struct Corpus {
 /// A micro-batch of windows on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextBatch {
-    /// The tokens to read, `[window, position]`.
+    /// The input tokens, `[window, position]`.
     pub inputs: Vec<i32>,
-    /// The token that follows each of them, `[window, position]`.
+    /// The target tokens, `[window, position]`: the successor of each input token.
     pub targets: Vec<i32>,
-    /// How many windows.
+    /// Number of windows.
     pub windows: usize,
 }
 
 impl TextBatch {
-    /// Inputs and targets as tensors `[batch, sequence]`.
+    /// Converts inputs and targets to tensors `[batch, sequence]`.
     fn tensors<B: Backend>(self, device: &B::Device) -> [Tensor<B, 2, Int>; 2] {
         let shape = [self.windows, self.inputs.len() / self.windows.max(1)];
         [self.inputs, self.targets].map(|tokens| Tensor::from_data(TensorData::new(tokens, shape), device))
@@ -264,8 +264,8 @@ impl Task for LanguageModel {
 }
 
 impl Corpus {
-    /// Windows in a part. Training keeps one window's length free, so that every start below
-    /// `sequence` fits and the count is the same in every epoch.
+    /// Returns the number of windows in a part. Training leaves one window's length unused, so that every
+    /// start below `sequence` fits and the number is the same in every epoch.
     fn windows(&self, split: Split) -> usize {
         match split {
             Split::Training => (self.training.len() / self.sequence).saturating_sub(1),
@@ -273,13 +273,14 @@ impl Corpus {
         }
     }
 
-    /// Where the first training window of an epoch starts.
+    /// Returns the start of an epoch's first training window.
     fn first_start(&self, seed: u64, epoch: u64) -> usize {
         Stream::of(seed, Purpose::Task, [epoch, 0, 0]).below(self.sequence as u64) as usize
     }
 }
 
-// Not for every backend that differentiates: the loss brings gradients of its own, which takes Burn's.
+// Only for Burn's Autodiff, not for every autodiff backend: the loss injects its own gradients, which needs
+// Burn's graph.
 impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for LanguageModel {
     type Model = Transformer<Autodiff<I, C>>;
 

@@ -1,4 +1,4 @@
-//! `task: vision`: a convolutional classifier of images.
+//! `task: vision`: a convolutional image classifier.
 //!
 //! ```text
 //! data.source ─ read ─▶ Images ─ split ─▶ training | validation ─ batch (augment, normalise) ─▶ model
@@ -24,11 +24,11 @@ use model::Classifier;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// The share held out where neither the run file nor the set itself says which.
+/// The held-out share if neither the run file nor the data set defines one.
 const VALIDATION: f64 = 0.2;
-/// The most pixels of a side that pictures are brought to.
+/// The largest side, in pixels, that pictures are resized to.
 const MOST_PIXELS: usize = 4_096;
-/// The most channels of the first block.
+/// The most channels allowed in the first block.
 const MOST_CHANNELS: usize = 65_536;
 
 /// The task.
@@ -41,14 +41,14 @@ pub struct Vision;
 pub struct VisionData {
     /// `embedded:digits`, or a folder: MNIST-style, CIFAR binary, or one folder of pictures per class.
     pub source: String,
-    /// The share of the training images held out, each class alike. Not set: the set's own test
-    /// part where it has one, else 0.2.
+    /// The share of the training images held out, the same for each class. Default: the data set's own test
+    /// part if it has one, else 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<f64>,
-    /// Pictures in folders are brought to so many pixels a side. Not set: they must be of one size.
+    /// The side in pixels that pictures in folders are resized to. Default: they must already be of one size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<usize>,
-    /// Random changes of the training images.
+    /// Random augmentation of the training images.
     #[serde(default)]
     pub augment: Augment,
 }
@@ -71,7 +71,7 @@ impl Default for VisionModel {
     }
 }
 
-/// A loaded set.
+/// A loaded image set.
 #[derive(Debug)]
 pub struct VisionSet {
     images: Images,
@@ -85,16 +85,16 @@ pub struct VisionSet {
 /// A micro-batch on the host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VisionBatch {
-    /// `[sample, channel, row, column]`, normalised by channel.
+    /// `[sample, channel, row, column]`, normalized per channel.
     pub pixels: Vec<f32>,
-    /// One class a sample.
+    /// One class per sample.
     pub labels: Vec<i32>,
     /// `[channels, height, width]`.
     pub shape: [usize; 3],
 }
 
 impl VisionBatch {
-    /// The images as a tensor `[batch, channels, height, width]`.
+    /// Converts the images to a tensor `[batch, channels, height, width]`.
     fn images<B: Backend>(&mut self, device: &B::Device) -> Tensor<B, 4> {
         let [channels, height, width] = self.shape;
         let pixels = std::mem::take(&mut self.pixels);
@@ -225,7 +225,7 @@ impl VisionSet {
         }
     }
 
-    /// Appends one changed, normalised image.
+    /// Appends one augmented, normalized image.
     fn render(&self, sample: u32, change: Change, pixels: &mut Vec<f32>) {
         let [_, height, width] = self.images.shape;
         let bytes = self.images.image(sample as usize);
@@ -279,7 +279,7 @@ impl<B: AutodiffBackend> Train<B> for Vision {
     }
 }
 
-/// Cross-entropy of one sample, and whether its own class has the highest score.
+/// Returns the cross-entropy of one sample, and whether its own class has the highest score.
 fn judge(scores: &[f32], label: usize) -> (f64, bool) {
     let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = scores.iter().map(|score| f64::from(score - highest).exp()).sum();

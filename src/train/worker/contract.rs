@@ -1,7 +1,7 @@
-//! The worker's end of the contract: the private stdout and the thread that writes events to it.
+//! The worker's side of the contract: the private stdout and the thread that writes events to it.
 //!
-//! Life-cycle events are never dropped; a sender waits for room if it must. Rows of the curve are
-//! dropped once the reader is that far behind: they reach the keeper with the next checkpoint.
+//! Life-cycle events are never dropped; a sender waits for room if it must. Rows of the curve are dropped
+//! once the reader falls too far behind; they reach the keeper with the next checkpoint.
 
 use super::{Sink, leash::Leash};
 use crate::protocol::line;
@@ -16,9 +16,9 @@ use std::{
     time::Duration,
 };
 
-/// Events that may wait for the reader before rows are dropped.
+/// Events queued for the reader before rows are dropped.
 const MOST_WAITING: usize = 1 << 16;
-/// Room beyond that for events that are never dropped.
+/// Additional room for events that are never dropped.
 const RESERVE: usize = 1 << 10;
 
 /// Keeps the real stdout for events and points fd 1 at stderr, so that a stray print cannot
@@ -53,7 +53,7 @@ impl Shared {
 pub struct Writer(Arc<Shared>);
 
 impl Writer {
-    /// Starts the thread. When the reader is gone, the leash is let go.
+    /// Starts the thread. If the reader disappears, the leash is let go.
     pub fn start(contract: &OwnedFd, leash: Leash) -> io::Result<Self> {
         Self::onto(File::from(contract.try_clone()?), leash)
     }
@@ -136,7 +136,7 @@ mod tests {
         time::Duration,
     };
 
-    /// A reader that takes a batch only when told to.
+    /// A reader that reads a batch only on request.
     struct Slow {
         go: Receiver<()>,
         written: Sender<String>,

@@ -1,4 +1,4 @@
-//! How a worker fails: the class of a panic, the record it leaves, and the failures with names.
+//! Worker failures: the class of a panic, the record on disk, and constructors for known failures.
 
 use super::WorkerArgs;
 use crate::protocol::worker::{Failed, FailureClass};
@@ -13,25 +13,25 @@ use std::{
 /// The record of the failure that ended the last worker, in the run directory.
 pub const FAILURE_FILE: &str = "failure.json";
 
-/// What [`FAILURE_FILE`] holds, for when the contract's last line did not get through.
+/// The content of [`FAILURE_FILE`], for when the contract's last line did not get through.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FailureRecord {
-    /// The life of a worker that failed.
+    /// The number of the worker life that failed.
     pub attempt: u64,
-    /// Its process.
+    /// The worker's process id.
     pub pid: u32,
     /// The rung it ran on.
     pub rung: usize,
-    /// What went wrong.
+    /// The failure.
     pub failed: Failed,
 }
 
-/// Writes the record; a run directory that cannot be written to is no reason not to end.
+/// Writes the record. Ignores errors: a run directory that cannot be written must not keep the worker from exiting.
 pub fn record(args: &WorkerArgs, failed: &Failed) {
     let record =
         FailureRecord { attempt: args.attempt, pid: std::process::id(), rung: args.rung, failed: failed.clone() };
     if let Ok(text) = serde_json::to_vec_pretty(&record) {
-        // Anew, so that no link of that name is followed.
+        // Remove it first, so that a symlink of that name is not followed.
         forget(&args.run_dir);
         File::create_new(args.run_dir.join(FAILURE_FILE)).and_then(|mut file| file.write_all(&text)).ok();
     }
@@ -42,15 +42,15 @@ pub fn forget(run_dir: &Path) {
     fs::remove_file(run_dir.join(FAILURE_FILE)).ok();
 }
 
-/// Threads that cubecl runs a device's work on.
+/// Name prefixes of the threads that run cubecl's device work.
 const DEVICE_THREADS: [&str; 2] = ["DSD-", "DSU-"];
-/// A failed allocation, in the words of cubecl and of the driver.
+/// Messages of a failed allocation, from cubecl and from the driver.
 const OUT_OF_MEMORY: [&str; 4] =
     ["can't allocate buffer", "out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "Memory page 0 doesn't exist"];
-/// A fault on the device, reported on another thread.
+/// Messages of a device fault reported on another thread.
 const DEVICE_WORDS: [&str; 3] = ["CUDA_ERROR", "DriverError", "NVRTC_ERROR"];
 
-/// The class of a panic, from the thread's name and the message.
+/// Returns the class of a panic, from the thread's name and the message.
 #[must_use]
 pub fn classify(thread: &str, message: &str) -> FailureClass {
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
@@ -66,7 +66,7 @@ pub fn classify(thread: &str, message: &str) -> FailureClass {
     }
 }
 
-/// What to do about a CUDA library that cannot be loaded, where a panic is about that.
+/// Returns the remedy for a CUDA library that cannot be loaded, if the panic is about one.
 #[must_use]
 pub fn missing_library(message: &str) -> Option<&'static str> {
     let missing = message.contains("Unable to dynamically load the");
@@ -86,53 +86,53 @@ fn of(class: FailureClass, message: impl Into<String>) -> Failed {
     Failed { class, message: message.into(), step: None, thread: None, injected: false }
 }
 
-/// The configuration cannot be run.
+/// Returns the failure of a configuration that cannot run.
 pub fn config(message: impl Into<String>) -> Failed {
     of(FailureClass::Config, message)
 }
 
-/// The checkpoint cannot be used.
+/// Returns the failure of an unusable checkpoint.
 pub fn checkpoint(message: impl Into<String>) -> Failed {
     of(FailureClass::Checkpoint, message)
 }
 
-/// The disk is full, or fails.
+/// Returns the failure of a disk that is full or failing.
 pub fn disk(message: impl Into<String>) -> Failed {
     of(FailureClass::DiskFull, message)
 }
 
-/// The data cannot be read.
+/// Returns the failure of unreadable data.
 #[must_use]
 pub fn data(error: &DataError) -> Failed {
     of(FailureClass::Data, error.to_string())
 }
 
-/// The loader ended before the run did, which its list of requests rules out.
+/// Returns the failure of a loader that ended before the run; its list of requests should rule this out.
 #[must_use]
 pub fn data_ran_out(step: u64) -> Failed {
     Failed { step: Some(step), ..of(FailureClass::Panic, "the data loader ended before the last step of the run") }
 }
 
-/// The device reported a failure as a value.
+/// Returns a failure that the device reported as a value.
 #[must_use]
 pub fn device(message: &str) -> Failed {
     of(classify(DEVICE_THREADS[0], message), message)
 }
 
-/// The operating system refused a thread.
+/// Returns the failure of a thread that the operating system refused.
 #[expect(clippy::needless_pass_by_value, reason = "it is passed to map_err")]
 #[must_use]
 pub fn no_thread(error: std::io::Error) -> Failed {
     refused("a thread", &error)
 }
 
-/// The operating system refused.
+/// Returns the failure of an operation that the operating system refused.
 #[must_use]
 pub fn refused(what: &str, error: &std::io::Error) -> Failed {
     of(FailureClass::Panic, format!("the operating system refuses {what}: {error}"))
 }
 
-/// Too many non-finite steps in a row.
+/// Returns the failure of too many non-finite steps in a row.
 #[must_use]
 pub fn non_finite(step: u64, in_a_row: u64, last: &str) -> Failed {
     let message = format!(
@@ -142,7 +142,7 @@ pub fn non_finite(step: u64, in_a_row: u64, last: &str) -> Failed {
     Failed { step: Some(step), ..of(FailureClass::NonFinite, message) }
 }
 
-/// Another worker holds the run.
+/// Returns the failure of a run that another worker holds.
 #[must_use]
 pub fn locked(message: String) -> Failed {
     of(FailureClass::Panic, message)

@@ -1,9 +1,9 @@
-//! The panic hook: any panic, of any thread, ends the process with its class.
+//! The panic hook: a panic on any thread ends the process with its failure class.
 //!
-//! A failed allocation on a CUDA device is a panic of the device's own thread inside
-//! `catch_unwind`; the training thread hears nothing and would go on with garbage. The hook runs
-//! before any unwinding, so nothing can hide a panic from it. It takes no lock, waits for no
-//! reader and runs no destructor: the device may never answer again.
+//! A failed allocation on a CUDA device panics on the device's own thread inside `catch_unwind`; the training
+//! thread is not notified and would continue with garbage. The hook runs before any unwinding, so nothing can
+//! hide a panic from it. It takes no lock, waits for no reader and runs no destructor, since the device may
+//! never respond again.
 
 use super::{Pulse, WorkerArgs, failure};
 use crate::protocol::line;
@@ -20,10 +20,10 @@ use std::{
     thread,
 };
 
-/// What a pipe takes in one piece.
+/// Bytes that a pipe accepts atomically.
 const PIPE_BUF: usize = 4096;
 
-/// Sets the hook for the rest of the process.
+/// Installs the hook for the rest of the process.
 pub fn install(contract: &Arc<OwnedFd>, args: &WorkerArgs, pulse: Arc<Pulse>) {
     let (contract, args, taken) = (Arc::clone(contract), args.clone(), AtomicBool::new(false));
     panic::set_hook(Box::new(move |panic| {
@@ -59,12 +59,12 @@ fn describe(panic: &PanicHookInfo<'_>, pulse: &Pulse) -> Failed {
     Failed { class, message, step: pulse.step(), thread: Some(thread), injected: pulse.injected() }
 }
 
-/// Writes to stderr, if that takes it at once.
+/// Writes to stderr, if it can without blocking.
 pub fn say(text: &str) {
     write_at_once(rustix::stdio::stderr(), text.as_bytes());
 }
 
-/// One write, and only if there is room for it now.
+/// Makes one write, and only if it does not block.
 fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) {
     let mut ready = [PollFd::new(&fd, PollFlags::OUT)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

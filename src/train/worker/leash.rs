@@ -1,9 +1,9 @@
-//! The worker lives no longer than somebody listens. When stdin closes, or stdout breaks, it is
-//! told to save and stop at the next step border, and ends after 5 s whatever training does. One that
-//! was only measured saves nothing.
+//! The worker lives only as long as somebody listens. When stdin closes or stdout breaks, it is ordered to
+//! save and stop at the next step boundary, and exits after 5 s whatever training does. A worker that only
+//! measured saves nothing.
 //!
-//! SIGTERM is the same order: a machine that shuts down sends it to keeper and worker together. Who
-//! was told to stop a while ago and is told again ends at once.
+//! SIGTERM is the same order: a machine that shuts down sends it to keeper and worker together. A second stop
+//! request some time after the first ends the worker at once.
 
 use super::{STOPPED, Sink};
 use crate::protocol::line;
@@ -21,39 +21,39 @@ use std::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long a worker may live on alone.
+/// Maximum lifetime of a worker without a listener.
 const ALONE: Duration = Duration::from_secs(5);
 
-/// Words to stop that come within so long of each other are one: the keeper's and the system's.
+/// Stop requests within this window count once: the keeper and the system may both send one.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// A word to stop that is older was refused or forgotten.
+/// Age after which an earlier stop request no longer counts: it was refused or forgotten.
 const FORGOTTEN: Duration = Duration::from_mins(2);
 
-/// What ends the worker when nobody listens any more.
+/// Ends the worker when nobody listens anymore.
 #[derive(Clone)]
 pub struct Leash {
     orders: Sender<Order>,
     loose: Arc<AtomicBool>,
-    /// When training was last told to stop.
+    /// Time of the last stop request to training.
     told: Arc<Mutex<Option<Instant>>>,
-    /// Whether what was trained is saved at the end.
+    /// Whether training progress is saved at the end.
     saves: bool,
     ends: bool,
 }
 
 impl Leash {
-    /// A leash that passes orders on to training; what was trained is saved or not when it is let go.
+    /// Returns a leash that forwards orders to training; `saves` decides whether letting go saves training progress.
     pub fn new(orders: Sender<Order>, saves: bool) -> Self {
         Self { orders, loose: Arc::default(), told: Arc::default(), saves, ends: true }
     }
 
-    /// One that stops training and leaves the process alone.
+    /// Returns a leash that stops training but leaves the process running.
     #[cfg(test)]
     pub fn without_end(orders: Sender<Order>) -> Self {
         Self { ends: false, ..Self::new(orders, true) }
     }
 
-    /// Passes on what comes in on stdin, until it closes.
+    /// Forwards orders from stdin until it closes.
     pub fn watch_stdin(&self, sink: Arc<dyn Sink>) -> io::Result<()> {
         let leash = self.clone();
         thread::Builder::new().name("orders".to_owned()).spawn(move || {
@@ -79,8 +79,8 @@ impl Leash {
         Ok(())
     }
 
-    /// Turns SIGTERM into an order to save and stop. A write beyond the limit of a file's size becomes
-    /// an error like that of a full disk, instead of the end of the process.
+    /// Turns SIGTERM into an order to save and stop. A write beyond the file size limit becomes an error like
+    /// that of a full disk, instead of killing the process.
     pub fn watch_signals(&self) -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let entered = runtime.enter();
@@ -106,13 +106,13 @@ impl Leash {
         }
     }
 
-    /// Training is told to stop; how long ago it was told before.
+    /// Records a stop request and returns the time since the previous one.
     fn note_stop(&self) -> Option<Duration> {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.replace(Instant::now()).map(|at| at.elapsed())
     }
 
-    /// Nobody listens any more. Returns only to a thread that is not the first to notice.
+    /// Handles the loss of the listener. Returns only on threads that were not the first to notice.
     pub fn let_go(&self) {
         if self.loose.swap(true, Ordering::SeqCst) {
             return;

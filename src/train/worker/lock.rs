@@ -1,4 +1,4 @@
-//! One worker per run: a lock that ends with the process, whatever ends the process.
+//! One worker per run: a lock that is released when the process ends, however it ends.
 
 use super::failure;
 use crate::protocol::worker::Failed;
@@ -10,16 +10,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The lock's name in a run directory.
+/// The name of the lock in a run directory.
 pub const LOCK_FILE: &str = "worker.lock";
 
-/// How long the last worker may take to be gone.
+/// Maximum time to wait for the last worker to exit.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Takes the lock.
+/// Acquires the lock.
 ///
 /// # Errors
-/// When another worker still holds it after 10 s; says which.
+/// Returns an error that names the other worker when it still holds the lock after 10 s.
 pub fn take(run_dir: &Path) -> Result<Lock, Failed> {
     take_within(run_dir, PATIENCE)
 }

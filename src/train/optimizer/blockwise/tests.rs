@@ -14,25 +14,25 @@ fn numbers(tensor: Tensor<Flex, 1>) -> Vec<f32> {
     tensor.into_data().iter::<f32>().collect()
 }
 
-/// What is left of numbers that have been in 8 bits; the thresholds are those of an update, or given.
+/// Encodes values in 8 bits and decodes them, with the given thresholds.
 fn through(kind: Kind, values: &[f32], thresholds: Vec<f32>) -> Vec<f32> {
     let (codes, scales) = kind.encode_by::<Flex, 1>(tensor(values), thresholds);
     let codes = Flex::int_into_float(codes, FloatDType::F32);
     numbers(ranked(kind.decode::<Flex>(codes, scales, &[values.len()])))
 }
 
-/// The codes around a number that is `share` of the largest one, as shares.
+/// Returns the codes around a value that is `share` of the largest one, as shares.
 fn codes_around(kind: Kind, share: f64) -> (f64, f64) {
     let (most, power) = if kind == Kind::First { (127.0, 2) } else { (255.0, 4) };
     let low = (share.powf(1.0 / f64::from(power)) * most).floor();
     let at = |code: f64| (code / most).powi(power);
-    // Rounding in f32 may see a number that lies on a code on either side of it.
+    // Rounding in f32 may place a value that equals a code on either side of it.
     let low = if (at(low + 1.0) - share).abs() < share * 1e-5 { low + 1.0 } else { low };
     let below = if (at(low) - share).abs() < share * 1e-5 { (low - 1.0).max(0.0) } else { low };
     (at(below), at(low + 1.0).min(1.0))
 }
 
-/// Numbers over many orders of magnitude, with zeros and both signs among them.
+/// Values over many orders of magnitude, including zeros and both signs.
 fn mixed() -> impl Strategy<Value = Vec<f32>> {
     let number = prop_oneof![
         1 => Just(0.0_f32),
@@ -58,7 +58,7 @@ proptest! {
                 let (low, high) = codes_around(Kind::First, f64::from(value.abs() / scale));
                 let share = f64::from(found.abs() / scale);
                 prop_assert!(share >= low * (1.0 - 1e-5) && share <= high * (1.0 + 1e-5), "{} of {}: {}", value, scale, found);
-                // In all: never more than 1.6 % of the largest.
+                // Overall error: never more than 1.6 % of the largest value.
                 prop_assert!((value - found).abs() <= scale * 0.016);
             }
         }
@@ -113,9 +113,9 @@ fn any_shape_comes_back_and_the_codes_take_a_byte() {
     assert!(values.iter().zip(&back).all(|(value, back)| (value - back).abs() < 0.016));
 }
 
-/// Both moments of a block over many updates, exactly and in 8 bits, and by what factor √v is off: in
-/// the mean over numbers that have a gradient, and over those that have none from a third of the way
-/// on. The third is the largest first moment of a silent number, as a share of its √v.
+/// Runs both moments of a block over many updates, exactly and in 8 bits, and returns the factor by which √v
+/// is off: the mean over values that have a gradient, and over those that have none from a third of the way
+/// on. The third result is the largest first moment of a silent value, as a share of its √v.
 fn drift(thresholds: impl Fn(Kind, u64) -> Vec<f32>) -> [f32; 3] {
     let (mut stream, last) = (Stream::new(3), 3000_u64);
     let sizes: Vec<f32> = (0..BLOCK).map(|_| 10.0_f32.powf(stream.unit() * 2.0 - 2.0)).collect();
@@ -147,7 +147,7 @@ fn moments_do_not_drift_over_thousands_of_updates() {
     let [active, silent, stuck] = drift(Kind::thresholds);
     assert!((0.9..1.1).contains(&active) && (0.85..1.15).contains(&silent), "√v is off by {active}, {silent}");
     assert!(stuck < 0.05, "a first moment is stuck at {stuck}");
-    // What the thresholds are for: always up, v climbs; to the nearest, what is silent stands still.
+    // The reason for the thresholds: always rounding up, v climbs; rounding to the nearest, silent values never decay.
     let [climbing, ..] = drift(|_, _| vec![BELOW_ONE; BLOCK]);
     let [_, standing, _] = drift(|_, _| vec![0.5; BLOCK]);
     assert!(climbing > 2.0 && standing > 2.0, "{climbing}, {standing}");

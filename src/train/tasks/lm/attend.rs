@@ -1,13 +1,13 @@
-//! softmax(q kᵀ + mask) v without keeping the scores: a share of the heads at a time, on the way
-//! forward and again on the way back.
+//! softmax(q kᵀ + mask) v without storing the scores: they are computed for a part of the heads at a time, in
+//! the forward pass and again in the backward pass.
 //!
 //! ```text
-//! forward    P = softmax(q kᵀ + mask)    mixed = P v              P is dropped
-//! backward   P as before                 slope of v = Pᵀ g        T = P ∘ (g vᵀ − Σ g ∘ mixed)
-//!                                        slope of q = T k         slope of k = Tᵀ q
+//! forward    P = softmax(q kᵀ + mask)    mixed = P v              P is discarded
+//! backward   P recomputed                grad of v = Pᵀ g         T = P ∘ (g vᵀ − Σ g ∘ mixed)
+//!                                        grad of q = T k          grad of k = Tᵀ q
 //! ```
-//! Scores are `length` × `length` for each head: kept for every block, as a graph of single operations
-//! keeps them several times over, they are most of a long sequence's memory.
+//! Each head has `length` × `length` scores. A graph of separate operations stores several copies of them for
+//! every block, which is most of the memory of a long sequence.
 
 use crate::train::params::{erase, ranked};
 use burn::backend::Autodiff;
@@ -19,20 +19,20 @@ use burn::backend::autodiff::{
 use burn::tensor::{Tensor, TensorPrimitive, activation, backend::Backend};
 use std::ops::Range;
 
-/// Scores that exist at a time, at most: 64 MB in f32. One head's do in any case.
+/// The most scores in memory at a time: 64 MB in f32. A single head's scores are always allowed.
 const SCORES: usize = 16 << 20;
 
-/// Queries, keys and values `[heads, length, size]`, those of all sequences one after another, and the
-/// mask `[1, length, length]`, to what each position reads, `[heads, length, size]`.
+/// A function from queries, keys and values `[heads, length, size]`, those of all sequences one after
+/// another, and the mask `[1, length, length]` to the attention output of each position, `[heads, length, size]`.
 pub type Attend<B> = fn([Tensor<B, 3>; 3], &Tensor<B, 3>) -> Tensor<B, 3>;
 
-/// By single operations: without a graph nothing is kept.
+/// Computes attention as separate operations; without a graph nothing is stored.
 #[expect(clippy::needless_pass_by_value, reason = "of the type Attend")]
 pub fn plainly<B: Backend>(inputs: [Tensor<B, 3>; 3], mask: &Tensor<B, 3>) -> Tensor<B, 3> {
     by_heads(SCORES, &inputs, mask)
 }
 
-/// By one operation of the graph, which keeps its inputs alone.
+/// Computes attention as a single operation of the graph, which stores only its inputs.
 pub fn sparingly<I: Backend, C: CheckpointStrategy>(
     inputs: [Tensor<Autodiff<I, C>, 3>; 3],
     mask: &Tensor<Autodiff<I, C>, 3>,
@@ -75,7 +75,7 @@ fn by_heads<B: Backend>(most: usize, inputs: &[Tensor<B, 3>; 3], mask: &Tensor<B
     Tensor::cat(shares(most, &inputs[0]).map(share).collect(), 0)
 }
 
-/// The slopes of queries, keys and values, from that of what was read.
+/// Returns the gradients of queries, keys and values from the gradient of the output.
 fn slopes<B: Backend>(
     most: usize,
     inputs: &[Tensor<B, 3>; 3],
@@ -100,12 +100,12 @@ fn slopes<B: Backend>(
     found.map(|parts| Tensor::cat(parts, 0))
 }
 
-/// How much each position reads of each.
+/// Returns the attention weights: how much each position attends to every other.
 fn weights<B: Backend>(query: Tensor<B, 3>, key: Tensor<B, 3>, mask: &Tensor<B, 3>) -> Tensor<B, 3> {
     activation::softmax(query.matmul(key.swap_dims(1, 2)) + mask.clone(), 2)
 }
 
-/// The heads whose scores exist at a time.
+/// Returns the ranges of heads whose scores are in memory at the same time.
 fn shares<B: Backend>(most: usize, tensor: &Tensor<B, 3>) -> impl Iterator<Item = Range<usize>> + use<B> {
     let [heads, length, _] = tensor.dims();
     let share = (most / (length * length).max(1)).max(1);

@@ -1,5 +1,4 @@
-//! Causal self-attention with several heads (Vaswani et al., 2017), some of which may share their
-//! keys and values, and rotary positions.
+//! Causal multi-head self-attention (Vaswani et al., 2017) with optional shared keys and values, and rotary positions.
 
 use super::model::{Maker, Sight};
 use super::shape::Shape;
@@ -8,7 +7,7 @@ use burn::module::Module;
 use burn::nn::Dropout;
 use burn::tensor::{Tensor, TensorData, activation, backend::Backend};
 
-/// The layers of attention.
+/// The projections of an attention layer.
 #[derive(Module, Debug)]
 pub struct Attention<B: Backend> {
     query: Projection<B>,
@@ -21,7 +20,7 @@ pub struct Attention<B: Backend> {
 }
 
 impl<B: Backend> Attention<B> {
-    /// Fresh layers.
+    /// Returns fresh projections.
     pub fn new(make: &Maker<'_, B>) -> Self {
         let Shape { width, heads, kv_heads, head_size, attention_bias: bias, .. } = *make.shape();
         let (asks, answers) = (heads * head_size, kv_heads * head_size);
@@ -36,8 +35,7 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// `[batch, length, width]` to the same shape: softmax(q kᵀ / √d + mask) v for each head of
-    /// size d.
+    /// Maps `[batch, length, width]` to the same shape: softmax(q kᵀ / √d + mask) v for each head of size d.
     pub fn forward(&self, x: Tensor<B, 3>, sight: &Sight<B>) -> Tensor<B, 3> {
         let [batch, length, _] = x.dims();
         let split = |x: Tensor<B, 3>, heads: usize| {
@@ -54,7 +52,7 @@ impl<B: Backend> Attention<B> {
         let (key, value) = (self.shared(key), self.shared(value));
         let query = query * (size as f64).powf(-0.5);
         let mixed = if B::ad_enabled(&query.device()) && self.dropout.prob > 0.0 {
-            // What is dropped is drawn once: the graph has to keep it.
+            // The dropout mask is drawn only once, so the graph has to store it.
             let scores = query.matmul(key.swap_dims(2, 3)) + sight.mask.clone().unsqueeze();
             self.dropout.forward(activation::softmax(scores, 3)).matmul(value)
         } else {
@@ -64,12 +62,12 @@ impl<B: Backend> Attention<B> {
         self.output.forward(mixed.swap_dims(1, 2).reshape([batch, length, self.heads * size]))
     }
 
-    /// The layers.
+    /// Returns the projections.
     pub fn layers(&self) -> [&Projection<B>; 4] {
         [&self.query, &self.key, &self.value, &self.output]
     }
 
-    /// Keys or values `[batch, kv_heads, length, size]`, once for each head that asks them.
+    /// Repeats keys or values `[batch, kv_heads, length, size]` for each query head that shares them.
     fn shared(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let times = self.heads / self.kv_heads;
         if times == 1 {
@@ -80,18 +78,18 @@ impl<B: Backend> Attention<B> {
     }
 }
 
-/// Rotary positions (Su et al., 2021): number i of a head's first half and number i of its second
-/// half are turned by the angle position / θ^(2i / size).
+/// Rotary positions (Su et al., 2021): element i of a head's first half and element i of its second half are
+/// rotated by the angle position / θ^(2i / size).
 #[derive(Module, Debug)]
 pub struct Rotary<B: Backend> {
-    /// `[1, 1, sequence, size]`, no parameter.
+    /// `[1, 1, sequence, size]`, not a parameter.
     cosine: Tensor<B, 4>,
-    /// The same.
+    /// `[1, 1, sequence, size]`, not a parameter.
     sine: Tensor<B, 4>,
 }
 
 impl<B: Backend> Rotary<B> {
-    /// The angles of the first `sequence` positions.
+    /// Returns the angles of the first `sequence` positions.
     pub fn new(shape: &Shape, sequence: usize, device: &B::Device) -> Self {
         let size = shape.head_size;
         let angle =
@@ -103,13 +101,13 @@ impl<B: Backend> Rotary<B> {
         Self { cosine: table(f64::cos), sine: table(f64::sin) }
     }
 
-    /// The angles of the first `length` positions.
+    /// Returns the angles of the first `length` positions.
     pub fn of(&self, length: usize) -> Self {
         let first = |table: &Tensor<B, 4>| table.clone().narrow(2, 0, length);
         Self { cosine: first(&self.cosine), sine: first(&self.sine) }
     }
 
-    /// `[batch, heads, length, size]`, turned.
+    /// Rotates `[batch, heads, length, size]`.
     fn turn(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let half = x.dims()[3] / 2;
         let (first, second) = (x.clone().narrow(3, 0, half), x.clone().narrow(3, half, half));

@@ -1,11 +1,11 @@
-//! Gradients that were computed beforehand, delivered by an ordinary backward pass.
+//! Precomputed gradients, delivered by an ordinary backward pass.
 //!
 //! ```text
 //! forward    carry(loss, p, g) = loss
 //! backward   p gets g · (the gradient that reaches the loss), the loss gets that gradient itself
 //! ```
-//! So who computes a gradient by another way than Burn's graph still returns a loss like any other:
-//! what it is multiplied by reaches the gradient, and no graph has to be kept for it.
+//! Code that computes a gradient outside Burn's graph can thus return a loss like any other: factors applied
+//! to the loss reach the gradient, and the graph does not have to be stored.
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
@@ -18,7 +18,7 @@ use burn::tensor::{DType, FloatDType, Shape, Tensor, TensorMetadata, TensorPrimi
 #[derive(Debug)]
 struct Carry;
 
-/// A gradient, and the number format of what it is the gradient of.
+/// A gradient, and the number format of the tensor it belongs to.
 #[derive(Debug, Clone)]
 struct Cargo<F> {
     gradient: F,
@@ -44,7 +44,8 @@ impl<I: Backend> Backward<I, 2> for Carry {
     }
 }
 
-/// The same loss `[1]`, by which `carrier` gets `gradient`, of its shape, in any number format.
+/// Returns the same loss `[1]`, whose backward pass gives `carrier` the gradient `gradient`, of its shape, in
+/// any number format.
 pub fn carry<I: Backend, C: CheckpointStrategy, const D: usize>(
     loss: Tensor<Autodiff<I, C>, 1>,
     carrier: &Tensor<Autodiff<I, C>, D>,
@@ -62,7 +63,7 @@ pub fn carry<I: Backend, C: CheckpointStrategy, const D: usize>(
     Tensor::from_primitive(TensorPrimitive::Float(result))
 }
 
-/// Whether a backward pass has to bring this tensor a gradient.
+/// Reports whether a backward pass has to compute a gradient for this tensor.
 pub fn is_tracked<I: Backend, C: CheckpointStrategy, const D: usize>(tensor: &Tensor<Autodiff<I, C>, D>) -> bool {
     tensor.clone().into_primitive().tensor().is_tracked()
 }
@@ -87,7 +88,7 @@ mod tests {
         let plain = Tensor::<Cpu, 1>::from_floats([7.0], &device).require_grad();
         let loss = carry(plain.clone(), &one, Tensor::from_floats([[0.5, -1.0]], &device));
         let loss = carry(loss, &two, Tensor::from_floats([3.0], &device));
-        // A second cargo for the same carrier adds to the first.
+        // A second gradient for the same carrier adds to the first.
         let loss = carry(loss, &one, Tensor::from_floats([[0.0, 10.0]], &device));
         assert_eq!(loss.clone().into_scalar().to_bits(), 7f32.to_bits());
         let gradients = (loss * 4.0).backward();

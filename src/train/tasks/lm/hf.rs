@@ -1,9 +1,9 @@
-//! Models in Hugging Face's form: a folder with `config.json`, `model.safetensors` (or shards with an
-//! index) and `tokenizer.json`, and adapters in PEFT's.
+//! Models in Hugging Face format: a folder with `config.json`, `model.safetensors` (or shards with an index)
+//! and `tokenizer.json`; and adapters in PEFT format.
 //!
 //! ```text
-//! config.json ─ config ─▶ Shape ─ names ─▶ names and shapes that the weights must have
-//! *.safetensors ─ weights ─▶ header, checked against them; then values, by our own paths
+//! config.json ─ config ─▶ Shape ─ names ─▶ required names and shapes of the weights
+//! *.safetensors ─ weights ─▶ header, checked against them; then values, by downshift's paths
 //! ```
 
 pub mod config;
@@ -22,21 +22,21 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weights::Tensors;
 
-/// What a pretrained model shipped with downshift is called; `assets/README.md` says what it is.
+/// The name of the pretrained model shipped with downshift; `assets/README.md` describes it.
 pub const SHIPPED: &str = "embedded:tiny-llama";
 static SHIPPED_CONFIG: &[u8] = include_bytes!("../../../../assets/tiny-llama/config.json");
 static SHIPPED_WEIGHTS: &[u8] = include_bytes!("../../../../assets/tiny-llama/model.safetensors");
 
-/// Where a pretrained model lies.
+/// The location of a pretrained model.
 pub enum Place {
-    /// Inside the program.
+    /// Embedded in the program.
     Shipped,
-    /// A folder and the file in it that was named, where it was one.
+    /// A folder, and the file in it if one was named.
     Folder(PathBuf, Option<PathBuf>),
 }
 
 impl Place {
-    /// What `model.init_from` names: a folder, a safetensors file or an index of shards.
+    /// Returns the location that `model.init_from` names: a folder, a safetensors file or an index of shards.
     #[must_use]
     pub fn of(path: &str) -> Self {
         let file = Path::new(path);
@@ -49,10 +49,10 @@ impl Place {
         }
     }
 
-    /// A small file of the model.
+    /// Reads a small file of the model.
     ///
     /// # Errors
-    /// Names the file that cannot be read.
+    /// Returns an error that names the file that cannot be read.
     pub fn read(&self, name: &str) -> Result<Vec<u8>, DataError> {
         match self {
             Self::Shipped if name == config::FILE => Ok(SHIPPED_CONFIG.to_vec()),
@@ -61,7 +61,7 @@ impl Place {
         }
     }
 
-    /// The path of a file of the model, where there is such a file.
+    /// Returns the path of a file of the model, if it exists.
     #[must_use]
     pub fn path_of(&self, name: &str) -> Option<PathBuf> {
         match self {
@@ -78,18 +78,18 @@ impl Place {
     }
 }
 
-/// Whether the weights fit a shape; their values are not read.
+/// Checks that the weights fit a shape, without reading their values.
 ///
 /// # Errors
-/// Lists what is missing, unexpected or of another shape by its name in the file.
+/// Returns an error that lists everything missing, unexpected or of another shape by its name in the file.
 pub fn check(place: &Place, shape: &Shape) -> Result<(), DataError> {
     fitting(&place.tensors()?, shape).map(|_| ())
 }
 
-/// The weights by our own paths.
+/// Reads the weights by downshift's paths.
 ///
 /// # Errors
-/// As [`check`]; also when values cannot be read.
+/// Returns an error as [`check`] does, or when values cannot be read.
 pub fn load(place: &Place, shape: &Shape) -> Result<Weights, DataError> {
     let mut tensors = place.tensors()?;
     let prefix = fitting(&tensors, shape)?;
@@ -101,7 +101,7 @@ pub fn load(place: &Place, shape: &Shape) -> Result<Weights, DataError> {
     Ok(weights)
 }
 
-/// How the names in a file differ from those of a whole model: a bare model lacks the first part.
+/// The name prefix that a bare model's file lacks; `None` for a whole model.
 struct Prefix(Option<&'static str>);
 
 impl Prefix {
@@ -129,7 +129,7 @@ fn fitting(tensors: &Tensors, shape: &Shape) -> Result<Prefix, DataError> {
     Err(wrong(tensors.place(), message))
 }
 
-/// `[rows, columns]` row by row, transposed.
+/// Transposes `[rows, columns]`, stored row by row.
 pub(super) fn transposed(data: &TensorData) -> TensorData {
     let (rows, columns) = (data.shape[0], data.shape[1]);
     let values: Vec<f32> = data.iter().collect();

@@ -1,13 +1,13 @@
-//! Cross-entropy over a large vocabulary, a chunk of tokens at a time: logits are never whole.
+//! Cross-entropy over a large vocabulary, one chunk of tokens at a time: the full logits never exist.
 //!
 //! ```text
 //! for each chunk of tokens:   logits = Σ x·W        losses = log Σ exp(logits) − logits[target]
 //!                             d = softmax(logits) − onehot(target)
 //!                             gradient of x = d·Wᵀ  gradient of W += xᵀ·d
 //! ```
-//! Several terms x·W make one head: the layer itself, its adapter's low-rank part, its bias as ones·b.
-//! Gradients are computed on the way forward, where d is at hand, and [`carry`] delivers them. They
-//! are those of the sum of the losses, which f16 holds, and are divided at last, in f32.
+//! The head is a sum of terms x·W: the layer itself, its adapter's low-rank part, its bias as ones·b.
+//! Gradients are computed in the forward pass, where d is available, and [`carry`] delivers them. They are
+//! gradients of the sum of the losses, which fit f16, and are divided at the end, in f32.
 
 use super::carry::{carry, is_tracked};
 use burn::backend::Autodiff;
@@ -15,15 +15,15 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::{DType, FloatDType, IndexingUpdateOp, Int, Tensor, backend::Backend};
 use std::ops::Range;
 
-/// Logits of a chunk, at most: 32 MB in f32.
+/// The most logits in a chunk: 32 MB in f32.
 const LOGITS: usize = 8 << 20;
-/// Tokens of a chunk, at least.
+/// The fewest tokens in a chunk.
 const TOKENS: usize = 16;
 
-/// What logits are the sum of: each x `[tokens, size]` times its W `[size, vocabulary]`. At least one.
+/// The terms that sum to the logits: each x `[tokens, size]` times its W `[size, vocabulary]`. At least one.
 pub type Terms<B> = Vec<[Tensor<B, 2>; 2]>;
 
-/// Mean cross-entropy `[1]` in f32, for targets `[tokens]`.
+/// Returns the mean cross-entropy `[1]` in f32, for targets `[tokens]`.
 pub fn mean_loss<I: Backend, C: CheckpointStrategy>(
     terms: &Terms<Autodiff<I, C>>,
     targets: &Tensor<I, 1, Int>,
@@ -31,7 +31,7 @@ pub fn mean_loss<I: Backend, C: CheckpointStrategy>(
     mean_loss_by(LOGITS, terms, targets)
 }
 
-/// The cross-entropy of each token, `[tokens]` in f32, for targets `[tokens]`.
+/// Returns the cross-entropy of each token, `[tokens]` in f32, for targets `[tokens]`.
 pub fn token_losses<B: Backend>(terms: &Terms<B>, targets: &Tensor<B, 1, Int>) -> Tensor<B, 1> {
     let losses = ranges(LOGITS, terms, targets).map(|range| Chunk::new(terms, targets, range).losses);
     Tensor::cat(losses.collect(), 0)
@@ -67,7 +67,7 @@ fn mean_loss_by<I: Backend, C: CheckpointStrategy>(
     loss.div_scalar(targets.dims()[0] as f64)
 }
 
-/// The tokens of each chunk.
+/// Returns the token range of each chunk.
 fn ranges<B: Backend>(
     most: usize,
     terms: &Terms<B>,
@@ -79,12 +79,12 @@ fn ranges<B: Backend>(
     (0..tokens).step_by(rows).map(move |first| first..(first + rows).min(tokens))
 }
 
-/// A chunk of tokens on its way from logits to gradients.
+/// A chunk of tokens between logits and gradients.
 struct Chunk<B: Backend> {
     inputs: Vec<Tensor<B, 2>>,
     targets: Tensor<B, 2, Int>,
     losses: Tensor<B, 1>,
-    /// exp(logits − the highest), `[tokens, vocabulary]` in f32.
+    /// exp(logits − max), `[tokens, vocabulary]` in f32.
     exponentials: Tensor<B, 2>,
     /// Their sums, `[tokens, 1]`.
     totals: Tensor<B, 2>,
@@ -106,8 +106,8 @@ impl<B: Backend> Chunk<B> {
         Self { inputs, targets, losses, exponentials, totals }
     }
 
-    /// The inputs, and the slope of the losses' sum in the logits: softmax − onehot, in the inputs'
-    /// number format.
+    /// Returns the inputs, and the gradient of the summed losses with respect to the logits: softmax −
+    /// onehot, in the inputs' number format.
     fn slopes(self) -> (Vec<Tensor<B, 2>>, Tensor<B, 2>) {
         let minus_one = self.totals.zeros_like().sub_scalar(1.0);
         let shares = self.exponentials / self.totals;
@@ -118,13 +118,13 @@ impl<B: Backend> Chunk<B> {
     }
 }
 
-/// The gradients of one term, as far as they are wanted.
+/// The requested gradients of one term.
 struct Sum<B: Backend> {
-    /// Of x, of W.
+    /// Whether the gradients of x and of W are requested.
     wanted: [bool; 2],
-    /// Chunk by chunk.
+    /// Gradients of x, one per chunk.
     x: Vec<Tensor<B, 2>>,
-    /// Over the chunks so far, in f32.
+    /// Gradient of W, summed over the chunks so far, in f32.
     w: Option<Tensor<B, 2>>,
 }
 

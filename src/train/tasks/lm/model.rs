@@ -1,5 +1,5 @@
-//! A decoder-only transformer, with the options that GPT-2 (Radford et al., 2019) and Llama (Touvron
-//! et al., 2023) differ in.
+//! A decoder-only transformer, with the options in which GPT-2 (Radford et al., 2019) and Llama (Touvron et
+//! al., 2023) differ.
 //!
 //! ```text
 //! tokens ─ embed (+ position) ─ dropout ─ block × layers ─ norm ─ head ─ logits
@@ -7,9 +7,8 @@
 //! block:  x ─ norm ─ causal attention ─ dropout ─(+ x)─ norm ─ hidden layer ─ dropout ─(+)
 //! hidden: narrow(gelu(widen(x)))   or   narrow(silu(gate(x)) · widen(x))
 //! ```
-//! Norms come before what they feed (pre-norm). Positions are learnt and added to the embedding, or
-//! rotate queries and keys. A tied head multiplies by the transpose of the embedding matrix: one
-//! parameter, used twice.
+//! Norms come before the layers they feed (pre-norm). Positions are learned and added to the embedding, or
+//! rotate queries and keys. A tied head multiplies by the transpose of the embedding matrix: one parameter, used twice.
 
 use super::attend::{self, Attend};
 use super::attention::{Attention, Rotary};
@@ -21,12 +20,12 @@ use burn::module::{Initializer, Module, Param};
 use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig};
 use burn::tensor::{FloatDType, Int, Tensor, activation, backend::Backend};
 
-/// What a decoder is made by.
+/// The construction plan of a decoder.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Its sizes.
     pub shape: Shape,
-    /// Tokens that it sees at once.
+    /// The context length in tokens.
     pub sequence: usize,
     /// Share of the activations that a training step drops.
     pub dropout: f64,
@@ -38,15 +37,15 @@ pub struct Plan {
 #[derive(Module, Debug)]
 pub struct Transformer<B: Backend> {
     tokens: Embedding<B>,
-    /// None where positions rotate queries and keys.
+    /// Position embeddings; `None` if positions rotate queries and keys.
     positions: Option<Param<Tensor<B, 2>>>,
     dropout: Dropout,
     pub(super) blocks: Vec<Block<B>>,
     norm: Norm<B>,
-    /// None where the head is tied to `tokens`.
+    /// The output layer; `None` if the head is tied to `tokens`.
     head: Option<Projection<B>>,
-    /// What is added to attention scores, `[1, sequence, sequence]`: 0 where a position may look,
-    /// minus infinity at later ones. No parameter.
+    /// The attention mask, `[1, sequence, sequence]`: 0 where a position may attend, minus infinity at later
+    /// positions. Not a parameter.
     mask: Tensor<B, 3>,
     rotary: Option<Rotary<B>>,
 }
@@ -57,7 +56,7 @@ pub struct Block<B: Backend> {
     attention_norm: Norm<B>,
     attention: Attention<B>,
     widen_norm: Norm<B>,
-    /// None where the hidden layer has no gate.
+    /// The gate of the hidden layer, if it has one.
     gate: Option<Projection<B>>,
     widen: Projection<B>,
     narrow: Projection<B>,
@@ -65,7 +64,7 @@ pub struct Block<B: Backend> {
     tanh: bool,
 }
 
-/// A layer norm, or without `beta` an RMS norm.
+/// A layer norm, or an RMS norm if there is no `beta`.
 #[derive(Module, Debug)]
 pub struct Norm<B: Backend> {
     gamma: Param<Tensor<B, 1>>,
@@ -73,39 +72,39 @@ pub struct Norm<B: Backend> {
     epsilon: f64,
 }
 
-/// What each position may look at, and how it is turned.
+/// The attention mask and the rotation of each position.
 pub struct Sight<B: Backend> {
     /// The mask of the model, `[1, length, length]`.
     pub mask: Tensor<B, 3>,
-    /// Rotary positions, where there are any.
+    /// Rotary positions, if the model uses them.
     pub rotary: Option<Rotary<B>>,
-    /// How it looks.
+    /// The attention function.
     pub attend: Attend<B>,
 }
 
-/// How a pass goes through the model.
+/// Options of a pass through the model.
 pub struct Way<'a, B: Backend> {
-    /// Is told of each part before it begins: 0 is the embedding, then come the blocks and the head.
+    /// Called before each part begins: 0 is the embedding, followed by the blocks and the head.
     pub noise: &'a dyn Fn(usize),
-    /// Attention by single operations or by one.
+    /// The attention function: separate operations or a single one.
     pub attend: Attend<B>,
 }
 
 impl<B: Backend> Way<'_, B> {
-    /// Without noise, by single operations.
+    /// Returns options without noise and with attention as separate operations.
     pub fn plain() -> Self {
         Self { noise: &|_| {}, attend: attend::plainly }
     }
 }
 
-/// Makes the layers of a model, each with its adapter where it is to have one.
+/// Builds the layers of a model, each with its adapter if it is to have one.
 pub struct Maker<'a, B: Backend> {
     plan: &'a Plan,
     device: &'a B::Device,
 }
 
 impl<B: Backend> Maker<'_, B> {
-    /// A layer of this name.
+    /// Returns a layer of this name.
     pub fn layer(&self, name: &str, from: usize, to: usize, bias: bool, spread: f64) -> Projection<B> {
         let initializer = Initializer::Normal { mean: 0.0, std: spread };
         let layer = Projection::new(from, to, bias, &initializer, self.device);
@@ -115,7 +114,7 @@ impl<B: Backend> Maker<'_, B> {
         }
     }
 
-    /// A fresh norm.
+    /// Returns a fresh norm.
     fn norm(&self) -> Norm<B> {
         let Shape { width, family, epsilon, .. } = self.plan.shape;
         Norm {
@@ -125,30 +124,30 @@ impl<B: Backend> Maker<'_, B> {
         }
     }
 
-    /// The shape of the model.
+    /// Returns the shape of the model.
     pub fn shape(&self) -> &Shape {
         &self.plan.shape
     }
 
-    /// Share of the activations that a training step drops.
+    /// Returns the dropout layer.
     pub fn dropout(&self) -> Dropout {
         DropoutConfig::new(self.plan.dropout).init()
     }
 
-    /// Standard deviation of fresh weights: √(2 / 5 width) (Nguyen and Salazar, 2019).
+    /// Returns the standard deviation of fresh weights: √(2 / 5 width) (Nguyen and Salazar, 2019).
     pub fn spread(&self) -> f64 {
         (0.4 / self.plan.shape.width as f64).sqrt()
     }
 
-    /// The spread of layers that add onto the residual path: smaller the more of them there are, two
-    /// a block (Radford et al., 2019).
+    /// Returns the standard deviation of layers that add to the residual path. It decreases with their
+    /// number, two per block (Radford et al., 2019).
     pub fn onto_the_residual(&self) -> f64 {
         self.spread() / (2.0 * self.plan.shape.layers as f64).sqrt()
     }
 }
 
 impl<B: Backend> Transformer<B> {
-    /// A fresh model.
+    /// Returns a fresh model.
     pub fn new(plan: &Plan, device: &B::Device) -> Self {
         let make = Maker { plan, device };
         let Shape { layers, width, vocabulary, positions, family, tied, .. } = plan.shape;
@@ -165,7 +164,7 @@ impl<B: Backend> Transformer<B> {
         }
     }
 
-    /// Tokens `[batch, length]` to logits `[batch, length, vocabulary]`, length up to `sequence`.
+    /// Maps tokens `[batch, length]` to logits `[batch, length, vocabulary]`, for lengths up to `sequence`.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         let x = self.norm.forward(self.hidden(tokens, &Way::plain()));
         match &self.head {
@@ -174,7 +173,7 @@ impl<B: Backend> Transformer<B> {
         }
     }
 
-    /// Tokens `[batch, length]` to what leaves the last block, `[batch, length, width]`.
+    /// Maps tokens `[batch, length]` to the output of the last block, `[batch, length, width]`.
     pub fn hidden(&self, tokens: Tensor<B, 2, Int>, way: &Way<'_, B>) -> Tensor<B, 3> {
         let sight = self.sight(tokens.dims()[1], way);
         let blocks = self.blocks.iter().enumerate();
@@ -184,7 +183,7 @@ impl<B: Backend> Transformer<B> {
         })
     }
 
-    /// What the logits are the sum of, from what leaves the last block, `[batch, length, width]`.
+    /// Maps the output of the last block, `[batch, length, width]`, to the terms that sum to the logits.
     pub fn terms(&self, x: Tensor<B, 3>, way: &Way<'_, B>) -> Terms<B> {
         let x = self.norm.forward(x).flatten::<2>(0, 1);
         (way.noise)(self.blocks.len() + 1);
@@ -194,7 +193,7 @@ impl<B: Backend> Transformer<B> {
         }
     }
 
-    /// Tokens `[batch, length]` to what enters the first block, `[batch, length, width]`.
+    /// Maps tokens `[batch, length]` to the input of the first block, `[batch, length, width]`.
     pub fn embed(&self, tokens: Tensor<B, 2, Int>, way: &Way<'_, B>) -> Tensor<B, 3> {
         let [_, length] = tokens.dims();
         (way.noise)(0);
@@ -205,7 +204,7 @@ impl<B: Backend> Transformer<B> {
         self.dropout.forward(x)
     }
 
-    /// What all blocks need for a sequence of this length.
+    /// Returns the mask and rotations that all blocks need for a sequence of this length.
     pub fn sight(&self, length: usize, way: &Way<'_, B>) -> Sight<B> {
         Sight {
             mask: self.mask.clone().slice([0..1, 0..length, 0..length]),
@@ -214,14 +213,15 @@ impl<B: Backend> Transformer<B> {
         }
     }
 
-    /// Whether a training pass draws random numbers.
+    /// Reports whether a training pass draws random numbers.
     pub fn draws(&self) -> bool {
         self.dropout.prob > 0.0
             || self.head.as_ref().is_some_and(Projection::draws)
             || self.blocks.iter().any(Block::draws)
     }
 
-    /// The lowest block that a gradient has to go through: at or above the lowest that is trained.
+    /// Returns the lowest block that gradients have to pass through: 0 if an embedding is trained, else the
+    /// lowest block with trained parameters, or the number of blocks if there is none.
     pub fn lowest_trained(&self) -> usize {
         let trains = |param: &Param<Tensor<B, 2>>| param.val().is_require_grad();
         if trains(&self.tokens.weight) || self.positions.as_ref().is_some_and(trains) {
@@ -246,7 +246,7 @@ impl<B: Backend> Block<B> {
         }
     }
 
-    /// `[batch, length, width]` to the same shape.
+    /// Maps `[batch, length, width]` to the same shape.
     pub fn forward(&self, x: Tensor<B, 3>, sight: &Sight<B>) -> Tensor<B, 3> {
         let attended = self.attention.forward(self.attention_norm.forward(x.clone()), sight);
         let x = x + self.dropout.forward(attended);
@@ -266,9 +266,9 @@ impl<B: Backend> Block<B> {
 }
 
 impl<B: Backend> Norm<B> {
-    /// (x − mean(x)) / √(var(x) + ε) · γ + β, or x / √(mean(x²) + ε) · γ, `[batch, length, width]` to the
-    /// same shape. In f32 up to the division: activations of pretrained models reach thousands, whose
-    /// squares f16 does not hold.
+    /// Computes (x − mean(x)) / √(var(x) + ε) · γ + β, or x / √(mean(x²) + ε) · γ, from `[batch, length,
+    /// width]` to the same shape. Uses f32 up to the division: activations of pretrained models reach
+    /// thousands, and their squares overflow f16.
     fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let dtype = FloatDType::from(x.dtype());
         let x = x.cast(FloatDType::F32);
@@ -282,7 +282,7 @@ impl<B: Backend> Norm<B> {
     }
 }
 
-/// ½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) (Hendrycks and Gimpel, 2016).
+/// Computes ½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) (Hendrycks and Gimpel, 2016).
 fn gelu_by_tanh<B: Backend>(x: Tensor<B, 3>) -> Tensor<B, 3> {
     let cube = x.clone().powi_scalar(3).mul_scalar(0.044_715);
     let inner = (x.clone() + cube).mul_scalar(std::f64::consts::FRAC_2_PI.sqrt());
@@ -303,7 +303,7 @@ mod tests {
 
     type Cpu = Autodiff<Flex>;
 
-    /// What a norm makes of large activations in a number format, and their gradient.
+    /// Returns a norm's output for large activations in a number format, and their gradient.
     fn of_large_activations(dtype: FloatDType, has_beta: bool) -> [TensorData; 2] {
         let values: Vec<f32> = (0..24).map(|at| 100.0 + 3000.0 * (at as f32 * 1.7).sin()).collect();
         let numbers = |data: TensorData| Tensor::<Flex, 3>::from_data(data, &FlexDevice).cast(dtype);

@@ -1,16 +1,15 @@
-//! A training pass over a micro-batch: the loss and what its backward pass delivers.
+//! A training pass over a micro-batch: the loss, and the gradients that its backward pass delivers.
 //!
 //! ```text
 //! keeping activations    one graph from the tokens to the loss
-//! recomputing them       forward without a graph, keeping what enters each block;
-//!                        the loss and its slope g in what leaves the last block;
-//!                        from the last block to the first: the block again, with a graph of its own,
-//!                        backwards from g: gradients of its parameters, and g in what entered it
+//! recomputing them       forward without a graph, keeping the input of each block;
+//!                        the loss and its gradient g with respect to the output of the last block;
+//!                        from the last block to the first: the block again, with its own graph,
+//!                        backward from g: gradients of its parameters, and g of its input
 //! ```
-//! One block's activations exist at a time. Noise is seeded part by part, so a block draws the same
-//! both times, and the same as without recomputing. Gradients found on the way are summed by path and
-//! handed to the loss by [`carry`]. A backward pass inside another's would be shorter to write, but
-//! locks up in Burn 0.21.
+//! Only one block's activations exist at a time. Noise is seeded for each part, so a block draws the same
+//! values both times, and the same as without recomputing. Gradients are summed by path on the way and handed
+//! to the loss by [`carry`]. A nested backward pass would be shorter to write, but deadlocks in Burn 0.21.
 
 use super::attend;
 use super::carry::{carry, is_tracked};
@@ -27,7 +26,7 @@ use burn::tensor::{Int, Tensor, backend::Backend};
 type Graph<I, C> = Autodiff<I, C>;
 
 impl<I: Backend, C: CheckpointStrategy> Transformer<Graph<I, C>> {
-    /// Mean cross-entropy `[1]` of inputs and targets `[batch, length]`.
+    /// Returns the mean cross-entropy `[1]` of inputs and targets `[batch, length]`.
     pub fn loss(
         &self,
         inputs: Tensor<I, 2, Int>,
@@ -51,12 +50,12 @@ impl<I: Backend, C: CheckpointStrategy> Transformer<Graph<I, C>> {
     }
 }
 
-/// A pass that recomputes.
+/// A pass that recomputes activations.
 struct Recompute<'a, I: Backend, C: CheckpointStrategy> {
     model: &'a Transformer<Graph<I, C>>,
     /// Gradients of parameters by path.
     found: Tensors<I>,
-    /// What gradients are multiplied by meanwhile.
+    /// The factor on gradients during the pass.
     scale: f64,
     way: &'a Way<'a, Graph<I, C>>,
 }
@@ -83,7 +82,7 @@ impl<I: Backend, C: CheckpointStrategy> Recompute<'_, I, C> {
         self.deliver(loss.inner())
     }
 
-    /// From the last block to the first that anything is trained in or below.
+    /// Goes from the last block down to the first with trained parameters in or below it.
     fn blocks(
         &mut self,
         mut entered: Vec<Tensor<I, 3>>,
@@ -108,14 +107,14 @@ impl<I: Backend, C: CheckpointStrategy> Recompute<'_, I, C> {
         }
     }
 
-    /// Runs a graph backwards, takes the gradients of parameters, and returns that of `start`.
+    /// Runs a graph backward, collects the gradients of parameters, and returns the gradient of `start`.
     fn backward(&mut self, end: &Tensor<Graph<I, C>, 1>, start: &Tensor<Graph<I, C>, 3>) -> Option<Tensor<I, 3>> {
         let mut gradients = end.backward();
         params::add_gradients::<Graph<I, C>, _>(self.model, &mut gradients, 1.0 / self.scale, &mut self.found);
         start.grad_remove(&mut gradients)
     }
 
-    /// The loss as a graph of its own, by which every parameter gets its gradient.
+    /// Returns the loss as a separate graph that delivers every parameter's gradient.
     fn deliver(self, loss: Tensor<I, 1>) -> Tensor<Graph<I, C>, 1> {
         struct Visitor<I: Backend, C: CheckpointStrategy> {
             trail: Trail,
@@ -137,12 +136,12 @@ impl<I: Backend, C: CheckpointStrategy> Recompute<'_, I, C> {
     }
 }
 
-/// A tensor that a graph starts from.
+/// Returns a leaf tensor that starts a graph.
 fn leaf<I: Backend, C: CheckpointStrategy>(x: Tensor<I, 3>) -> Tensor<Graph<I, C>, 3> {
     Tensor::from_inner(x).require_grad()
 }
 
-/// Something whose backward pass brings `end` the gradient `slope`.
+/// Returns a scalar whose backward pass gives `end` the gradient `slope`.
 fn seeded<I: Backend, C: CheckpointStrategy>(
     end: &Tensor<Graph<I, C>, 3>,
     slope: Tensor<I, 3>,

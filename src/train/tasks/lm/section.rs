@@ -1,4 +1,4 @@
-//! The section `model:` of a text run: sizes of a fresh model, or a pretrained one, and adapters.
+//! The section `model:` of a text run: sizes of a fresh model, or a pretrained model, and adapters.
 
 use super::hf::{self, Place, config, export, names, peft};
 use super::model::Plan;
@@ -11,40 +11,39 @@ use crate::train::tasks::files::wrong;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// The hidden layer of a fresh model's block is so many times as wide as the model.
+/// The width of a fresh model's hidden layer, as a multiple of the model's width.
 const EXPANSION: usize = 4;
-/// Layers that an adapter can be on, by our names.
+/// Layers that can have an adapter, by downshift's names.
 const TARGETS: [&str; 8] = ["query", "key", "value", "output", "gate", "widen", "narrow", "head"];
 
 /// The section `model:` of a text run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextModel {
-    /// A pretrained model in Hugging Face's form: a folder, a safetensors file, an index of shards,
+    /// A pretrained model in Hugging Face format: a folder, a safetensors file, an index of shards,
     /// or `embedded:tiny-llama`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init_from: Option<String>,
-    /// What the pretrained model's config.json says, so that a run does not depend on that file.
+    /// The shape from the pretrained model's config.json, so that a run does not depend on that file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shape: Option<Shape>,
-    /// Transformer blocks; 4 where it is left out. A pretrained model brings its own sizes.
+    /// Transformer blocks; 4 by default. A pretrained model has its own sizes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layers: Option<usize>,
-    /// Attention heads of a block, which share the width evenly; 4 where it is left out.
+    /// Attention heads per block, which divide the width evenly; 4 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heads: Option<usize>,
-    /// Numbers that stand for a token inside the model; 128 where it is left out.
+    /// Embedding width: values per token inside the model; 128 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub width: Option<usize>,
-    /// Whether the head reads tokens off with the matrix that looks them up; it does where this is
-    /// left out.
+    /// Whether the head shares the embedding matrix; true by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tied: Option<bool>,
-    /// Tokens that the model sees at once.
+    /// Context length in tokens.
     pub sequence: usize,
     /// Share of the activations that a training step drops.
     pub dropout: f64,
-    /// Low-rank adapters, trained in place of the weights.
+    /// Low-rank adapters, trained instead of the weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<Lora>,
 }
@@ -61,7 +60,7 @@ impl TextModel {
         [self.layers.unwrap_or(4), self.heads.unwrap_or(4), self.width.unwrap_or(128)]
     }
 
-    /// The shape of a fresh model.
+    /// Returns the shape of a fresh model.
     fn fresh(&self, vocabulary: usize) -> Shape {
         let [layers, heads, width] = self.sizes();
         Shape {
@@ -84,7 +83,7 @@ impl TextModel {
     }
 }
 
-/// Values that parse but cannot work.
+/// Returns the problems of values that parse but cannot work.
 pub fn check(model: &TextModel) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut need = |holds: bool, path: &str, wrong: String, fix: &str| {
@@ -153,13 +152,13 @@ pub fn complete(model: &mut TextModel, absolute: &dyn Fn(&str) -> String) {
         *path = absolute(path);
     }
     if model.shape.is_none() {
-        // What cannot be read is told when the model is loaded.
+        // An unreadable config is reported when the model is loaded.
         model.shape = config::read(&Place::of(path), path).ok();
     }
 }
 
-/// The tokenizer of a run that names none: the model's own. Bytes would mean nothing to a pretrained
-/// model that knows other tokens, so where its tokenizer is missing it is named all the same.
+/// Returns the tokenizer of a run that names none: the model's own. Bytes would be meaningless to a
+/// pretrained model with another vocabulary, so its tokenizer is named even if the file is missing.
 pub fn tokenizer(model: &TextModel) -> String {
     let knows_bytes = model.shape.as_ref().is_none_or(|shape| shape.vocabulary == BYTE_TOKENS);
     match model.init_from.as_deref().map(Place::of) {
@@ -170,10 +169,10 @@ pub fn tokenizer(model: &TextModel) -> String {
     }
 }
 
-/// Sees that pretrained weights fit, without reading them.
+/// Checks that pretrained weights fit, without reading their values.
 ///
 /// # Errors
-/// Names the file and what does not fit.
+/// Returns an error that names the file and the mismatch.
 pub fn examine(model: &TextModel) -> Result<(), DataError> {
     let Some(path) = &model.init_from else { return Ok(()) };
     let place = Place::of(path);
@@ -183,10 +182,10 @@ pub fn examine(model: &TextModel) -> Result<(), DataError> {
     }
 }
 
-/// What the model is made by.
+/// Returns the construction plan of the model.
 ///
 /// # Errors
-/// Names the file and what does not fit.
+/// Returns an error that names the file and the mismatch.
 pub fn plan(model: &TextModel, vocabulary: usize) -> Result<Plan, DataError> {
     let shape = match (&model.init_from, &model.shape) {
         (None, _) => model.fresh(vocabulary),
@@ -208,10 +207,10 @@ pub fn plan(model: &TextModel, vocabulary: usize) -> Result<Plan, DataError> {
     Ok(Plan { shape, sequence: model.sequence, dropout: model.dropout, lora })
 }
 
-/// The weights that a fresh run starts from.
+/// Returns the weights that a fresh run starts from.
 ///
 /// # Errors
-/// Names the file and what does not fit.
+/// Returns an error that names the file and the mismatch.
 pub fn pretrained(model: &TextModel, plan: &Plan) -> Result<Option<Weights>, DataError> {
     let mut weights = match &model.init_from {
         Some(path) => hf::load(&Place::of(path), &plan.shape)?,
@@ -224,10 +223,10 @@ pub fn pretrained(model: &TextModel, plan: &Plan) -> Result<Option<Weights>, Dat
     Ok((!weights.is_empty()).then_some(weights))
 }
 
-/// A checkpoint's weights in the files of another program.
+/// Converts a checkpoint's weights to the files of another program.
 ///
 /// # Errors
-/// What the checkpoint lacks.
+/// Returns a message that names the tensors missing from the checkpoint.
 pub fn export(model: &TextModel, weights: Weights, format: Format) -> Result<Vec<NamedFile>, String> {
     let vocabulary = weights.get("tokens.weight").map_or(0, |data| data.shape[0]);
     let plan = plan(model, vocabulary).map_err(|error| error.to_string())?;
@@ -244,8 +243,8 @@ pub fn export(model: &TextModel, weights: Weights, format: Format) -> Result<Vec
     }
 }
 
-/// Sees that every target is a layer of this model. Where none were, there would be no adapters, and
-/// the weights themselves would be trained.
+/// Checks that every target is a layer of this model. If none were, there would be no adapters, and the
+/// weights themselves would be trained.
 fn check_targets(lora: &Lora, shape: &Shape) -> Result<(), DataError> {
     let in_blocks = names::layers(shape).into_iter().filter_map(|(path, ..)| path.rsplit('.').next());
     let there: Vec<&str> = in_blocks.chain((!shape.tied).then_some("head")).collect();
@@ -256,13 +255,13 @@ fn check_targets(lora: &Lora, shape: &Shape) -> Result<(), DataError> {
     })
 }
 
-/// The layers that get adapters, by our names, each once.
+/// Returns the layers that get adapters, by downshift's names, each once.
 fn targets(lora: &Lora) -> Vec<String> {
     let wanted = |name: &&&str| lora.targets.iter().any(|target| named(target).contains(*name));
     TARGETS.iter().filter(wanted).map(|name| (*name).to_owned()).collect()
 }
 
-/// Our names for a target: one of ours, one of Hugging Face's, or `all` but the head.
+/// Returns downshift's names for a target: one of its own names, one of Hugging Face's, or `all` for all but the head.
 fn named(target: &str) -> &'static [&'static str] {
     match target {
         "all" | "all-linear" => &["query", "key", "value", "output", "gate", "widen", "narrow"],
@@ -280,7 +279,7 @@ fn named(target: &str) -> &'static [&'static str] {
     }
 }
 
-/// The divisors of `width` next to `heads`, as a sentence.
+/// Returns the divisors of `width` closest to `heads`, as a sentence.
 pub fn heads_that_fit(heads: usize, width: usize) -> String {
     let fits = |count: &usize| width.is_multiple_of(*count);
     let fewer = (1..heads).rev().find(fits);

@@ -1,72 +1,72 @@
-//! The shape of a decoder: one model with options covers downshift's own, GPT-2's and Llama's.
+//! The shape of a decoder: one model with options covers downshift's own models, GPT-2 and Llama.
 
 use crate::train::task::{MOST_LAYERS, MOST_WIDTH};
 use serde::{Deserialize, Serialize};
 
-/// Whose conventions a decoder follows.
+/// The conventions of a decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
-    /// Layer norms, learnt positions, a hidden layer with GELU (Radford et al., 2019).
+    /// Layer norms, learned positions, a hidden layer with GELU (Radford et al., 2019).
     Gpt2,
     /// RMS norms (Zhang and Sennrich, 2019), rotary positions (Su et al., 2021), a gated hidden layer
     /// (SwiGLU: Shazeer, 2020).
     Llama,
 }
 
-/// The function in a hidden layer.
+/// The activation function of a hidden layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
     /// x·Φ(x).
     Gelu,
-    /// GELU by way of tanh.
+    /// The tanh approximation of GELU.
     GeluTanh,
-    /// x·sigmoid(x), of the gate.
+    /// x·sigmoid(x), applied to the gate.
     Silu,
 }
 
-/// Every size and option that the weights of a decoder depend on.
+/// Every size and option that a decoder's weights depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shape {
     /// Norms, positions and hidden layer.
     pub family: Family,
-    /// Blocks.
+    /// Transformer blocks.
     pub layers: usize,
-    /// Heads that ask.
+    /// Query heads.
     pub heads: usize,
-    /// Heads that answer; each serves heads / kv_heads of those that ask (Ainslie et al., 2023).
+    /// Key and value heads; each serves heads / kv_heads query heads (Ainslie et al., 2023).
     pub kv_heads: usize,
-    /// Numbers of a head.
+    /// Values per head.
     pub head_size: usize,
-    /// Numbers that stand for a token.
+    /// Values per token (the model's width).
     pub width: usize,
-    /// Numbers of the hidden layer in a block.
+    /// Values of a block's hidden layer.
     pub hidden: usize,
-    /// Tokens that there are.
+    /// Vocabulary size.
     pub vocabulary: usize,
-    /// The longest sequence.
+    /// The maximum sequence length.
     pub positions: usize,
-    /// Added to the variance in norms.
+    /// The term added to the variance in norms.
     pub epsilon: f64,
     /// The base of rotary positions.
     pub theta: f64,
-    /// The function in the hidden layer.
+    /// The activation function of the hidden layer.
     pub activation: Activation,
-    /// Whether attention's layers have biases.
+    /// Whether the attention projections have biases.
     pub attention_bias: bool,
-    /// Whether the layers of the hidden layer have biases.
+    /// Whether the projections of the hidden layer have biases.
     pub hidden_bias: bool,
-    /// Whether the head reads tokens off with the matrix that looks them up.
+    /// Whether the head shares the embedding matrix.
     pub tied: bool,
 }
 
 impl Shape {
-    /// Sees that these sizes make a model.
+    /// Checks that these sizes make a valid model.
     ///
     /// # Errors
-    /// A sentence about the size that does not.
+    /// Returns a message about the invalid size.
     pub fn check(&self) -> Result<(), String> {
         let Self { heads, kv_heads, head_size, .. } = *self;
         let sizes = [
@@ -94,7 +94,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Numbers in the weights, adapters left out. Sizes that [`Shape::check`] lets pass cannot overflow it.
+    /// Returns the parameter count, without adapters. Sizes that pass [`Shape::check`] cannot overflow it.
     #[must_use]
     pub fn parameters(&self) -> u128 {
         let sizes = [self.layers, self.heads, self.kv_heads, self.head_size, self.width, self.hidden];

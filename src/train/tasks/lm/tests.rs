@@ -137,7 +137,7 @@ proptest! {
             if let (Some(start), Some(end)) = (batch.inputs.first(), batch.targets.last()) {
                 prop_assert!((*start as usize) < first + sequence);
                 prop_assert!((*end as usize) < first + total);
-                // What is left over on both sides is less than two windows.
+                // The unused tokens on both sides are less than two windows.
                 prop_assert!(total - all.len() * sequence <= 2 * sequence);
             }
         }
@@ -213,12 +213,12 @@ fn every_weight_gets_a_gradient_and_evaluation_agrees_with_the_loss() {
         let request = BatchRequest { split: Split::Training, indices: &[0, 1, 2], epoch: 0, seed: 7 };
         let batch = LanguageModel::batch(&corpus, request);
         let model = <LanguageModel as Train<Cpu>>::init(&config, &corpus, &device);
-        // Weights are drawn when they are first looked at; a copy made before would draw others.
+        // Weights are initialized on first use; a copy made before would draw different ones.
         shapes(&model);
         let pass = Pass { device: &device, seed: 1, gradient_checkpointing: recompute, loss_scale: 1.0 };
         let loss = <LanguageModel as Train<Cpu>>::loss(&model, batch.clone(), &pass);
         let value = loss.clone().into_scalar();
-        // Fresh weights know nothing: the loss is near that of guessing among 256 bytes.
+        // A fresh model is near the loss of guessing among 256 bytes.
         assert!((value - 256f32.ln()).abs() < 1.0, "{value}");
         let tally = <LanguageModel as Train<Cpu>>::evaluate(&model.valid(), batch, &device);
         assert_eq!(tally.count, 3 * 12);
@@ -231,7 +231,7 @@ fn every_weight_gets_a_gradient_and_evaluation_agrees_with_the_loss() {
     }
 }
 
-/// Gradients of a pass by parameter, one after another, and its loss.
+/// Returns the gradients of a pass, concatenated by parameter, and its loss.
 fn gradients(model: &Transformer<Cpu>, batch: &TextBatch, recompute: bool, loss_scale: f64) -> (f32, Tensors<Flex>) {
     let pass = Pass { device: &FlexDevice, seed: 1, gradient_checkpointing: recompute, loss_scale };
     let loss = <LanguageModel as Train<Cpu>>::loss(model, batch.clone(), &pass);
@@ -240,7 +240,7 @@ fn gradients(model: &Transformer<Cpu>, batch: &TextBatch, recompute: bool, loss_
     (loss.into_scalar(), found)
 }
 
-/// The same by Burn's graph alone, with whole logits.
+/// Computes the same with Burn's graph alone and with full logits.
 fn reference(model: &Transformer<Cpu>, batch: &TextBatch) -> (f32, Tensors<Flex>) {
     let [inputs, targets] = batch.clone().tensors::<Cpu>(&FlexDevice);
     let logits = model.forward(inputs).flatten::<2>(0, 1);
@@ -309,7 +309,7 @@ fn chunks_and_recomputed_blocks_bring_the_gradients_of_one_whole_graph() {
     }
 }
 
-/// Moves every parameter a little: a fresh B is zero, and then A has no slope.
+/// Changes every parameter slightly: a fresh B is zero, and then A has no gradient.
 struct Nudge;
 
 impl ModuleMapper<Cpu> for Nudge {
@@ -322,7 +322,7 @@ impl ModuleMapper<Cpu> for Nudge {
     }
 }
 
-/// Trains what a path says.
+/// Trains only the parameters that a path predicate selects.
 struct Only {
     trail: Trail,
     trained: fn(&str) -> bool,

@@ -1,4 +1,4 @@
-//! Text in, tokens out.
+//! Tokenization of text sources.
 
 use crate::train::task::DataError;
 use crate::train::tasks::files;
@@ -7,24 +7,24 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use tokenizers::Tokenizer;
 
-/// What a source must begin with to mean data shipped with downshift.
+/// The prefix of a source shipped with downshift.
 pub const EMBEDDED: &str = "embedded:";
-/// The text shipped with downshift; `assets/README.md` says where it comes from.
+/// The text shipped with downshift; `assets/README.md` states its origin.
 pub const SHIPPED: &str = "embedded:text";
-/// The tokenizer that needs no file: a token is a byte.
+/// The tokenizer that needs no file: each byte is a token.
 pub const BYTES: &str = "bytes";
-/// How many tokens it knows.
+/// Vocabulary size of the byte tokenizer.
 pub const BYTE_TOKENS: usize = 256;
 
 static PERSUASION: &[u8] = include_bytes!("../../../../assets/persuasion.txt");
 
-/// A tokenizer reads pieces of about this many bytes, each ending with a line.
+/// Approximate bytes passed to the tokenizer at once; each piece ends at a line end.
 const PIECE: usize = 1 << 16;
 
-/// All tokens of the sources, in order, and the size of the vocabulary.
+/// Returns all tokens of the sources, in order, and the size of the vocabulary.
 ///
 /// # Errors
-/// Names the file, the byte where there is one, and what would work.
+/// Returns an error that names the file, the byte if there is one, and the remedy.
 pub fn tokens(sources: &[String], tokenizer: &str) -> Result<(Vec<u32>, usize), DataError> {
     let tokenizer = if tokenizer == BYTES { None } else { Some(open(Path::new(tokenizer))?) };
     let mut tokens = Vec::new();
@@ -42,7 +42,7 @@ pub fn tokens(sources: &[String], tokenizer: &str) -> Result<(Vec<u32>, usize), 
     Ok((tokens, vocabulary))
 }
 
-/// The files of a source with their contents.
+/// Returns the files of a source with their contents.
 fn texts(source: &str) -> Result<Vec<(PathBuf, Vec<u8>)>, DataError> {
     if source == SHIPPED {
         return Ok(vec![(source.into(), PERSUASION.to_vec())]);
@@ -80,10 +80,10 @@ fn open(file: &Path) -> Result<Tokenizer, DataError> {
     })
 }
 
-/// Calls the tokenizer's library, which panics in many places where a tokenizer.json contradicts
-/// itself. Only its author could foresee them all, so this is the one place besides the memory plan
-/// where a panic is caught; the hook is silent meanwhile, since in a worker it would end the process.
-/// Nothing that the call changed is used after a panic.
+/// Calls the tokenizer library, which panics in many places if a tokenizer.json contradicts itself. Only its
+/// author could foresee all of them, so this is the one place besides the memory estimate where a panic is
+/// caught. The hook is silent meanwhile, since in a worker it would end the process. No value that the call
+/// changed is used after a panic.
 fn guarded<T>(call: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let report = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
@@ -110,7 +110,7 @@ fn encode(tokenizer: &Tokenizer, file: &Path, text: &[u8], tokens: &mut Vec<u32>
     Ok(())
 }
 
-/// The end of the first line that ends at least a piece after `start`, or of the text.
+/// Returns the end of the first line that ends at least one piece after `start`, or the end of the text.
 fn piece_end(text: &str, start: usize) -> usize {
     text.as_bytes()
         .get(start + PIECE..)
@@ -124,7 +124,7 @@ mod tests {
     use std::fs;
     use tokenizers::{Tokenizer, models::wordlevel::WordLevel, pre_tokenizers::whitespace::Whitespace};
 
-    /// A tokenizer.json of three words, one of them with a hole before its number.
+    /// Returns a tokenizer.json of three words, one of which has a gap before its number.
     fn tokenizer_json() -> String {
         let words = [("[UNK]", 0), ("to", 1), ("be", 5)].map(|(word, id)| (word.to_owned(), id));
         let model = WordLevel::builder().vocab(words.into_iter().collect()).unk_token("[UNK]".into()).build().unwrap();

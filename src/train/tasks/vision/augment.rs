@@ -1,31 +1,31 @@
-//! Small random changes of the training images: a pure function of (seed, epoch, sample).
+//! Small random augmentations of the training images: a pure function of (seed, epoch, sample).
 
 use crate::recipe::seed::{Purpose, Stream};
 use serde::{Deserialize, Serialize};
 
-/// How training images may be changed.
+/// The augmentations of training images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Augment {
-    /// Move by up to so many pixels along each axis; what comes in from outside is 0.
+    /// Maximum shift in pixels along each axis; pixels from outside are 0.
     pub shift: usize,
-    /// Mirror left to right, every second time.
+    /// Whether to mirror images left to right, with probability one half.
     pub flip: bool,
 }
 
-/// One drawn change: where each target pixel comes from.
+/// One drawn augmentation: the source of each target pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// Rows down.
+    /// Shift in rows, downwards.
     pub down: isize,
-    /// Columns to the right.
+    /// Shift in columns, to the right.
     pub right: isize,
-    /// Mirrored.
+    /// Whether the image is mirrored.
     pub flipped: bool,
 }
 
 impl Augment {
-    /// The change of one sample in one epoch.
+    /// Draws the augmentation of one sample in one epoch.
     #[must_use]
     pub fn draw(self, seed: u64, epoch: u64, sample: u32) -> Change {
         let mut stream = Stream::of(seed, Purpose::Augmentation, [epoch, u64::from(sample), 0]);
@@ -37,10 +37,10 @@ impl Augment {
 }
 
 impl Change {
-    /// No change at all, for the validation set.
+    /// No augmentation, for the validation set.
     pub const NONE: Self = Self { down: 0, right: 0, flipped: false };
 
-    /// Where the pixel at (row, column) of the changed image lies in the original; none = outside.
+    /// Returns the position in the original of the pixel at (row, column) of the augmented image; `None` = outside.
     #[must_use]
     pub fn source(self, [height, width]: [usize; 2], row: usize, column: usize) -> Option<(usize, usize)> {
         let column = if self.flipped { width - 1 - column } else { column };

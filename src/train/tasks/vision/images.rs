@@ -1,26 +1,26 @@
 //! Labelled images in memory, as bytes.
 
-/// Images of one size with a label each.
+/// Images of one size, each with a label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Images {
     /// `[channels, height, width]` of every image.
     pub shape: [usize; 3],
-    /// `[image, channel, row, column]`, flat.
+    /// `[image, channel, row, column]`, flattened.
     pub pixels: Vec<u8>,
     /// The class of each image, below `classes`.
     pub labels: Vec<u32>,
-    /// How many classes there are.
+    /// Number of classes.
     pub classes: usize,
 }
 
 impl Images {
-    /// Bytes of one image.
+    /// Returns the bytes per image.
     #[must_use]
     pub fn stride(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// The bytes of image `index`, `[channel, row, column]`.
+    /// Returns the bytes of image `index`, `[channel, row, column]`.
     #[must_use]
     pub fn image(&self, index: usize) -> &[u8] {
         let stride = self.stride();
@@ -35,16 +35,16 @@ impl Images {
     }
 }
 
-/// What a reader found: images to learn from, and those the set itself holds out.
+/// The result of a reader: training images, and the data set's own held-out images.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageSet {
-    /// To learn from.
+    /// The training images.
     pub training: Images,
-    /// The set's own test part, of the same shape.
+    /// The data set's own test part, of the same shape.
     pub test: Option<Images>,
 }
 
-/// Mean and 1 / standard deviation of each channel over the given images, in bytes.
+/// Returns the mean and 1 / standard deviation of each channel over the given images, in bytes.
 #[must_use]
 pub fn statistics(images: &Images, indices: &[u32]) -> Vec<[f32; 2]> {
     let [channels, height, width] = images.shape;

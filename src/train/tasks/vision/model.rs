@@ -1,14 +1,14 @@
-//! A small convolutional classifier out of depthwise-separable blocks (Chollet, 2017; Howard et
-//! al., 2017), normalised over the channels of each pixel, so that no sample sees another one and
-//! the split into micro-batches changes nothing.
+//! A small convolutional classifier made of depthwise-separable blocks (Chollet, 2017; Howard et al., 2017),
+//! normalized over the channels of each pixel, so that samples do not affect each other and the split into
+//! micro-batches changes nothing.
 //!
 //! ```text
 //! image ─ stem 3×3 ─ block ─ ... ─ block/2 ─ block ─ ... ─ mean over pixels ─ norm ─ linear ─ logits
 //!
 //! block:  x ─ depthwise 3×3 ─ norm ─ relu ─ pointwise 1×1 ─ dropout ─(+ x)     /2: stride 2, channels × 2, no + x
 //! ```
-//! Convolutions want `[batch, channels, height, width]`; norm and pointwise see
-//! `[batch, height, width, channels]`, where they are one matrix product each.
+//! Convolutions need `[batch, channels, height, width]`; norm and pointwise use `[batch, height, width,
+//! channels]`, where each is one matrix product.
 
 use super::VisionModel;
 use burn::module::Module;
@@ -18,11 +18,11 @@ use burn::nn::{
 };
 use burn::tensor::{Tensor, activation, backend::Backend};
 
-/// Feature maps are not made smaller than this.
+/// The smallest side of a feature map.
 const SMALLEST: usize = 4;
-/// At most so many blocks halve the feature map.
+/// The most blocks that halve the feature map.
 const MOST_HALVINGS: usize = 3;
-/// Images of more than twice this size are shrunk by the stem already.
+/// The stem already shrinks images of more than twice this size.
 const STEM_SIZE: usize = 32;
 
 /// The classifier.
@@ -45,7 +45,7 @@ pub struct Block<B: Backend> {
 }
 
 impl<B: Backend> Classifier<B> {
-    /// A fresh classifier for images of `shape` `[channels, height, width]`.
+    /// Returns a fresh classifier for images of `shape` `[channels, height, width]`.
     pub fn new(config: &VisionModel, shape: [usize; 3], classes: usize, device: &B::Device) -> Self {
         let [colours, height, width] = shape;
         let stem_stride = (height.min(width) / STEM_SIZE).clamp(1, 4);
@@ -64,7 +64,7 @@ impl<B: Backend> Classifier<B> {
         Self { stem, blocks, norm, head }
     }
 
-    /// Images `[batch, channels, height, width]` to logits `[batch, classes]`.
+    /// Maps images `[batch, channels, height, width]` to logits `[batch, classes]`.
     pub fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
         let features = self.blocks.iter().fold(self.stem.forward(images), |x, block| block.forward(x));
         let [batch, channels, height, width] = features.dims();
@@ -73,7 +73,7 @@ impl<B: Backend> Classifier<B> {
     }
 }
 
-/// Numbers in the weights of a [`Classifier`], without building it.
+/// Returns the parameter count of a [`Classifier`], without building it.
 pub fn parameters(config: &VisionModel, [colours, height, width]: [usize; 3], classes: usize) -> u128 {
     let side = height.min(width);
     let halving_layers = halvings(config.layers, side / (side / STEM_SIZE).clamp(1, 4));
@@ -99,8 +99,8 @@ impl<B: Backend> Block<B> {
         }
     }
 
-    /// `[batch, channels, height, width]` to the same shape, or to
-    /// `[batch, 2 × channels, ⌈height / 2⌉, ⌈width / 2⌉]` for a halving block.
+    /// Maps `[batch, channels, height, width]` to the same shape, or to `[batch, 2 × channels, ⌈height / 2⌉,
+    /// ⌈width / 2⌉]` for a halving block.
     fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let spatial = self.depthwise.forward(x.clone()).permute([0, 2, 3, 1]);
         let mixed = self.pointwise.forward(activation::relu(self.norm.forward(spatial)));
@@ -109,7 +109,7 @@ impl<B: Backend> Block<B> {
     }
 }
 
-/// A 3×3 convolution that keeps the size but for its stride.
+/// Returns a 3×3 convolution that keeps the size, except for its stride.
 fn convolution<B: Backend>(
     channels: [usize; 2],
     stride: usize,
@@ -125,7 +125,7 @@ fn convolution<B: Backend>(
         .init(device)
 }
 
-/// Which of the blocks halve the feature map: spread evenly, as many as the image allows.
+/// Returns the blocks that halve the feature map: evenly spread, as many as the image allows.
 fn halvings(layers: usize, size: usize) -> Vec<usize> {
     let possible = (size / SMALLEST).checked_ilog2().unwrap_or(0) as usize;
     let wanted = possible.min(MOST_HALVINGS).min(layers);

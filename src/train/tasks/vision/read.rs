@@ -1,11 +1,11 @@
-//! Which kind of image set lies at a path, and reading it.
+//! Detects the kind of image set at a path, and reads it.
 //!
 //! ```text
 //! embedded:digits                      the digits shipped with downshift
 //! folder with *train-images-idx3-ubyte MNIST and its relatives, plain or .gz        idx
 //! folder with data_batch_1.bin         CIFAR-10, binary version                     cifar
 //! folder with train.bin                CIFAR-100, binary version                    cifar
-//! folder with one folder a class       png and jpeg files                           folder
+//! folder with one folder per class     png and jpeg files                           folder
 //! ```
 
 mod cifar;
@@ -18,7 +18,7 @@ use crate::train::task::DataError;
 use crate::train::tasks::files;
 use std::path::Path;
 
-/// What `data.source` must begin with to mean data shipped with downshift.
+/// The prefix of a `data.source` shipped with downshift.
 pub const EMBEDDED: &str = "embedded:";
 /// The image set shipped with downshift.
 pub const DIGITS: &str = "embedded:digits";
@@ -27,10 +27,10 @@ const WHAT_WORKS: &str = "a folder with MNIST-style files (train-images-idx3-uby
      plain or .gz), with the binary version of CIFAR-10 (data_batch_1.bin) or CIFAR-100 (train.bin), or with one \
      folder of png or jpeg files per class; or embedded:digits, which needs no files";
 
-/// Reads the set at `source`. Pictures in folders are brought to `size` × `size` pixels where it is given.
+/// Reads the set at `source`. Pictures in folders are resized to `size` × `size` pixels if `size` is given.
 ///
 /// # Errors
-/// Names the file, the byte where there is one, and what would work.
+/// Returns an error that names the file, the byte if there is one, and the remedy.
 pub fn read(source: &str, size: Option<usize>) -> Result<ImageSet, DataError> {
     if source == DIGITS {
         return Ok(ImageSet { training: digits::read()?, test: None });

@@ -1,4 +1,4 @@
-//! `config.json`: the shape of a decoder in Hugging Face's words.
+//! `config.json`: the shape of a decoder in Hugging Face's terms.
 
 use super::Place;
 use crate::train::task::DataError;
@@ -7,13 +7,13 @@ use crate::train::tasks::lm::shape::{Activation, Family, Shape};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// The file's name.
+/// The name of the file.
 pub const FILE: &str = "config.json";
 
-/// The shape of the model in a place.
+/// Reads the shape of the model at a location.
 ///
 /// # Errors
-/// Names what cannot be read, or what the model needs and downshift has not.
+/// Returns an error that names the unreadable file, or the feature that downshift does not support.
 pub fn read(place: &Place, named: &str) -> Result<Shape, DataError> {
     let fail = |why: String| wrong(&Path::new(named).join(FILE), why);
     let text = place.read(FILE)?;
@@ -21,10 +21,10 @@ pub fn read(place: &Place, named: &str) -> Result<Shape, DataError> {
     parse(&config).map_err(fail)
 }
 
-/// The shape that a config describes.
+/// Returns the shape that a config describes.
 ///
 /// # Errors
-/// A sentence about what is missing or unknown.
+/// Returns a message about the missing or unknown value.
 pub fn parse(config: &Value) -> Result<Shape, String> {
     let config = Config(config);
     let shape = match config.0.get("model_type").and_then(Value::as_str) {
@@ -62,7 +62,8 @@ impl Config<'_> {
         self.0.get(key)?.as_str()
     }
 
-    /// Refuses a flag that is not as usual: that would compute something else than downshift does.
+    /// Rejects a flag that differs from its usual value, since the model would compute something else than
+    /// downshift does.
     fn need(&self, key: &str, usual: bool) -> Result<(), String> {
         let found = self.flag(key, usual);
         if found == usual { Ok(()) } else { Err(format!("{key} is {found}, which downshift does not compute")) }
@@ -102,7 +103,7 @@ fn gpt2(config: &Config<'_>) -> Result<Shape, String> {
 }
 
 fn llama(config: &Config<'_>) -> Result<Shape, String> {
-    // Older files have rope_theta and rope_scaling, newer ones both in rope_parameters.
+    // Older files have rope_theta and rope_scaling; newer files have both in rope_parameters.
     let given = |key| config.0.get(key).filter(|value| !value.is_null());
     let rope = given("rope_parameters").or_else(|| given("rope_scaling")).unwrap_or(&Value::Null);
     let kind = rope.get("rope_type").or_else(|| rope.get("type")).and_then(Value::as_str).unwrap_or("default");
@@ -133,7 +134,7 @@ fn llama(config: &Config<'_>) -> Result<Shape, String> {
     })
 }
 
-/// The config of a shape.
+/// Returns the config of a shape.
 #[must_use]
 pub fn write(shape: &Shape) -> Value {
     let Shape { layers, heads, kv_heads, head_size, width, hidden, vocabulary, positions, epsilon, tied, .. } = *shape;
@@ -197,7 +198,7 @@ mod tests {
             ("hidden_size", json!("wide"), "hidden_size"),
         ] {
             let mut config = llama.clone();
-            // Older files beside newer ones' empty key.
+            // Older keys next to the empty key of newer files.
             config["rope_parameters"] = json!(null);
             config[key] = value;
             let refusal = parse(&config).unwrap_err();

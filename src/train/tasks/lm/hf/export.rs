@@ -1,4 +1,4 @@
-//! Our weights as a folder that transformers loads: adapters merged, the names of the family.
+//! Export of weights to a folder that transformers loads: adapters merged, names of the model family.
 
 use super::{Place, config, names};
 use crate::train::lora::refit;
@@ -10,13 +10,13 @@ use safetensors::{Dtype, tensor::TensorView};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
-/// The usual name of the tokenizer.
+/// The standard name of the tokenizer file.
 pub const TOKENIZER: &str = "tokenizer.json";
 
-/// The files of the folder. A config and a tokenizer that came with the model go along.
+/// Returns the files of the folder, including a config and a tokenizer that came with the model.
 ///
 /// # Errors
-/// What the checkpoint lacks.
+/// Returns a message that names the tensors missing from the checkpoint.
 pub fn files(shape: &Shape, place: Option<&Place>, mut weights: Weights) -> Result<Vec<NamedFile>, String> {
     refit::merge(&mut weights);
     let entries = names::entries(shape);
@@ -42,20 +42,20 @@ pub fn files(shape: &Shape, place: Option<&Place>, mut weights: Weights) -> Resu
     Ok(files)
 }
 
-/// JSON with a line for every value.
+/// Serializes JSON with one line per value.
 ///
 /// # Errors
-/// What JSON cannot hold.
+/// Returns a message when JSON cannot represent a value.
 pub fn pretty(value: &Value) -> Result<Vec<u8>, String> {
     let mut text = serde_json::to_vec_pretty(value).map_err(|error| error.to_string())?;
     text.push(b'\n');
     Ok(text)
 }
 
-/// A safetensors file that says, as transformers wants it, that it came from PyTorch's conventions.
+/// Serializes a safetensors file with the `format: pt` metadata (PyTorch conventions) that transformers requires.
 ///
 /// # Errors
-/// What the format cannot hold.
+/// Returns a message when the format cannot represent the tensors.
 pub fn safetensors(tensors: &BTreeMap<String, TensorData>) -> Result<Vec<u8>, String> {
     let views: Result<BTreeMap<&str, TensorView<'_>>, _> = tensors
         .iter()

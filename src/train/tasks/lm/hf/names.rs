@@ -1,31 +1,31 @@
-//! The tensors of a model under Hugging Face's names, and which of ours they are.
+//! The tensors of a model under Hugging Face's names, mapped to downshift's paths.
 //!
-//! Our matrices are `[from, to]`. GPT-2 stores its own so too (its `Conv1D`), and query, key and value
-//! side by side in one; Llama stores the transpose.
+//! Downshift's matrices are `[from, to]`. GPT-2 stores its matrices the same way (its `Conv1D`), with query,
+//! key and value side by side in one; Llama stores the transpose.
 
 use super::transposed;
 use crate::train::task::Weights;
 use crate::train::tasks::lm::shape::{Activation, Family, Shape};
 use burn::tensor::TensorData;
 
-/// The head of both families.
+/// The name of the head in both families.
 pub const HEAD: &str = "lm_head.weight";
 
 /// One tensor of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// Its name.
+    /// The tensor's name.
     pub name: String,
-    /// Its shape in the file.
+    /// The tensor's shape in the file.
     pub dims: Vec<usize>,
-    /// Our paths; several share its last dimension.
+    /// Downshift's paths; if there are several, they share its last dimension.
     pub ours: Vec<String>,
-    /// Whether ours is its transpose.
+    /// Whether downshift's tensor is its transpose.
     pub turned: bool,
 }
 
 impl Entry {
-    /// Its values by our paths.
+    /// Splits the tensor's values into downshift's tensors by path.
     pub fn ours(&self, data: TensorData) -> Vec<(String, TensorData)> {
         let data = if self.turned { transposed(&data) } else { data };
         if let [only] = self.ours.as_slice() {
@@ -41,10 +41,10 @@ impl Entry {
         parts.map(|(i, path)| (path.clone(), TensorData::new(of(i).collect::<Vec<f32>>(), shape.clone()))).collect()
     }
 
-    /// Its values from ours. Biases that our model has not are zero.
+    /// Builds the tensor's values from downshift's weights. Biases that downshift's model lacks become zeros.
     ///
     /// # Errors
-    /// Our path that has no values.
+    /// Returns a message that names the path without values.
     pub fn theirs(&self, weights: &Weights) -> Result<TensorData, String> {
         let parts: Vec<&TensorData> = self.ours.iter().filter_map(|path| weights.get(path)).collect();
         if parts.is_empty()
@@ -73,7 +73,7 @@ impl Entry {
     }
 }
 
-/// The first part of every name but that of the head.
+/// Returns the first part of every name except the head's.
 #[must_use]
 pub fn prefix(family: Family) -> &'static str {
     match family {
@@ -82,13 +82,13 @@ pub fn prefix(family: Family) -> &'static str {
     }
 }
 
-/// What older files hold besides weights.
+/// Reports whether a tensor is a buffer that older files contain in addition to the weights.
 #[must_use]
 pub fn is_buffer(name: &str) -> bool {
     [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"].iter().any(|end| name.ends_with(end))
 }
 
-/// Every tensor of a model of this shape.
+/// Returns every tensor of a model of this shape.
 #[must_use]
 pub fn entries(shape: &Shape) -> Vec<Entry> {
     let mut entries = match shape.family {
@@ -102,8 +102,8 @@ pub fn entries(shape: &Shape) -> Vec<Entry> {
     entries
 }
 
-/// The layers of a block that can carry adapters: our name, their module, and which of the parts that
-/// share it.
+/// Returns the layers of a block that can have adapters: downshift's name, their module, their index among
+/// the layers that share the module, and the number of these layers.
 #[must_use]
 pub fn layers(shape: &Shape) -> Vec<(&'static str, &'static str, usize, usize)> {
     match shape.family {
@@ -132,7 +132,7 @@ pub fn layers(shape: &Shape) -> Vec<(&'static str, &'static str, usize, usize)> 
     }
 }
 
-/// The name of a block's module in the file.
+/// Returns the name of a block's module in the file.
 #[must_use]
 pub fn block(family: Family, block: usize) -> String {
     match family {

@@ -1,15 +1,15 @@
-//! Adapters in the form of Hugging Face's PEFT: `adapter_config.json` and `adapter_model.safetensors`.
+//! Adapters in the format of Hugging Face's PEFT: `adapter_config.json` and `adapter_model.safetensors`.
 //!
 //! PEFT stores the transposes: A `[rank, from]`, B `[to, rank]`. GPT-2 has query, key and value in one
-//! matrix, where we have three; their adapters stand in one of the threefold rank, side by side:
+//! matrix, where downshift has three. Their adapters are combined into one of three times the rank, side by side:
 //!
 //! ```text
 //! A = Aq over Ak over Av        B = Bq  ·   ·
 //!                                    ·  Bk  ·
 //!                                    ·   ·  Bv
 //! ```
-//! A module without an adapter that was trained nevertheless, such as the head, goes along whole, in
-//! what PEFT calls `modules_to_save`.
+//! A module without an adapter that was trained nevertheless, such as the head, is saved whole, in PEFT's
+//! `modules_to_save`.
 
 use super::export::{pretty, safetensors};
 use super::names::{self, Entry};
@@ -30,13 +30,13 @@ const CONFIG: &str = "adapter_config.json";
 const MODEL: &str = "adapter_model.safetensors";
 const ROOT: &str = "base_model.model.";
 const HEAD: &str = "lm_head";
-/// Our path of the matrix that looks tokens up.
+/// Downshift's path of the embedding matrix.
 const TOKENS: &str = "tokens.weight";
 
-/// A module of the model that may carry an adapter: its name and our layers that share it.
+/// A module of the model that can have an adapter: its name, and the downshift layers that share it.
 struct Module {
     name: String,
-    /// The end of the name that is the same in every block.
+    /// The end of the name, which is the same in every block.
     kind: &'static str,
     ours: Vec<String>,
 }
@@ -59,10 +59,10 @@ fn modules(shape: &Shape) -> Vec<Module> {
     modules
 }
 
-/// The files of what was learnt on top of `base`, the weights of the pretrained model called `named`.
+/// Returns the adapter files for what was trained on top of `base`, the weights of the pretrained model named `named`.
 ///
 /// # Errors
-/// When the weights hold no adapters, or differ from the base where the format cannot say so.
+/// Returns an error when the weights contain no adapters, or differ from the base in a way the format cannot express.
 pub fn files(
     shape: &Shape,
     lora: &Lora,
@@ -106,8 +106,8 @@ pub fn files(
     Ok(vec![(CONFIG.to_owned(), pretty(&config)?), (MODEL.to_owned(), safetensors(&tensors)?)])
 }
 
-/// The modules whose own weights differ from the base, and their tensors by name in the file. PEFT
-/// keeps a copy of each, so a tied head is one more beside the embedding.
+/// Returns the modules whose own weights differ from the base, and their tensors by name in the file. PEFT
+/// keeps a copy of each, so a tied head is stored in addition to the embedding.
 fn whole(
     shape: &Shape,
     base: &Weights,
@@ -129,7 +129,7 @@ fn whole(
     Ok((tensors, saved))
 }
 
-/// A `[rank, from]` and B `[to, rank]` of a module, from those of our layers that have any.
+/// Combines the adapters of a module's layers, where present, into A `[rank, from]` and B `[to, rank]`.
 fn joined(
     module: &Module,
     shape: &Shape,
@@ -141,7 +141,7 @@ fn joined(
     let rank: usize = adapted.iter().flatten().map(|(a, _)| a.shape[1]).sum();
     let (mut a, mut b, mut first) = (Vec::new(), Vec::new(), 0);
     for adapter in &adapted {
-        // Parts that share a matrix are all as wide as the model.
+        // Layers that share a matrix are all as wide as the model.
         let rows = adapter.as_ref().map_or(if module.ours.len() > 1 { shape.width } else { one }, |(_, b)| b.shape[1]);
         let mine = adapter.as_ref().map_or(0, |(a, _)| a.shape[1]);
         let columns: Vec<f32> = adapter.as_ref().map_or(Vec::new(), |(_, b)| transposed(b).iter().collect());
@@ -180,10 +180,10 @@ impl Config {
     }
 }
 
-/// Saved adapters by our paths, in the rank and scale that `lora` asks for.
+/// Loads saved adapters by downshift's paths, in the rank and scale that `lora` requests.
 ///
 /// # Errors
-/// Names the file and what does not fit.
+/// Returns an error that names the file and the mismatch.
 pub fn load(folder: &Path, shape: &Shape, lora: &Lora, targets: &[&str]) -> Result<Weights, DataError> {
     let path = folder.join(CONFIG);
     let config: Config = serde_json::from_slice(&files::read(&path)?)
@@ -228,7 +228,7 @@ pub fn load(folder: &Path, shape: &Shape, lora: &Lora, targets: &[&str]) -> Resu
     Err(wrong(tensors.place(), format!("the adapters are for another model: {why}")))
 }
 
-/// What modules that were trained whole hold by our paths, and the names of it in the file.
+/// Returns the values of fully trained modules by downshift's paths, and their names in the file.
 fn trained_whole(tensors: &mut Tensors, shape: &Shape) -> Result<(Weights, Vec<String>), DataError> {
     let (shapes, mut weights, mut used) = (tensors.shapes(), Weights::new(), Vec::new());
     for entry in names::entries(shape) {
@@ -249,7 +249,7 @@ fn trained_whole(tensors: &mut Tensors, shape: &Shape) -> Result<(Weights, Vec<S
     Ok((weights, used))
 }
 
-/// A layer of ours with the values of its adapter, by path.
+/// A downshift layer with the values of its adapter, by path.
 type Adapted = (String, Vec<(String, TensorData)>);
 
 fn split(module: &Module, a: &TensorData, b: &TensorData, scale: f64, lora: &Lora) -> Result<Vec<Adapted>, String> {
@@ -270,7 +270,7 @@ fn split(module: &Module, a: &TensorData, b: &TensorData, scale: f64, lora: &Lor
         let (low, high) = if rank == lora.rank {
             (transposed(a), transposed(&TensorData::new(b.to_vec(), [rows, rank])))
         } else {
-            // PEFT's A is the transpose of ours, PEFT's B that of ours: columns of A are its rows.
+            // PEFT stores the transposes of our A and B: the columns of our A are the rows of PEFT's.
             let (low, high, _) = truncate(
                 &Columns::from_rows_transposed(&a_values, rank, from),
                 &Columns::from_rows(b, rows, rank),

@@ -1,4 +1,4 @@
-//! Against models and adapters made by the real transformers and peft (scripts/fixtures_hf.py).
+//! Tests against models and adapters made by the real transformers and peft (scripts/fixtures_hf.py).
 
 use super::weights::Tensors;
 use super::{Place, check, config, export, load, peft};
@@ -27,12 +27,12 @@ fn place(name: &str) -> Place {
     Place::of(&fixture(name).display().to_string())
 }
 
-/// The plan of a fixture's model, with adapters like those of its `-lora`, of this rank.
+/// Returns the plan of a fixture's model, with adapters like those of its `-lora` variant, of this rank.
 fn plan(name: &str, rank: Option<usize>) -> Plan {
     let targets =
         if name == "gpt2" { ["query", "key", "value", "narrow"].as_slice() } else { &["query", "value", "narrow"] };
     let targets: Vec<String> = targets.iter().map(|target| (*target).to_owned()).collect();
-    // Another alpha than the fixture's: the loaded values must make up for it.
+    // Not the fixture's alpha: the loaded values must compensate for it.
     let lora = rank.map(|rank| Lora { rank, alpha: Some(5.0), dropout: 0.3, targets, init_from: None });
     Plan { shape: config::read(&place(name), name).unwrap(), sequence: 12, dropout: 0.0, lora }
 }
@@ -54,7 +54,7 @@ fn weights(plan: &Plan, name: &str, adapter: bool) -> Weights {
     all
 }
 
-/// What the real library computed for which tokens.
+/// Returns the input tokens and the real library's logits for them.
 fn expected(folder: &str) -> [TensorData; 2] {
     let mut file = Tensors::open(&fixture(folder), Some(&fixture(folder).join("expected.safetensors"))).unwrap();
     ["tokens", "logits"].map(|name| file.read(name).unwrap())
@@ -66,7 +66,7 @@ fn logits(model: &Transformer<Cpu>, tokens: &TensorData) -> TensorData {
     model.valid().forward(ids).into_data()
 }
 
-/// The largest difference, relative to the largest value.
+/// Returns the largest difference, relative to the largest value.
 fn distance(found: &TensorData, wanted: &TensorData) -> f32 {
     assert_eq!(found.shape, wanted.shape);
     let size = wanted.iter::<f32>().map(f32::abs).fold(0.0, f32::max);
@@ -94,7 +94,7 @@ fn logits_are_those_of_transformers() {
 
 #[test]
 fn adapters_of_peft_give_its_logits_in_any_rank_that_holds_them() {
-    // GPT-2's adapters of rank 4 on three layers in one are three of rank 4.
+    // GPT-2's adapters of rank 4 on three layers in one are three adapters of rank 4.
     for name in ["gpt2", "llama"] {
         let plan = plan(name, Some(4));
         let with_adapter = model(&plan, weights(&plan, name, true));
@@ -104,7 +104,7 @@ fn adapters_of_peft_give_its_logits_in_any_rank_that_holds_them() {
         let unadapted = model(&plan, weights(&plan, name, false));
         let away = distance(&logits(&unadapted, &tokens), &wanted);
         assert!(away > 0.01, "the adapter of {name} changes too little to tell: {away}");
-        // A lower rank loses something, and less than all.
+        // A lower rank loses some of the update, but not all.
         let low = Plan { lora: plan.lora.clone().map(|lora| Lora { rank: 2, ..lora }), ..plan.clone() };
         let low = distance(&logits(&model(&low, weights(&low, name, true)), &tokens), &wanted);
         assert!(low > found && low < away, "{name}: {found} {low} {away}");
@@ -188,7 +188,7 @@ fn write(folder: &Path, files: Vec<NamedFile>, tokens: &TensorData, logits: Tens
     fs::write(folder.join("expected.safetensors"), export::safetensors(&expected).unwrap()).unwrap();
 }
 
-/// Asks the real libraries, where they are installed, how far their logits are from the expected ones.
+/// Returns the distance of the real libraries' logits from the expected ones, if they are installed.
 fn real_distance(folders: &[&Path]) -> Option<f32> {
     let python = std::env::var("DOWNSHIFT_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let there = Command::new(&python).args(["-c", "import torch, transformers, peft"]).output();
@@ -280,7 +280,7 @@ fn what_was_trained_beside_the_adapters_goes_along_whole() {
         if let Some(found) = real_distance(&[&fixture(name), &adapter]) {
             assert!(found < 1e-5, "{name}: {found} with the real libraries");
         }
-        // Below an adapter there is no place for weights of its own.
+        // Weights below an adapter cannot be saved separately.
         learnt.get_mut("blocks.0.narrow.weight").unwrap().bytes = learnt["blocks.1.narrow.weight"].bytes.clone();
         let refused = export(&learnt).unwrap_err();
         assert!(refused.contains("was trained itself, beneath its adapter; --format hf"), "{refused}");

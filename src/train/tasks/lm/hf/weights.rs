@@ -1,7 +1,7 @@
-//! Tensors of safetensors files, read one at a time: a large model never lies in memory twice.
+//! Reads tensors of safetensors files one at a time, so a large model is never in memory twice.
 //!
-//! A file is the length of its header (8 bytes, little-endian), the header (JSON: name, dtype, shape,
-//! first and last byte) and the numbers.
+//! A file is the length of its header (8 bytes, little-endian), the header (JSON: name, dtype, shape, first
+//! and last byte) and the values.
 
 use crate::train::task::DataError;
 use crate::train::tasks::files::{self, wrong};
@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// The usual names of the weights, a single file or the index of several.
+/// The standard names of the weights: a single file, or the index of several.
 const WHOLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-/// A header above this is damage.
+/// The longest header accepted; a longer one means a damaged file.
 const LONGEST_HEADER: u64 = 100 << 20;
 
 trait Bytes: Read + Seek + Send {}
@@ -34,15 +34,15 @@ struct Info {
 pub struct Tensors {
     place: PathBuf,
     shards: Vec<(PathBuf, Box<dyn Bytes>)>,
-    /// By name: in which shard, what, and where the shard's numbers begin.
+    /// By name: the shard, the tensor's header entry, and the start of the shard's values.
     infos: BTreeMap<String, (usize, Info, u64)>,
 }
 
 impl Tensors {
-    /// The weights in a folder, or the file or index in it that was named.
+    /// Opens the weights in a folder, or the file or index in it that was named.
     ///
     /// # Errors
-    /// Names the file that is missing or damaged.
+    /// Returns an error that names the missing or damaged file.
     pub fn open(folder: &Path, file: Option<&Path>) -> Result<Self, DataError> {
         let usual = [WHOLE, INDEX].map(|name| folder.join(name)).into_iter().find(|path| path.is_file());
         let path = match (file, usual) {
@@ -62,30 +62,30 @@ impl Tensors {
         Ok(tensors)
     }
 
-    /// The tensors of a file that lies in memory.
+    /// Opens the tensors of a file in memory.
     ///
     /// # Errors
-    /// When it is damaged.
+    /// Returns an error when the file is damaged.
     pub fn of_bytes(name: &str, bytes: &'static [u8]) -> Result<Self, DataError> {
         let mut tensors = Self { place: name.into(), shards: Vec::new(), infos: BTreeMap::new() };
         tensors.add(name.into(), Box::new(Cursor::new(bytes)))?;
         Ok(tensors)
     }
 
-    /// The file, or the index of its shards.
+    /// Returns the file, or the index of its shards.
     pub fn place(&self) -> &Path {
         &self.place
     }
 
-    /// Names and shapes.
+    /// Returns the names and shapes.
     pub fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
         self.infos.iter().map(|(name, (_, info, _))| (name.clone(), info.shape.clone())).collect()
     }
 
-    /// The values of a tensor, as f32.
+    /// Reads the values of a tensor as f32.
     ///
     /// # Errors
-    /// When there is no such tensor, or its numbers cannot be read.
+    /// Returns an error when there is no such tensor, or its values cannot be read.
     pub fn read(&mut self, name: &str) -> Result<TensorData, DataError> {
         let Some((shard, info, first)) = self.infos.get(name) else {
             return Err(wrong(&self.place, format!("there is no {name} in it")));
@@ -138,7 +138,7 @@ impl Tensors {
     }
 }
 
-/// The files that an index names.
+/// Returns the files that an index names.
 fn shards(index: &Path) -> Result<Vec<PathBuf>, DataError> {
     #[derive(Deserialize)]
     struct Index {

@@ -4,7 +4,7 @@ use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData, activation};
 
 type Cpu = Autodiff<Flex>;
 
-/// Numbers without a pattern, the same each time, between -1 and 1.
+/// Returns deterministic pseudo-random values between -1 and 1.
 fn numbers(rows: usize, columns: usize, salt: usize) -> Tensor<Cpu, 2> {
     let value = |at: usize| (((at + 7 * salt) * 7919) % 2003) as f32 / 1001.0 - 1.0;
     let values: Vec<f32> = (0..rows * columns).map(value).collect();
@@ -35,7 +35,7 @@ fn values(data: &TensorData) -> Vec<f64> {
     data.iter::<f64>().collect()
 }
 
-/// How far apart two tensors are, relative to the size of the second.
+/// Returns the distance of two tensors, relative to the size of the second.
 fn apart(found: &TensorData, wanted: &TensorData) -> f64 {
     assert_eq!(found.shape, wanted.shape);
     let size = |numbers: Vec<f64>| numbers.iter().map(|n| n * n).sum::<f64>().sqrt();
@@ -92,7 +92,7 @@ fn losses_are_those_of_the_formula_and_in_f32_for_any_precision() {
     assert!(losses.iter().zip(wanted).all(|(loss, wanted)| (loss - wanted).abs() < 1e-6), "{losses:?}");
     let half = vec![[x.cast(FloatDType::BF16), one.clone().cast(FloatDType::BF16)]];
     assert_eq!(token_losses(&half, &targets).dtype(), DType::F32);
-    // A gap of 200 between logits: the loss is that gap, not infinity.
+    // With a gap of 200 between logits, the loss equals that gap instead of infinity.
     let far = vec![[Tensor::<Flex, 2>::from_floats([[200.0, 0.0], [0.0, 0.0]], &FlexDevice), one]];
     let losses = values(&token_losses(&far, &Tensor::from_ints([1, 0], &FlexDevice)).into_data());
     assert!((losses[0] - 200.0).abs() < 1e-4, "{losses:?}");

@@ -1,5 +1,5 @@
-//! The binary versions of CIFAR-10 and CIFAR-100: records of labels and a 32×32 picture, first all
-//! of its reds, then greens, then blues.
+//! The binary versions of CIFAR-10 and CIFAR-100: records of labels and a 32×32 picture, stored as all reds,
+//! then all greens, then all blues.
 //!
 //! ```text
 //! CIFAR-10    label         3 072 bytes      data_batch_1.bin ... data_batch_5.bin, test_batch.bin
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Bytes of one picture.
 const PICTURE: usize = 3 * 32 * 32;
 
-/// How the records of a set look.
+/// The record format of a set.
 #[derive(Clone, Copy)]
 struct Form {
     name: &'static str,
@@ -28,7 +28,7 @@ struct Form {
 const CIFAR_10: Form = Form { name: "CIFAR-10", labels: 1, classes: 10, test: "test_batch.bin" };
 const CIFAR_100: Form = Form { name: "CIFAR-100", labels: 2, classes: 100, test: "test.bin" };
 
-/// The set in a folder, if it holds one.
+/// Reads the set in a folder, if it is a CIFAR set.
 pub(super) fn read(root: &Path, entries: &[PathBuf]) -> Result<Option<ImageSet>, DataError> {
     let named = |wanted: &dyn Fn(&str) -> bool| -> Vec<&PathBuf> {
         entries.iter().filter(|path| wanted(&files::name(path))).collect()
@@ -50,7 +50,8 @@ pub(super) fn read(root: &Path, entries: &[PathBuf]) -> Result<Option<ImageSet>,
     Ok(Some(ImageSet { training: all, test }))
 }
 
-/// The pickled version has files of almost the same names: say so instead of "nothing known here".
+/// Detects the pickled version, whose files have almost the same names, to name it in the error instead of
+/// reporting an unknown format.
 fn python_version(root: &Path, entries: &[PathBuf]) -> Result<Option<ImageSet>, DataError> {
     if entries.iter().any(|path| files::name(path) == "data_batch_1") {
         let message = "holds the python version of CIFAR-10, which is not read; fetch the binary version (cifar-10-binary.tar.gz)";

@@ -1,4 +1,4 @@
-//! The digits shipped with downshift; `assets/README.md` says where they come from.
+//! The digits shipped with downshift; `assets/README.md` states their origin.
 
 use crate::train::task::DataError;
 use crate::train::tasks::{files, vision::images::Images};
@@ -9,7 +9,7 @@ static PACKED: &[u8] = include_bytes!("../../../../../assets/digits.csv.gz");
 /// Pixels of one image, 8 rows of 8 columns.
 const PIXELS: usize = 64;
 
-/// 1 797 images of 8×8 pixels from 0 to 16, ten classes.
+/// Reads 1 797 images of 8×8 pixels from 0 to 16, in ten classes.
 pub(super) fn read() -> Result<Images, DataError> {
     let file = Path::new(super::DIGITS);
     let text = files::unpack(file, PACKED)?;
@@ -27,7 +27,7 @@ pub(super) fn read() -> Result<Images, DataError> {
     Ok(images)
 }
 
-/// One row: 64 pixels and the digit, separated by commas.
+/// Parses one row: 64 pixels and the digit, separated by commas.
 fn row(line: &[u8]) -> Option<([u8; PIXELS], u8)> {
     let mut numbers = std::str::from_utf8(line).ok()?.trim_end().split(',').map(str::parse::<u8>);
     let mut pixels = [0; PIXELS];

@@ -1,10 +1,10 @@
-//! Pictures in folders: one folder a class, in the order of their names.
+//! Pictures in folders: one folder per class, in the order of their names.
 //!
 //! ```text
-//! cats/1.png cats/2.jpg dogs/1.png           or, with a test part of its own,
+//! cats/1.png cats/2.jpg dogs/1.png           or, with a separate test part,
 //! train/cats/… train/dogs/… test/cats/… test/dogs/…
 //! ```
-//! Pictures become three colours each, or one where every picture is grey.
+//! Pictures have three color channels, or one if every picture is gray.
 
 use crate::train::task::DataError;
 use crate::train::tasks::files;
@@ -21,7 +21,7 @@ const MOST_PIXELS: u64 = 1 << 25;
 /// The most memory that decoding may take.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// The set under a folder with these entries, if it is one.
+/// Reads the set in a folder with these entries, if it is one.
 pub(super) fn read(entries: &[PathBuf], size: Option<usize>) -> Result<Option<ImageSet>, DataError> {
     let folders: Vec<PathBuf> = entries.iter().filter(|path| path.is_dir()).cloned().collect();
     let folder_of = |wanted: &[&str]| folders.iter().find(|path| wanted.contains(&files::name(path).as_str()));
@@ -56,7 +56,7 @@ struct Pile {
 }
 
 impl Pile {
-    /// Adds the pictures of a class; says whether there were any.
+    /// Adds the pictures of a class; reports whether there were any.
     fn add_folder(&mut self, folder: &Path, classes: &[String]) -> Result<bool, DataError> {
         let name = files::name(folder);
         let Some(label) = classes.iter().position(|class| *class == name) else {
@@ -96,7 +96,7 @@ impl Pile {
         Ok(())
     }
 
-    /// The first `training` pictures to learn from, the others to test with.
+    /// Splits the set: the first `training` pictures for training, the others for testing.
     fn into_set(mut self, training: usize, classes: usize) -> ImageSet {
         let [width, height] = self.first.map_or([0, 0], |(_, [width, height])| [width as usize, height as usize]);
         let area = width * height;
@@ -128,7 +128,7 @@ fn decode(file: &Path) -> Result<RgbImage, DataError> {
         reader.limits(limits);
         Ok::<_, io::Error>(reader)
     };
-    // The header alone, before memory is taken for as many pixels as it promises.
+    // Read only the header first, before allocating memory for as many pixels as it claims.
     let sizes = reader(files::open(file)?).map_err(|error| unreadable(&error))?.into_dimensions();
     let (width, height) = sizes.map_err(|error| unreadable(&error))?;
     if u64::from(width) * u64::from(height) > MOST_PIXELS {

@@ -1,4 +1,4 @@
-//! MNIST and its relatives: one file of images, one of labels, for training and perhaps for testing.
+//! MNIST and its relatives: one file of images and one of labels, for training and optionally for testing.
 //!
 //! ```text
 //! byte 0    0 0 8 d     unsigned bytes, d dimensions
@@ -12,7 +12,7 @@ use crate::train::tasks::files;
 use crate::train::tasks::vision::images::{ImageSet, Images};
 use std::path::{Path, PathBuf};
 
-/// The set in a folder, if it holds one.
+/// Reads the set in a folder, if it is one.
 pub(super) fn read(root: &Path, entries: &[PathBuf]) -> Result<Option<ImageSet>, DataError> {
     let Some(training) = part(root, entries, "train")? else { return Ok(None) };
     let test = match part(root, entries, "t10k")? {
@@ -31,7 +31,7 @@ pub(super) fn read(root: &Path, entries: &[PathBuf]) -> Result<Option<ImageSet>,
     Ok(Some(ImageSet { training, test }))
 }
 
-/// The images of one part with their labels.
+/// Reads the images of one part with their labels.
 fn part(root: &Path, entries: &[PathBuf], prefix: &str) -> Result<Option<Images>, DataError> {
     let Some(images) = find(entries, &format!("{prefix}-images-idx3-ubyte")) else { return Ok(None) };
     let wanted = format!("{prefix}-labels-idx1-ubyte");
@@ -73,7 +73,7 @@ fn join(image_file: &Path, label_file: &Path) -> Result<Images, DataError> {
     Ok(Images { shape: [1, height, width], pixels: pixels.to_vec(), labels, classes })
 }
 
-/// The sizes and the bytes of an IDX file with `D` dimensions.
+/// Returns the sizes and the bytes of an IDX file with `D` dimensions.
 fn content<'a, const D: usize>(file: &Path, bytes: &'a [u8]) -> Result<([usize; D], &'a [u8]), DataError> {
     let header = 4 + 4 * D;
     if bytes.len() < header {
@@ -117,7 +117,7 @@ mod tests {
     const IMAGES: &str = "train-images-idx3-ubyte";
     const LABELS: &str = "train-labels-idx1-ubyte";
 
-    /// Case, bytes of the images, bytes of the labels, which file is at fault, where, why.
+    /// Case, bytes of the images, bytes of the labels, file at fault, offset, reason.
     type Case = (&'static str, Vec<u8>, Vec<u8>, &'static str, Option<u64>, &'static str);
 
     fn images(count: u8) -> Vec<u8> {
