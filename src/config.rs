@@ -1,7 +1,7 @@
 //! Run files, themes and keymaps: parses text into validated values, or into a list of every error.
 //!
 //! ```text
-//! text ─ yaml ─▶ tree ─ typed ─▶ RunFile ─ ladder ─▶ one Preset a rung ─ check ─▶ Run
+//! text ─ yaml ─▶ tree ─ typed ─▶ RunFile ─ ladder ─▶ one Preset per rung ─ check ─▶ Run
 //!          └──────── problems, each with the line and column of the error ──────────┘
 //! ```
 

@@ -68,7 +68,7 @@ pub fn user_file() -> Option<PathBuf> {
 /// Returns the settings of a run: its own, else the user's for all runs, else the shipped ones.
 ///
 /// # Errors
-/// Returns every error in the user's file.
+/// Returns an error when the user's file is invalid: every mistake in it.
 pub fn settings(of_run: Option<&Notify>) -> Result<Notify, String> {
     if let Some(own) = of_run {
         return Ok(own.clone());

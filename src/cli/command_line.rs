@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
-/// The file in a run directory.
+/// The file's name in a run directory.
 pub const FILE: &str = "commands.log";
 
 /// Appends the command line of this process. A failure to write it does not prevent the start.

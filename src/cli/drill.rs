@@ -33,7 +33,7 @@ const SHORTER: [(&str, &str); 8] = [
 /// Arguments of `drill`.
 #[derive(Debug, Args)]
 pub struct DrillArgs {
-    /// Where to train: auto, cpu, cuda or cuda:N
+    /// The device to train on: auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     device: String,
     /// Number of steps instead of 1600; the last fault strikes at 600

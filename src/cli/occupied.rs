@@ -39,7 +39,7 @@ pub fn occupants(runs: &Path, device: &str) -> Vec<Living> {
     living
 }
 
-/// Describes a run that holds the device: its name, its state, and its folder.
+/// Describes a run that holds the device: its name, state and step.
 pub fn named(run: &Living) -> String {
     let (state, step) = (run.status.state.word(), crate::keeper::sentences::grouped(run.status.step));
     format!("{} ({state}, step {step})", run.dir.name())

@@ -1,7 +1,7 @@
 //! Plots charts: SVG, or the same SVG rendered as PNG with a font that ships inside.
 //!
 //! ```text
-//! store ─ curve ─▶ Series ─ columns, one a pixel ─▶ panel ─▶ SVG ─ resvg ─▶ PNG
+//! store ─ curve ─▶ Series ─ columns, one per pixel ─▶ panel ─▶ SVG ─ resvg ─▶ PNG
 //! ```
 
 mod figure;

@@ -22,7 +22,7 @@ const DATA: u8 = 15;
 pub struct Start<'a> {
     /// The requested device, as typed.
     pub device: &'a str,
-    /// The folder of all runs.
+    /// The folder that contains all runs.
     pub runs: &'a Path,
     /// The trainer.
     pub trainer: &'a dyn Trainer,
@@ -137,7 +137,7 @@ impl Preflight {
     /// Prints the list and returns the run if every check passed. Otherwise returns the first failure.
     ///
     /// # Errors
-    /// Returns the first check that failed.
+    /// Returns an error when a check fails: that of the first one.
     pub fn clear(self) -> Result<(Run, Prospect), Failure> {
         if let Some(failure) = self.failure {
             return Err(failure);

@@ -33,14 +33,14 @@ pub trait Trainer: TaskSections {
     /// once. The error has a sentence and the worker's exit code.
     ///
     /// # Errors
-    /// Returns the first thing that cannot work.
+    /// Returns an error when the run cannot work there: the first problem found.
     fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)>;
 
     /// Checks that the inputs of a fresh run exist and fit, without reading them. A run that has begun no
     /// longer needs them.
     ///
     /// # Errors
-    /// Same as [`Trainer::look_ahead`].
+    /// Returns an error under the same conditions as [`Trainer::look_ahead`].
     fn examine(&self, _run: &Run) -> Result<(), (u8, String)> {
         Ok(())
     }
@@ -53,7 +53,7 @@ pub trait Trainer: TaskSections {
     /// Does the same for a device that may be absent: leaves open what only the device could answer, and says so.
     ///
     /// # Errors
-    /// Returns the first thing that cannot work.
+    /// Returns an error when the run cannot work there: the first problem found.
     fn consider(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {
         self.look_ahead(run, device)
     }
@@ -61,7 +61,7 @@ pub trait Trainer: TaskSections {
     /// Runs a small computation to test a device, and describes it.
     ///
     /// # Errors
-    /// Returns the failure and an exit code: 13 if there is nothing to test.
+    /// Returns an error and an exit code when the computation fails: 13 if there is nothing to test.
     fn self_test(&self, _device: &str) -> Result<String, (u8, String)> {
         Err((13, NO_TRAINER.to_owned()))
     }

@@ -86,7 +86,7 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn super::trainer::Traine
     Ok(u8::from(failed > 0))
 }
 
-/// Waits until the time is up or the run is over; restarts it once on the way.
+/// Follows the run until it is over; restarts it once on the way and stops it when the time is up.
 fn live(watched: &mut Watched, time: Duration) -> Result<Status, Failure> {
     let (mut began, mut restarted, mut stopped) = (None::<Instant>, false, false);
     let limit = Instant::now() + time + Duration::from_mins(20);

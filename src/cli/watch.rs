@@ -107,7 +107,7 @@ pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
 /// Takes one complete reading.
 ///
 /// # Errors
-/// Returns the reason why there is no reading.
+/// Returns an error when the probe delivers no reading.
 pub fn read_once(place: &Path, gpu: u32) -> Result<Reading, String> {
     let (mut probe, readings) =
         start(gpu, true, place, Duration::ZERO).map_err(|error| format!("the probe cannot be started: {error}"))?;
@@ -124,7 +124,7 @@ pub fn read_once(place: &Path, gpu: u32) -> Result<Reading, String> {
     })
 }
 
-/// Calls `look` with readings at this interval until it returns true; returns none if there is no probe.
+/// Calls `look` with readings at this interval while it returns true; returns none if there is no probe.
 pub fn each_reading(place: &Path, gpu: u32, interval: Duration, mut look: impl FnMut(Reading) -> bool) -> Option<()> {
     let (mut probe, readings) = start(gpu, false, place, interval).ok()?;
     while readings.recv_timeout(FIRST).is_ok_and(&mut look) {}

@@ -214,7 +214,7 @@ impl Notify {
     /// Parses a file that contains only this section.
     ///
     /// # Errors
-    /// Returns every error in the file, one line each with its position.
+    /// Returns an error when the file is invalid: every mistake, one line each with its position.
     pub fn read(file: &str, text: &str) -> Result<Self, Vec<String>> {
         let (tree, mut wrong) = yaml::parse(text).map_err(|error| {
             let (line, column) = error.place;

@@ -147,7 +147,7 @@ impl Run {
     /// Reads and validates a run file.
     ///
     /// # Errors
-    /// Returns every error in the file at once.
+    /// Returns an error when the file is invalid: every mistake at once.
     pub fn read(source: &Source<'_>, tasks: &dyn TaskSections) -> Result<Self, Refusal> {
         Self::read_as(source, tasks, Origin::Written)
     }
@@ -156,7 +156,7 @@ impl Run {
     /// when the run began.
     ///
     /// # Errors
-    /// Returns every error in the file at once.
+    /// Returns an error when the file is invalid: every mistake at once.
     pub fn reopen(source: &Source<'_>) -> Result<Self, Refusal> {
         Self::read_as(source, &AsWritten, Origin::Kept)
     }

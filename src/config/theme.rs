@@ -123,7 +123,7 @@ impl Theme {
     /// Returns the shipped themes, the default first.
     ///
     /// # Errors
-    /// Never fails in a build that passed its tests: the files are compiled in.
+    /// Returns an error when a compiled-in file is invalid; never in a build that passed its tests.
     pub fn shipped() -> Result<Vec<Self>, String> {
         const SHIPPED: [&str; 5] = [
             include_str!("../../themes/dark.yaml"),

@@ -1,7 +1,7 @@
 //! Variants: named sets of overrides in a run file, at most one of which is chosen.
 //!
 //! ```yaml
-//! variant: medium                  # or --set variant=medium; left out: the body as it stands
+//! variant: medium                  # or --set variant=medium; if absent: the body as written
 //! variants:
 //!   medium: { model.channels: 20, ladder.frugal.training.micro_batch: 8 }
 //! ```

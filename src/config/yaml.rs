@@ -69,7 +69,7 @@ pub fn write(tree: &Value) -> String {
 /// Deserializes a whole typed document at once; for our own data files, such as themes.
 ///
 /// # Errors
-/// Returns the parser's message, with line and column.
+/// Returns an error when the document is invalid: the parser's message, with line and column.
 pub fn read<T: de::DeserializeOwned>(text: &str) -> Result<T, String> {
     within_bounds(text)?;
     serde_yaml::from_str(text).map_err(|error| error.to_string())

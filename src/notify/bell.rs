@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 /// Rings the bell.
 ///
 /// # Errors
-/// Returns the reason why the bell cannot be heard.
+/// Returns an error when the bell cannot ring, with the reason.
 pub fn ring() -> Result<(), String> {
     let pane = std::env::var("TMUX_PANE").map_err(|_| "the run was not started inside tmux".to_owned())?;
     let asked = Command::new("tmux")

@@ -32,7 +32,7 @@ $id = '{1AC14E77-02E7-4E5D-B744-2EB1AE5198B7}\\WindowsPowerShell\\v1.0\\powershe
 /// Shows a notification.
 ///
 /// # Errors
-/// Returns the reason why it cannot be shown.
+/// Returns an error when it cannot be shown, with the reason.
 pub fn show(message: &Message) -> Result<(), String> {
     if is_wsl() { toast(message) } else { notify_send(message) }
 }

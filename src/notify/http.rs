@@ -23,7 +23,7 @@ pub fn agent() -> Agent {
 /// Sends a request; waits 1, 2 and 4 times `pause` between attempts, or as long as the server asks.
 ///
 /// # Errors
-/// Returns the error of the last attempt.
+/// Returns an error when every attempt fails: that of the last one.
 pub fn send(agent: &Agent, post: &Post, pause: Duration) -> Result<(), String> {
     let mut wait = pause;
     for attempt in 1.. {

@@ -49,7 +49,7 @@ impl Channel {
     /// Sends a message; may block for a while.
     ///
     /// # Errors
-    /// Returns the reason why it did not arrive; never contains a secret.
+    /// Returns an error when the message did not arrive, with the reason; it never contains a secret.
     pub fn send(&self, message: &Message) -> Result<(), String> {
         self.send_with(message, PAUSE)
     }

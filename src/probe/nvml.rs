@@ -31,7 +31,7 @@ impl Session {
     /// Opens the first library that loads.
     ///
     /// # Errors
-    /// Returns one sentence: the reason why the GPU cannot be read, and the fix.
+    /// Returns an error when the GPU cannot be read: one sentence with the reason and the fix.
     pub fn open(named: Option<&Path>, index: u32) -> Result<Self, String> {
         let place = Place::look(named.is_some());
         let mut refusal = String::new();

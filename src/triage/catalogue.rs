@@ -125,7 +125,7 @@ impl Catalogue {
     /// Loads the shipped catalogue, preceded by the user's own entries.
     ///
     /// # Errors
-    /// Returns every error in the user's file, each with its line.
+    /// Returns an error when the user's file is invalid: every mistake, each with its line.
     pub fn load() -> Result<Self, CatalogueError> {
         let Some(path) = user_file() else { return Self::with(None) };
         match file::read_text(&path, Limit::Handwritten) {
@@ -138,7 +138,7 @@ impl Catalogue {
     /// Builds the shipped catalogue, preceded by the entries of this file and text.
     ///
     /// # Errors
-    /// Returns every error in the text, each with its line.
+    /// Returns an error when the text is invalid: every mistake, each with its line.
     pub fn with(user: Option<(&Path, &str)>) -> Result<Self, CatalogueError> {
         let shipped: ShippedFile = read("assets/catalogue.yaml", SHIPPED)?;
         let mut entries = Vec::new();

@@ -36,8 +36,8 @@ impl Card {
         Self { readings, before: None, most: None, worked: false }
     }
 
-    /// Waits until the GPU is free of the previous worker. Memory still in use then belongs to others and
-    /// is the baseline for the next worker.
+    /// Waits, up to a limit, until the GPU is free of the previous worker. Memory still in use then belongs
+    /// to others and is the baseline for the next worker.
     pub fn clear(&mut self, ending: &Ending) {
         let limit = self.before.map(|before| before.saturating_add(ending.vram_slack_mib << 20));
         let deadline = Instant::now() + ending.vram_wait.duration().unwrap_or_default();

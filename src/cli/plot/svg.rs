@@ -28,7 +28,7 @@ pub struct Palette {
 }
 
 impl Palette {
-    /// Returns the colours of a theme, with black on white for any it lacks.
+    /// Returns the colours of a theme, with dark-on-white defaults for any it lacks.
     pub fn of(theme: &Theme) -> Self {
         let hex = |colour: Option<Color>, else_: &str| match colour {
             Some(Color::Rgb(red, green, blue)) => format!("#{red:02x}{green:02x}{blue:02x}"),
