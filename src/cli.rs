@@ -153,7 +153,7 @@ enum Format {
 /// An early end of a command: the message for stderr and the exit code.
 #[derive(Debug)]
 pub struct Failure {
-    /// What happened, to which thing, and what to do.
+    /// The problem, its subject, and the fix.
     pub message: String,
     /// The exit code: 1 = internal failure, 2 = usage, others as the worker's.
     pub code: u8,
