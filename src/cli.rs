@@ -1,5 +1,5 @@
-//! The command line: one file a command. Nothing is decided here; commands read the store, talk to
-//! the keeper, or become one of the processes.
+//! The command line: one file per command. No policy lives here; commands read the store, talk to the
+//! keeper, or become one of the processes.
 
 mod alone;
 mod attach;
@@ -61,73 +61,73 @@ struct Cli {
     place: Place,
 }
 
-/// Where runs live.
+/// The location of runs.
 #[derive(Debug, Clone, Args)]
 struct Place {
-    /// The folder of all runs
+    /// The folder that contains all runs
     #[arg(long, global = true, env = "DOWNSHIFT_RUNS_DIR", default_value = "runs", value_name = "DIR")]
     runs_dir: PathBuf,
 }
 
-/// Which run is meant.
+/// Selects a run.
 #[derive(Debug, Clone, Args)]
 struct Which {
-    /// The name of a run, the beginning of it, or its folder; the newest run if left out
+    /// The run's name, a prefix of it, or its folder; defaults to the newest run
     #[arg(value_name = "RUN")]
     run: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start a run (its keeper detached) and open the cockpit on it
+    /// Start a run with a detached keeper and open the cockpit on it
     Run(run::RunArgs),
     /// Open the cockpit on a run, alive or finished
     Attach(attach::AttachArgs),
     /// List runs
     Runs,
-    /// One run at a glance
+    /// Show a run's status
     Status(status::StatusArgs),
-    /// Start again from the newest checkpoint that verifies, or an older one; opens a fresh budget
+    /// Continue from the newest checkpoint that verifies, or an older one; resets the restart budget
     Resume(resume::ResumeArgs),
-    /// Save, then end a run; a second time ends it without waiting for the checkpoint
+    /// Save, then end a run; the second time ends it without waiting for the checkpoint
     Stop(Which),
-    /// Go on under another rung, from exactly the step where the run is
+    /// Continue on another rung from exactly the current step
     Shift(request::ShiftArgs),
-    /// Save now
+    /// Save a checkpoint now
     Checkpoint(Which),
-    /// Save, end the worker and free the card; `resume` goes on
+    /// Save, end the worker and free the GPU; `resume` continues
     Pause(Which),
-    /// Save, then start again on the same rung
+    /// Save, then restart on the same rung
     Restart(Which),
-    /// Do what the keeper proposes (with the autopilot off)
+    /// Accept the keeper's proposal (with the autopilot off)
     Accept(Which),
-    /// A run of a few minutes that ends in a checklist; exit code 0 only if all of it holds
+    /// Run for a few minutes and print a checklist; exits with 0 only if every item passes
     Trial(trial::TrialArgs),
-    /// See it survive: the default run through an out of memory, NaN, a hang, a kill and heat
+    /// Demonstrate recovery: the default run through out of memory, NaN, a hang, a kill and heat
     Drill(drill::DrillArgs),
-    /// Validate a run file and every rung of its ladder; nothing is started
+    /// Validate a run file and every rung of its ladder without starting anything
     Check(check::CheckArgs),
-    /// What each rung needs of memory, against the card or the host
+    /// Estimate the memory of each rung, against the GPU or the host
     Plan(plan::PlanArgs),
-    /// One knob at two values, trained for some steps each: memory, speed and loss side by side
+    /// Train one knob at two values for some steps each: memory, speed and loss side by side
     CompareKnob(compare_knob::CompareArgs),
-    /// Compile and tune the kernels of every rung ahead, so that a shift takes seconds
+    /// Compile and tune the kernels of every rung in advance, so that a shift takes seconds
     Prepare(prepare::PrepareArgs),
-    /// The curve, one row per attempt and step, or as TensorBoard event files
+    /// Export the curve, one row per attempt and step, or as TensorBoard event files
     Export(export::ExportArgs),
-    /// Charts of one or several runs as a picture, SVG or PNG
+    /// Plot one or several runs as SVG or PNG
     Plot(plot::PlotArgs),
-    /// The checkpoints of a run: [RUN] list | verify | compare | export | copy | prune
+    /// Work with a run's checkpoints: [RUN] list | verify | compare | export | copy | prune
     Checkpoints(checkpoints::CheckpointsArgs),
-    /// Everything that a run depends on, a line each, with the fix
+    /// Check everything a run depends on, one line each, with the fix
     Doctor(doctor::DoctorArgs),
-    /// One archive for a bug report, without secrets and home paths
+    /// Create an archive for a bug report, without secrets and home paths
     Bundle(bundle::BundleArgs),
-    /// The GPU and the machine, without a run
+    /// Monitor the GPU and the machine, without a run
     Watch(watch::WatchArgs),
-    /// See whether a person would be told: test
+    /// Send a test notification: test
     Notify(notify::NotifyArgs),
-    /// What broke, by a log: of this program or any other that trains
+    /// Diagnose a training log, from this program or any other
     Triage(triage::TriageArgs),
     #[command(hide = true)]
     Worker(internal::WorkerArgs),
@@ -139,28 +139,28 @@ enum Command {
     SelfTest(doctor::SelfTestArgs),
 }
 
-/// A way to print.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people
+    /// For reading
     Text,
     /// For tmux's status line
     Tmux,
-    /// For programs
+    /// For other programs
     Json,
 }
 
-/// What ends a command early: the sentence for stderr and the exit code.
+/// An early end of a command: the message for stderr and the exit code.
 #[derive(Debug)]
 pub struct Failure {
-    /// What happened, to what, and what to do.
+    /// The problem, its subject, and the fix.
     pub message: String,
-    /// 1 = own failure, 2 = usage, others as the worker's.
+    /// The exit code: 1 = internal failure, 2 = usage, others as the worker's.
     pub code: u8,
 }
 
 impl Failure {
-    /// What a trainer refuses, with the exit code that its worker would end with.
+    /// Builds the failure from a trainer's refusal, with the exit code its worker would end with.
     fn of((code, message): (u8, String)) -> Self {
         Self { message, code }
     }
@@ -178,14 +178,14 @@ impl<E: std::error::Error> From<E> for Failure {
 
 type Outcome = Result<u8, Failure>;
 
-/// The run that is meant, if this version can read it.
+/// Finds the selected run, if this version can read it.
 fn find_run(runs: &Path, name: Option<&str>) -> Result<RunDir, Failure> {
     let run = RunDir::find(runs, name)?;
     refuse_newer(&run).map_err(|refusal| Failure::new(1, format!("{}: {refusal}", run.name())))?;
     Ok(run)
 }
 
-/// Parses the command line, runs the command, gives its exit code.
+/// Parses the command line, runs the command, returns its exit code.
 pub fn main(trainer: &dyn Trainer) -> ExitCode {
     let cli = Cli::parse();
     let trainer: &dyn Trainer = if trainer::is_elsewhere() { &AsWritten } else { trainer };
@@ -231,8 +231,8 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
     }
 }
 
-/// A line on stdout, without anything that a terminal obeys. A reader that has gone, as `head` does, is no failure: there is nobody left to
-/// tell.
+/// Prints a line on stdout, without terminal control characters. A reader that has closed the pipe, as
+/// `head` does, is not a failure.
 fn print(line: &std::fmt::Arguments<'_>) {
     let text = line.to_string();
     let written = writeln!(std::io::stdout().lock(), "{}", text::lines(&text));
@@ -241,19 +241,19 @@ fn print(line: &std::fmt::Arguments<'_>) {
     }
 }
 
-/// `println!` for commands whose reader may leave early.
+/// `println!` for commands whose reader may close the pipe early.
 macro_rules! line {
     ($($words:tt)*) => { $crate::cli::print(&format_args!($($words)*)) };
 }
 use line;
 
-/// A sentence on stderr.
+/// Prints a sentence on stderr.
 #[expect(clippy::print_stderr, reason = "the one place that speaks to a person outside the cockpit")]
 fn say(message: &str) {
     eprintln!("downshift: {}", text::lines(message));
 }
 
-/// A list of faults on the command line.
+/// Injected faults, as given on the command line.
 #[derive(Debug, Clone, Default)]
 struct Faults(Vec<Inject>);
 

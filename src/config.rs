@@ -1,8 +1,8 @@
-//! Run files, themes and keymaps: text in, validated values or a list of everything wrong out.
+//! Run files, themes and keymaps: parses text into validated values, or into a list of every error.
 //!
 //! ```text
-//! text ─ yaml ─▶ tree ─ typed ─▶ RunFile ─ ladder ─▶ one Preset a rung ─ check ─▶ Run
-//!          └──────── problems, each with the line and column of what is wrong ──────┘
+//! text ─ yaml ─▶ tree ─ typed ─▶ RunFile ─ ladder ─▶ one Preset per rung ─ check ─▶ Run
+//!          └──────── problems, each with the line and column of the error ──────────┘
 //! ```
 
 pub mod around;

@@ -2,9 +2,9 @@
 //! between them that outlives both.
 //!
 //! ```text
-//!  cli ─┬─ cockpit ───────────┐            what a person sees
-//!       ├─ keeper ── policy ──┤            what owns the run; what it decides
-//!       ├─ train              ├─ protocol  what the processes say to each other
+//!  cli ─┬─ cockpit ───────────┐            the user's screen
+//!       ├─ keeper ── policy ──┤            owns the run; pure decisions
+//!       ├─ train              ├─ protocol  messages between the processes
 //!       ├─ probe ── triage ───┤  recipe    the arithmetic of training
 //!       └─ store ─────────────┘  config    run files, themes
 //!                                untrusted files and text from outside
@@ -25,14 +25,14 @@ pub mod train;
 pub mod triage;
 pub mod untrusted;
 
-/// The program with these tasks: the built-in ones, or a person's own.
+/// Runs the program with these tasks: the built-in ones, or the user's own.
 #[cfg(feature = "train")]
 #[must_use]
 pub fn main_with(tasks: &train::registry::Registry) -> std::process::ExitCode {
     cli::main(tasks)
 }
 
-/// The program without a trainer: the cockpit, the keeper and every command that looks at runs.
+/// Runs the program without a trainer: the cockpit, the keeper and every command that reads runs.
 #[cfg(not(feature = "train"))]
 pub fn main_without_training() -> std::process::ExitCode {
     cli::main(&config::run::AsWritten)

@@ -1,11 +1,11 @@
-//! Telling a person: the bell, the desktop, addresses on the network.
+//! Notifies the user: the bell, the desktop, webhooks.
 //!
 //! ```text
 //! keeper ─ raise(key, message) ─▶ Limit ─▶ queue ─▶ outbox thread ─▶ bell, desktop, webhooks
 //!        ◀─ troubles ──────────────────────────────┘
 //! ```
-//! The keeper never waits for any of them. Each channel may fail; that is said once and the others
-//! go on. Secrets are read when the outbox starts and appear in no message.
+//! The keeper never waits for a channel. A channel that fails is reported once, and the others continue.
+//! Secrets are read when the outbox starts and appear in no message.
 
 mod bell;
 mod desktop;
@@ -24,28 +24,28 @@ use crate::untrusted::file;
 use crate::untrusted::text;
 use std::path::PathBuf;
 
-/// What a person is told.
+/// A notification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// The run, or `downshift` itself.
+    /// The run's name, or `downshift` itself.
     pub run: String,
-    /// How much it matters.
+    /// Its severity.
     pub level: Level,
-    /// A few words.
+    /// A short title.
     pub title: String,
-    /// A sentence or two.
+    /// One or two sentences.
     pub text: String,
 }
 
 impl Message {
-    /// The same without anything that a terminal or a desktop obeys.
+    /// Returns the message without control characters that a terminal or a desktop would interpret.
     fn printable(&self) -> Self {
         let line = |words: &str| text::line(words).into_owned();
         let text = text::lines(&self.text).into_owned();
         Self { run: line(&self.run), level: self.level, title: line(&self.title), text }
     }
 
-    /// Whether it matters enough.
+    /// Reports whether the message reaches this level.
     #[must_use]
     pub fn reaches(&self, least: Least) -> bool {
         let rank = match self.level {
@@ -57,7 +57,7 @@ impl Message {
     }
 }
 
-/// The user's own settings for all runs: `~/.config/downshift/notify.yaml`.
+/// Returns the path of the user's settings for all runs: `~/.config/downshift/notify.yaml`.
 #[must_use]
 pub fn user_file() -> Option<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -65,10 +65,10 @@ pub fn user_file() -> Option<PathBuf> {
     Some(base.join("downshift/notify.yaml"))
 }
 
-/// The settings of a run: its own, else the user's for all runs, else those that ship.
+/// Returns the settings of a run: its own, else the user's for all runs, else the shipped ones.
 ///
 /// # Errors
-/// Everything that is wrong with the user's file.
+/// Returns an error when the user's file is invalid: every mistake in it.
 pub fn settings(of_run: Option<&Notify>) -> Result<Notify, String> {
     if let Some(own) = of_run {
         return Ok(own.clone());

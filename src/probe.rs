@@ -1,12 +1,12 @@
-//! The probe: a process of its own that reads the GPU (NVML) and the machine.
+//! The probe: a separate process that reads the GPU (NVML) and the machine.
 //!
 //! ```text
 //! keeper ── ProbeOrder (stdin) ──▶ probe ── NVML, /proc, statvfs
 //!        ◀── Reading (stdout) ────
 //! ```
-//! NVML can hang or crash whoever calls it, so nothing that matters may live here. The main thread
-//! reads the machine and prints; a second one calls NVML; a third does nothing but watch stdin and
-//! ends the process when it closes, also while another is stuck inside the library.
+//! NVML can hang or crash its caller, so nothing that matters may run in this process. The main thread
+//! reads the machine and prints; a second one calls NVML; a third only watches stdin and ends the process
+//! when it closes, even while another thread is stuck in the library.
 
 mod explain;
 pub mod host;
@@ -31,28 +31,28 @@ use std::time::{Duration, Instant};
 
 pub use explain::NVML_PATH_VARIABLE;
 
-/// What the hidden command `downshift probe` takes.
+/// Arguments of the hidden command `downshift probe`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeArgs {
     /// The run directory, for the free space of its file system.
     pub run_dir: PathBuf,
-    /// Time between two readings; less than 10 ms is taken as 10 ms.
+    /// Time between two readings; at least 10 ms.
     pub interval: Duration,
     /// NVML's index of the GPU.
     pub gpu: u32,
-    /// Print one reading and end, without looking at stdin.
+    /// Print one reading and exit, without reading stdin.
     pub once: bool,
 }
 
 impl ProbeArgs {
-    /// The first GPU, once a second.
+    /// Defaults: the first GPU, once per second.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> Self {
         Self { run_dir, interval: Duration::from_secs(1), gpu: 0, once: false }
     }
 }
 
-/// Reads until stdin closes or nobody takes the readings any more.
+/// Reads until stdin closes or stdout has no reader.
 pub fn run(args: &ProbeArgs) -> ExitCode {
     let nvml_path = std::env::var_os(NVML_PATH_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
     let source = Source { run_dir: args.run_dir.clone(), gpu: args.gpu, nvml_path };
@@ -78,11 +78,12 @@ pub fn run(args: &ProbeArgs) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A thread that NVML has not let go for so long never comes back: the next probe may fare better.
-/// Rare enough for the keeper's bound of restarts.
+/// Time after which an NVML call counts as stuck for good; a new probe process may do better. Long enough
+/// that such restarts stay within the keeper's limit.
 const STUCK: Duration = Duration::from_secs(150);
 
-/// Prints a reading at every interval until NVML is stuck for good, or until `out` breaks. A late reading moves the later ones; none is made up for.
+/// Prints a reading at every interval until NVML is stuck for good or `out` breaks. A late reading delays
+/// the later ones; none is made up for.
 fn serve(reader: &mut Reader, worker: &AtomicU32, interval: Duration, out: &mut impl Write) -> io::Result<()> {
     loop {
         let started = Instant::now();
@@ -102,7 +103,7 @@ fn send(reader: &mut Reader, worker: Option<u32>, out: &mut impl Write) -> io::R
     out.flush()
 }
 
-/// Takes orders until the input ends. Kernel pids start at 1, so that 0 can stand for no worker.
+/// Applies orders until the input ends. Kernel pids start at 1, so 0 means no worker.
 fn follow_orders(orders: impl BufRead, worker: &AtomicU32) {
     for bytes in orders.split(b'\n') {
         let Ok(bytes) = bytes else { break };
@@ -112,8 +113,8 @@ fn follow_orders(orders: impl BufRead, worker: &AtomicU32) {
     }
 }
 
-/// Ends the process whatever its other threads do. A library that hangs may also hang in the
-/// destructors that a regular exit runs, so a kill stands behind it.
+/// Ends the process regardless of its other threads. A hanging library may also hang in the destructors
+/// of a regular exit, so a kill follows.
 fn end_now() -> ! {
     thread::spawn(|| {
         thread::sleep(Duration::from_millis(500));

@@ -1,12 +1,12 @@
-//! What broke, and how that is known: the catalogue of messages, the scan of a log, the kernel's
-//! log, the cgroup's counters, and the verdict over all of it.
+//! Finds the cause of a failure from the evidence: the catalogue of messages, the scan of a log, the
+//! kernel's log, the cgroup's counters, and the verdict over all of it.
 //!
 //! ```text
 //! assets/catalogue.yaml + the user's ─▶ Catalogue ─▶ scan(log) ─▶ findings ─┐
 //! exit code or signal, the worker's own words, kernel log, cgroup, probe ───┴─▶ classify ─▶ Cause
 //! ```
-//! Reading (`scan`, `kernel`, `cgroup`) and judging (`classify`) are kept apart: the judge is a pure
-//! function of its evidence.
+//! Reading (`scan`, `kernel`, `cgroup`) is separate from judging (`classify`), which is a pure function
+//! of its evidence.
 
 pub mod catalogue;
 pub mod cgroup;

@@ -1,5 +1,5 @@
-//! A worker without a keeper, for a few steps, to see what it takes: the real one, in a run directory
-//! that is gone afterwards. Nothing of a run of its own is touched.
+//! Runs a real worker without a keeper for a few steps, to measure it, in a temporary run directory that
+//! is deleted afterwards. Leaves existing runs untouched.
 
 mod card;
 
@@ -24,31 +24,31 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A worker that says nothing for so long is ended.
+/// Silence after which a worker is ended.
 const SILENCE: Duration = Duration::from_mins(15);
-/// Lines of the worker's log that are shown when it fails.
+/// Log lines shown when a worker fails.
 const SHOWN: usize = 4;
 
-/// Names of folders that are tried.
+/// Maximum folder names to try.
 const TAKEN: u64 = 10_000;
-/// Folders of measurements among the temporary files.
+/// Prefix of measurement folders in the temporary directory.
 const FOLDERS: &str = "downshift-alone-";
-/// The lock in such a folder: held for as long as it is needed, however its owner ends.
+/// Lock file in such a folder: held while the folder is in use, and released however its owner ends.
 const OWNER: &str = "owner.lock";
 
-/// A folder that is gone when this is dropped.
+/// A folder that is deleted on drop.
 struct Passing {
     path: PathBuf,
     _owner: Lock,
 }
 
 impl Passing {
-    /// A new folder among the temporary files. Those of measurements that were killed are removed.
+    /// Creates a folder in the temporary directory. Removes leftovers of measurements that were killed.
     fn new() -> Result<Self, Failure> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let all = std::env::temp_dir();
         sweep(&all);
-        // A folder that is there already may be another user's.
+        // An existing folder may belong to another user.
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = all.join(format!("{FOLDERS}{}-{number}", std::process::id()));
@@ -74,7 +74,7 @@ fn sweep(all: &Path) {
     for entry in fs::read_dir(all).into_iter().flatten().flatten() {
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         let owner = entry.path().join(OWNER);
-        // One without a lock is just being made.
+        // A folder without a lock is just being created.
         if is_folder
             && entry.file_name().to_string_lossy().starts_with(FOLDERS)
             && owner.exists()
@@ -85,7 +85,7 @@ fn sweep(all: &Path) {
     }
 }
 
-/// Workers that are started alone, one after the other on the same device.
+/// Workers without a keeper, run one after the other on the same device.
 pub struct Alone<'a> {
     device: &'a str,
     steps: u64,
@@ -94,22 +94,22 @@ pub struct Alone<'a> {
 }
 
 impl<'a> Alone<'a> {
-    /// Workers that take so many steps on a device, where that is a GPU the one of this NVML number.
+    /// Creates workers that take `steps` steps on a device; `gpu` is its NVML index if it is a GPU.
     pub fn new(device: &'a str, gpu: Option<u32>, steps: u64) -> Self {
         Self { device, steps: steps.max(1), evaluation: Every::Never, card: gpu.map(Card::watch) }
     }
 
-    /// With a look at the validation set behind the last step, for its kernels.
+    /// Adds an evaluation after the last step, to cover its kernels.
     pub fn with_evaluation(self) -> Self {
         Self { evaluation: Every::Steps(self.steps), ..self }
     }
 
-    /// Takes the steps on a rung and tells what was seen.
+    /// Runs the steps on a rung and returns the measurements.
     pub fn measure(&mut self, run: &Run, rung: usize) -> Result<Measured, Failure> {
         self.measure_with(run, rung, |_| {}, |_| {})
     }
 
-    /// The same, with a look at the run directory before and after.
+    /// Does the same, with callbacks on the run directory before and after.
     pub fn measure_with(
         &mut self,
         run: &Run,
@@ -119,7 +119,7 @@ impl<'a> Alone<'a> {
     ) -> Result<Measured, Failure> {
         let place = Passing::new()?;
         let mut run = run.clone();
-        // What a checkpoint takes is not asked here.
+        // The cost of checkpoints is not measured here.
         for rung in &mut run.rungs {
             rung.preset.evaluation.every = self.evaluation;
             rung.preset.checkpoint.every = Every::Never;
@@ -159,7 +159,7 @@ impl<'a> Alone<'a> {
     }
 }
 
-/// What a worker said, put together.
+/// The collected reports of a worker.
 #[derive(Default)]
 struct Heard {
     hello: Option<Hello>,
@@ -170,7 +170,7 @@ struct Heard {
     first_step: Option<Duration>,
 }
 
-/// Hears a worker to the end of its steps, then looks at what it holds while it lives.
+/// Reads a worker's events to the end of its steps, then calls `look` while the worker still holds its memory.
 fn listen<T>(
     worker: &mut Child,
     steps: u64,
@@ -209,12 +209,12 @@ fn listen<T>(
                 return Err((1, format!("the worker ended after {taken} of {steps} steps without a word")));
             }
         }
-        // The memory of a step is told behind it.
+        // A step's memory is reported after the step.
         if heard.steps.len() as u64 > steps {
             break;
         }
     }
-    // A step may be over before anybody has looked, but what it took is still held.
+    // A step may end before anyone has sampled it, but its memory is still held.
     look();
     heard.steps.truncate(usize::try_from(steps).unwrap_or(usize::MAX));
     Ok(heard.measured())
@@ -233,7 +233,7 @@ impl Heard {
     fn measured(&self) -> Measured {
         let baseline = self.baseline.map(|memory| memory.resident_bytes);
         let loading = [self.baseline, self.loaded].iter().flatten().map(|memory| memory.peak_bytes).max();
-        // The first step makes moments, compiles and tunes.
+        // The first step allocates moments, compiles and tunes.
         let warm = if self.steps.len() > 1 { &self.steps[1..] } else { &self.steps[..] };
         let step_ms = median(warm.iter().map(|step| step.compute_ms + step.data_wait_ms).collect());
         let units = self.hello.as_ref().and_then(|hello| {
@@ -264,7 +264,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 /// Bytes at the end of a log that are searched for its last lines.
 const TAIL: u64 = 1 << 16;
 
-/// The end of a worker's log, for a sentence about its end.
+/// Returns the end of a worker's log, for its failure message.
 fn log_of(dir: &RunDir) -> String {
     let text = file::tail(&dir.file("worker.log"), TAIL).unwrap_or_default();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();

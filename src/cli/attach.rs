@@ -1,4 +1,4 @@
-//! The cockpit on a run.
+//! `attach`: opens the cockpit on a run.
 
 use super::taste::{self, Own};
 use super::{Failure, Outcome, Which, find_run, say};
@@ -14,12 +14,12 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What `attach` takes.
+/// Arguments of `attach`.
 #[derive(Debug, clap::Args)]
 pub struct AttachArgs {
     #[command(flatten)]
     which: Which,
-    /// Look only: no key of this cockpit asks anything of the run
+    /// Read-only: no key of this cockpit sends requests to the run
     #[arg(long)]
     read_only: bool,
 }
@@ -33,12 +33,12 @@ pub fn attach(args: &AttachArgs, runs: &Path) -> Outcome {
     look(&dir, args.read_only)
 }
 
-/// Opens the cockpit. Its exit code is that of a run in the foreground once the run is over.
+/// Opens the cockpit. Returns the run's exit code once the run is over.
 pub fn open(dir: &RunDir) -> Outcome {
     look(dir, false)
 }
 
-/// Opens the cockpit on a run, and on those that are chosen from its list.
+/// Opens the cockpit on a run, and on any run chosen from its list.
 fn look(dir: &RunDir, read_only: bool) -> Outcome {
     let runs = dir.path().parent().unwrap_or(dir.path()).to_owned();
     let mut dir = dir.clone();
@@ -87,7 +87,7 @@ fn attach_to(dir: &RunDir, runs: &Path, read_only: bool) -> Result<Attach, Failu
     })
 }
 
-/// Says where the run stands once the cockpit is closed.
+/// Prints the run's state after the cockpit closes.
 fn farewell(dir: &RunDir) -> u8 {
     let name = dir.name();
     match live_status(dir) {

@@ -1,6 +1,6 @@
-//! `bundle`: one archive with what a bug report needs: the run file, the journal, the ends of the
-//! logs, the manifests, the doctor's report, versions. No weights, no data; secrets and the paths of
-//! the person's home are taken out of every file.
+//! `bundle`: creates one archive for a bug report: the run file, the journal, the ends of the logs, the
+//! manifests, the doctor's report, versions. Contains no weights and no data; secrets and the paths of
+//! the user's home are removed from every file.
 
 mod redact;
 
@@ -24,9 +24,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The end of a log that goes along.
+/// Bytes at the end of a log to include.
 const TAIL: u64 = 1 << 20;
-/// Lines of the journal and readings of the probe that go along.
+/// Journal lines and probe readings to include.
 const ROWS: usize = 5000;
 const READINGS: usize = 300;
 
@@ -63,7 +63,7 @@ pub fn bundle(args: &BundleArgs, runs: &Path) -> Outcome {
     Ok(0)
 }
 
-/// Takes out the secrets of the run's own notifications and of the user's.
+/// Builds a redactor for the secrets in the run's and the user's notification settings.
 fn redactor(run: &RunDir) -> Redactor {
     let own = run.run().ok().and_then(|run| run.notify);
     let texts =
@@ -72,7 +72,7 @@ fn redactor(run: &RunDir) -> Redactor {
     Redactor::new(&settings, &texts.into_iter().flatten().collect::<Vec<_>>())
 }
 
-/// The files of the archive, those that there are.
+/// Returns the archive's files, as far as they exist.
 fn parts(run: &RunDir, runs: &Path) -> Vec<(String, String)> {
     let mut parts = vec![("versions.txt".to_owned(), versions(runs)), ("doctor.txt".to_owned(), doctor::report(runs))];
     let mut add = |name: &str, text: Option<String>| {
@@ -139,7 +139,7 @@ fn versions(runs: &Path) -> String {
     text
 }
 
-/// The driver's version and the newest CUDA that it runs, by NVML: under WSL2 there is no kernel module to ask.
+/// Returns the driver's version and the newest CUDA it supports, from NVML: WSL2 has no kernel module to query.
 fn driver(runs: &Path) -> String {
     let place = if runs.is_dir() { runs } else { Path::new(".") };
     let gpu = match watch::read_once(place, 0).and_then(|reading| reading.gpu) {
@@ -150,7 +150,7 @@ fn driver(runs: &Path) -> String {
     format!("{}, CUDA {}, {}", known(&gpu.driver), known(&gpu.more.cuda), gpu.name)
 }
 
-/// A regular file of the run directory. A link, in the path too, may lead to what is not the run's.
+/// Opens a regular file of the run directory. Rejects links, also in the path: they may lead outside the run.
 fn own_file(run: &RunDir, path: &Path) -> io::Result<File> {
     if path.canonicalize()? != path || !path.starts_with(run.path()) {
         return Err(io::Error::other("this is a symbolic link"));
@@ -159,12 +159,12 @@ fn own_file(run: &RunDir, path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("this is no file")) }
 }
 
-/// The end of such a file.
+/// Returns the end of such a file.
 fn own_text(run: &RunDir, path: &Path) -> Option<String> {
     own_file(run, path).and_then(tail).ok()
 }
 
-/// The end of a file, from the beginning of a line.
+/// Returns the end of a file, starting at a line.
 fn tail(mut file: File) -> io::Result<String> {
     let from = file.metadata()?.len().saturating_sub(TAIL);
     file.seek(SeekFrom::Start(from))?;

@@ -1,4 +1,4 @@
-//! `check`: every rung of a run file side by side.
+//! `check`: prints every rung of a run file side by side.
 
 use super::Outcome;
 use super::line;
@@ -24,8 +24,8 @@ pub struct CheckArgs {
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// Go through what `run` would look at before a start, here and now: config, device, data,
-    /// tokenizer, disk, other runs
+    /// Run the checks `run` would make before a start, here and now: config, device, data, tokenizer,
+    /// disk, other runs
     #[arg(long)]
     preflight: bool,
 }
@@ -71,7 +71,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     }
 }
 
-/// The rungs as columns, the knobs as rows; what a rung shares with `full` is a dot.
+/// Formats a table with rungs as columns and knobs as rows; a value equal to that of `full` is a dot.
 fn table(run: &Run) -> Vec<String> {
     let full = run.preset_tree(0);
     let mut knobs = Vec::new();
@@ -108,7 +108,7 @@ fn heading(run: &Run) -> Vec<String> {
     [format!("{} ({})", run.name, run.task)].into_iter().chain(names).collect()
 }
 
-/// Every knob of a tree: its path and its value.
+/// Collects every knob of a tree: its path and its value.
 pub fn leaves(path: String, value: &Value, found: &mut Vec<(String, String)>) {
     match value {
         Value::Object(map) => {
@@ -121,7 +121,7 @@ pub fn leaves(path: String, value: &Value, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// A value without quotes; none as a dash.
+/// Formats a value without quotes; null as a dash.
 pub fn plain(value: &Value) -> String {
     match value {
         Value::Null => "–".to_owned(),
@@ -130,7 +130,7 @@ pub fn plain(value: &Value) -> String {
     }
 }
 
-/// Cells in columns.
+/// Aligns cells in columns.
 pub fn align(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)

@@ -1,5 +1,5 @@
-//! The checkpoints of a run: list them, verify every byte, compare them, take the weights out, copy
-//! one to a second place, delete what is not wanted.
+//! `checkpoints`: lists, verifies and compares a run's checkpoints, exports the weights, copies one to a
+//! second place, and deletes those that retention does not keep.
 
 mod compare;
 mod copy;
@@ -22,28 +22,28 @@ use std::path::{Path, PathBuf};
 /// Arguments of `checkpoints`.
 #[derive(Debug, Args)]
 pub struct CheckpointsArgs {
-    /// [RUN] and what to do: list; verify (read every byte); compare (measure on the validation
-    /// set); export (the weights alone); copy (the best one to a second place); prune (delete what
+    /// [RUN] and an action: list; verify (read every byte); compare (measure on the validation set);
+    /// export (the weights alone); copy (the best one to a second place); prune (delete those that
     /// retention does not keep)
     #[arg(value_name = "[RUN] list|verify|compare|export|copy|prune", num_args = 0..=2)]
     words: Vec<String>,
-    /// export: where to write the safetensors file, or with --format the folder
+    /// export: path of the safetensors file, or with --format of the folder
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// export: for another program: hf (a folder for transformers, adapters merged), peft (the
-    /// adapters, and whole what was trained beside them); if left out, one file with our own names
+    /// export: format of another program: hf (a folder for transformers, adapters merged) or peft (the
+    /// adapters, and full copies of other trained parameters); defaults to one file with our own names
     #[arg(long, value_name = "hf|peft")]
     format: Option<String>,
-    /// copy: the folder to copy to; a folder named after the run is made in it
+    /// copy: the target folder; a folder named after the run is created in it
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
-    /// export, copy: of this step; if left out, export takes the newest that verifies, copy the best
+    /// export, copy: the checkpoint's step; export defaults to the newest that verifies, copy to the best
     #[arg(long, value_name = "N", conflicts_with = "best")]
     step: Option<u64>,
-    /// export, copy: the best one: of the lowest validation loss on the disk
+    /// export, copy: the best checkpoint: the lowest validation loss on disk
     #[arg(long)]
     best: bool,
-    /// compare: only so many of the newest
+    /// compare: only the N newest
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     last: Option<u64>,
 }
@@ -72,7 +72,7 @@ pub fn look(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) -> Outco
     }
 }
 
-/// An option that the action does not know is a misunderstanding.
+/// Rejects options that the action does not support.
 fn has_use_for(args: &CheckpointsArgs, action: &str) -> Result<(), Failure> {
     let given: [(&str, bool, &[&str]); 6] = [
         ("--out", args.out.is_some(), &["export"]),
@@ -94,7 +94,7 @@ fn rows(run: &RunDir) -> Vec<CheckpointRow> {
     Reader::open(run).and_then(|reader| reader.checkpoints()).unwrap_or_default()
 }
 
-/// Checkpoints that no rule has deleted, and that are not there.
+/// Returns checkpoints that are missing although no rule deleted them.
 fn missing(run: &RunDir) -> Vec<CheckpointRow> {
     rows(run).into_iter().filter(|row| row.kept && !run.path().join(&row.path).is_dir()).collect()
 }
@@ -141,7 +141,7 @@ fn verify(run: &RunDir) -> u8 {
     if bad == 0 { 0 } else { 14 }
 }
 
-/// Only a keeper deletes: the one that lives, or this process in its place.
+/// Prunes checkpoints. Only a keeper deletes: the living one, or this process in its place.
 fn prune(run: &RunDir) -> Outcome {
     if owners::keeper(run).is_some() || owners::parent_record(run).is_some() {
         line!("{}: {}", run.name(), client::ask(run, &Request::Prune)?);
@@ -164,7 +164,7 @@ fn prune(run: &RunDir) -> Outcome {
     Ok(0)
 }
 
-/// The step of the best checkpoint, where one was evaluated.
+/// Returns the step of the best checkpoint, if any was evaluated.
 pub(super) fn best(run: &RunDir) -> Result<Option<u64>, Failure> {
     let Some(row) = rows(run).into_iter().find(|row| row.kept && row.best) else { return Ok(None) };
     if run.path().join(&row.path).is_dir() {
@@ -180,7 +180,7 @@ pub(super) fn best(run: &RunDir) -> Result<Option<u64>, Failure> {
     ))
 }
 
-/// The checkpoint of a step, or the newest that verifies.
+/// Loads the checkpoint of a step, or the newest that verifies.
 pub(super) fn chosen(run: &RunDir, step: Option<u64>) -> Result<Loaded, Failure> {
     let Some(step) = step else {
         let (newest, rejected) = checkpoint::newest_valid(run.path());

@@ -1,4 +1,4 @@
-//! A short talk with a keeper: one request, one answer.
+//! Client of the keeper: one request, one answer.
 
 use super::Failure;
 use crate::protocol::control::{Request, Update};
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 /// A keeper has to answer within this time.
 const STARTING: Duration = Duration::from_secs(10);
 
-/// A keeper answers at once; one that does not within this time is stuck.
+/// Timeout for an answer; a healthy keeper answers at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Asks the keeper of a run. Returns its answer where it accepts.
+/// Sends a request to a run's keeper. Returns its answer if it accepts.
 ///
 /// # Errors
-/// When no keeper lives, or it refuses.
+/// Returns an error when there is no living keeper, or it refuses.
 pub fn ask(run: &RunDir, request: &Request) -> Result<String, Failure> {
     let stuck = |error: std::io::Error| Failure::new(1, silence(run, &error));
     let mut stream = match connect(run, request) {
@@ -41,14 +41,14 @@ pub fn ask(run: &RunDir, request: &Request) -> Result<String, Failure> {
     Err(Failure::new(1, format!("the keeper of {} ended while it was asked", run.name())))
 }
 
-/// Who takes a request.
+/// The receiver of a request.
 enum Connection {
     Keeper(UnixStream),
-    /// The keeper's parent did what was asked, and this is its answer.
+    /// The keeper's parent handled the request; this is its answer.
     Parent(String),
 }
 
-/// Connects to the keeper. One that is being brought back is waited for; its parent can end the run without it.
+/// Connects to the keeper. Waits for a keeper that is being restarted; its parent can end the run without it.
 fn connect(run: &RunDir, request: &Request) -> Result<Connection, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -75,13 +75,13 @@ fn connect(run: &RunDir, request: &Request) -> Result<Connection, Failure> {
     }
 }
 
-/// Ends a run whose keeper cannot run. False where a keeper or nobody is there.
+/// Ends a run whose keeper cannot run. Returns false if there is a keeper, or nobody at all.
 pub fn stop_without_keeper(run: &RunDir) -> bool {
     let parent = owners::parent_record(run).filter(|_| owners::keeper(run).is_none());
     parent.is_some_and(|parent| parent.owner.signal(Signal::TERM).is_ok())
 }
 
-/// Why a keeper that is there says nothing.
+/// Explains why a keeper that exists does not answer.
 fn silence(run: &RunDir, error: &std::io::Error) -> String {
     let (name, waited) = (run.name(), PATIENCE.as_secs());
     if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
@@ -111,20 +111,20 @@ fn absent(run: &RunDir) -> Failure {
     )
 }
 
-/// Whether a keeper lives and listens.
+/// Reports whether a keeper lives and listens.
 pub fn keeper_listens(run: &RunDir) -> bool {
     owners::keeper(run).is_some() && keeper_answers(run)
 }
 
-/// Whether anybody listens on the run's socket, whatever the lock files say.
+/// Reports whether anything listens on the run's socket, regardless of the lock files.
 pub fn keeper_answers(run: &RunDir) -> bool {
     UnixStream::connect(run.socket()).is_ok()
 }
 
-/// Waits until a keeper that was just started listens.
+/// Waits until a newly started keeper listens.
 ///
 /// # Errors
-/// When it ends or stays away: then its log says why.
+/// Returns an error when it ends or never listens; its log gives the reason.
 pub fn wait_for_keeper(run: &RunDir) -> Result<(), Failure> {
     let deadline = Instant::now() + STARTING;
     while !keeper_listens(run) {

@@ -1,5 +1,5 @@
-//! `compare-knob`: one knob at two values, each trained for some steps by a worker of its own, and
-//! what they took side by side.
+//! `compare-knob`: trains one knob at two values for some steps, each in a separate worker, and prints
+//! their costs side by side.
 
 use super::alone::Alone;
 use super::check::{align, leaves};
@@ -20,7 +20,7 @@ pub struct CompareArgs {
     /// A run file, or one that ships inside
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
-    /// The knob, as training.gradient_checkpointing
+    /// The knob, such as training.gradient_checkpointing
     #[arg(value_name = "KNOB")]
     knob: String,
     /// Its value in the first variant
@@ -29,10 +29,10 @@ pub struct CompareArgs {
     /// Its value in the second variant
     #[arg(value_name = "VALUE")]
     second: String,
-    /// Steps of each variant
+    /// Number of steps for each variant
     #[arg(long, default_value_t = 20, value_name = "N")]
     steps: u64,
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub struct CompareArgs {
     trust: Trust,
 }
 
-/// What is printed as JSON.
+/// The JSON output.
 #[derive(Debug, Serialize)]
 struct Comparison<'a> {
     version: u32,

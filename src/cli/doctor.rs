@@ -1,4 +1,4 @@
-//! `doctor`: everything that a run depends on, a line each: ok, warn or fail, with the fix.
+//! `doctor`: checks everything a run depends on, one line each: ok, warn or fail, with the fix.
 
 mod autostart;
 mod check;
@@ -18,14 +18,14 @@ use std::path::Path;
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// NVML's number of the GPU
+    /// The GPU's NVML index
     #[arg(long, default_value_t = 0)]
     gpu: u32,
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-    /// Print what continues interrupted runs after a reboot: a user unit of systemd, an entry for the
-    /// Task Scheduler of Windows, or both
+    /// Print the setup that continues interrupted runs after a reboot: a systemd user unit, an entry for
+    /// the Windows Task Scheduler, or both
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "both")]
     autostart: Option<autostart::Autostart>,
 }
@@ -53,7 +53,7 @@ pub fn doctor(args: &DoctorArgs, runs: &Path) -> Outcome {
     Ok(u8::from(checks.iter().any(|check| check.verdict == Verdict::Fail)))
 }
 
-/// All checks, as text: for a bundle.
+/// Returns all checks as text, for a bundle.
 pub fn report(runs: &Path) -> String {
     examine(0, runs).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
@@ -69,8 +69,8 @@ fn examine(gpu: u32, runs: &Path) -> Vec<Check> {
     checks
 }
 
-/// The hidden command: a small computation on the device. It may hang or die without harm to
-/// whoever started it.
+/// The hidden command `self-test`: a small computation on the device. It may hang or crash without harm
+/// to its parent.
 pub fn self_test(args: &SelfTestArgs, trainer: &dyn Trainer) -> u8 {
     match trainer.self_test(&args.device) {
         Ok(words) => {

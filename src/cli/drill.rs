@@ -1,5 +1,5 @@
-//! `drill`: the default run through one fault after another, with what the keeper did about each and
-//! how long it took. What breaks is broken on purpose; how it is mended is how it always is.
+//! `drill`: takes the default run through one fault after another, and prints the keeper's response to
+//! each and how long it took. The faults are injected; the recovery is the normal one.
 
 use super::watching::{Watched, prepare};
 use super::{Failure, Outcome, line};
@@ -11,14 +11,14 @@ use crate::store::run_dir::RunDir;
 use clap::Args;
 use std::path::Path;
 
-/// Temperatures of the card that is played.
+/// Temperatures of the simulated GPU.
 const COOL: f64 = 60.0;
 const HOT: f64 = 93.0;
-/// The card gets hot at this step.
+/// Step at which the GPU gets hot.
 const HEAT_AT: u64 = 600;
-/// Faults that the worker carries out itself.
+/// Faults that the worker injects itself.
 const INJECT: &str = "oom@120,nan@240-244,hang@360,kill@480";
-/// What differs from the shipped run: shorter, and with less patience.
+/// Overrides of the shipped run: shorter, and with shorter timeouts.
 const SHORTER: [(&str, &str); 8] = [
     ("name", "drill"),
     ("training.steps", "1600"),
@@ -33,20 +33,20 @@ const SHORTER: [(&str, &str); 8] = [
 /// Arguments of `drill`.
 #[derive(Debug, Args)]
 pub struct DrillArgs {
-    /// Where to train: auto, cpu, cuda or cuda:N
+    /// The device to train on: auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     device: String,
-    /// So many steps instead of 1600; the last fault strikes at 600
+    /// Number of steps instead of 1600; the last fault strikes at 600
     #[arg(long, hide = true)]
     steps: Option<u64>,
 }
 
-/// A fault of the drill, and what the journal must tell of it.
+/// A fault of the drill, and its expected journal lines.
 struct Exercise {
     name: &'static str,
-    /// The line that it begins with.
+    /// The journal line that marks its start.
     begins: &'static str,
-    /// The line that tells what was done.
+    /// The journal line that reports the response.
     answer: &'static str,
     began_ms: Option<i64>,
     did: Option<String>,
@@ -85,7 +85,7 @@ pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn super::trainer::Traine
     Ok(u8::from(mended < 5 || status.state != RunState::Finished))
 }
 
-/// Sets the temperature of the card that is played.
+/// Sets the temperature of the simulated GPU.
 fn play(dir: &RunDir, temperature_c: f64) -> Result<(), Failure> {
     let text = serde_json::to_string(&Drill { temperature_c })?;
     Ok(dir.write_atomically(DRILL_FILE, text.as_bytes())?)
@@ -113,8 +113,7 @@ fn live(watched: &mut Watched, exercises: &mut [Exercise]) -> Result<Status, Fai
     }
 }
 
-/// Notes what a line of the journal says of the exercises: its begin, what was done, the first new
-/// step.
+/// Records a journal line in its exercise: the start, the response, or the first new step.
 fn note(exercises: &mut [Exercise], row: &JournalRow) {
     for exercise in exercises {
         if exercise.began_ms.is_none() && row.text.starts_with(exercise.begins) {

@@ -1,4 +1,4 @@
-//! The curve as rows. The row of the highest attempt is the curve; the others are what was redone.
+//! `export`: the curve as rows. Rows of the highest attempt are the curve; the others were redone later.
 
 use super::{Failure, Outcome, find_run};
 use crate::protocol::control::StepRow;
@@ -11,24 +11,24 @@ use std::path::{Path, PathBuf};
 /// Arguments of `export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// The name of a run, the beginning of it, or its folder; the newest run if left out
+    /// The run's name, a prefix of it, or its folder; defaults to the newest run
     #[arg(value_name = "RUN")]
     run: Option<String>,
-    /// How to write the rows
+    /// Output format
     #[arg(long, value_enum, default_value = "jsonl")]
     format: Rows,
-    /// The folder for TensorBoard's event files; rows go to stdout
+    /// The folder for TensorBoard event files; rows go to stdout
     #[arg(long, value_name = "DIR", required_if_eq("format", "tensorboard"))]
     out: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Rows {
-    /// One JSON object a line
+    /// One JSON object per line
     Jsonl,
     /// Comma-separated, with a header
     Csv,
-    /// Event files that TensorBoard opens, in a folder of the run's name below --out
+    /// TensorBoard event files, in a folder named after the run below --out
     Tensorboard,
 }
 
@@ -66,7 +66,7 @@ pub fn export(args: &ExportArgs, runs: &Path) -> Outcome {
         }
     })?;
     match written.and_then(|()| out.flush()) {
-        // `| head` closes the pipe: that is no failure.
+        // `| head` closes the pipe, which is not a failure.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(0),
     }

@@ -1,5 +1,5 @@
-//! A run without a cockpit: one line per event on stdout. This process is a client like any other:
-//! an interrupt stops the run with a checkpoint, its own death does not touch it.
+//! Follows a run without a cockpit: one line per event on stdout. This process is a client like any
+//! other: an interrupt stops the run with a checkpoint, but the death of this process does not affect it.
 
 use super::{Failure, Outcome, client};
 use crate::keeper::sentences::{grouped, measured};
@@ -18,19 +18,19 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
-/// A line of progress at most this often.
+/// Minimum interval between progress lines.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// A signal this long after the first one ends the run without waiting for the checkpoint.
+/// A signal at least this long after the first one ends the run without waiting for the checkpoint.
 const FORCE: Duration = Duration::from_secs(1);
-/// A keeper that died is back within a second; it is waited for so long.
+/// Time to wait for a dead keeper to come back; it usually takes under a second.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How a run ends that a person has to look at.
+/// Exit code of a run that needs attention.
 const NEEDS_PERSON: u8 = 4;
-/// After so long a person is told that it is waited for.
+/// Silence after which the user is told that the command is waiting.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Follows a run to its end, and tells what happens from `since_ms` on. The exit code is the run's.
+/// Follows a run to its end and prints events from `since_ms` on. Returns the run's exit code.
 pub fn follow(dir: &RunDir, since_ms: i64) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -43,9 +43,9 @@ pub fn follow(dir: &RunDir, since_ms: i64) -> Outcome {
 
 struct Follower<'a> {
     dir: &'a RunDir,
-    /// What the journal says of earlier times is not told as if it were new; Unix milliseconds.
+    /// Start of the events to print, Unix milliseconds; older journal lines are not news.
     since_ms: i64,
-    /// The last line of the journal that was printed.
+    /// The last journal line that was printed.
     printed: i64,
     progress: Instant,
     /// When the run was last asked to stop.
@@ -91,12 +91,12 @@ impl Follower<'_> {
         }
     }
 
-    /// Why there is no keeper, while one is being brought back.
+    /// Explains why there is no keeper while one is being restarted.
     fn recovering(&self) -> Option<String> {
         Some(owners::parent_record(self.dir)?.recovery.unwrap_or_default().sentence())
     }
 
-    /// A signal that comes while no keeper listens ends the run all the same.
+    /// Ends the run on a signal that arrives while no keeper listens.
     fn stop_without_keeper(&mut self) {
         self.asked = Some(Instant::now());
         if client::stop_without_keeper(self.dir) {
@@ -104,7 +104,8 @@ impl Follower<'_> {
         }
     }
 
-    /// The exit code of a run whose end is written down, or was said where a full disk could not hold it.
+    /// Returns the exit code of a run whose end is recorded, or was reported by the keeper when a full
+    /// disk could not store it.
     fn exit_code(&self) -> Option<u8> {
         if owners::keeper(self.dir).is_some() {
             return None;
@@ -116,14 +117,14 @@ impl Follower<'_> {
             let status = reader.status()?;
             Some((reader, status))
         }) else {
-            // Somebody took the directory away.
+            // The directory was deleted.
             let left = self.status.as_ref().is_some_and(|last| last.state == RunState::NeedsPerson);
             return left.then_some(NEEDS_PERSON);
         };
         status.state.is_over().then(|| reader.fact::<u8>("exit_code"))?
     }
 
-    /// Until the keeper closes the connection.
+    /// Listens until the keeper closes the connection.
     async fn listen(
         &mut self,
         mut lines: Lines<BufReader<OwnedReadHalf>>,
@@ -146,8 +147,8 @@ impl Follower<'_> {
         }
     }
 
-    /// Passes a signal on as a wish to stop. A second one forces: but not one that comes at once,
-    /// as `timeout` and some shells send it twice.
+    /// Turns a signal into a stop request. A second signal forces the end, unless it follows at once:
+    /// `timeout` and some shells send it twice.
     async fn stop(&mut self, write: &mut OwnedWriteHalf) {
         if self.asked.is_none_or(|asked| asked.elapsed() > FORCE) {
             self.asked = Some(Instant::now());
@@ -171,7 +172,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Prints what the journal says that was not heard.
+    /// Prints journal lines that were not received live.
     fn catch_up(&mut self) {
         let journal = Reader::open(self.dir).and_then(|reader| reader.journal(1000)).unwrap_or_default();
         let old = journal.partition_point(|row| row.time_ms < self.since_ms);
@@ -214,17 +215,17 @@ fn print(text: &str) {
     print_at(jiff::Timestamp::now().as_millisecond(), text);
 }
 
-/// A closed stdout is no reason to end: the exit code is still of use.
+/// Prints a line with its time. A closed stdout is not a reason to exit: the exit code is still useful.
 fn print_at(time_ms: i64, message: &str) {
     let time = jiff::Timestamp::from_millisecond(time_ms).unwrap_or_default();
     let mut out = io::stdout().lock();
-    // A log is read days later, and sorted with others.
+    // A log is read days later, and merged with others.
     let form = if out.is_terminal() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
     let time = time.to_zoned(jiff::tz::TimeZone::system()).strftime(form).to_string();
     let _ = writeln!(out, "{}", stamped(&time, message)).and_then(|()| out.flush());
 }
 
-/// One line, whatever a worker's note or a name holds.
+/// Formats one line, even if a worker's note or a name contains line breaks.
 fn stamped(time: &str, message: &str) -> String {
     format!("{time}  {}", text::line(message))
 }

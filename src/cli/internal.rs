@@ -1,4 +1,4 @@
-//! The hidden commands: this program as keeper, worker and probe.
+//! Hidden commands: this program as keeper, worker and probe.
 
 use super::trainer::{Trainer, WorkOrder};
 use super::{Failure, Faults, Outcome};
@@ -32,15 +32,15 @@ pub struct WorkerArgs {
     faults: u64,
     #[arg(long, default_value_t = 0.0)]
     lived_s: f64,
-    /// Parts of the data to leave out.
+    /// Parts of the data to skip.
     #[arg(long, default_value = "")]
     leave_out: LeaveOut,
-    /// One loader thread, one batch ahead.
+    /// One loader thread, one batch of prefetch.
     #[arg(long)]
     lean: bool,
     #[arg(long, default_value = "")]
     inject: Faults,
-    /// Tell what memory each phase takes.
+    /// Report the memory of each phase.
     #[arg(long)]
     measure: bool,
 }
@@ -54,13 +54,13 @@ pub struct KeeperArgs {
     device: Option<String>,
     #[arg(long, default_value = "")]
     inject: Faults,
-    /// A person asked for it.
+    /// The user asked for it.
     #[arg(long)]
     by_person: bool,
-    /// Leave the terminal and end; the parent goes on.
+    /// Detach from the terminal and exit; the parent continues in the background.
     #[arg(long)]
     detach: bool,
-    /// Be the parent: start the keeper and bring it back.
+    /// Be the parent: start the keeper and restart it when it dies.
     #[arg(long)]
     parent: bool,
 }
@@ -113,7 +113,7 @@ pub fn keeper(args: &KeeperArgs) -> Outcome {
     Ok(parent::bring_back(&run, launch.as_ref(), args.by_person)?)
 }
 
-/// The keeper itself. What keeps it from keeping goes to its parent as a line on stdout, which may be a pipe
+/// Runs the keeper. An error that prevents it goes to the parent as a line on stdout, which may be a pipe
 /// without a reader.
 fn keep(args: &KeeperArgs) -> Outcome {
     let launch = args.device.clone().map(|device| Launch { device, inject: args.inject.0.clone() });

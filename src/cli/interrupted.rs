@@ -1,4 +1,4 @@
-//! `resume --interrupted`: after a reboot, every run that was alive goes on.
+//! `resume --interrupted`: after a reboot, continues every run that was alive.
 
 use super::run::{has_room_to_go_on, start_keeper};
 use super::trust::{self, Trust};
@@ -15,36 +15,36 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Between two looks at runs that are waited for.
+/// Interval between two checks on the runs.
 const LOOK: Duration = Duration::from_secs(1);
-/// Runs that nobody has watched over for this long are not waited for.
+/// Time without a keeper after which a run is no longer waited for.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// What `resume` takes for it.
+/// Arguments of `resume --interrupted`.
 #[derive(Debug, Args)]
 pub struct Interrupted {
-    /// After a reboot: every run that was alive when the machine went down goes on
+    /// After a reboot: continue every run that was alive when the machine went down
     #[arg(long, conflicts_with_all = ["run", "headless", "device", "from", "as_base"])]
     pub interrupted: bool,
-    /// With --interrupted: return when these runs are over
+    /// With --interrupted: return once these runs are over
     #[arg(long, requires = "interrupted")]
     pub wait: bool,
 }
 
-/// Where a run stands after the machine came up.
+/// The state of a run after the boot.
 enum Found {
-    /// It was alive when the machine went down, and this step is durable.
+    /// It was alive when the machine went down; holds the durable step.
     Interrupted(Option<u64>),
-    /// A keeper watches over it.
+    /// It has a keeper.
     Alive,
-    /// It was paused, and stays so.
+    /// It was paused, and stays paused.
     Paused,
     /// It was over, or never began.
     Over,
 }
 
-/// Starts a keeper for every run of the folder that was alive when the machine went down. With `wait`
-/// it returns only when these runs are over: what started it may keep the machine up until then.
+/// Starts a keeper for every run in the folder that was alive when the machine went down. With `wait` it
+/// returns only once these runs are over: the caller may keep the machine up until then.
 pub fn resume_all(runs: &Path, wait: bool) -> u8 {
     let (mut resumed, mut told, mut failed) = (Vec::new(), 0, 0);
     let mut tell = |dir: &RunDir, words: &str| {
@@ -78,8 +78,8 @@ pub fn resume_all(runs: &Path, wait: bool) -> u8 {
     u8::from(failed > 0)
 }
 
-/// Until all of them are over. A keeper that died is brought back by its parent, so for a while nobody
-/// may watch over a run that goes on.
+/// Waits until all of them are over. The parent restarts a keeper that died, so a run may go without a
+/// keeper for a while.
 fn wait_for(mut runs: Vec<RunDir>) {
     let mut watched = Instant::now();
     while !runs.is_empty() && watched.elapsed() < PATIENCE {
@@ -93,13 +93,13 @@ fn wait_for(mut runs: Vec<RunDir>) {
     }
 }
 
-/// Whether a keeper watches over the run or is about to be brought back: by their locks, or where those were
-/// deleted by the socket.
+/// Reports whether the run has a keeper or is about to get one back: by the lock files, or by the socket
+/// if those were deleted.
 fn is_alive(dir: &RunDir) -> bool {
     owners::keeper(dir).is_some() || owners::parent_record(dir).is_some() || UnixStream::connect(dir.socket()).is_ok()
 }
 
-/// By what the keeper last wrote and by who lives now.
+/// Determines the state from the keeper's last status and from the living processes.
 fn find(dir: &RunDir) -> Found {
     if is_alive(dir) {
         return Found::Alive;
@@ -109,7 +109,7 @@ fn find(dir: &RunDir) -> Found {
     else {
         return Found::Over;
     };
-    // A worker may have saved after its keeper was gone.
+    // The worker may have saved after its keeper was gone.
     let durable = || live_status(dir).and_then(|status| status.durable_step);
     match status.state {
         RunState::Paused => Found::Paused,
@@ -120,7 +120,7 @@ fn find(dir: &RunDir) -> Found {
     }
 }
 
-/// Whether a signal ended the run in an earlier boot of the machine.
+/// Reports whether a signal ended the run in an earlier boot of the machine.
 fn ended_with_the_machine(reader: &Reader) -> bool {
     let boot: Option<String> = reader.fact::<Option<String>>(ENDED_BY_SIGNAL).flatten();
     boot.is_some_and(|boot| boot != Identity::own().boot)

@@ -1,4 +1,4 @@
-//! `notify test`: a message through every channel, to see that it arrives.
+//! `notify test`: sends a message through every channel to check that it arrives.
 
 use super::trainer::Trainer;
 use super::trust::{self, Trust};
@@ -17,9 +17,9 @@ pub struct NotifyArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Send a message through every channel and say which of them took it
+    /// Send a message through every channel and report which ones accepted it
     Test {
-        /// A run file whose section `notify` is meant; else ~/.config/downshift/notify.yaml
+        /// A run file whose `notify` section is tested; defaults to ~/.config/downshift/notify.yaml
         #[arg(value_name = "CONFIG")]
         config: Option<PathBuf>,
         #[command(flatten)]

@@ -1,5 +1,5 @@
-//! Two runs on one device slow each other down, or end each other for want of memory. So a run that is
-//! about to start looks for living ones first.
+//! Two runs on one device slow each other down, or run each other out of memory. So a run that is about
+//! to start looks for living ones first.
 
 use super::{Failure, line};
 use crate::keeper::Launch;
@@ -11,16 +11,16 @@ use crate::store::run_dir::RunDir;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 
-/// A run that is alive.
+/// A living run.
 #[derive(Debug, Clone)]
 pub struct Living {
-    /// Where it lives.
+    /// Its run directory.
     pub dir: RunDir,
-    /// Where it stands.
+    /// Its status.
     pub status: Status,
 }
 
-/// The runs in a folder that a keeper watches over, newest first.
+/// Returns the runs in a folder that have a keeper, newest first.
 pub fn living(runs: &Path) -> Vec<Living> {
     let alive = |dir: &RunDir| living_owner(&dir.file("keeper.lock")).is_some();
     let all = RunDir::all(runs).into_iter().filter(alive);
@@ -31,7 +31,7 @@ pub fn living(runs: &Path) -> Vec<Living> {
     .collect()
 }
 
-/// The living runs that hold a device or would take it. A paused run holds none.
+/// Returns the living runs that hold a device or would take it. A paused run holds none.
 pub fn occupants(runs: &Path, device: &str) -> Vec<Living> {
     let wanted = choice(device);
     let mut living = living(runs);
@@ -39,38 +39,38 @@ pub fn occupants(runs: &Path, device: &str) -> Vec<Living> {
     living
 }
 
-/// How to name a run that holds the device: its name, what it does, and where.
+/// Describes a run that holds the device: its name, state and step.
 pub fn named(run: &Living) -> String {
     let (state, step) = (run.status.state.word(), crate::keeper::sentences::grouped(run.status.step));
     format!("{} ({state}, step {step})", run.dir.name())
 }
 
-/// The device of a living run: as its worker named it, else as it was started.
+/// Returns the device of a living run: as its worker named it, else as it was started.
 fn device_of(run: &Living) -> DeviceChoice {
     let named = run.status.device.as_deref().map(choice).filter(|choice| *choice != DeviceChoice::Auto);
     let launched = || Some(choice(&Reader::open(&run.dir).ok()?.fact::<Launch>("launch")?.device));
     named.or_else(launched).unwrap_or_default()
 }
 
-/// A device's name without the name of the card: `cuda:0 NVIDIA …`. `auto` where it says nothing.
+/// Parses a device's name without the GPU's model name: `cuda:0 NVIDIA …`. Returns `auto` if it names none.
 fn choice(device: &str) -> DeviceChoice {
     device.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default()
 }
 
-/// Whether two are the same device, as far as is known.
+/// Reports whether two choices mean the same device, as far as is known.
 fn is_same(one: DeviceChoice, other: DeviceChoice) -> bool {
     one == other || one == DeviceChoice::Auto || other == DeviceChoice::Auto
 }
 
-/// What to do about a device that another run holds.
+/// The decision about a device that another run holds.
 pub enum Answer {
-    /// Start: nobody holds it, or the user wants both.
+    /// Start: the device is free, or the user wants both runs.
     Start,
-    /// Open the cockpit on the run that holds it.
+    /// Open the cockpit on the run that holds the device.
     Attach(RunDir),
 }
 
-/// Sees that no other run holds the device. On a terminal it asks; else it refuses.
+/// Checks that no other run holds the device. Asks on a terminal, refuses otherwise.
 pub fn settle(runs: &Path, device: &str, headless: bool) -> Result<Answer, Failure> {
     let others = occupants(runs, device);
     let Some(first) = others.first() else { return Ok(Answer::Start) };
@@ -91,8 +91,8 @@ pub fn settle(runs: &Path, device: &str, headless: bool) -> Result<Answer, Failu
     }
 }
 
-/// The living run that a command without a name means: the only one. Several are asked about on a
-/// terminal, and are an error without one.
+/// Returns the living run that a command without a name means: the only one. If there are several, asks
+/// on a terminal and fails otherwise.
 pub fn the_one(runs: &Path, verb: &str) -> Result<Option<RunDir>, Failure> {
     let mut living = living(runs);
     if living.len() < 2 {
@@ -120,7 +120,7 @@ pub fn the_one(runs: &Path, verb: &str) -> Result<Option<RunDir>, Failure> {
     }
 }
 
-/// Asks on the terminal; none at the end of the input.
+/// Asks on the terminal; returns none at the end of the input.
 fn ask(question: &str) -> io::Result<Option<String>> {
     let mut out = io::stdout().lock();
     write!(out, "{question}").and_then(|()| out.flush())?;
@@ -138,7 +138,7 @@ mod tests {
         let same = |one: &str, other: &str| is_same(choice(one), choice(other));
         assert!(same("cuda:0 NVIDIA H100", "cuda") && same("cpu", "cpu") && same("cuda:1", "cuda:1 RTX"));
         assert!(!same("cuda:0 NVIDIA H100", "cuda:1 NVIDIA H100") && !same("cpu", "cuda:0"));
-        // A device that cannot be told may be any.
+        // An unknown device may be any.
         assert!(same("auto", "cpu") && same("scripted", "cuda:3"));
     }
 }

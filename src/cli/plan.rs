@@ -1,5 +1,5 @@
-//! `plan`: what each rung of a run file needs of memory, before anything is started; with `--measure`
-//! beside what a worker was seen to need.
+//! `plan`: estimates the memory of each rung of a run file before anything is started; with `--measure`
+//! next to the measured memory of a worker.
 
 mod bound;
 pub mod size;
@@ -19,22 +19,22 @@ use crate::store::run_dir::RunDir;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
-/// No device: what only a device can refuse is not looked at.
+/// No device: skips the checks that need one.
 const NOWHERE: &str = "nowhere";
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// A run file, one that ships inside, or a run: then with what its rungs were seen to need
+    /// A run file, one that ships inside, or a run (then with the measured memory of its rungs)
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
-    /// Plan for a card of this size, here or not, as 16GiB
+    /// Plan for a GPU of this size, present or not, such as 16GiB
     #[arg(long, value_name = "SIZE")]
     gpu: Option<size::Size>,
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-    /// Train every rung for a few steps in a process of its own and print what it took
+    /// Train every rung for a few steps in a separate process and print its memory
     #[arg(long, value_name = "STEPS", num_args = 0..=1, default_missing_value = "5")]
     measure: Option<u64>,
     /// Only this rung, by name or number
@@ -44,7 +44,7 @@ pub struct PlanArgs {
     overrides: run::Overrides,
     #[command(flatten)]
     trust: Trust,
-    /// Write plan.json into the run directory rather than print.
+    /// Write plan.json into the run directory instead of printing.
     #[arg(long, hide = true)]
     write: bool,
 }
@@ -97,7 +97,7 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     Ok(failures.first().map_or(0, |(_, code)| *code))
 }
 
-/// The run that is planned.
+/// The run to plan.
 struct Subject {
     run: Run,
     dir: Option<RunDir>,
@@ -126,7 +126,7 @@ impl Subject {
         Ok(Self { run, dir: None, status: None })
     }
 
-    /// What the rungs of a run were seen to need.
+    /// Adds the measured memory of a run's rungs.
     fn add_measured(&self, plan: &mut Plan) {
         let Some(status) = &self.status else { return };
         let gpu = plan.gpu;
@@ -137,12 +137,12 @@ impl Subject {
     }
 }
 
-/// Where it is to be trained.
+/// The device to train on.
 struct Place {
     device: String,
     card: Option<Card>,
     gpu: bool,
-    /// NVML's number of the card.
+    /// The GPU's NVML index.
     index: Option<u32>,
 }
 
@@ -164,7 +164,7 @@ impl Place {
     }
 }
 
-/// The number of the GPU in a device's name; none for the CPU.
+/// Returns the GPU index in a device's name; none for the CPU.
 pub fn card_index(device: &str) -> Option<u32> {
     let rest = device.strip_prefix("cuda:")?;
     rest.split(' ').next().and_then(|number| number.parse().ok())
@@ -196,7 +196,7 @@ fn lay_out(run: &Run, place: &Place, trainer: &dyn Trainer) -> Plan {
     plan
 }
 
-/// The plan of a run before anything is known.
+/// Returns the plan of a run before anything is known.
 fn unplanned(run: &Run, device: &str) -> Plan {
     let rungs = run.rungs.iter().map(|rung| RungPlan {
         name: rung.name.clone(),
@@ -219,8 +219,8 @@ fn unplanned(run: &Run, device: &str) -> Plan {
     }
 }
 
-/// Measures each rung; the places of those that failed, with their exit codes. A ladder is there for
-/// what the rungs above cannot do, so those below are measured all the same.
+/// Measures each rung; returns the positions and exit codes of those that failed. Lower rungs exist
+/// because upper ones may fail, so they are measured regardless.
 fn measure(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u64) -> Vec<(usize, u8)> {
     let (count, mut failures) = (plan.rungs.len(), Vec::new());
     let mut alone = Alone::new(&args.overrides.device, place.index, steps);

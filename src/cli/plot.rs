@@ -1,7 +1,7 @@
-//! Charts as a picture: SVG, or the same SVG painted as PNG with a font that ships inside.
+//! Plots charts: SVG, or the same SVG rendered as PNG with a font that ships inside.
 //!
 //! ```text
-//! store ─ curve ─▶ Series ─ columns, one a pixel ─▶ panel ─▶ SVG ─ resvg ─▶ PNG
+//! store ─ curve ─▶ Series ─ columns, one per pixel ─▶ panel ─▶ SVG ─ resvg ─▶ PNG
 //! ```
 
 mod figure;
@@ -27,43 +27,43 @@ use svg::Palette;
 /// Arguments of `plot`.
 #[derive(Debug, Args)]
 pub struct PlotArgs {
-    /// Names of runs, or their folders: drawn over one another; the newest run if left out
+    /// Names or folders of runs, drawn in one chart; defaults to the newest run
     #[arg(value_name = "RUN")]
     runs: Vec<String>,
-    /// Where to write the picture: a name that ends in .svg or .png
+    /// The output file, ending in .svg or .png
     #[arg(long, short, value_name = "FILE")]
     out: PathBuf,
-    /// What to draw, one chart each: loss, eval, lr, grad_norm, step_ms, data_wait_ms, compute_ms, waiting
+    /// The metrics, one chart each: loss, eval, lr, grad_norm, step_ms, data_wait_ms, compute_ms, waiting
     #[arg(long, short, value_delimiter = ',', default_value = "loss", value_name = "NAMES")]
     metric: Vec<Figure>,
-    /// Logarithmic values
+    /// Use a logarithmic scale
     #[arg(long)]
     log: bool,
-    /// Weight of the past in the smoothed line, 0 to 0.999; 0 draws what was measured alone
+    /// Smoothing weight, 0 to 0.999; 0 draws only the measured values
     #[arg(long, default_value_t = 0.9, value_parser = weight)]
     smooth: f64,
     /// Steps to draw: FROM..TO, FROM.. or ..TO
     #[arg(long, default_value = "..", value_name = "RANGE")]
     steps: Window,
-    /// Width and height; without it 1200 wide and as high as the charts need
+    /// Width and height; defaults to 1200 wide and as high as the charts need
     #[arg(long, value_name = "WxH")]
     size: Option<Size>,
-    /// Pixels of a PNG for one of --size
+    /// PNG pixels per unit of --size
     #[arg(long, default_value_t = 2.0, value_parser = scale)]
     scale: f32,
-    /// The colours: the name of a theme, such as light or dark
+    /// The name of a colour theme, such as light or dark
     #[arg(long, default_value = "light")]
     theme: String,
 }
 
-/// What is known of a run that is drawn.
+/// The data of a run to draw.
 struct Loaded {
     name: String,
     series: Series,
     evals: Vec<EvalRow>,
-    /// Steps of the checkpoints that are kept.
+    /// Steps of the checkpoints that still exist.
     checkpoints: Vec<u64>,
-    /// The best evaluation whose weights are on the disk: its step and loss.
+    /// The best evaluation whose weights are on disk: its step and loss.
     best: Option<(u64, f64)>,
     /// The names of its rungs.
     rungs: Vec<String>,
@@ -120,7 +120,7 @@ fn load(dir: &RunDir) -> Result<Loaded, Failure> {
     })
 }
 
-/// Reads the steps themselves where a chart is finer than what is summed up.
+/// Reads individual steps if a chart has a finer resolution than the stored summaries.
 fn read_closely(runs: &mut [Loaded], wishes: &Wishes, dirs: &[RunDir], pixels: usize) -> Result<(), Failure> {
     let Some((start, end)) = panel::window(runs, wishes) else { return Ok(()) };
     for (run, dir) in runs.iter_mut().zip(dirs) {

@@ -1,5 +1,5 @@
-//! What a start depends on, as one list: config, device, data, tokenizer, disk, and who else uses the
-//! card. `run` and `trial` go through it before anything is started, `check --preflight` prints it.
+//! Checks before a start, as one list: config, device, data, tokenizer, disk, and other users of the GPU.
+//! `run` and `trial` require it to pass before anything is started; `check --preflight` prints it.
 
 use super::doctor::{Check, company};
 use super::run;
@@ -12,23 +12,23 @@ use crate::untrusted::file::{self, Limit};
 use serde_json::Value;
 use std::path::Path;
 
-/// Another run is on the device, and nobody said that there may be two.
+/// Exit code if another run is on the device and a second one was not allowed.
 const OCCUPIED: u8 = 2;
-/// The exit code of a worker that cannot read its data.
+/// Exit code of a worker that cannot read its data.
 const DATA: u8 = 15;
 
-/// What is to be started, and where.
+/// The parameters of a start.
 #[derive(Clone, Copy)]
 pub struct Start<'a> {
-    /// Where to train, as it was typed.
+    /// The requested device, as typed.
     pub device: &'a str,
-    /// The folder of all runs.
+    /// The folder that contains all runs.
     pub runs: &'a Path,
-    /// What trains.
+    /// The trainer.
     pub trainer: &'a dyn Trainer,
 }
 
-/// The list, and what a start needs of it.
+/// The list of checks, and their results that a start needs.
 #[derive(Default)]
 pub struct Preflight {
     checks: Vec<Check>,
@@ -39,8 +39,7 @@ pub struct Preflight {
 }
 
 impl Preflight {
-    /// Goes through everything, from a run file that was read or refused. What hangs on a part that
-    /// failed is left out.
+    /// Runs every check on a run file that was read or refused. Skips checks that depend on a failed part.
     pub fn of(loaded: Result<Run, Failure>, start: Start<'_>) -> Self {
         let mut list = Self::default();
         let run = match loaded {
@@ -61,7 +60,7 @@ impl Preflight {
         list
     }
 
-    /// Device, data, tokenizer and pretrained weights.
+    /// Checks device, data, tokenizer and pretrained weights.
     fn look_ahead(&mut self, start: Start<'_>, run: &Run) {
         let tokenizer = Tokenizer::of(run);
         let looked = start.trainer.look_ahead(run, start.device);
@@ -90,7 +89,7 @@ impl Preflight {
         }
     }
 
-    /// Who else uses the device: runs of ours, and on a card any process.
+    /// Checks who else uses the device: other runs, and on a GPU any process.
     fn others(&mut self, runs: &Path, device: &str) {
         let ours: Vec<String> = occupied::occupants(runs, device).iter().map(occupied::named).collect();
         if !ours.is_empty() {
@@ -113,13 +112,13 @@ impl Preflight {
         self.checks.push(Check::ok(name, text));
     }
 
-    /// The first failure decides the exit code.
+    /// Adds a failure; the first one determines the exit code.
     fn fail(&mut self, name: &'static str, failure: Failure, fix: &'static str) {
         self.checks.push(Check::fail(name, failure.message.clone(), fix));
         self.failure.get_or_insert(failure);
     }
 
-    /// Prints the whole list, whatever it found. The exit code is that of a start: 0 if it would begin.
+    /// Prints the whole list. Returns the exit code of a start: 0 if it would begin.
     pub fn report(&self) -> u8 {
         self.print();
         let occupied = if self.occupied { OCCUPIED } else { 0 };
@@ -135,10 +134,10 @@ impl Preflight {
         }
     }
 
-    /// The run, where everything holds: then the list is printed. Else the first thing that does not.
+    /// Prints the list and returns the run if every check passed. Otherwise returns the first failure.
     ///
     /// # Errors
-    /// What cannot work.
+    /// Returns an error when a check fails: that of the first one.
     pub fn clear(self) -> Result<(Run, Prospect), Failure> {
         if let Some(failure) = self.failure {
             return Err(failure);
@@ -163,9 +162,9 @@ fn free(runs: &Path) -> String {
         .map_or_else(|_| format!("free space in {shown} is unknown"), |free| format!("{} free in {shown}", bytes(free)))
 }
 
-/// The tokenizer of a run.
+/// A run's tokenizer.
 enum Tokenizer {
-    /// The task has none.
+    /// The task has no tokenizer.
     None,
     /// A file, or `bytes`.
     Named(String),
@@ -179,7 +178,7 @@ impl Tokenizer {
         }
     }
 
-    /// Whether its file can be read as JSON. `bytes` needs none.
+    /// Reports whether its file can be read as JSON. `bytes` needs no file.
     fn is_readable(&self) -> bool {
         let Self::Named(name) = self else { return true };
         let path = Path::new(name);

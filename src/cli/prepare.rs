@@ -1,8 +1,8 @@
-//! `prepare`: takes steps and an evaluation of every rung where `run` would, so that kernels are compiled and tuned
-//! before they are needed and a shift takes seconds.
+//! `prepare`: runs training steps and an evaluation of every rung on the device `run` would use, so that
+//! kernels are compiled and tuned in advance and a shift takes seconds.
 //!
-//! Compiled kernels go to the user's cache by themselves. What tuning decided is kept beside them, and
-//! a new run begins with a copy of it: its decisions stay its own from then on.
+//! Compiled kernels go to the user's cache automatically. Tuning decisions are stored next to them, and a
+//! new run begins with a copy, which it then owns.
 
 use super::alone::Alone;
 use super::run::{self, Overrides};
@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Steps of each rung: the second one takes what the first one made.
+/// Steps per rung: the second one reuses what the first one compiled and tuned.
 const STEPS: u64 = 2;
 
 /// Arguments of `prepare`.
@@ -49,7 +49,7 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
         line!("rung {} ({} of {count}) ...", spec.name, rung + 1);
         match prepare_rung(&mut alone, &run, rung, &decisions) {
             Ok(words) => line!("rung {}: {words}", spec.name),
-            // Those below are there for what this one cannot do.
+            // Lower rungs exist because this one may fail, so continue.
             Err(failure) => {
                 say(&failure.message);
                 failures.push(failure.code);
@@ -64,7 +64,7 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
     Ok(failures.first().copied().unwrap_or(0))
 }
 
-/// Takes the steps of a rung; what came of it, in words.
+/// Runs the steps of a rung and describes the result.
 fn prepare_rung(alone: &mut Alone<'_>, run: &Run, rung: usize, decisions: &Path) -> Result<String, Failure> {
     let before = |dir: &Path| drop(copy(decisions, &kernels::decisions_of(dir)));
     let mut kept = Ok(0);
@@ -74,17 +74,17 @@ fn prepare_rung(alone: &mut Alone<'_>, run: &Run, rung: usize, decisions: &Path)
     Ok(format!("first step after {took:.1} s{step}, {} files of tuning decisions", kept?))
 }
 
-/// Gives a new run what was decided for its device, where something was.
+/// Copies existing tuning decisions for this device into a new run.
 pub fn hand_over(fingerprint: &str, run_dir: &Path) {
     if !fingerprint.is_empty()
         && let Some(decisions) = kernels::decisions(fingerprint)
     {
-        // Without them the run tunes for itself.
+        // Without them the run tunes its own.
         let _ = copy(&decisions, &kernels::decisions_of(run_dir));
     }
 }
 
-/// Copies a folder with all in it; the number of files. A folder that is not there holds none.
+/// Copies a folder recursively and returns the number of files. A missing folder counts as empty.
 fn copy(from: &Path, to: &Path) -> std::io::Result<u64> {
     let entries = match fs::read_dir(from) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),

@@ -1,4 +1,4 @@
-//! The keys of the cockpit as commands, for scripts and ssh.
+//! The cockpit's keys as commands, for scripts and ssh.
 
 use super::client::ask;
 use super::line;
@@ -12,7 +12,7 @@ use std::path::Path;
 /// Arguments of `shift`.
 #[derive(Debug, Args)]
 pub struct ShiftArgs {
-    /// [RUN] and where to: down, up, or the name or number of a rung
+    /// [RUN] and the target: down, up, or the name or number of a rung
     #[arg(value_name = "[RUN] down|up|RUNG", num_args = 1..=2, required = true)]
     words: Vec<String>,
 }
@@ -33,7 +33,7 @@ pub fn shift(args: &ShiftArgs, runs: &Path) -> Outcome {
 
 pub fn stop(which: &Which, runs: &Path) -> Outcome {
     let run = match &which.run {
-        // The newest run may be over; the one that is alive is meant then.
+        // The newest run may be over; `stop` then means the one that is alive.
         None => occupied::the_one(runs, "stop")?,
         Some(_) => None,
     };
@@ -49,7 +49,7 @@ pub fn pause(which: &Which, runs: &Path) -> Outcome {
     tell(which.run.as_deref(), runs, &Request::Pause)
 }
 
-/// Does what the keeper proposes.
+/// Accepts the keeper's proposal.
 pub fn accept(which: &Which, runs: &Path) -> Outcome {
     tell(which.run.as_deref(), runs, &Request::Accept)
 }

@@ -1,4 +1,4 @@
-//! `resume`: from the newest checkpoint, from an older one, or a new run from its weights alone.
+//! `resume`: continues from the newest checkpoint or an older one, or starts a new run from the weights alone.
 
 use super::interrupted::{self, Interrupted};
 use super::line;
@@ -23,24 +23,24 @@ use std::path::Path;
 pub struct ResumeArgs {
     #[command(flatten)]
     which: Which,
-    /// No cockpit: one line per event on stdout, the exit code tells how it ended
+    /// No cockpit: one line per event on stdout; the exit code reports how it ended
     #[arg(long)]
     headless: bool,
-    /// Where to train from now on; as before, if left out
+    /// The device to train on from now on; defaults to the previous one
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
     #[command(flatten)]
     after_reboot: Interrupted,
-    /// Go back to the checkpoint of this step; newer ones are set aside
+    /// Roll back to the checkpoint of this step; newer ones are set aside
     #[arg(long, value_name = "STEP")]
     from: Option<u64>,
     /// Start a new run from the weights alone: fresh optimizer, clock at 0
     #[arg(long)]
     as_base: bool,
-    /// With --as-base: multiply every rung's learning rate
+    /// With --as-base: factor on every rung's learning rate
     #[arg(long, value_name = "F", requires = "as_base", value_parser = factor)]
     lr_factor: Option<f64>,
-    /// With --as-base: so many epochs
+    /// With --as-base: number of epochs
     #[arg(long, value_name = "N", requires = "as_base", value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
     #[command(flatten)]
@@ -69,7 +69,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
             let message = format!("{name} is alive; end it with `{stop}` before it can go back");
             return Err(Failure::new(1, message));
         }
-        // A paused run goes on; any other is going on already.
+        // A paused run continues; any other run is training already.
         if let Ok(answer) = client::ask(&dir, &Request::Resume) {
             line!("{}: {answer}", dir.name());
         }
@@ -95,7 +95,7 @@ fn stored_launch(dir: &RunDir) -> Option<Launch> {
     Reader::open(dir).ok().and_then(|reader| reader.fact("launch"))
 }
 
-/// Makes the checkpoint of `step` the newest one, if it can be used.
+/// Makes the checkpoint of `step` the newest one, if it is usable.
 fn go_back(dir: &RunDir, step: u64) -> Result<(), Failure> {
     checkpoints::chosen(dir, Some(step))?;
     for path in Caretaker::step_in(dir)?.go_back_to(step)? {
@@ -104,7 +104,7 @@ fn go_back(dir: &RunDir, step: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A new run whose first checkpoint holds the weights of an old one and nothing else of it.
+/// Starts a new run whose first checkpoint holds the weights of an old one and nothing else of it.
 fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let loaded = checkpoints::chosen(base, args.from)?;
     let run = altered(base.run()?, args, trainer)?;
@@ -125,7 +125,7 @@ fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Train
     look_on(&dir, args.headless, 0)
 }
 
-/// The old run's knobs with another rate and length, checked like any run file.
+/// Returns the old run's knobs with another rate and length, validated like any run file.
 fn altered(mut run: Run, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<Run, Failure> {
     for rung in &mut run.rungs {
         rung.preset.optimizer.lr *= args.lr_factor.unwrap_or(1.0);
@@ -138,7 +138,7 @@ fn altered(mut run: Run, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<Run
     Run::read(&source, trainer).map_err(|refusal| Failure::new(13, format!("this run cannot be run:\n{refusal}")))
 }
 
-/// The checkpoint of step 0: restarts before the first save go on from it, never from scratch.
+/// Writes the checkpoint of step 0: a restart before the first save continues from it, never from scratch.
 fn write_first(dir: &RunDir, run: &Run, base: &Loaded) -> Result<(), Failure> {
     let unusable = |what: &str| Failure::new(14, format!("{} holds no {what}", base.path.display()));
     let weights = base.files.get(MODEL).ok_or_else(|| unusable(MODEL))?;
@@ -147,7 +147,7 @@ fn write_first(dir: &RunDir, run: &Run, base: &Loaded) -> Result<(), Failure> {
     let seed = run.rungs[0].preset.training.seed;
     let fresh = TrainState { seed, rung: old.rung, rung_name: old.rung_name, ..TrainState::default() };
     let state = serde_json::to_vec_pretty(&fresh)?;
-    // No tensors: a header of two characters, padded to eight.
+    // An empty safetensors file: a header of two characters, padded to eight.
     let no_moments = b"\x08\0\0\0\0\0\0\0{}      ";
     let files: [(&str, &[u8]); 4] = [(MODEL, weights), (OPTIMIZER, no_moments), (STATE, &state), (STEPS, b"")];
     let contents = Contents { step: 0, samples: 0, build: env!("CARGO_PKG_VERSION"), files: &files };

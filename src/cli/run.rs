@@ -1,4 +1,4 @@
-//! `run`: see that it can work, start the keeper, look on.
+//! `run`: checks the start, starts the keeper, follows the run.
 
 use super::occupied::{self, Answer};
 use super::preflight::{Preflight, Start};
@@ -28,39 +28,39 @@ pub struct RunArgs {
     pub options: RunOptions,
 }
 
-/// What is put over a run file.
+/// Options applied on top of a run file.
 #[derive(Debug, Clone, Args)]
 pub struct Overrides {
-    /// Override a knob, as `--set training.micro_batch=4`
+    /// Override a knob, such as `--set training.micro_batch=4`
     #[arg(long, value_parser = parse_override, value_name = "PATH=VALUE")]
     pub set: Vec<(String, String)>,
-    /// Where to train: auto, cpu, cuda or cuda:N
+    /// The device to train on: auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto", value_name = "DEVICE")]
     pub device: String,
 }
 
-/// How a run is started.
+/// Start options of a run.
 #[derive(Debug, Clone, Args)]
 pub struct RunOptions {
-    /// No cockpit: one line per event on stdout, the exit code tells how it ended
+    /// No cockpit: one line per event on stdout; the exit code reports how it ended
     #[arg(long)]
     headless: bool,
-    /// Start although another run is on the same device
+    /// Start even if another run is on the same device
     #[arg(long)]
     another: bool,
     #[command(flatten)]
     overrides: Overrides,
-    /// The rung to begin on, by name or number; else that of the climb plan's first stage, or `full`
+    /// The rung to begin on, by name or number; defaults to the climb plan's first stage, or `full`
     #[arg(long, value_name = "RUNG")]
     rung: Option<String>,
-    /// Faults on purpose, as `nan@120,oom@150*,hang@400`; `*` = in every attempt
+    /// Injected faults, such as `nan@120,oom@150*,hang@400`; `*` = in every attempt
     #[arg(long, default_value = "", hide_default_value = true, value_name = "FAULT@STEP,…")]
     inject: Faults,
     #[command(flatten)]
     trust: Trust,
 }
 
-/// Reads a run file, or a shipped one of that name, to be trained on `device`.
+/// Loads a run file, or a shipped one of that name, for training on `device`.
 pub fn load(
     config: Option<&Path>,
     overrides: &[(String, String)],
@@ -94,7 +94,7 @@ pub fn load(
     Run::read(&source, &tasks).map_err(|refusal| Failure::new(13, format!("this run file cannot be run:\n{refusal}")))
 }
 
-/// A run file that is no UTF-8: where that begins.
+/// Reports a run file that is not UTF-8, with the line of the first bad byte.
 fn no_text(path: &Path, line: usize) -> Failure {
     Failure::new(13, format!("{}:{line}: this is not UTF-8 text; save the file as UTF-8", path.display()))
 }
@@ -103,7 +103,7 @@ pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     begin(args.config.as_deref(), &args.options, runs, trainer)
 }
 
-/// Starts a run and looks on.
+/// Starts a run and follows it.
 pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &options.overrides;
     let run = load(config, set, device, trainer)?;
@@ -119,7 +119,7 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     command_line::remember(&dir);
     prepare::hand_over(&prospect.fingerprint, dir.path());
     if let Some(first) = first {
-        // Where a keeper finds the rung of its run, this one like any later one.
+        // The keeper reads its rung from this fact, also after a restart.
         Writer::open(&dir.file("run.db"))?.put_fact("rung", &first)?;
     }
     let launch = Launch { device: device.clone(), inject: options.inject.0.clone() };
@@ -134,14 +134,14 @@ fn first_rung(run: &Run, name: &str) -> Result<usize, Failure> {
     })
 }
 
-/// Whether the disk has room for the checkpoints that a run will keep.
+/// Checks that the disk has room for the checkpoints a run will keep.
 pub fn has_room(runs: &Path, run: &Run, parameters: Option<u64>) -> Result<(), Failure> {
     let Some(parameters) = parameters else { return Ok(()) };
     let (most, one) = (most(run), disk::checkpoint_bytes(parameters));
     disk::has_room(runs, disk::planned(one, most)).map_err(|shortage| too_full(&shortage, one, most))
 }
 
-/// The same for a run that has checkpoints already: those it has take their room already.
+/// Does the same for a run with checkpoints: those are already on the disk.
 pub fn has_room_to_go_on(dir: &RunDir, run: &Run) -> Result<(), Failure> {
     let there = checkpoint::list(dir.path());
     let sizes: Vec<u64> =
@@ -172,7 +172,7 @@ pub fn start_keeper(dir: &RunDir, launch: Option<&Launch>) -> Result<(), Failure
     client::wait_for_keeper(dir)
 }
 
-/// The cockpit where there is a terminal, else lines.
+/// Opens the cockpit on a terminal, else prints lines.
 pub fn look_on(dir: &RunDir, headless: bool, since_ms: i64) -> Outcome {
     if headless || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return headless::follow(dir, since_ms);

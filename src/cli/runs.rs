@@ -1,4 +1,4 @@
-//! The list of runs.
+//! `runs`: lists the runs.
 
 use super::line;
 use super::status;

@@ -1,4 +1,4 @@
-//! One run at a glance, from what is stored: it touches neither the keeper nor the GPU.
+//! `status`: shows one run from its stored state, without contacting the keeper or the GPU.
 
 use super::line;
 use super::{Failure, Format, Outcome, Which};
@@ -17,14 +17,14 @@ use std::path::Path;
 pub struct StatusArgs {
     #[command(flatten)]
     which: Which,
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
 
 pub fn print(args: &StatusArgs, runs: &Path) -> Outcome {
     let run = match RunDir::find(runs, args.which.run.as_deref()) {
-        // A status line without a run is empty, not an error.
+        // A status line without a run is empty; this is not an error.
         Err(_) if args.format == Format::Tmux => {
             line!("");
             return Ok(0);
@@ -49,7 +49,7 @@ pub fn print(args: &StatusArgs, runs: &Path) -> Outcome {
     Ok(0)
 }
 
-/// One line for people.
+/// Formats the status as one line of text.
 pub fn text(status: &Status) -> String {
     let mut line = format!("{}  {}  {}", status.run, status.state.word(), status.rung_name);
     if !status.rungs.is_empty() {
@@ -82,20 +82,20 @@ pub fn text(status: &Status) -> String {
     text::line(&line).into_owned()
 }
 
-/// The speed of a run that takes steps: the figure that the cockpit shows.
+/// Returns the speed of a training run: the figure shown in the cockpit.
 fn speed(status: &Status) -> Option<f64> {
     let moving = matches!(status.state, RunState::Training | RunState::Evaluating | RunState::Checkpointing);
     status.rungs.get(status.rung).filter(|_| moving)?.steps_per_s
 }
 
-/// One short styled line for tmux: name, what it does, how far, the loss; what is wrong stands out.
+/// Formats one short styled line for tmux: name, state, progress, loss; problems are highlighted.
 fn tmux(status: &Status) -> String {
     let colour = match status.state {
         RunState::Training | RunState::Evaluating | RunState::Checkpointing | RunState::Finished => "green",
         RunState::Failed | RunState::NeedsPerson => "red",
         _ => "yellow",
     };
-    // The time of the start is nothing for a narrow place.
+    // The start time is useless in a narrow space.
     let name = unstyled(short_name(&status.run));
     let loss = status.loss.map_or_else(String::new, |loss| format!(" loss {}", figure(loss)));
     let (state, rung) = (status.state.word(), &status.rung_name);
@@ -103,12 +103,12 @@ fn tmux(status: &Status) -> String {
     format!("#[fg={colour}]●#[default] {name} #[fg={colour}]{state}#[default]{rung}{}{loss}", percent(status))
 }
 
-/// A name for tmux, where a `#` would begin a style.
+/// Escapes a name for tmux, where `#` starts a style.
 fn unstyled(name: &str) -> String {
     text::line(&name.replace('#', "")).into_owned()
 }
 
-/// A run's name without the date and time of its start.
+/// Returns a run's name without the date and time of its start.
 fn short_name(run: &str) -> &str {
     let is_stamp = |part: &str, digits: usize| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
     let mut parts = run.rsplitn(3, '-');

@@ -1,5 +1,5 @@
-//! A person's own: themes and keymap from the configuration folder, choices from the state folder.
-//! What cannot be read there is told and left out: it never keeps anybody from their run.
+//! The user's customisation: themes and keymap from the configuration folder, preferences from the state
+//! folder. Unreadable files are reported and ignored: they never keep the cockpit from opening.
 
 use crate::cockpit::keymap::Keymap;
 use crate::cockpit::taste::Taste;
@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-/// `$NAME/downshift`, or `~/rest/downshift`.
+/// Returns `$NAME/downshift`, or `~/rest/downshift`.
 pub fn folder(name: &str, rest: &str) -> Option<PathBuf> {
     let set = env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = set.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(rest)))?;
     Some(base.join("downshift"))
 }
 
-/// Themes and keys, and what was wrong with a person's own.
+/// Themes and keys, and the errors in the user's files.
 pub struct Own {
-    /// The shipped themes, then a person's own; one of the same name takes the place of the shipped.
+    /// The shipped themes, then the user's; a user theme replaces a shipped one of the same name.
     pub themes: Vec<Theme>,
     /// The keymap.
     pub keys: Keymap,
-    /// What could not be used, a sentence each.
+    /// Errors in the user's files, one sentence each.
     pub wrong: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ impl Own {
     /// Reads the configuration folder.
     ///
     /// # Errors
-    /// When the themes that ship cannot be read.
+    /// Returns an error when the shipped themes cannot be read.
     pub fn read() -> Result<Self, String> {
         Self::read_in(folder("XDG_CONFIG_HOME", ".config").as_deref())
     }
@@ -69,7 +69,7 @@ impl Own {
     }
 }
 
-/// Says which of the keys tmux takes, where this runs inside it.
+/// Reports which keys tmux intercepts, if running inside it.
 pub fn tmux_clash(keys: &Keymap) -> Option<String> {
     env::var_os("TMUX")?;
     let mut command = Command::new("tmux");
@@ -82,13 +82,13 @@ fn choices() -> Option<PathBuf> {
     Some(folder("XDG_STATE_HOME", ".local/state")?.join("cockpit.json"))
 }
 
-/// What was chosen the last time.
+/// Returns the saved preferences.
 pub fn remembered() -> Taste {
     let text = choices().and_then(|path| file::read_text(&path, Limit::Handwritten).ok());
     text.map_or_else(Taste::default, |text| Taste::parse(&text))
 }
 
-/// Keeps what was chosen; where it cannot be kept, the next cockpit begins as the first one did.
+/// Saves the preferences; if that fails, the next cockpit starts with the previous ones.
 pub fn remember(taste: &Taste) {
     let Some(path) = choices() else { return };
     let made = path.parent().is_some_and(|folder| fs::create_dir_all(folder).is_ok());

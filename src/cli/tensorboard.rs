@@ -1,11 +1,10 @@
-//! A run as TensorBoard event files, one folder a run: scalars of every step on the curve, of
-//! evaluations and of the probe's readings, the run file and the journal as text.
+//! Exports a run as TensorBoard event files, one folder per run: scalars of every step on the curve, of
+//! evaluations and of the probe's readings; the run file and the journal as text.
 //!
 //! ```text
 //! DIR/RUN/events.out.tfevents.<time>.<host>     TFRecords: length, CRC, Event, CRC
 //! ```
-//! A step that was taken again is there once, as the curve has it. A skipped step has no loss; it
-//! is there as `skipped` = 1.
+//! A repeated step appears once, as on the curve. A skipped step has no loss; it appears as `skipped` = 1.
 
 mod event;
 mod record;
@@ -78,12 +77,12 @@ pub fn export(dir: &RunDir, out: &Path) -> Outcome {
     Ok(0)
 }
 
-/// Whether an evaluation lies on the curve: its attempt is the one that took that step.
+/// Reports whether an evaluation lies on the curve: its attempt is the one that took that step.
 fn is_on_curve(stretches: &[crate::store::curve::Stretch], attempt: u64, step: u64) -> bool {
     stretches.iter().any(|stretch| stretch.attempt == attempt && stretch.steps.contains(&step))
 }
 
-/// When steps were taken, in order.
+/// The times of the steps, in order.
 #[derive(Default)]
 struct Times(Vec<(i64, u64)>);
 
@@ -130,7 +129,7 @@ fn scalars(time_ms: i64, step: u64, values: &[(&str, f64)]) -> Event {
     Event { time_ms, step, version: None, values }
 }
 
-/// The journal as a table of Markdown, at the last step it speaks of.
+/// Adds the journal as a Markdown table, at its last step.
 fn journal(draft: &mut Draft, rows: &[JournalRow]) -> io::Result<()> {
     let Some(last) = rows.last() else { return Ok(()) };
     let mut table = String::from("| time | step | what |\n|---|---|---|\n");
@@ -138,14 +137,14 @@ fn journal(draft: &mut Draft, rows: &[JournalRow]) -> io::Result<()> {
         let time = jiff::Timestamp::from_millisecond(row.time_ms).unwrap_or_default();
         let step = row.step.map_or_else(String::new, |step| step.to_string());
         let text = row.text.replace('|', "\\|").replace('\n', " ");
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(table, "| {time:.0} | {step} | {text} |");
     }
     let step = rows.iter().filter_map(|row| row.step).max().unwrap_or(0);
     draft.text(last.time_ms, step, "journal", &table)
 }
 
-/// An event file that is being written: under another name until it is whole.
+/// An event file being written, under a temporary name until it is complete.
 struct Draft {
     out: BufWriter<File>,
     path: std::path::PathBuf,

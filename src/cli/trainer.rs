@@ -1,5 +1,5 @@
-//! What the command line needs of a trainer. A build without one (`--no-default-features`) still
-//! has the cockpit, the keeper and every command that looks at runs.
+//! The trainer interface of the command line. A build without a trainer (`--no-default-features`) still
+//! has the cockpit, the keeper and every command that reads runs.
 
 use crate::config::knobs::{Precision, Preset, Section, Training};
 use crate::config::problem::Problem;
@@ -15,63 +15,61 @@ use std::path::{Path, PathBuf};
 
 /// A trainer, or its absence.
 pub trait Trainer: TaskSections {
-    /// Becomes the worker; comes back only with an exit code.
+    /// Becomes the worker; returns only its exit code.
     fn work(&self, order: WorkOrder) -> u8;
 
-    /// Why this precision cannot be trained on this device; none where it can, or where the device
-    /// itself is the trouble.
+    /// Returns the reason why this precision cannot be trained on this device; none if it can, or if the
+    /// device itself fails.
     fn precision_misfit(&self, _precision: Precision, _device: &str) -> Option<Problem> {
         None
     }
 
-    /// Training samples, where the data can be read.
+    /// Returns the number of training samples, if the data can be read.
     fn samples(&self, _task: &str, _preset: &Preset) -> Option<u64> {
         None
     }
 
-    /// Looks at the device and at the data, without starting anything: what would make the worker
-    /// end at once. The error has a sentence and the exit code that the worker would end with.
+    /// Checks the device and the data without starting anything: finds what would make the worker exit at
+    /// once. The error has a sentence and the worker's exit code.
     ///
     /// # Errors
-    /// What cannot work.
+    /// Returns an error when the run cannot work there: the first problem found.
     fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)>;
 
-    /// Sees that what a fresh run starts from is there and fits; nothing is read. A run that has begun
-    /// needs it no more.
+    /// Checks that the inputs of a fresh run exist and fit, without reading them. A run that has begun no
+    /// longer needs them.
     ///
     /// # Errors
-    /// As [`Trainer::look_ahead`].
+    /// Returns an error under the same conditions as [`Trainer::look_ahead`].
     fn examine(&self, _run: &Run) -> Result<(), (u8, String)> {
         Ok(())
     }
 
-    /// What each rung will take of memory, or why that is not known.
+    /// Estimates the memory of each rung, or returns the reason why it is unknown.
     fn foresee(&self, run: &Run, _site: Site) -> Vec<Result<Foreseen, String>> {
         run.rungs.iter().map(|_| Err(NO_TRAINER.to_owned())).collect()
     }
 
-    /// The same for a device that need not be here: what only the device itself could tell is left
-    /// open, and said.
+    /// Does the same for a device that may be absent: leaves open what only the device could answer, and says so.
     ///
     /// # Errors
-    /// What cannot work.
+    /// Returns an error when the run cannot work there: the first problem found.
     fn consider(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {
         self.look_ahead(run, device)
     }
 
-    /// A small computation on a device, to see that it works: what was done, in words.
+    /// Runs a small computation to test a device, and describes it.
     ///
     /// # Errors
-    /// What does not work, and an exit code: 13 where there is nothing to test.
+    /// Returns an error and an exit code when the computation fails: 13 if there is nothing to test.
     fn self_test(&self, _device: &str) -> Result<String, (u8, String)> {
         Err((13, NO_TRAINER.to_owned()))
     }
 
-    /// Measures checkpoints of a rung on the validation set, on the CPU: the card may be busy.
+    /// Measures checkpoints of a rung on the validation set, on the CPU, since the GPU may be busy.
     ///
     /// # Errors
-    /// What cannot work, as [`Trainer::look_ahead`]. What is wrong with one checkpoint is said in
-    /// its place.
+    /// Returns an error as [`Trainer::look_ahead`] does. An error in one checkpoint is reported in its place.
     fn measure(
         &self,
         run: &Run,
@@ -79,11 +77,11 @@ pub trait Trainer: TaskSections {
         checkpoints: &[PathBuf],
     ) -> Result<Vec<Result<Eval, String>>, (u8, String)>;
 
-    /// The weights of a checkpoint in the files of another program, `hf` or `peft`: their names and
-    /// contents.
+    /// Converts a checkpoint's weights to the files of another program, `hf` or `peft`; returns their
+    /// names and contents.
     ///
     /// # Errors
-    /// What cannot work, as [`Trainer::look_ahead`].
+    /// Returns an error as [`Trainer::look_ahead`] does.
     fn export(&self, _run: &Run, _rung: usize, _weights: &[u8], _format: &str) -> Result<Files, (u8, String)> {
         Err((13, NO_TRAINER.to_owned()))
     }
@@ -92,8 +90,8 @@ pub trait Trainer: TaskSections {
 /// Names and contents of files.
 pub type Files = Vec<(String, Vec<u8>)>;
 
-/// A trainer that knows where it is to train: what its rungs cannot do there is a mistake of the run
-/// file like any other, said with the others and at its place.
+/// A trainer that knows its target device. Anything a rung cannot do there is an error in the run file
+/// like any other, reported together with the others at its position.
 pub struct OnDevice<'a> {
     trainer: &'a dyn Trainer,
     device: &'a str,
@@ -101,7 +99,7 @@ pub struct OnDevice<'a> {
 }
 
 impl<'a> OnDevice<'a> {
-    /// `trainer`, about to train on `device`.
+    /// Binds `trainer` to `device`.
     #[must_use]
     pub fn new(trainer: &'a dyn Trainer, device: &'a str) -> Self {
         Self { trainer, device, first: OnceCell::new() }
@@ -128,8 +126,8 @@ impl TaskSections for OnDevice<'_> {
     }
 
     fn misfits(&self, task: &str, preset: &Preset) -> Vec<Problem> {
-        // Counting reads the data, so what is counted here is the first rung's. A rung whose model
-        // cuts them into other samples is looked at before the start.
+        // Counting reads the data, so only the first rung's samples are counted here. A rung whose model
+        // cuts the data into other samples is checked before the start.
         let (first, samples) = self.first.get_or_init(|| (preset.clone(), self.trainer.samples(task, preset)));
         let alike = first.data == preset.data && first.model == preset.model;
         let batch = samples.filter(|_| alike).and_then(|samples| batch_misfit(&preset.training, samples));
@@ -137,7 +135,7 @@ impl TaskSections for OnDevice<'_> {
     }
 }
 
-/// A step larger than the data would leave micro-batches empty.
+/// Rejects a step larger than the data, which would leave micro-batches empty.
 fn batch_misfit(training: &Training, samples: u64) -> Option<Problem> {
     let (micro, times) = (training.micro_batch, training.accumulation);
     let batch = micro.saturating_mul(times);
@@ -147,47 +145,47 @@ fn batch_misfit(training: &Training, samples: u64) -> Option<Problem> {
     })
 }
 
-/// What a worker is told on its command line.
+/// The arguments of a worker.
 #[derive(Debug, Clone)]
 pub struct WorkOrder {
     /// The run directory.
     pub run_dir: PathBuf,
-    /// The run as it was resolved.
+    /// The resolved run.
     pub run: Run,
     /// The rung.
     pub rung: usize,
-    /// Which life of a worker this is.
+    /// The attempt number.
     pub attempt: u64,
     /// `auto`, `cpu`, `cuda` or `cuda:N`.
     pub device: String,
-    /// Fail where there is no checkpoint to go on from.
+    /// Fail if there is no checkpoint to continue from.
     pub require_checkpoint: bool,
-    /// Go on from this checkpoint rather than the newest.
+    /// Continue from this checkpoint instead of the newest.
     pub from: Option<u64>,
-    /// How often workers of this run have died.
+    /// Counts of how workers of this run have died.
     pub faults: Faults,
-    /// Parts of the data to leave out.
+    /// Parts of the data to skip.
     pub leave_out: LeaveOut,
-    /// One loader thread, one batch ahead: the host has run out of memory before.
+    /// One loader thread, one batch of prefetch: the host has run out of memory before.
     pub lean: bool,
-    /// Faults on purpose.
+    /// Injected faults.
     pub inject: Vec<Inject>,
-    /// Tell what memory each phase takes.
+    /// Report the memory of each phase.
     pub measure: bool,
 }
 
-/// What was seen by looking ahead.
+/// The result of looking ahead.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prospect {
-    /// The device that would be used.
+    /// The device to be used.
     pub device: String,
-    /// What compiled kernels and tuning depend on; empty where nothing is compiled.
+    /// Fingerprint of everything compiled kernels and tuning depend on; empty if nothing is compiled.
     pub fingerprint: String,
-    /// What a person should know about it.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// Training and validation samples, where the data could be counted.
+    /// Training and validation samples, if the data could be counted.
     pub samples: Option<(usize, usize)>,
-    /// Parameters, frozen ones too, where the model could be counted.
+    /// Parameters, including frozen ones, if the model could be counted.
     pub parameters: Option<u64>,
 }
 
@@ -314,9 +312,8 @@ mod registry {
         format!("rung {}: {why}", rung.name)
     }
 
-    /// Adds how much data there is and how large the model is, and sees that every rung has the
-    /// samples for its batches and the parameters that it names: a worker that had not would end in
-    /// the middle of a shift.
+    /// Adds the amount of data and the model's size, and checks that every rung has samples for its
+    /// batches and the parameters it names: otherwise its worker would fail in the middle of a shift.
     fn count(registry: &Registry, run: &Run, mut prospect: Prospect) -> Result<Prospect, (u8, String)> {
         let Some(task) = registry.get(&run.task) else { return Ok(prospect) };
         for (number, rung) in run.rungs.iter().enumerate() {
@@ -335,8 +332,8 @@ mod registry {
         Ok(prospect)
     }
 
-    /// Whether what does not fit may start anew: the newest checkpoint was written by a rung of
-    /// another model shape, and one of the two says `warm_start: true`.
+    /// Reports whether weights that do not fit may be reinitialized: the newest checkpoint was written by
+    /// a rung with another model shape, and one of the two sets `warm_start: true`.
     fn may_migrate(order: &WorkOrder) -> bool {
         let newest = checkpoint::list(&order.run_dir).into_iter().next();
         let state = newest.and_then(|entry| read(&entry.path.join("state.json"), Limit::Record).ok());
@@ -352,7 +349,7 @@ mod registry {
 const NO_TRAINER: &str =
     "this downshift was built without a trainer; build it with the feature `train` (on by default)";
 
-/// The trainer is another program, which [`WORKER_VARIABLE`] names, or there is none.
+/// The trainer is an external program, named by [`WORKER_VARIABLE`], or absent.
 impl Trainer for AsWritten {
     fn work(&self, _: WorkOrder) -> u8 {
         super::say(NO_TRAINER);
@@ -361,7 +358,7 @@ impl Trainer for AsWritten {
 
     fn look_ahead(&self, _: &Run, device: &str) -> Result<Prospect, (u8, String)> {
         if is_elsewhere() {
-            // The name of the device is all that is known here.
+            // Only the device's name is known here.
             let fingerprint = super::plan::card_index(device).map_or_else(String::new, |_| device.to_owned());
             Ok(Prospect { device: device.to_owned(), fingerprint, ..Prospect::default() })
         } else {
@@ -374,7 +371,7 @@ impl Trainer for AsWritten {
     }
 }
 
-/// Whether another program trains.
+/// Reports whether an external program trains.
 #[must_use]
 pub fn is_elsewhere() -> bool {
     std::env::var_os(WORKER_VARIABLE).is_some()

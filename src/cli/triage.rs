@@ -1,4 +1,4 @@
-//! `triage`: diagnose a training log, of other programs too.
+//! `triage`: diagnoses a training log, including those of other programs.
 
 mod memory;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
 
-/// So many lines of one cause are listed for people.
+/// Maximum lines listed per cause.
 const LISTED: usize = 3;
 
 /// Arguments of `triage`.
@@ -21,24 +21,24 @@ pub struct TriageArgs {
     /// The log; `-` reads stdin
     #[arg(value_name = "LOG")]
     log: PathBuf,
-    /// Tabulate the log's memory figures over time instead
+    /// Print a table of the log's memory figures over time instead
     #[arg(long)]
     memory: bool,
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
 
-/// A finding in JSON, with what the text says beside it.
+/// A finding in JSON, with additional fields.
 #[derive(Debug, Serialize)]
 struct Reported<'a> {
     #[serde(flatten)]
     finding: &'a Finding,
     /// The keeper's response.
     keeper: &'a str,
-    /// Whether it follows from another failure.
+    /// Whether it is only a symptom of another failure.
     symptom: bool,
-    /// Whether it is the most likely cause; true of one finding.
+    /// Whether it is the most likely cause; true for one finding.
     likely: bool,
 }
 
@@ -81,7 +81,7 @@ fn reported(scan: &Scan) -> Vec<Reported<'_>> {
         .collect()
 }
 
-/// What a file is packed with, by its first bytes, and what unpacks it.
+/// Detects a compressed file by its first bytes; returns the format and the command that unpacks it.
 fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
     let known: [(&[u8], &str, &str); 5] = [
         (b"\x1f\x8b", "gzip", "zcat"),
@@ -93,7 +93,7 @@ fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
     known.iter().find(|(magic, ..)| start.starts_with(magic)).map(|(_, packer, unpack)| (*packer, *unpack))
 }
 
-/// The causes in the order in which they first appear, the most likely one first.
+/// Formats the causes in order of first appearance, after the most likely one.
 fn text(scan: &Scan) -> Vec<String> {
     let lines = scan.lines;
     let Some(root) = scan.root() else {

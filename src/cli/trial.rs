@@ -1,5 +1,5 @@
-//! `trial`: a run of a few minutes that ends in a checklist. Halfway it is saved and started again
-//! from that checkpoint, so that the whole cycle has been seen.
+//! `trial`: runs for a few minutes and prints a checklist. Halfway it saves and restarts from that
+//! checkpoint, so that the whole cycle is exercised.
 
 use super::occupied::{self, Answer};
 use super::preflight::{Preflight, Start};
@@ -16,7 +16,7 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// VRAM may grow by so much of itself between the first half and the second.
+/// Maximum ratio of VRAM in the second half to the first.
 const STEADY: f64 = 1.05;
 
 /// Arguments of `trial`.
@@ -25,10 +25,10 @@ pub struct TrialArgs {
     /// A run file, or one that ships inside
     #[arg(value_name = "CONFIG")]
     config: Option<PathBuf>,
-    /// How long: 90s, 2m, 5min
+    /// Duration: 90s, 2m, 5min
     #[arg(long = "for", default_value = "5m", value_name = "TIME", value_parser = span)]
     time: Duration,
-    /// Start although another run is on the same device
+    /// Start even if another run is on the same device
     #[arg(long)]
     another: bool,
     #[command(flatten)]
@@ -86,7 +86,7 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn super::trainer::Traine
     Ok(u8::from(failed > 0))
 }
 
-/// Until the time is up or the run is over; restarts it once on the way.
+/// Follows the run until it is over; restarts it once on the way and stops it when the time is up.
 fn live(watched: &mut Watched, time: Duration) -> Result<Status, Failure> {
     let (mut began, mut restarted, mut stopped) = (None::<Instant>, false, false);
     let limit = Instant::now() + time + Duration::from_mins(20);
@@ -103,7 +103,7 @@ fn live(watched: &mut Watched, time: Duration) -> Result<Status, Failure> {
             began.get_or_insert_with(Instant::now);
         }
         let so_far = began.map_or(Duration::ZERO, |began| began.elapsed());
-        // A run that is about to end by itself is restarted before that.
+        // A run about to finish is restarted before it does.
         let share = status.total_samples.map_or(0.0, |total| status.samples as f64 / total.max(1) as f64);
         if !restarted && (so_far >= time / 2 || share > 0.4) {
             restarted = client::ask(&watched.dir, &Request::Restart).is_ok();
@@ -114,10 +114,10 @@ fn live(watched: &mut Watched, time: Duration) -> Result<Status, Failure> {
     }
 }
 
-/// One line of the checklist.
+/// One item of the checklist.
 struct Check {
     what: &'static str,
-    /// None where it could not be measured.
+    /// Whether it passed; `None` if it could not be measured.
     holds: Option<bool>,
     seen: String,
 }
@@ -151,7 +151,7 @@ fn checklist(dir: &RunDir, status: &Status) -> Result<Vec<Check>, Failure> {
     ])
 }
 
-/// Whether the run ended by a fault.
+/// Reports whether a fault ended the run.
 fn broken(status: &Status) -> bool {
     matches!(status.state, RunState::Failed | RunState::NeedsPerson)
 }

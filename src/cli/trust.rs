@@ -1,5 +1,5 @@
-//! A run file is code: what it loads, contacts and discloses is shown once and asked about. An answer
-//! holds for that list alone, and for those contents of its libraries.
+//! A run file is code: shows once what it loads, contacts and discloses, and asks for approval. The
+//! answer applies to exactly that list and to the current contents of its libraries.
 
 mod approvals;
 
@@ -14,10 +14,10 @@ use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// A run file with unapproved grants cannot be run.
+/// Exit code: a run file with unapproved grants cannot be run.
 const NOT_APPROVED: u8 = 13;
 
-/// The option of every command that runs what a run file names.
+/// The option of every command that executes a run file.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct Trust {
     /// Approve the libraries, addresses and secrets that the run file names, without asking
@@ -25,7 +25,7 @@ pub struct Trust {
     trust: bool,
 }
 
-/// Returns once everything that the run names is approved: before, on the command line, or now.
+/// Returns once everything the run names is approved: earlier, on the command line, or now.
 pub fn ask(run: &Run, Trust { trust }: Trust) -> Result<(), Failure> {
     let grants = Grants::of(run);
     if grants.is_empty() {
@@ -52,7 +52,7 @@ pub fn ask(run: &Run, Trust { trust }: Trust) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows the list on the terminal and reads the answer. Anything but yes is no.
+/// Shows the list on the terminal and reads the answer. Anything but yes means no.
 fn confirmed(list: &str) -> io::Result<bool> {
     say(list);
     let mut terminal = io::stderr().lock();
@@ -63,8 +63,8 @@ fn confirmed(list: &str) -> io::Result<bool> {
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }
 
-/// Names the list, and the contents of the libraries in it. Those of the system change with every
-/// update of the driver, by its administrator's hand: their path is enough.
+/// Hashes the list and the contents of its libraries. System libraries change with every driver update,
+/// made by the administrator: for them the path is enough.
 fn digest(grants: &Grants) -> String {
     let mut hasher = blake3::Hasher::new();
     let mut add = |part: &[u8]| {
@@ -83,7 +83,7 @@ fn digest(grants: &Grants) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-/// The hash of a library's bytes.
+/// Hashes a library's bytes.
 fn content(path: &Path) -> String {
     let hash = |path: &Path| -> io::Result<String> {
         let path = path.canonicalize()?;

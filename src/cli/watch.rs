@@ -1,5 +1,5 @@
-//! `watch`: the GPU and the machine without a run. The probe reads in a process of its own here too,
-//! so that a driver that hangs is said to hang and nothing hangs with it.
+//! `watch`: monitors the GPU and the machine without a run. Here too the probe is a separate process, so
+//! that a hanging driver is reported and nothing hangs with it.
 
 mod ecc;
 mod kernel;
@@ -21,30 +21,30 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-/// A probe may take so long to open the driver.
+/// Time limit for the probe to open the driver.
 const FIRST: Duration = Duration::from_secs(20);
-/// And so much longer than its rhythm afterwards.
+/// Time beyond its interval after which a silent probe counts as stuck.
 const SILENCE: Duration = Duration::from_secs(3);
 const LISTED: usize = 5;
 
 /// Arguments of `watch`.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
-    /// Read once and end
+    /// Take one reading and exit
     #[arg(long)]
     once: bool,
     /// Seconds between two readings
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS")]
     interval: f64,
-    /// NVML's number of the GPU
+    /// The GPU's NVML index
     #[arg(long, default_value_t = 0)]
     gpu: u32,
-    /// How to print it; json is one object a line
+    /// Output format; json prints one object per line
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
 
-/// What is printed as JSON.
+/// The JSON output.
 #[derive(Debug, Serialize)]
 struct Seen<'a> {
     time: String,
@@ -81,7 +81,7 @@ pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
                     show(&reading, &kernel, &ecc, args)?;
                     if args.once {
                         end(&mut probe);
-                        // A card that was asked for by its number and is not there is a mistake.
+                        // A GPU that was selected by number and does not exist is an error.
                         return Ok(u8::from(args.gpu > 0 && reading.gpu.is_err()));
                     }
                 }
@@ -104,10 +104,10 @@ pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
     }
 }
 
-/// One whole reading.
+/// Takes one complete reading.
 ///
 /// # Errors
-/// That there is none.
+/// Returns an error when the probe delivers no reading.
 pub fn read_once(place: &Path, gpu: u32) -> Result<Reading, String> {
     let (mut probe, readings) =
         start(gpu, true, place, Duration::ZERO).map_err(|error| format!("the probe cannot be started: {error}"))?;
@@ -124,7 +124,7 @@ pub fn read_once(place: &Path, gpu: u32) -> Result<Reading, String> {
     })
 }
 
-/// Readings in this rhythm until `look` has seen enough; none where there is no probe.
+/// Calls `look` with readings at this interval while it returns true; returns none if there is no probe.
 pub fn each_reading(place: &Path, gpu: u32, interval: Duration, mut look: impl FnMut(Reading) -> bool) -> Option<()> {
     let (mut probe, readings) = start(gpu, false, place, interval).ok()?;
     while readings.recv_timeout(FIRST).is_ok_and(&mut look) {}
@@ -139,7 +139,7 @@ fn start(gpu: u32, once: bool, place: &Path, interval: Duration) -> std::io::Res
         .arg("--run-dir")
         .arg(place)
         .args(["--gpu", &gpu.to_string(), "--interval-ms"])
-        // The first reading of the processor is a difference: two readings make one line of `--once`.
+        // CPU load is a difference: `--once` needs two readings for one line.
         .arg(if once { "200".to_owned() } else { interval.as_millis().to_string() })
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -183,7 +183,7 @@ fn show(reading: &Reading, kernel: &KernelSeen, ecc: &EccTrend, args: &WatchArgs
     Ok(())
 }
 
-/// One short styled line for tmux: the card, its memory and heat, and the machine's memory.
+/// Formats one short styled line for tmux: the GPU, its memory and temperature, and the machine's memory.
 fn tmux(reading: &Reading) -> String {
     let size = |value: &u64| bytes(*value);
     let mut parts = match &reading.gpu {
@@ -202,7 +202,7 @@ fn tmux(reading: &Reading) -> String {
     parts.join(" ")
 }
 
-/// The largest processes by resident memory.
+/// Returns the largest processes by resident memory.
 fn largest(proc: &Path) -> Vec<Process> {
     let entries = fs::read_dir(proc).into_iter().flatten().flatten();
     let mut found: Vec<Process> = entries
@@ -212,7 +212,7 @@ fn largest(proc: &Path) -> Vec<Process> {
             let ram_bytes = crate::probe::host::kibibytes(&status, "VmRSS")?;
             let mut name = status.lines().find_map(|line| line.strip_prefix("Name:"))?.trim().to_owned();
             if name == "exe" {
-                // Started by /proc/self/exe, as everything of downshift is: the command line says more.
+                // All downshift processes start via /proc/self/exe, so the command line is more informative.
                 let words = fs::read(entry.path().join("cmdline")).ok()?;
                 name = String::from_utf8_lossy(words.split(|byte| *byte == 0).next()?).into_owned();
             }
@@ -224,7 +224,7 @@ fn largest(proc: &Path) -> Vec<Process> {
     found
 }
 
-/// A row a thing; what is unknown stands together at the end.
+/// Formats one row per item; unknown metrics are grouped at the end.
 fn text(reading: &Reading, kernel: &KernelSeen, ecc: &EccTrend, processes: &[Process]) -> Vec<String> {
     let mut rows = Vec::new();
     match &reading.gpu {
@@ -238,7 +238,7 @@ fn text(reading: &Reading, kernel: &KernelSeen, ecc: &EccTrend, processes: &[Pro
     rows
 }
 
-/// A metric in words: its value, its last value with its age, or a dash that is explained later.
+/// Formats a metric: its value, its last value with its age, or a dash that is explained later.
 fn words<T>(metric: &Metric<T>, show: impl Fn(&T) -> String) -> String {
     match metric {
         Metric::Is(value) => show(value),
@@ -294,7 +294,7 @@ fn gpu_rows(gpu: &Gpu, ecc: &EccTrend) -> Vec<String> {
     rows
 }
 
-/// Clocks, the link, and what the card says of its own health.
+/// Formats clocks, the link, and the GPU's health.
 fn inner_rows(gpu: &Gpu, ecc: &EccTrend) -> Vec<String> {
     let more = &gpu.more;
     vec![
@@ -324,7 +324,7 @@ fn inner_rows(gpu: &Gpu, ecc: &EccTrend) -> Vec<String> {
     ]
 }
 
-/// Numbers with how often each came: `64 × 79`.
+/// Formats numbers with their counts: `64 × 79`.
 fn counted(list: &[u32]) -> String {
     let mut counts: std::collections::BTreeMap<u32, usize> = std::collections::BTreeMap::new();
     for number in list {
@@ -337,7 +337,7 @@ fn counted(list: &[u32]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// Why metrics are unknown, one row a reason.
+/// Lists why metrics are unknown, one row per reason.
 fn unknown(gpu: &Gpu) -> Vec<String> {
     let more = &gpu.more;
     let all: [(&str, Option<&str>); 16] = [

@@ -1,4 +1,4 @@
-//! What `trial` and `drill` share: a run that is started and looked at until it is over.
+//! Shared by `trial` and `drill`: starts a run and polls it until it is over.
 
 use super::Failure;
 use super::run::{has_room, load, start_keeper};
@@ -12,20 +12,20 @@ use crate::store::run_dir::RunDir;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Interval between two polls.
 const LOOK: Duration = Duration::from_millis(100);
-/// A run without a keeper is given so long to get one again.
+/// Time a run without a keeper gets to have one again.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A run that is looked at.
+/// A run being polled.
 pub struct Watched {
-    /// Where it lives.
+    /// Its run directory.
     pub dir: RunDir,
     heard: i64,
     alone_since: Option<Instant>,
 }
 
-/// Reads a run file and sees that it can work.
+/// Loads a run file and checks that it can work.
 pub fn prepare(
     config: Option<&Path>,
     overrides: &[(String, String)],
@@ -46,8 +46,8 @@ impl Watched {
         Ok(Self { dir, heard: 0, alone_since: None })
     }
 
-    /// The next look, a moment later: the status, and the lines of the journal since the last look.
-    /// An error once nobody watches over the run any more.
+    /// Waits for the next poll and returns the status and the journal lines since the last one. Returns
+    /// an error once the run has no keeper any more.
     pub fn look(&mut self) -> Result<(Option<Status>, Vec<JournalRow>), Failure> {
         std::thread::sleep(LOOK);
         let status = live_status(&self.dir);

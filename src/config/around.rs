@@ -1,5 +1,5 @@
-//! What stands around the training: where the probe finds its library, and who is told of trouble.
-//! Secrets are never written here, only where they are: in the environment or in a file.
+//! Settings for the surroundings of a run: where the probe finds NVML, and where alerts go.
+//! This section never holds a secret, only its location: an environment variable or a file.
 
 use super::problem::{Problem, most_told};
 use super::{typed, yaml};
@@ -7,17 +7,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::path::{Path, PathBuf};
 use std::{fmt, str::FromStr};
 
-/// What the probe reads.
+/// Settings of the probe.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Probe {
-    /// The NVML library; else it is searched for. The environment variable `DOWNSHIFT_NVML_PATH`
+    /// Path of the NVML library; searched for when absent. The environment variable `DOWNSHIFT_NVML_PATH`
     /// outranks it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvml: Option<PathBuf>,
 }
 
-/// Who is told of trouble, and how.
+/// Settings for alerts: their level and their channels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Notify {
@@ -25,11 +25,11 @@ pub struct Notify {
     pub bell: bool,
     /// Show a notification on the desktop: by notify-send, or as a toast of Windows under WSL2.
     pub desktop: bool,
-    /// What matters less is not told.
+    /// The lowest level that is sent.
     pub level: Least,
-    /// The same message is sent again only after so many minutes.
+    /// Minutes before the same message is sent again.
     pub again_min: u64,
-    /// Addresses on the network.
+    /// Webhooks to notify.
     pub webhooks: Vec<Webhook>,
 }
 
@@ -39,54 +39,54 @@ impl Default for Notify {
     }
 }
 
-/// How much something has to matter.
+/// How important a message must be to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Least {
-    /// Everything: also that the run has finished.
+    /// Everything, including that the run has finished.
     Info,
-    /// What should be looked at.
+    /// Warnings worth a look.
     Warn,
-    /// What needs a person.
+    /// Problems that need attention.
     Error,
 }
 
-/// Where Telegram's bots are spoken to, unless `url` names another server.
+/// Base URL of the Telegram bot API, unless `url` names another server.
 pub const TELEGRAM: &str = "https://api.telegram.org";
 
-/// One address on the network.
+/// One webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
-    /// What is spoken there.
+    /// The protocol of the endpoint.
     pub kind: WebhookKind,
-    /// The address.
+    /// The URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<Text>,
-    /// A bot's token, or one for the header `Authorization`.
+    /// The bot token, or a token for the `Authorization` header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Text>,
-    /// Telegram's number of the chat.
+    /// The Telegram chat id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat: Option<String>,
 }
 
-/// What is spoken at an address.
+/// The protocol of a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WebhookKind {
-    /// One JSON object.
+    /// A plain JSON object.
     Json,
-    /// Telegram's bots.
+    /// The Telegram bot API.
     Telegram,
-    /// A webhook of a Discord channel.
+    /// A Discord channel webhook.
     Discord,
-    /// A topic of an ntfy server.
+    /// An ntfy topic.
     Ntfy,
 }
 
 impl WebhookKind {
-    /// As it is written in a file.
+    /// Returns the name used in files.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -98,14 +98,14 @@ impl WebhookKind {
     }
 }
 
-/// A text, or where it is kept: `env:NAME` or `file:PATH`.
+/// A text, or a reference to it: `env:NAME` or `file:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Text {
-    /// As it stands.
+    /// The literal text.
     Plain(String),
-    /// In this variable of the environment.
+    /// The value of this environment variable.
     Env(String),
-    /// In this file, which only its owner may read.
+    /// The contents of this file, which only its owner may read.
     File(PathBuf),
 }
 
@@ -146,7 +146,7 @@ impl<'de> Deserialize<'de> for Text {
 }
 
 impl Text {
-    /// A relative `file:` path made absolute from `base`; `~` stays.
+    /// Makes a relative `file:` path absolute from `base`; leaves `~` alone.
     fn settle(&mut self, base: &Path) {
         if let Self::File(path) = self
             && !path.starts_with("~")
@@ -164,7 +164,7 @@ impl Notify {
         }
     }
 
-    /// Everything that cannot work, by its path below `prefix`.
+    /// Returns every invalid setting, with its path below `prefix`.
     #[must_use]
     pub fn check(&self, prefix: &str) -> Vec<Problem> {
         let mut wrong = Vec::new();
@@ -211,10 +211,10 @@ impl Notify {
         wrong
     }
 
-    /// Reads a file that holds nothing else.
+    /// Parses a file that contains only this section.
     ///
     /// # Errors
-    /// Everything that is wrong with it, a line each with its place.
+    /// Returns an error when the file is invalid: every mistake, one line each with its position.
     pub fn read(file: &str, text: &str) -> Result<Self, Vec<String>> {
         let (tree, mut wrong) = yaml::parse(text).map_err(|error| {
             let (line, column) = error.place;

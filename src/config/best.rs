@@ -1,4 +1,4 @@
-//! Which evaluation is the best: the one definition that retention, cockpit and commands share.
+//! The single definition of the best evaluation, shared by retention, the cockpit and the commands.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Best {
-    /// The figure of an evaluation that ranks.
+    /// The evaluation metric that ranks.
     #[serde(default)]
     pub metric: Metric,
-    /// Which end of it is the better one.
+    /// Whether lower or higher is better.
     #[serde(default)]
     pub goal: Goal,
 }
 
-/// A figure of an evaluation.
+/// A metric of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Metric {
@@ -23,7 +23,7 @@ pub enum Metric {
     Loss,
 }
 
-/// The better end of a metric.
+/// The optimization direction of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Goal {
@@ -32,13 +32,13 @@ pub enum Goal {
     Min,
 }
 
-/// A definition of the best that this version does not know.
+/// A ranking this version does not support.
 #[derive(Debug, thiserror::Error)]
 pub enum Unranked {
-    /// Of the metric.
+    /// An unsupported metric.
     #[error("checkpoints cannot be ranked by `{0}`, only by the validation loss; write loss")]
     Metric(String),
-    /// Of the goal.
+    /// An unsupported goal.
     #[error("the goal for the loss cannot be `{0}`, lower is better; write min")]
     Goal(String),
 }

@@ -1,13 +1,13 @@
-//! Values that parse and cannot work.
+//! Checks for values that parse but cannot work.
 
 use super::knobs::Preset;
 use super::problem::Problem;
 use super::units::Every;
 
-/// The most groups of parameters: each is compared with the path of every parameter.
+/// Maximum number of parameter groups: each is matched against the path of every parameter.
 const MOST_GROUPS: usize = 64;
 
-/// Everything impossible in one preset, by the path of the knob.
+/// Returns every invalid value in one preset, by the path of its knob.
 #[must_use]
 pub fn preset(preset: &Preset) -> Vec<Problem> {
     let mut found = Findings::default();
@@ -28,7 +28,7 @@ pub fn preset(preset: &Preset) -> Vec<Problem> {
     found.0
 }
 
-/// What a run file and a rung may be called.
+/// Returns the error in the name of a run or a rung, if any.
 #[must_use]
 pub fn name(path: &str, name: &str) -> Option<Problem> {
     let fits = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -44,7 +44,7 @@ pub fn name(path: &str, name: &str) -> Option<Problem> {
     Some(Problem::at(path, wrong, "it becomes part of a folder's name; write one such as digits-2"))
 }
 
-/// An effective batch that a memory rung changed by oversight: what would keep it.
+/// Detects a memory rung that changed the effective batch by accident, and returns the fix that would keep it.
 #[must_use]
 pub fn batch_advice(full: &Preset, rung: &Preset) -> Option<String> {
     let wanted = full.training.micro_batch * full.training.accumulation;

@@ -1,34 +1,34 @@
-//! The section `climb:`: the rungs that a run trains on in turn, and for how long on each.
+//! The section `climb:`: the rungs that a run trains on in turn, and how long it stays on each.
 //!
 //! ```yaml
 //! climb:
 //!   plan: [{ rung: safe, epochs: 10 }, { rung: plain, epochs: 20 }, { rung: full }]
 //! ```
-//! How calm a stage has to be before the next one begins is `watch.climb`, as for every climb.
+//! `watch.climb` sets how long a stage must run cleanly before the next one begins, as for every climb.
 
 use super::problem::Problem;
 use super::typed;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The section as it stands in a run file.
+/// The section as written in a run file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Section {
-    /// The stages in their order; none where the run begins on `full` and stays there.
+    /// The stages in order; empty when the run begins on `full` and stays there.
     pub plan: Vec<StageSpec>,
 }
 
-/// A stage as it stands in a run file.
+/// A stage as written in a run file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StageSpec {
     /// The name of its rung.
     pub rung: String,
-    /// Its length in passes over the training data; or `steps`.
+    /// Its length in epochs; alternative to `steps`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epochs: Option<u64>,
-    /// Its length in optimizer steps; or `epochs`.
+    /// Its length in optimizer steps; alternative to `epochs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
 }
@@ -36,16 +36,16 @@ pub struct StageSpec {
 /// A stage of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stage {
-    /// Its rung.
+    /// The index of its rung.
     pub rung: usize,
-    /// Its length; none for the last one, which lasts until the run ends.
+    /// Its length; `None` for the last stage, which lasts until the run ends.
     pub length: Option<Length>,
 }
 
 /// The length of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// Passes over the training data.
+    /// Epochs of training data.
     Epochs(u64),
     /// Optimizer steps.
     Steps(u64),
@@ -63,7 +63,7 @@ impl fmt::Display for Length {
 }
 
 impl Section {
-    /// The stages with the numbers of their rungs, and everything wrong with them.
+    /// Resolves the stages to rung indices and returns every error in them.
     #[must_use]
     pub fn resolve(&self, rungs: &[&str]) -> (Vec<Stage>, Vec<Problem>) {
         let (mut stages, mut problems) = (Vec::new(), Vec::new());
@@ -86,7 +86,7 @@ impl Section {
         (stages, problems)
     }
 
-    /// The section that resolves to these stages.
+    /// Returns the section that resolves to these stages.
     #[must_use]
     pub fn of(stages: &[Stage], rungs: &[&str]) -> Self {
         let spec = |stage: &Stage| {
@@ -104,7 +104,7 @@ impl Section {
 type Wrong = (&'static str, &'static str, &'static str);
 
 impl StageSpec {
-    /// Its length, and what is wrong with it: key, mistake, way out.
+    /// Returns the length, or the error in it: key, mistake, fix.
     fn length(&self, is_last: bool) -> (Option<Length>, Option<Wrong>) {
         let given = match (self.epochs, self.steps) {
             (Some(_), Some(_)) => {
@@ -127,7 +127,7 @@ impl StageSpec {
     }
 }
 
-/// The plan in a sentence: `safe for 10 epochs, plain for 20 epochs, then full`.
+/// Formats the plan as a sentence: `safe for 10 epochs, plain for 20 epochs, then full`.
 #[must_use]
 pub fn words(stages: &[Stage], rungs: &[&str]) -> String {
     let last = stages.len().saturating_sub(1);

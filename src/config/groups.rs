@@ -1,4 +1,4 @@
-//! Which parameters are trained, and groups of them with rules of their own.
+//! Selects the trained parameters, and defines parameter groups with rules of their own.
 //!
 //! ```yaml
 //! training: { trained: last 2 blocks + head }
@@ -7,31 +7,31 @@
 //!     head: { match: [head, norm], lr_factor: 2.0, max_norm: 1.0 }
 //!     rest: { match: "*", max_norm: 0.5 }
 //! ```
-//! The first group that matches a parameter's path holds. In a pattern `*` stands for anything, and
-//! a pattern also matches whatever lies below it: `head` matches `head.weight`.
+//! The first group that matches a parameter's path applies. In a pattern `*` matches anything, and a
+//! pattern also matches everything below it: `head` matches `head.weight`.
 
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// Rules for the parameters that some patterns match.
+/// Rules for the parameters that match some patterns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
     /// Patterns of parameter paths.
     #[serde(rename = "match")]
     pub matches: Patterns,
-    /// True: not trained. False: trained, even where `training.trained` leaves them out.
+    /// True freezes the group. False trains it, even if `training.trained` leaves it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frozen: Option<bool>,
-    /// Times the learning rate of the run.
+    /// Multiplier on the learning rate of the run.
     #[serde(default = "one")]
     pub lr_factor: f64,
-    /// In place of `optimizer.weight_decay`.
+    /// Overrides `optimizer.weight_decay`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight_decay: Option<f64>,
-    /// The gradient of this group alone is scaled down to this norm, in place of `optimizer.max_norm`.
+    /// Clips the gradient norm of this group alone; overrides `optimizer.max_norm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_norm: Option<f64>,
 }
@@ -40,14 +40,14 @@ pub struct Group {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a pattern, or a list of patterns")]
 pub enum Patterns {
-    /// A single one.
+    /// A single pattern.
     One(String),
-    /// Several; any of them may match.
+    /// Several patterns; a path must match at least one.
     Many(Vec<String>),
 }
 
 impl Patterns {
-    /// All of them.
+    /// Returns all patterns.
     #[must_use]
     pub fn as_slice(&self) -> &[String] {
         match self {
@@ -56,14 +56,14 @@ impl Patterns {
         }
     }
 
-    /// Whether one of them matches a path.
+    /// Reports whether any pattern matches a path.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
         self.as_slice().iter().any(|pattern| matches(pattern, path))
     }
 }
 
-/// Whether a pattern matches a path, or something that the path lies below.
+/// Reports whether a pattern matches a path or one of its parents.
 #[must_use]
 pub fn matches(pattern: &str, path: &str) -> bool {
     let whole = |path: &str| glob(pattern.as_bytes(), path.as_bytes());
@@ -79,12 +79,12 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Groups by name, in the order of the file.
+/// Groups by name, in file order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Groups(pub Vec<(String, Group)>);
 
 impl Groups {
-    /// Whether there are none.
+    /// Reports whether there are no groups.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -121,18 +121,18 @@ impl<'de> Deserialize<'de> for Groups {
     }
 }
 
-/// What `training.trained` says.
+/// The parsed value of `training.trained`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trained {
-    /// Every parameter.
+    /// Trains every parameter.
     pub all: bool,
-    /// Adapters.
+    /// Trains the adapters.
     pub adapters: bool,
-    /// What reads the answer off: the layers behind the blocks.
+    /// Trains the head: the layers behind the blocks.
     pub head: bool,
-    /// So many of the last blocks.
+    /// Number of last blocks to train.
     pub last_blocks: usize,
-    /// The adapters of so many of the last blocks.
+    /// Number of last blocks whose adapters are trained.
     pub last_adapters: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The knobs of a preset, as they stand in a run file.
+//! The knobs of a preset, as written in a run file.
 
 use super::groups::{Groups, Trained};
 use super::units::Every;
@@ -11,50 +11,50 @@ pub use super::best::Best;
 pub use super::moments::MomentBits;
 pub use super::watch::Watch;
 
-/// A section that belongs to the task: its own config types read it.
+/// A section owned by the task, which parses it with its own config types.
 pub type Section = Map<String, Value>;
 
 /// A full set of training knobs: one rung.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preset {
-    /// Where the data are; read by the task.
+    /// The location of the data; read by the task.
     #[serde(default)]
     pub data: Section,
-    /// The shape of the model; read by the task.
+    /// The model's shape; read by the task.
     #[serde(default)]
     pub model: Section,
-    /// How steps are taken.
+    /// Batch sizes, length, precision and other settings of the training loop.
     pub training: Training,
-    /// How weights move.
+    /// Optimizer settings.
     pub optimizer: Optimizer,
-    /// When to measure on the validation set.
+    /// The evaluation schedule.
     #[serde(default)]
     pub evaluation: Evaluation,
-    /// When to save and what to keep.
+    /// The checkpoint schedule and retention.
     #[serde(default)]
     pub checkpoint: Checkpoint,
 }
 
-/// How steps are taken.
+/// Settings of the training loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Training {
-    /// Passes over the training data; or `steps`.
+    /// Epochs over the training data; alternative to `steps`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epochs: Option<u64>,
-    /// Optimizer steps in all; or `epochs`.
+    /// Total optimizer steps; alternative to `epochs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
     /// Samples per forward and backward pass.
     pub micro_batch: u64,
-    /// Passes per optimizer step.
+    /// Micro-batches per optimizer step (gradient accumulation).
     #[serde(default = "one")]
     pub accumulation: u64,
-    /// Number format of the computation.
+    /// Number format for computation.
     #[serde(default)]
     pub precision: Precision,
-    /// Everything random follows from it.
+    /// Seed of all randomness.
     #[serde(default)]
     pub seed: u64,
     /// Recompute activations in the backward pass instead of keeping them.
@@ -63,21 +63,21 @@ pub struct Training {
     /// Fuse element-wise kernels (CUDA only).
     #[serde(default = "yes")]
     pub fused_kernels: bool,
-    /// How hard to search for fast kernels (CUDA only).
+    /// Autotuning effort for kernels (CUDA only).
     #[serde(default)]
     pub autotune: Autotune,
-    /// Give unused device memory back every so many optimizer steps; 0 = never.
+    /// Optimizer steps between releases of unused device memory; 0 = never.
     #[serde(default)]
     pub memory_cleanup_every: u64,
-    /// What is trained: all where it is left out, or the adapters alone where there are any.
+    /// The trained parameters; if absent, the adapters alone where there are any, else everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trained: Option<Trained>,
-    /// How data are loaded.
+    /// Data loader settings.
     #[serde(default)]
     pub loader: Loader,
 }
 
-/// Number format of the computation.
+/// Number format for computation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
@@ -100,29 +100,29 @@ impl fmt::Display for Precision {
     }
 }
 
-/// How hard to search for fast kernels.
+/// Autotuning effort for kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Autotune {
     /// A few candidates.
     Minimal,
-    /// The default of the compiler.
+    /// The compiler's default.
     #[default]
     Balanced,
     /// More candidates.
     Extensive,
-    /// All of them.
+    /// All candidates.
     Full,
 }
 
-/// How data are loaded.
+/// Data loader settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Loader {
-    /// Threads that prepare micro-batches: half the cores, so that the worker keeps the others.
+    /// Threads that prepare micro-batches; defaults to half the cores, which leaves the rest to the worker.
     #[serde(default = "half_the_cores")]
     pub threads: u64,
-    /// Micro-batches kept ready.
+    /// Micro-batches to prefetch.
     #[serde(default = "two")]
     pub prefetch: u64,
 }
@@ -133,43 +133,43 @@ impl Default for Loader {
     }
 }
 
-/// How weights move: `AdamW` (Loshchilov and Hutter, 2017).
+/// Optimizer settings: `AdamW` (Loshchilov and Hutter, 2017).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Optimizer {
     /// Peak learning rate.
     pub lr: f64,
-    /// Decoupled weight decay; biases and norms are left out.
+    /// Decoupled weight decay; not applied to biases and norms.
     #[serde(default)]
     pub weight_decay: f64,
-    /// The gradient is scaled down to this norm; none = never.
+    /// Maximum gradient norm for clipping; `None` = no clipping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_norm: Option<f64>,
-    /// Decay rates of the two moments.
+    /// Decay rates (betas) of the two moments.
     #[serde(default = "betas")]
     pub betas: [f64; 2],
-    /// Added to the denominator.
+    /// Epsilon added to the denominator.
     #[serde(default = "epsilon")]
     pub epsilon: f64,
-    /// How many bits the two moments take.
+    /// Storage precision of the two moments.
     #[serde(default)]
     pub moments: MomentBits,
-    /// Keep moments and f32 master weights in host memory; they visit the device one by one.
+    /// Keep moments and f32 master weights in host memory and move them to the device one at a time.
     #[serde(default)]
     pub offload: bool,
-    /// The learning rate over the run.
+    /// The learning-rate schedule.
     #[serde(default)]
     pub schedule: Schedule,
-    /// Parameters with rules of their own.
+    /// Parameter groups with rules of their own.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
     pub groups: Groups,
 }
 
-/// When to measure on the validation set.
+/// The evaluation schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evaluation {
-    /// The rhythm; the end of the run is always measured.
+    /// The interval; the end of the run is always evaluated.
     pub every: Every,
 }
 
@@ -179,23 +179,23 @@ impl Default for Evaluation {
     }
 }
 
-/// When to save and what to keep.
+/// The checkpoint schedule and retention.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// The rhythm; the end of the run is always saved.
+    /// The interval; the end of the run is always saved.
     #[serde(default = "half_a_minute")]
     pub every: Every,
-    /// How many of the newest to keep.
+    /// Number of newest checkpoints to keep.
     #[serde(default = "three")]
     pub keep_last: u64,
     /// Save every new best evaluation, and keep that checkpoint too.
     #[serde(default = "yes")]
     pub keep_best: bool,
-    /// Which evaluation is the best.
+    /// The criterion for the best evaluation.
     #[serde(default)]
     pub best: Best,
-    /// A checkpoint is proven after so many clean steps beyond it; the newest proven one stays.
+    /// Clean steps after a checkpoint that make it proven; the newest proven one is kept.
     #[serde(default = "two_hundred")]
     pub proven_after: u64,
 }
@@ -208,15 +208,15 @@ impl Default for Checkpoint {
 }
 
 impl Checkpoint {
-    /// How many checkpoints lie on the disk at the worst moment: the newest ones, the newest proven
-    /// one, the one to be proven next, the best, and one that is being written.
+    /// Returns the largest number of checkpoints on disk at once: the newest ones, the newest proven one,
+    /// the next one to be proven, the best, and one being written.
     #[must_use]
     pub fn most(&self) -> u64 {
         self.keep_last.max(1).saturating_add(3 + u64::from(self.keep_best))
     }
 }
 
-/// What a rung helps against.
+/// The kind of failure a rung helps against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Relief {
@@ -224,7 +224,7 @@ pub enum Relief {
     Memory,
     /// Faults in kernels.
     Kernels,
-    /// Non-finite numbers and divergence.
+    /// Non-finite values and divergence.
     Numerics,
     /// Temperature.
     Heat,

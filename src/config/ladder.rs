@@ -1,4 +1,4 @@
-//! The ladder: the body of a run file is rung 0, `full`; every entry below it is a rung, written as
+//! The ladder: the body of a run file is rung 0, `full`. Every entry below it is a rung, written as
 //! overrides of the rung above or of the one named by `from`.
 
 use super::knobs::{Preset, Relief, Section};
@@ -11,12 +11,12 @@ use serde_json::{Map, Value};
 /// The name of rung 0.
 pub const FULL: &str = "full";
 
-/// The most rungs below `full`. Each is resolved, counted and offered on a screen.
+/// Maximum number of rungs below `full`. Each is resolved, counted and offered on a screen.
 pub const MOST_RUNGS: usize = 64;
-/// The most pinned knobs; there are fewer knobs than that.
+/// Maximum number of pinned knobs; there are fewer knobs than that.
 const MOST_PINS: usize = 256;
 
-/// Cuts lists that are longer than they may be, before anything is done for each of their entries.
+/// Truncates lists over their limits before any work is done per entry.
 #[must_use]
 pub fn shorten(tree: &mut Value) -> Vec<Problem> {
     let limits = [
@@ -39,22 +39,22 @@ pub fn shorten(tree: &mut Value) -> Vec<Problem> {
     problems
 }
 
-/// A rung as it stands in a run file.
+/// A rung as written in a run file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RungSpec {
     /// Its name.
     pub name: String,
-    /// What it helps against.
+    /// The failures it helps against.
     #[serde(default)]
     pub relieves: Vec<Relief>,
-    /// The rung it changes; the one above where it is left out.
+    /// The rung it modifies; defaults to the one above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Where the model has another shape on this rung: load what fits and start the rest anew.
+    /// If the model's shape differs on this rung, load the weights that fit and reinitialize the rest.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub warm_start: bool,
-    /// Dotted paths of knobs and their values.
+    /// Overrides: dotted knob paths and their values.
     #[serde(default)]
     pub set: Section,
 }
@@ -64,34 +64,34 @@ pub struct RungSpec {
 pub struct Rung {
     /// Its name.
     pub name: String,
-    /// What it helps against.
+    /// The failures it helps against.
     pub relieves: Vec<Relief>,
-    /// Whether it may be reached from another shape of the model.
+    /// Whether it can be entered from a rung with a different model shape.
     pub warm_start: bool,
     /// Its knobs.
     pub preset: Preset,
 }
 
-/// A rung while it is being resolved: typed, and as the tree that the next rung changes.
+/// A rung during resolution: typed, and as the tree that the next rung modifies.
 pub struct Resolved {
     /// The rung.
     pub rung: Rung,
-    /// Its preset as a tree, every default filled in.
+    /// Its preset as a tree, with every default filled in.
     pub tree: Value,
-    /// Where its problems are to be shown: its `set`, or the body of the file for `full`.
+    /// Where to report its problems: at its `set`, or in the body of the file for `full`.
     pub place: Option<String>,
     /// The knobs it sets itself.
     pub sets: Vec<String>,
 }
 
 impl Resolved {
-    /// Whether this rung sets a knob of its own accord, rather than having it from the rung it changes.
+    /// Reports whether this rung sets a knob itself rather than inheriting it.
     #[must_use]
     pub fn sets_itself(&self, knob: &str) -> bool {
         self.sets.iter().any(|path| under(knob, path) || under(path, knob))
     }
 
-    /// A problem with one of this rung's knobs, at the place in the file that made it so.
+    /// Builds a problem with one of this rung's knobs, located at the line that set it.
     #[must_use]
     pub fn blame(&self, problem: Problem) -> Problem {
         let Some(place) = &self.place else { return problem };
@@ -103,7 +103,7 @@ impl Resolved {
     }
 }
 
-/// Every rung resolved, `full` first, and what is wrong with the overrides.
+/// Resolves every rung, `full` first, and returns the errors in their overrides.
 #[must_use]
 pub fn resolve(full: Preset, specs: &[RungSpec], pinned: &[String]) -> (Vec<Resolved>, Vec<Problem>) {
     let tree = serde_json::to_value(&full).unwrap_or_default();
@@ -159,7 +159,7 @@ fn apply(base: &Resolved, spec: &RungSpec, place: &str) -> (Option<Resolved>, Ve
     (resolved, problems)
 }
 
-/// `{a.b: 1}` and `{a: {b: 1}}` both as `("a.b", 1)`.
+/// Flattens both `{a.b: 1}` and `{a: {b: 1}}` to `("a.b", 1)`.
 pub(super) fn flatten(set: &Map<String, Value>) -> Vec<(String, Value)> {
     let mut flat = Vec::new();
     for (path, value) in set {
@@ -173,7 +173,7 @@ pub(super) fn flatten(set: &Map<String, Value>) -> Vec<(String, Value)> {
     flat
 }
 
-/// What a rung may change: knobs of training, not what is trained on what.
+/// Rejects overrides a rung may not make: it may change training knobs, not the task or its data.
 fn allowed(path: &str) -> Result<(), Problem> {
     const SECTIONS: [&str; 5] = ["training", "optimizer", "model", "evaluation", "checkpoint"];
     let section = path.split('.').next().unwrap_or_default();
@@ -190,7 +190,7 @@ fn allowed(path: &str) -> Result<(), Problem> {
 
 fn check_pins(full: &Value, rung: &Resolved, pinned: &[String]) -> Vec<Problem> {
     let mut changes = class::compare(full, &rung.tree);
-    // A rung that merely inherits the change is not to blame.
+    // Only the rung that set the knob is reported, not the rungs that inherit it.
     changes.retain(|change| rung.sets.iter().any(|path| under(&change.path, path)));
     let hit = changes.iter().filter_map(|change| Some((change, pinned.iter().find(|pin| under(&change.path, pin))?)));
     hit.map(|(change, pin)| {
@@ -201,7 +201,7 @@ fn check_pins(full: &Value, rung: &Resolved, pinned: &[String]) -> Vec<Problem> 
     .collect()
 }
 
-/// Whether `path` is `top` or lies below it.
+/// Reports whether `path` equals `top` or lies below it.
 fn under(path: &str, top: &str) -> bool {
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

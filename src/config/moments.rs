@@ -1,34 +1,34 @@
-//! How many bits the optimizer's moments take, and what that comes to.
+//! Storage precision of the optimizer's moments, and the bytes they take.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Numbers that share a scale.
+/// Elements per quantization block, which share one scale.
 pub const BLOCK: usize = 256;
-/// Tensors of fewer numbers stay in f32: they take next to nothing, and much hangs on each of them.
+/// Tensors with fewer elements stay in f32: they take little memory, and their precision matters more.
 const SMALLEST: usize = 4096;
 
-/// How many bits a number of the two moments takes.
+/// Bits per element of the two moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum MomentBits {
-    /// 32-bit floats: 8 bytes a parameter.
+    /// 32-bit floats: 8 bytes per parameter for both moments.
     #[default]
     #[serde(rename = "f32")]
     F32,
-    /// Blocks of 256 codes of 8 bits with a scale each: about 2 bytes a parameter.
+    /// Blocks of 256 8-bit codes with one scale each: about 2 bytes per parameter.
     #[serde(rename = "8bit")]
     Eight,
 }
 
 impl MomentBits {
-    /// Whether the moments of a parameter of this shape are kept as blocks of codes; those of norms,
-    /// biases and small matrices never are.
+    /// Reports whether the moments of a parameter of this shape are quantized; never for norms, biases
+    /// and small matrices.
     #[must_use]
     pub fn is_coded(self, shape: &[usize]) -> bool {
         self == Self::Eight && shape.len() >= 2 && shape.iter().product::<usize>() >= SMALLEST
     }
 
-    /// Bytes that both moments of a parameter of this shape take.
+    /// Returns the bytes of both moments for a parameter of this shape.
     #[must_use]
     pub fn bytes(self, shape: &[usize]) -> u64 {
         let numbers = shape.iter().product::<usize>() as u64;

@@ -1,5 +1,5 @@
-//! Which rungs a run can get to: a shift cannot go on where the model has another shape, unless one
-//! of the two rungs starts anew what does not fit.
+//! Which rungs a run can reach: a shift cannot cross a change of the model's shape, unless one of the two
+//! rungs reinitializes the weights that do not fit.
 
 use super::ladder::Resolved;
 use super::problem::Problem;
@@ -7,8 +7,8 @@ use super::run::Run;
 use crate::recipe::class::{Change, Class, carries_over, compare};
 
 impl Run {
-    /// Why the run cannot go from one rung to another: the model's shape differs, and neither of the
-    /// two says `warm_start: true`.
+    /// Returns the reason why the run cannot shift between two rungs: the model's shape differs, and
+    /// neither rung sets `warm_start: true`.
     #[must_use]
     pub fn barrier(&self, from: usize, to: usize) -> Option<String> {
         let shapes = self.misfits(from, to);
@@ -22,7 +22,7 @@ impl Run {
         })
     }
 
-    /// The knobs that keep the weights of one rung from being used on another.
+    /// Returns the differing knobs that make the weights of one rung unusable on another.
     fn misfits(&self, from: usize, to: usize) -> Vec<Change> {
         if self.rungs[from].warm_start || self.rungs[to].warm_start {
             return Vec::new();
@@ -32,7 +32,7 @@ impl Run {
         changes
     }
 
-    /// The rungs that no shift reaches from `full`, by whatever way.
+    /// Returns the rungs that no sequence of shifts reaches from `full`.
     fn cut_off(&self) -> Vec<usize> {
         let mut reached = vec![false; self.rungs.len()];
         let mut border = vec![0];
@@ -44,7 +44,7 @@ impl Run {
         (0..reached.len()).filter(|rung| !reached[*rung]).collect()
     }
 
-    /// Rungs that can never be used, at the knobs that make them so.
+    /// Reports rungs that can never be used, at the knobs responsible.
     pub(super) fn unusable(&self, resolved: &[Resolved]) -> Vec<Problem> {
         let mut problems = Vec::new();
         for rung in self.cut_off() {
@@ -63,7 +63,7 @@ impl Run {
         problems
     }
 
-    /// Stages of the climb plan that cannot follow the stage before.
+    /// Reports stages of the climb plan that cannot follow the previous stage.
     pub(super) fn broken_stages(&self) -> Vec<Problem> {
         let pairs = self.plan.windows(2).enumerate();
         let broken = pairs.filter_map(|(index, pair)| Some((index + 1, self.barrier(pair[0].rung, pair[1].rung)?)));

@@ -1,4 +1,4 @@
-//! A run file, from its text to a validated [`Run`], and back to the run.yaml of a run directory.
+//! A run file: from text to a validated [`Run`], and back to the run.yaml of a run directory.
 
 use super::around::{Notify, Probe};
 use super::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::Path;
 
-/// A run file as it is written.
+/// A run file as written.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RunFile {
@@ -49,33 +49,32 @@ pub struct Run {
     pub name: String,
     /// The name of its task.
     pub task: String,
-    /// When the keeper should worry.
+    /// The keeper's thresholds and responses.
     pub watch: Watch,
-    /// What the probe reads.
+    /// Settings of the probe.
     pub probe: Probe,
-    /// Who is told of trouble; none where the run file does not say, and then the user's own file
-    /// does.
+    /// Alert settings; `None` if the run file has none, and then the user's own file applies.
     pub notify: Option<Notify>,
     /// Knobs that no rung may change.
     pub pinned: Vec<String>,
-    /// The rungs that it trains on in turn; empty where it begins on `full`.
+    /// The rungs of the climb plan, in order; empty if the run begins on `full`.
     pub plan: Vec<climb::Stage>,
-    /// Fastest first; never empty.
+    /// The rungs, fastest first; never empty.
     pub rungs: Vec<Rung>,
 }
 
-/// What the tasks know about their own sections. The trainer's registry answers this.
+/// Validates the sections that tasks own. Implemented by the trainer's registry.
 pub trait TaskSections {
-    /// The names of all tasks.
+    /// Returns the names of all tasks.
     fn names(&self) -> Vec<String>;
 
-    /// Whether a task of this name can be trained.
+    /// Reports whether a task of this name exists.
     fn knows(&self, task: &str) -> bool {
         self.names().iter().any(|name| name == task)
     }
 
-    /// The sections `data` and `model` with every default filled in and paths made absolute from
-    /// `base`, and everything that is wrong with them.
+    /// Resolves the sections `data` and `model`: fills in every default, makes paths absolute from
+    /// `base`, and returns every error in them.
     fn resolve(
         &self,
         task: &str,
@@ -84,14 +83,14 @@ pub trait TaskSections {
         base: &Path,
     ) -> (Option<(Section, Section)>, Vec<Problem>);
 
-    /// What keeps a rung from being trained where the run is to go: the device, the amount of data.
+    /// Returns the reasons why a rung cannot be trained on the target: the device, the amount of data.
     fn misfits(&self, _task: &str, _preset: &Preset) -> Vec<Problem> {
         Vec::new()
     }
 }
 
-/// Takes the sections of a task as they stand: those of a run.yaml, which were checked when it was
-/// written, and those of a trainer that is another program.
+/// Accepts task sections unchecked: those of a run.yaml, which were checked when it was written, and
+/// those of an external trainer.
 #[derive(Debug, Default)]
 pub struct AsWritten;
 
@@ -115,30 +114,30 @@ impl TaskSections for AsWritten {
     }
 }
 
-/// Where a run file comes from.
+/// The origin of a run file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// Somebody wrote it, for a run that is yet to begin.
+    /// Written by the user, for a run that has not begun.
     Written,
-    /// It is the run.yaml of a run that has begun.
+    /// The run.yaml of a run that has begun.
     Kept,
 }
 
-/// A text with problems in it, ready to be shown.
+/// The errors in a run file, formatted for display.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .lines.join("\n"))]
 pub struct Refusal {
-    /// One line a problem: `FILE:LINE:COL: path.of.key: what is wrong; what would work`.
+    /// One line per error: `FILE:LINE:COL: path.of.key: what is wrong; what would work`.
     pub lines: Vec<String>,
 }
 
-/// A run file's text and where it came from.
+/// The text of a run file and its origin.
 pub struct Source<'a> {
-    /// What to call it in messages.
+    /// The file name for messages.
     pub file: &'a str,
     /// Its text.
     pub text: &'a str,
-    /// What relative paths in it are relative to.
+    /// The folder that relative paths start from.
     pub base: &'a Path,
     /// `--set` overrides: dotted path and value.
     pub overrides: &'a [(String, String)],
@@ -148,16 +147,16 @@ impl Run {
     /// Reads and validates a run file.
     ///
     /// # Errors
-    /// Everything that is wrong with it, at once.
+    /// Returns an error when the file is invalid: every mistake at once.
     pub fn read(source: &Source<'_>, tasks: &dyn TaskSections) -> Result<Self, Refusal> {
         Self::read_as(source, tasks, Origin::Written)
     }
 
-    /// Reads the run.yaml of a run that has begun: nothing is asked of its ladder that was not asked
-    /// when it began.
+    /// Reads the run.yaml of a run that has begun. Applies no checks to its ladder that did not apply
+    /// when the run began.
     ///
     /// # Errors
-    /// Everything that is wrong with it, at once.
+    /// Returns an error when the file is invalid: every mistake at once.
     pub fn reopen(source: &Source<'_>) -> Result<Self, Refusal> {
         Self::read_as(source, &AsWritten, Origin::Kept)
     }
@@ -174,7 +173,7 @@ impl Run {
         let (places, wrong) = variants::apply(&mut tree, source.overrides);
         problems.extend(wrong);
         settle_length(&mut tree, &places);
-        // Problems with what was set are told by the paths that it has in the file.
+        // Problems with overridden knobs are reported under their path in the file.
         let mut set = Vec::new();
         for (path, value) in source.overrides {
             let put = if path == variants::CHOICE {
@@ -199,7 +198,7 @@ impl Run {
         }
     }
 
-    /// The run as a run file with every knob and every rung written out, paths absolute.
+    /// Converts the run back to a run file, with every knob and rung written out and paths absolute.
     #[must_use]
     pub fn to_yaml(&self) -> String {
         let full = self.preset_tree(0);
@@ -227,19 +226,19 @@ impl Run {
         yaml::write(&tree)
     }
 
-    /// The rung that the run begins on where nobody chooses another.
+    /// Returns the rung that the run begins on by default.
     #[must_use]
     pub fn first_rung(&self) -> usize {
         self.plan.first().map_or(0, |stage| stage.rung)
     }
 
-    /// One rung's knobs as a tree.
+    /// Returns one rung's knobs as a tree.
     #[must_use]
     pub fn preset_tree(&self, rung: usize) -> Value {
         serde_json::to_value(&self.rungs[rung].preset).unwrap_or_default()
     }
 
-    /// The number of the rung called `name`, or with that number.
+    /// Finds a rung by name or number.
     #[must_use]
     pub fn rung_named(&self, name: &str) -> Option<usize> {
         let by_name = self.rungs.iter().position(|rung| rung.name == name);
@@ -247,8 +246,7 @@ impl Run {
     }
 }
 
-/// `--set training.steps=…` takes the place of the file's epochs, and the other way round; so does a
-/// variant.
+/// Makes `--set training.steps=…` replace the file's epochs and vice versa; also for a variant.
 fn settle_length(tree: &mut Value, overrides: &[(String, String)]) {
     let given = |path: &str| overrides.iter().any(|(set, _)| set == path);
     let (replaced, by) = match (given("training.steps"), given("training.epochs")) {
@@ -259,7 +257,7 @@ fn settle_length(tree: &mut Value, overrides: &[(String, String)]) {
     if let Some(Value::Object(training)) = tree.get_mut("training") {
         training.shift_remove(replaced);
     }
-    // A length that is pinned stays so under its other name.
+    // A pinned length stays pinned under its other name.
     for pin in tree.get_mut("pinned").and_then(Value::as_array_mut).into_iter().flatten() {
         if pin.as_str() == Some(&format!("training.{replaced}")) {
             *pin = format!("training.{by}").into();
@@ -277,7 +275,7 @@ fn validate(
     problems.extend(check::name("name", &file.name));
     problems.extend(watch::check(&file.watch));
     problems.extend(file.notify.iter().flat_map(|notify| notify.check("notify")));
-    // Relative to the file, as all paths in it; run.yaml holds it absolute.
+    // Relative to the file, like all paths in it; run.yaml stores it absolute.
     file.probe.nvml = file.probe.nvml.take().map(|path| base.join(path));
     if let Some(notify) = &mut file.notify {
         notify.settle_paths(base);
@@ -316,7 +314,7 @@ fn validate(
     let ladder = rungs.iter().map(|resolved| resolved.rung.clone()).collect();
     let (watch, probe, notify) = (file.watch, file.probe, file.notify);
     let run = Run { name: file.name, task: file.task, watch, probe, notify, pinned: file.pinned, plan, rungs: ladder };
-    // Of a ladder with mistakes nobody can say where it leads.
+    // Reachability is undefined while the ladder has errors.
     if problems.is_empty() {
         problems.extend(run.broken_stages());
         problems.extend((origin == Origin::Written).then(|| run.unusable(&rungs)).into_iter().flatten());
@@ -324,7 +322,7 @@ fn validate(
     run
 }
 
-/// Checks every rung, and says what all rungs share once, at its place in the body of the file.
+/// Checks every rung. A problem shared by all rungs is reported once, in the body of the file.
 fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path)>, problems: &mut Vec<Problem>) {
     let mut said = HashSet::new();
     let sound = |problems: &[Problem]| {
@@ -337,7 +335,7 @@ fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path
             if rung.place.is_some() {
                 found.extend(tasks.resolve(task, &preset.data, &preset.model, base).1);
             }
-            // For this the data are loaded and the model is built: not from a section that is wrong.
+            // This loads the data and builds the model, so it must not run on an invalid section.
             if sound(problems) && sound(&found) {
                 found.extend(tasks.misfits(task, preset));
             }
@@ -364,7 +362,7 @@ fn check_pinned(pinned: &[String], full: &Value) -> Vec<Problem> {
         .collect()
 }
 
-/// The problems in the order of the file, one a key: what follows from a mistake is not said too.
+/// Formats the problems in file order, one per key; consequences of another error are dropped.
 fn show(source: &Source<'_>, problems: &[Problem], chosen: &variants::Places, set: &[(String, String)]) -> Vec<String> {
     let mut said = HashSet::new();
     let told: Vec<&Problem> =

@@ -1,4 +1,4 @@
-//! The run files that ship inside the program.
+//! Run files that ship inside the program.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ const RUN_FILES: [(&str, &str, &str); 7] = [
     ("cifar10", "configs/cifar10.yaml", include_str!("../../configs/cifar10.yaml")),
 ];
 
-/// The names of the run files.
+/// Returns the names of the shipped run files.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     RUN_FILES.iter().map(|(name, ..)| *name).collect()
 }
 
-/// The file of a name, with or without its folder and ending: what to call it, and its text.
+/// Finds a shipped file by name, with or without folder and extension, and returns its display name and text.
 #[must_use]
 pub fn run_file(path: &Path) -> Option<(&'static str, &'static str)> {
     let wanted = path.file_stem()?.to_str()?;

@@ -1,4 +1,4 @@
-//! Themes: one style a role, read from YAML, brought down to what the terminal can show.
+//! Themes: one style per role, read from YAML and reduced to the colours the terminal supports.
 //!
 //! ```text
 //! themes/dark.yaml ─ parse ─▶ Theme (24-bit) ─ shown_with(Colours) ─▶ 24-bit | 256 | 16 colours | none
@@ -7,81 +7,81 @@
 use ratatui::style::{Color, Modifier, Style};
 use serde::{Deserialize, Deserializer, de};
 
-/// A style for every role on the screen.
+/// A style for every role on screen.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Theme {
-    /// What it is called.
+    /// The theme's name.
     pub name: String,
-    /// Text, and the ground it stands on.
+    /// Body text and background.
     #[serde(deserialize_with = "style")]
     pub base: Style,
-    /// Names and the figures that matter most.
+    /// Names and the most important figures.
     #[serde(deserialize_with = "style")]
     pub strong: Style,
-    /// Labels, units, what is past.
+    /// Labels, units, past values.
     #[serde(deserialize_with = "style")]
     pub dim: Style,
     /// Rules, axes and the empty part of a gauge.
     #[serde(deserialize_with = "style")]
     pub faint: Style,
-    /// What is now: the current rung, the newest value, the focus.
+    /// Current items: the current rung, the newest value, the focus.
     #[serde(deserialize_with = "style")]
     pub accent: Style,
-    /// All is well.
+    /// A healthy state.
     #[serde(deserialize_with = "style")]
     pub good: Style,
-    /// Should be looked at.
+    /// A warning.
     #[serde(deserialize_with = "style")]
     pub warn: Style,
-    /// Something broke.
+    /// An error.
     #[serde(deserialize_with = "style")]
     pub danger: Style,
-    /// The first and the last line.
+    /// The header and footer lines.
     #[serde(deserialize_with = "style")]
     pub bar: Style,
-    /// Keys in the last line.
+    /// Key hints in the footer.
     #[serde(deserialize_with = "style")]
     pub key: Style,
-    /// A curve as measured.
+    /// A measured curve.
     #[serde(deserialize_with = "style")]
     pub raw: Style,
-    /// A curve, smoothed.
+    /// A smoothed curve.
     #[serde(deserialize_with = "style")]
     pub smooth: Style,
     /// A second quantity beside the first.
     #[serde(deserialize_with = "style")]
     pub second: Style,
-    /// Shifts and restarts on a curve.
+    /// Markers for shifts and restarts on a curve.
     #[serde(deserialize_with = "style")]
     pub mark: Style,
-    /// Boxes above the screen.
+    /// Popups.
     #[serde(deserialize_with = "style")]
     pub overlay: Style,
     /// The line under the cursor.
     #[serde(deserialize_with = "style")]
     pub selected: Style,
-    /// What tells lines of one chart apart, rungs or runs; gone through in turn.
+    /// Colours that distinguish lines, rungs or runs in one chart; used in rotation.
     #[serde(deserialize_with = "styles")]
     pub lines: Vec<Style>,
 }
 
-/// How many colours the terminal shows.
+/// The terminal's colour support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colours {
     /// 24 bits.
     True,
-    /// The 256 of xterm.
+    /// The 256 colours of xterm.
     Indexed,
-    /// The 16 that every terminal paints as it likes.
+    /// The 16 ANSI colours, which every terminal defines for itself.
     Sixteen,
-    /// None: `NO_COLOR` is set, or the terminal has none.
+    /// No colour: `NO_COLOR` is set, or the terminal supports none.
     None,
 }
 
 impl Colours {
-    /// What the environment says, asked through `variable`. Only `COLORTERM` promises 24 bits:
-    /// tmux and Windows Terminal would otherwise show something else.
+    /// Detects colour support from the environment, read through `variable`. Only `COLORTERM` guarantees
+    /// 24 bits: otherwise tmux and Windows Terminal would show other colours.
     pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         if set("NO_COLOR").is_some() || set("TERM").is_some_and(|term| term == "dumb") {
@@ -98,12 +98,12 @@ impl Colours {
 }
 
 impl Theme {
-    /// The theme a YAML text describes.
+    /// Parses a theme from YAML.
     ///
     /// # Errors
-    /// Says which role is missing, unknown or written wrongly.
+    /// Returns an error that names the missing, unknown or malformed role.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // Asked first, role by role: the parser of the whole names the line of the file's beginning.
+        // Check role by role first: the parser of the whole document reports only its first line.
         if let Ok((tree, _)) = super::yaml::parse(text) {
             for (role, style) in tree.as_object().into_iter().flatten().filter(|(role, _)| *role != "name") {
                 let wrong = style.as_str().and_then(|style| parse_style(style).err());
@@ -113,17 +113,17 @@ impl Theme {
             }
         }
         from_yaml(text).map_err(|error: String| {
-            // Where a line is missing there is none to name.
+            // A missing field has no line to report.
             let role = error.split(['`', '\'']).nth(1).filter(|_| error.contains("missing field"));
             let said = role.map(|role| format!("the role {role} is missing: add a line `{role}: …`"));
             said.unwrap_or(error)
         })
     }
 
-    /// The themes that ship, the default first.
+    /// Returns the shipped themes, the default first.
     ///
     /// # Errors
-    /// None for a build that passed its tests: the files are part of it.
+    /// Returns an error when a compiled-in file is invalid; never in a build that passed its tests.
     pub fn shipped() -> Result<Vec<Self>, String> {
         const SHIPPED: [&str; 5] = [
             include_str!("../../themes/dark.yaml"),
@@ -135,7 +135,7 @@ impl Theme {
         SHIPPED.into_iter().map(Self::parse).collect()
     }
 
-    /// A theme without any style: to measure what would be drawn.
+    /// Returns a theme without styles, for measuring layout.
     #[must_use]
     pub fn plain() -> Self {
         let none = Style::new();
@@ -161,14 +161,14 @@ impl Theme {
         }
     }
 
-    /// The style of a line among several.
+    /// Returns the style of the n-th line in a chart.
     #[must_use]
     pub fn line(&self, number: usize) -> Style {
         self.lines.get(number % self.lines.len().max(1)).copied().unwrap_or(self.smooth)
     }
 
-    /// The theme with every colour brought down to what the terminal shows. Without colours the
-    /// roles that matter stay apart by weight.
+    /// Reduces every colour to what the terminal supports. Without colours, the important roles stay
+    /// distinguishable by weight.
     #[must_use]
     pub fn shown_with(mut self, colours: Colours) -> Self {
         let loud = [&mut self.accent, &mut self.good, &mut self.warn, &mut self.danger, &mut self.key];
@@ -213,7 +213,7 @@ impl Theme {
     }
 }
 
-/// The one place of this module that knows the YAML crate.
+/// Parses a theme. The only function of this module that uses the YAML crate.
 fn from_yaml<T: de::DeserializeOwned>(text: &str) -> Result<T, String> {
     super::yaml::read(text)
 }
@@ -230,7 +230,7 @@ fn styles<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Style>, D::E
     texts.iter().map(|text| parse_style(text).map_err(de::Error::custom)).collect()
 }
 
-/// `#rrggbb`, `on #rrggbb` and modifiers, in any order.
+/// Parses `#rrggbb`, `on #rrggbb` and modifiers, in any order.
 fn parse_style(text: &str) -> Result<Style, String> {
     let mut style = Style::new();
     let mut words = text.split_whitespace();
@@ -265,8 +265,8 @@ fn brought_down(colour: Color, colours: Colours) -> Option<Color> {
     }
 }
 
-/// The nearest of the 16 by hue; a ground that is nearly black or white is left to the terminal's
-/// black or white.
+/// Returns the nearest of the 16 colours by hue; a background close to black or white uses the terminal's
+/// own black or white.
 fn nearest_named(colour: [u8; 3]) -> Color {
     let [r, g, b] = colour.map(i32::from);
     let (high, low) = (r.max(g).max(b), r.min(g).min(b));
@@ -278,7 +278,7 @@ fn nearest_named(colour: [u8; 3]) -> Color {
             _ => Color::White,
         };
     }
-    // A channel is lit where it is nearer to the highest than to the lowest.
+    // A channel is on if it is closer to the highest channel than to the lowest.
     let lit = |channel: i32| channel - low > (high - low) / 2;
     let bright = high > 190;
     match (lit(r), lit(g), lit(b), bright) {
@@ -297,8 +297,8 @@ fn nearest_named(colour: [u8; 3]) -> Color {
     }
 }
 
-/// The nearest of xterm's colours 16 to 255: a cube of 6 × 6 × 6 and 24 greys. The first 16 are
-/// left out, since every terminal paints them as it likes.
+/// Returns the nearest of xterm's colours 16 to 255: a cube of 6 × 6 × 6 and 24 greys. Skips the first
+/// 16, which every terminal defines for itself.
 fn nearest_indexed(colour: [u8; 3]) -> u8 {
     const STEPS: [u8; 6] = [0, 95, 135, 175, 215, 255];
     let shown = |index: u8| -> [u8; 3] {

@@ -1,26 +1,26 @@
-//! A run file is code: the list of everything that it loads, contacts or discloses. Computed from the
-//! resolved run alone; the command line shows the list, asks, and remembers the answer.
+//! A run file is code: lists everything it loads, contacts or discloses. Computed from the resolved run
+//! alone; the command line shows the list, asks for approval, and remembers the answer.
 
 use super::around::{TELEGRAM, Text, Webhook};
 use super::run::Run;
 use std::path::{Path, PathBuf};
 use std::slice;
 
-/// One thing that a run file reaches for beyond its data.
+/// A resource outside its data that a run file accesses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// Loads this library into a process.
     Library(PathBuf),
     /// Sends messages to this address.
     Address(String),
-    /// Reads this variable of the environment and sends it, or sends to the address in it.
+    /// Reads this environment variable and sends its value, or sends messages to the address in it.
     Environment(String),
-    /// Reads this file and sends its text, or sends to the address in it.
+    /// Reads this file and sends its text, or sends messages to the address in it.
     File(PathBuf),
 }
 
 impl Access {
-    /// The kind, in one word.
+    /// Returns the kind in one word.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -31,7 +31,7 @@ impl Access {
         }
     }
 
-    /// The path, address or name.
+    /// Returns the path, address or name.
     #[must_use]
     pub fn subject(&self) -> String {
         match self {
@@ -41,7 +41,7 @@ impl Access {
     }
 }
 
-/// An access, and the key of the run file that asks for it.
+/// An access, and the key of the run file that requests it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The access.
@@ -50,12 +50,12 @@ pub struct Grant {
     pub key: String,
 }
 
-/// Everything that needs approval before a run file is run. Empty for a file that only trains.
+/// All accesses that need approval before a run file may run. Empty for a file that only trains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants(Vec<Grant>);
 
 impl Grants {
-    /// The grants of a run.
+    /// Collects the grants of a run.
     #[must_use]
     pub fn of(run: &Run) -> Self {
         let library = run.probe.nvml.iter().map(|path| grant(Access::Library(path.clone()), "probe.nvml".to_owned()));
@@ -63,19 +63,19 @@ impl Grants {
         Self(library.chain(hooks.flat_map(|(index, hook)| webhook(index, hook))).collect())
     }
 
-    /// Whether nothing needs approval.
+    /// Reports whether nothing needs approval.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The grants, in the order of the run file.
+    /// Iterates over the grants in file order.
     pub fn iter(&self) -> slice::Iter<'_, Grant> {
         self.0.iter()
     }
 
-    /// A line for each grant, aligned. Control and formatting characters are escaped: the list must
-    /// read as what it is.
+    /// Formats one aligned line per grant. Escapes control and formatting characters, so that the list
+    /// cannot disguise itself.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let subjects: Vec<String> = self.iter().map(|grant| escaped(&grant.access.subject())).collect();
@@ -100,7 +100,7 @@ fn grant(access: Access, key: String) -> Grant {
     Grant { access, key }
 }
 
-/// The address of a webhook, and the secrets that go there.
+/// Returns the webhook's address and the secrets sent to it.
 fn webhook(index: usize, hook: &Webhook) -> Vec<Grant> {
     let key = |name: &str| format!("notify.webhooks[{index}].{name}");
     let mut grants = match &hook.url {
@@ -120,7 +120,7 @@ fn disclosed(text: &Text) -> Access {
     }
 }
 
-/// Whether a library comes with the system: only its administrator can replace it.
+/// Reports whether a library belongs to the system, where only an administrator can replace it.
 #[must_use]
 pub fn is_of_system(library: &Path) -> bool {
     ["/usr", "/lib", "/lib64", "/nix/store", "/run/opengl-driver"].iter().any(|folder| library.starts_with(folder))

@@ -1,19 +1,19 @@
-//! Tree → typed value, with **every** mistake found, not the first alone: what a mistake touches is
-//! cut out of the tree and the rest is read again, until nothing is left to complain about.
+//! Converts a tree to a typed value and finds **every** mistake, not only the first: cuts the offending
+//! part out of the tree and parses the rest again until no errors remain.
 
 use super::problem::Problem;
 use super::yaml::MAX_DEPTH;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-/// Each round settles one mistake, or all unknown keys of one section.
+/// Maximum passes; each handles one mistake, or all unknown keys of one section.
 const MOST_ROUNDS: usize = 64;
-/// The unknown keys of a section that are compared with those that are known.
+/// Maximum unknown keys per section that get a suggestion.
 const EXPLAINED: usize = 50;
-/// The longest word that is compared with those that are known.
+/// Longest key that is compared with known keys.
 const LONGEST_WORD: usize = 64;
 
-/// The typed value, if the tree holds one, and everything that is wrong with it.
+/// Returns the typed value, if the tree yields one, and every error.
 #[must_use]
 pub fn read<T: DeserializeOwned>(tree: &Value) -> (Option<T>, Vec<Problem>) {
     let mut tree = tree.clone();
@@ -48,14 +48,13 @@ pub fn read<T: DeserializeOwned>(tree: &Value) -> (Option<T>, Vec<Problem>) {
     (None, problems)
 }
 
-/// Takes all unknown keys of one section out of the tree at once: reading it again for each of them
-/// would take time that grows with the square of their number.
+/// Removes all unknown keys of one section at once: one pass per key would take time quadratic in their number.
 fn strangers(tree: &mut Value, path: &str, message: &str) -> Vec<Problem> {
     let Some(rest) = message.strip_prefix("unknown field `") else { return Vec::new() };
     let mut words = rest.split('`').step_by(2);
     let named = words.next().unwrap_or_default();
     let known: Vec<&str> = rest.split('`').skip(2).step_by(2).collect();
-    // The path ends with the key itself, or with the section that it stands in.
+    // The path ends with the key itself or with the section that contains it.
     let section = match path.rsplit_once('.') {
         Some((above, last)) if last == named => above,
         None if path == named => "",
@@ -74,7 +73,7 @@ fn join(path: &str, field: &str) -> String {
     if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
 }
 
-/// Puts something readable where a key is missing, so that the rest can be looked at.
+/// Inserts a placeholder for a missing key, so that the rest can be checked.
 fn fill<T: DeserializeOwned>(tree: &mut Value, path: &str) -> bool {
     let (parent, field) = path.rsplit_once('.').unwrap_or(("", path));
     let mut candidates = vec![Value::Null, json!([]), json!({}), json!(true), json!("1 epoch"), json!(1)];
@@ -103,7 +102,7 @@ fn cut(tree: &mut Value, path: &str) -> bool {
     }
 }
 
-/// The value at a dotted path with `[index]` parts.
+/// Returns the value at a dotted path with `[index]` parts.
 pub fn descend<'a>(tree: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     path.split(['.', '[']).filter(|part| !part.is_empty()).try_fold(tree, |at, part| match part.strip_suffix(']') {
         Some(index) => at.get_mut(index.parse::<usize>().ok()?),
@@ -111,10 +110,10 @@ pub fn descend<'a>(tree: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     })
 }
 
-/// Sets the value at a dotted path, making the sections on the way.
+/// Sets the value at a dotted path and creates missing sections.
 ///
 /// # Errors
-/// When something on the way is no section.
+/// Returns an error when a component of the path is not a section.
 pub fn set(tree: &mut Value, path: &str, value: Value) -> Result<(), Problem> {
     if path.split('.').count() > MAX_DEPTH {
         let wrong = format!("this path has more than {MAX_DEPTH} parts");
@@ -143,7 +142,7 @@ fn no_section(path: &str, part: &str) -> Problem {
     )
 }
 
-/// Serde's words for a mistake, in words for people.
+/// Rewords a serde error for users.
 fn explain(path: &str, message: &str) -> Problem {
     if let Some(rest) = message.strip_prefix("unknown field `") {
         let mut words = rest.split('`').step_by(2);
@@ -191,7 +190,7 @@ fn mistyped(path: &str, found: &str, wanted: &str) -> Problem {
     Problem::at(path, format!("found {value}, where {kind} must stand"), fix)
 }
 
-/// `did you mean …`, or the whole list.
+/// Returns `did you mean …`, or the whole list.
 #[must_use]
 pub fn closest(unknown: &str, known: &[&str]) -> String {
     let near = known

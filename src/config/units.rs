@@ -3,23 +3,23 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{fmt, str::FromStr, time::Duration};
 
-/// A rhythm, on the wall clock or on the clock of the run.
+/// An interval in wall-clock time or in training progress.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Every {
     /// Wall-clock seconds.
     Seconds(f64),
     /// Optimizer steps.
     Steps(u64),
-    /// Passes over the training data.
+    /// Epochs of training data.
     Epochs(u64),
-    /// As often as measured cost and failures make best; for checkpoints.
+    /// The optimal interval from measured cost and failure rate; for checkpoints.
     Auto,
-    /// Not at all.
+    /// Never.
     Never,
 }
 
 impl Every {
-    /// The rhythm as a duration, where it is one.
+    /// Returns the interval as a duration, if it is one.
     #[must_use]
     pub fn duration(self) -> Option<Duration> {
         match self {

@@ -1,26 +1,26 @@
-//! Variants: named sets of overrides in a run file, of which one may be chosen.
+//! Variants: named sets of overrides in a run file, at most one of which is chosen.
 //!
 //! ```yaml
-//! variant: medium                  # or --set variant=medium; left out: the body as it stands
+//! variant: medium                  # or --set variant=medium; if absent: the body as written
 //! variants:
 //!   medium: { model.channels: 20, ladder.frugal.training.micro_batch: 8 }
 //! ```
-//! A shift cannot go on where the model has another shape, so another size is no rung: it is chosen
-//! before the start. `ladder.NAME.` reaches into the `set` of a rung. `--set` wins over a variant.
+//! A shift cannot cross a change of the model's shape, so another model size is a variant, not a rung: it
+//! is chosen before the start. `ladder.NAME.` addresses the `set` of a rung. `--set` wins over a variant.
 
 use super::ladder::flatten;
 use super::problem::Problem;
 use super::typed;
 use serde_json::{Map, Value};
 
-/// The key, and the override, that chooses.
+/// The key, also usable as an override, that selects a variant.
 pub const CHOICE: &str = "variant";
 
-/// What a variant has set: where a problem with a knob is told, and where it was written.
+/// Knobs set by a variant: the path under which a problem is reported, and the path where it was written.
 pub type Places = Vec<(String, String)>;
 
-/// Applies the chosen variant to a run file's tree and takes both keys out of it. The paths that it
-/// set come with the places where they stand, and what is wrong with it.
+/// Applies the chosen variant to a run file's tree and removes both keys. Returns the paths it set, where
+/// they were written, and the errors in it.
 pub fn apply(tree: &mut Value, overrides: &[(String, String)]) -> (Places, Vec<Problem>) {
     let Value::Object(file) = tree else { return Default::default() };
     let (written, all) = (file.shift_remove(CHOICE), file.shift_remove("variants"));
@@ -51,11 +51,11 @@ pub fn apply(tree: &mut Value, overrides: &[(String, String)]) -> (Places, Vec<P
     (places, problems)
 }
 
-/// Sets a knob of the body, or of a rung at `ladder.NAME.PATH`; gives the path by which problems
-/// with it are told.
+/// Sets a knob of the body, or of a rung at `ladder.NAME.PATH`. Returns the path under which its problems
+/// are reported.
 ///
 /// # Errors
-/// When there is no such place.
+/// Returns an error when the path does not exist.
 pub fn put(tree: &mut Value, path: &str, value: Value) -> Result<String, Problem> {
     let Some(rest) = path.strip_prefix("ladder.") else {
         return typed::set(tree, path, value).map(|()| path.to_owned());
@@ -72,7 +72,7 @@ pub fn put(tree: &mut Value, path: &str, value: Value) -> Result<String, Problem
     let Some(Value::Object(rung)) = rungs.get_mut(index) else { return Ok(path.to_owned()) };
     let set = rung.entry("set").or_insert_with(|| Value::Object(Map::new()));
     if let Value::Object(set) = set {
-        // At the end: of a knob that is also written in a nested section the last one holds.
+        // Moved to the end: if the knob is also written in a nested section, the last one wins.
         set.shift_remove(&knob);
         set.insert(knob.clone(), value);
     }

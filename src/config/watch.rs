@@ -1,55 +1,55 @@
-//! The section `watch:`: what the keeper looks out for, and how far it goes alone. The defaults here
-//! are those that the shipped run files write out.
+//! The section `watch:`: the keeper's thresholds, and how far it acts without asking. The shipped run
+//! files write out the same defaults.
 
 use super::problem::Problem;
 use super::units::Every;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// `checkpoint_age: auto` is not less.
+/// Lower bound for `checkpoint_age: auto`.
 const AGE_AT_LEAST: Duration = Duration::from_mins(30);
 
-/// When the keeper worries, and what it does about it.
+/// The keeper's thresholds and responses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Watch {
-    /// Whether the keeper shifts alone; else it proposes.
+    /// Whether the keeper shifts automatically; otherwise it proposes.
     pub autopilot: bool,
-    /// Warn above this GPU temperature.
+    /// GPU temperature above which to warn.
     pub temperature_c: f64,
-    /// Warn above this share of the card's memory.
+    /// Share of GPU memory above which to warn.
     pub vram: f64,
-    /// Warn below so much free space where the run is, in MiB; 0 = never.
+    /// Free disk space at the run directory below which to warn, in MiB; 0 = never.
     pub disk_free_mib: u64,
-    /// Above this share of skipped steps among the last 200: a rung that relieves numerics.
+    /// Share of skipped steps among the last 200 that triggers a rung for numerics.
     pub skip_rate: f64,
-    /// The same after so many skipped steps in a row.
+    /// Skipped steps in a row that trigger a rung for numerics.
     pub skips_to_shift: u64,
-    /// So many skipped steps in a row end the worker (exit code 12).
+    /// Skipped steps in a row that end the worker (exit code 12).
     pub skips_in_a_row: u64,
-    /// A step may take at least this long before the worker counts as hanging.
+    /// Minimum step duration before the worker counts as hanging.
     pub hang_min: Every,
-    /// So many restarts without a new durable step, then a person is needed.
+    /// Restarts without a new durable step before the run needs attention.
     pub restarts_without_progress: u32,
-    /// So many restarts of any cause within `restart_window`, then a person is needed.
+    /// Restarts of any cause within `restart_window` before the run needs attention.
     pub restarts_in_window: u32,
     /// The window of `restarts_in_window`.
     pub restart_window: Every,
-    /// How old the newest checkpoint may be before one is asked for; see [`Watch::checkpoint_limit`].
+    /// Maximum age of the newest checkpoint before a save is requested; see [`Watch::checkpoint_limit`].
     pub checkpoint_age: Every,
-    /// A planned restart, against memory that fragments.
+    /// Interval of planned restarts, against memory fragmentation.
     pub restart_every: Every,
-    /// When an idle card is looked into.
+    /// When low GPU utilisation is investigated.
     pub utilisation: Utilisation,
-    /// How long each phase of a worker may be silent.
+    /// Silence allowed in each phase of a worker.
     pub hang: Hang,
-    /// How a worker is ended and the card waited for.
+    /// Timeouts for ending a worker and waiting for the GPU to be free.
     pub ending: Ending,
-    /// What is done about a hot card.
+    /// The response to an overheating GPU.
     pub heat: Heat,
-    /// What is done when the loss jumps.
+    /// The response to a loss spike.
     pub spike: Spike,
-    /// When the loss counts as having left its course.
+    /// When the loss counts as diverging.
     pub divergence: Divergence,
     /// The way back up the ladder.
     pub climb: Climb,
@@ -83,8 +83,8 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// How old the newest checkpoint may be on a rung that saves in this rhythm. `auto` is twice the
-    /// rhythm, and half an hour at least; a rung that never saves is left alone.
+    /// Returns the maximum age of the newest checkpoint on a rung with this save interval. `auto` is
+    /// twice the interval, and at least half an hour; a rung that never saves has no limit.
     #[must_use]
     pub fn checkpoint_limit(&self, rhythm: Every) -> Option<Duration> {
         match (self.checkpoint_age, rhythm) {
@@ -95,13 +95,13 @@ impl Watch {
     }
 }
 
-/// When an idle card is looked into. That alone restarts nothing.
+/// When low GPU utilisation is investigated. Never causes a restart by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Utilisation {
-    /// Idle is below this share of the time with a kernel running; 0 = never.
+    /// Utilisation (share of time with a kernel running) below which the GPU counts as idle; 0 = never.
     pub below: f64,
-    /// Idle for so long while training.
+    /// Idle time during training before it is investigated.
     pub after: Every,
 }
 
@@ -111,19 +111,19 @@ impl Default for Utilisation {
     }
 }
 
-/// How long each phase of a worker may be silent. While training, the limit is learned from steps.
+/// Silence allowed in each phase of a worker. During training, the limit is learned from step times.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hang {
-    /// A step may take so many times as long as the longest of the last 64.
+    /// Multiple of the longest of the last 64 steps that a step may take.
     pub factor: f64,
-    /// Loading.
+    /// Loading data and model.
     pub starting: Every,
-    /// Compiling and tuning kernels.
+    /// Compiling and autotuning kernels.
     pub compiling: Every,
-    /// A step, before there are enough to learn from.
+    /// A step, before there are enough steps to learn from.
     pub first_steps: Every,
-    /// The first evaluation; later ones are judged by the longest before.
+    /// The first evaluation; later ones are compared with the longest so far.
     pub evaluating: Every,
     /// Copying state to the host.
     pub checkpointing: Every,
@@ -142,17 +142,17 @@ impl Default for Hang {
     }
 }
 
-/// How a worker is ended and the card waited for.
+/// Timeouts for ending a worker and waiting for the GPU to be free.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ending {
-    /// From SIGTERM to SIGKILL.
+    /// Time from SIGTERM to SIGKILL.
     pub grace: Every,
-    /// A worker that survives SIGKILL for so long cannot be killed.
+    /// Time after SIGKILL before the worker counts as unkillable.
     pub kill: Every,
-    /// So long the card may take to be free of the worker before.
+    /// Time allowed for the GPU to release the previous worker's memory.
     pub vram_wait: Every,
-    /// The card is free at what it held before the run, and so much more, in MiB.
+    /// Memory above the level before the run at which the GPU still counts as free, in MiB.
     pub vram_slack_mib: u64,
 }
 
@@ -167,19 +167,20 @@ impl Default for Ending {
     }
 }
 
-/// What is done about a hot card: pause, go on cooler, after some pauses a rung that relieves heat.
+/// The response to an overheating GPU: pause, resume when cooler, and after several pauses shift to a
+/// rung that relieves heat.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Heat {
-    /// Hot is also so many degrees below the card's own slowdown limit.
+    /// Degrees below the GPU's own slowdown limit that also count as hot.
     pub below_slowdown_c: f64,
-    /// Hot for so long: pause.
+    /// Time above the limit before pausing.
     pub act_after: Every,
-    /// Go on so many degrees lower.
+    /// Degrees below the limit at which training resumes.
     pub cool_by_c: f64,
-    /// After so many pauses: a rung that relieves heat.
+    /// Pauses before a shift to a rung that relieves heat.
     pub pauses: u32,
-    /// Still hot after so long a pause: a person is needed.
+    /// Length of a pause after which a still hot GPU needs attention.
     pub give_up: Every,
 }
 
@@ -189,17 +190,17 @@ impl Default for Heat {
     }
 }
 
-/// What is done when the loss jumps: back to a checkpoint before the jump, and other data.
+/// The response to a loss spike: roll back to a checkpoint before it and skip the data.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Spike {
-    /// A jump is so many standard deviations above the mean of the last 128 losses; 0 = never.
+    /// Standard deviations above the mean of the last 128 losses that make a spike; 0 = never.
     pub sigma: f64,
-    /// So many steps in a row.
+    /// Consecutive steps above that limit.
     pub in_a_row: u64,
-    /// Go back about so many steps.
+    /// Approximate number of steps to roll back.
     pub back: u64,
-    /// Leave out so many batches from there on.
+    /// Number of batches to skip from there.
     pub skip: u64,
 }
 
@@ -209,15 +210,15 @@ impl Default for Spike {
     }
 }
 
-/// When the loss counts as having left its course. Only ever a proposal.
+/// When the loss counts as diverging. Leads only to a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Divergence {
-    /// The smoothed loss is above so many times its best …
+    /// The smoothed loss exceeds this multiple of its best …
     pub factor: f64,
-    /// … for so many steps; 0 = never.
+    /// … for this number of steps; 0 = never.
     pub steps: u64,
-    /// Or it has been rising for so many steps; 0 = never.
+    /// Or it has been rising for this number of steps; 0 = never.
     pub rising: u64,
 }
 
@@ -231,9 +232,9 @@ impl Default for Divergence {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Climb {
-    /// One shift back up after so many clean steps; doubled by each climb that failed; 0 = never.
+    /// Clean steps before shifting up one rung; doubles with each failed climb; 0 = never.
     pub after: u64,
-    /// After so many failed climbs the run stays where it is.
+    /// Failed climbs after which the run stays on its rung.
     pub failures: u32,
 }
 
@@ -247,13 +248,13 @@ fn minutes(minutes: u32) -> Every {
     Every::Seconds(f64::from(minutes) * 60.0)
 }
 
-/// A span on the wall clock; [`check`] has refused any other rhythm.
+/// Returns a wall-clock span; [`check`] has rejected any other interval.
 #[must_use]
 pub fn span(every: Every) -> Duration {
     every.duration().unwrap_or_default()
 }
 
-/// Everything impossible in the section.
+/// Returns every invalid value in the section.
 #[must_use]
 pub fn check(watch: &Watch) -> Vec<Problem> {
     let mut problems = check_rhythms(watch);
@@ -315,7 +316,7 @@ pub fn check(watch: &Watch) -> Vec<Problem> {
     problems
 }
 
-/// What may be a time or `never`, and what goes with it.
+/// Checks the fields that accept a time or `never`, and their combinations.
 fn check_rhythms(watch: &Watch) -> Vec<Problem> {
     let a_second = |every: Every| every.duration().is_some_and(|time| time >= Duration::from_secs(1));
     let aged = matches!(watch.checkpoint_age, Every::Auto | Every::Never) || a_second(watch.checkpoint_age);

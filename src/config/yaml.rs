@@ -1,7 +1,7 @@
-//! The only place that knows the YAML crate: text → tree, a path → its line and column, tree → text.
+//! The only module that uses the YAML crate: text → tree, a path → its line and column, tree → text.
 //!
-//! The tree is JSON's: what a run file may hold is what JSON may hold. Positions are not kept in the
-//! tree; when a message needs one, [`locate`] asks the parser again and stops it at the path.
+//! The tree is JSON's: a run file may hold whatever JSON may hold. The tree does not store positions;
+//! when a message needs one, [`locate`] runs the parser again and stops it at the path.
 
 mod locate;
 
@@ -14,31 +14,31 @@ use serde::de::{
 use serde_json::{Map, Value};
 use std::{cell::RefCell, collections::HashMap, fmt};
 
-/// The most that a run file may hold.
+/// Maximum size of a run file.
 const MAX_BYTES: usize = 1 << 20;
-/// The most brackets in a file. The parser's time grows with the square of how deep they are nested,
-/// and which of them open something only the parser knows: so all are counted.
+/// Maximum number of brackets in a file. The parser's time is quadratic in nesting depth, and only the
+/// parser knows which brackets open something, so all of them count.
 const MAX_BRACKETS: usize = 8_192;
-/// The most that anything may be nested in.
+/// Maximum nesting depth.
 pub(super) const MAX_DEPTH: usize = 32;
 
 /// A line and a column, both counted from 1.
 pub type Place = (usize, usize);
 
-/// Text that is not YAML at all.
+/// A YAML syntax error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyntaxError {
-    /// Where the parser gave up.
+    /// The position where the parser stopped.
     pub place: Place,
-    /// Its words.
+    /// The parser's message.
     pub message: String,
 }
 
-/// The tree of a document, and what in it no tree can hold: duplicate keys, tags, `.nan`.
+/// Parses a document into a tree, and returns what a tree cannot represent: duplicate keys, tags, `.nan`.
 ///
 /// # Errors
-/// When the text is no YAML, is empty, holds several documents, is larger than a megabyte or nested
-/// too deeply.
+/// Returns an error when the text is not YAML, is empty, contains several documents, exceeds a megabyte
+/// or is nested too deeply.
 pub fn parse(text: &str) -> Result<(Value, Vec<Problem>), SyntaxError> {
     let whole = |message: &str| SyntaxError { place: (1, 1), message: message.to_owned() };
     within_bounds(text).map_err(whole)?;
@@ -54,28 +54,28 @@ pub fn parse(text: &str) -> Result<(Value, Vec<Problem>), SyntaxError> {
     Ok((tree, problems.into_inner()))
 }
 
-/// A value as it would stand in a file: `2`, `true`, `[1, 2]`, `30 s`.
+/// Formats a value as in a file: `2`, `true`, `[1, 2]`, `30 s`.
 #[must_use]
 pub fn scalar(text: &str) -> Value {
     parse(text).map_or_else(|_| Value::String(text.to_owned()), |(value, _)| value)
 }
 
-/// The text of a tree.
+/// Serializes a tree.
 #[must_use]
 pub fn write(tree: &Value) -> String {
     serde_yaml::to_string(tree).unwrap_or_default()
 }
 
-/// Reads a whole typed document at once; for files that are data of ours, such as themes.
+/// Deserializes a whole typed document at once; for our own data files, such as themes.
 ///
 /// # Errors
-/// The parser's words, with line and column.
+/// Returns an error when the document is invalid: the parser's message, with line and column.
 pub fn read<T: de::DeserializeOwned>(text: &str) -> Result<T, String> {
     within_bounds(text)?;
     serde_yaml::from_str(text).map_err(|error| error.to_string())
 }
 
-/// Refuses a text that the parser would take minutes over.
+/// Rejects a text that would take the parser minutes.
 fn within_bounds(text: &str) -> Result<(), &'static str> {
     if text.len() > MAX_BYTES {
         return Err("the file is larger than 1 MiB, which no file of this kind needs; is it the right file?");
@@ -93,7 +93,7 @@ fn plain(message: &str) -> String {
     message[..end].to_owned()
 }
 
-/// What to do about a line that the parser gives up on, where that is plain to see.
+/// Suggests a fix for a line the parser rejects, if the mistake is obvious.
 fn cure(text: &str, line: usize) -> &'static str {
     let indented_by_tab = text.lines().nth(line.saturating_sub(1)).is_some_and(|line| {
         let indent = line.len() - line.trim_start().len();
@@ -102,7 +102,7 @@ fn cure(text: &str, line: usize) -> &'static str {
     if indented_by_tab { "; YAML is indented by spaces, never by tabs: write two spaces for each tab" } else { "" }
 }
 
-/// Builds the tree and notes what does not fit into it.
+/// Builds the tree and records what does not fit into it.
 struct Walk<'a> {
     path: String,
     depth: usize,
@@ -206,7 +206,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 }
 
-/// A key, whatever it looks like, as text.
+/// A key of any type, as text.
 struct Key(String);
 
 impl<'de> Deserialize<'de> for Key {
@@ -275,7 +275,7 @@ mod tests {
         let deep = |opening: &str, times| parse(&format!("a: {}", opening.repeat(times))).unwrap_err();
         assert!(deep("[", 200_000).message.contains("brackets"));
         assert!(deep("{a: ", 200_000).message.contains("brackets"));
-        // Below that many brackets, and where there are none, the walk stops.
+        // With fewer brackets, or none, the walk itself stops.
         assert!(deep("[", 8_000).message.contains("nested"));
         let in_words = parse(&(0..100).map(|depth| " ".repeat(depth) + "a:\n").collect::<String>()).unwrap_err();
         assert!(in_words.message.contains("more than 32 levels"), "{in_words:?}");

@@ -1,15 +1,15 @@
-//! The bell: written to the terminal of the tmux pane that the run was started from. tmux passes it
-//! on from hidden windows too, and marks them.
+//! The terminal bell: written to the tmux pane that the run was started from. tmux passes it on from
+//! hidden windows too, and marks them.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::process::{Command, Stdio};
 
-/// Rings.
+/// Rings the bell.
 ///
 /// # Errors
-/// Why nobody hears it.
+/// Returns an error when the bell cannot ring, with the reason.
 pub fn ring() -> Result<(), String> {
     let pane = std::env::var("TMUX_PANE").map_err(|_| "the run was not started inside tmux".to_owned())?;
     let asked = Command::new("tmux")

@@ -1,7 +1,7 @@
-//! The desktop: `notify-send` on Linux, a toast of Windows under WSL2.
+//! Desktop notifications: `notify-send` on Linux, a Windows toast under WSL2.
 //!
-//! The words go to PowerShell on its stdin, never into its command line: what a log says must not be
-//! able to become a command.
+//! The text goes to PowerShell on stdin, never into its command line: log output must not be able to
+//! become a command.
 
 use super::Message;
 use crate::protocol::worker::Level;
@@ -12,9 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const POWERSHELL: &str = "/mnt/c/Windows/System32/WindowsPowerShell/v1.0/powershell.exe";
-/// PowerShell takes seconds to start at times.
+/// Time limit; PowerShell sometimes takes seconds to start.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Reads title and text from stdin, a line each, and shows them.
+/// Script that reads title and text from stdin, one line each, and shows them.
 const TOAST: &str = "\
 [Console]::InputEncoding = [Text.Encoding]::UTF8
 $title = [Console]::In.ReadLine(); $text = [Console]::In.ReadLine()
@@ -29,10 +29,10 @@ $id = '{1AC14E77-02E7-4E5D-B744-2EB1AE5198B7}\\WindowsPowerShell\\v1.0\\powershe
 [Windows.UI.Notifications.ToastNotificationManager]::CreateToastNotifier($id).Show($toast)
 ";
 
-/// Shows a message.
+/// Shows a notification.
 ///
 /// # Errors
-/// Why it cannot be shown.
+/// Returns an error when it cannot be shown, with the reason.
 pub fn show(message: &Message) -> Result<(), String> {
     if is_wsl() { toast(message) } else { notify_send(message) }
 }
@@ -42,7 +42,7 @@ fn is_wsl() -> bool {
         || std::fs::read_to_string("/proc/version").is_ok_and(|text| text.to_lowercase().contains("microsoft"))
 }
 
-/// What is missing for it, if anything.
+/// Returns the missing requirement, if any.
 #[must_use]
 pub fn missing() -> Option<&'static str> {
     if is_wsl() {
@@ -83,8 +83,8 @@ fn toast(message: &Message) -> Result<(), String> {
     wait(child, "powershell.exe")
 }
 
-/// A long-lived tmux server keeps the socket of the console that started it, which may be gone: the
-/// newest one that exists is taken then.
+/// A long-lived tmux server keeps the socket of the console that started it, which may be gone. Returns
+/// the newest socket that exists in that case.
 fn living_interop() -> Option<std::path::PathBuf> {
     let own = std::env::var_os("WSL_INTEROP").map(std::path::PathBuf::from).filter(|path| path.exists());
     own.or_else(|| {
@@ -111,7 +111,7 @@ fn wait(mut child: Child, name: &str) -> Result<(), String> {
     }
 }
 
-/// A script as PowerShell takes it on its command line: base64 of UTF-16.
+/// Encodes a script for PowerShell's command line: base64 of UTF-16.
 fn encoded(script: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let bytes: Vec<u8> = script.encode_utf16().flat_map(u16::to_le_bytes).collect();

@@ -1,16 +1,16 @@
-//! Sends one request, again where that may help. Errors never hold the address: it may be a secret.
+//! Sends one HTTP request, with retries where they may help. Errors never contain the URL, which may be a secret.
 
 use super::webhook::Post;
 use std::thread;
 use std::time::Duration;
 use ureq::{Agent, Error};
 
-/// Tries in all.
+/// Maximum attempts, the first one included.
 const TRIES: u32 = 4;
-/// A server that asks for a longer pause does not get it.
+/// Upper bound on the pause a server may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
-/// A client.
+/// Creates an HTTP client.
 pub fn agent() -> Agent {
     let config = Agent::config_builder()
         .timeout_global(Some(Duration::from_secs(10)))
@@ -20,10 +20,10 @@ pub fn agent() -> Agent {
     config.build().into()
 }
 
-/// Sends; waits 1, 2 and 4 times `pause` between the tries, or as long as the server asks for.
+/// Sends a request; waits 1, 2 and 4 times `pause` between attempts, or as long as the server asks.
 ///
 /// # Errors
-/// What the last try met.
+/// Returns an error when every attempt fails: that of the last one.
 pub fn send(agent: &Agent, post: &Post, pause: Duration) -> Result<(), String> {
     let mut wait = pause;
     for attempt in 1.. {
@@ -64,12 +64,12 @@ fn once(agent: &Agent, post: &Post) -> Result<(), Failed> {
     Err(Failed { why: format!("the server answered {status}"), for_good: !again, retry_after })
 }
 
-/// Whether another try would meet the same.
+/// Reports whether a retry would fail the same way.
 fn for_good(error: &Error) -> bool {
     matches!(error, Error::BadUri(_) | Error::Http(_) | Error::TooManyRedirects)
 }
 
-/// What went wrong, without the address.
+/// Describes the error without the URL.
 fn words(error: &Error) -> String {
     match error {
         Error::Timeout(_) => "no answer in time".to_owned(),

@@ -1,9 +1,9 @@
-//! The same alarm is raised again only after a while, or once its cause has ended.
+//! Rate limit for alarms: the same alarm repeats only after a while, or once its cause has ended.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What was raised, and when.
+/// The alarms raised, and when.
 #[derive(Debug, Clone)]
 pub struct Limit {
     again: Duration,
@@ -11,13 +11,13 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A limit with this time between two alarms of the same key.
+    /// Creates a limit with this interval between two alarms of the same key.
     #[must_use]
     pub fn new(again: Duration) -> Self {
         Self { again, raised: BTreeMap::new() }
     }
 
-    /// Whether an alarm of this key may be raised now; then it counts as raised.
+    /// Reports whether an alarm of this key may be raised now, and if so records it.
     pub fn raise(&mut self, key: &str, now: Duration) -> bool {
         let may = self.raised.get(key).is_none_or(|at| now.saturating_sub(*at) >= self.again);
         if may {
@@ -26,7 +26,8 @@ impl Limit {
         may
     }
 
-    /// The cause has ended: when it comes back it is told at once. True where it had been told.
+    /// Resets a key whose cause has ended, so that its next alarm is sent at once. Returns true if it had
+    /// been raised.
     pub fn end(&mut self, key: &str) -> bool {
         self.raised.remove(key).is_some()
     }

@@ -1,4 +1,4 @@
-//! The thread that sends, and the queue before it.
+//! The sender thread and its queue.
 
 use super::webhook::Address;
 use super::{Message, bell, desktop, http};
@@ -8,23 +8,23 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Messages that wait; more are dropped, since nobody reads so many.
+/// Maximum queued messages; more are dropped, since nobody would read them all.
 const QUEUE: usize = 64;
-/// The first pause before another try.
+/// The first pause before a retry.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// One way to tell a person.
+/// One notification channel.
 pub enum Channel {
     /// The bell of a tmux pane.
     Bell,
     /// The desktop.
     Desktop,
-    /// An address on the network, or why it cannot be used.
+    /// A webhook, or the reason why it cannot be used.
     Webhook(Result<Box<Address>, String>),
 }
 
 impl Channel {
-    /// What it is called.
+    /// Returns the channel's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Channel {
         }
     }
 
-    /// Why it cannot work here, as far as that can be told without trying.
+    /// Returns the reason why the channel cannot work here, as far as that is known without sending.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
         match self {
@@ -46,10 +46,10 @@ impl Channel {
         }
     }
 
-    /// Sends a message; may take a while.
+    /// Sends a message; may block for a while.
     ///
     /// # Errors
-    /// Why it did not arrive; holds no secret.
+    /// Returns an error when the message did not arrive, with the reason; it never contains a secret.
     pub fn send(&self, message: &Message) -> Result<(), String> {
         self.send_with(message, PAUSE)
     }
@@ -68,7 +68,7 @@ impl Channel {
     }
 }
 
-/// The channels that the settings ask for, with their secrets read.
+/// Builds the configured channels and reads their secrets.
 #[must_use]
 pub fn channels(settings: &Notify) -> Vec<Channel> {
     let mut channels = Vec::new();
@@ -85,7 +85,7 @@ pub fn channels(settings: &Notify) -> Vec<Channel> {
     channels
 }
 
-/// A queue, and a thread that empties it.
+/// A queue and the thread that drains it.
 pub struct Outbox {
     queue: Option<SyncSender<Message>>,
     troubles: Receiver<String>,
@@ -108,7 +108,7 @@ impl Outbox {
             let mut said = HashSet::new();
             for message in waiting {
                 for (index, channel) in channels.iter().enumerate() {
-                    // A missing desktop or tmux is the normal case on a server.
+                    // On a server without a desktop or tmux this failure is normal.
                     let normal = matches!(channel, Channel::Bell | Channel::Desktop);
                     if let Err(why) = channel.send_with(&message, pause)
                         && !normal
@@ -123,7 +123,7 @@ impl Outbox {
         Self { queue: Some(queue), troubles, done, least }
     }
 
-    /// Queues a message, if it matters enough. Never waits.
+    /// Queues a message if it reaches the configured level. Never blocks.
     pub fn post(&self, message: Message) {
         if message.reaches(self.least)
             && let Some(queue) = &self.queue
@@ -132,12 +132,12 @@ impl Outbox {
         }
     }
 
-    /// Channels that failed for the first time since the last call.
+    /// Returns the channels that have failed for the first time since the last call.
     pub fn troubles(&self) -> Vec<String> {
         self.troubles.try_iter().collect()
     }
 
-    /// Takes no more messages and waits until those in the queue are sent, at most so long.
+    /// Closes the queue and waits up to `limit` until all queued messages are sent.
     pub fn finish(&mut self, limit: Duration) -> bool {
         self.queue = None;
         let deadline = Instant::now() + limit;

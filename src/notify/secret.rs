@@ -1,4 +1,4 @@
-//! Secrets: from the environment, or from a file that only its owner may read.
+//! Secrets: read from the environment, or from a file that only its owner may read.
 
 use crate::config::around::Text;
 use crate::untrusted::file::{self, Limit};
@@ -6,10 +6,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The text itself.
+/// Returns the secret text.
 ///
 /// # Errors
-/// Where it cannot be had; names the place, never the text.
+/// Returns an error when the secret cannot be read; it names the location, never the text.
 pub fn resolve(text: &Text) -> Result<String, String> {
     match text {
         Text::Plain(text) => Ok(text.clone()),
@@ -36,7 +36,7 @@ fn from_file(path: &Path) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// `~/x` as a path below the home folder.
+/// Expands `~/x` to a path in the home folder.
 fn at_home(path: &Path) -> PathBuf {
     match (path.strip_prefix("~"), std::env::var_os("HOME")) {
         (Ok(below), Some(home)) => PathBuf::from(home).join(below),

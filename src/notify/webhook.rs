@@ -1,14 +1,14 @@
-//! What is sent to each kind of address: a pure function of the message.
+//! Builds the request for each kind of webhook: a pure function of the message.
 
 use super::{Message, secret};
 use crate::config::around::{TELEGRAM, Webhook, WebhookKind};
 use crate::protocol::worker::Level;
 use serde_json::json;
 
-/// Discord takes no more characters.
+/// Maximum characters sent to Discord, below its limit.
 const LONGEST: usize = 1900;
 
-/// An address with its secrets.
+/// A webhook with its secrets.
 #[derive(Clone)]
 pub struct Address {
     kind: WebhookKind,
@@ -20,19 +20,19 @@ pub struct Address {
 /// One request to send. Not `Debug`: it holds secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Post {
-    /// Where.
+    /// The URL.
     pub url: String,
-    /// Names and values.
+    /// Header names and values.
     pub headers: Vec<(&'static str, String)>,
-    /// What.
+    /// The request body.
     pub body: String,
 }
 
 impl Address {
-    /// The address of a section, with its secrets read.
+    /// Builds the address of a section and reads its secrets.
     ///
     /// # Errors
-    /// Which secret cannot be had.
+    /// Returns an error that names the secret that cannot be read.
     pub fn of(hook: &Webhook) -> Result<Self, String> {
         let url = hook.url.as_ref().map(secret::resolve).transpose()?;
         Ok(Self {
@@ -43,7 +43,7 @@ impl Address {
         })
     }
 
-    /// The request that carries a message.
+    /// Builds the request for a message.
     pub fn post(&self, message: &Message, time: &str) -> Post {
         let plain = format!("{}\n{}", message.title, message.text);
         let plain: String = plain.chars().take(LONGEST).collect();
@@ -79,7 +79,7 @@ impl Address {
                     Level::Warn => ("4", "warning"),
                     Level::Error => ("5", "rotating_light"),
                 };
-                // Headers are ASCII; the whole title stands in the body too.
+                // Headers are ASCII; the full title is in the body as well.
                 let title: String = message.title.chars().filter(|c| (' '..='~').contains(c)).collect();
                 let headers = [("title", title), ("priority", priority.to_owned()), ("tags", tag.to_owned())];
                 Post { url: self.url.clone(), headers: bearer.chain(headers).collect(), body: message.text.clone() }
@@ -87,7 +87,7 @@ impl Address {
         }
     }
 
-    /// What is spoken there, for people.
+    /// Returns the protocol's display name.
     pub fn name(&self) -> &'static str {
         match self.kind {
             WebhookKind::Json => "json",

@@ -1,27 +1,27 @@
-//! NVML's refusals in words: a short reason for one metric, a sentence with the way out for all of it.
+//! NVML errors in words: a short reason for one metric, a sentence with the fix when NVML fails entirely.
 
 use nvml_wrapper::error::NvmlError;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The environment variable that names the NVML library; nothing else is tried then.
+/// Environment variable with the path of the NVML library; no other path is tried then.
 pub const NVML_PATH_VARIABLE: &str = "DOWNSHIFT_NVML_PATH";
 const WSL_LIBRARY: &str = "/usr/lib/wsl/lib/libnvidia-ml.so.1";
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// Where the probe runs, as far as it matters for NVML.
+/// The parts of the environment that matter for NVML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Inside WSL.
+    /// Whether this is WSL.
     pub wsl: bool,
-    /// WSL's GPU device is there.
+    /// Whether WSL's GPU device exists.
     pub dxg: bool,
-    /// The library was named by the environment.
+    /// Whether the environment named the library.
     pub named: bool,
 }
 
 impl Place {
-    /// Looks around.
+    /// Inspects the environment.
     pub fn look(named: bool) -> Self {
         let dxg = Path::new("/dev/dxg").exists();
         let version = fs::read_to_string("/proc/version").unwrap_or_default();
@@ -29,7 +29,7 @@ impl Place {
     }
 }
 
-/// The libraries to try, best first. Under WSL the one of the Windows driver comes before any other.
+/// Returns the libraries to try, best first. Under WSL the Windows driver's library comes first.
 pub fn candidates(named: Option<&Path>, place: Place) -> Vec<PathBuf> {
     match named {
         Some(path) => vec![path.to_owned()],
@@ -38,7 +38,7 @@ pub fn candidates(named: Option<&Path>, place: Place) -> Vec<PathBuf> {
     }
 }
 
-/// Why a metric is unknown, in two or three words.
+/// Returns the reason why a metric is unknown, in two or three words.
 pub fn reason(error: &NvmlError) -> String {
     let words = match error {
         NvmlError::NotSupported => "not supported",
@@ -61,7 +61,7 @@ pub fn reason(error: &NvmlError) -> String {
     words.to_owned()
 }
 
-/// One sentence why NVML cannot be used at all, and what to do.
+/// Returns one sentence: the reason why NVML cannot be used at all, and the fix.
 pub fn sentence(error: &NvmlError, library: &Path, place: Place) -> String {
     let library = library.display();
     match error {
@@ -109,7 +109,7 @@ pub fn sentence(error: &NvmlError, library: &Path, place: Place) -> String {
     }
 }
 
-/// One sentence for a driver that has no such GPU.
+/// Returns one sentence for a driver without such a GPU.
 pub fn no_device(index: u32, count: u32, library: &Path, place: Place) -> String {
     let library = library.display().to_string();
     match count {
@@ -128,7 +128,7 @@ fn shadow(library: &str) -> String {
 }
 
 impl Place {
-    /// Under WSL only the library of the Windows driver can see the GPU.
+    /// Reports whether the wrong library was loaded: under WSL only the Windows driver's library sees the GPU.
     fn shadowed(self, library: &str) -> bool {
         self.wsl && library != WSL_LIBRARY
     }

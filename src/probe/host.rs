@@ -1,5 +1,5 @@
-//! The machine: memory, processors, the watched worker, the disk. The parsers are pure functions of
-//! the text of /proc; each figure is read on its own and may be missing.
+//! Readings of the machine: memory, processors, the watched worker, the disk. The parsers are pure
+//! functions of the text of /proc; each figure is read separately and may be missing.
 
 use crate::protocol::probe::{Host, HostMore, Metric};
 use crate::triage::cgroup;
@@ -7,16 +7,16 @@ use crate::triage::kernel::KernelLog;
 use std::fs;
 use std::path::PathBuf;
 
-/// Processor time since boot, in ticks of all cores together.
+/// CPU time since boot, in ticks summed over all cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuTicks {
-    /// Ticks with something to do.
+    /// Busy ticks.
     pub busy: u64,
-    /// Busy and idle ticks.
+    /// Busy plus idle ticks.
     pub total: u64,
 }
 
-/// Reads the machine; remembers the processor time of the reading before.
+/// Reads the machine; remembers the CPU time of the previous reading.
 pub struct HostReader {
     run_dir: PathBuf,
     before: Option<CpuTicks>,
@@ -24,13 +24,13 @@ pub struct HostReader {
 }
 
 impl HostReader {
-    /// A reader that looks at the file system of `run_dir`.
+    /// Creates a reader for the file system of `run_dir`.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> Self {
         Self { run_dir, before: None, kernel: KernelLog::open() }
     }
 
-    /// One reading.
+    /// Takes one reading.
     pub fn read(&mut self, worker: Option<u32>) -> Host {
         let memory = fs::read_to_string("/proc/meminfo").ok();
         let (ram_total_bytes, ram_used_bytes) = match memory.as_deref().and_then(ram) {
@@ -92,7 +92,7 @@ fn worker_ram(pid: u32) -> Metric<u64> {
     }
 }
 
-/// Total and used bytes of /proc/meminfo, where used is what is not available.
+/// Returns total and used bytes from /proc/meminfo, where used means not available.
 #[must_use]
 pub fn ram(meminfo: &str) -> Option<(u64, u64)> {
     let total = kibibytes(meminfo, "MemTotal")?;
@@ -100,28 +100,28 @@ pub fn ram(meminfo: &str) -> Option<(u64, u64)> {
     Some((total, total.checked_sub(available)?))
 }
 
-/// Total and used bytes of swap; a machine without swap has 0 of it.
+/// Returns total and used bytes of swap; 0 on a machine without swap.
 #[must_use]
 pub fn swap(meminfo: &str) -> Option<(u64, u64)> {
     let total = kibibytes(meminfo, "SwapTotal")?;
     Some((total, total.checked_sub(kibibytes(meminfo, "SwapFree")?)?))
 }
 
-/// The load of the last minute: the first figure of /proc/loadavg.
+/// Returns the load average of the last minute: the first figure of /proc/loadavg.
 #[must_use]
 pub fn load_1m(loadavg: &str) -> Option<f64> {
     loadavg.split_whitespace().next()?.parse().ok().filter(|load: &f64| load.is_finite() && *load >= 0.0)
 }
 
-/// The bytes of a line `key:   123 kB`.
+/// Returns the bytes of a line `key:   123 kB`.
 #[must_use]
 pub fn kibibytes(text: &str, key: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     value.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The ticks of the line `cpu` of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
-/// The guest columns after them are contained in user and nice.
+/// Parses the line `cpu` of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal. User and
+/// nice already contain the guest columns after them.
 pub fn cpu_ticks(stat: &str) -> Option<CpuTicks> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().take(8).map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -130,7 +130,7 @@ pub fn cpu_ticks(stat: &str) -> Option<CpuTicks> {
     Some(CpuTicks { busy: total - idle, total })
 }
 
-/// Share of busy time between two readings, 0 to 1. The kernel lets iowait run backwards at times.
+/// Returns the busy share between two readings, 0 to 1. The kernel sometimes lets iowait run backwards.
 #[must_use]
 pub fn cpu_share(before: CpuTicks, now: CpuTicks) -> Option<f64> {
     let total = now.total.checked_sub(before.total).filter(|total| *total > 0)?;

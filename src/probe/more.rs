@@ -1,4 +1,4 @@
-//! The metrics of a GPU beyond those that the cockpit shows all the time.
+//! GPU metrics beyond those always shown in the cockpit.
 
 use super::nvml::{metric, not_plausible, share, threshold};
 use crate::protocol::probe::{Ecc, GpuMore, GpuProcess, Metric, Pcie};
@@ -9,12 +9,12 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::{MemoryInfo, ProcessInfo};
 use nvml_wrapper::structs::device::FieldId;
 
-/// NVML's number of the field with the temperature of the card's memory.
+/// NVML field id of the memory temperature.
 const MEMORY_TEMPERATURE: u32 = 82;
-/// And of the one with what the driver wants done.
+/// NVML field id of the recovery action the driver asks for.
 const RECOVERY: u32 = 230;
 
-/// Asks for all that needs nothing but the device; the rest stays `not read`.
+/// Queries every metric that needs only the device; the rest stays `not read`.
 pub fn ask(device: &Device<'_>) -> GpuMore {
     GpuMore {
         pci: metric(device.pci_info(), |pci| Metric::Is(pci.bus_id)),
@@ -36,7 +36,7 @@ pub fn ask(device: &Device<'_>) -> GpuMore {
     }
 }
 
-/// Everything unknown for the same reason.
+/// Marks every metric as unknown for the same reason.
 pub fn unread(why: &str) -> GpuMore {
     fn not<T>(why: &str) -> Metric<T> {
         Metric::Not(why.to_owned())
@@ -63,7 +63,7 @@ pub fn unread(why: &str) -> GpuMore {
     }
 }
 
-/// Bytes that nobody uses.
+/// Returns the free bytes.
 pub fn free(answer: &Result<MemoryInfo, NvmlError>) -> Metric<u64> {
     match answer {
         Ok(info) if info.free > info.total => not_plausible("more than there is"),
@@ -72,7 +72,7 @@ pub fn free(answer: &Result<MemoryInfo, NvmlError>) -> Metric<u64> {
     }
 }
 
-/// Bytes of all but the worker: known only where both parts are.
+/// Returns the bytes used by everything except the worker; known only if both figures are.
 pub fn others(used: &Metric<u64>, worker: &Metric<u64>) -> Metric<u64> {
     match (used.get(), worker.get()) {
         (Some(used), Some(worker)) => Metric::Is(used.saturating_sub(worker)),
@@ -81,7 +81,7 @@ pub fn others(used: &Metric<u64>, worker: &Metric<u64>) -> Metric<u64> {
     }
 }
 
-/// The processes on the card.
+/// Returns the processes on the GPU.
 pub fn processes(answer: Result<Vec<ProcessInfo>, NvmlError>) -> Metric<Vec<GpuProcess>> {
     let one = |process: ProcessInfo| GpuProcess {
         pid: process.pid,
@@ -110,7 +110,7 @@ fn pcie(device: &Device<'_>) -> Result<Pcie, NvmlError> {
     })
 }
 
-/// The value of a numbered field, where it has one.
+/// Returns the value of an NVML field, if it has one.
 fn field<T>(device: &Device<'_>, number: u32, convert: impl FnOnce(u64) -> Metric<T>) -> Metric<T> {
     let answer = device.field_values_for(&[FieldId(number)]).and_then(|mut values| match values.pop() {
         Some(sample) => sample?.value,

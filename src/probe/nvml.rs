@@ -1,4 +1,4 @@
-//! One opened NVML library and one GPU of it. Every metric is asked for on its own and may refuse.
+//! One opened NVML library and one of its GPUs. Every metric is queried separately and may fail.
 
 use super::explain::{Place, candidates, no_device, reason, sentence};
 use super::stale::Memory;
@@ -14,12 +14,12 @@ use std::mem::{self, ManuallyDrop};
 use std::path::Path;
 use std::time::Instant;
 
-/// A started NVML.
+/// An NVML session.
 pub struct Session {
-    /// Not dropped by itself: dropping calls `nvmlShutdown`, and panics where the library has none.
+    /// Never dropped automatically: dropping calls `nvmlShutdown`, and panics if the library lacks it.
     nvml: ManuallyDrop<Nvml>,
     index: u32,
-    /// Learned once and kept, so that a lost GPU still has its name.
+    /// Cached, so that a lost GPU still has its name.
     name: Option<String>,
     driver: Metric<String>,
     cuda: Metric<String>,
@@ -31,7 +31,7 @@ impl Session {
     /// Opens the first library that loads.
     ///
     /// # Errors
-    /// One sentence why the GPU cannot be read, with the way out.
+    /// Returns an error when the GPU cannot be read: one sentence with the reason and the fix.
     pub fn open(named: Option<&Path>, index: u32) -> Result<Self, String> {
         let place = Place::look(named.is_some());
         let mut refusal = String::new();
@@ -48,7 +48,7 @@ impl Session {
         Err(refusal)
     }
 
-    /// The session, or the number of GPUs where the wanted one is not among them.
+    /// Returns the session, or the number of GPUs if `index` is out of range.
     fn of(nvml: Nvml, index: u32, library: &Path) -> Result<Self, u32> {
         let driver = metric(nvml.sys_driver_version(), Metric::Is);
         let cuda = metric(nvml.sys_cuda_driver_version(), |version| {
@@ -63,7 +63,7 @@ impl Session {
                 session.close();
                 Err(count)
             }
-            // A count that fails is no reason to give up: the handle decides, metric by metric.
+            // A failing count is not fatal: the handle decides, metric by metric.
             _ => {
                 session.events = XidEvents::watch(library, index);
                 Ok(session)
@@ -80,7 +80,7 @@ impl Session {
         }
     }
 
-    /// Asks for every metric. What answered before and fails in a way that may pass is stale.
+    /// Queries every metric. A metric that worked before and now fails for a transient reason becomes stale.
     pub fn read(&mut self, worker: Option<u32>, now: Instant) -> Gpu {
         let mut gpu = self.ask(worker);
         self.memory.settle(&mut gpu, worker, now);
@@ -120,7 +120,7 @@ impl Session {
             vram_used_bytes,
             vram_worker_bytes,
             temperature_c: metric(device.temperature(TemperatureSensor::Gpu), |c| match c {
-                // No card in use is that cold: a sensor that says so says nothing.
+                // No GPU in use is that cold, so 0 means a broken sensor.
                 0 => Metric::Not("the sensor says 0".to_owned()),
                 c => Metric::Is(c.into()),
             }),
@@ -138,7 +138,7 @@ impl Session {
         self.name.clone().unwrap_or_else(|| format!("GPU {}", self.index))
     }
 
-    /// A GPU that gives nothing but a reason.
+    /// Returns a GPU with every metric unknown for one reason.
     fn unread(&self, why: &str) -> Gpu {
         fn not<T>(why: &str) -> Metric<T> {
             Metric::Not(why.to_owned())
@@ -162,7 +162,7 @@ impl Session {
     }
 }
 
-/// Whether at least one changing metric came back.
+/// Reports whether at least one changing metric was read.
 pub fn answers(gpu: &Gpu) -> bool {
     gpu.vram_used_bytes.get().is_some()
         || gpu.temperature_c.get().is_some()
@@ -178,7 +178,7 @@ pub(super) fn metric<T, U>(answer: Result<T, NvmlError>, convert: impl FnOnce(T)
     }
 }
 
-/// Total and used bytes. Only the second version of the call: the wrapper offers the first, which
+/// Returns total and used bytes. Uses only version 2 of the call: the wrapper exposes version 1, which
 /// old drivers have, as an unsafe function only.
 fn memory(answer: Result<MemoryInfo, NvmlError>) -> (Metric<u64>, Metric<u64>) {
     match answer {
@@ -189,8 +189,8 @@ fn memory(answer: Result<MemoryInfo, NvmlError>) -> (Metric<u64>, Metric<u64>) {
     }
 }
 
-/// Bytes of one process over all its entries. Windows manages the memory under WSL, and the list
-/// is empty or without amounts there.
+/// Returns the bytes of one process over all its entries. Under WSL, Windows manages the memory, so the
+/// list is empty or lacks amounts.
 fn of_process(list: &[ProcessInfo], pid: u32) -> Metric<u64> {
     let mut bytes = None;
     for process in list.iter().filter(|process| process.pid == pid) {
@@ -202,7 +202,7 @@ fn of_process(list: &[ProcessInfo], pid: u32) -> Metric<u64> {
     bytes.map_or_else(|| Metric::Not("worker not listed".to_owned()), Metric::Is)
 }
 
-/// Per cent as a share.
+/// Converts per cent to a share.
 pub(super) fn share(percent: u32) -> Metric<f64> {
     if percent > 100 { not_plausible("more than 100 %") } else { Metric::Is(f64::from(percent) / 100.0) }
 }
@@ -211,7 +211,7 @@ fn watts(milliwatts: u32) -> f64 {
     f64::from(milliwatts) / 1000.0
 }
 
-/// Zero degrees is how some drivers say that there is no such limit.
+/// Converts a temperature limit; some drivers report zero degrees when there is none.
 pub(super) fn threshold(celsius: u32) -> Metric<f64> {
     if celsius == 0 { Metric::Not("not reported".to_owned()) } else { Metric::Is(celsius.into()) }
 }

@@ -1,8 +1,8 @@
-//! Reads everything once. A GPU that gives nothing is opened again, rarely: opening is expensive,
-//! and a sick driver is best left alone.
+//! Reads the GPU and the machine. A GPU that returns nothing is reopened, but rarely: opening is
+//! expensive, and a sick driver is best left alone.
 //!
-//! NVML may hang inside of any call. It is called by a thread of its own, and the machine is read
-//! beside it: while that thread is stuck, what it measured before is stale, and later unknown.
+//! Any NVML call may hang. A separate thread calls it while the machine is read in parallel; while that
+//! thread is stuck, its last values are stale, and later unknown.
 
 use super::host::HostReader;
 use super::nvml::{Session, answers};
@@ -13,47 +13,47 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time between two attempts to open a GPU that gives nothing.
+/// Time between two attempts to open a GPU that returns nothing.
 pub const REOPEN: Duration = Duration::from_secs(30);
-/// A whole reading of the card takes some 10 ms; one that takes longer than this is late.
+/// Time limit of a reading; a full reading of the GPU takes some 10 ms.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Opening the driver may take so long.
+/// Time limit for opening the driver.
 const OPENING: Duration = Duration::from_secs(10);
-/// What was measured before is shown as stale for so long.
+/// Maximum age of a stale value that is still shown.
 const KEPT: Duration = Duration::from_secs(30);
 
-/// What to read.
+/// The sources to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// The run directory, for the free space of its file system.
     pub run_dir: PathBuf,
     /// NVML's index of the GPU.
     pub gpu: u32,
-    /// The NVML library, where it is not to be searched for.
+    /// Path of the NVML library; searched for if absent.
     pub nvml_path: Option<PathBuf>,
 }
 
-/// Reads a GPU and the machine around it.
+/// Reads a GPU and its machine.
 pub struct Reader {
     run_dir: PathBuf,
     host: HostReader,
     ask: Sender<(Option<u32>, Instant)>,
     answers: Receiver<Result<Gpu, String>>,
-    /// Since when an answer is owed.
+    /// When the pending request was sent.
     owed: Option<Instant>,
-    /// The newest answer and when it came.
+    /// The latest answer and when it arrived.
     last: Option<(Gpu, Instant)>,
     heard: bool,
 }
 
 impl Reader {
-    /// The run directory.
+    /// Returns the run directory.
     #[must_use]
     pub fn run_dir(&self) -> &std::path::Path {
         &self.run_dir
     }
 
-    /// A reader that opens NVML at the first reading from `now` on.
+    /// Creates a reader that opens NVML at the first reading from `now` on.
     #[must_use]
     pub fn new(source: Source, now: Instant) -> Self {
         let run_dir = source.run_dir.clone();
@@ -71,12 +71,12 @@ impl Reader {
         Self { run_dir, host, ask, answers, owed: None, last: None, heard: false }
     }
 
-    /// One reading, with the shares of `worker`; within about a second, whatever NVML does.
+    /// Takes one reading, with the shares of `worker`; returns within about a second, even if NVML hangs.
     pub fn read(&mut self, worker: Option<u32>, now: Instant) -> Reading {
         Reading { gpu: self.gpu(worker, now), host: self.host.read(worker) }
     }
 
-    /// For how long NVML has not come back from a call.
+    /// Returns how long NVML has been stuck in a call.
     #[must_use]
     pub fn stuck_for(&self) -> Duration {
         self.owed.map_or(Duration::ZERO, |since| since.elapsed())
@@ -85,7 +85,7 @@ impl Reader {
     fn gpu(&mut self, worker: Option<u32>, now: Instant) -> Result<Gpu, String> {
         let patience = match (self.owed, self.heard) {
             (Some(_), _) => Duration::ZERO,
-            // The first time the library is loaded and started, too.
+            // The first call also loads and starts the library.
             (None, false) => 2 * PATIENCE,
             (None, true) => PATIENCE,
         };
@@ -102,7 +102,7 @@ impl Reader {
         }
     }
 
-    /// What there is while NVML does not come back.
+    /// Returns the last known state while NVML is stuck.
     fn silent(&self) -> Result<Gpu, String> {
         if !self.heard && self.stuck_for() < OPENING {
             return Err(DRIVER_OPENS.to_owned());
@@ -119,9 +119,9 @@ impl Reader {
 struct Card {
     source: Source,
     session: Option<Session>,
-    /// Why there is no session.
+    /// The reason why there is no session.
     refusal: String,
-    /// When to open the GPU next; none while it answers.
+    /// When to open the GPU next; `None` while it answers.
     open_at: Option<Instant>,
 }
 

@@ -1,4 +1,4 @@
-//! A drill plays a card: where the run directory holds `drill.json`, the probe reports that card
+//! Simulates a GPU for drills: if the run directory contains `drill.json`, the probe reports that GPU
 //! instead of a real one. Only `downshift drill` writes such a file.
 
 use super::more;
@@ -7,7 +7,7 @@ use crate::untrusted::file::{Limit, read_text};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// The card that is played.
+/// The simulated GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drill {
@@ -15,7 +15,7 @@ pub struct Drill {
     pub temperature_c: f64,
 }
 
-/// Puts the card of a drill into a reading, where there is a drill.
+/// Replaces the GPU in a reading by the simulated one, if there is a drill.
 pub fn play(run_dir: &Path, reading: &mut Reading) {
     let text = read_text(&run_dir.join(DRILL_FILE), Limit::Handwritten).ok();
     let Some(drill) = text.and_then(|text| serde_json::from_str::<Drill>(&text).ok()) else { return };

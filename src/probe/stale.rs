@@ -1,15 +1,15 @@
-//! Remembers what was measured, so that a metric which fails for a reason that may pass is shown as
-//! stale, with its age, and not as gone.
+//! Remembers measured values, so that a metric with a transient failure is shown as stale, with its age,
+//! and not as missing.
 
 use crate::protocol::probe::{Gpu, Metric};
 use std::time::{Duration, Instant};
 
-/// A value older than this is worth nothing.
+/// Maximum age of a stale value.
 const KEPT: Duration = Duration::from_secs(30);
-/// Reasons that may pass, in the words of the probe.
+/// Transient reasons, as the probe words them.
 const PASSING: [&str; 4] = ["timed out", "unknown error of the driver", "no data", "list changed while reading"];
 
-/// The last reading in which each metric was measured.
+/// The last reading of each metric.
 #[derive(Debug, Default)]
 pub struct Memory {
     last: Option<(Gpu, Instant)>,
@@ -18,7 +18,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Puts the last values, as stale ones, where a metric fails for a reason that may pass.
+    /// Fills metrics that fail for a transient reason with their last values, marked stale.
     pub fn settle(&mut self, gpu: &mut Gpu, worker: Option<u32>, now: Instant) {
         let same_worker = self.worker == worker;
         self.worker = worker;
@@ -58,7 +58,7 @@ impl Memory {
     }
 }
 
-/// Nothing was measured: every metric that changes is the one of `age` ago.
+/// Marks every changing metric as stale with this age, because nothing was measured.
 pub fn freeze(gpu: &mut Gpu, age: Duration, why: &str) {
     fn old<T: Clone>(metric: &mut Metric<T>, age: Duration, why: &str) {
         if let Metric::Is(value) | Metric::Stale { value, .. } = &*metric {
@@ -83,12 +83,12 @@ pub fn freeze(gpu: &mut Gpu, age: Duration, why: &str) {
     old(&mut more.pcie_rx_bytes_s, age, why);
     old(&mut more.pcie_tx_bytes_s, age, why);
     old(&mut more.pcie_replays, age, why);
-    // Told once, and gone.
+    // Events are reported once and cannot be repeated.
     more.xids = Metric::Not(why.to_owned());
     more.processes = Metric::Not(why.to_owned());
 }
 
-/// How many metrics are settled.
+/// Number of metrics with stale values.
 const METRICS: usize = 11;
 
 fn settle<T: Clone>(now: &mut Metric<T>, last: &mut Metric<T>, age: &mut impl FnMut(bool) -> Duration) {

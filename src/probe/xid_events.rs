@@ -1,7 +1,7 @@
-//! Xid errors as the driver tells them: a thread that waits for NVML's events.
+//! Xid errors from the driver: a thread waits for NVML events.
 //!
-//! The thread has an opened library of its own, since a set of events lives no longer than the
-//! library it came from. It is asked to stop and not waited for: it may hang inside the library.
+//! The thread opens the library itself, since an event set lives no longer than the library it came from.
+//! On stop it is signalled but not joined: it may hang inside the library.
 
 use super::explain::reason;
 use crate::protocol::probe::Metric;
@@ -16,14 +16,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// One wait inside the library.
+/// Duration of one wait inside the library.
 const WAIT_MS: u32 = 500;
-/// More events than this are not kept between two readings.
+/// Maximum events kept between two readings.
 const KEPT: usize = 64;
-/// The number for an error whose number the driver does not know.
+/// Reported when the driver does not know the error's number.
 const UNKNOWN: u32 = 999;
 
-/// What the thread has heard.
+/// Events received by the thread.
 #[derive(Debug, Default)]
 pub struct XidEvents {
     shared: Option<Arc<Shared>>,
@@ -36,7 +36,7 @@ struct Shared {
 }
 
 impl XidEvents {
-    /// Waits for errors of this GPU.
+    /// Starts to wait for errors of this GPU.
     pub fn watch(library: &Path, index: u32) -> Self {
         let heard = Mutex::new(Metric::Is(Vec::new()));
         let shared = Arc::new(Shared { heard, stop: AtomicBool::new(false) });
@@ -49,7 +49,7 @@ impl XidEvents {
         Self { shared: Some(shared) }
     }
 
-    /// What was heard since the last call.
+    /// Returns the errors received since the last call.
     pub fn take(&self) -> Metric<Vec<u32>> {
         let Some(shared) = &self.shared else { return Metric::default() };
         let mut heard = shared.heard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +59,7 @@ impl XidEvents {
         }
     }
 
-    /// The thread ends after its present wait.
+    /// Makes the thread end after its current wait.
     pub fn stop(&self) {
         if let Some(shared) = &self.shared {
             shared.stop.store(true, Ordering::Relaxed);

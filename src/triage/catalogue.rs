@@ -1,4 +1,4 @@
-//! The catalogue of causes: data that ships in `assets/`, and a file of the user's own before it.
+//! The catalogue of causes: data shipped in `assets/`, preceded by the user's own file.
 
 use crate::config::problem::{Problem, most_told};
 use crate::config::{typed, yaml};
@@ -13,44 +13,44 @@ use std::sync::OnceLock;
 
 const SHIPPED: &str = include_str!("../../assets/catalogue.yaml");
 
-/// One cause and the messages it is known by.
+/// One cause and the messages that identify it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// What the entry is called.
+    /// The entry's name.
     pub name: String,
-    /// The class of what it means.
+    /// The class of failure it stands for.
     pub class: FailureClass,
-    /// A line that one of these is found in belongs to it.
+    /// Patterns; a line that matches any of them belongs to the entry.
     pub patterns: Vec<String>,
-    /// Unless one of these is found in it too.
+    /// Patterns that exclude a line that matches.
     #[serde(default)]
     pub unless: Vec<String>,
-    /// Whether it follows from another failure.
+    /// Whether the message is only a symptom of another failure.
     #[serde(default)]
     pub symptom: bool,
-    /// What it means: a sentence.
+    /// The meaning, in a sentence.
     pub meaning: String,
-    /// What a person can do: a sentence.
+    /// Advice for the user, in a sentence.
     pub advice: String,
-    /// What the keeper does; else what it does about the class.
+    /// The keeper's response; defaults to that of the class.
     #[serde(default)]
     pub keeper: Option<String>,
 }
 
-/// One of NVIDIA's numbers for errors of a card.
+/// One of NVIDIA's Xid error numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xid {
     /// The number.
     pub number: u32,
-    /// What it means.
+    /// The meaning.
     pub meaning: String,
-    /// What a person can do.
+    /// Advice for the user.
     pub advice: String,
-    /// Whether a new start of the worker is enough.
+    /// Whether restarting the worker is enough.
     pub restart: bool,
-    /// Whether it only accompanies another error, or tells of no failure at all.
+    /// Whether it only accompanies another error, or reports no failure at all.
     #[serde(default)]
     pub secondary: bool,
 }
@@ -77,43 +77,43 @@ struct UserFile {
     causes: Vec<Entry>,
 }
 
-/// Why a catalogue cannot be used.
+/// The errors that make a catalogue unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub struct CatalogueError(pub Vec<String>);
 
-/// What is known of a class.
+/// The loaded catalogue: entries, the keeper's responses by class, Xid numbers and compiled patterns.
 #[derive(Debug)]
 pub struct Catalogue {
     entries: Vec<Entry>,
     keepers: BTreeMap<FailureClass, String>,
     xids: BTreeMap<u32, Xid>,
     set: RegexSet,
-    /// Of each pattern of the set its entry.
+    /// Index of the entry for each pattern of the set.
     owners: Vec<usize>,
-    /// Each pattern alone, made when it is first needed to learn where it matches.
+    /// Each pattern as a separate regex, compiled on first use to find where it matches.
     alone: Vec<OnceLock<Option<Regex>>>,
     unless: Vec<Option<RegexSet>>,
     before: RegexSet,
     after: RegexSet,
 }
 
-/// A line that belongs to an entry.
+/// A line that matches an entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Hit<'a> {
     /// The entry.
     pub entry: &'a Entry,
-    /// The byte of the line where the match begins.
+    /// The byte offset of the match in the line.
     pub at: usize,
 }
 
-/// Where the user's own entries are: `downshift/catalogue.yaml` in the folder for configurations.
+/// Returns the path of the user's own entries: `downshift/catalogue.yaml` in the configuration folder.
 #[must_use]
 pub fn user_file() -> Option<PathBuf> {
     Some(config_folder()?.join("catalogue.yaml"))
 }
 
-/// The folder for this user's settings: `$XDG_CONFIG_HOME/downshift`, else `~/.config/downshift`.
+/// Returns the user's configuration folder: `$XDG_CONFIG_HOME/downshift`, else `~/.config/downshift`.
 #[must_use]
 pub fn config_folder() -> Option<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -122,10 +122,10 @@ pub fn config_folder() -> Option<PathBuf> {
 }
 
 impl Catalogue {
-    /// The shipped catalogue with the user's own entries before it.
+    /// Loads the shipped catalogue, preceded by the user's own entries.
     ///
     /// # Errors
-    /// Everything that is wrong with the user's file, each with its line.
+    /// Returns an error when the user's file is invalid: every mistake, each with its line.
     pub fn load() -> Result<Self, CatalogueError> {
         let Some(path) = user_file() else { return Self::with(None) };
         match file::read_text(&path, Limit::Handwritten) {
@@ -135,10 +135,10 @@ impl Catalogue {
         }
     }
 
-    /// The shipped catalogue, and before it the entries of this file and text.
+    /// Builds the shipped catalogue, preceded by the entries of this file and text.
     ///
     /// # Errors
-    /// Everything that is wrong with the text, each with its line.
+    /// Returns an error when the text is invalid: every mistake, each with its line.
     pub fn with(user: Option<(&Path, &str)>) -> Result<Self, CatalogueError> {
         let shipped: ShippedFile = read("assets/catalogue.yaml", SHIPPED)?;
         let mut entries = Vec::new();
@@ -172,45 +172,45 @@ impl Catalogue {
         })
     }
 
-    /// The entry that a line belongs to: of all whose patterns are found, the first in the
-    /// catalogue that is no symptom, else the first of all.
+    /// Returns the entry that a line belongs to: of all that match, the first one that is not a symptom,
+    /// else the first.
     #[must_use]
     pub fn find(&self, line: &[u8]) -> Option<Hit<'_>> {
-        // Nearly every line of a log is healthy, and telling only that is several times faster.
+        // Nearly every log line is healthy, and testing only for any match is several times faster.
         if !self.set.is_match(line) {
             return None;
         }
-        // Patterns stand in the order of their entries, and the set gives them in order.
+        // Patterns are in the order of their entries, and the set reports matches in order.
         let mut hits = self.set.matches(line).into_iter().filter_map(|pattern| {
             let index = self.owners[pattern];
             if self.unless[index].as_ref().is_some_and(|unless| unless.is_match(line)) {
                 return None;
             }
             let alone = self.alone[pattern].get_or_init(|| one(&self.set.patterns()[pattern]).ok());
-            // A line may talk of a failure first and tell of one later: `best_loss=inf loss=nan`.
+            // A line may mention a failure first and report one later: `best_loss=inf loss=nan`.
             let told = alone.as_ref()?.find_iter(line).find(|found| {
                 !self.before.is_match(&line[..found.start()]) && !self.after.is_match(&line[found.end()..])
             })?;
             Some(Hit { entry: &self.entries[index], at: told.start() })
         });
         let first = hits.next()?;
-        // What follows from another failure gives way where the same line names that.
+        // A symptom gives way to a cause found in the same line.
         if first.entry.symptom { hits.find(|hit| !hit.entry.symptom).or(Some(first)) } else { Some(first) }
     }
 
-    /// What the keeper does about a class.
+    /// Returns the keeper's response to a class.
     #[must_use]
     pub fn keeper(&self, class: FailureClass) -> &str {
         self.keepers.get(&class).map_or("starts again, within the budget of restarts", String::as_str)
     }
 
-    /// What a number of NVIDIA's means.
+    /// Returns the meaning of an Xid number.
     #[must_use]
     pub fn xid(&self, number: u32) -> Option<&Xid> {
         self.xids.get(&number)
     }
 
-    /// All entries, the user's first.
+    /// Returns all entries, the user's first.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
@@ -251,7 +251,7 @@ fn check(entries: &[Entry]) -> Vec<Problem> {
     wrong
 }
 
-/// A typed document, or everything that is wrong with it.
+/// Parses a typed document, or returns every error in it.
 fn read<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, CatalogueError> {
     let (tree, mut wrong) = yaml::parse(text).map_err(|error| {
         let (line, column) = error.place;

@@ -1,24 +1,24 @@
-//! How often the kernel killed for want of memory in this process's cgroup: versions 1 and 2.
+//! Counts OOM kills in this process's cgroup, versions 1 and 2.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Kills so far; none where no counter can be read. A worker is in the cgroup of its keeper, and the
-/// counter holds the kills of groups below too.
+/// Returns the OOM kills so far, or none if no counter can be read. A worker is in its keeper's cgroup,
+/// and the counter includes the groups below.
 #[must_use]
 pub fn oom_kills() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     kills_in(Path::new("/sys/fs/cgroup"), &own)
 }
 
-/// The same, with the hierarchy mounted at `root` and the text of /proc/self/cgroup.
+/// Does the same with the hierarchy mounted at `root` and the text of /proc/self/cgroup.
 #[must_use]
 pub fn kills_in(root: &Path, own: &str) -> Option<u64> {
     candidates(root, own).iter().find_map(|file| oom_kill(&fs::read_to_string(file).ok()?))
 }
 
-/// The files that may hold the counter: of the group itself, then of the root of what this process
-/// can see, which is its own group inside a container.
+/// Returns the files that may hold the counter: in the group itself, then in the root visible to this
+/// process, which is its own group inside a container.
 fn candidates(root: &Path, own: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in own.lines() {
@@ -38,7 +38,7 @@ fn candidates(root: &Path, own: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The counter in `memory.events` or `memory.oom_control`.
+/// Returns the counter in `memory.events` or `memory.oom_control`.
 fn oom_kill(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")).and_then(|count| count.trim().parse().ok())
 }

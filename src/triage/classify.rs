@@ -1,8 +1,8 @@
 //! The verdict on an attempt: a pure function of the evidence.
 //!
-//! In this order: what only the keeper can know (it ended a hanging worker), what the hardware says
-//! of itself (Xid, a lost card), the worker's own words, the signal, the exit code, the log. A
-//! weaker piece never overrules a stronger one; it is listed behind it.
+//! Evidence in order of strength: facts only the keeper knows (it ended a hanging worker), hardware
+//! reports (Xid, a lost GPU), the worker's own report, the signal, the exit code, the log. Weaker
+//! evidence never overrules stronger evidence; it is listed after it.
 
 use super::catalogue::Catalogue;
 use super::kernel::same_card;
@@ -11,40 +11,39 @@ use crate::protocol::cause::{Cause, KernelKind, KernelLine};
 use crate::protocol::class::FailureClass;
 use crate::protocol::worker::Failed;
 
-/// So many lines of a log are named as evidence.
+/// Maximum log lines cited as evidence.
 const LINES: usize = 4;
 
-/// Everything that is known about how an attempt ended.
+/// All evidence on how an attempt ended.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evidence {
     /// The exit code, unless a signal ended it.
     pub code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// The process.
+    /// The process id.
     pub pid: Option<u32>,
-    /// Why the keeper ended it, where it did for a reason of its own: a hang, heat.
+    /// The reason if the keeper ended it deliberately: a hang, heat.
     pub ended_for: Option<(FailureClass, String)>,
-    /// The worker's own words.
+    /// The worker's own report.
     pub failed: Option<Failed>,
-    /// What the catalogue knows of the attempt's part of the worker's log.
+    /// Catalogue matches in the attempt's part of the worker's log.
     pub log: Vec<Finding>,
-    /// What the kernel said while the attempt lived.
+    /// Kernel messages during the attempt.
     pub kernel: Vec<KernelLine>,
-    /// The kernel said of some process, at the very moment of the end, that it was killed for want
-    /// of memory.
+    /// Whether the kernel reported an OOM kill of some process at the moment of the end.
     pub killed_just_now: bool,
-    /// Kills for want of memory that the cgroup has counted while the attempt lived.
+    /// OOM kills counted by the cgroup during the attempt.
     pub oom_kills: u64,
-    /// Why the probe says that the card is lost, where it does.
+    /// The probe's reason if it reports the GPU as lost.
     pub lost: Option<String>,
-    /// Numbers that the driver told the probe.
+    /// Xid numbers that the driver reported to the probe.
     pub xids: Vec<u32>,
-    /// The card's place on the bus; none where it is unknown.
+    /// The GPU's PCI address; `None` if unknown.
     pub pci: Option<String>,
 }
 
-/// The class of the end, and what it is known by.
+/// Returns the class of the failure, and its evidence.
 #[must_use]
 pub fn classify(evidence: &Evidence, catalogue: &Catalogue) -> Cause {
     let verdict = Judge { evidence, catalogue };
@@ -69,7 +68,7 @@ impl Judge<'_> {
     fn class(&self) -> (FailureClass, Option<u32>) {
         let evidence = self.evidence;
         let said = evidence.failed.as_ref().map(|failed| failed.class);
-        // Trouble of the worker's own, which a fault of the card does not explain.
+        // A failure in the worker itself, which a GPU fault does not explain.
         let of_its_own = said.is_some_and(|class| !matches!(class, FailureClass::DeviceFault | FailureClass::Panic));
         if let Some(number) = self.xid() {
             let grave = self.catalogue.xid(number).is_some_and(|xid| !xid.restart);
@@ -90,7 +89,7 @@ impl Judge<'_> {
         (self.by_the_end(), None)
     }
 
-    /// Without a word of the worker: the signal, the exit code, the log.
+    /// Classifies by the signal, the exit code and the log, without a report from the worker.
     fn by_the_end(&self) -> FailureClass {
         let evidence = self.evidence;
         match (evidence.signal, evidence.code) {
@@ -106,7 +105,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The worker's class of last resort, made more exact by its words or its log.
+    /// Refines the worker's fallback class by its report or its log.
     fn refined(&self, class: FailureClass) -> FailureClass {
         if !matches!(class, FailureClass::Panic | FailureClass::DeviceFault) {
             return class;
@@ -118,7 +117,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What the catalogue knows of the worker's words, or of its log where there are none.
+    /// Returns the catalogue's finding for the worker's report, or for its log if there is none.
     fn named(&self) -> Option<Finding> {
         match &self.evidence.failed {
             Some(failed) => failed.message.lines().find_map(|line| look(line.as_bytes(), 0, self.catalogue)),
@@ -134,7 +133,7 @@ impl Judge<'_> {
         self.root().map(|finding| finding.class)
     }
 
-    /// The gravest number that the driver reported for this card and that stands for a failure.
+    /// Returns the gravest Xid that the driver reported for this GPU and that means a failure.
     fn xid(&self) -> Option<u32> {
         let ours = |pci: &str| self.evidence.pci.as_deref().is_none_or(|own| same_card(own, pci));
         let logged = self.evidence.kernel.iter().filter_map(|line| match &line.kind {
@@ -151,7 +150,7 @@ impl Judge<'_> {
         self.evidence.oom_kills > 0 || self.evidence.killed_just_now || self.kernel_killed().is_some()
     }
 
-    /// The kernel's line that it killed this worker.
+    /// Returns the kernel's line about an OOM kill of this worker.
     fn kernel_killed(&self) -> Option<&KernelLine> {
         let own = self.evidence.pid;
         self.evidence.kernel.iter().find(|line| match &line.kind {
@@ -162,7 +161,7 @@ impl Judge<'_> {
 
     fn advice(&self, class: FailureClass) -> Option<String> {
         let named = self.named().filter(|finding| finding.class == class).map(|finding| finding.advice);
-        // What the worker says of run file, data and checkpoints names the way out itself.
+        // The worker's messages on run file, data and checkpoints already contain the fix.
         let said = self.evidence.failed.is_some()
             && matches!(class, FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint);
         named.or_else(|| {
@@ -173,7 +172,7 @@ impl Judge<'_> {
         })
     }
 
-    /// What the class is known by.
+    /// Returns the evidence for the class, line by line.
     fn lines(&self, class: FailureClass, xid: Option<u32>) -> Vec<String> {
         let evidence = self.evidence;
         let mut lines = Vec::new();
@@ -201,7 +200,7 @@ impl Judge<'_> {
             if lines.len() > LINES + 3 {
                 break;
             }
-            // What the worker said in its own words stands in no line of its log.
+            // The worker's own report has no line in its log.
             let place = if finding.line == 0 { String::new() } else { format!(" line {}", finding.line) };
             lines.push(format!("worker.log{place}: {}", finding.text));
         }
@@ -216,7 +215,7 @@ impl Judge<'_> {
         lines
     }
 
-    /// Whether a line of the kernel is an Xid of the card that is trained on, of this number or any.
+    /// Reports whether a kernel line is an Xid of the GPU in use, with this number or any.
     fn is_ours(&self, line: &KernelLine, wanted: Option<u32>) -> bool {
         match &line.kind {
             KernelKind::Xid { number, pci } => {
@@ -233,7 +232,7 @@ fn concerns_device(class: FailureClass) -> bool {
     matches!(class, DeviceFault | DeviceOutOfMemory | Driver | GpuLost)
 }
 
-/// How the process ended, in words.
+/// Describes how the process ended.
 fn ending(evidence: &Evidence) -> Option<String> {
     match (evidence.signal, evidence.code) {
         (Some(signal), _) => Some(format!("ended by signal {signal}{}", signal_name(signal))),

@@ -1,8 +1,7 @@
-//! The kernel's log: the driver's Xid errors, the OOM killer, WSL's dxg lines. Only what is written
-//! after [`KernelLog::open`] counts, so that an old boot or an old run accuses nobody.
+//! The kernel's log: the driver's Xid errors, the OOM killer, WSL's dxg lines. Only lines written after
+//! [`KernelLog::open`] count, so that an old boot or run is not blamed.
 //!
-//! Reading never waits: the device and pipes are opened non-blocking, and one call reads at most a
-//! few megabytes.
+//! Reading never blocks: the device and pipes are opened non-blocking, and one call reads at most a few megabytes.
 
 use crate::protocol::cause::{KernelKind, KernelLine};
 use rustix::fs::OFlags;
@@ -12,13 +11,13 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The environment variable that names another file than the kernel's own.
+/// Environment variable with the path of a file that replaces the kernel's log.
 pub const KERNEL_LOG_VARIABLE: &str = "DOWNSHIFT_KERNEL_LOG";
 const DEVICE: &str = "/dev/kmsg";
 const FILES: [&str; 2] = [DEVICE, "/var/log/kern.log"];
-/// One call reads no more.
+/// Maximum bytes read per call.
 const MAX_READ: usize = 8 << 20;
-/// A line longer than this is cut.
+/// Length at which a line is truncated.
 const MAX_LINE: usize = 16 << 10;
 
 /// An opened kernel log.
@@ -26,15 +25,15 @@ const MAX_LINE: usize = 16 << 10;
 pub struct KernelLog {
     path: PathBuf,
     file: Option<File>,
-    /// Device and inode, to see that a log was rotated.
+    /// Device and inode, to detect log rotation.
     identity: (u64, u64),
     place: u64,
     partial: Vec<u8>,
-    /// Why nothing can be read.
+    /// The reason why nothing can be read.
     refusal: Option<String>,
 }
 
-/// The files that may hold the kernel's log.
+/// Returns the files that may hold the kernel's log.
 fn candidates() -> Vec<PathBuf> {
     match std::env::var_os(KERNEL_LOG_VARIABLE).filter(|path| !path.is_empty()) {
         Some(path) => vec![path.into()],
@@ -43,19 +42,19 @@ fn candidates() -> Vec<PathBuf> {
 }
 
 impl KernelLog {
-    /// The kernel's log from now on.
+    /// Opens the kernel's log from now on.
     #[must_use]
     pub fn open() -> Self {
         Self::first(&candidates(), false)
     }
 
-    /// The kernel's log from as far back as it goes.
+    /// Opens the kernel's log from its oldest line.
     #[must_use]
     pub fn open_from_start() -> Self {
         Self::first(&candidates(), true)
     }
 
-    /// The log in this file, from now on or from its start. A file that does not exist yet is read
+    /// Opens the log in this file, from now on or from its start. A file that does not exist yet is read
     /// from its start once it does.
     #[must_use]
     pub fn at(path: &Path, from_start: bool) -> Self {
@@ -71,19 +70,19 @@ impl KernelLog {
         logs.remove(readable).unwrap_or_else(|| Self::at(Path::new(DEVICE), from_start))
     }
 
-    /// Why nothing can be read, and what would help.
+    /// Returns the reason why nothing can be read, and the fix.
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }
 
-    /// The file.
+    /// Returns the file's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What was written since the last call and matters here.
+    /// Returns the relevant lines written since the last call.
     pub fn poll(&mut self) -> Vec<KernelLine> {
         let mut found = Vec::new();
         for line in self.lines() {
@@ -107,7 +106,7 @@ impl KernelLog {
             match file.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(count) if device => {
-                    // One record a call: `6,339,5140900,-;text`, then lines of its properties.
+                    // One record per call: `6,339,5140900,-;text`, then lines with its properties.
                     read += count;
                     let record = String::from_utf8_lossy(&buffer[..count]);
                     let first = record.lines().next().unwrap_or_default();
@@ -119,7 +118,7 @@ impl KernelLog {
                     bytes.extend_from_slice(&buffer[..count]);
                     drain_lines(&mut bytes, &mut lines);
                 }
-                // Records that were overwritten before they were read.
+                // Records were overwritten before they were read.
                 Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PIPE.raw_os_error()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => break,
@@ -133,7 +132,7 @@ impl KernelLog {
         self.path == Path::new(DEVICE)
     }
 
-    /// Whether the path leads to another file by now, or to one that was cut.
+    /// Reports whether the path now leads to another file, or the file was truncated.
     fn rotated(&self) -> bool {
         match fs::metadata(&self.path) {
             Ok(now) if self.file.is_none() => !now.is_dir(),
@@ -183,7 +182,7 @@ fn drain_lines(bytes: &mut Vec<u8>, lines: &mut Vec<String>) {
     }
 }
 
-/// What a line of the kernel's log is about, where it matters here.
+/// Classifies a line of the kernel's log, if it is relevant.
 #[must_use]
 pub fn read_line(line: &str) -> Option<KernelLine> {
     let kind = if let Some((pci, number)) = xid(line) {
@@ -200,7 +199,7 @@ pub fn read_line(line: &str) -> Option<KernelLine> {
     Some(KernelLine { kind, text: line.trim().chars().take(300).collect() })
 }
 
-/// Card and number of `NVRM: Xid (PCI:0000:01:00): 79, …`.
+/// Parses GPU and number of `NVRM: Xid (PCI:0000:01:00): 79, …`.
 #[must_use]
 pub fn xid(line: &str) -> Option<(String, u32)> {
     let (_, rest) = line.split_once("Xid (PCI:")?;
@@ -211,7 +210,7 @@ pub fn xid(line: &str) -> Option<(String, u32)> {
     Some((pci.to_owned(), rest[..digits].parse().ok().filter(|_| plausible)?))
 }
 
-/// `Out of memory: Killed process 123 (python) total-vm:…`, also of a cgroup.
+/// Parses `Out of memory: Killed process 123 (python) total-vm:…`, also of a cgroup.
 fn killed(line: &str) -> Option<KernelKind> {
     let (_, rest) = line.split_once("Killed process ").or_else(|| line.split_once("Kill process "))?;
     let memory = ["out of memory", "total-vm", "anon-rss", "score "];
@@ -224,14 +223,14 @@ fn killed(line: &str) -> Option<KernelKind> {
     Some(KernelKind::OutOfMemory { pid, name })
 }
 
-/// WSL's channel to Windows is broken. Other failures of dxg come on healthy boots too.
+/// Reports whether WSL's channel to Windows is broken. Other dxg failures also occur on healthy boots.
 fn broken_channel(line: &str) -> bool {
     line.contains("dxg") && line.contains("create_process") && line.trim_end().ends_with("-75")
         || line.contains("WARNING") && line.contains("dxgvmbus")
 }
 
-/// Whether two ways to write a card's place on the bus mean the same card: `0000:01:00` of the
-/// kernel and `00000000:01:00.0` of NVML. What cannot be read matches nothing.
+/// Reports whether two PCI addresses name the same GPU: the kernel writes `0000:01:00`, NVML
+/// `00000000:01:00.0`. An unreadable address matches nothing.
 #[must_use]
 pub fn same_card(one: &str, other: &str) -> bool {
     place_on_bus(one).is_some_and(|place| Some(place) == place_on_bus(other))

@@ -1,4 +1,4 @@
-//! Memory figures in a log, in the order of its lines: who reported how much, in one unit.
+//! Memory figures in a log, in line order and in one unit.
 //!
 //! Training programs divide by 1024 whatever unit they print, so `GB` and `GiB` are both 2^30 bytes.
 
@@ -9,37 +9,37 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead};
 use std::sync::LazyLock;
 
-/// Lines kept with their figures; beyond it every second one is dropped.
+/// Maximum lines kept with their figures; beyond it every second one is dropped.
 const KEPT: usize = 1000;
-/// A line's time and device are near its start.
+/// Length of the prefix searched for a line's time and device.
 const START: usize = 64;
 
 /// The quantity a figure reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
-    /// Memory of the device in use, by everything on it or by this process.
+    /// Device memory in use, by all processes or by this one.
     Used,
     /// Tensors of the framework.
     Allocated,
     /// The peak of `Allocated`.
     MaxAllocated,
-    /// Memory the framework's allocator holds, tensors included.
+    /// Memory the framework's allocator holds, including tensors.
     Reserved,
     /// The peak of `Reserved`.
     MaxReserved,
-    /// Memory the framework's allocator holds without a tensor in it.
+    /// Memory the framework's allocator holds beyond its tensors.
     Unallocated,
-    /// Free memory of the device.
+    /// Free device memory.
     Free,
-    /// An allocation that was asked for.
+    /// A requested allocation.
     Requested,
-    /// Memory of the host.
+    /// Host memory.
     Host,
 }
 
 impl Figure {
-    /// The groups of the forms below, which are the names in JSON too.
+    /// Names of the regex groups in the forms below; also the names in JSON.
     const NAMES: [(Self, &'static str); 9] = [
         (Self::Used, "used"),
         (Self::Allocated, "allocated"),
@@ -52,7 +52,7 @@ impl Figure {
         (Self::Host, "host"),
     ];
 
-    /// The name in tables and JSON.
+    /// Returns the name in tables and JSON.
     #[must_use]
     pub fn word(self) -> &'static str {
         Self::NAMES.iter().find(|(figure, _)| *figure == self).map_or("", |(_, word)| word)
@@ -62,40 +62,41 @@ impl Figure {
 /// One figure of one line.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Reading {
-    /// The number of the line, from 1.
+    /// The line number, from 1.
     pub line: u64,
-    /// The time as the line writes it.
+    /// The time as written in the line.
     pub time: Option<String>,
-    /// The device or rank, where the line names one.
+    /// The device or rank, if the line names one.
     pub device: Option<String>,
     /// The quantity.
     pub figure: Figure,
     /// Its value in MiB.
     pub mib: f64,
-    /// The whole it is a part of, in MiB.
+    /// The total it is a part of, in MiB.
     pub of_mib: Option<f64>,
 }
 
 /// The memory figures of a log.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Trace {
-    /// The figures of every line, or of an even part of the lines where they are many.
+    /// The figures of every line, or of evenly spaced lines if there are too many.
     pub readings: Vec<Reading>,
-    /// The largest reading of each figure and device; of `free`, the smallest.
+    /// The largest reading of each figure and device; for `free`, the smallest.
     pub peaks: Vec<Reading>,
-    /// Lines in all.
+    /// Total number of lines.
     pub lines: u64,
     /// Lines with figures that `readings` leaves out.
     pub left_out: u64,
 }
 
-/// A number with its unit, a number that may lack one, and a bare number.
+/// A number with its unit, a number whose unit may be missing, and a bare number.
 const AMOUNT: &str = r"[\d,]*\.?\d+ ?(?:[KMGTkmgt]i?[Bb]?|[Bb]ytes|B)\b";
 const MAYBE: &str = r"[\d,]*\.?\d+(?: ?(?:[KMGTkmgt]i?[Bb]?|[Bb]ytes|B)\b)?";
 const NUMBER: &str = r"[\d,]*\.?\d+";
 
-/// How programs print memory, with the unit of numbers that lack one. `{A}`, `{M}` and `{N}` stand for
-/// the three amounts above. A figure is taken from the first form that finds it in a line.
+/// Formats in which programs print memory, with the default unit of numbers that lack one. `{A}`, `{M}`
+/// and `{N}` stand for the three amounts above. A figure comes from the first form that finds it in a
+/// line.
 const FORMS: [(&str, &str); 22] = [
     // nvidia-smi: the table, and --query-gpu=memory.used,memory.total --format=csv
     (r"(?P<used>{N} ?MiB) ?/ ?(?P<of>{N} ?MiB)", "MiB"),
@@ -131,7 +132,7 @@ const FORMS: [(&str, &str); 22] = [
     // JAX: Device.memory_stats(), and TPUs
     (r#"\bbytes_in_use\b['"]?: ?(?P<used>\d+)(?:.*\bbytes_limit\b['"]?: ?(?P<of>\d+))?"#, "B"),
     (r"\bUsed (?P<used>{A}) of (?P<of>{A}) hbm", "B"),
-    // Progress bars and lines of one's own: VRAM 11.2/24.0 GB, GPU memory: 11.2 GB
+    // Progress bars and custom lines: VRAM 11.2/24.0 GB, GPU memory: 11.2 GB
     (r"(?i)\b(?:vram|(?:gpu|cuda)[ _]?mem(?:ory)?)\b[^\d/]{0,16}?(?P<used>{M})(?: ?(?:/|of|out of) ?(?P<of>{A}))?", ""),
     // The host: the kernel, /proc, psutil
     (r"(?i)\b(?:anon-rss|vmrss|rss)\b\D{0,8}?(?P<host>{A})", "B"),
@@ -142,14 +143,14 @@ const FORMS: [(&str, &str); 22] = [
 ];
 
 struct Forms {
-    /// Lines without a match of it hold no figure.
+    /// Prefilter: a line that does not match it contains no figure.
     any: regex::bytes::Regex,
     printed: Vec<(Regex, &'static str)>,
     time: Regex,
     device: Regex,
 }
 
-// None only where a pattern of this file is broken, which a test would see.
+// None only if a pattern in this file is broken, which a test would catch.
 static KNOWN: LazyLock<Option<Forms>> = LazyLock::new(|| Forms::build().ok());
 
 impl Forms {
@@ -172,7 +173,7 @@ impl Forms {
 /// Reads the memory figures of a log.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Returns an error when the log cannot be read.
 pub fn trace(log: &mut impl BufRead) -> io::Result<Trace> {
     let mut trace = Trace::default();
     let mut kept: Vec<Vec<Reading>> = Vec::new();
@@ -218,12 +219,12 @@ fn raise_peak(peaks: &mut BTreeMap<(Figure, Option<String>), Reading>, reading: 
     }
 }
 
-/// The memory figures of one line.
+/// Returns the memory figures of one line.
 #[must_use]
 pub fn read_line(line: &[u8], number: u64) -> Vec<Reading> {
     let Some(known) = KNOWN.as_ref().filter(|known| known.any.is_match(line)) else { return Vec::new() };
     let plain = without_colours(line);
-    // A progress bar draws over itself within one line: its last drawing counts.
+    // A progress bar redraws itself within one line: its last drawing counts.
     let last = plain.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default();
     let text = String::from_utf8_lossy(last);
     let mut readings: Vec<Reading> = Vec::new();
@@ -252,7 +253,7 @@ pub fn read_line(line: &[u8], number: u64) -> Vec<Reading> {
     readings
 }
 
-/// The unit of the whole, which `11.2/24.0 GB` writes once.
+/// Returns the unit of the total, which `11.2/24.0 GB` writes only once.
 fn of_unit<'a>(found: &Captures<'a>) -> Option<&'a str> {
     let whole = found.name("of")?.as_str();
     let unit = whole.trim_start_matches(|sign: char| !sign.is_ascii_alphabetic());
@@ -264,7 +265,7 @@ fn device(found: &Captures<'_>) -> Option<String> {
     gpu.or_else(|| found.name("rank").map(|rank| format!("rank {}", rank.as_str())))
 }
 
-/// An amount such as `1,234.5 MiB` in MiB; none where it has no unit and none is known.
+/// Converts an amount such as `1,234.5 MiB` to MiB; returns none if no unit is given or known.
 fn mib(amount: &str, unit: &str) -> Option<f64> {
     let digits = amount.find(|sign: char| sign.is_ascii_alphabetic()).unwrap_or(amount.len());
     let (number, own) = amount.split_at(digits);

@@ -1,4 +1,4 @@
-//! Goes through a log, line by line and within a bound of memory, and keeps what the catalogue knows.
+//! Scans a log line by line in bounded memory, and keeps the lines that match the catalogue.
 
 use super::catalogue::{Catalogue, Entry};
 use super::kernel;
@@ -8,58 +8,58 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead};
 
-/// Of a longer line only so much is looked at.
+/// Maximum bytes examined per line.
 const MAX_LINE: usize = 64 << 10;
-/// Of one entry no more lines than this are kept; the rest is counted.
+/// Maximum lines kept per entry; the rest is counted.
 const MAX_LINES: usize = 1000;
-/// So many characters of a line are shown.
+/// Maximum characters of a line shown.
 const SHOWN: usize = 400;
 
-/// A line of a log that the catalogue knows.
+/// A log line that matches the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The class of what it means.
+    /// The class of failure it stands for.
     pub class: FailureClass,
-    /// Its number, from 1.
+    /// The line number, from 1.
     pub line: u64,
-    /// What it says.
+    /// The text of the line.
     pub text: String,
-    /// What that means.
+    /// The meaning.
     pub meaning: String,
-    /// What a person can do.
+    /// Advice for the user.
     pub advice: String,
-    /// The entry of the catalogue.
+    /// The catalogue entry's name.
     #[serde(skip)]
     pub name: String,
-    /// What the keeper does about it.
+    /// The keeper's response.
     #[serde(skip)]
     pub keeper: String,
-    /// Whether it follows from another failure.
+    /// Whether the line is only a symptom of another failure.
     #[serde(skip)]
     pub symptom: bool,
 }
 
-/// What a log holds.
+/// The result of a scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// What was found, in the order of the log.
+    /// The findings in log order.
     pub findings: Vec<Finding>,
-    /// Lines in all.
+    /// Total number of lines.
     pub lines: u64,
-    /// Findings that were too many to keep, by entry.
+    /// Number of findings dropped beyond the limit, by entry.
     pub left_out: BTreeMap<String, u64>,
 }
 
 impl Scan {
-    /// The most likely cause of all.
+    /// Returns the most likely cause.
     #[must_use]
     pub fn root(&self) -> Option<&Finding> {
         root(&self.findings)
     }
 }
 
-/// The most likely cause: the first finding that explains itself. A kill names no reason, so it comes
-/// behind those; findings that follow from another failure come last.
+/// Returns the most likely cause: the first finding that explains itself. A kill gives no reason, so it
+/// ranks behind those; symptoms of other failures rank last.
 #[must_use]
 pub fn root(findings: &[Finding]) -> Option<&Finding> {
     findings.iter().min_by_key(|finding| match (finding.symptom, finding.class) {
@@ -69,10 +69,10 @@ pub fn root(findings: &[Finding]) -> Option<&Finding> {
     })
 }
 
-/// Goes through a log.
+/// Scans a log.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Returns an error when the log cannot be read.
 pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
     let mut scan = Scan::default();
     let mut kept: BTreeMap<String, usize> = BTreeMap::new();
@@ -91,11 +91,11 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
     Ok(scan)
 }
 
-/// What the catalogue knows of one line.
+/// Returns the catalogue's finding for one line.
 #[must_use]
 pub fn look(line: &[u8], number: u64, catalogue: &Catalogue) -> Option<Finding> {
     let plain = without_colours(line);
-    // A progress bar draws over itself within one line: each drawing is looked at on its own.
+    // A progress bar redraws itself within one line: each drawing is examined separately.
     plain.split(|byte| *byte == b'\r').find_map(|part| {
         let hit = catalogue.find(part)?;
         Some(finding(hit.entry, part, hit.at, number, catalogue))
@@ -146,7 +146,7 @@ fn finding(entry: &Entry, line: &[u8], at: usize, number: u64, catalogue: &Catal
     finding
 }
 
-/// The part of a line around the match that fits on a screen.
+/// Returns the part of a line around the match that fits on a screen.
 fn shown(line: &[u8], at: usize) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end();
@@ -160,7 +160,7 @@ fn shown(line: &[u8], at: usize) -> String {
     format!("{}{}{}", dots(from > 0), part.trim(), dots(text.chars().count() > from + SHOWN))
 }
 
-/// The line without the sequences that colour a terminal.
+/// Strips terminal colour sequences from a line.
 pub(super) fn without_colours(line: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(line.len());
     let mut bytes = line.iter().copied().peekable();
@@ -180,8 +180,8 @@ pub(super) fn without_colours(line: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// The next line without its end; false at the end of the log. What is beyond the bound is read and
-/// forgotten.
+/// Reads the next line without its end; returns false at the end of the log. Bytes beyond the limit are
+/// read and discarded.
 pub(super) fn next_line(log: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     let mut any = false;
@@ -218,7 +218,7 @@ mod tests {
     static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::with(None).unwrap());
 
     fn of(text: &[u8]) -> super::Scan {
-        // A small buffer, so that lines are put together from parts.
+        // A small buffer, so that lines are assembled from parts.
         scan(&mut BufReader::with_capacity(7, text), &CATALOGUE).unwrap()
     }
 

@@ -1,4 +1,4 @@
-//! A card while workers come and go on it: what each of them held at most, over what was in use before.
+//! Measures GPU memory across workers: the peak of each of them, above the level before it.
 
 use crate::cli::{say, watch};
 use crate::config::watch::Ending;
@@ -8,24 +8,24 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Interval between two samples.
 const LOOK: Duration = Duration::from_millis(200);
-/// A card that cannot be read is taken to be free of a worker that ended so long ago.
+/// Time after a worker's end at which a GPU that cannot be read is assumed free.
 const BLIND_WAIT: Duration = Duration::from_secs(2);
 
-/// The card. Readings come from a probe of its own for as long as this lives.
+/// The GPU. A separate probe supplies readings as long as this lives.
 pub struct Card {
     readings: Receiver<Option<u64>>,
-    /// In use before the worker that runs or comes next.
+    /// Memory in use before the current or next worker.
     before: Option<u64>,
-    /// The most that was in use since then.
+    /// Peak memory in use since then.
     most: Option<u64>,
-    /// Whether there was a worker on it.
+    /// Whether a worker has run on it.
     worked: bool,
 }
 
 impl Card {
-    /// Looks at the GPU of this NVML number from now on.
+    /// Starts to sample the GPU with this NVML index.
     pub fn watch(gpu: u32) -> Self {
         let (tell, readings) = mpsc::channel();
         thread::spawn(move || {
@@ -36,8 +36,8 @@ impl Card {
         Self { readings, before: None, most: None, worked: false }
     }
 
-    /// Waits until the card is free of the worker before. What is in use after that belongs to others,
-    /// and the next worker is measured over it.
+    /// Waits, up to a limit, until the GPU is free of the previous worker. Memory still in use then belongs
+    /// to others and is the baseline for the next worker.
     pub fn clear(&mut self, ending: &Ending) {
         let limit = self.before.map(|before| before.saturating_add(ending.vram_slack_mib << 20));
         let deadline = Instant::now() + ending.vram_wait.duration().unwrap_or_default();
@@ -60,16 +60,16 @@ impl Card {
         (self.before, self.most, self.worked) = (now, None, true);
     }
 
-    /// What is in use now, by a reading that began after this call.
+    /// Returns the memory in use, from a reading that began after this call.
     pub fn look(&mut self) -> Option<u64> {
         while let Ok(earlier) = self.readings.try_recv() {
             self.most = self.most.max(earlier);
         }
-        // The first one to come may have begun before.
+        // The first reading to arrive may have begun earlier.
         let mut now = None;
         for _ in 0..2 {
             let Ok(reading) = self.readings.recv() else {
-                // The probe has ended: nothing is known any more.
+                // The probe has ended, so nothing is known any more.
                 self.before = None;
                 return None;
             };
@@ -78,7 +78,7 @@ impl Card {
         now
     }
 
-    /// The most that the worker has held.
+    /// Returns the worker's peak memory.
     pub fn peak(&self) -> Option<u64> {
         Some(self.most?.saturating_sub(self.before?))
     }

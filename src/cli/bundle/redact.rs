@@ -1,7 +1,7 @@
-//! Takes out what is nobody else's business: secrets, the home folder, names of user and machine.
+//! Removes private information: secrets, the home folder, names of user and machine.
 //!
-//! Three layers, from certain to likely: values that are known (the environment, the secrets of a
-//! notification), shapes of well-known tokens, and whatever is assigned to a name that holds a secret.
+//! Three layers, from certain to likely: known values (the environment, notification secrets), the shapes
+//! of well-known tokens, and values assigned to a name that suggests a secret.
 
 mod assigned;
 mod known;
@@ -12,20 +12,20 @@ use assigned::Assigned;
 use known::Known;
 use regex::Regex;
 
-/// What stands in the place of a secret.
+/// Placeholder for a secret.
 const GONE: &str = "[removed]";
 
-/// Knows what to take out.
+/// Removes secrets from text.
 pub struct Redactor {
-    /// Exact texts and what takes their place, longest first.
+    /// Exact strings and their replacements, longest first.
     words: Vec<(String, String)>,
     shapes: Vec<(Regex, &'static str)>,
     assigned: Assigned,
 }
 
 impl Redactor {
-    /// Of this process's environment, and of the secrets in notification settings. `texts` are the files
-    /// that those were read from: one with a mistake in it names secrets too.
+    /// Builds a redactor from this process's environment and the secrets in notification settings.
+    /// `texts` are the files those were read from: a file with an error in it names secrets too.
     pub fn new(settings: &[Notify], texts: &[String]) -> Self {
         let variables = std::env::vars_os();
         let variables =
@@ -48,7 +48,7 @@ impl Redactor {
         Self { words: known.into_words(), shapes: shapes::all(), assigned }
     }
 
-    /// The text without what is nobody else's business.
+    /// Returns the text without private information.
     pub fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (word, instead) in &self.words {

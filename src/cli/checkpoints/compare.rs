@@ -1,4 +1,4 @@
-//! Checkpoints side by side: each measured anew on the whole validation set, best first.
+//! Compares checkpoints: measures each on the whole validation set and lists the best first.
 
 use crate::cli::trainer::Trainer;
 use crate::cli::{Failure, Outcome, line};
@@ -10,13 +10,13 @@ use crate::untrusted::file::{self, Limit};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Ranks the checkpoints, or the `last` so many, by their loss.
+/// Ranks the checkpoints, or the `last` newest ones, by their loss.
 pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcome {
     let config = run.run()?;
     let mut by_rung: BTreeMap<usize, Vec<PathBuf>> = BTreeMap::new();
     let count = last.map_or(usize::MAX, |last| usize::try_from(last).unwrap_or(usize::MAX));
     for entry in checkpoint::list(run.path()).into_iter().take(count) {
-        // The rung that wrote it tells the shape of its model.
+        // The rung that wrote it determines its model's shape.
         let rung = rung_of(&entry.path).filter(|rung| *rung < config.rungs.len()).unwrap_or(0);
         by_rung.entry(rung).or_default().push(entry.path);
     }

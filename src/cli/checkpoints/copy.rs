@@ -1,5 +1,5 @@
-//! A checkpoint in a second place. What lies there is a run directory of its own, with run.yaml:
-//! `downshift resume DIR/RUN` goes on from it if the first place is lost.
+//! Copies a checkpoint to a second place. The copy is a complete run directory with run.yaml: `downshift
+//! resume DIR/RUN` continues from it if the first place is lost.
 
 use super::CheckpointsArgs;
 use crate::cli::{Failure, Outcome, line};
@@ -11,7 +11,7 @@ use crate::untrusted::file::{self, Limit};
 use std::fs;
 use std::path::Path;
 
-/// Copies the best checkpoint, or the one asked for, and verifies the copy.
+/// Copies the best or the requested checkpoint, and verifies the copy.
 pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     let to = args.to.as_deref();
     let to = to.ok_or_else(|| Failure::new(2, "copy needs to know where to: --to /mnt/backup"))?;
@@ -45,7 +45,7 @@ pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     }
 }
 
-/// Writes the same files in the same order, so that the manifest is the same too.
+/// Writes the same files in the same order, so that the manifest is identical.
 fn write(place: &Path, loaded: &Loaded) -> Result<String, Failure> {
     let manifest = &loaded.manifest;
     let file = |name: &'_ str| loaded.files.get(name).map_or(&[][..], Vec::as_slice);

@@ -1,4 +1,4 @@
-//! The weights alone, as one safetensors file, or as the files of another program.
+//! Exports the weights alone, as one safetensors file or in another program's format.
 
 use super::CheckpointsArgs;
 use crate::cli::trainer::Trainer;
@@ -8,7 +8,7 @@ use crate::store::checkpoint::{Loaded, MODEL, STATE, state::TrainState};
 use crate::store::run_dir::{RunDir, write_whole};
 use std::path::Path;
 
-/// Writes the file whole or not at all. Its bytes depend on the weights alone.
+/// Writes the file atomically. Its bytes depend on the weights alone.
 pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Outcome {
     let out = args
         .out
@@ -31,10 +31,10 @@ pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Ou
     Ok(0)
 }
 
-/// Writes the files that the task makes of the weights, into a folder.
+/// Writes the files that the task converts the weights to, into a folder.
 fn convert(run: &RunDir, loaded: &Loaded, format: &str, out: &Path, trainer: &dyn Trainer) -> Outcome {
     let config = run.run()?;
-    // The rung that wrote it tells the shape of its model.
+    // The rung that wrote it determines its model's shape.
     let state: Option<TrainState> = loaded.files.get(STATE).and_then(|text| serde_json::from_slice(text).ok());
     let rung = state.map_or(0, |state| state.rung).min(config.rungs.len() - 1);
     let weights = loaded.files.get(MODEL).map_or(&[][..], Vec::as_slice);

@@ -1,5 +1,5 @@
-//! `doctor --autostart`: what continues interrupted runs when the machine comes up: a user unit of
-//! systemd, and an entry for the Task Scheduler of Windows, which starts WSL.
+//! `doctor --autostart`: continues interrupted runs when the machine boots: a systemd user unit, and an
+//! entry for the Windows Task Scheduler, which starts WSL.
 
 use crate::cli::{Outcome, line};
 use clap::ValueEnum;
@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Variables that a run may depend on and that neither systemd nor `wsl.exe` would set.
+/// Variables that a run may depend on and that neither systemd nor `wsl.exe` sets.
 const VARIABLES: [&str; 7] = [
     "CUDA_HOME",
     "CUDA_PATH",
@@ -18,18 +18,18 @@ const VARIABLES: [&str; 7] = [
     "LD_LIBRARY_PATH",
 ];
 
-/// What to print.
+/// The setups to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Autostart {
     /// Both, with how to install them
     Both,
-    /// The unit of systemd alone
+    /// The systemd unit alone
     Systemd,
-    /// The entry of Windows alone
+    /// The Windows entry alone
     Windows,
 }
 
-/// Everything that the two depend on.
+/// Everything that the two setups depend on.
 struct Start {
     program: String,
     runs: String,
@@ -65,7 +65,7 @@ pub fn print(what: Autostart, runs: &Path) -> Outcome {
     Ok(0)
 }
 
-/// A path that can be written into a unit and into XML.
+/// Converts a path to text that is valid in a unit and in XML.
 fn text(path: PathBuf) -> Result<String, crate::cli::Failure> {
     let unfit = |shown: String| {
         crate::cli::Failure::new(
@@ -79,14 +79,14 @@ fn text(path: PathBuf) -> Result<String, crate::cli::Failure> {
     if path.chars().any(char::is_control) { Err(unfit(path.escape_default().to_string())) } else { Ok(path) }
 }
 
-/// The keepers that it starts stay in the unit's control group: it remains active, and stopping it
-/// lets every run save.
+/// Formats the systemd unit. The keepers it starts stay in its control group: it remains active, and
+/// stopping it lets every run save.
 fn unit(start: &Start) -> String {
     let mut environment = String::new();
     for (name, value) in &start.variables {
         let _ = writeln!(environment, "Environment={}", systemd(&format!("{name}={value}")));
     }
-    // The program's path is taken as it is; in its arguments `$` begins a variable.
+    // The program's path is taken literally; in its arguments `$` begins a variable.
     let (program, runs) = (systemd(&start.program), systemd(&start.runs));
     let argument = runs.replace('$', "$$");
     format!(
@@ -106,12 +106,12 @@ fn unit(start: &Start) -> String {
     )
 }
 
-/// A word of a unit: in quotes, where `\` and `"` are escaped and `%` is no specifier.
+/// Quotes a word of a unit: escapes `\` and `"`, and makes `%` literal.
 fn systemd(word: &str) -> String {
     format!("\"{}\"", word.replace('\\', r"\\").replace('"', "\\\"").replace('%', "%%"))
 }
 
-/// WSL stops a distribution that nothing of Windows uses, so `wsl.exe` waits for the runs.
+/// Formats the Windows entry. WSL stops a distribution that no Windows process uses, so `wsl.exe` waits for the runs.
 fn task(start: &Start) -> String {
     let distro = start.distro.as_deref().unwrap_or("DISTRO");
     let unnamed =
@@ -148,7 +148,7 @@ fn task(start: &Start) -> String {
     )
 }
 
-/// A word of a Windows command line: backslashes count only before a quotation mark.
+/// Quotes a word of a Windows command line: backslashes are special only before a quotation mark.
 fn windows(word: &str) -> String {
     let plain = |letter: char| letter.is_alphanumeric() || "_-./+,:=".contains(letter);
     if !word.is_empty() && word.chars().all(plain) {
@@ -211,7 +211,7 @@ mod tests {
                 return;
             };
             let said = String::from_utf8_lossy(&out.stderr).into_owned();
-            // Without a running systemd it checks all the same; it names the file where it finds something.
+            // The check also works without a running systemd; it names the file if it finds an error.
             assert!(!said.contains("downshift"), "{folder}: {said}");
         }
     }

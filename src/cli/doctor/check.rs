@@ -6,44 +6,44 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// As it should be, or not needed here.
+    /// Fine, or not needed here.
     Ok,
-    /// Training works; something will be worse than it could be.
+    /// Training works, but something could be better.
     Warn,
-    /// Training will not work, or not for long.
+    /// Training will fail, now or soon.
     Fail,
 }
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What.
+    /// The name of the check.
     pub name: &'static str,
-    /// How bad it is.
+    /// Its severity.
     pub verdict: Verdict,
-    /// What was seen.
+    /// The finding.
     pub text: String,
-    /// What to do; empty where nothing is to be done.
+    /// The fix; empty if none is needed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub fix: String,
 }
 
 impl Check {
-    /// All is well.
+    /// Creates a passed check.
     pub fn ok(name: &'static str, text: impl Into<String>) -> Self {
         Self { name, verdict: Verdict::Ok, text: text.into(), fix: String::new() }
     }
 
-    /// Could be better.
+    /// Creates a warning.
     pub fn warn(name: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { name, verdict: Verdict::Warn, text: text.into(), fix: fix.into() }
     }
 
-    /// Will not work.
+    /// Creates a failure.
     pub fn fail(name: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { name, verdict: Verdict::Fail, text: text.into(), fix: fix.into() }
     }
@@ -61,8 +61,8 @@ impl fmt::Display for Check {
     }
 }
 
-/// Runs a program within a bound: its exit code and what it printed on stdout; none where it cannot
-/// be started or takes longer.
+/// Runs a program with a time limit and returns its exit code and stdout; none if it cannot be started or
+/// exceeds the limit.
 pub fn run(command: &mut Command, limit: Duration) -> Option<(Option<i32>, String)> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let stdout = child.stdout.take();

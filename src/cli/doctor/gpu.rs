@@ -1,4 +1,4 @@
-//! The card, its driver, the compiler of kernels, and whether it computes.
+//! Checks the GPU, its driver, the kernel compiler, and that the GPU computes.
 
 use super::check::{Check, run};
 use crate::keeper::sentences::bytes;
@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// A first computation compiles its kernels.
+/// Time limit of the self-test; the first computation compiles its kernels.
 const SELF_TEST: Duration = Duration::from_mins(3);
-/// More use of the card by others than this is told of.
+/// Memory in use by other processes above which to warn.
 const OTHERS_BYTES: u64 = 2 << 30;
 
-/// Everything about the card.
+/// Runs all GPU checks.
 pub fn checks(reading: Result<&Reading, &String>, index: u32) -> Vec<Check> {
     let gpu = match reading.map(|reading| &reading.gpu) {
         Ok(Ok(gpu)) => gpu,
         Ok(Err(why)) | Err(why) => {
-            // A library that is there and does not work is a broken driver, whatever the machine shows.
+            // A library that exists and fails means a broken driver, even if the machine shows no GPU.
             let check = if is_nvidia_here() || is_broken(why) {
-                // The sentence ends with the way out.
+                // The sentence ends with the fix.
                 let (what, fix) = why.split_once(": ").unwrap_or((why, "see what `nvidia-smi` says"));
                 Check::fail("GPU", what, format!("{fix}; training uses the CPU until this is mended"))
             } else {
@@ -38,16 +38,16 @@ pub fn checks(reading: Result<&Reading, &String>, index: u32) -> Vec<Check> {
     checks
 }
 
-/// Whether there is a driver that does not work, and not simply none.
+/// Reports whether the driver is broken rather than absent.
 fn is_broken(why: &str) -> bool {
     !["was not found", "could not be loaded", "sees no GPU", "has no GPU device"].iter().any(|none| why.contains(none))
 }
 
-/// Whether the machine has a card of NVIDIA's at all, driver or not.
+/// Reports whether the machine has an NVIDIA GPU, with or without a driver.
 fn is_nvidia_here() -> bool {
     let cards = std::fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
     let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-    // Class 03 is a display, 0302 a computing card; 10de is NVIDIA.
+    // Class 03 is a display, 0302 a compute card; 10de is NVIDIA.
     let mut cards = cards.filter(|card| {
         read(card.path().join("vendor")).trim() == "0x10de" && read(card.path().join("class")).starts_with("0x03")
     });
@@ -96,7 +96,7 @@ fn health(gpu: &Gpu) -> Check {
     }
 }
 
-/// Xid errors since the kernel's log begins.
+/// Checks for Xid errors since the start of the kernel's log.
 fn history(gpu: &Gpu) -> Check {
     let mut log = KernelLog::open_from_start();
     if let Some(why) = log.refusal() {
@@ -138,7 +138,7 @@ fn heat(gpu: &Gpu) -> Check {
     Check::ok("heat", text)
 }
 
-/// How much of the card is in use, and by whom.
+/// Checks how much of the GPU is in use, and by which processes.
 pub fn company(gpu: &Gpu) -> Check {
     let (Some(used), Some(total)) = (gpu.vram_used_bytes.get(), gpu.vram_total_bytes.get()) else {
         return Check::ok("others", format!("memory in use: {}", gpu.vram_used_bytes.why().unwrap_or("unknown")));
@@ -153,7 +153,7 @@ pub fn company(gpu: &Gpu) -> Check {
     Check::ok("others", text)
 }
 
-/// What compiles kernels: NVRTC and the headers of CUDA.
+/// Checks the kernel compiler: NVRTC and the CUDA headers.
 fn toolkit() -> Vec<Check> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let homes: Vec<PathBuf> = ["CUDA_PATH", "CUDA_HOME"].iter().filter_map(|name| set(name)).collect();
@@ -204,7 +204,7 @@ fn nvrtc(roots: &[PathBuf]) -> Option<String> {
     })
 }
 
-/// An allocation and a matrix product on the device, in a child that may hang or die.
+/// Runs an allocation and a matrix product on the device, in a child process that may hang or crash.
 fn computation(device: &str) -> Check {
     let mut command = Command::new("/proc/self/exe");
     command.args(["self-test", "--device", device]);

@@ -1,4 +1,4 @@
-//! Memory, disk, limits, and the user's own settings.
+//! Checks memory, disk, limits, and the user's settings.
 
 use super::check::Check;
 use crate::keeper::sentences::bytes;
@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 const LITTLE_RAM: u64 = 2 << 30;
 const LITTLE_DISK: u64 = 5 << 30;
 const NO_DISK: u64 = 512 << 20;
-/// A loader with many files needs more than the old default of 1024.
+/// Minimum limit of open files; a loader with many files needs more than the old default of 1024.
 const FILES: u64 = 1024;
 
-/// The folder, or the nearest one above it that exists.
+/// Returns the folder, or its nearest existing parent.
 pub fn existing(runs: &Path) -> PathBuf {
     let absolute = std::path::absolute(runs).unwrap_or_else(|_| PathBuf::from("."));
     absolute.ancestors().find(|folder| folder.is_dir()).map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
 
-/// Everything about the machine.
+/// Runs all machine checks.
 pub fn checks(reading: Option<&Reading>, place: &Path) -> Vec<Check> {
     let mut checks = Vec::new();
     if let Some(reading) = reading {
@@ -53,7 +53,7 @@ fn ram(total: Option<u64>, used: Option<u64>, limit: Option<u64>) -> Check {
     Check::ok("RAM", text)
 }
 
-/// What the cgroup allows.
+/// Returns the cgroup's memory limit.
 fn container_limit() -> Option<u64> {
     let files = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     files.iter().find_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok())
@@ -92,7 +92,7 @@ fn files() -> Check {
     }
 }
 
-/// The user's own files.
+/// Checks the user's configuration files.
 pub fn settings() -> Vec<Check> {
     let catalogue = match Catalogue::load() {
         Ok(catalogue) => Check::ok("catalogue", format!("{} causes", catalogue.entries().len())),

@@ -1,4 +1,4 @@
-//! tmux and the terminal.
+//! Checks tmux and the terminal.
 
 use super::check::{Check, run};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// Everything about the terminal.
+/// Runs all terminal checks.
 pub fn checks() -> Vec<Check> {
     let truecolor = std::env::var("COLORTERM").is_ok_and(|value| value == "truecolor" || value == "24bit");
     if std::env::var_os("TMUX").is_none() {
@@ -27,7 +27,7 @@ pub fn checks() -> Vec<Check> {
     judge(&Seen { version, passthrough, focus, rgb, truecolor, escape })
 }
 
-/// What tmux said of itself.
+/// The settings that tmux reports.
 struct Seen {
     version: String,
     passthrough: String,

@@ -1,4 +1,4 @@
-//! What is special under WSL2, and where the runs lie.
+//! WSL2 checks, and the file system of the runs.
 
 use super::check::Check;
 use crate::keeper::sentences::bytes;
@@ -7,10 +7,10 @@ use std::fs;
 use std::path::Path;
 
 const WINDOWS_LIBRARIES: &str = "/usr/lib/wsl/lib";
-/// Where a Linux driver puts the libraries that hide those of Windows.
+/// Folders where a Linux driver installs libraries that shadow those of Windows.
 const LINUX_LIBRARIES: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/lib/x86_64-linux-gnu"];
 
-/// Everything about WSL2; the file system of the runs everywhere.
+/// Runs the WSL2 checks; the file system check runs everywhere.
 pub fn checks(reading: Option<&Reading>, place: &Path) -> Vec<Check> {
     let version = fs::read_to_string("/proc/version").unwrap_or_default();
     let mut checks = vec![file_system(place)];
@@ -49,7 +49,7 @@ pub fn checks(reading: Option<&Reading>, place: &Path) -> Vec<Check> {
     checks
 }
 
-/// A Linux driver inside WSL hides the one of Windows.
+/// Checks for a Linux driver inside WSL that shadows the Windows driver.
 fn shadowing(folders: &[&Path]) -> Check {
     let names = ["libnvidia-ml.so.1", "libcuda.so.1"];
     let hides = |path: &Path| {
@@ -67,7 +67,7 @@ fn shadowing(folders: &[&Path]) -> Check {
     }
 }
 
-/// A database and durable checkpoints want a file system of Linux on a local disk.
+/// Checks the file system: a database and durable checkpoints need a Linux file system on a local disk.
 fn file_system(place: &Path) -> Check {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let place = fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
@@ -83,7 +83,7 @@ fn file_system(place: &Path) -> Check {
     Check::ok("file system", text)
 }
 
-/// The type of the file system that a path lies in, by the text of /proc/self/mountinfo.
+/// Returns the type of the file system that contains a path, from the text of /proc/self/mountinfo.
 fn kind_of(mounts: &str, path: &Path) -> Option<String> {
     let entry = |line: &str| {
         let (before, after) = line.split_once(" - ")?;
@@ -91,7 +91,7 @@ fn kind_of(mounts: &str, path: &Path) -> Option<String> {
         let kind = after.split_whitespace().next()?.to_owned();
         path.starts_with(&point).then_some((point.len(), kind))
     };
-    // Of equal points the later mount covers the earlier one.
+    // Among equal mount points the later mount covers the earlier one.
     mounts.lines().filter_map(entry).max_by_key(|(length, _)| *length).map(|(_, kind)| kind)
 }
 

@@ -1,5 +1,5 @@
-//! Bounds of the planner that a keeper starts: nobody asked for it, so it must cost next to nothing.
-//! It runs at the lowest priority, ends with its keeper, and gives up rather than take much memory.
+//! Limits for the planner that a keeper starts: nobody asked for it, so it must cost almost nothing. It
+//! runs at the lowest priority, ends with its keeper, and gives up rather than take much memory.
 
 use crate::cli::Failure;
 use crate::keeper::sentences::bytes;
@@ -10,19 +10,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 use std::{fs, io, process, thread};
 
-/// Resident memory beyond which a run is not planned: most of it is its data.
+/// Resident memory above which a run is not planned: most of it is its data.
 const MOST_BYTES: u64 = 1 << 30;
-/// Time beyond which a run is not planned.
+/// Time after which planning is abandoned.
 const LONGEST: Duration = Duration::from_mins(10);
-/// Between two looks at the bounds.
+/// Interval between two checks of the limits.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// The lowest priority.
 const NICE: i32 = 19;
 
-/// Keeps this process within its bounds from here on. Beyond them, `unplanned` becomes the plan of
-/// the run, with the reason, and the process ends.
+/// Keeps this process within its limits from now on. If it exceeds them, `unplanned` becomes the plan of
+/// the run, with the reason, and the process exits.
 pub fn keep_within(dir: RunDir, unplanned: Plan) -> Result<(), Failure> {
-    // Both are courtesies: without them the plan is still worth making.
+    // Both are best effort: without them the plan is still worth making.
     let _ = rustix::process::nice(NICE);
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
     let begun = Instant::now();
@@ -42,11 +42,11 @@ pub fn keep_within(dir: RunDir, unplanned: Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits a moment for the end of stdin, which the keeper holds open as long as it lives.
+/// Waits briefly for the end of stdin, which the keeper holds open as long as it lives.
 fn keeper_is_gone() -> bool {
     let stdin = io::stdin();
     let mut ends = [PollFd::new(&stdin, PollFlags::IN)];
-    // The keeper writes nothing, so anything to read is the end.
+    // The keeper writes nothing, so readable means end of file.
     poll(&mut ends, Some(&LOOK)).is_ok_and(|ready| ready > 0)
 }
 
@@ -55,7 +55,7 @@ fn resident() -> u64 {
     kibibytes(&status, "VmRSS").unwrap_or(0)
 }
 
-/// The bound that is exceeded, if one is.
+/// Returns the limit that is exceeded, if any.
 fn excess(resident: u64, took: Duration) -> Option<String> {
     if resident > MOST_BYTES {
         return Some(format!("planning it takes more than {} of memory", bytes(MOST_BYTES)));

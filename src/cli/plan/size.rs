@@ -1,4 +1,4 @@
-//! A size of memory on the command line: `16GiB`, `24 GB`, `512M`.
+//! Parses a memory size on the command line: `16GiB`, `24 GB`, `512M`.
 
 use crate::keeper::sentences;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! A plan for people: rungs as columns, parts as rows.
+//! Formats a plan as a table: rungs as columns, parts as rows.
 
 use crate::cli::check::align;
 use crate::keeper::sentences::bytes;
@@ -25,7 +25,7 @@ const HOST: [Part; 6] = [
     ("RAM saving", |part| part.ram.saving),
 ];
 
-/// The lines of a plan.
+/// Returns the lines of a plan.
 pub fn lines(plan: &Plan, measured: bool) -> Vec<String> {
     let mut rows = vec![row(format!("{} ({})", plan.run, plan.task), plan, |rung| rung.name.clone())];
     rows.push(row("micro-batch".to_owned(), plan, |rung| rung.micro_batch.to_string()));
@@ -58,7 +58,7 @@ pub fn lines(plan: &Plan, measured: bool) -> Vec<String> {
     lines
 }
 
-/// What to do about rungs that do not fit.
+/// Returns advice for rungs that do not fit.
 fn advice(plan: &Plan) -> Option<String> {
     let too_large = plan.rungs.iter().filter(|rung| rung.verdict == Verdict::DoesNotFit);
     let names: Vec<&str> = too_large.map(|rung| rung.name.as_str()).collect();

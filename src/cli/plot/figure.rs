@@ -1,19 +1,19 @@
-//! What can be drawn, by name.
+//! Figures that can be plotted, by name.
 
 use crate::cockpit::series::Metric;
 use std::str::FromStr;
 
-/// A figure that a chart shows.
+/// A quantity shown in a chart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Figure {
-    /// One kept of every step.
+    /// A metric recorded for every step.
     Step(Metric),
-    /// The loss of evaluations.
+    /// The validation loss.
     Eval,
 }
 
 impl Figure {
-    /// Its title, with the unit.
+    /// Returns its title, with the unit.
     pub fn title(self) -> &'static str {
         match self {
             Self::Step(Metric::Loss) => "Loss",
@@ -27,7 +27,7 @@ impl Figure {
         }
     }
 
-    /// Whether it is worth smoothing: a schedule is not.
+    /// Reports whether smoothing makes sense: not for a schedule.
     pub fn is_noisy(self) -> bool {
         !matches!(self, Self::Eval | Self::Step(Metric::Lr))
     }

@@ -1,4 +1,4 @@
-//! One chart: what lies where, before it is written as SVG.
+//! The layout of one chart, before it is written as SVG.
 
 use super::Loaded;
 use super::figure::Figure;
@@ -6,51 +6,51 @@ use crate::cockpit::plot::curve::top;
 use crate::cockpit::plot::scale::Scale;
 use crate::cockpit::series::{Column, Metric};
 
-/// How charts are wanted.
+/// The plot's options.
 pub struct Wishes {
-    /// Logarithmic values.
+    /// Logarithmic scale.
     pub log: bool,
-    /// Weight of the past in the smoothed line.
+    /// Smoothing weight.
     pub weight: f64,
-    /// First and last step; none = of the run.
+    /// First and last step; `None` = those of the run.
     pub window: (Option<u64>, Option<u64>),
 }
 
-/// A place in a chart: a share of its width from the left, a value.
+/// A point in a chart: the fraction of its width from the left, and a value.
 pub type Dot = (f64, f64);
 
-/// What a run shows in a chart.
+/// One run's data in a chart.
 #[derive(Default)]
 pub struct Trace {
-    /// Unbroken stretches of (place, smallest, largest): what was measured.
+    /// Contiguous segments of (position, minimum, maximum) of the measured values.
     pub band: Vec<Vec<(f64, f64, f64)>>,
-    /// Unbroken stretches of the line.
+    /// Contiguous segments of the smoothed line.
     pub line: Vec<Vec<Dot>>,
     /// Evaluations.
     pub evals: Vec<Dot>,
-    /// The best evaluation whose weights are on the disk: where it lies, and its step.
+    /// The best evaluation whose weights are on disk: its point and its step.
     pub best: Option<(Dot, u64)>,
-    /// The lowest measured loss, where there is no best evaluation.
+    /// The lowest measured loss, if there is no best evaluation.
     pub lowest: Option<(Dot, u64)>,
-    /// Where steps were skipped.
+    /// Positions of skipped steps.
     pub skips: Vec<f64>,
 }
 
 /// A chart.
 pub struct Panel {
-    /// What it shows.
+    /// The quantity it shows.
     pub figure: Figure,
-    /// From values to heights.
+    /// Maps values to heights.
     pub scale: Scale,
     /// The smallest and the largest value of the scale.
     range: (f64, f64),
-    /// The largest value, where the range ends below it.
+    /// The largest value, if the range ends below it.
     pub cut: Option<f64>,
-    /// One a run.
+    /// One trace per run.
     pub traces: Vec<Trace>,
 }
 
-/// The steps that all charts show.
+/// Returns the step range shared by all charts.
 pub fn window(runs: &[Loaded], wishes: &Wishes) -> Option<(f64, f64)> {
     let ends = || runs.iter().filter_map(|run| run.series.ends());
     let first = wishes.window.0.or_else(|| ends().map(|(first, _)| first).min())?;
@@ -58,7 +58,7 @@ pub fn window(runs: &[Loaded], wishes: &Wishes) -> Option<(f64, f64)> {
     Some((first as f64, (last.max(first + 1)) as f64))
 }
 
-/// Lays out a chart of so many pixels; none where there is no value.
+/// Lays out a chart `pixels` wide; returns none if there are no values.
 pub fn panel(runs: &[Loaded], figure: Figure, window: (f64, f64), pixels: usize, wishes: &Wishes) -> Option<Panel> {
     let traces: Vec<Trace> = runs.iter().map(|run| trace(run, figure, window, pixels, wishes)).collect();
     let bands = || traces.iter().flat_map(|trace| trace.band.iter().flatten());
@@ -69,7 +69,7 @@ pub fn panel(runs: &[Loaded], figure: Figure, window: (f64, f64), pixels: usize,
     let lines: Vec<Vec<f64>> = bands.chain(evals).collect();
     let (high, cut) = top(low, lines.iter().map(Vec::as_slice))?;
     let log = wishes.log && low > 0.0;
-    // Some air above and below.
+    // A margin above and below.
     let (low, high) = if log {
         let air = (high / low).powf(0.04);
         (low / air, high * air)
@@ -81,13 +81,13 @@ pub fn panel(runs: &[Loaded], figure: Figure, window: (f64, f64), pixels: usize,
 }
 
 impl Panel {
-    /// Where a value lies: 0 at the bottom, 1 at the top, beyond where it is outside the range.
+    /// Returns the height of a value: 0 at the bottom, 1 at the top, outside 0..1 if it is out of range.
     pub fn height(&self, value: f64) -> f64 {
         let share = self.scale.share(value);
         if value <= self.range.1 || self.range.1 <= self.range.0 {
             return share;
         }
-        // Enough to leave the chart with the slope that the line has.
+        // Far enough that the line leaves the chart at its own angle.
         1.0 + ((value - self.range.1) / (self.range.1 - self.range.0)).min(20.0)
     }
 }
@@ -139,9 +139,9 @@ fn trace(run: &Loaded, figure: Figure, (start, end): (f64, f64), pixels: usize, 
     }
 }
 
-/// The exponential mean with TensorBoard's meaning (the weight of the past, corrected for the
-/// beginning), a column of n steps counting as n of its mean; skipped steps break the line and
-/// leave the mean alone.
+/// Computes the exponential moving average as TensorBoard defines it (the weight applies to the past,
+/// with bias correction). A column of n steps counts as n times its mean; skipped steps break the line
+/// and do not change the average.
 fn smooth(columns: &[Column], weight: f64, at: impl Fn(usize) -> f64) -> Vec<Vec<Dot>> {
     let (mut sum, mut norm) = (0.0, 0.0);
     let mut line = vec![Vec::new()];
@@ -173,7 +173,7 @@ mod tests {
         let mut values: Vec<f64> = (0..100).map(|step| 1.0 + f64::from(step) / 100.0).collect();
         assert_eq!(top(1.0, [&values[..]]), Some((1.99, None)));
         values[50] = 400.0;
-        // Another run that begins higher takes its room.
+        // A second run that begins higher extends the range.
         let other: Vec<f64> = (0..100).map(|step| 1.0 + 1.7 * (-f64::from(step) / 10.0).exp()).collect();
         assert_eq!(top(1.0, [&other[..]]), Some((2.7, None)));
         let (high, cut) = top(1.0, [&values[..], &other[..]]).unwrap();
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(line.len(), 2);
         assert_eq!(line[0], [(0.0, 2.0)]);
         assert!((line[1][0].1 - 2.0).abs() < 1e-9);
-        // 0.25 × 2 + 0.25 × 2 … by hand: (0.5³·… ) with the norm 1 − 0.5³.
+        // By hand: 2, 2, 4 weighted by 0.5³, 0.5², 0.5, over the bias correction 1 − 0.5³.
         assert!((line[1][1].1 - (0.125 * 2.0 + 0.25 * 2.0 + 0.5 * 4.0) / 0.875).abs() < 1e-9);
     }
 }

@@ -1,16 +1,16 @@
-//! An SVG painted as PNG. The font ships inside, so that the picture is the same everywhere.
+//! Renders an SVG as PNG. The font ships inside, so that the picture is the same everywhere.
 
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
 use std::sync::Arc;
 
-/// Inter, regular and semi-bold, its Latin, Greek and Cyrillic letters; see assets/README.md.
+/// Inter, regular and semi-bold, with Latin, Greek and Cyrillic letters; see assets/README.md.
 const FONTS: [&[u8]; 2] = [
     include_bytes!("../../../assets/fonts/Inter-Regular.otf"),
     include_bytes!("../../../assets/fonts/Inter-SemiBold.otf"),
 ];
 
-/// Paints it, `scale` pixels for one of its units.
+/// Renders an SVG with `scale` pixels per unit.
 pub fn paint(svg: &str, scale: f32) -> Result<Vec<u8>, String> {
     let mut options = Options { font_family: "Inter".to_owned(), ..Options::default() };
     let fonts = Arc::make_mut(&mut options.fontdb);

@@ -1,4 +1,4 @@
-//! Charts as SVG: axes with round ticks, a legend, marks for shifts, skips, checkpoints, the best.
+//! Writes charts as SVG: axes with round ticks, a legend, marks for shifts, skips, checkpoints, the best.
 
 use super::Loaded;
 use super::figure::Figure;
@@ -10,10 +10,10 @@ use crate::untrusted::text::is_unsafe;
 use ratatui::style::{Color, Style};
 use std::fmt::Write;
 
-/// Lines of several runs: colours that the colour-blind tell apart (Okabe and Ito).
+/// Colours for several runs, distinguishable by the colour-blind (Okabe and Ito).
 const LINES: [&str; 6] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
 
-/// The colours of a picture.
+/// The colours of a plot.
 pub struct Palette {
     ground: String,
     text: String,
@@ -28,7 +28,7 @@ pub struct Palette {
 }
 
 impl Palette {
-    /// Those of a theme; where it has none, those of paper and ink.
+    /// Returns the colours of a theme, with dark-on-white defaults for any it lacks.
     pub fn of(theme: &Theme) -> Self {
         let hex = |colour: Option<Color>, else_: &str| match colour {
             Some(Color::Rgb(red, green, blue)) => format!("#{red:02x}{green:02x}{blue:02x}"),
@@ -50,7 +50,7 @@ impl Palette {
     }
 }
 
-/// Where a chart lies.
+/// The position of a chart.
 #[derive(Clone, Copy)]
 struct Area {
     left: f64,
@@ -73,15 +73,15 @@ impl Area {
     }
 }
 
-/// Diamonds stand at least so many pixels apart.
+/// Minimum distance between two diamonds, in pixels.
 const EVALS_APART: f64 = 14.0;
 const RIGHT: f64 = 40.0;
 const HEAD: f64 = 52.0;
 const FOOT: f64 = 44.0;
-/// Above each chart: its title, names of rungs.
+/// Space above each chart for its title and the names of rungs.
 const TITLE: f64 = 44.0;
 
-/// The picture; none where there is nothing to draw.
+/// Draws the plot; returns none if there is nothing to draw.
 pub fn picture(
     runs: &[Loaded],
     figures: &[Figure],
@@ -123,7 +123,7 @@ fn colour(runs: usize, number: usize) -> Option<&'static str> {
     (runs > 1).then(|| LINES[number % LINES.len()])
 }
 
-/// The ticks of the values, with as many decimals as they need.
+/// Returns the ticks of the value axis, with as many decimals as they need.
 fn value_ticks(panel: &Panel) -> Vec<(f64, String)> {
     let ticks = panel.scale.ticks(5);
     let step = ticks.windows(2).map(|pair| pair[1] - pair[0]).reduce(f64::min).unwrap_or(1.0);
@@ -142,14 +142,14 @@ fn value_ticks(panel: &Panel) -> Vec<(f64, String)> {
     ticks.iter().map(|tick| (*tick, text(*tick))).collect()
 }
 
-/// `2e−4`, without a needless `.0`.
+/// Formats a power such as `2e−4`, without a needless `.0`.
 fn short_power(value: f64) -> String {
     let power = value.abs().log10().floor();
     let lead = (value / 10f64.powf(power) * 100.0).round() / 100.0;
     format!("{lead}e{power}").replace('-', "−")
 }
 
-/// A sign of the legend.
+/// A legend symbol.
 #[derive(Clone, Copy)]
 enum Sign {
     Line,
@@ -167,7 +167,7 @@ struct Svg<'a> {
 
 impl Svg<'_> {
     fn add(&mut self, piece: std::fmt::Arguments<'_>) {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = self.text.write_fmt(piece);
         self.text.push('\n');
     }
@@ -187,7 +187,7 @@ impl Svg<'_> {
         ));
     }
 
-    /// The names of the runs, and what the signs mean.
+    /// Writes the names of the runs and the legend.
     fn head(&mut self, runs: &[Loaded], wishes: &Wishes, width: f64) {
         let palette = self.palette;
         let mut x = 24.0;
@@ -204,7 +204,7 @@ impl Svg<'_> {
         self.legend(runs.len() == 1, wishes.weight, x, width);
     }
 
-    /// What the signs mean: beside the names, or below them where they leave no room.
+    /// Writes the legend: beside the names, or below them if there is no room.
     fn legend(&mut self, single: bool, weight: f64, used: f64, width: f64) {
         let palette = self.palette;
         let line = if weight > 0.0 { format!("smoothed {weight}") } else { "mean".to_owned() };
@@ -285,7 +285,7 @@ impl Svg<'_> {
         }
     }
 
-    /// Shifts and restarts of a single run, with the name of the rung above the first chart.
+    /// Marks shifts and restarts of a single run, with the rung's name above the first chart.
     fn shifts(&mut self, area: Area, runs: &[Loaded], (start, end): (f64, f64), named: Option<f64>) {
         let [run] = runs else { return };
         let palette = self.palette;
@@ -346,7 +346,7 @@ impl Svg<'_> {
             ));
         }
         self.add(format_args!("</g>"));
-        // Beyond the range they would lie on what is above; where they come densely, only some.
+        // Out-of-range marks would overlap what is above; where they are dense, only some are drawn.
         let mut free_left_of = f64::MAX;
         for dot in trace.evals.iter().rev().filter(|dot| panel.height(dot.1) <= 1.0) {
             let (x, y) = area.place(panel, *dot);

@@ -1,5 +1,5 @@
-//! TensorBoard's `Event` and `Summary` messages (event.proto, summary.proto, tensor.proto of
-//! TensorFlow), the few fields that scalars and texts need, in the wire format of protocol buffers.
+//! TensorBoard's `Event` and `Summary` messages (event.proto, summary.proto, tensor.proto of TensorFlow):
+//! the few fields needed for scalars and texts, in the wire format of protocol buffers.
 //!
 //! ```text
 //! Event    1 double wall_time   2 int64 step   3 string file_version   5 Summary
@@ -9,19 +9,19 @@
 //! Metadata 1 { 1 string plugin_name }
 //! ```
 
-/// One event: what is said of a step at a time.
+/// One event: the values of a step at a time.
 pub struct Event {
-    /// When, Unix milliseconds.
+    /// The time, Unix milliseconds.
     pub time_ms: i64,
     /// The step.
     pub step: u64,
-    /// Only in the first event of a file.
+    /// The file version; only in the first event of a file.
     pub version: Option<&'static str>,
-    /// What is said.
+    /// The values.
     pub values: Vec<Value>,
 }
 
-/// A tag and what it says.
+/// A tag and its value.
 pub enum Value {
     /// A number.
     Scalar(String, f32),
@@ -30,12 +30,12 @@ pub enum Value {
 }
 
 impl Event {
-    /// The event that every file begins with.
+    /// Creates the event that every file begins with.
     pub fn version(time_ms: i64) -> Self {
         Self { time_ms, step: 0, version: Some("brain.Event:2"), values: Vec::new() }
     }
 
-    /// Its bytes.
+    /// Encodes the event.
     pub fn encode(&self) -> Vec<u8> {
         let mut event = Vec::new();
         fixed64(&mut event, 1, (self.time_ms as f64 / 1e3).to_le_bytes());

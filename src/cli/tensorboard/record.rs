@@ -1,8 +1,8 @@
 //! TFRecord framing: `u64 length, u32 masked CRC of it, bytes, u32 masked CRC of them`, all
-//! little-endian. The checksum is CRC-32C (Castagnoli), rotated and shifted by a constant, so that
-//! a checksum of data with checksums in it stays a good one.
+//! little-endian. The checksum is CRC-32C (Castagnoli), rotated and offset by a constant, so that
+//! checksums over data that contains checksums remain reliable.
 
-/// A record ready to be written.
+/// Frames a record for writing.
 pub fn framed(bytes: &[u8]) -> Vec<u8> {
     let length = (bytes.len() as u64).to_le_bytes();
     let mut record = Vec::with_capacity(bytes.len() + 16);
@@ -17,7 +17,7 @@ fn masked(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// CRC-32C, reflected, a byte at a time.
+/// Computes CRC-32C, reflected, one byte at a time.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| (crc >> 8) ^ TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize])
 }
@@ -40,7 +40,7 @@ const fn table() -> [u32; 256] {
     table
 }
 
-/// The records of a file, and whether each of their checksums is right; none where it is torn.
+/// Returns the records of a file, and whether each of their checksums is right; none if the file is truncated.
 #[cfg(test)]
 pub fn unframed(mut bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut records = Vec::new();

@@ -56,7 +56,7 @@ fn row(reading: &Reading) -> [String; 6] {
     ]
 }
 
-/// Numbers to the right, words to the left.
+/// Aligns numbers to the right, words to the left.
 fn aligned(row: &[String; 6], widths: [usize; 6]) -> String {
     let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
         1..=3 => format!("{cell:width$}"),

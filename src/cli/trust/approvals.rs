@@ -1,5 +1,5 @@
-//! The lists that the user approved: one line each in `$XDG_STATE_HOME/downshift/trusted`. Deleting a
-//! line, or the file, takes an approval back.
+//! Lists the user has approved: one line each in `$XDG_STATE_HOME/downshift/trusted`. Deleting a line, or
+//! the file, revokes an approval.
 
 use crate::cli::taste::folder;
 use crate::store::lock::no_link;
@@ -9,10 +9,10 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-/// Some ten thousand approvals.
+/// Maximum size of the file; room for some ten thousand approvals.
 const LONGEST: u64 = 1 << 20;
 
-/// Why approvals cannot be read or kept.
+/// Errors of reading or storing approvals.
 #[derive(Debug, thiserror::Error)]
 pub enum ApprovalsError {
     #[error("approvals cannot be kept: neither XDG_STATE_HOME nor HOME is set")]
@@ -23,18 +23,18 @@ pub enum ApprovalsError {
     Io { file: String, source: io::Error },
 }
 
-/// The file of approvals.
+/// The approvals file.
 pub struct Approvals {
     file: Option<PathBuf>,
 }
 
 impl Approvals {
-    /// The user's own.
+    /// Returns the user's approvals.
     pub fn of_user() -> Self {
         Self { file: folder("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("trusted")) }
     }
 
-    /// Whether the list of this digest was approved.
+    /// Reports whether the list with this digest was approved.
     pub fn contains(&self, digest: &str) -> Result<bool, ApprovalsError> {
         let mut text = String::new();
         match self.open(File::options().read(true)) {
@@ -45,7 +45,7 @@ impl Approvals {
         Ok(text.lines().any(|line| line.split_whitespace().next() == Some(digest)))
     }
 
-    /// Remembers an approval.
+    /// Stores an approval.
     pub fn add(&self, digest: &str, name: &str) -> Result<(), ApprovalsError> {
         let folder = self.file.as_ref().and_then(|file| file.parent()).ok_or(ApprovalsError::Nowhere)?;
         DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| self.failed(source))?;

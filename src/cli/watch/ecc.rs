@@ -1,20 +1,20 @@
-//! The trend of the card's memory errors while `watch` looks on.
+//! The trend of the GPU's memory errors while `watch` runs.
 
 use crate::protocol::probe::{Ecc, Gpu};
 
-/// The counts as they were first seen.
+/// The counts at the first reading.
 #[derive(Debug, Default)]
 pub struct EccTrend {
     first: Option<Ecc>,
 }
 
 impl EccTrend {
-    /// A reading of the card.
+    /// Records a reading of the GPU.
     pub fn look(&mut self, gpu: &Gpu) {
         self.first = self.first.or(gpu.more.ecc.get());
     }
 
-    /// The counts, with what has come since the first reading.
+    /// Formats the counts, with the increase since the first reading.
     pub fn words(&self, now: &Ecc) -> String {
         let first = self.first.unwrap_or(*now);
         let part = |now: u64, first: u64| match now.saturating_sub(first) {

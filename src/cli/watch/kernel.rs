@@ -1,5 +1,5 @@
-//! What the kernel's log says of this card and of memory, from as far back as the log goes: an
-//! error of an hour ago explains the machine of now.
+//! Kernel messages about this GPU and about memory, from as far back as the log goes: an error from an
+//! hour ago explains the machine's current state.
 
 use crate::protocol::cause::KernelKind;
 use crate::triage::catalogue::Catalogue;
@@ -7,29 +7,29 @@ use crate::triage::kernel::{KernelLog, same_card};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// So many of the newest lines are shown.
+/// Maximum number of newest lines shown.
 const SHOWN: usize = 3;
 
-/// Everything of it that matters here.
+/// The relevant kernel messages.
 pub struct KernelSeen {
     log: KernelLog,
     meanings: Option<Catalogue>,
-    /// As it is printed as JSON.
+    /// The counts, as printed in JSON.
     pub counts: Counts,
     newest: VecDeque<String>,
 }
 
-/// How often each thing stands in the kernel's log.
+/// Counts of each kind of message in the kernel's log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Xid errors of this card, by their number.
+    /// Xid errors of this GPU, by number.
     pub xids: BTreeMap<u32, u64>,
     /// Lines of the OOM killer.
     pub oom_killer: u64,
 }
 
 impl KernelSeen {
-    /// The log from its start.
+    /// Opens the log from its start.
     pub fn open() -> Self {
         Self::of(KernelLog::open_from_start())
     }
@@ -39,8 +39,7 @@ impl KernelSeen {
         Self { log, meanings, counts: Counts::default(), newest: VecDeque::new() }
     }
 
-    /// Takes in what is new. `own` is the card's place on the bus; every card counts where it is
-    /// unknown.
+    /// Reads new lines. `own` is the GPU's PCI address; if it is unknown, every GPU counts.
     pub fn look(&mut self, own: Option<&str>) {
         for line in self.log.poll() {
             match &line.kind {
@@ -56,7 +55,7 @@ impl KernelSeen {
         }
     }
 
-    /// In words: counts with their meaning, then the newest lines; or why nothing can be read.
+    /// Formats the counts with their meaning, then the newest lines; or the reason why nothing can be read.
     pub fn rows(&self) -> Vec<String> {
         if let Some(why) = self.log.refusal() {
             return vec![format!("kernel log   {why}")];

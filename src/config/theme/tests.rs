@@ -1,7 +1,7 @@
 use super::{Colours, Theme, nearest_indexed, nearest_named};
 use ratatui::style::{Color, Modifier};
 
-/// How far two colours stand apart: the contrast ratio of WCAG 2, 1 to 21.
+/// Returns the WCAG 2 contrast ratio of two colours, 1 to 21.
 fn contrast(one: Color, other: Color) -> f64 {
     let luminance = |colour: Color| {
         let Color::Rgb(r, g, b) = colour else { return 0.0 };

@@ -1,11 +1,11 @@
-//! A path → its line and column: the parser walks the text again and is stopped at the path.
+//! Finds the line and column of a path: the parser reads the text again and is stopped at the path.
 
 use super::Place;
 use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
 use std::fmt;
 
-/// Where the value at `path` stands (its key, for duplicates); the nearest key above it where the
-/// path itself is not in the text.
+/// Returns the position of the value at `path` (of its key, for duplicates), or of the nearest parent if
+/// the path is not in the text.
 #[must_use]
 pub fn locate(text: &str, path: &str, occurrence: usize) -> Place {
     let mut path = path;
@@ -24,7 +24,7 @@ pub fn locate(text: &str, path: &str, occurrence: usize) -> Place {
 
 const FOUND: &str = "downshift stops here";
 
-/// Walks to a path and stops the parser there by an error, whose position is the answer.
+/// Walks to a path and stops the parser there with an error, whose position is the answer.
 struct Find<'a> {
     rest: &'a str,
     on_key: bool,
@@ -39,7 +39,7 @@ impl<'de> DeserializeSeed<'de> for Find<'_> {
     }
 }
 
-/// Defines visitor methods for scalars that stop when the path ends here.
+/// Defines visitor methods for scalars that stop if the path ends here.
 macro_rules! stop_at_scalar {
     ($($method:ident: $kind:ty),*) => {
         $(fn $method<E: de::Error>(self, _: $kind) -> Result<(), E> {
@@ -105,7 +105,7 @@ impl<'de> Visitor<'de> for Find<'_> {
     }
 }
 
-/// Reads a key: what is left of the path below it, or none where the path does not go through it.
+/// Reads a key: returns the rest of the path below it, or none if the path does not lead through it.
 struct FindKey<'a> {
     rest: &'a str,
     last: bool,

@@ -1,4 +1,4 @@
-//! Messages against a real server on a port of this machine.
+//! Sends messages to a real server on a local port.
 
 use super::{Channel, Outbox};
 use crate::config::around::{Least, Notify, Text, Webhook, WebhookKind};
@@ -15,14 +15,14 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// One request: its first line, its headers, its body.
+/// A received request: request line, headers, body.
 struct Heard {
     line: String,
     headers: String,
     body: String,
 }
 
-/// A server that gives these answers, one a request.
+/// Starts a server that gives these answers, one per request.
 fn server(answers: &'static [&'static str]) -> (String, Receiver<Heard>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -58,7 +58,7 @@ fn message(level: Level) -> Message {
     }
 }
 
-/// A channel whose secrets stand in a file.
+/// Builds a channel whose secrets are in a file.
 fn channel(kind: WebhookKind, url: &str, token: Option<&str>) -> Channel {
     let dir = tempfile::tempdir().unwrap();
     let secret = |name: &str, text: &str| {
@@ -123,7 +123,7 @@ fn a_busy_server_is_tried_again_and_a_refusal_is_not() {
 
 #[test]
 fn troubles_are_told_once_and_hold_no_secret() {
-    // A port that nobody listens on.
+    // A port without a listener.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("http://127.0.0.1:{port}/bots3cret");
     let mut outbox = Outbox::with(vec![channel(WebhookKind::Telegram, &url, Some("s3cret"))], Least::Warn, PAUSE);

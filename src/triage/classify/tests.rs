@@ -118,7 +118,7 @@ fn evidence_names_its_places() {
 }
 
 proptest! {
-    /// Host memory is never blamed without the kernel's or the cgroup's word.
+    /// Host memory is never blamed without evidence from the kernel or the cgroup.
     #[test]
     fn no_evidence_no_host_out_of_memory(code: Option<i32>, signal in proptest::option::of(1..32_i32), log in ".{0,80}") {
         let evidence = with_log(Evidence { code: code.filter(|_| signal.is_none()), signal, ..Evidence::default() }, &log);

@@ -1,14 +1,14 @@
-//! Values that stand behind a name which says that they are secret: `password: x`, `API_KEY=x`,
+//! Values that follow a name which marks them as secret: `password: x`, `API_KEY=x`,
 //! `AWS_SECRET_ACCESS_KEY x`, `--token x`.
 
 use super::GONE;
 use regex::{Captures, Regex};
 
-/// What a secret's name ends with.
+/// Suffixes of secret names.
 const NAMES: &str = r"token|passwo?r?d|passphrase|secret|credentials?|(?:api|access|secret|private|account|storage|auth|shared|signing|encryption|master|subscription|wandb|openai)[_-]?key(?:[_-]?(?:id|base))?";
-/// A value: in quotes (escaped ones too), or up to the next space.
+/// A value: quoted (also with escaped quotes), or up to the next space.
 const VALUE: &str = r#"\\?"(?:[^"\\\n]|\\[^"\n])*\\?"?|'[^'\n]*'?|[^\s"',}\]]+"#;
-/// In machine learning a token is a piece of text: these stand before it.
+/// Words before `token` that mean a piece of text, as in machine learning.
 const OF_TEXT: [&str; 38] = [
     "eos",
     "bos",
@@ -49,7 +49,7 @@ const OF_TEXT: [&str; 38] = [
     "unexpected",
     "unknown",
 ];
-/// Words that follow a name in a sentence.
+/// Words that follow such a name in ordinary prose.
 const IN_SENTENCES: [&str; 44] = [
     "is",
     "isn't",
@@ -97,7 +97,7 @@ const IN_SENTENCES: [&str; 44] = [
     "before",
 ];
 
-/// Whether a variable of this name holds a secret, rather than the place of one or a number of tokens.
+/// Reports whether a variable of this name holds a secret, rather than a path to one or a count of tokens.
 pub fn holds_secret(name: &str) -> bool {
     let name = name.to_lowercase();
     let ends = ["_file", "_path", "_dir", "_sock", "tokens"].iter().any(|end| name.ends_with(end));
@@ -106,18 +106,18 @@ pub fn holds_secret(name: &str) -> bool {
     whole && !ends && !name.contains("tokenizer")
 }
 
-/// Takes values out by the names before them.
+/// Removes values by the names before them.
 pub struct Assigned {
     expressions: Vec<Regex>,
 }
 
 impl Assigned {
-    /// Knows the usual names, and variables of the environment that hold secrets of this run.
+    /// Builds the patterns for the usual names and for secret environment variables of this run.
     pub fn new(variables: &[String]) -> Self {
         let mut expressions = vec![
-            // A colon or an equals sign behind any such name.
+            // A colon or an equals sign after any such name.
             format!(r#"(?i)((?:{NAMES})["'\\]*[ \t]*(?::=|=>|[:=])[ \t]*)({VALUE})"#),
-            // A space behind a variable or an option.
+            // A space after a variable or an option.
             r#"([A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(?:API|ACCESS|SECRET|PRIVATE|ACCOUNT|STORAGE|AUTH|WANDB)_?KEY)["'\\]*[ \t]+)([^\s,}\]]+)"#.to_owned(),
             format!(r"(--[A-Za-z0-9_-]*(?:token|password|passwd|secret|(?:api|access|private|secret)[_-]?key)[ \t]+)({VALUE})"),
             // A netrc file.
@@ -130,7 +130,7 @@ impl Assigned {
         Self { expressions: expressions.iter().filter_map(|expression| Regex::new(expression).ok()).collect() }
     }
 
-    /// The text without such values.
+    /// Returns the text without such values.
     pub fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for expression in &self.expressions {
@@ -149,7 +149,7 @@ impl Assigned {
     }
 }
 
-/// Whether a value tells nothing: `before` is the text up to the name that was recognised.
+/// Reports whether a value is harmless; `before` is the text up to the matched name.
 fn is_harmless(before: &str, name: &str, value: &str) -> bool {
     let lower = value.to_lowercase();
     let empty = ["", "null", "none", "true", "false", "~"].contains(&lower.as_str());
@@ -163,7 +163,7 @@ fn is_harmless(before: &str, name: &str, value: &str) -> bool {
     name.ends_with("token") && is_piece_of_text(before, &name, value)
 }
 
-/// Whether a token is a piece of text, or a number of one: `eos_token: </s>`, `next token: the`.
+/// Reports whether a token is a piece of text or a count: `eos_token: </s>`, `next token: the`.
 fn is_piece_of_text(before: &str, name: &str, value: &str) -> bool {
     let number = value.len() <= 7 && value.parse::<f64>().is_ok();
     let marked = value.starts_with('<') || value.starts_with("[PAD") || value.starts_with('▁');

@@ -1,4 +1,4 @@
-//! Values that are known to be secret: those of the environment, and of notification settings.
+//! Known secrets: values from the environment and from notification settings.
 
 use super::GONE;
 use super::assigned::holds_secret;
@@ -10,12 +10,12 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A shorter value is no secret, and taking it out would spoil the text.
+/// Minimum length of a secret; removing shorter values would garble the text.
 const SHORTEST: usize = 6;
-/// A file that holds more is no secret.
+/// Maximum size of a secret file.
 const LONGEST: u64 = 16 << 10;
 
-/// Words to take out, and variables of the environment whose values are to go.
+/// Strings to remove, and environment variables whose values are removed.
 #[derive(Default)]
 pub struct Known {
     words: Vec<(String, String)>,
@@ -23,7 +23,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// The environment: the home folder, and every variable with the name of a secret.
+    /// Adds the environment: the home folder, and every variable with a secret's name.
     pub fn variables(&mut self, variables: &[(String, String)]) {
         for (name, value) in variables {
             if name == "HOME" && value.len() > 1 {
@@ -34,14 +34,14 @@ impl Known {
         }
     }
 
-    /// The name of the machine.
+    /// Adds the machine's name.
     pub fn host(&mut self, host: &str) {
         if host != "localhost" {
             self.word(host, "[host]");
         }
     }
 
-    /// Addresses and tokens. An address lets in whoever knows it, so its path goes too.
+    /// Adds addresses and tokens. An address may grant access to anyone who knows it, so its path is removed too.
     pub fn settings(&mut self, notify: &Notify) {
         for hook in &notify.webhooks {
             for text in hook.url.iter().chain(&hook.token) {
@@ -50,7 +50,7 @@ impl Known {
         }
     }
 
-    /// The same from the text of a file, where it cannot be read as settings.
+    /// Adds the same from a file's text, if it cannot be parsed as settings.
     pub fn text(&mut self, text: &str) {
         let named = r#"\b((?:env|file):[^\s'",}\]]+)|\burl["']?\s*:\s*["']?(https?://[^\s'",}\]]+)"#;
         for found in Regex::new(named).iter().flat_map(|named| named.captures_iter(text)) {
@@ -60,12 +60,12 @@ impl Known {
         }
     }
 
-    /// The variables whose values go wherever they are assigned: they may not be set here.
+    /// Returns the variables whose values are removed wherever they are assigned; they may be unset here.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Exact texts and what takes their place, longest first.
+    /// Returns the exact strings and their replacements, longest first.
     pub fn into_words(mut self) -> Vec<(String, String)> {
         self.words.sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
         self.words
@@ -109,7 +109,7 @@ impl Known {
     }
 }
 
-/// An address with a path: what is before the path, and the path.
+/// Splits an address into the part before its path, and the path.
 fn address(text: &str) -> Option<(&str, &str)> {
     let (_, place) = text.split_once("://")?;
     let (_, path) = place.split_once('/')?;
@@ -118,7 +118,7 @@ fn address(text: &str) -> Option<(&str, &str)> {
     (!path.is_empty()).then_some((server, path))
 }
 
-/// The secret in a file: one line. A pipe or a device is none.
+/// Reads the secret in a file: one line. Ignores pipes and devices.
 fn read(path: &Path) -> Option<String> {
     let path = match (path.strip_prefix("~"), std::env::var_os("HOME")) {
         (Ok(below), Some(home)) => PathBuf::from(home).join(below),

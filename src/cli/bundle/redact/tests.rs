@@ -3,7 +3,7 @@ use super::known::Known;
 use crate::config::around::Notify;
 use std::fs;
 
-/// A redactor that knows a home, a machine, one variable, one secret and one unset name.
+/// Builds a redactor that knows a home, a machine, one variable, one secret and one unset name.
 fn redactor() -> Redactor {
     let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let mut known = Known::default();
@@ -69,7 +69,7 @@ fn tokens_go_by_their_shape() {
     let long = "0aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uV1wX2";
     let upper = "ABCDEFGH12345678";
     let (hex, half) = ("0123456789abcdef0123456789abcdef01234567", "0aB1cD2eF3gH4iJ5kL");
-    // In two parts each, so that nobody takes them for leaked ones.
+    // Split in two, so that no scanner takes them for leaked tokens.
     let tokens = [
         format!("gh{}{long}", "p_"),
         format!("gh{}{long}", "o_"),
