@@ -166,8 +166,7 @@ impl Witness {
     }
 }
 
-/// Returns the meaning of an NVIDIA Xid number. The catalogue is none when the user's file is broken
-/// and so is the shipped one.
+/// Returns the meaning of an NVIDIA Xid number, if a catalogue loads: the user's, or else the shipped one.
 pub fn xid_meaning(number: u32) -> Option<&'static str> {
     catalogue()?.xid(number).map(|xid| xid.meaning.as_str())
 }

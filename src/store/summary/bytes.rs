@@ -1,4 +1,4 @@
-//! Leaves as bytes, little-endian, of a fixed size each:
+//! The binary format of leaves: little-endian, fixed size:
 //!
 //! ```text
 //! u8  METRICS      a store with other figures is read from its steps
@@ -11,7 +11,7 @@
 
 use super::{Bucket, Extent, METRICS, Spot};
 
-/// The bytes of some leaves.
+/// Encodes leaves.
 #[must_use]
 pub fn encode(leaves: &[Bucket]) -> Vec<u8> {
     let mut bytes = vec![METRICS as u8];
@@ -36,7 +36,7 @@ pub fn encode(leaves: &[Bucket]) -> Vec<u8> {
     bytes
 }
 
-/// The leaves that the bytes hold; none where they are not of this form.
+/// Decodes leaves; none when the bytes have another format.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Option<Vec<Bucket>> {
     let (count, mut rest) = bytes.split_first()?;
