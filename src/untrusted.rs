@@ -1,4 +1,4 @@
-//! Input from outside: files that the user or somebody else names, and text that ends up on a terminal.
+//! Untrusted input: files named by the user or by others, and text that ends up on a terminal.
 //!
 //! ```text
 //! path ─ file ─▶ bytes of a regular file, at most as many as its kind needs
