@@ -93,7 +93,7 @@ struct Parent<'a> {
     ward: Ward,
     began: Instant,
     deaths: VecDeque<Instant>,
-    /// A keeper has run successfully.
+    /// A keeper has come up before.
     lived: bool,
     recovery: Recovery,
     /// Time of the first in the current series of failed starts.

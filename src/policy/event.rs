@@ -81,11 +81,11 @@ pub enum Effect {
     GoBack(u64),
     /// Roll back to an older checkpoint and skip the data behind it.
     RollBack(Back),
-    /// From now on, skip the steps that begin here on the run's clock.
+    /// From now on, skip the steps that begin in this range of the run's clock.
     LeaveOut {
-        /// Start of the first skipped step.
+        /// Start of the range.
         from: u64,
-        /// Upper bound of the skipped units.
+        /// Length of the range, in clock units.
         units: u64,
     },
     /// Send a signal to the worker's process group.
@@ -111,7 +111,7 @@ pub enum Effect {
     Reply {
         /// Whether the request is accepted.
         accepted: bool,
-        /// What will happen, or why the request is refused.
+        /// The consequence, or why the request is refused.
         message: String,
     },
     /// The run is over.

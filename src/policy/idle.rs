@@ -34,7 +34,7 @@ pub enum Reason {
     NoSteps,
     /// Share of the step time spent waiting for data.
     DataWait(f64),
-    /// Steps are limited by the host.
+    /// Number of steps taken; the host is the bottleneck.
     HostBound(u64),
 }
 

@@ -15,7 +15,7 @@ pub enum Life {
     Running(Phase),
     /// A worker lives and is being ended.
     Stopping {
-        /// What follows its end.
+        /// The next state of the run.
         then: Then,
         /// How strongly it was asked to end.
         pressure: Pressure,
@@ -60,7 +60,7 @@ pub enum Pressure {
     Killed,
 }
 
-/// What follows the end of a worker.
+/// Continuation after the end of a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Then {
     /// Another start.

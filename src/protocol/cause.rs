@@ -15,7 +15,7 @@ pub struct Cause {
     pub restart_helps: bool,
     /// Evidence, strongest first: `signal 9 (SIGKILL)`, `kernel log: …`.
     pub evidence: Vec<String>,
-    /// What you can do; empty when no remedy is known.
+    /// Advice for the user; empty when no remedy is known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub advice: String,
 }

@@ -61,7 +61,7 @@ pub enum Update {
     Reply {
         /// Whether the request is accepted.
         accepted: bool,
-        /// What will happen, or why the request is refused.
+        /// The consequence, or why the request is refused.
         message: String,
     },
     /// The run's status.
@@ -151,7 +151,7 @@ pub struct Status {
     pub run: String,
     /// State of the run.
     pub state: RunState,
-    /// What a waiting state waits for, or why.
+    /// In the waiting states: the condition waited for, or the reason.
     pub why: Option<String>,
     /// Exit code of a finished run, as reported by its keeper; none while the run continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -241,8 +241,8 @@ impl Plan {
 }
 
 impl Measured {
-    /// Creates the measurement of a worker in a run from the probe's peak; on the CPU, minus the level
-    /// that the plan gives for before the model.
+    /// Creates the measurement of a worker in a run from the probe's peak; on the CPU, minus the
+    /// planned level before the model exists.
     #[must_use]
     pub fn in_a_run(foreseen: Option<&Foreseen>, vram: Option<u64>, ram: Option<u64>, gpu: bool) -> Option<Self> {
         if gpu {

@@ -251,7 +251,7 @@ pub enum DoneReason {
 pub enum Level {
     /// Informative.
     Info,
-    /// Needs a look.
+    /// Worth checking.
     Warn,
     /// Something broke.
     Error,

@@ -1,4 +1,4 @@
-//! Disk space reserved for the keeper's last words: on a full disk, it could not record how the run ended otherwise.
+//! Disk space reserved for the keeper's last words: a full disk would otherwise prevent recording how the run ended.
 
 use super::run_dir::RunDir;
 use rustix::fs::{FallocateFlags, fallocate};

@@ -44,7 +44,7 @@ impl Ward {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the keeper, unless the run has just been told to end; then returns by whom.
+    /// Starts the keeper, unless the run has just been told to end; then returns the author.
     pub fn start(&self, command: &mut Command) -> io::Result<Result<Child, String>> {
         // A signal is either passed on or seen here: none is lost between the start and its record.
         let mut charge = self.lock();
@@ -70,7 +70,7 @@ impl Ward {
         let _ = self.lock().lock.update(|record| record.recovery = recovery);
     }
 
-    /// Waits for `pause`, or until the run is told to end; then returns by whom.
+    /// Waits for `pause`, or until the run is told to end; then returns the author.
     pub fn rest(&self, pause: Duration) -> Option<String> {
         let untold = |charge: &mut Charge| charge.told_lately().is_none();
         let (charge, _) =
