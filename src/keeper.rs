@@ -3,7 +3,7 @@
 //! ```text
 //!  worker ── lines, exit ──▶┐
 //!  probe ── readings ──────▶├─ one Input at a time ─▶ policy ─ Effects ─▶ worker, store, clients
-//!  clients ── requests ────▶┘                    └─▶ recorder (what happened, for store and clients)
+//!  clients ── requests ────▶┘                    └─▶ recorder (records events for store and clients)
 //! ```
 //! The loop takes one input, lets the policy decide, and performs the effects. [`detach`] starts the
 //! keeper in a session of its own, under a parent that only restarts it.

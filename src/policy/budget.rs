@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Restarts used since the newest durable step and within a time window. Stored, so that it survives the keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Budget {
-    /// Faults since a checkpoint last got further.
+    /// Faults since the last durable progress.
     pub faults: u32,
     /// The furthest durable step at any fault; redoing steps after a rollback does not count as progress.
     pub durable: Option<u64>,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ledger {
-    /// Restarts used up.
+    /// Restarts used.
     pub budget: Budget,
     /// Downshifts and climbs.
     pub climb: Climb,

@@ -36,7 +36,7 @@ pub enum FailureClass {
     Crash,
     /// No progress for longer than its limit.
     Hang,
-    /// The loss jumped far above its course.
+    /// The loss spiked.
     LossSpike,
     /// The loss diverged.
     Divergence,

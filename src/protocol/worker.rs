@@ -41,7 +41,7 @@ pub enum Phase {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// The first line of every worker.
+    /// The first message of every worker.
     Hello(Hello),
     /// The worker entered another phase.
     Phase {

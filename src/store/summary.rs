@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! steps      s s s s s s s s s s s s s s s s …      one row each, in the table `steps`
-//! leaves     [--- 64 steps ---][--- 64 ---] …       smallest, largest, mean, count of each figure;
+//! leaves     [--- 64 steps ---][--- 64 ---] …       minimum, maximum, mean, count of each metric;
 //!                                                   skipped steps: how many, where, how long in a row
 //! summaries  [----------- 1 024 steps ------------] the leaves of a block, one row in `summaries`
 //! ```

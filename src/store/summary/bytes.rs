@@ -1,12 +1,12 @@
 //! The binary format of leaves: little-endian, fixed size:
 //!
 //! ```text
-//! u8  METRICS      a store with other figures is read from its steps
+//! u8  METRICS      with other metrics, steps are read instead
 //! per leaf:
 //!   first, last    u64 step, u64 samples, i64 time        each
 //!   u32 ×5         steps, skipped, lead, trail, longest
 //!   u64            the first skipped step, or all ones
-//!   per figure     f32 min, f32 max, f32 mean, u32 count  count 0: no step has it
+//!   per metric     f32 min, f32 max, f32 mean, u32 count  count 0: no step has it
 //! ```
 
 use super::{Bucket, Extent, METRICS, Spot};
