@@ -3,10 +3,10 @@
 //! ```text
 //!  worker ── lines, exit ──▶┐
 //!  probe ── readings ──────▶├─ one Input at a time ─▶ policy ─ Effects ─▶ worker, store, clients
-//!  clients ── requests ────▶┘                    └─▶ recorder (what happened, for store and clients)
+//!  clients ── requests ────▶┘                    └─▶ recorder (records events for store and clients)
 //! ```
-//! The loop waits for one input, lets the policy decide, performs what it said. It is started with
-//! a session of its own by [`detach`], and by a parent that does nothing but bring it back.
+//! The loop takes one input, lets the policy decide, and performs the effects. [`detach`] starts the
+//! keeper in a session of its own, under a parent that only restarts it.
 
 mod alarms;
 mod attempt;
@@ -50,27 +50,27 @@ use crate::protocol::worker;
 use author::Author;
 use tokio::sync::mpsc;
 
-/// Everything that the keeper can hear.
+/// The keeper's inputs.
 #[derive(Debug)]
 enum Input {
-    /// The worker of this attempt said something.
+    /// A message of this attempt's worker.
     Worker(u64, worker::Event),
-    /// The worker of this attempt is gone, and all it said was heard.
+    /// This attempt's worker has exited, and all of its output was read.
     Exited(u64, Exit),
     /// A probe was started.
     ProbeStarted(u32),
-    /// The probe measured.
+    /// A reading of the probe.
     Reading(Box<Reading>),
-    /// The probe is gone; for good, if there is a sentence.
+    /// The probe is gone; permanently if there is a sentence.
     ProbeLost(Option<String>),
-    /// Somebody connected: this process, where the system names it.
+    /// A client connected; its process, if the system reports it.
     Connected(u64, mpsc::Sender<String>, Author),
-    /// Somebody asks.
+    /// A client sent a request.
     Asked(u64, Request),
-    /// Somebody sent what cannot be read.
+    /// A client sent an unreadable line.
     Garbled(u64),
-    /// Somebody left.
+    /// A client disconnected.
     Left(u64),
-    /// Somebody wants this process to end.
+    /// A signal asks the keeper to end.
     Terminated(Author),
 }

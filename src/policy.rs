@@ -1,4 +1,4 @@
-//! What the keeper decides, as a pure state machine: an event and the time in, effects out.
+//! The keeper's decisions as a pure state machine: it takes an event and the time, and returns effects.
 //!
 //! ```text
 //!            ┌──────────── fault, budget left ─────────────┐
@@ -7,11 +7,11 @@
 //!                  │                                            └──▶ Paused, Over
 //!                  ├── fault ──▶ AwaitingVram, BackingOff ──▶ start
 //!                  ├── hot ──▶ Stopping ──▶ Cooling ──▶ start
-//!                  └── finished, needs a person ──▶ Over
+//!                  └── finished, needs attention ──▶ Over
 //! ```
-//! It never touches a clock, a file or a process: time is a number that the caller counts up, so
-//! that tests drive it through years in a second. Every wait has an end, and no worker is started
-//! while another may still live.
+//! The machine never touches a clock, a file or a process. Time is a number that the caller passes in,
+//! so tests run through years in a second. Every wait has a deadline, and no worker starts while
+//! another may still be alive.
 
 mod age;
 pub mod budget;

@@ -1,11 +1,11 @@
-//! What the processes say to each other: JSON, one object a line, one enum per direction.
+//! The messages between processes: JSON, one object per line, one enum per direction.
 //!
 //! ```text
 //! cockpit ── control::Request ──▶ keeper ── worker::Order ──▶ worker
 //!         ◀── control::Update ──         ◀── worker::Event ──
 //!                                        ◀── probe::Reading ── probe
 //! ```
-//! Numbers on the wire are finite. A line that is no message is a log line, never an error.
+//! Numbers on the wire are finite. A line that does not parse as a message is a log line, never an error.
 
 pub mod cause;
 pub mod class;

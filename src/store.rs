@@ -1,10 +1,10 @@
-//! Everything of a run that outlives its processes.
+//! The parts of a run that outlive its processes.
 //!
 //! ```text
 //! run directory   run.yaml  run.db  {keeper,parent,worker}.lock  checkpoints/  kernels/  *.log
 //! ```
-//! Checkpoint manifests are the truth about training; run.db is the truth about decisions. Only
-//! the keeper writes run.db and deletes checkpoints; everybody may read.
+//! Checkpoint manifests are the truth about training; run.db is the truth about decisions. Only the
+//! keeper writes run.db and deletes checkpoints; any process may read.
 
 pub mod batch;
 pub mod checkpoint;

@@ -1,8 +1,8 @@
-//! Input from outside: files that the user or somebody else names, and text that ends up on a terminal.
+//! Untrusted input: files named by the user or by others, and text that ends up on a terminal.
 //!
 //! ```text
-//! path ─ file ─▶ bytes of a regular file, at most as many as its kind needs
-//! text ─ text ─▶ the same text, with nothing in it that a terminal obeys
+//! path ─ file ─▶ bytes of a regular file, up to the limit of its kind
+//! text ─ text ─▶ the same text, without anything a terminal would interpret
 //! ```
 
 pub mod file;

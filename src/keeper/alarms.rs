@@ -1,5 +1,5 @@
-//! What a person is told of while away, and how often: each alarm has a key; one that has been told
-//! is not told again for a while, unless its cause ended in between.
+//! Alerts to the user, and how often they repeat. Each alarm has a key; an alarm is not repeated for a
+//! while, unless its condition cleared in between.
 
 use super::recorder::Recorder;
 use super::sentences;
@@ -13,25 +13,25 @@ use crate::protocol::probe::{Ecc, Gpu, Reading};
 use crate::protocol::worker::Level;
 use std::time::Duration;
 
-/// An alarm about heat ends this many degrees below its threshold.
+/// Degrees below its threshold at which a heat alarm clears.
 const COOLER_BY_C: f64 = 5.0;
-/// And one about memory this share below.
+/// Share below its threshold at which a memory alarm clears.
 const LESS_BY: f64 = 0.03;
-/// The last messages of a run are waited for so long.
+/// How long to wait for the last messages of a run.
 const GOODBYE: Duration = Duration::from_secs(3);
 
-/// Tells a person.
+/// Sends alerts to the user.
 pub struct Alarms {
     run: String,
     limit: Limit,
     outbox: Outbox,
     watch: Watch,
-    /// ECC errors that could not be corrected, by the newest reading.
+    /// Uncorrected ECC errors in the newest reading.
     uncorrected: Option<u64>,
 }
 
 impl Alarms {
-    /// The alarms of a run. What is wrong with the user's settings is noted in its journal.
+    /// Creates the alarms of a run. Mistakes in the user's settings are noted in its journal.
     pub fn new(name: String, run: &Run, recorder: &mut Recorder) -> Self {
         let settings = notify::settings(run.notify.as_ref()).unwrap_or_else(|wrong| {
             recorder.note(Level::Warn, JournalKind::Health, format!("notifications: {wrong}"));
@@ -41,7 +41,7 @@ impl Alarms {
         Self { run: name, limit, outbox: Outbox::start(&settings), watch: run.watch.clone(), uncorrected: None }
     }
 
-    /// Tells of something, unless it was told a while ago and still lasts. True where it is told now.
+    /// Raises an alarm, unless it was raised a while ago and still lasts. Returns true when it is sent now.
     pub fn raise(&mut self, key: &str, level: Level, what: &str, text: &str, now: Duration) -> bool {
         let new = self.limit.raise(key, now);
         if new {
@@ -51,12 +51,12 @@ impl Alarms {
         new
     }
 
-    /// The cause of an alarm has ended.
+    /// Clears an alarm's condition.
     pub fn end(&mut self, key: &str) {
         self.limit.end(key);
     }
 
-    /// An attempt ended by itself.
+    /// Raises the alarm of an attempt that ended unasked.
     pub fn concluded(&mut self, cause: &Cause, now: Duration) {
         let key = format!("{} {:?}", cause.class.word(), cause.xid);
         let first = cause.evidence.first().map_or("", String::as_str);
@@ -64,8 +64,7 @@ impl Alarms {
         self.raise(&key, level, &cause.class.to_string(), &format!("{first}. {}", cause.advice), now);
     }
 
-    /// The probe measured. Gives what is told now, for the journal. A card that the run does not use
-    /// is none of its business.
+    /// Takes in a reading. Returns the alarms raised now, for the journal. A GPU that the run does not use is ignored.
     pub fn measured(&mut self, reading: &Reading, uses_card: bool, now: Duration) -> Vec<String> {
         let gpu = reading.gpu.as_ref().ok().filter(|_| uses_card);
         let mut told = gpu.map_or_else(Vec::new, |gpu| self.measured_card(gpu, now));
@@ -95,7 +94,7 @@ impl Alarms {
             told.extend(self.follow("vram", share >= full, share < full - LESS_BY, "memory almost full", text, now));
         }
         for number in gpu.more.xids.value().into_iter().flatten() {
-            // The journal has it from the policy, with what it leads to.
+            // The policy already notes it in the journal, with its consequence.
             let text = format!("the driver reported Xid {number}");
             self.raise(&format!("xid {number}"), Level::Warn, "error of the GPU", &text, now);
         }
@@ -108,7 +107,7 @@ impl Alarms {
         told
     }
 
-    /// Every rise of the count is news: more of the card's memory goes bad.
+    /// Reports every rise of the count: more of the GPU's memory is failing.
     fn measured_ecc(&mut self, ecc: Ecc, now: Duration) -> Option<String> {
         let all = ecc.uncorrected;
         let before = self.uncorrected.replace(all).filter(|before| *before < all)?;
@@ -130,13 +129,12 @@ impl Alarms {
         None
     }
 
-    /// Channels that failed for the first time.
+    /// Returns the channels that failed for the first time.
     pub fn troubles(&self) -> Vec<String> {
         self.outbox.troubles()
     }
 
-    /// The last messages are on their way; waits for them, within a bound, and notes what did not
-    /// arrive.
+    /// Waits, within a bound, for the last messages to be delivered, and notes those that were not.
     pub fn finish(&mut self, recorder: &mut Recorder) {
         let sent = self.outbox.finish(GOODBYE);
         let late = "the last message to a person was not delivered when the run ended: its address does not answer";

@@ -1,10 +1,10 @@
-//! What is known of the attempt under way.
+//! State of the current attempt.
 
 use crate::protocol::control::StepRow;
 use crate::protocol::pace::{Pace, Pacer};
 use std::time::Instant;
 
-/// The attempt under way.
+/// The current attempt.
 #[derive(Debug, Default)]
 pub struct Attempt {
     /// Its number.
@@ -16,29 +16,30 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// An attempt that begins.
+    /// Creates an attempt.
     pub fn new(id: u64, rung: usize) -> Self {
         Self { id, rung, ..Self::default() }
     }
 
-    /// The attempt began now, at this time of the wall clock, Unix milliseconds.
+    /// Sets the start of the attempt, in Unix milliseconds of the wall clock.
     pub fn begun_at(mut self, time_ms: i64) -> Self {
         self.began = Some((Instant::now(), time_ms));
         self
     }
 
-    /// Its end by the wall clock of its beginning, so that the time it lived is right after a jump of that clock.
+    /// Returns the attempt's end on the wall clock of its start, so that its duration is right even if
+    /// that clock jumped.
     pub fn ends_at(&self) -> Option<i64> {
         let (began, time_ms) = self.began?;
         Some(time_ms.saturating_add(i64::try_from(began.elapsed().as_millis()).ok()?))
     }
 
-    /// A step was taken.
+    /// Records a step.
     pub fn stepped(&mut self, row: &StepRow) {
         self.pacer.push(row);
     }
 
-    /// Its speed, once there are two steps.
+    /// Returns the attempt's speed, once there are two steps.
     pub fn pace(&self) -> Option<Pace> {
         self.pacer.pace()
     }

@@ -1,42 +1,41 @@
-//! Who asked for something: a client on the socket, the sender of a signal, or this very command. The journal
-//! names them.
+//! The author of a request: a client on the socket, the sender of a signal, or this command. The journal names it.
 
 use rustix::process::{Pid, Signal, getuid};
 use signal_hook::low_level::siginfo::Origin;
 use std::fmt::{self, Display, Formatter};
 use std::fs;
 
-/// Who asked.
+/// The author of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Author {
     /// A client on the control socket.
     Client(Option<Process>),
-    /// A signal, and its sender where the system names one.
+    /// A signal, and its sender if the system reports it.
     Signal(i32, Option<Process>),
-    /// A signal that the keeper's parent passed on: what the parent wrote down about it.
+    /// A signal passed on by the keeper's parent, with the parent's note about its sender.
     PassedOn(String),
-    /// A command that acts in the keeper's place.
+    /// A command that acts in place of the keeper.
     Command(Process),
 }
 
-/// A process, as it was when it asked.
+/// A process, as it was when it made the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     pid: u32,
     user: u32,
-    /// Its name, and the name of the process that started it; none where it was gone already.
+    /// Its name and its parent's name; none if it had already exited.
     name: Option<(String, Option<String>)>,
 }
 
 impl Process {
-    /// The process of this id, which belongs to this user.
+    /// Looks up the process `pid` of this user.
     #[must_use]
     pub fn new(pid: u32, user: u32) -> Self {
         let starter = parent_of(pid).filter(|starter| *starter > 0).and_then(name_of);
         Self { pid, user, name: name_of(pid).map(|name| (name, starter)) }
     }
 
-    /// This process.
+    /// Returns this process.
     #[must_use]
     pub fn own() -> Self {
         Self::new(std::process::id(), getuid().as_raw())
@@ -44,14 +43,14 @@ impl Process {
 }
 
 impl Author {
-    /// The sender of a signal.
+    /// Returns the sender of a signal.
     #[must_use]
     pub fn of_signal(origin: &Origin) -> Self {
         let sender = origin.process.filter(|sender| sender.pid > 0);
         Self::Signal(origin.signal, sender.map(|sender| Process::new(sender.pid.unsigned_abs(), sender.uid)))
     }
 
-    /// Whether this is a signal of that process.
+    /// Reports whether this is a signal from that process.
     #[must_use]
     pub fn is_signal_of(&self, pid: Option<Pid>) -> bool {
         let sender = match self {
@@ -90,7 +89,7 @@ impl Display for Process {
     }
 }
 
-/// The name of a signal that ends processes.
+/// Returns the name of a signal that ends processes.
 #[must_use]
 pub fn signal_name(signal: i32) -> String {
     let names = [
@@ -108,7 +107,7 @@ pub fn signal_name(signal: i32) -> String {
     name.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
 }
 
-/// Names come from other programs; they end up on terminals.
+/// Names come from other programs and end up on terminals.
 fn name_of(pid: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     let name: String = name.trim_end().chars().filter(|letter| letter.is_ascii_graphic() || *letter == ' ').collect();

@@ -1,27 +1,27 @@
-//! Who holds the memory of the card: this run's workers, or others.
+//! Attributes GPU memory to this run's workers or to other processes.
 
 use crate::policy::room::{CardUse, Holder};
 use crate::protocol::control::RungRecord;
 use crate::protocol::probe::Gpu;
 use std::fs;
 
-/// What the keeper knows of the processes on the card.
+/// The keeper's knowledge of the processes on the GPU.
 #[derive(Debug, Default)]
 pub struct CardUsers {
     /// The newest worker, alive or not.
     worker: Option<u32>,
-    /// The driver has named a worker of this run: so it says which process holds what, by ids that
-    /// are ours. Inside a container or under WSL it may not.
+    /// The driver has named a worker of this run, so it reports memory per process, with ids we can match.
+    /// It may not inside a container or under WSL.
     names_ours: bool,
 }
 
 impl CardUsers {
-    /// A worker was started.
+    /// Records the start of a worker.
     pub fn started(&mut self, pid: u32) {
         self.worker = Some(pid);
     }
 
-    /// The use of the card, by a reading; none where the driver does not say who holds what.
+    /// Returns the use of the GPU in a reading; none when the driver does not report it per process.
     pub fn saw(&mut self, gpu: &Gpu, rungs: &[RungRecord]) -> Option<CardUse> {
         self.names_ours |= gpu.vram_worker_bytes.get().is_some();
         if !self.names_ours {

@@ -1,5 +1,5 @@
-//! What may be done to the checkpoints of a run that no keeper watches over: whoever does it holds
-//! the keeper's lock, and is the keeper for that moment.
+//! Changes to the checkpoints of a run without a keeper. Whoever makes them holds the keeper's lock,
+//! and acts as the keeper for that moment.
 
 use super::author::{Author, Process};
 use super::failure::KeeperError;
@@ -17,37 +17,37 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
-/// The keeper for a moment.
+/// A temporary keeper.
 pub struct Caretaker {
     run_dir: RunDir,
     recorder: Recorder,
     _lock: Lock,
 }
 
-/// What was done to a checkpoint, and what is left to a person.
+/// Deleted checkpoints, and those left to the user.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pruned {
     /// Checkpoints that retention does not keep.
     pub superfluous: Vec<u64>,
     /// Checkpoints that had been set aside.
     pub aside: Vec<PathBuf>,
-    /// Damaged ones: they count for nothing, and were left where they are.
+    /// Damaged checkpoints: they do not count for retention, and were left in place.
     pub damaged: Vec<String>,
 }
 
-/// How a run ends that has no keeper.
+/// The end of a run without a keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Somebody ended it.
+    /// A user or a signal ended it.
     Stopped,
-    /// Its run file cannot be used.
+    /// The run file is unusable.
     Config,
-    /// The keeper dies again and again, or cannot run.
+    /// The keeper dies repeatedly, or cannot run.
     NeedsPerson,
 }
 
 impl Verdict {
-    /// The exit code of the run.
+    /// Returns the exit code of the run.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
@@ -58,10 +58,10 @@ impl Verdict {
     }
 }
 
-/// Writes down how the run ended, in the place of a keeper.
+/// Writes down how the run ended, in place of a keeper.
 ///
 /// # Errors
-/// When a keeper lives after all, or the store cannot be used.
+/// Returns an error when a keeper is alive after all, or the store is unusable.
 pub fn conclude(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), KeeperError> {
     let _lock = take_lock(run_dir)?;
     let (mut store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
@@ -96,10 +96,10 @@ fn take_lock(run_dir: &RunDir) -> Result<Lock, KeeperError> {
 }
 
 impl Caretaker {
-    /// Takes the keeper's place, and takes over what the store does not know yet.
+    /// Takes the keeper's place, and imports the checkpoints that the store does not know yet.
     ///
     /// # Errors
-    /// When a keeper or a worker of the run lives, or the store cannot be used.
+    /// Returns an error when a keeper or a worker of the run is alive, or the store is unusable.
     pub fn step_in(run_dir: &RunDir) -> Result<Self, KeeperError> {
         let lock = take_lock(run_dir)?;
         if let Some(worker) = owners::worker(run_dir) {
@@ -116,11 +116,11 @@ impl Caretaker {
         Ok(Self { run_dir: run_dir.clone(), recorder, _lock: lock })
     }
 
-    /// Deletes what retention would not keep, and what was set aside. Reads every byte first: a
-    /// damaged checkpoint must not push a good one out.
+    /// Deletes the checkpoints that retention would not keep, and those set aside. Verifies every byte
+    /// first: a damaged checkpoint must not displace a good one.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn prune(&mut self) -> Result<Pruned, KeeperError> {
         let mut pruned = Pruned::default();
         let mut damaged = BTreeSet::new();
@@ -158,11 +158,11 @@ impl Caretaker {
         gone
     }
 
-    /// Makes the checkpoint of `step` the newest one: those above it are set aside, newest first, so
-    /// that a crash on the way leaves a run that only has not gone back far enough.
+    /// Makes the checkpoint of `step` the newest. Newer ones are set aside, newest first: after a crash on
+    /// the way the run is merely not far enough back.
     ///
     /// # Errors
-    /// When one cannot be set aside.
+    /// Returns an error when a checkpoint cannot be set aside.
     pub fn go_back_to(&mut self, step: u64) -> Result<Vec<PathBuf>, CheckpointError> {
         let newer = checkpoint::list(self.run_dir.path()).into_iter().filter(|entry| entry.step > step);
         let paths = newer.map(|entry| aside::set_aside(self.run_dir.path(), entry.step)).collect();
@@ -176,7 +176,7 @@ impl Caretaker {
         paths
     }
 
-    /// Writes a line into the journal.
+    /// Writes a journal line.
     pub fn note(&mut self, text: String) {
         self.recorder.note(Level::Info, JournalKind::Checkpoint, text);
         self.recorder.flush();

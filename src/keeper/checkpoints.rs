@@ -1,5 +1,5 @@
-//! What the keeper does with checkpoints, as the only one who may: it says which are proven, deletes
-//! those that retention does not keep, and sets aside those that no start is to find again.
+//! The keeper's work on checkpoints, which only the keeper may do: it marks proven ones, deletes those
+//! that retention does not keep, and sets aside those that no start should find again.
 
 use super::keep::Keeper;
 use super::sentences::grouped;
@@ -16,10 +16,10 @@ impl Keeper {
         self.run.rungs[self.recorder.attempt.rung].preset.checkpoint
     }
 
-    /// What an event of the worker means for the checkpoints on disk.
+    /// Updates the checkpoints on disk after a worker event.
     pub(super) fn mind_checkpoints(&mut self, event: &Event) {
         match event {
-            // A worker takes the newest one that it can use: those above it are damaged.
+            // A worker loads the newest usable checkpoint: any newer ones are damaged.
             Event::Hello(hello) => {
                 if let Some(step) = hello.resumed_from {
                     self.set_aside_above(step, "it could not be used");
@@ -37,7 +37,7 @@ impl Keeper {
         }
     }
 
-    /// Goes one checkpoint back: workers that loaded the one of `step` all failed alike.
+    /// Goes one checkpoint back, after all workers that loaded the one of `step` failed in the same way.
     pub(super) fn go_back(&mut self, step: u64) {
         let Some(older) = self.recorder.older_than(step) else {
             let text = format!(
@@ -53,8 +53,7 @@ impl Keeper {
         self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
     }
 
-    /// Goes back to a checkpoint from well before a step that is not wanted any more, and leaves out
-    /// the data behind it.
+    /// Rolls back to a checkpoint from well before an unwanted step, and skips the data behind it.
     pub(super) fn roll_back(&mut self, back: Back) {
         let Some((step, samples)) = self.recorder.checkpoint_for(back.before, back.steps) else {
             let text = "there is no checkpoint from before; goes on from the newest".to_owned();
@@ -70,7 +69,7 @@ impl Keeper {
         }
     }
 
-    /// Leaves out a part of the data from the next start on.
+    /// Skips a part of the data from the next start on.
     pub(super) fn leave_out(&mut self, from: u64, units: u64) {
         self.left_out.push((from, from.saturating_add(units)));
         self.recorder.put_fact("left_out", &self.left_out);
@@ -80,8 +79,8 @@ impl Keeper {
         self.recorder.note(Level::Warn, JournalKind::Skip, text);
     }
 
-    /// What a person asks for while a worker runs: retention has kept what it keeps after each save
-    /// already, so what is left to delete is what was set aside.
+    /// Handles a prune request while a worker runs. Retention runs after every save, so only set-aside
+    /// checkpoints are left to delete.
     pub(super) fn prune(&mut self) -> String {
         self.retire_checkpoints();
         let count = aside::all(self.run_dir.path()).len();
@@ -94,7 +93,7 @@ impl Keeper {
     }
 
     fn set_aside_above(&mut self, step: u64, why: &str) {
-        // The store may not know all of them: what is damaged was not taken over.
+        // The store may not know all of them: damaged ones were not imported.
         let mut above: BTreeSet<u64> = self.recorder.give_up_above(step).into_iter().collect();
         let there = checkpoint::list(self.run_dir.path());
         above.extend(there.iter().map(|entry| entry.step).filter(|there| *there > step));
@@ -113,7 +112,7 @@ impl Keeper {
         let steps = self.recorder.retire(&knobs, &BTreeSet::new());
         if !steps.is_empty() {
             let dir = self.run_dir.path().to_owned();
-            // Deleting gigabytes takes a while; the loop does not wait for it, the keeper's end does.
+            // Deleting gigabytes takes a while; only the keeper's end waits for it, not the loop.
             let delete = move || steps.into_iter().for_each(|step| drop(checkpoint::remove(&dir, step)));
             self.deletions.retain(|deletion| !deletion.is_finished());
             self.deletions.push(std::thread::spawn(delete));

@@ -1,4 +1,4 @@
-//! One worker process: started in a group of its own, heard line by line, reaped exactly once.
+//! One worker process: started in its own process group, read line by line, reaped exactly once.
 
 use super::Input;
 use crate::policy::event::{Exit, Signal};
@@ -16,32 +16,32 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// Another program than this one to start as the worker, speaking the same contract.
+/// Overrides the worker program; the replacement must speak the same contract.
 pub const WORKER_VARIABLE: &str = "DOWNSHIFT_WORKER";
 
-/// A line longer than this is no message.
+/// Longest line that can be a message.
 const MAX_LINE: u64 = 1 << 20;
-/// How long a dead worker's pipe is still read: a grandchild may hold it open.
+/// How long to keep reading a dead worker's pipe, which a grandchild may hold open.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// A living worker, or one whose end has not been heard yet.
+/// A worker that is alive, or whose exit has not been processed yet.
 #[derive(Debug)]
 pub struct Worker {
-    /// Its process.
+    /// The worker's process.
     pub identity: Identity,
     orders: mpsc::Sender<Order>,
 }
 
-/// The program that plays the worker.
+/// Returns the worker program.
 pub fn worker_program() -> PathBuf {
     std::env::var_os(WORKER_VARIABLE).map_or_else(|| PathBuf::from("/proc/self/exe"), PathBuf::from)
 }
 
 impl Worker {
-    /// Starts a worker. What it says comes as [`Input`]s of this attempt; the last one is its exit.
+    /// Starts a worker. Its output arrives as [`Input`]s of this attempt; the last one is its exit.
     ///
     /// # Errors
-    /// When the program cannot be started.
+    /// Returns an error when the program cannot be started.
     pub(super) fn start(
         attempt: u64,
         arguments: &[String],
@@ -73,12 +73,12 @@ impl Worker {
         Ok(Self { identity, orders })
     }
 
-    /// Sends an order. A worker that does not listen will meet its deadline.
+    /// Sends an order. A worker that does not listen runs into its deadline.
     pub fn order(&self, order: Order) {
         let _ = self.orders.try_send(order);
     }
 
-    /// Sends a signal to the worker's whole group.
+    /// Sends a signal to the worker's process group.
     pub fn signal(&self, signal: Signal) {
         let _ = self.identity.signal_group(match signal {
             Signal::Terminate => rustix::process::Signal::TERM,
@@ -87,7 +87,7 @@ impl Worker {
     }
 }
 
-/// Reads what the worker says until it is gone, then tells how it ended.
+/// Reads the worker's output until it exits, then reports its exit.
 async fn hear(attempt: u64, mut child: Child, mut log: File, inputs: mpsc::Sender<Input>) {
     let mut lines = child.stdout.take().map(BufReader::new);
     let group = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()));
@@ -110,7 +110,7 @@ async fn hear(attempt: u64, mut child: Child, mut log: File, inputs: mpsc::Sende
                     Exit { code: status.code(), signal: status.signal() }
                 });
                 ended = Some((exit, Instant::now()));
-                // What it left behind in its group would hold the card for ever.
+                // Processes left in its group would hold the GPU indefinitely.
                 if let Some(group) = group {
                     let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
                 }
@@ -124,14 +124,14 @@ async fn hear(attempt: u64, mut child: Child, mut log: File, inputs: mpsc::Sende
     }
 }
 
-/// Appends to `buffer` up to the end of a line; false at the end of the stream.
+/// Appends to `buffer` up to the end of a line. Returns false at the end of the stream.
 async fn next_line(lines: &mut Option<BufReader<ChildStdout>>, buffer: &mut Vec<u8>) -> bool {
     let Some(reader) = lines else { return false };
     let room = MAX_LINE.saturating_sub(buffer.len() as u64).max(1);
     matches!(reader.take(room).read_until(b'\n', buffer).await, Ok(count) if count > 0)
 }
 
-/// An event goes to the keeper, anything else into the worker's log.
+/// Passes an event to the keeper, and writes any other line to the worker's log.
 async fn pass_on(attempt: u64, bytes: &[u8], log: &mut File, inputs: &mpsc::Sender<Input>) {
     let text = String::from_utf8_lossy(bytes);
     if let Some(event) = line::decode::<Event>(&text) {

@@ -1,32 +1,32 @@
-//! Time that the keeper lost: blocked in the store, suspended or starved, it heard nothing of the worker.
+//! Time lost by the keeper: blocked in the store, suspended or starved, it heard nothing from the worker.
 
 use super::keep::Keeper;
 use crate::policy::event::Event;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Shorter delays change no deadline.
+/// Shortest delay that moves a deadline.
 const LEAST: Duration = Duration::from_millis(50);
 
-/// Tells the loop's own delays from the sleep that it wanted.
+/// Distinguishes the loop's own delays from intended sleep.
 #[derive(Debug)]
 pub struct DelayWatch {
-    /// Up to here all time is accounted for.
+    /// All time before this is accounted for.
     seen: Instant,
 }
 
 impl DelayWatch {
-    /// Begins now.
+    /// Starts the watch now.
     pub fn new() -> Self {
         Self { seen: Instant::now() }
     }
 
-    /// The loop slept from `asleep` until `now`; it meant to sleep until `next` at most.
+    /// Records a sleep from `asleep` until `now`, which was meant to last until `next` at most.
     pub fn slept(&mut self, asleep: Instant, next: Instant, now: Instant) {
         self.seen += next.min(now).saturating_duration_since(asleep);
     }
 
-    /// The delay since the last call, if it is long enough to count.
+    /// Returns the delay since the last call, if it is long enough to count.
     pub fn lost(&mut self, now: Instant) -> Option<Duration> {
         let delay = now.saturating_duration_since(std::mem::replace(&mut self.seen, now));
         Some(delay).filter(|delay| *delay > LEAST)
@@ -34,7 +34,7 @@ impl DelayWatch {
 }
 
 impl Keeper {
-    /// The worker's deadlines do not run on for time in which the keeper could not hear it.
+    /// Extends the worker's deadlines by the time in which the keeper could not hear it.
     pub(super) fn give_back_delay(&mut self) {
         if let Some(delay) = self.delay.lost(Instant::now()) {
             self.decide(Event::StoodStill(delay), None);

@@ -1,5 +1,4 @@
-//! How a keeper is started: with a session of its own, away from any terminal, by a [parent](super::parent)
-//! that brings it back.
+//! Starts a keeper in a session of its own, without a terminal, under a [parent](super::parent) that restarts it.
 
 use super::keep::Launch;
 use crate::store::run_dir::RunDir;
@@ -10,7 +9,7 @@ use std::process::{Command, Stdio};
 /// Starts the parent of a keeper, detached from this process and its terminal.
 ///
 /// # Errors
-/// The system's words.
+/// Returns the system's error.
 pub fn start(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
     let log = run.append("keeper.log")?;
     let mut command = program("keeper", run, launch);
@@ -19,11 +18,11 @@ pub fn start(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("the keeper could not be started: {status}"))) }
 }
 
-/// The first of two processes: gives itself a session of its own, starts the parent and ends, so
-/// that nobody has to reap the parent.
+/// Runs the intermediate process: creates a new session, starts the parent and exits, so that no
+/// process has to reap the parent.
 ///
 /// # Errors
-/// The system's words.
+/// Returns the system's error.
 pub fn leave_terminal(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
     rustix::process::setsid()?;
     let mut command = program("keeper", run, launch);
@@ -31,7 +30,7 @@ pub fn leave_terminal(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
     Ok(())
 }
 
-/// This program again, as a process of a run.
+/// Returns a command that runs this program as a process of a run.
 pub(super) fn program(command: &str, run: &RunDir, launch: Option<&Launch>) -> Command {
     let mut program = Command::new("/proc/self/exe");
     program.arg0("downshift-keeper").arg(command).arg("--run-dir").arg(run.path());

@@ -1,4 +1,4 @@
-//! Why a keeper cannot keep, and whether another try may succeed.
+//! Failures of a keeper, and whether a retry may succeed.
 
 use crate::store::lock::LockError;
 use crate::store::run_dir::RunDirError;
@@ -7,60 +7,60 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// Why a keeper could not keep.
+/// Reason why a keeper could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
-    /// The run directory cannot be used.
+    /// The run directory is unusable.
     #[error(transparent)]
     RunDir(#[from] RunDirError),
-    /// There is another keeper.
+    /// Another keeper exists.
     #[error("{file}: {source}; a run has one keeper")]
     Lock {
         /// The lock file.
         file: String,
-        /// Who has it.
+        /// The holder of the lock.
         source: LockError,
     },
-    /// The store cannot be used.
+    /// The store is unusable.
     #[error("run.db: {0}")]
     Store(#[from] rusqlite::Error),
-    /// The socket or the signals cannot be used.
+    /// The socket or the signals are unusable.
     #[error("{what}: {source}")]
     Io {
-        /// What was attempted.
+        /// The failed operation.
         what: String,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Whether a failed start is worth another try.
+/// Whether retrying a failed start makes sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
-    /// It may pass by itself: a full disk, a lock held by others, a device that does not answer, a missing mount.
+    /// The failure may pass: a full disk, a lock held by another process, an unresponsive device, a missing mount.
     Transient,
     /// Only you can help.
     Final,
 }
 
-/// The last line that a keeper writes to its parent when it could not keep.
+/// The last line that a failed keeper writes to its parent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastWord {
-    /// Whether another try may succeed.
+    /// Whether a retry may succeed.
     pub class: Class,
-    /// The exit code of the run when there is no other try.
+    /// The exit code of the run without a retry.
     pub code: u8,
-    /// Why: a sentence.
+    /// The reason, as a sentence.
     pub why: String,
 }
 
 impl KeeperError {
-    /// Whether another try may succeed.
+    /// Reports whether a retry may succeed.
     #[must_use]
     pub fn class(&self) -> Class {
         let transient = match self {
-            // A folder whose mount is missing; a command that stands in for the keeper, and lets go of its lock.
+            // A directory whose mount is missing, or a command that stands in for the keeper and will release its lock.
             Self::RunDir(RunDirError::Unknown { .. }) | Self::Lock { source: LockError::Held(_), .. } => true,
             Self::RunDir(RunDirError::Io { source, .. })
             | Self::Lock { source: LockError::Io(source), .. }
@@ -71,7 +71,7 @@ impl KeeperError {
         if transient { Class::Transient } else { Class::Final }
     }
 
-    /// The exit code of a run that ends by this.
+    /// Returns the exit code of a run that ends with this failure.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -80,7 +80,7 @@ impl KeeperError {
         }
     }
 
-    /// What the keeper's parent has to know.
+    /// Returns the report for the keeper's parent.
     #[must_use]
     pub fn last_word(&self) -> LastWord {
         LastWord { class: self.class(), code: self.exit_code(), why: self.to_string() }
@@ -101,7 +101,7 @@ fn store_may_pass(code: ErrorCode) -> bool {
     )
 }
 
-/// Whether the operating system may do next time what it refused now.
+/// Reports whether the operating system may allow next time what it refused now.
 #[must_use]
 pub fn may_pass(error: &io::Error) -> bool {
     let passing = [

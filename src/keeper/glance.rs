@@ -1,4 +1,4 @@
-//! The run at a glance, before anything is known of it.
+//! The initial status of a run.
 
 use crate::config::run::Run;
 use crate::policy::event::Limits;
@@ -6,7 +6,7 @@ use crate::protocol::control::{RunState, RungRecord, Status};
 use crate::store::run_dir::RunDir;
 use std::collections::BTreeMap;
 
-/// The status of a run that has not begun.
+/// Returns the status of a run that has not begun.
 pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
     Status {
         run: run_dir.name(),
@@ -45,7 +45,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
     }
 }
 
-/// A rung of which nothing is known yet.
+/// Returns the record of a rung that has not run.
 pub fn blank_record(name: &str) -> RungRecord {
     RungRecord {
         name: name.to_owned(),
@@ -59,7 +59,7 @@ pub fn blank_record(name: &str) -> RungRecord {
     }
 }
 
-/// What the decisions of a run depend on.
+/// Returns the settings that decisions depend on.
 pub fn limits(run: &Run) -> Limits {
     Limits {
         rungs: run.rungs.iter().map(|rung| rung.name.clone()).collect(),
@@ -71,7 +71,7 @@ pub fn limits(run: &Run) -> Limits {
     }
 }
 
-/// Why one rung cannot be reached from another, for every pair where it cannot.
+/// Returns why one rung cannot be reached from another, for every such pair.
 fn barriers(run: &Run) -> BTreeMap<(usize, usize), String> {
     let rungs = 0..run.rungs.len();
     let pairs = rungs.clone().flat_map(|from| rungs.clone().map(move |to| (from, to)));

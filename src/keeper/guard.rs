@@ -1,5 +1,5 @@
-//! Files of the run that have to stay what they are while it goes on: the keeper's lock, and the run file that
-//! the next worker will read.
+//! Watches files that must stay intact while the run continues: the keeper's lock, and the run file
+//! that the next worker will read.
 
 use super::keep::Keeper;
 use crate::protocol::control::JournalKind;
@@ -10,23 +10,23 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-/// How often they are looked at.
+/// Interval between checks.
 const RHYTHM: Duration = Duration::from_secs(1);
 
-/// What was last seen of them.
+/// State of the files at the last check.
 #[derive(Debug)]
 pub struct Guard {
     looked: Instant,
-    /// Device, number and time of the run file.
+    /// Device, inode and modification time of the run file.
     run_file: Option<(u64, u64, i64, i64)>,
-    /// The lock could not be made anew; said once.
+    /// The lock could not be recreated; reported once.
     unlocked: bool,
-    /// The run file could not be read at the last look.
+    /// The run file was unreadable at the last check.
     garbled: bool,
 }
 
 impl Guard {
-    /// The files as they are now.
+    /// Reads the current state of the files.
     pub fn new(run: &RunDir) -> Self {
         Self { looked: Instant::now(), run_file: run_file(run), unlocked: false, garbled: false }
     }
@@ -38,8 +38,8 @@ fn run_file(run: &RunDir) -> Option<(u64, u64, i64, i64)> {
 }
 
 impl Keeper {
-    /// Makes the lock anew where it was deleted, and names a run file that cannot be read any more. Another
-    /// keeper that has taken the lock meanwhile is the one that stays.
+    /// Recreates a deleted lock, and reports a run file that became unreadable. If another keeper took the
+    /// lock meanwhile, that keeper stays.
     pub(super) fn mind_files(&mut self) -> Result<(), LockError> {
         if self.guard.looked.elapsed() < RHYTHM {
             return Ok(());

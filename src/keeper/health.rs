@@ -1,5 +1,4 @@
-//! What the keeper makes of the probe's readings: memory and temperature for the policy, and the
-//! evidence that a card is gone.
+//! Handles the probe's readings: memory and temperature go to the policy, along with evidence of a lost GPU.
 
 use super::keep::Keeper;
 use super::witness::xid_meaning;
@@ -10,7 +9,7 @@ use crate::protocol::probe::{DRILL_FILE, DRIVER_OPENS, DRIVER_SILENT, Gpu, Readi
 use crate::protocol::worker::{FailureClass, Level};
 use crate::protocol::xid;
 
-/// What the driver says of a card that is gone.
+/// The driver's message for a lost GPU.
 const LOST: &str = "GPU is lost";
 
 impl Keeper {
@@ -22,7 +21,7 @@ impl Keeper {
         self.card_is_lost |= lost.is_some();
         self.mind_driver(&reading);
         let kernel = self.witness.saw(&reading);
-        // A worker on the CPU uses no card, but in a drill.
+        // A worker on the CPU uses no GPU, except in a drill.
         let uses_card = self.policy.is_on_gpu() || self.run_dir.file(DRILL_FILE).exists();
         for text in self.alarms.measured(&reading, uses_card, self.now()) {
             self.recorder.note(Level::Warn, JournalKind::Health, text);
@@ -56,13 +55,13 @@ impl Keeper {
         if let Some((celsius, slowdown_c)) = heat.filter(|_| uses_card) {
             self.decide(Event::Temperature { celsius, slowdown_c }, None);
         }
-        // A worker on the CPU has no card to lose.
+        // A worker on the CPU cannot lose a GPU.
         if let Some(text) = lost.filter(|_| self.policy.is_on_gpu()) {
             self.decide(Event::Evidence(Evidence { class: FailureClass::GpuLost, number: None, text }), None);
         }
     }
 
-    /// Says once that the driver does not answer, and once that it does again.
+    /// Reports once that the driver does not answer, and once that it answers again.
     fn mind_driver(&mut self, reading: &Reading) {
         let silent = match &reading.gpu {
             Ok(gpu) => gpu.more.xids.why() == Some(DRIVER_SILENT),
@@ -80,7 +79,7 @@ impl Keeper {
         self.recorder.note(level, JournalKind::Health, text);
     }
 
-    /// A line of the kernel: evidence where it concerns the card that is trained on, else a note.
+    /// Handles a kernel log line: evidence if it concerns the GPU in use, otherwise a note.
     fn hear_kernel(&mut self, line: &KernelLine) {
         let mut text = format!("kernel log: {}", line.text);
         if let KernelKind::Xid { number, .. } = line.kind
@@ -102,7 +101,7 @@ impl Keeper {
         }
     }
 
-    /// What the policy has to know of why the worker ended, beyond the worker's own words.
+    /// Gives the policy the evidence for the worker's end beyond the worker's own report.
     pub(super) fn tell(&mut self, cause: &Cause) {
         let said = self.failure.as_ref().map(|failed| failed.class);
         let plain = matches!(
@@ -120,7 +119,7 @@ impl Keeper {
     }
 }
 
-/// A sentence if the driver says that the card is gone.
+/// Returns a sentence if the driver reports that the GPU is lost.
 fn is_lost(reading: &Reading) -> Option<String> {
     let says = |why: Option<&str>| why.is_some_and(|why| why.contains(LOST));
     let metrics =

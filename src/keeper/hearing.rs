@@ -1,4 +1,4 @@
-//! What the keeper makes of a worker's words and of its end.
+//! Handles the worker's messages and its exit.
 
 use super::keep::Keeper;
 use super::witness::Ending;
@@ -28,7 +28,7 @@ impl Keeper {
                 self.alarms.raise("saves", Level::Error, "a checkpoint could not be written", message, now);
             }
             WorkerEvent::Saved(_) => self.alarms.end("saves"),
-            // The worker before was killed between a save and the word about it.
+            // The previous worker was killed between a save and its report.
             WorkerEvent::Hello(hello) if self.recorder.never_heard_of(hello.resumed_from) => {
                 if let Err(error) = self.take_over_checkpoints() {
                     self.recorder.note(Level::Error, JournalKind::Checkpoint, format!("run.db: {error}"));
@@ -77,7 +77,7 @@ impl Keeper {
         self.perform(effects, None);
     }
 
-    /// Why the worker ended; none where it ended as it was to.
+    /// Determines why the worker ended; none if it ended as intended.
     fn cause(&mut self, exit: Exit, asked: bool) -> Option<Cause> {
         let well = matches!(exit.code, Some(0 | 3)) && (asked || std::mem::take(&mut self.done));
         if well || asked && self.failure.is_none() {

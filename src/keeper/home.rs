@@ -1,5 +1,5 @@
-//! The run directory while the run goes on: somebody may move it or delete it. The worker cannot save
-//! any more then, and nobody can find the run.
+//! Watches the run directory while the run continues. If it is moved or deleted, the worker can no
+//! longer save, and nobody can find the run.
 
 use rustix::process::{Pid, getppid};
 use std::fs;
@@ -7,45 +7,45 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often is looked.
+/// Interval between checks.
 const RHYTHM: Duration = Duration::from_secs(1);
-/// Who moved a directory may move it back.
+/// Time in which a moved directory may come back.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A directory that has to stay where it is.
+/// A directory that must stay in place.
 #[derive(Debug)]
 pub struct Home {
     path: PathBuf,
     identity: Option<(u64, u64)>,
     looked: Instant,
     missing: Option<Instant>,
-    /// The process that brings the keeper back when it dies.
+    /// The process that restarts the keeper when it dies.
     parent: Option<Pid>,
 }
 
-/// What a look at it brought.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// Nothing new.
+    /// Unchanged.
     Same,
-    /// It is not there any more.
+    /// The directory has disappeared.
     Missing,
-    /// It is there again.
+    /// The directory is back.
     Back,
-    /// It has been missing for too long.
+    /// The directory has been missing for too long.
     Lost,
-    /// The directory is there, but nobody would bring the keeper back any more.
+    /// The directory is there, but the keeper's parent is gone: no process would restart the keeper.
     Orphan,
 }
 
 impl Home {
-    /// The directory at `path`, as it is now.
+    /// Starts watching the directory at `path`, in its current state.
     #[must_use]
     pub fn new(path: &Path, now: Instant) -> Self {
         Self { path: path.to_owned(), identity: identity(path), looked: now, missing: None, parent: getppid() }
     }
 
-    /// Looks, if it is time to.
+    /// Checks the directory, if a check is due.
     pub fn look(&mut self, now: Instant) -> Look {
         if now.duration_since(self.looked) < RHYTHM {
             return Look::Same;
@@ -71,7 +71,7 @@ impl Home {
     }
 }
 
-/// Device and number of the file behind a path.
+/// Returns device and inode of the file behind a path.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     let data = fs::metadata(path).ok()?;
     Some((data.dev(), data.ino()))

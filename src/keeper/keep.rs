@@ -1,4 +1,4 @@
-//! The loop: wait for one input, let the policy decide, perform the effects.
+//! The keeper's loop: wait for one input, let the policy decide, perform the effects.
 
 use super::alarms::Alarms;
 use super::author::Author;
@@ -40,39 +40,39 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 const NOT_LOGGED: &str =
     "this file system cannot carry a write-ahead log; run.db uses a rollback journal, which is slower";
-/// Rows reach the store this often.
+/// Interval between writes of rows to the store.
 pub(super) const FLUSH: Duration = Duration::from_millis(250);
-/// Listeners are told what is new at most this often, but at once when the state changes.
+/// Minimum interval between updates to listeners; a change of state is sent at once.
 pub(super) const STATUS: Duration = Duration::from_millis(100);
-/// The first reading of the probe is waited for this long, so that the card's baseline is known.
+/// How long to wait for the probe's first reading, which gives the GPU's baseline.
 const BASELINE: Duration = Duration::from_secs(2);
 
-/// How a keeper is started.
+/// Arguments of a keeper.
 #[derive(Debug, Clone)]
 pub struct KeeperArgs {
     /// The run.
     pub run_dir: PathBuf,
-    /// How it is to be launched; what an earlier keeper stored, where it is left out.
+    /// How to launch it; if omitted, as an earlier keeper stored.
     pub launch: Option<Launch>,
-    /// A person started it: a fresh budget, and a paused or ended run goes on.
+    /// The user started it: a fresh budget, and a paused or ended run continues.
     pub by_person: bool,
 }
 
-/// What of the command line a run remembers.
+/// The part of the command line that a run stores.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
     /// `auto`, `cpu`, `cuda` or `cuda:N`.
     pub device: String,
-    /// Faults on purpose.
+    /// Faults to inject.
     pub inject: Vec<Inject>,
 }
 
-/// Owns a run until it is over. Returns the exit code of the run.
+/// Keeps a run until it is over. Returns the exit code of the run.
 ///
 /// # Errors
-/// When it cannot even begin.
+/// Returns an error when it cannot even begin.
 pub async fn keep(args: KeeperArgs) -> Result<u8, KeeperError> {
-    // A write beyond the limit of a file's size is to be an error with a sentence, not the end.
+    // A write beyond the file size limit should fail with an error, not kill the process.
     let too_large = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
     drop(signal(too_large).map_err(|source| KeeperError::Io { what: "signals".to_owned(), source })?);
     let run_dir = RunDir::open(&args.run_dir)?;
@@ -97,7 +97,7 @@ pub(super) struct Keeper {
     home: Home,
     pub(super) lock: Lock,
     pub(super) guard: Guard,
-    /// Who asked for what is being done.
+    /// The author of the action under way.
     pub(super) author: Option<Author>,
     pub(super) worker: Option<Worker>,
     pub(super) watched: watch::Sender<Option<u32>>,
@@ -106,32 +106,32 @@ pub(super) struct Keeper {
     pub(super) failure: Option<Failed>,
     pub(super) witness: Witness,
     pub(super) alarms: Alarms,
-    /// The worker has said that it is done.
+    /// The worker has reported that it is done.
     pub(super) done: bool,
     pub(super) started: Instant,
-    /// The machine's monotonic clock at `started`: the policy's time goes on where an earlier keeper died.
+    /// The machine's monotonic clock at `started`: the policy's time continues where an earlier keeper died.
     epoch: Duration,
-    /// The card was said to be lost.
+    /// The GPU was reported as lost.
     pub(super) card_is_lost: bool,
     pub(super) driver_is_silent: bool,
     pub(super) card_users: CardUsers,
-    /// Parts of the data that are left out, on the clock of the run.
+    /// Skipped parts of the data, on the clock of the run.
     pub(super) left_out: Vec<(u64, u64)>,
     pub(super) shown: (RunState, Instant),
-    /// When rows last reached the store.
+    /// When rows were last written to the store.
     pub(super) flushed: Instant,
     pub(super) delay: DelayWatch,
-    /// Since when a worker is to be started whose attempt cannot be recorded.
+    /// Since when a worker start has been waiting because its attempt cannot be recorded.
     pub(super) start_waits: Option<Instant>,
     pub(super) outcome: Option<Outcome>,
-    /// Checkpoints on their way out.
+    /// Checkpoints being deleted.
     pub(super) deletions: Vec<JoinHandle<()>>,
 }
 
 impl Keeper {
     fn open(run_dir: RunDir, args: &KeeperArgs, lock: Lock) -> Result<Self, KeeperError> {
         let run = run_dir.run()?;
-        // Room for the last words; on a disk that is full already there is none to hold.
+        // Reserves room for the last words; a disk that is already full has none to reserve.
         reserve::hold(&run_dir).ok();
         let (mut store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
         let lost = match replaced {
@@ -215,13 +215,14 @@ impl Keeper {
         Ok(self.outcome.as_ref().map_or(1, Outcome::exit_code))
     }
 
-    /// Ends what an earlier keeper left behind, waits for the card's baseline, begins.
+    /// Ends workers of an earlier keeper, waits for the GPU's baseline, and begins.
     async fn take_over_run(&mut self, by_person: bool, socket: &Path) -> Result<(), KeeperError> {
         let before = self.recorder.status.state;
         self.recorder.status.pauses += u64::from(before == RunState::Paused && by_person);
         self.recorder.status.state = RunState::Starting;
         self.recorder.flush();
-        // From here on the store says where the run stands. Clients of another environment find the socket by this.
+        // From here on the store says where the run stands. Clients in another environment find the socket
+        // through this.
         let listens = self.lock.update(|record| (record.opening, record.socket) = (false, Some(socket.to_owned())));
         if let Err(error) = listens {
             self.recorder.note(Level::Warn, JournalKind::Health, format!("keeper.lock cannot be written: {error}"));
@@ -265,7 +266,7 @@ impl Keeper {
         }
     }
 
-    /// One turn of the loop.
+    /// Runs one iteration of the loop.
     async fn turn(&mut self) {
         let wake = self.policy.next_wake().map(|due| self.started + due.saturating_sub(self.epoch));
         let news = self.recorder.has_news().then_some(self.shown.1 + STATUS);
@@ -290,7 +291,7 @@ impl Keeper {
         self.publish();
     }
 
-    /// Without its directory a run cannot be found, nor gone on with.
+    /// Checks the run directory: without it, the run can neither be found nor continue.
     fn mind_home(&mut self) {
         let path = self.run_dir.path().display();
         let (level, text) = match self.home.look(std::time::Instant::now()) {
@@ -305,7 +306,7 @@ impl Keeper {
                 (Level::Error, format!("{path} was moved or deleted; move it back, or the run ends in a minute"))
             }
             Look::Lost => {
-                // The worker sees that its keeper is gone, and ends.
+                // The worker notices that its keeper is gone, and ends.
                 let why = format!("{path} was moved or deleted while the run went on");
                 return self.perform(vec![Effect::Finish(Outcome::NeedsPerson(why))], None);
             }
@@ -379,7 +380,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// The last word to the store and to whoever listens.
+    /// Sends the last update to the store and to all listeners.
     async fn say_goodbye(&mut self) {
         self.recorder.status.pid_worker = None;
         let status = self.status();
@@ -393,12 +394,12 @@ impl Keeper {
         sleep(Duration::from_millis(20)).await;
         self.alarms.finish(&mut self.recorder);
         self.recorder.flush_last_words(&self.run_dir);
-        // What is half deleted when the process ends would stay until somebody resumes.
+        // A deletion cut short by the end of the process would leave its files until somebody resumes the run.
         self.deletions.drain(..).for_each(|deletion| drop(deletion.join()));
     }
 }
 
-/// The machine's monotonic clock.
+/// Returns the machine's monotonic clock.
 fn monotonic() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))

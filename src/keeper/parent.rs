@@ -1,5 +1,5 @@
-//! The keeper's parent: starts the keeper, waits, and starts it again. It does nothing else, so that hardly
-//! anything can end it.
+//! The keeper's parent: starts the keeper, waits, and restarts it. It does nothing else, so that
+//! hardly anything can kill it.
 //!
 //! ```text
 //!             ┌────────────────────────────┐
@@ -8,7 +8,7 @@
 //!                                          ├─▶ the run's own end, or a signal to end it
 //!                                          └─▶ only you can help: written down
 //! ```
-//! While no keeper runs, `parent.lock` says why; `status` reads it there, since the disk may be full.
+//! While no keeper runs, `parent.lock` says why; `status` reads it from there, since the disk may be full.
 
 mod ward;
 
@@ -29,25 +29,26 @@ use std::process::{ChildStdout, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use ward::Ward;
 
-/// A keeper that dies more often than this in [`WINDOW`] is not brought back.
+/// A keeper that dies more often than this within [`WINDOW`] is not restarted.
 const DEATHS: usize = 5;
 const WINDOW: Duration = Duration::from_mins(10);
-/// Between a death and the next keeper; after each failed start twice as long.
+/// Pause between a death and the next keeper; doubles after each failed start.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Whoever started the run waits 10 s for its first keeper, and is told then that it failed.
+/// Time limit for retries of the first start: the command that started the run waits 10 s for its
+/// first keeper, and must learn of a failure.
 const FIRST_START: Duration = Duration::from_secs(9);
-/// Whoever moved the run directory may move it back.
+/// Time in which a moved run directory may come back.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// A keeper's last word is one line.
+/// Size limit of a keeper's last line.
 const LAST_WORD: u64 = 1 << 16;
-/// The exit code of a run that needs you.
+/// Exit code of a run that needs you.
 const NEEDS_PERSON: u8 = 4;
 
-/// Starts the keeper, waits, and starts it again while the run is wanted. Returns the run's exit code.
+/// Starts the keeper, waits, and restarts it while the run is wanted. Returns the run's exit code.
 ///
 /// # Errors
-/// When there is another parent, or when an end that nobody asked for could not be written down.
+/// Returns an error when there is another parent, or when an unexpected end could not be written down.
 pub fn bring_back(run: &RunDir, launch: Option<&Launch>, by_person: bool) -> io::Result<u8> {
     let file = run.file("parent.lock");
     let lock = owners::become_parent(run).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?;
@@ -77,11 +78,11 @@ pub fn bring_back(run: &RunDir, launch: Option<&Launch>, by_person: bool) -> io:
 enum End {
     /// The run is over, with this exit code.
     Over(u8),
-    /// Killed or panicked: how.
+    /// The keeper was killed or panicked; says how.
     Died(String),
-    /// It could not keep.
+    /// The keeper reported a failure.
     Failed(LastWord),
-    /// Somebody wants the run to end, and no keeper lives that could see to it: by whom.
+    /// The run was told to end while no keeper could handle it; says by whom.
     Told(String),
 }
 
@@ -92,12 +93,12 @@ struct Parent<'a> {
     ward: Ward,
     began: Instant,
     deaths: VecDeque<Instant>,
-    /// A keeper has lived.
+    /// A keeper has come up before.
     lived: bool,
     recovery: Recovery,
-    /// When the first of the starts failed that failed in a row.
+    /// Time of the first in the current series of failed starts.
     failing: Option<Instant>,
-    /// Since when the run directory is not where it was.
+    /// Since when the run directory has been missing.
     away: Option<Instant>,
 }
 
@@ -123,7 +124,7 @@ impl Parent<'_> {
         match (child.stdout.take().and_then(last_word), told, status.signal()) {
             (Some(_), Some(by), _) | (None, Some(by), Some(_)) => End::Told(by),
             (Some(word), None, _) => End::Failed(word),
-            // It came before the keeper could listen for it.
+            // The signal arrived before the keeper could listen for it.
             (None, None, Some(signal)) if is_a_wish(signal) => End::Told(signal_name(signal)),
             (None, _, Some(signal)) => End::Died(format!("was ended by {}", signal_name(signal))),
             (None, _, None) if status.code() == Some(101) => End::Died("panicked".to_owned()),
@@ -131,7 +132,7 @@ impl Parent<'_> {
         }
     }
 
-    /// The exit code, where the run is over.
+    /// Returns the exit code, if the run is over.
     fn judge(&mut self, end: End) -> io::Result<Option<u8>> {
         match end {
             End::Over(code) => return Ok(Some(code)),
@@ -178,7 +179,7 @@ impl Parent<'_> {
         )
     }
 
-    /// Writes down why the run ends, and waits for the disk where it has to.
+    /// Writes down why the run ends; waits for the disk if necessary.
     fn give_up(&self, verdict: Verdict, why: &str) -> io::Result<u8> {
         self.ward.recovering(&self.recovery);
         let mut pause = PAUSE;
@@ -195,14 +196,14 @@ impl Parent<'_> {
         }
     }
 
-    /// Writes down who ended the run. The run ends also where that cannot be written.
+    /// Writes down who ended the run. The run ends even if that cannot be written.
     fn stopped(&self, by: &str) -> u8 {
         let _ = caretaker::conclude(self.run, Verdict::Stopped, &format!("stopped by {by}, while no keeper ran"));
         Verdict::Stopped.exit_code()
     }
 
-    /// The exit code where the run directory was deleted, or moved for good. One whose mount is missing may
-    /// come back.
+    /// Returns the exit code if the run directory was deleted, or moved for good. A directory whose mount
+    /// is missing may come back.
     fn homeless(&mut self) -> Option<u8> {
         let mut charge = self.ward.lock();
         if charge.lock.whereabouts() == Whereabouts::InPlace {
@@ -210,7 +211,7 @@ impl Parent<'_> {
             return None;
         }
         if self.run.path().join("run.yaml").exists() {
-            // Only the lock file was deleted. Another parent may have made its own.
+            // Only the lock file was deleted. Another parent may have created its own.
             return matches!(charge.lock.restore(), Err(LockError::Held(_))).then_some(NEEDS_PERSON);
         }
         let since = *self.away.get_or_insert_with(Instant::now);
@@ -219,16 +220,16 @@ impl Parent<'_> {
     }
 }
 
-/// What a keeper that is gone wrote as its last line.
+/// Reads the last line of a keeper that has exited.
 fn last_word(mut stdout: ChildStdout) -> Option<LastWord> {
-    // A process that the keeper left behind may hold the pipe open.
+    // A process left behind by the keeper may hold the pipe open.
     fcntl_setfl(&stdout, OFlags::NONBLOCK).ok()?;
     let mut bytes = Vec::new();
     let _ = stdout.by_ref().take(LAST_WORD).read_to_end(&mut bytes);
     serde_json::from_slice(&bytes).ok()
 }
 
-/// A signal that asks a process to end, as against one that kills it.
+/// Reports whether a signal asks a process to end, as opposed to killing it.
 fn is_a_wish(signal: i32) -> bool {
     [Signal::TERM, Signal::INT].iter().any(|wish| wish.as_raw() == signal)
 }

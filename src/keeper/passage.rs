@@ -1,9 +1,9 @@
-//! Times the way from one worker to the next, part by part.
+//! Times a passage, the transition from one worker to the next, part by part.
 
 use crate::protocol::control::{Passage, Stage};
 use std::time::Duration;
 
-/// A passage under way.
+/// A running transition.
 #[derive(Debug, Clone)]
 pub struct PassageClock {
     shown: Passage,
@@ -12,14 +12,14 @@ pub struct PassageClock {
 }
 
 impl PassageClock {
-    /// A passage that begins now with its first part.
+    /// Begins a transition with its first part.
     pub fn begin(from: &str, to: &str, first: &str, now: Duration) -> Self {
         let stages = vec![Stage { name: first.to_owned(), took_ms: None }];
         let shown = Passage { from: from.to_owned(), to: to.to_owned(), stages, before: None, after: None };
         Self { shown, since: now, crossed: false }
     }
 
-    /// The part under way is done, and the next one begins. Says it twice, counts it once.
+    /// Ends the current part and begins the next; a repeated call for the same part has no effect.
     pub fn next(&mut self, name: &str, now: Duration) {
         if self.shown.stages.last().is_some_and(|stage| stage.name == name) {
             return;
@@ -28,7 +28,7 @@ impl PassageClock {
         self.shown.stages.push(Stage { name: name.to_owned(), took_ms: None });
     }
 
-    /// The next worker starts, on this rung; `before` is the last step of the one before.
+    /// Records the start of the next worker on this rung; `before` is the last step of the previous worker.
     pub fn cross(&mut self, to: &str, before: Option<(u64, f64)>, now: Duration) {
         self.redirect(to);
         self.shown.before = before;
@@ -36,7 +36,7 @@ impl PassageClock {
         self.next("start and load", now);
     }
 
-    /// A step was taken: the first one of the next worker ends the passage. True if it did.
+    /// Records a step: the next worker's first step ends the transition. Returns true if it did.
     pub fn arrive(&mut self, after: (u64, f64), now: Duration) -> bool {
         let arrives = self.crossed && self.shown.after.is_none();
         if arrives {
@@ -46,17 +46,17 @@ impl PassageClock {
         arrives
     }
 
-    /// It goes somewhere else than was thought.
+    /// Changes the target rung.
     pub fn redirect(&mut self, to: &str) {
         to.clone_into(&mut self.shown.to);
     }
 
-    /// As it is shown.
+    /// Returns the transition for display.
     pub fn shown(&self) -> &Passage {
         &self.shown
     }
 
-    /// Whether the first step was taken.
+    /// Reports whether the first step was taken.
     pub fn arrived(&self) -> bool {
         self.shown.after.is_some()
     }

@@ -1,4 +1,4 @@
-//! What the keeper does when the policy has decided.
+//! Performs the policy's effects.
 
 use super::child::Worker;
 use super::keep::{FLUSH, Keeper, STATUS};
@@ -12,14 +12,14 @@ use crate::store::lock::Identity;
 use crate::store::run_dir::RunDirError;
 use tokio::time::Instant;
 
-/// What the policy, which knows no folders, says of the way back.
+/// The policy's way to name the resume command; the policy knows no directories.
 const RESUME: &str = "`downshift resume`";
 
-/// The fact that a signal ended the run: the boot of the machine in which it did. A shutdown sends one.
+/// Name of the fact that a signal ended the run; its value is the machine's boot. A shutdown sends such a signal.
 pub const ENDED_BY_SIGNAL: &str = "ended_by_signal";
 
 impl Keeper {
-    /// A signal to end: the run stops as for a request, and `resume --interrupted` can tell it from one.
+    /// Handles a signal to end: the run stops as on a request, but `resume --interrupted` can tell the two apart.
     pub(super) fn terminated(&mut self) {
         let boot = Identity::own().boot;
         self.recorder.put_fact(ENDED_BY_SIGNAL, &boot);
@@ -27,7 +27,7 @@ impl Keeper {
         self.decide(Event::Request(Request::Stop), None);
     }
 
-    /// The same sentence with a command that can be typed as it stands.
+    /// Replaces the resume command in a sentence by one that can be typed as is.
     fn with_command(&self, text: &str) -> String {
         if text.contains(RESUME) {
             text.replace(RESUME, &format!("`{}`", self.run_dir.command("resume")))
@@ -86,19 +86,19 @@ impl Keeper {
         self.recorder.touch();
     }
 
-    /// Who asked for what is being done, in words.
+    /// Describes the author of the action under way.
     pub(super) fn author(&self) -> String {
         self.author.as_ref().map_or_else(|| "the keeper".to_owned(), ToString::to_string)
     }
 
-    /// What the policy needs to outlive this process, before anything is done that rests on it.
+    /// Stores the policy's persistent state before performing anything that depends on it.
     pub(super) fn remember(&mut self) {
         self.recorder.put_fact("rung", &self.policy.rung());
         self.recorder.put_fact("ledger", self.policy.ledger());
         self.recorder.persist();
     }
 
-    /// A stop that leads to another start is the beginning of a passage.
+    /// Begins a transition when a stop leads to another start.
     fn note_passage(&mut self) {
         let now = self.now();
         if let Life::Stopping { then: Then::Start(start), .. } = self.policy.life() {
@@ -107,7 +107,7 @@ impl Keeper {
         }
     }
 
-    /// Force is a part of a passage. A worker that hangs was of no use since its last step.
+    /// Records force as a part of the transition. For a hung worker it starts at its last step.
     fn note_force(&mut self, signal: Signal) {
         let now = self.now();
         if let Life::Stopping { then: Then::Recover(_), pressure: Pressure::Terminated, .. } = self.policy.life() {
@@ -123,7 +123,7 @@ impl Keeper {
 
     fn start_worker(&mut self, start: &Start) {
         let now = self.now();
-        // The worker reads the run file as it is now.
+        // The worker will read the run file in its current state.
         if let Err(RunDirError::Config(why)) = self.run_dir.run() {
             let why = format!("run.yaml was changed and cannot be read: {why}");
             return self.finish(Outcome::Failed(FailureClass::Config, why));
@@ -158,8 +158,8 @@ impl Keeper {
         }
     }
 
-    /// No worker starts before its attempt is on the disk. That says nothing about the run: it costs no
-    /// restart of the budget, and the start follows as soon as the store takes the row.
+    /// Postpones a start: no worker starts before its attempt is on disk. The postponement costs no
+    /// restart budget, and the start follows as soon as the store accepts the row.
     fn put_off(&mut self, start: &Start, why: &str) {
         if self.start_waits.is_none() {
             self.start_waits = Some(Instant::now());
@@ -171,7 +171,7 @@ impl Keeper {
         self.decide(Event::StartPutOff(start.clone(), FLUSH), None);
     }
 
-    /// The lock file is overwritten in place, which works on a full disk too.
+    /// Notes in the lock file why the start waits; overwriting in place works on a full disk too.
     fn tell_waiting(&mut self, why: Option<String>) {
         if let Err(error) = self.lock.update(|record| record.waiting = why) {
             self.recorder.note(Level::Warn, JournalKind::Health, format!("keeper.lock cannot be written: {error}"));
@@ -233,7 +233,7 @@ impl Keeper {
     }
 
     pub(super) fn status(&mut self) -> Status {
-        // Some ends are the keeper's own.
+        // The keeper itself decides some ends.
         let over = self.outcome.clone().map(Life::Over);
         let life = over.as_ref().unwrap_or(self.policy.life());
         let (state, why) = (life.state(), life.why().map(|why| self.with_command(&why)));
@@ -252,7 +252,7 @@ impl Keeper {
         Status { passage: self.recorder.passage(), ..self.recorder.status.clone() }
     }
 
-    /// Tells listeners what has happened, and the store every so often.
+    /// Sends news to listeners, and writes to the store at intervals.
     pub(super) fn publish(&mut self) {
         let state = self.policy.life().state();
         let changed = state != self.shown.0;
@@ -268,8 +268,8 @@ impl Keeper {
         }
     }
 
-    /// Tells listeners everything that is new. A message a step would wake them, and the keeper's
-    /// socket, far more often than a screen can show.
+    /// Sends all news to listeners. One message per step would wake them, and the keeper's socket, far
+    /// more often than a screen can show.
     pub(super) fn publish_now(&mut self, state: RunState) {
         for update in self.recorder.take_updates() {
             self.clients.publish(&update);

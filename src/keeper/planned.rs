@@ -1,18 +1,18 @@
-//! The plan of the run's memory, once it is there: what each rung is thought to need, corrected by
-//! what the rungs that ran were seen to need.
+//! The run's memory plan, once it is available: the estimate for each rung, corrected by the measured
+//! needs of rungs that ran.
 
 use crate::protocol::control::RungRecord;
 use crate::protocol::plan::{Foreseen, Measured, PLAN_FILE, Plan};
 use crate::untrusted::file::{self, Limit};
 use std::path::Path;
 
-/// The plan, as far as it was found.
+/// The plan, as far as it is available.
 #[derive(Debug, Default)]
 pub struct Planned(Option<Plan>);
 
 impl Planned {
-    /// Writes into the rungs what they are thought to need. The plan is written beside the start of
-    /// the run: until it is there, this looks for it. Returns why no rung could be planned, once.
+    /// Writes the estimates into the rungs. The plan is computed alongside the start of the run; until it
+    /// is there, this looks for it. Returns, once, why no rung could be planned.
     pub fn settle(&mut self, run_dir: &Path, rungs: &mut [RungRecord]) -> Option<String> {
         let mut news = None;
         if self.0.is_none() {

@@ -1,5 +1,5 @@
-//! The process that plans the memory of a run, once, beside its training. It ends with the keeper at
-//! the latest: its stdin closes then, and it reads that as the order to end.
+//! The process that plans the run's memory, once, alongside training. It ends with the keeper at the
+//! latest: its stdin closes then, which is its order to end.
 
 use super::child::WORKER_VARIABLE;
 use crate::protocol::plan::PLAN_FILE;
@@ -7,8 +7,8 @@ use crate::store::run_dir::RunDir;
 use std::process::Stdio;
 use tokio::process::{Child, Command};
 
-/// Starts planning, where the run has no plan yet. Dropping the child ends it. A run without a plan
-/// lacks a forecast and nothing else, so a planner that cannot start is no error.
+/// Starts the planner, if the run has no plan yet. Dropping the child ends it. A planner that cannot
+/// start is not an error: a run without a plan only lacks a forecast.
 pub fn start(run: &RunDir, device: &str) -> Option<Child> {
     let trains_elsewhere = std::env::var_os(WORKER_VARIABLE).is_some();
     if trains_elsewhere || run.file(PLAN_FILE).is_file() {

@@ -1,4 +1,4 @@
-//! Keeps a probe alive: one that is silent is ended and started again, within a bound.
+//! Keeps a probe alive: a silent one is killed and restarted, within a limit.
 
 use super::Input;
 use crate::protocol::line;
@@ -12,11 +12,11 @@ use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-/// A probe that is silent for so long is stuck: one whose driver hangs goes on with the machine.
+/// Silence after which a probe is stuck; one whose driver hangs still reports the host.
 const SILENCE: Duration = Duration::from_secs(3);
-/// The first line may take longer: a process has to start.
+/// Time for the first line, which takes longer because the process has to start.
 const FIRST: Duration = Duration::from_secs(10);
-/// Starts within [`WINDOW`], then no more.
+/// Starts allowed within [`WINDOW`]; after that the keeper gives up.
 const STARTS: usize = 5;
 const WINDOW: Duration = Duration::from_mins(10);
 
@@ -69,7 +69,7 @@ fn start(run_dir: &std::path::Path, gpu: u32, nvml: Option<&std::path::Path>) ->
         .spawn()
 }
 
-/// Passes readings on until the probe ends or is silent for too long; then it is gone.
+/// Passes readings on until the probe exits or is silent for too long, and then kills it.
 async fn listen(mut child: Child, mut worker: watch::Receiver<Option<u32>>, inputs: &mpsc::Sender<Input>) {
     let (Some(stdout), Some(mut stdin)) = (child.stdout.take(), child.stdin.take()) else { return };
     let mut lines = BufReader::new(stdout).lines();

@@ -1,28 +1,26 @@
-//! Which checkpoints are proven: their bytes may verify and their content be sick all the same, and
-//! only training beyond them tells.
+//! Proves checkpoints. Bytes that verify may still hold bad state; only training beyond a checkpoint proves it.
 
 use std::collections::BTreeMap;
 
-/// Counts the clean steps beyond every checkpoint that is not proven yet. A step is clean when the
-/// guard let it through.
+/// Counts the clean steps beyond every unproven checkpoint. A step is clean when the guard let it through.
 #[derive(Debug, Default)]
 pub struct Proving {
     clean: BTreeMap<u64, u64>,
 }
 
 impl Proving {
-    /// Goes on with these checkpoints, `(step, clean steps beyond it)`: what the store knows of the
-    /// line that training stands on. To be called whenever that line changes.
+    /// Restarts with these checkpoints, `(step, clean steps beyond it)`, as the store knows them for the
+    /// current line of training. Call this whenever that line changes.
     pub fn restart(&mut self, counts: impl IntoIterator<Item = (u64, u64)>) {
         self.clean = counts.into_iter().collect();
     }
 
-    /// A checkpoint of this step is durable.
+    /// Records that the checkpoint of this step is durable.
     pub fn saved(&mut self, step: u64) {
         self.clean.insert(step, 0);
     }
 
-    /// A clean step was taken. Returns the checkpoints that are proven by it.
+    /// Records a clean step. Returns the checkpoints it proves.
     pub fn stepped(&mut self, step: u64, proven_after: u64) -> Vec<u64> {
         for (_, clean) in self.clean.range_mut(..step) {
             *clean += 1;
@@ -41,7 +39,7 @@ mod tests {
         proving.saved(10);
         assert!(proving.stepped(10, 3).is_empty(), "its own step says nothing");
         assert!(proving.stepped(11, 3).is_empty());
-        // Step 12 was skipped: nobody tells of it.
+        // Step 12 was skipped: it is not reported as a clean step.
         assert!(proving.stepped(13, 3).is_empty());
         proving.saved(13);
         assert_eq!(proving.stepped(14, 3), [10]);
@@ -56,7 +54,7 @@ mod tests {
         proving.saved(12);
         proving.stepped(13, 3);
         proving.stepped(14, 3);
-        // A fault: on from 12. Of the two steps beyond 12 nothing is left, of those beyond 10 two are.
+        // After a fault, training resumes from 12: none of the steps beyond 12 count, and two beyond 10 do.
         proving.restart([(10, 2), (12, 0)]);
         assert_eq!(proving.stepped(13, 3), [10]);
         assert!(proving.stepped(14, 3).is_empty());

@@ -1,5 +1,4 @@
-//! Remembers what happened: rows for the store, updates for whoever listens, the run at a glance.
-//! It decides nothing.
+//! Records events: rows for the store, updates for listeners, and the run's status. It decides nothing.
 
 mod checkpoints;
 mod writing;
@@ -21,23 +20,23 @@ use crate::store::writer::{AttemptRow, Batch, Writer};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// A note in the journal for the first skipped step of a streak, then for each so many.
+/// Steps between journal notes in a streak of skipped steps; the first one is always noted.
 const SKIP_NOTE_EVERY: u64 = 100;
 
-/// Readings of the probe reach the store at most this often.
+/// Minimum interval between probe readings in the store.
 const STORED_EVERY: Duration = Duration::from_secs(5);
 
-/// The keeper's memory and its pen.
+/// Records the run for the store and for listeners.
 pub struct Recorder {
     store: Writer,
     batch: Batch,
     updates: Vec<Update>,
     next_journal: i64,
-    /// The run at a glance.
+    /// Status of the run.
     pub status: Status,
-    /// The attempt under way.
+    /// The current attempt.
     pub attempt: Attempt,
-    /// Its row.
+    /// Row of the current attempt.
     row: AttemptRow,
     passage: Option<PassageClock>,
     /// When the worker last took a step, or began.
@@ -50,21 +49,21 @@ pub struct Recorder {
     proving: Proving,
     dirty: bool,
     planned: Planned,
-    /// Facts as the store has them.
+    /// Facts as stored.
     facts: BTreeMap<String, String>,
-    /// The store refuses to be written; said once until it works again.
+    /// The store refuses writes; reported once until it works again.
     store_failing: bool,
     /// When a damaged store was last replaced.
     replaced: Option<Instant>,
-    /// The store was replaced: the next checkpoint brings back rows that it lost.
+    /// The store was replaced: the next checkpoint restores rows that it lost.
     refill: bool,
 }
 
 impl Recorder {
-    /// Goes on with what the store knows.
+    /// Continues with the content of the store.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn new(mut store: Writer, fresh: Status) -> rusqlite::Result<Self> {
         let mut status = store.fact::<Status>("status")?.unwrap_or_else(|| fresh.clone());
         status.passage = None;
@@ -99,7 +98,7 @@ impl Recorder {
         })
     }
 
-    /// Writes a line of the journal.
+    /// Writes a journal line.
     pub fn note(&mut self, level: Level, kind: JournalKind, text: String) {
         let step = Some(self.status.step).filter(|step| *step > 0);
         let row = JournalRow { id: self.next_journal, time_ms: now_ms(), step, level, kind, text };
@@ -108,10 +107,10 @@ impl Recorder {
         self.updates.push(Update::Journal(row));
     }
 
-    /// An attempt begins: its row is on the disk when this returns.
+    /// Begins an attempt; its row is on disk when this returns.
     ///
     /// # Errors
-    /// `SQLite`'s words; then no worker may be started.
+    /// Returns an error when `SQLite` fails; then no worker may be started.
     pub fn begin_attempt(
         &mut self,
         rung: usize,
@@ -136,7 +135,7 @@ impl Recorder {
         Ok(id)
     }
 
-    /// A passage to another worker begins.
+    /// Begins a passage to another worker.
     pub fn begin_passage(&mut self, to: &str, first: &str, now: Duration) {
         match &mut self.passage {
             Some(passage) if !passage.arrived() => {
@@ -147,7 +146,7 @@ impl Recorder {
         }
     }
 
-    /// A passage that began when the worker took its last step, as is known only now.
+    /// Begins a passage retroactively, at the worker's last step.
     pub fn begin_passage_late(&mut self, to: &str, first: &str) {
         match &mut self.passage {
             Some(passage) if !passage.arrived() => passage.redirect(to),
@@ -155,19 +154,19 @@ impl Recorder {
         }
     }
 
-    /// The part of a passage that begins now, where there is a passage.
+    /// Begins the next part of the current passage, if there is one.
     pub fn passage_part(&mut self, name: &str, now: Duration) {
         if let Some(passage) = self.passage.as_mut().filter(|passage| !passage.arrived()) {
             passage.next(name, now);
         }
     }
 
-    /// A passage that leads nowhere: the run pauses or ends.
+    /// Ends a passage that leads to no other worker: the run pauses or ends.
     pub fn end_passage(&mut self) {
         self.passage = None;
     }
 
-    /// What the worker said.
+    /// Records a worker event.
     pub fn heard(&mut self, event: &Event, now: Duration) {
         let time_ms = now_ms();
         if let Some(row) = StepRow::of(event, self.attempt.id, self.attempt.rung, time_ms) {
@@ -208,14 +207,15 @@ impl Recorder {
             Event::Saved(saved) => self.saved(saved, now),
             Event::SaveFailed { step, message } => {
                 self.failed_saves += 1;
-                // The first of a streak is told; how long it lasts is told by the age of the newest.
+                // Only the first failure of a streak is noted; the age of the newest checkpoint shows how long it
+                // lasts.
                 if self.failed_saves == 1 {
                     let text = sentences::save_failed(*step, message);
                     self.note(Level::Error, JournalKind::Checkpoint, text);
                 }
             }
             Event::StopRefused { .. } => self.end_passage(),
-            // What each worker says again, such as why there is no GPU, is said once.
+            // Notes repeated by every worker, such as why there is no GPU, are written once.
             Event::Note { level, text } => {
                 if self.said.insert(text.clone()) {
                     self.note(*level, JournalKind::Note, text.clone());
@@ -258,14 +258,14 @@ impl Recorder {
         }
     }
 
-    /// The process of the attempt under way.
+    /// Records the process of the current attempt.
     pub fn started(&mut self, pid: u32) {
         self.status.pid_worker = Some(pid);
         self.row.pid = Some(pid);
         self.put_attempt();
     }
 
-    /// The worker is gone; `fault` when nobody asked for it.
+    /// Records the worker's exit; `fault` when it was not requested.
     pub fn ended(&mut self, words: &str, fault: bool) {
         let ended_ms = self.attempt.ends_at().unwrap_or_else(now_ms);
         (self.row.ended_ms, self.row.outcome) = (Some(ended_ms), Some(words.to_owned()));
@@ -278,21 +278,21 @@ impl Recorder {
         self.dirty = true;
     }
 
-    /// Why the attempt ended: into the store, and into the journal with what it is known by.
+    /// Records why the attempt ended: in the store, and in the journal with the evidence.
     pub fn concluded(&mut self, cause: &Cause) {
         self.batch.causes.insert(self.attempt.id, cause.clone());
         self.note(Level::Warn, JournalKind::Worker, sentences::cause(cause));
     }
 
-    /// Why the attempt is in trouble; what is done about it stands in the journal.
+    /// Records why the attempt is in trouble; the journal says how the keeper responds.
     pub fn troubled(&mut self, class: FailureClass, evidence: String) {
         let cause = Cause { class, xid: None, restart_helps: true, evidence: vec![evidence], advice: String::new() };
         self.batch.causes.insert(self.attempt.id, cause);
     }
 
-    /// What the probe measured.
+    /// Records a probe reading.
     pub fn measured(&mut self, reading: Reading) {
-        // A worker on the CPU takes none of the card that the machine may have.
+        // A worker on the CPU uses none of the GPU that the machine may have.
         let vram = reading.gpu.as_ref().ok().and_then(|gpu| gpu.vram_worker_bytes.get()).filter(|bytes| *bytes > 0);
         let ram = reading.host.ram_worker_bytes.get();
         if let Some(record) = self.status.rungs.get_mut(self.attempt.rung).filter(|_| self.status.pid_worker.is_some())
@@ -301,7 +301,7 @@ impl Recorder {
             record.ram_bytes = record.ram_bytes.max(ram);
         }
         let row = SampleRow { time_ms: now_ms(), reading };
-        // A run of days would fill the disk with readings; listeners hear every one.
+        // Days of readings would fill the disk; listeners get every one.
         if self.sampled.is_none_or(|at| at.elapsed() >= STORED_EVERY) {
             self.sampled = Some(Instant::now());
             self.batch.samples.push(row.clone());
@@ -318,28 +318,28 @@ impl Recorder {
         }
     }
 
-    /// The status has changed outside of what the recorder heard.
+    /// Marks the status as changed from outside the recorder.
     pub fn touch(&mut self) {
         self.dirty = true;
     }
 
-    /// The passage as it is now.
+    /// Returns the current passage.
     pub fn passage(&self) -> Option<Passage> {
         self.passage.as_ref().map(|passage| passage.shown().clone())
     }
 
-    /// Whether listeners have to be told something.
+    /// Reports whether there are updates for listeners.
     pub fn has_news(&self) -> bool {
         !self.updates.is_empty()
     }
 
-    /// What listeners have to be told.
+    /// Takes the updates for listeners.
     pub fn take_updates(&mut self) -> Vec<Update> {
         std::mem::take(&mut self.updates)
     }
 }
 
-/// Unix time in milliseconds.
+/// Returns the Unix time in milliseconds.
 pub fn now_ms() -> i64 {
     jiff::Timestamp::now().as_millisecond()
 }

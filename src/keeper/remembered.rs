@@ -1,4 +1,4 @@
-//! What an earlier keeper of the run stored, for the next one.
+//! State stored by an earlier keeper of the run.
 
 use super::keep::{KeeperArgs, Launch};
 use super::perform::ENDED_BY_SIGNAL;
@@ -9,27 +9,27 @@ use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
 use crate::untrusted::file::{self, Limit};
 
-/// What is remembered of the run.
+/// The stored state of the run.
 pub struct Remembered {
-    /// How it is launched.
+    /// How the run is launched.
     pub launch: Launch,
-    /// The budget, and what else the policy keeps.
+    /// The policy's ledger: the budget and more.
     pub ledger: Ledger,
-    /// The rung it is on.
+    /// The current rung.
     pub rung: usize,
-    /// Faults on purpose that have struck already.
+    /// Injected faults that have already fired.
     pub fired: Vec<String>,
-    /// Memory in use on the card before the first start.
+    /// GPU memory in use before the first start.
     pub baseline: Option<u64>,
-    /// Parts of the data that are left out.
+    /// Skipped parts of the data.
     pub left_out: Vec<(u64, u64)>,
 }
 
 impl Remembered {
-    /// Reads what is there, and stores how the run is launched from now on.
+    /// Reads the stored state, and stores how the run is launched from now on.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn read(store: &mut Writer, args: &KeeperArgs, run: &Run, run_dir: &RunDir) -> rusqlite::Result<Self> {
         let launch = args.launch.clone().map_or_else(|| store.fact("launch"), |launch| Ok(Some(launch)))?;
         let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), inject: Vec::new() });
@@ -52,7 +52,7 @@ impl Remembered {
     }
 }
 
-/// The rung that wrote the newest checkpoint, for a store that was lost.
+/// Returns the rung that wrote the newest checkpoint, for a run whose store was lost.
 fn newest_rung(run_dir: &RunDir) -> Option<usize> {
     let newest =
         checkpoint::list(run_dir.path()).into_iter().find(|entry| checkpoint::manifest(&entry.path).is_ok())?;

@@ -1,11 +1,11 @@
-//! Which checkpoints stay.
+//! Decides which checkpoints to keep.
 
 use crate::config::knobs;
 use crate::protocol::control::CheckpointRow;
 use std::collections::BTreeSet;
 
-/// The steps of the checkpoints to delete: all but the newest `keep_last`, the newest proven one, the
-/// one that is to be proven next, and the best one where `keep_best` says so.
+/// Returns the steps of the checkpoints to delete: all but the newest `keep_last`, the newest proven
+/// one, the next one to be proven, and with `keep_best` the best one.
 pub fn superfluous(rows: &[CheckpointRow], knobs: &knobs::Checkpoint) -> Vec<u64> {
     let kept: BTreeSet<u64> = rows.iter().filter(|row| row.kept).map(|row| row.step).collect();
     let newest: BTreeSet<u64> = kept.iter().rev().take(knobs.keep_last.max(1) as usize).copied().collect();
@@ -16,21 +16,21 @@ pub fn superfluous(rows: &[CheckpointRow], knobs: &knobs::Checkpoint) -> Vec<u64
     kept.into_iter().filter(|step| !wanted(step)).collect()
 }
 
-/// The step of the checkpoint with the lowest evaluation loss among those on disk; the older one
-/// where several saw the same evaluation.
+/// Returns the step of the checkpoint on disk with the lowest evaluation loss; the older one when
+/// several share the same evaluation.
 pub fn best(rows: &[CheckpointRow]) -> Option<u64> {
     let measured = rows.iter().filter(|row| row.kept).filter_map(|row| Some((row.eval_loss?, row.step)));
     measured.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|(_, step)| step)
 }
 
-/// The step of the newest checkpoint on disk that training has proven.
+/// Returns the step of the newest proven checkpoint on disk.
 pub fn newest_proven(rows: &[CheckpointRow]) -> Option<u64> {
     rows.iter().filter(|row| row.kept && row.proven).map(|row| row.step).max()
 }
 
-/// The step of the oldest checkpoint on disk that is newer than the newest proven one. It stays until
-/// training has proven it: where saves come faster than proofs, each newest one alone would be
-/// replaced before its time, and none would ever be proven.
+/// Returns the step of the oldest checkpoint on disk above the newest proven one. It stays until
+/// training has proven it: when saves come faster than proofs, keeping only the newest would let no
+/// checkpoint live long enough to be proven.
 pub fn next_to_be_proven(rows: &[CheckpointRow]) -> Option<u64> {
     let proven = newest_proven(rows);
     rows.iter().filter(|row| row.kept && Some(row.step) > proven).map(|row| row.step).min()
@@ -94,8 +94,8 @@ mod tests {
         assert_eq!(superfluous(&rows, &keep(2, true)), [1, 2], "older than a proven one: nothing to wait for");
     }
 
-    /// Saves every `interval` steps, with retention after each; whether at the end there is a proven
-    /// one, and how many there were at most.
+    /// Saves every `interval` steps, with retention after each save. Returns the newest proven checkpoint
+    /// at the end and the largest number kept.
     fn play(interval: u64, proven_after: u64, steps: u64, knobs: &knobs::Checkpoint) -> (Option<u64>, usize) {
         let (mut rows, mut proving, mut most) = (Vec::new(), Proving::default(), 0);
         for step in 1..=steps {
@@ -138,7 +138,7 @@ mod tests {
             let knobs = keep(keep_last, keep_best);
             let steps = interval + proven_after + beyond;
             let (proven, most) = play(interval, proven_after, steps, &knobs);
-            // A proof takes at most as long as the wait for the next save and what it takes to be proven.
+            // A proof takes at most the wait for the next save plus its own clean steps.
             let oldest = steps.saturating_sub(2 * (interval + proven_after)).max(interval);
             prop_assert!(proven.is_some_and(|step| step >= oldest), "{proven:?} after {steps}");
             prop_assert!(most as u64 <= knobs.most());

@@ -1,11 +1,11 @@
-//! The keeper's words for the journal.
+//! The texts of the journal.
 
 use crate::protocol::cause::Cause;
 use crate::protocol::control::Passage;
 use crate::protocol::worker::{Eval, Hello, Level, Saved, Skipped};
 use std::fmt::Write;
 
-/// A number with thin groups: `1 204`.
+/// Formats a number with thin-space groups: `1 204`.
 #[must_use]
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -19,7 +19,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// Bytes in the unit that suits them: binary ones, as everywhere on the screen.
+/// Formats bytes in a suitable binary unit, as everywhere on the screen.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -36,13 +36,13 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// Milliseconds as seconds.
+/// Formats milliseconds as seconds.
 #[must_use]
 pub fn seconds(ms: f64) -> String {
     if ms < 995.0 { format!("{:.2} s", ms / 1000.0) } else { format!("{:.1} s", ms / 1000.0) }
 }
 
-/// A worker is ready.
+/// Describes a worker that is ready.
 #[must_use]
 pub fn hello(hello: &Hello) -> String {
     let parameters = grouped(hello.parameters);
@@ -53,7 +53,7 @@ pub fn hello(hello: &Hello) -> String {
     format!("worker {} {place} on {} ({}), {parameters} parameters", hello.pid, hello.device, hello.backend)
 }
 
-/// A checkpoint is durable.
+/// Describes a durable checkpoint.
 #[must_use]
 pub fn saved(saved: &Saved) -> String {
     let (step, size) = (grouped(saved.step), bytes(saved.bytes));
@@ -64,7 +64,7 @@ pub fn saved(saved: &Saved) -> String {
     )
 }
 
-/// A checkpoint could not be written.
+/// Describes a failed save.
 #[must_use]
 pub fn save_failed(step: u64, message: &str) -> String {
     let step = grouped(step);
@@ -73,20 +73,20 @@ pub fn save_failed(step: u64, message: &str) -> String {
     )
 }
 
-/// A step was dropped.
+/// Describes a skipped step.
 #[must_use]
 pub fn skipped(skipped: &Skipped) -> String {
     let step = grouped(skipped.step);
     format!("step {step} skipped: {} not finite ({}); weights and moments untouched", skipped.what, skipped.place)
 }
 
-/// The run is done.
+/// Describes a finished run.
 pub fn finished(step: u64, eval: Option<&Eval>) -> String {
     let measured = eval.map_or_else(String::new, |eval| format!(", validation {}", measured(eval)));
     format!("finished at step {}{measured}", grouped(step))
 }
 
-/// The run was ended by a person.
+/// Describes a run that the user ended.
 #[must_use]
 pub fn stopped(step: u64, durable: Option<u64>) -> (Level, String) {
     let resume = "`downshift resume` goes on from";
@@ -104,13 +104,13 @@ pub fn stopped(step: u64, durable: Option<u64>) -> (Level, String) {
     }
 }
 
-/// A loss with the digits that tell something.
+/// Formats a loss with its significant digits.
 #[must_use]
 pub fn loss(loss: f64) -> String {
     if loss != 0.0 && loss.abs() < 1e-3 { format!("{loss:.1e}") } else { format!("{loss:.4}") }
 }
 
-/// What an evaluation says.
+/// Describes an evaluation.
 #[must_use]
 pub fn measured(eval: &Eval) -> String {
     let mut text = format!("loss {}", loss(eval.loss));
@@ -123,7 +123,7 @@ pub fn measured(eval: &Eval) -> String {
     text
 }
 
-/// Why an attempt ended.
+/// Describes why an attempt ended.
 #[must_use]
 pub fn cause(cause: &Cause) -> String {
     let known_by: Vec<&str> = cause.evidence.iter().take(3).map(String::as_str).collect();
@@ -131,7 +131,7 @@ pub fn cause(cause: &Cause) -> String {
     format!("cause: {} ({}){advice}", cause.class, known_by.join("; "))
 }
 
-/// The proof of continuity after a passage.
+/// Compares the loss before and after a passage, as proof of continuity.
 #[must_use]
 pub fn passage(passage: &Passage) -> String {
     let way = if passage.from == passage.to {

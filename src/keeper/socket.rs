@@ -1,4 +1,4 @@
-//! The control socket: clients come, ask and listen; none of them can hold the keeper up.
+//! The control socket. Clients connect, send requests and listen; none of them can block the keeper.
 
 use super::Input;
 use super::author::{Author, Process};
@@ -18,21 +18,21 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
-/// Lines that may wait for one client. A client that falls further behind is dropped; it connects
-/// again and reads the store.
+/// Maximum number of lines queued for one client. A client that falls further behind is dropped; it
+/// reconnects and reads the store.
 const BACKLOG: usize = 1024;
-/// Clients at a time.
+/// Maximum number of clients.
 const SEATS: usize = 64;
-/// No request is longer.
+/// Maximum length of a request.
 const LINE: u64 = 1 << 16;
-/// The socket is bound again within this time if its file disappears.
+/// Interval at which the socket is checked, and bound again if its file disappeared.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Makes the socket in a folder that is there. The caller holds the run's lock, so a file of this name is a dead
-/// keeper's.
+/// Creates the socket in an existing folder. The caller holds the run's lock, so an existing file of
+/// this name belongs to a dead keeper.
 ///
 /// # Errors
-/// The system's words.
+/// Returns the system's error.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     let _ = fs::remove_file(path);
     path.parent().into_iter().for_each(sweep);
@@ -41,8 +41,7 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Removes what keepers that were killed left behind. Should it hit one that is just being made, its
-/// keeper makes it again.
+/// Removes sockets left behind by killed keepers. If it hits one that is just being created, its keeper recreates it.
 fn sweep(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -53,7 +52,7 @@ fn sweep(folder: &Path) {
     }
 }
 
-/// Takes clients until the keeper ends.
+/// Accepts clients until the keeper ends.
 pub async fn serve(mut listener: UnixListener, path: PathBuf, inputs: mpsc::Sender<Input>) {
     let mut next = 0;
     let seats = Arc::new(Semaphore::new(SEATS));
@@ -77,7 +76,7 @@ pub async fn serve(mut listener: UnixListener, path: PathBuf, inputs: mpsc::Send
     }
 }
 
-/// Tells a client that there are too many, and closes.
+/// Tells a client that there are too many, and disconnects it.
 fn turn_away(stream: &UnixStream) {
     let message = format!("{SEATS} clients are connected to this keeper already; close some of them");
     if let Ok(line) = line::encode(&Update::Reply { accepted: false, message }) {
@@ -85,21 +84,21 @@ fn turn_away(stream: &UnixStream) {
     }
 }
 
-/// The client, where the system names it.
+/// Returns the client, if the system reports its process.
 fn author_of(stream: &UnixStream) -> Author {
     let peer = stream.peer_cred().ok();
     let peer = peer.and_then(|peer| Some(Process::new(u32::try_from(peer.pid()?).ok()?, peer.uid())));
     Author::Client(peer)
 }
 
-/// The next line; none at the end, and where a line is too long to be a request.
+/// Returns the next line; none at the end of the stream, or when a line is too long for a request.
 async fn next_line(reader: &mut BufReader<OwnedReadHalf>, buffer: &mut Vec<u8>) -> Option<()> {
     buffer.clear();
     let read = reader.take(LINE).read_until(b'\n', buffer).await.ok()?;
     (read > 0 && (buffer.ends_with(b"\n") || (read as u64) < LINE)).then_some(())
 }
 
-/// One client: lines in, lines out.
+/// Serves one client: lines in, lines out.
 async fn attend(id: u64, stream: UnixStream, inputs: mpsc::Sender<Input>, _seat: OwnedSemaphorePermit) {
     let author = author_of(&stream);
     let (read, mut write) = stream.into_split();
@@ -125,7 +124,7 @@ async fn attend(id: u64, stream: UnixStream, inputs: mpsc::Sender<Input>, _seat:
     writing.abort();
 }
 
-/// Who is connected, and who wants to hear everything.
+/// The connected clients, and the subscribers among them.
 #[derive(Debug, Default)]
 pub struct Clients {
     known: HashMap<u64, Client>,
@@ -139,41 +138,41 @@ struct Client {
 }
 
 impl Clients {
-    /// Somebody came.
+    /// Adds a client.
     pub fn add(&mut self, id: u64, sender: mpsc::Sender<String>, author: Author) {
         self.known.insert(id, Client { sender, subscribed: false, author });
     }
 
-    /// Who this client is.
+    /// Returns the author behind a client.
     pub fn author(&self, id: u64) -> Option<Author> {
         self.known.get(&id).map(|client| client.author.clone())
     }
 
-    /// Somebody left.
+    /// Removes a client.
     pub fn remove(&mut self, id: u64) {
         self.known.remove(&id);
     }
 
-    /// Somebody wants to hear everything.
+    /// Subscribes a client to all updates.
     pub fn subscribe(&mut self, id: u64) {
         if let Some(client) = self.known.get_mut(&id) {
             client.subscribed = true;
         }
     }
 
-    /// Whether anybody would hear a publication.
+    /// Reports whether any client has subscribed.
     pub fn listening(&self) -> bool {
         self.known.values().any(|client| client.subscribed)
     }
 
-    /// Waits until everything said has been taken by the writers.
+    /// Waits until the writers have taken every queued message.
     pub async fn drained(&self) {
         while self.known.values().any(|client| client.sender.capacity() < BACKLOG && !client.sender.is_closed()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// Says something to one client.
+    /// Sends an update to one client.
     pub fn tell(&mut self, id: u64, update: &Update) {
         let Ok(line) = line::encode(update) else { return };
         if self.known.get(&id).is_some_and(|client| client.sender.try_send(line).is_err()) {
@@ -181,7 +180,7 @@ impl Clients {
         }
     }
 
-    /// Says something to everybody who subscribed.
+    /// Sends an update to every subscriber.
     pub fn publish(&mut self, update: &Update) {
         let Ok(line) = line::encode(update) else { return };
         self.known.retain(|_, client| !client.subscribed || client.sender.try_send(line.clone()).is_ok());

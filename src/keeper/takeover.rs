@@ -1,5 +1,5 @@
-//! What a keeper does before it trusts the run directory: it makes sure that no worker of an
-//! earlier keeper lives, and takes over what that worker saved.
+//! Steps of a keeper before it trusts the run directory: it makes sure that no worker of an earlier
+//! keeper is alive, and imports that worker's checkpoints.
 
 use super::author::Author;
 use super::keep::Keeper;
@@ -17,15 +17,15 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// An orphaned worker saves and ends by itself within five seconds; it is given so long.
+/// Time for an orphaned worker, which saves and ends on its own within five seconds.
 const ORPHAN_GRACE: Duration = Duration::from_secs(8);
 const TERM_GRACE: Duration = Duration::from_secs(5);
 const KILL_GRACE: Duration = Duration::from_secs(10);
 
-/// Waits for a worker that an earlier keeper left behind, and ends it if it does not end.
+/// Waits for a worker left behind by an earlier keeper, and kills it if it does not end.
 ///
 /// # Errors
-/// The process that cannot be killed: then no other worker may be started.
+/// Returns the process that cannot be killed: then no other worker may be started.
 pub async fn end_orphan(run: &RunDir) -> Result<bool, Identity> {
     let Some(orphan) = owners::worker(run) else { return Ok(false) };
     if gone_within(&orphan, ORPHAN_GRACE).await {
@@ -51,11 +51,12 @@ async fn gone_within(process: &Identity, limit: Duration) -> bool {
     true
 }
 
-/// Takes the rows and the record of every checkpoint that the store does not know: those saved
-/// while no keeper listened, and by workers killed before they could say so. Returns how many there were.
+/// Imports the rows and the record of every checkpoint that the store does not know: those saved while
+/// no keeper listened, and those of workers killed before they could report. Returns how many there
+/// were.
 ///
 /// # Errors
-/// `SQLite`'s words.
+/// Returns an error when `SQLite` fails.
 pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<usize> {
     let on_disk = checkpoint::list(run.path());
     let mut imported = 0;
@@ -91,21 +92,21 @@ pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<
     Ok(imported)
 }
 
-/// Takes over the rows of the curve that checkpoints hold; those that the store has stay as they are.
+/// Imports the curve rows held by checkpoints; rows already in the store stay unchanged.
 ///
 /// # Errors
-/// `SQLite`'s words.
+/// Returns an error when `SQLite` fails.
 pub fn import_rows(run: &RunDir, store: &mut Writer) -> rusqlite::Result<()> {
     let oldest_first = checkpoint::list(run.path()).into_iter().rev();
     oldest_first.filter_map(|entry| rows_of(&entry.path)).try_for_each(|rows| store.append(&rows))
 }
 
-/// The rows of the curve that a checkpoint holds, if it can be read.
+/// Returns the curve rows held by a checkpoint, if it is readable.
 pub fn rows_of(path: &Path) -> Option<Batch> {
     state::rows_of(path).ok().map(batch_of)
 }
 
-/// A sentence where a run has trained and its store knows nothing of it.
+/// Returns a sentence if a run has trained but its store knows nothing of it.
 pub fn lost_store(run: &RunDir, store: &mut Writer) -> rusqlite::Result<Option<String>> {
     let newest = checkpoint::list(run.path()).first().map(|newest| newest.step).filter(|step| *step > 0);
     let Some(newest) = newest else { return Ok(None) };
@@ -118,7 +119,7 @@ pub fn lost_store(run: &RunDir, store: &mut Writer) -> rusqlite::Result<Option<S
 }
 
 impl Keeper {
-    /// Tells the journal how long the run had no keeper, and why.
+    /// Notes in the journal how long the run had no keeper, and why.
     pub(super) fn tell_of_the_way_back(&mut self, by_person: bool) {
         let recovery = owners::parent_record(&self.run_dir).and_then(|record| record.recovery).unwrap_or_default();
         if !by_person {
@@ -133,7 +134,7 @@ impl Keeper {
         }
     }
 
-    /// A signal of the parent is one that the parent passed on.
+    /// Replaces the parent as the author of a signal by the author whose signal the parent passed on.
     pub(super) fn behind_the_parent(&self, author: Author) -> Author {
         if !author.is_signal_of(getppid()) {
             return author;
@@ -142,10 +143,10 @@ impl Keeper {
         told_by.map_or(author, Author::PassedOn)
     }
 
-    /// Takes up what was saved by workers that could not say so any more.
+    /// Imports checkpoints of workers that could not report them.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub(super) fn take_over_checkpoints(&mut self) -> rusqlite::Result<()> {
         let count = self.recorder.import_checkpoints(&self.run_dir)?;
         if count > 0 {

@@ -1,5 +1,5 @@
-//! What was seen around an attempt, and the verdict once it has ended: the kernel's log, the
-//! cgroup's counter, the attempt's part of worker.log, what the probe last said of the card.
+//! Collects evidence around an attempt and judges its end: the kernel log, the cgroup's counter, the
+//! attempt's part of worker.log, and the probe's last word on the GPU.
 
 use crate::policy::event::Exit;
 use crate::protocol::cause::{Cause, KernelKind, KernelLine};
@@ -19,21 +19,21 @@ use std::thread;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Of an attempt's log only the end is looked at.
+/// Bytes examined at the end of an attempt's log.
 const TAIL: u64 = 1 << 20;
 /// Lines before the tail are counted only up to here.
 const COUNTED: u64 = 64 << 20;
-/// A line of the kernel about a kill belongs to a death that follows within so long.
+/// A kernel log line about a kill explains a death that follows within this time.
 const JUST_NOW: Duration = Duration::from_secs(5);
-/// So many lines of the kernel are kept of an attempt.
+/// Maximum number of kernel log lines kept per attempt.
 const KEPT: usize = 200;
 
 static CATALOGUE: OnceLock<Option<Catalogue>> = OnceLock::new();
 
-/// Sees what happens around the worker.
+/// Observes the worker's surroundings.
 pub struct Witness {
     log: PathBuf,
-    /// Where the attempt's part of the log begins, and how many lines are before it.
+    /// Where the attempt's part of the log begins, and the number of lines before it.
     begins: (u64, Option<u64>),
     kernel: KernelLog,
     seen: Vec<(Instant, KernelLine)>,
@@ -41,7 +41,7 @@ pub struct Witness {
     card: Card,
 }
 
-/// What the probe says of the card.
+/// The probe's view of the GPU.
 #[derive(Debug, Default)]
 struct Card {
     pci: Option<String>,
@@ -49,22 +49,22 @@ struct Card {
     xids: Vec<u32>,
 }
 
-/// How an attempt ended, as far as the keeper itself knows.
+/// The end of an attempt, as known to the keeper itself.
 pub struct Ending<'a> {
-    /// The process's end.
+    /// Exit of the process.
     pub exit: Exit,
-    /// The process.
+    /// The process id.
     pub pid: Option<u32>,
-    /// The worker's own words.
+    /// The worker's own report.
     pub failed: Option<&'a Failed>,
-    /// Why the keeper ended it, where it did.
+    /// The reason, if the keeper ended it.
     pub ended_for: Option<(FailureClass, String)>,
 }
 
 impl Witness {
-    /// A witness who reads this worker.log.
+    /// Creates a witness that reads this worker.log.
     pub fn new(log: PathBuf) -> Self {
-        // Making the catalogue takes a moment that nobody should wait for after a fault.
+        // Loads the catalogue early: that takes a moment, which should not be spent after a fault.
         thread::spawn(|| catalogue().is_some());
         Self {
             log,
@@ -76,7 +76,7 @@ impl Witness {
         }
     }
 
-    /// An attempt begins: what was before does not count.
+    /// Begins an attempt: earlier evidence does not count.
     pub fn begin(&mut self) {
         let end = std::fs::metadata(&self.log).map_or(0, |log| log.len());
         self.begins = (end, lines_until(&self.log, self.begins, end));
@@ -86,8 +86,7 @@ impl Witness {
         self.oom_kills = cgroup::oom_kills();
     }
 
-    /// What the probe measured; a good moment to look into the kernel's log. Gives the lines that are
-    /// new.
+    /// Takes in a reading, and uses the occasion to read the kernel log. Returns its new lines.
     pub fn saw(&mut self, reading: &Reading) -> Vec<KernelLine> {
         match &reading.gpu {
             Ok(gpu) => {
@@ -104,7 +103,7 @@ impl Witness {
         self.look()
     }
 
-    /// Whether a line of the kernel about the card at this place on the bus concerns the worker's.
+    /// Reports whether a kernel log line about the GPU at this PCI address concerns the worker's GPU.
     pub fn is_our_card(&self, pci: &str) -> bool {
         self.card.pci.as_deref().is_none_or(|own| same_card(own, pci))
     }
@@ -117,7 +116,7 @@ impl Witness {
         new
     }
 
-    /// The attempt has ended: why.
+    /// Judges why the attempt ended.
     pub fn verdict(&mut self, ending: &Ending<'_>) -> Cause {
         self.look();
         let about_memory = |line: &KernelLine| matches!(line.kind, KernelKind::OutOfMemory { .. });
@@ -149,7 +148,7 @@ impl Witness {
         }
     }
 
-    /// What the catalogue knows of the end of the attempt's part of the log.
+    /// Returns the catalogue's findings at the end of the attempt's part of the log.
     fn findings(&self, catalogue: &Catalogue) -> Vec<Finding> {
         let Ok(mut file) = open(&self.log) else { return Vec::new() };
         let end = file.metadata().map_or(0, |log| log.len());
@@ -167,8 +166,7 @@ impl Witness {
     }
 }
 
-/// The catalogue, or none where the user's file is broken and even the shipped one is.
-/// What a number of NVIDIA's means.
+/// Returns the meaning of an NVIDIA Xid number, if a catalogue loads: the user's, or else the shipped one.
 pub fn xid_meaning(number: u32) -> Option<&'static str> {
     catalogue()?.xid(number).map(|xid| xid.meaning.as_str())
 }
@@ -177,7 +175,7 @@ fn catalogue() -> Option<&'static Catalogue> {
     CATALOGUE.get_or_init(|| Catalogue::load().or_else(|_| Catalogue::with(None)).ok()).as_ref()
 }
 
-/// How many lines there are up to `end`, when it is known how many there are up to an earlier place.
+/// Counts the lines up to `end`, given the count up to an earlier position if it is known.
 fn lines_until(log: &Path, (from, lines): (u64, Option<u64>), end: u64) -> Option<u64> {
     if end < from || end - from > COUNTED {
         return None;

@@ -1,5 +1,5 @@
-//! How old the newest checkpoint may become: then one is asked for, and where that brings none the
-//! worker counts as hanging. And planned restarts, which follow a checkpoint.
+//! Limits the age of the newest checkpoint: an overdue one is requested, and a worker that still does
+//! not save counts as hung. Also schedules planned restarts, which follow a checkpoint.
 
 use super::cause::Cause;
 use super::event::Effect;
@@ -10,9 +10,9 @@ use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{FailureClass, Level, Order, Phase};
 use std::time::Duration;
 
-/// The alarm of this watch.
+/// Alarm key of this watch.
 const ALARM: &str = "checkpoint age";
-/// A save may take so many times as long as the newest before it counts as failed.
+/// A save counts as failed when it takes this many times as long as the newest one.
 const SLOWER: u32 = 3;
 
 /// Watches the saves of one worker.
@@ -20,30 +20,30 @@ const SLOWER: u32 = 3;
 pub struct AgeWatch {
     /// When this worker began to train, or last saved.
     since: Option<Duration>,
-    /// When a checkpoint was asked for that has not come yet.
+    /// When a checkpoint was requested that has not arrived yet.
     asked: Option<Duration>,
 }
 
 impl AgeWatch {
-    /// The worker trains: from its first step on its work has an age.
+    /// Starts the clock: work has an age from the worker's first step on.
     pub fn trains(&mut self, now: Duration) {
         self.since.get_or_insert(now);
     }
 
-    /// A checkpoint is durable. True where it was asked for.
+    /// Records a durable checkpoint. Returns true when it had been requested.
     pub fn saved(&mut self, now: Duration) -> bool {
         self.since = Some(now);
         self.asked.take().is_some()
     }
 
-    /// The keeper itself stood still: what it missed is not the worker's fault.
+    /// Resets the clocks after the keeper itself stalled: the worker is not to blame for that time.
     pub fn forgive(&mut self, now: Duration) {
         self.asked = self.asked.map(|_| now);
     }
 }
 
 impl Policy {
-    /// When the newest checkpoint is too old, or the answer to a request for one.
+    /// Returns when the newest checkpoint becomes too old, or when a requested one is overdue.
     pub(super) fn age_deadline(&self) -> Option<Duration> {
         if !matches!(self.life, Life::Running(Phase::Training)) {
             return None;
@@ -61,7 +61,7 @@ impl Policy {
         span(self.limits.watch.hang.checkpointing).max(self.save * SLOWER)
     }
 
-    /// The deadline is over.
+    /// Handles an expired deadline.
     pub(super) fn too_old(&mut self, now: Duration) -> Vec<Effect> {
         if let Some(asked) = self.age.asked {
             let waited = words(now.saturating_sub(asked));
@@ -77,8 +77,8 @@ impl Policy {
         vec![Effect::Alarm { key: ALARM, title: "checkpoint overdue", text }, Effect::Order(Order::Checkpoint)]
     }
 
-    /// A save has failed. One that was asked for because the newest is too old counts as a hang; but
-    /// where the disk is full another worker could not save either, and this one holds the work.
+    /// Handles a failed save. A failed save that was requested because of age counts as a hang, except on
+    /// a full disk: another worker could not save there either, and this one holds the work.
     pub(super) fn save_failed(&mut self, message: &str, now: Duration) -> Vec<Effect> {
         if self.age.asked.is_none() || !matches!(self.life, Life::Running(_)) {
             return Vec::new();
@@ -100,20 +100,21 @@ impl Policy {
         effects
     }
 
-    /// A checkpoint came.
+    /// Ends the watch's alarm after a checkpoint arrived.
     pub(super) fn age_ends(&mut self, now: Duration) -> Vec<Effect> {
         let overdue = self.age.saved(now);
         overdue.then_some(Effect::AlarmOver(ALARM)).into_iter().collect()
     }
 
-    /// When the worker is to be restarted by plan: not while saves fail, since that would lose steps.
+    /// Returns when the planned restart is due; never while saves fail, because that would lose steps.
     pub(super) fn restart_due(&self) -> Option<Duration> {
         let trains = matches!(self.life, Life::Running(Phase::Training)) && self.wishes.may_save();
         let every = self.limits.watch.restart_every.duration().filter(|_| trains)?;
         Some(self.born + every)
     }
 
-    /// A planned restart: asked for like any other, so nothing is lost and no budget is used.
+    /// Starts a planned restart. It goes through a checkpoint like any requested restart, so it loses no
+    /// steps and costs no restart budget.
     pub(super) fn planned_restart(&mut self, now: Duration) -> Vec<Effect> {
         let after = words(now.saturating_sub(self.born));
         let reason = format!("planned restart after {after} (watch.restart_every)");
@@ -124,7 +125,7 @@ impl Policy {
     }
 }
 
-/// A span for people: `6 h`, `90 min`, `45 s`.
+/// Formats a duration for display: `6 h`, `90 min`, `45 s`.
 pub(super) fn words(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {

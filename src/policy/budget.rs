@@ -1,37 +1,36 @@
-//! How often a worker may be started again: counted by durable progress, not by signs of life.
+//! The restart budget. It counts durable progress, not signs of life.
 
 use super::relapse::Relapse;
 use crate::config::watch::{Watch, span};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The restarts used up: since the newest durable step, and within a span of time. Stored, so that
-/// it survives the keeper.
+/// Restarts used since the newest durable step and within a time window. Stored, so that it survives the keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Budget {
-    /// Faults since a checkpoint last got further.
+    /// Faults since the last durable progress.
     pub faults: u32,
-    /// The furthest durable step at any fault: what is redone after going back is no progress.
+    /// The furthest durable step at any fault; redoing steps after a rollback does not count as progress.
     pub durable: Option<u64>,
-    /// When workers were started again, in milliseconds on the keeper's clock.
+    /// Start times of workers, in milliseconds on the keeper's clock.
     #[serde(default)]
     pub recent: Vec<u64>,
-    /// Failures shortly after a load.
+    /// Failures shortly after loading a checkpoint.
     #[serde(default)]
     pub relapse: Relapse,
 }
 
-/// What a fault leads to.
+/// Verdict of the budget on a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Start again after this wait.
+    /// Restart after this wait.
     Restart(Duration),
-    /// The budget is used up: what was, in a sentence.
+    /// The budget is used up; a sentence says how.
     Exhausted(String),
 }
 
 impl Budget {
-    /// Counts a fault that struck at `now`, when `durable` was the newest durable step.
+    /// Counts a fault at time `now`, with `durable` as the newest durable step.
     pub fn fault(&mut self, durable: Option<u64>, now: Duration, watch: &Watch) -> Verdict {
         if durable > self.durable {
             self.faults = 0;
@@ -46,7 +45,7 @@ impl Budget {
             });
         }
         let (now_ms, window) = (now.as_millis() as u64, span(watch.restart_window));
-        // The clock begins anew with the machine: what lies in the future has just been.
+        // The clock restarts with the machine: times in the future count as just now.
         self.recent.retain(|at| now_ms.saturating_sub(*at) < window.as_millis() as u64);
         if self.recent.len() >= most as usize {
             let minutes = window.as_secs() / 60;
@@ -61,7 +60,7 @@ fn restarts(count: u32) -> String {
     if count == 1 { "1 restart".to_owned() } else { format!("{count} restarts") }
 }
 
-/// No wait after the first fault, then 1, 2, 4 … 60 seconds.
+/// Returns the wait before a restart: none after the first fault, then 1, 2, 4 … 60 seconds.
 fn back_off(faults: u32) -> Duration {
     match faults {
         0 | 1 => Duration::ZERO,

@@ -1,5 +1,5 @@
-//! A hundred thousand steps of a worker that is slow in every way a healthy one can be: none of it
-//! is a hang. And a control: one that really hangs is seen in time.
+//! A hundred thousand steps of a worker that is slow in every way a healthy worker can be; none of it
+//! is a hang. A control checks that a real hang is detected in time.
 
 use super::event::{Effect, Event, Signal};
 use super::ledger::Ledger;
@@ -35,7 +35,7 @@ impl Calm {
         }
     }
 
-    /// Time in which the worker says nothing; the keeper looks at the clock as it does.
+    /// Passes time without a word from the worker; the keeper's clock keeps running.
     fn silence(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -44,7 +44,7 @@ impl Calm {
         }
     }
 
-    /// The keeper itself, or all of the machine, stands still.
+    /// Stalls the keeper, or the whole machine.
     fn standstill(&mut self, time: Duration) {
         self.now += time;
         self.tell(Event::StoodStill(time));
@@ -77,7 +77,7 @@ fn a_hundred_thousand_slow_steps_raise_no_alarm() {
     }
     for number in 6..=100_000_u64 {
         let usual = Duration::from_millis(200 + dice.below(100));
-        // One of fifty takes ten times as long, as on a machine that is busy with something else.
+        // One step in fifty takes ten times as long, as on a busy machine.
         calm.step(if number % 50 == 0 { usual * 10 } else { usual });
         if number % 1000 == 0 {
             calm.phase(Phase::Checkpointing, seconds(60 + dice.below(300)));
@@ -91,7 +91,7 @@ fn a_hundred_thousand_slow_steps_raise_no_alarm() {
         match dice.below(2000) {
             0 => calm.standstill(seconds(60)),
             1 => calm.standstill(Duration::from_hours(9)),
-            // The worker is stopped for less than half of its limit.
+            // The worker stalls for less than half of its limit.
             2 => calm.silence(seconds(4)),
             3 => {
                 calm.phase(Phase::Compiling, seconds(100));
@@ -117,7 +117,7 @@ fn a_worker_that_hangs_is_seen_within_its_limit() {
         let effects = calm.policy.decide(Event::Tick, calm.now);
         seen = effects.contains(&Effect::Signal(Signal::Terminate)).then_some(calm.now);
     }
-    // 5 × the longest step is less than the least, which is 10 s.
+    // 5 × the longest step is below the minimum limit of 10 s.
     let took = seen.expect("the hang is seen").saturating_sub(stood);
     assert!((seconds(10)..seconds(11)).contains(&took), "{took:?}");
 }

@@ -1,7 +1,7 @@
 //! Why a worker ended: one class, and a sentence with the evidence.
 //!
-//! What the worker said of itself counts more than its exit code, that more than what was seen
-//! from outside; but where the card itself is gone or broken, that is the cause of all the rest.
+//! The worker's own report counts more than its exit code, and the exit code more than outside
+//! evidence. One exception: a lost or broken GPU is the cause of everything else.
 
 use super::event::{Evidence, Exit};
 use super::response::{Response, is_outside, response};
@@ -12,22 +12,22 @@ use crate::protocol::worker::{Failed, FailureClass};
 pub struct Cause {
     /// Its class.
     pub class: FailureClass,
-    /// The number of an Xid.
+    /// Xid number.
     pub number: Option<u32>,
-    /// A sentence.
+    /// Evidence, as a sentence.
     pub text: String,
-    /// What makes two faults the same; none for those that say nothing about what was loaded.
+    /// Key that identifies equal faults; none for faults that say nothing about the loaded checkpoint.
     pub kind: Option<String>,
 }
 
 impl Cause {
-    /// A cause that was found by other means than an exit.
+    /// Creates a cause found by other means than an exit.
     #[must_use]
     pub fn new(class: FailureClass, text: impl Into<String>) -> Self {
         Self { class, number: None, text: text.into(), kind: Some(class.to_string()) }
     }
 
-    /// From what the worker said, how it ended, and what was seen meanwhile.
+    /// Derives the cause from the worker's report, its exit and the evidence seen meanwhile.
     #[must_use]
     pub fn of(failure: Option<&Failed>, exit: Exit, evidence: Option<&Evidence>) -> Self {
         let said = failure.map(|failed| failed.class).or_else(|| FailureClass::from_exit_code(exit.code?));
@@ -51,7 +51,7 @@ impl Cause {
     }
 }
 
-/// None for faults that come from outside of the worker or ask for memory.
+/// Returns the fault's key, or none for faults from outside the worker and for out-of-memory faults.
 fn kind(class: FailureClass, exit: Exit) -> Option<String> {
     match (class, exit) {
         (FailureClass::DeviceOutOfMemory | FailureClass::Killed, _) => None,
@@ -78,7 +78,7 @@ fn describe(failure: Option<&Failed>, class: Option<FailureClass>, exit: Exit) -
     }
 }
 
-/// The name of a signal that programs raise by what they do.
+/// Returns the name of a signal that a program raises through its own actions.
 fn name(signal: i32) -> &'static str {
     match signal {
         4 => "SIGILL, an illegal instruction",

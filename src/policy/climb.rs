@@ -1,38 +1,38 @@
-//! The way back up: one rung after a calm stretch, on probation, with more patience after each
-//! climb that failed.
+//! The way back up the ladder: one rung after a calm stretch, on probation. Each failed climb doubles
+//! the required calm.
 //!
 //! ```text
 //!  keeper shifts down ─▶ counting ── `after` × 2^failed clean steps, a proven checkpoint ─▶ one shift up
 //!                           ▲                                                            │
 //!                           └──── fault on probation: back down, failed + 1 ◀── probation ┘── calm: counting
 //! ```
-//! It goes back the way it came, one of its own shifts at a time, and never further: what a person
-//! chose is the top, and rungs that were passed over on the way down relieve what nobody needed.
+//! A climb retraces the keeper's own shifts, one at a time, and goes no further: a rung the user chose
+//! is the top, and skipped rungs stay skipped.
 
 use super::plan::Progress;
 use crate::config::watch;
 use serde::{Deserialize, Serialize};
 
-/// What is remembered of shifts down and climbs. Stored, so that it survives the keeper.
+/// History of downshifts and climbs. Stored, so that it survives the keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Climb {
-    /// The rungs that the keeper left, in this order: the way back is the same, the other way round.
+    /// Rungs the keeper left, in order; the climb visits them in reverse.
     left: Vec<usize>,
-    /// The step from which on every step was clean.
+    /// First step of the current clean stretch.
     since: u64,
-    /// The newest checkpoint that is proven.
+    /// Newest proven checkpoint.
     proven: Option<u64>,
-    /// Climbs that failed.
+    /// Failed climbs.
     failed: u32,
-    /// The rung it climbed from, while the climb may still fail.
+    /// The rung the climb started from, while on probation.
     from: Option<usize>,
-    /// The stage of the climb plan.
+    /// Current stage of the climb plan.
     pub plan: Progress,
 }
 
 impl Climb {
-    /// The keeper shifts down at `step`, by itself.
+    /// Records an automatic downshift at `step`.
     pub fn descended(&mut self, from: usize, to: usize, step: u64) {
         self.left.push(from);
         self.left.retain(|rung| *rung < to);
@@ -41,87 +41,87 @@ impl Climb {
         self.since = step;
     }
 
-    /// A person chose a rung: nothing is to be climbed back to.
+    /// Records that the user chose a rung: there is nothing to climb back to.
     pub fn chosen(&mut self, step: u64) {
         self.left.clear();
         (self.from, self.since) = (None, step);
     }
 
-    /// A worker goes on from `step`: what it redoes counts once.
+    /// Rewinds to `step`, where a worker resumes, so that redone steps count once.
     pub fn resumed(&mut self, step: u64) {
         self.since = self.since.min(step);
         self.proven = self.proven.filter(|proven| *proven <= step);
     }
 
-    /// Something went wrong at `step`: the calm begins anew.
+    /// Restarts the clean stretch after a disturbance at `step`.
     pub fn disturbed(&mut self, step: u64) {
         self.since = step;
     }
 
-    /// A checkpoint has proven sound.
+    /// Records a proven checkpoint.
     pub fn proven(&mut self, step: u64) {
         self.proven = self.proven.max(Some(step));
     }
 
-    /// Clean steps that a climb, or its probation, takes; none where there will be no climb.
+    /// Returns the clean steps that a climb or its probation needs; none when no climb is possible.
     fn needed(&self, knobs: watch::Climb) -> Option<u64> {
         self.patience(knobs).filter(|_| self.failed < knobs.failures)
     }
 
-    /// Clean steps before any step up the ladder; none where `watch.climb` says nothing.
+    /// Returns the clean steps needed before any step up the ladder; none without `watch.climb`.
     #[must_use]
     pub fn patience(&self, knobs: watch::Climb) -> Option<u64> {
         (knobs.after > 0).then(|| knobs.after.saturating_mul(1 << self.failed.min(32)))
     }
 
-    /// Clean steps up to `step`.
+    /// Returns the clean steps up to `step`.
     #[must_use]
     pub fn clean(&self, step: u64) -> u64 {
         step.saturating_sub(self.since)
     }
 
-    /// Whether a checkpoint saved since the last disturbance is proven.
+    /// Reports whether a checkpoint saved since the last disturbance is proven.
     #[must_use]
     pub fn is_proven(&self) -> bool {
         self.proven.is_some_and(|proven| proven > self.since)
     }
 
-    /// Clean steps still to be taken before the next climb from `rung`, and the rung it will lead
-    /// to; none where there will be no climb.
+    /// Returns the clean steps left before the next climb from `rung` and the rung it leads to; none when
+    /// no climb will follow.
     #[must_use]
     pub fn ahead(&self, rung: usize, step: u64, knobs: watch::Climb) -> Option<(u64, usize)> {
         let back = self.left.iter().copied().rev().find(|left| *left < rung)?;
         Some((self.needed(knobs)?.saturating_sub(self.clean(step)), back))
     }
 
-    /// Whether to climb from `rung` at `step` now: calm for long enough, and a checkpoint taken
-    /// since then is proven.
+    /// Reports whether to climb from `rung` at `step`: the stretch is long enough, and a checkpoint saved
+    /// during it is proven.
     #[must_use]
     pub fn is_due(&self, rung: usize, step: u64, knobs: watch::Climb) -> bool {
         self.is_proven() && self.from.is_none() && matches!(self.ahead(rung, step, knobs), Some((0, _)))
     }
 
-    /// It climbs, at `step`: from now on it is on probation.
+    /// Records a climb at `step`; probation begins.
     pub fn climbed(&mut self, from: usize, to: usize, step: u64) {
         self.from = Some(from);
         self.since = step;
         self.left.retain(|rung| *rung < to);
     }
 
-    /// The next stage of the plan begins: on probation where it is a faster rung.
+    /// Records the next stage of the plan; probation begins when its rung is faster.
     pub fn staged(&mut self, from: usize, to: usize, step: u64, knobs: watch::Climb) {
         self.left.clear();
         self.since = step;
         self.from = Some(from).filter(|from| to < *from && self.needed(knobs).is_some());
     }
 
-    /// A step was taken: a probation may be over. True when it is.
+    /// Records a step. Returns true when it ends a probation.
     pub fn stepped(&mut self, step: u64, knobs: watch::Climb) -> bool {
         let calm = self.needed(knobs).is_some_and(|needed| self.clean(step) >= needed);
         calm && self.from.take().is_some()
     }
 
-    /// A fault at `step`. Where it makes a climb fail: the rung to go back to.
+    /// Records a fault at `step`. Returns the rung to go back to when the fault makes a climb fail.
     pub fn fault(&mut self, rung: usize, step: u64) -> Option<usize> {
         self.since = step;
         let back = self.from.take()?;
@@ -132,13 +132,13 @@ impl Climb {
         Some(back)
     }
 
-    /// Climbs that failed so far.
+    /// Returns the number of failed climbs.
     #[must_use]
     pub fn failed(&self) -> u32 {
         self.failed
     }
 
-    /// Whether a climb may still fail.
+    /// Reports whether a climb is on probation.
     #[must_use]
     pub fn on_probation(&self) -> bool {
         self.from.is_some()

@@ -1,19 +1,19 @@
-//! A loss that leaves its course for good: the smoothed loss stays far above its best, or keeps
-//! rising. Nothing is done about it but a proposal, since only a person knows what was expected.
+//! Detects divergence: the smoothed loss stays far above its best, or keeps rising. The keeper only
+//! proposes a response, because only the user knows the expected curve.
 
 use crate::config::watch;
 use std::collections::VecDeque;
 
 /// Weight of the newest loss in the smoothed one.
 const NEWEST: f64 = 0.02;
-/// The smoothed loss means something after so many steps.
+/// Steps before the smoothed loss is meaningful.
 const SETTLED: u64 = 100;
-/// The rise is looked for in so many parts of its steps, each above the one before.
+/// A rise splits its steps into this many parts, each above the one before.
 const PARTS: usize = 8;
-/// A rise below this share of the first losses is noise at the bottom of the curve.
+/// A rise below this share of the early losses is noise at the bottom of the curve.
 const NOISE: f64 = 0.05;
 
-/// Watches the course of one worker's loss.
+/// Watches one worker's loss curve.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DriftWatch {
     steps: u64,
@@ -27,7 +27,7 @@ pub struct DriftWatch {
 }
 
 impl DriftWatch {
-    /// A step's loss. A sentence once it has left its course; again only after it came back.
+    /// Takes in a step's loss. Returns a sentence once the loss has diverged, and again only after it recovered.
     pub fn observe(&mut self, loss: f64, knobs: watch::Divergence) -> Option<String> {
         if !loss.is_finite() {
             return None;
@@ -56,7 +56,7 @@ impl DriftWatch {
         (!std::mem::replace(&mut self.said, true)).then_some(text)
     }
 
-    /// Whether each part of the last `steps` steps lies above the one before.
+    /// Reports whether each part of the last `steps` steps lies above the one before.
     fn rises(&mut self, steps: u64) -> bool {
         let length = steps / PARTS as u64;
         if length == 0 {

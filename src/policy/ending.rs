@@ -1,4 +1,4 @@
-//! How a worker is ended: asked, told, killed; and what every wait comes to when its time is up.
+//! How a worker is ended (request, SIGTERM, SIGKILL), and the outcome of every expired wait.
 
 use super::cause::Cause;
 use super::event::{Effect, Signal};
@@ -49,7 +49,7 @@ impl Policy {
         }
     }
 
-    /// One of the deadlines of a worker that lives is over.
+    /// Handles an expired deadline of a live worker.
     fn tick_running(&mut self, phase: Phase, now: Duration) -> Vec<Effect> {
         if now < self.hang.deadline() {
             return match self.age_deadline() {
@@ -67,13 +67,13 @@ impl Policy {
         effects
     }
 
-    /// Tells the worker to end, by the contract or by a signal.
+    /// Asks the worker to end, by the contract or by a signal.
     pub(super) fn press(&mut self, then: Then, pressure: Pressure, now: Duration) -> Vec<Effect> {
         let ending = &self.limits.watch.ending;
         let (effect, grace) = match pressure {
             Pressure::Asked => {
                 let checkpoint = match &then {
-                    // What is gone back from is not worth saving.
+                    // Work that is about to be rolled back is not worth saving.
                     Then::Start(start) => start.back.is_none(),
                     Then::Conclude(_) => self.wishes.may_save(),
                     Then::End => !self.wishes.stop_was_refused(),
@@ -88,18 +88,18 @@ impl Policy {
         vec![effect]
     }
 
-    /// A stop takes a step, a save, and some air.
+    /// Returns the time a stop may take: one step, one save and a margin.
     fn stop_grace(&self) -> Duration {
         let wanted = self.hang.longest_step() * 2 + self.save * 3;
         wanted.clamp(Duration::from_secs(5), Duration::from_mins(2)).max(match self.life {
             Life::Running(Phase::Training | Phase::Checkpointing) => Duration::ZERO,
-            // Loading, compiling or evaluating, a worker listens only at the next border.
+            // While loading, compiling or evaluating, a worker listens only at the next phase boundary.
             _ => Duration::from_secs(30),
         })
     }
 }
 
-/// What a worker is at, in a sentence.
+/// Describes the worker's current phase.
 fn doing(phase: Phase) -> &'static str {
     match phase {
         Phase::Starting => "starting",

@@ -1,4 +1,4 @@
-//! What the state machine takes and gives.
+//! Input and output types of the state machine.
 
 use super::life::{Back, Outcome, Start};
 use super::room::CardUse;
@@ -10,109 +10,108 @@ use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Level, Order};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What happened.
+/// An input of the state machine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The keeper is ready: start the first worker.
     Begin,
     /// A message of the worker.
     Worker(WorkerEvent),
-    /// The worker's process is gone.
+    /// The worker's process has exited.
     Exited(Exit),
     /// A worker could not be started.
     StartFailed(String),
-    /// A worker may not be started yet; this start is to be tried again after so long.
+    /// A worker may not start yet; retry this start after the given wait.
     StartPutOff(Start, Duration),
-    /// Bytes in use on the whole card; none where that is unknown.
+    /// Bytes in use on the whole GPU; none when unknown.
     Vram(Option<u64>),
-    /// Who holds the card's memory; none where the driver does not say. Comes before [`Event::Vram`].
+    /// Processes that hold GPU memory; none when the driver does not report them. Arrives before [`Event::Vram`].
     Card(Option<CardUse>),
-    /// The share of time with a kernel running on the card; none where that is unknown.
+    /// Share of time with a kernel running on the GPU; none when unknown.
     Utilisation(Option<f64>),
-    /// Whether the disk with the run is almost full.
+    /// Whether the run's disk is almost full.
     DiskLow(bool),
-    /// The temperature of the card, and the one at which it slows down; none where unknown.
+    /// GPU temperature and its slowdown threshold; none when unknown.
     Temperature {
         /// Degrees Celsius.
         celsius: Option<f64>,
-        /// The card's own limit.
+        /// Threshold at which the GPU slows itself down.
         slowdown_c: Option<f64>,
     },
-    /// The probe or the kernel's log tell of trouble.
+    /// Trouble reported by the probe or the kernel log.
     Evidence(Evidence),
     /// The checkpoint of this step is proven.
     Proven(u64),
-    /// A person asks.
+    /// A request of the user.
     Request(Request),
-    /// The keeper itself stood still for this long and heard nothing of the worker.
+    /// The keeper itself stalled for this long and heard nothing from the worker.
     StoodStill(Duration),
     /// Time has passed.
     Tick,
 }
 
-/// Trouble that was seen from outside of the worker.
+/// Trouble seen from outside the worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evidence {
     /// Its class.
     pub class: FailureClass,
-    /// The number of an Xid.
+    /// Xid number.
     pub number: Option<u32>,
-    /// A sentence that quotes what was seen.
+    /// A sentence that quotes the evidence.
     pub text: String,
 }
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
-    /// Its exit code, unless a signal ended it.
+    /// Exit code, unless a signal ended it.
     pub code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
 }
 
-/// What has to be done now, in this order.
+/// An output of the state machine; effects are performed in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Start a worker. The attempt is committed to the store first.
     Start(Start),
-    /// Tell the worker.
+    /// Send this order to the worker.
     Order(Order),
-    /// Set the checkpoint of this step aside if there is an older one: the next start goes on from
-    /// that.
+    /// Set this step's checkpoint aside if there is an older one; the next start resumes from that one.
     GoBack(u64),
-    /// Go back to an older checkpoint, and leave out the data behind it.
+    /// Roll back to an older checkpoint and skip the data behind it.
     RollBack(Back),
-    /// Leave out steps that begin here on the clock of the run, from now on.
+    /// From now on, skip the steps that begin in this range of the run's clock.
     LeaveOut {
-        /// Where the first of them begins.
+        /// Start of the range.
         from: u64,
-        /// Up to here and no further.
+        /// Length of the range, in clock units.
         units: u64,
     },
     /// Send a signal to the worker's process group.
     Signal(Signal),
-    /// The attempt is in trouble of this class, known by this: the cause of what is done next.
+    /// The attempt is in trouble of this class, with this evidence; it causes the effects that follow.
     Trouble(FailureClass, String),
-    /// Tell the user, near and far, unless that was told a while ago and still lasts.
+    /// Alert the user, in the cockpit and by notification. Repeats are held back; resets when the condition clears.
     Alarm {
-        /// What it is about: the same alarm is told once.
+        /// Key of the condition; one alert per key.
         key: &'static str,
-        /// In two or three words.
+        /// Title, two or three words.
         title: &'static str,
-        /// A sentence.
+        /// Text, one sentence.
         text: String,
     },
-    /// The cause of an alarm has ended.
+    /// The alarm's condition has cleared.
     AlarmOver(&'static str),
     /// Write a line into the journal.
     Journal(Level, JournalKind, String),
-    /// The same about what was just asked for; the keeper adds by whom.
+    /// Write a journal line about the current request; the keeper adds its author.
     Asked(Level, JournalKind, String),
     /// Answer the request.
     Reply {
-        /// Whether it will be done.
+        /// Whether the request is accepted.
         accepted: bool,
-        /// What will happen, or why not.
+        /// The consequence, or why the request is refused.
         message: String,
     },
     /// The run is over.
@@ -133,14 +132,14 @@ pub enum Signal {
 pub struct Limits {
     /// The names of the rungs, fastest first.
     pub rungs: Vec<String>,
-    /// What each rung helps against.
+    /// Reliefs that each rung offers.
     pub relieves: Vec<Vec<Relief>>,
-    /// Why one rung cannot be reached from another, where it cannot: by (from, to).
+    /// Reasons why one rung cannot be reached from another, by (from, to).
     pub barriers: BTreeMap<(usize, usize), String>,
-    /// The section `watch:` of the run file.
+    /// The `watch:` section of the run file.
     pub watch: Watch,
-    /// The climb plan; empty where there is none.
+    /// The climb plan; may be empty.
     pub plan: Vec<Stage>,
-    /// How often each rung saves.
+    /// Save interval of each rung.
     pub save_every: Vec<Every>,
 }

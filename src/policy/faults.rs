@@ -1,4 +1,4 @@
-//! What follows when a worker ended that nobody asked to end.
+//! Response to a worker that ended unasked.
 
 use super::budget::Verdict;
 use super::cause::Cause;
@@ -12,11 +12,11 @@ use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{FailureClass, Level};
 use std::time::Duration;
 
-/// Two hangs within so many steps are one trouble.
+/// Two hangs within this many steps count as one problem.
 const HANGS_TOGETHER: u64 = 2000;
 
 impl Policy {
-    /// Starts again within the budget, on another rung where that relieves the cause; or ends.
+    /// Restarts within the budget, on another rung when that relieves the cause; otherwise ends the run.
     pub(super) fn fault(&mut self, cause: &Cause, now: Duration) -> Vec<Effect> {
         let place = self.step.map_or_else(String::new, |step| format!(" at step {step}"));
         let text = format!("worker ended{place}: {}", cause.text);
@@ -25,7 +25,7 @@ impl Policy {
         let restarts = self.limits.watch.restarts_without_progress;
         let end = match response {
             Response::Fail => Some(Outcome::Failed(cause.class, cause.text.clone())),
-            // Beside the disk nothing but the disk is lost: what was trained since the newest checkpoint.
+            // A full disk costs only the steps since the newest checkpoint.
             Response::Stop(advice) if cause.class == FailureClass::DiskFull => {
                 Some(Outcome::NeedsPerson(format!("{}; {}; {advice}", cause.text, self.unsaved())))
             }
@@ -40,7 +40,7 @@ impl Policy {
             _ => None,
         };
         if let Some(outcome) = end {
-            // A failure tells itself at its end.
+            // A failed run announces itself when it ends.
             effects.retain(|_| matches!(outcome, Outcome::NeedsPerson(_)));
             effects.extend(self.finish(outcome));
             return effects;
@@ -57,7 +57,7 @@ impl Policy {
         effects
     }
 
-    /// The rung for the next start, the reason for it, and what is told of it.
+    /// Returns the rung for the next start, the reason for it, and the effects that announce it.
     fn rung_after(&mut self, cause: &Cause, response: Response) -> (usize, String, Vec<Effect>) {
         let (from, step) = (self.rung, self.at());
         let mut failed_climb = None;
@@ -100,8 +100,9 @@ impl Policy {
         (to, format!("{way} after: {}", cause.text), vec![told])
     }
 
-    /// The same failure shortly after the same load: one checkpoint back. The same failure at the
-    /// same step, however far from the load: the data of that step are left out.
+    /// Detects bad checkpoints and bad data. The same failure shortly after the same load goes one
+    /// checkpoint back. The same failure at the same step, at any distance from the load, skips the data
+    /// of that step.
     fn suspect_checkpoint_or_data(&mut self, cause: &Cause) -> Vec<Effect> {
         let (loaded, step) = (self.loaded, self.step);
         if self.ledger.budget.relapse.fault(loaded, step, cause.kind.as_deref()) {
@@ -122,7 +123,7 @@ impl Policy {
         }
     }
 
-    /// The next start, as soon as the budget allows it.
+    /// Plans the next start, as soon as the budget allows it.
     fn again(&mut self, start: Start, cause: &Cause, now: Duration) -> Vec<Effect> {
         match self.ledger.budget.fault(self.durable, now, &self.limits.watch) {
             Verdict::Restart(Duration::ZERO) => self.start(start, now),

@@ -1,15 +1,15 @@
-//! When silence means that a worker hangs: a limit per phase, learned from the steps it has taken.
+//! Decides when silence is a hang: one limit per phase, learned from earlier steps.
 
 use crate::config::watch::{self, span};
 use crate::protocol::worker::Phase;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Steps of a fresh worker that are not judged: caches fill, kernels are tuned.
+/// First steps of a fresh worker that are not judged: caches fill and kernels are tuned.
 const FREE_STEPS: u64 = 5;
-/// Steps from which on the limit is learned.
+/// Steps before the limit is learned.
 const LEARNED_AFTER: usize = 16;
-/// Steps that the limit is learned from.
+/// Steps in the learning window.
 const WINDOW: usize = 64;
 
 /// Watches one worker's progress.
@@ -25,14 +25,14 @@ pub struct HangWatch {
 }
 
 impl HangWatch {
-    /// Watches a worker that starts now.
+    /// Creates the watch of a worker that starts now.
     #[must_use]
     pub fn new(knobs: &watch::Watch, now: Duration) -> Self {
         let (least, limits) = (span(knobs.hang_min), knobs.hang);
         Self { least, limits, phase: Phase::Starting, since: now, steps: 0, took: VecDeque::new(), longest_eval: None }
     }
 
-    /// The worker said that it turned to something else.
+    /// Records that the worker entered another phase.
     pub fn phase(&mut self, phase: Phase, now: Duration) {
         if self.phase == Phase::Evaluating && phase != Phase::Evaluating {
             let took = now.saturating_sub(self.since);
@@ -42,7 +42,7 @@ impl HangWatch {
         self.since = now;
     }
 
-    /// A step was attempted: the only thing that counts as progress while training.
+    /// Records an attempted step: the only sign of progress while training.
     pub fn step(&mut self, now: Duration) {
         self.steps += 1;
         if self.steps > FREE_STEPS && self.phase == Phase::Training {
@@ -54,18 +54,18 @@ impl HangWatch {
         self.since = now;
     }
 
-    /// The keeper itself stood still for this long: that time is not the worker's silence.
+    /// Excludes the time that the keeper itself stalled: it is not the worker's silence.
     pub fn forgive(&mut self, delay: Duration, now: Duration) {
         self.since = (self.since + delay).min(now);
     }
 
-    /// The moment from which on silence is a hang.
+    /// Returns the moment when silence becomes a hang.
     #[must_use]
     pub fn deadline(&self) -> Duration {
         self.since + self.limit()
     }
 
-    /// How long the worker may be silent now.
+    /// Returns how long the worker may be silent now.
     #[must_use]
     pub fn limit(&self) -> Duration {
         let learned = |longest: Duration| longest.mul_f64(self.limits.factor).max(self.least);
@@ -79,7 +79,7 @@ impl HangWatch {
         }
     }
 
-    /// The longest step of the window.
+    /// Returns the longest step in the window.
     #[must_use]
     pub fn longest_step(&self) -> Duration {
         self.took.iter().max().copied().unwrap_or_default()

@@ -1,33 +1,33 @@
-//! A hot card: pause after a while, go on when it has cooled by some degrees, and after some pauses
-//! take a rung that heats less. A reading that cannot be is no reading.
+//! A hot GPU: pause after a while, resume once it has cooled by some degrees, and after several pauses
+//! move to a rung that heats less. Implausible readings are ignored.
 
 use crate::config::watch;
 use std::time::Duration;
 
-/// Below this no card in use is: a sensor that says so is stuck or lies.
+/// Lowest plausible temperature of a GPU in use; below it the sensor is stuck or wrong.
 const COLDEST_C: f64 = 1.0;
-/// Above this no card lives.
+/// Highest plausible temperature of a GPU.
 const HOTTEST_C: f64 = 150.0;
 
-/// Watches the temperature of the card.
+/// Watches the GPU's temperature.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct HeatWatch {
-    /// Hot since then, without a break.
+    /// Start of the current hot stretch.
     since: Option<Duration>,
-    /// The newest temperature that can be.
+    /// Newest plausible temperature.
     newest_c: Option<f64>,
-    /// At which temperature it may go on.
+    /// Temperature at which training may resume.
     resume_c: Option<f64>,
 }
 
-/// From which temperature on the card counts as hot.
+/// Returns the temperature from which the GPU counts as hot.
 #[must_use]
 pub fn limit_c(warn_c: f64, slowdown_c: Option<f64>, knobs: watch::Heat) -> f64 {
     slowdown_c.filter(|limit| *limit > COLDEST_C).map_or(warn_c, |limit| warn_c.min(limit - knobs.below_slowdown_c))
 }
 
 impl HeatWatch {
-    /// A reading, with the limit it is judged by. Unknown ones end no heat and begin none.
+    /// Takes in a reading and its limit. Unknown readings neither end nor begin a hot stretch.
     pub fn measured(&mut self, celsius: Option<f64>, limit_c: f64, knobs: watch::Heat, now: Duration) {
         let Some(celsius) = celsius.filter(|celsius| (COLDEST_C..=HOTTEST_C).contains(celsius)) else { return };
         self.newest_c = Some(celsius);
@@ -35,25 +35,25 @@ impl HeatWatch {
         self.since = if celsius >= limit_c { self.since.or(Some(now)) } else { None };
     }
 
-    /// Whether it has been hot for too long.
+    /// Reports whether the GPU has been hot for too long.
     #[must_use]
     pub fn must_cool(&self, knobs: watch::Heat, now: Duration) -> bool {
         self.since.is_some_and(|since| now.saturating_sub(since) >= watch::span(knobs.act_after))
     }
 
-    /// Whether it is cool enough to go on.
+    /// Reports whether the GPU is cool enough to resume.
     #[must_use]
     pub fn is_cool(&self) -> bool {
         self.newest_c.zip(self.resume_c).is_some_and(|(now, resume)| now <= resume)
     }
 
-    /// Temperature now, and the one at which it goes on.
+    /// Returns the current temperature and the one at which training resumes.
     #[must_use]
     pub fn words(&self) -> (f64, f64) {
         (self.newest_c.unwrap_or_default(), self.resume_c.unwrap_or_default())
     }
 
-    /// A pause begins: what was measured while it trained says nothing about how long it is hot.
+    /// Begins a pause: readings taken while training say nothing about how long the GPU stays hot.
     pub fn rest(&mut self) {
         self.since = None;
     }
@@ -65,7 +65,7 @@ mod tests {
     use crate::config::watch;
     use std::time::Duration;
 
-    /// One reading a second; gives the seconds at which it would pause.
+    /// Feeds one reading per second; returns the seconds at which a pause would begin.
     fn pauses(readings: impl IntoIterator<Item = Option<f64>>) -> Vec<u64> {
         let (mut heat, knobs) = (HeatWatch::default(), watch::Heat::default());
         let mut at = Vec::new();

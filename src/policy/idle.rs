@@ -1,40 +1,40 @@
-//! A card that idles while it should train: whether steps go on, and for what they wait. That ends
-//! no worker: a hang is only what takes no step, and [`super::hang`] sees to it.
+//! Detects a GPU that idles during training, and its reason. An idle GPU ends no worker: only a worker
+//! that takes no steps hangs, which [`super::hang`] handles.
 
 use crate::config::watch::{self, span};
 use crate::protocol::worker::Step;
 use std::fmt;
 use std::time::Duration;
 
-/// Watches how busy the card is.
+/// Watches the GPU's utilisation.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct IdleWatch {
-    /// Idle since then, without a break.
+    /// Start of the current idle stretch.
     since: Option<Duration>,
-    /// It was told.
+    /// The idle GPU was reported.
     told: bool,
     steps: u64,
     waited_ms: f64,
     computed_ms: f64,
 }
 
-/// News of the card.
+/// A change in utilisation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum News {
-    /// It has been idle for too long, for this reason.
+    /// The GPU has been idle for too long, for this reason.
     Idle(Reason),
-    /// It works again.
+    /// The GPU works again.
     Busy,
 }
 
-/// Why a card idles.
+/// Why the GPU idles.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reason {
     /// No step was taken.
     NoSteps,
-    /// This share of the steps' time went into waiting for data.
+    /// Share of the step time spent waiting for data.
     DataWait(f64),
-    /// Steps are taken, and the host is what they wait for.
+    /// Number of steps taken; the host is the bottleneck.
     HostBound(u64),
 }
 
@@ -57,14 +57,14 @@ impl fmt::Display for Reason {
 }
 
 impl IdleWatch {
-    /// A step was taken.
+    /// Takes in a step.
     pub fn step(&mut self, step: &Step) {
         self.steps += 1;
         self.waited_ms += step.data_wait_ms;
         self.computed_ms += step.compute_ms;
     }
 
-    /// The card was busy for this share of the time; an unknown share says nothing.
+    /// Takes in the GPU's busy share of the time; an unknown share changes nothing.
     pub fn measured(&mut self, share: Option<f64>, knobs: watch::Utilisation, now: Duration) -> Option<News> {
         let share = share.filter(|share| share.is_finite())?;
         if share >= knobs.below {
@@ -83,7 +83,7 @@ impl IdleWatch {
         Some(News::Idle(self.reason()))
     }
 
-    /// The time until now says nothing: another phase, another worker, a keeper that stood still.
+    /// Discards the time until now: another phase, another worker, or a keeper that stalled.
     pub fn rest(&mut self) {
         *self = Self { told: self.told, ..Self::default() };
     }
@@ -110,7 +110,7 @@ mod tests {
         Step { step, samples, epoch, loss, lr, grad_norm, micro_batches, data_wait_ms, compute_ms }
     }
 
-    /// One reading a second and a step before each, where there is one; the news with their seconds.
+    /// Feeds one reading per second, with a step before each if given; returns the news with their seconds.
     fn news(readings: &[(Option<f64>, u64)], each: Option<Step>) -> Vec<(u64, News)> {
         let (mut watch, mut told, mut second) = (IdleWatch::default(), Vec::new(), 0);
         for (share, seconds) in readings {

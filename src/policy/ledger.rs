@@ -1,4 +1,4 @@
-//! What decisions depend on beyond the life of a keeper: stored after each change.
+//! Decision state that outlives the keeper; stored after each change.
 
 use super::budget::Budget;
 use super::climb::Climb;
@@ -8,34 +8,34 @@ use crate::config::climb::Stage;
 use crate::config::knobs::Relief;
 use serde::{Deserialize, Serialize};
 
-/// The books of one run.
+/// The ledger of one run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ledger {
-    /// Restarts used up.
+    /// Restarts used.
     pub budget: Budget,
-    /// The way back up.
+    /// Downshifts and climbs.
     pub climb: Climb,
-    /// What a person said about the autopilot; the run file's word where nothing.
+    /// The user's choice for the autopilot; none follows the run file.
     pub autopilot: Option<bool>,
-    /// What the keeper would do if it might.
+    /// The move the keeper would make with the autopilot on.
     pub proposal: Option<Proposal>,
-    /// Pauses for a hot card since the last shift for it.
+    /// Heat pauses since the last shift for heat.
     pub heat_pauses: u32,
-    /// The step of the last hang.
+    /// Step of the last hang.
     pub hung_at: Option<u64>,
-    /// The host ran out of memory once: workers load data sparingly from now on.
+    /// Set once the host ran out of memory: workers load data sparingly from then on.
     pub lean: bool,
-    /// The step and the kind of the last fault that may be the data's.
+    /// Step and key of the last fault that the data may have caused.
     pub poison: Option<(u64, String)>,
-    /// What no rung below relieved when it was needed: told once.
+    /// Reliefs that no lower rung offered when needed; each is reported once.
     pub unrelieved: Vec<Relief>,
-    /// Where data were last left out for that, on the clock of the run: once, not again.
+    /// Where data was last skipped for such a fault, on the run's clock; skipped once, not again.
     pub left_out: Option<u64>,
 }
 
 impl Ledger {
-    /// The books of a run that is yet to begin, on this rung.
+    /// Creates the ledger of a new run on this rung.
     #[must_use]
     pub fn begin(rung: usize, plan: &[Stage]) -> Self {
         let mut ledger = Self::default();
@@ -43,8 +43,7 @@ impl Ledger {
         ledger
     }
 
-    /// A person takes the run up again: what was used up is forgotten, what was learned of the
-    /// ladder is not.
+    /// Clears the budget when the user resumes the run; keeps everything learned about the ladder.
     pub fn refresh(&mut self) {
         self.budget = Budget::default();
         (self.heat_pauses, self.hung_at, self.lean, self.poison) = (0, None, false, None);

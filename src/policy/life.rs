@@ -1,4 +1,4 @@
-//! Where a run stands in its life: each state holds only what is valid in it.
+//! The state of a run; each state holds only the data that is valid in it.
 
 use super::cause::Cause;
 use crate::protocol::control::RunState;
@@ -6,50 +6,50 @@ use crate::protocol::worker::{FailureClass, Phase};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The life of a run.
+/// The state of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Life {
     /// Before the first start.
     New,
-    /// A worker lives and may go on.
+    /// A worker lives and may continue.
     Running(Phase),
-    /// A worker lives and is to end.
+    /// A worker lives and is being ended.
     Stopping {
-        /// What comes after it.
+        /// The next state of the run.
         then: Then,
-        /// How urgently it was told.
+        /// How strongly it was asked to end.
         pressure: Pressure,
-        /// When the pressure rises.
+        /// When the pressure increases.
         until: Duration,
     },
-    /// No worker; the card is not yet free of the last one.
+    /// No worker; the GPU still holds memory of the last one.
     AwaitingVram {
-        /// What will be started.
+        /// The next start.
         start: Start,
-        /// When to give up; or when to go ahead, where the card cannot be read.
+        /// When to give up, or to go ahead if the GPU cannot be read.
         until: Duration,
     },
-    /// No worker; the next start has to wait.
+    /// No worker; the next start waits.
     BackingOff {
-        /// What will be started.
+        /// The next start.
         start: Start,
-        /// When.
+        /// When it begins.
         until: Duration,
     },
-    /// No worker; the card has to cool first.
+    /// No worker; the GPU has to cool first.
     Cooling {
-        /// What will be started.
+        /// The next start.
         start: Start,
         /// When to give up.
         until: Duration,
     },
-    /// No worker, by a person's wish.
+    /// No worker, at the user's request.
     Paused,
-    /// No worker, and none will be started.
+    /// No worker, and none will start.
     Over(Outcome),
 }
 
-/// How urgently a worker was told to end.
+/// How strongly a worker was asked to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pressure {
     /// By the contract: save and end.
@@ -60,68 +60,68 @@ pub enum Pressure {
     Killed,
 }
 
-/// What follows the end of a worker.
+/// Continuation after the end of a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Then {
     /// Another start.
     Start(Start),
-    /// Its death is a fault like any other.
+    /// Recovery: the worker's death is a fault like any other.
     Recover(Cause),
-    /// A pause until the card is cooler, then this.
+    /// A pause until the GPU is cooler, then this start.
     Cool(Start),
-    /// The end of the run: only a person can help.
+    /// The end of the run; only you can help.
     Conclude(String),
-    /// Rest.
+    /// A pause.
     Pause,
     /// The end of the run.
     End,
 }
 
-/// A start that is planned.
+/// A planned start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
-    /// On this rung.
+    /// The rung.
     pub rung: usize,
-    /// Why: a sentence for the journal and the attempt.
+    /// The reason, as a sentence for the journal and the attempt.
     pub reason: String,
-    /// Go back to an older checkpoint first.
+    /// An older checkpoint to roll back to first.
     pub back: Option<Back>,
 }
 
 impl Start {
-    /// From the newest checkpoint.
+    /// Creates a start from the newest checkpoint.
     #[must_use]
     pub fn on(rung: usize, reason: impl Into<String>) -> Self {
         Self { rung, reason: reason.into(), back: None }
     }
 }
 
-/// A way back to an older checkpoint.
+/// A rollback to an older checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Back {
-    /// The first step that is not wanted any more.
+    /// The first unwanted step.
     pub before: u64,
-    /// Go back about so many steps from there.
+    /// Number of steps to go back from there, approximately.
     pub steps: u64,
-    /// Leave out so much of the data from there on, on the clock of the run.
+    /// Data to skip from there on, in units of the run's clock.
     pub skip_units: u64,
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// With its last step durable.
+    /// The last step is durable.
     Finished,
-    /// By a person's wish.
+    /// Ended at the user's request.
     Stopped,
-    /// It cannot go on as it is configured.
+    /// The run cannot continue with this configuration.
     Failed(FailureClass, String),
-    /// The keeper does not know how to go on.
+    /// The keeper cannot recover the run.
     NeedsPerson(String),
 }
 
 impl Outcome {
-    /// The exit code of a run in the foreground.
+    /// Returns the exit code of a run in the foreground.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -134,7 +134,7 @@ impl Outcome {
 }
 
 impl Life {
-    /// The state to show.
+    /// Returns the state to display.
     #[must_use]
     pub fn state(&self) -> RunState {
         match self {
@@ -154,7 +154,7 @@ impl Life {
         }
     }
 
-    /// For what the run waits, or why it ended.
+    /// Returns what the run waits for, or why it ended.
     #[must_use]
     pub fn why(&self) -> Option<String> {
         match self {

@@ -1,4 +1,4 @@
-//! The state machine itself: worker events, starts and exits. What people ask for is in
+//! The state machine: worker events, starts and exits. Requests of the user are in
 //! [`super::requests`], faults in [`super::faults`], deadlines in [`super::ending`].
 
 use super::age::AgeWatch;
@@ -22,18 +22,18 @@ use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{DoneReason, Event as WorkerEvent, Failed, FailureClass, Level, Phase};
 use std::time::Duration;
 
-/// The wait where the card cannot be read.
+/// The wait when the GPU cannot be read.
 const BLIND_WAIT: Duration = Duration::from_secs(2);
-/// What was seen of the card or the machine explains a death for so long.
+/// How long evidence about the GPU or the machine can explain a death.
 const FRESH: Duration = Duration::from_mins(2);
 
-/// The decider of one run.
+/// Makes the decisions of one run.
 #[derive(Debug, Clone)]
 pub struct Policy {
     pub(super) limits: Limits,
     pub(super) life: Life,
     pub(super) rung: usize,
-    /// The rung that the newest worker was started on.
+    /// Rung of the newest worker.
     pub(super) worker_rung: usize,
     pub(super) ledger: Ledger,
     pub(super) hang: HangWatch,
@@ -43,21 +43,21 @@ pub struct Policy {
     pub(super) drift: DriftWatch,
     pub(super) idle: IdleWatch,
     pub(super) age: AgeWatch,
-    /// When the newest worker was started.
+    /// Start time of the newest worker.
     pub(super) born: Duration,
-    /// How long the newest save took.
+    /// Duration of the newest save.
     pub(super) save: Duration,
     pub(super) step: Option<u64>,
-    /// The clock of the run at that step.
+    /// Clock of the run at that step.
     pub(super) clock: Option<u64>,
-    /// Units of the clock in an epoch.
+    /// Clock units in an epoch.
     pub(super) epoch_units: u64,
-    /// Units of the clock in a step, as far as seen.
+    /// Clock units in a step, as far as observed.
     pub(super) pace: Pace,
-    /// What the worker went on from, once it said so.
+    /// Checkpoint step the worker resumed from, once it has reported it.
     pub(super) loaded: Option<u64>,
     pub(super) durable: Option<u64>,
-    /// What saves have failed to allow, and when that was asked for.
+    /// Requests that failed saves have blocked, and when they were made.
     pub(super) wishes: Wishes,
     failure: Option<Failed>,
     evidence: Option<(Evidence, Duration)>,
@@ -70,7 +70,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The decider of a run that stands on `rung`, with what an earlier keeper stored.
+    /// Creates the policy of a run on `rung`, with the ledger of an earlier keeper.
     #[must_use]
     pub fn new(limits: Limits, rung: usize, ledger: Ledger, baseline: Option<u64>) -> Self {
         let hang = HangWatch::new(&limits.watch, Duration::ZERO);
@@ -107,58 +107,58 @@ impl Policy {
         }
     }
 
-    /// The newest step that checkpoints on the disk hold.
+    /// Sets the newest step held by a checkpoint on disk.
     pub fn found(&mut self, durable: Option<u64>) {
         self.durable = durable;
     }
 
-    /// The run was paused when an earlier keeper died, and stays so.
+    /// Keeps a run paused that was paused when an earlier keeper died.
     pub fn rest(&mut self) {
         self.life = Life::Paused;
     }
 
-    /// Where the run stands.
+    /// Returns the state of the run.
     #[must_use]
     pub fn life(&self) -> &Life {
         &self.life
     }
 
-    /// The rung it is on, or on its way to.
+    /// Returns the current rung, or the one the run is moving to.
     #[must_use]
     pub fn rung(&self) -> usize {
         self.rung
     }
 
-    /// Whether the keeper may shift alone.
+    /// Reports whether the autopilot is on.
     #[must_use]
     pub fn autopilot(&self) -> bool {
         self.ledger.autopilot.unwrap_or(self.limits.watch.autopilot)
     }
 
-    /// Whether the newest worker trains on a GPU.
+    /// Reports whether the newest worker trains on a GPU.
     #[must_use]
     pub fn is_on_gpu(&self) -> bool {
         self.on_gpu
     }
 
-    /// What has to outlive the keeper; to be stored.
+    /// Returns the state that must outlive the keeper, to be stored.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// The step the run stands at, as far as known.
+    /// Returns the run's current step, as far as known.
     pub(super) fn at(&self) -> u64 {
         self.step.or(self.loaded).or(self.durable).unwrap_or(0)
     }
 
-    /// Memory in use on the card before the first start; to be stored.
+    /// Returns the GPU memory in use before the first start, to be stored.
     #[must_use]
     pub fn baseline(&self) -> Option<u64> {
         self.baseline
     }
 
-    /// When [`Event::Tick`] is due at the latest.
+    /// Returns the latest time for the next [`Event::Tick`].
     #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
         match &self.life {
@@ -174,7 +174,7 @@ impl Policy {
         }
     }
 
-    /// What to do about an event at the time `now`, counted from any fixed moment.
+    /// Returns the effects of an event at time `now`, measured from any fixed moment.
     pub fn decide(&mut self, event: Event, now: Duration) -> Vec<Effect> {
         match event {
             Event::Begin => self.begin(now),
@@ -202,7 +202,7 @@ impl Policy {
             }
             Event::Request(request) => self.asked(&request, now),
             Event::StartPutOff(start, wait) => {
-                // The way back was gone before: it does not come twice.
+                // The rollback was done before this start; it must not happen twice.
                 self.life = Life::BackingOff { start: Start { back: None, ..start }, until: now + wait };
                 Vec::new()
             }
@@ -223,7 +223,7 @@ impl Policy {
 
     fn begin(&mut self, now: Duration) -> Vec<Effect> {
         let reason = match self.durable {
-            // Whether that one can be used, only the worker finds out.
+            // Only the worker can tell whether that checkpoint is usable.
             Some(step) => {
                 format!(
                     "goes on from the newest checkpoint (step {step}, if it is whole) on {}",
@@ -239,7 +239,7 @@ impl Policy {
         match event {
             WorkerEvent::Hello(hello) => {
                 self.on_gpu = hello.device.starts_with("cuda");
-                // Newer checkpoints than the one it took are of no use.
+                // Checkpoints newer than the one it loaded are unusable.
                 self.durable = hello.resumed_from.or(self.durable);
                 self.loaded = hello.resumed_from;
                 self.step = hello.resumed_from;
@@ -305,8 +305,8 @@ impl Policy {
         }
     }
 
-    /// The probe or the kernel's log tell of trouble. What no rung helps against ends the run at
-    /// once; anything else explains a death that follows.
+    /// Handles trouble reported by the probe or the kernel log. Trouble that no rung relieves ends the run
+    /// at once; any other trouble explains a death that follows.
     fn seen(&mut self, evidence: Evidence, now: Duration) -> Vec<Effect> {
         if matches!(self.life, Life::Over(_)) {
             return Vec::new();
@@ -333,12 +333,12 @@ impl Policy {
         effects
     }
 
-    /// Starts a worker, once the card is free of the last one.
+    /// Starts a worker once the GPU is free of the last one.
     pub(super) fn start(&mut self, start: Start, now: Duration) -> Vec<Effect> {
         if !self.on_gpu {
             return self.launch(start, now);
         }
-        // What was measured before the worker was gone says nothing: wait for the next reading.
+        // Readings from before the worker exited are stale: wait for the next one.
         let wait = span(self.limits.watch.ending.vram_wait);
         let grace = if self.baseline.is_some() || self.card.is_some() { wait } else { BLIND_WAIT };
         self.life = Life::AwaitingVram { start, until: now + grace };

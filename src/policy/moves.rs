@@ -1,5 +1,5 @@
-//! What the keeper does of its own accord while a worker lives: carried out with the autopilot on,
-//! proposed with it off. Both come from the same decision.
+//! The keeper's own moves while a worker lives: performed with the autopilot on, proposed with it off.
+//! Both come from the same decision.
 
 use super::event::Effect;
 use super::life::{Back, Life, Pressure, Start, Then};
@@ -11,52 +11,52 @@ use crate::protocol::worker::Level;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A proposal expires after so many further steps.
+/// Steps after which a proposal expires.
 const EXPIRES: u64 = 2000;
 
-/// Something the keeper would do.
+/// A move of the keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Move {
-    /// To a safer rung.
+    /// Shift to a safer rung.
     Shift {
-        /// Which one.
+        /// The target rung.
         to: usize,
     },
-    /// Back up to a rung it came from.
+    /// Climb back up to a rung the run came from.
     Climb {
-        /// Which one.
+        /// The target rung.
         to: usize,
     },
-    /// To an older checkpoint.
+    /// Roll back to an older checkpoint.
     RollBack {
-        /// Which one, and what to leave out.
+        /// The rollback and the data to skip.
         back: Back,
-        /// On this rung from there on.
+        /// The rung to continue on.
         to: usize,
     },
-    /// On to the next stage of the climb plan.
+    /// Enter the next stage of the climb plan.
     Stage {
-        /// Which one, counted from 0.
+        /// Index of the stage, from 0.
         stage: usize,
     },
-    /// Pause until the card has cooled.
+    /// Pause until the GPU has cooled.
     Cool,
 }
 
-/// A move that waits for a person.
+/// A move that waits for your approval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Proposal {
-    /// What.
+    /// The move.
     pub what: Move,
-    /// Why: a sentence.
+    /// The reason, as a sentence.
     pub why: String,
-    /// The step it was made at.
+    /// The step at which it was proposed.
     pub step: u64,
 }
 
 impl Policy {
-    /// Makes a move, or proposes it where only a person may.
+    /// Performs a move, or proposes it when the autopilot is off.
     pub(super) fn suggest(&mut self, what: Move, why: &str, now: Duration) -> Vec<Effect> {
         let may = self.wishes.may_save() || matches!(what, Move::RollBack { .. });
         if self.autopilot() && may && matches!(self.life, Life::Running(_)) {
@@ -65,7 +65,7 @@ impl Policy {
         self.propose(what, why)
     }
 
-    /// Writes a proposal down; the same one only once.
+    /// Stores a proposal; an identical one is stored only once.
     pub(super) fn propose(&mut self, what: Move, why: &str) -> Vec<Effect> {
         if self.ledger.proposal.as_ref().is_some_and(|known| known.what == what) {
             return Vec::new();
@@ -75,7 +75,7 @@ impl Policy {
         vec![Effect::Journal(Level::Warn, JournalKind::Request, text)]
     }
 
-    /// What would be done, in words.
+    /// Describes a move.
     fn words(&self, what: &Move) -> String {
         match what {
             Move::Shift { to } => format!("would shift down to {}", self.rung_name(*to)),
@@ -92,14 +92,14 @@ impl Policy {
         }
     }
 
-    /// The proposal as people see it.
+    /// Returns the proposal for display.
     #[must_use]
     pub fn proposal(&self) -> Option<control::Proposal> {
         let proposal = self.ledger.proposal.as_ref()?;
         Some(control::Proposal { why: proposal.why.clone(), does: self.words(&proposal.what) })
     }
 
-    /// Proposals do not stand for ever.
+    /// Drops an expired proposal.
     pub(super) fn expire_proposal(&mut self) {
         let now = self.at();
         self.ledger.proposal.take_if(|proposal| now > proposal.step + EXPIRES);
@@ -109,7 +109,7 @@ impl Policy {
         self.ledger.proposal = None;
         self.wishes.before(&self.ledger.climb);
         let (step, from) = (self.at(), self.rung);
-        // What the run file asks for is no reason to worry.
+        // A stage that the run file asks for deserves no warning.
         let level = if matches!(what, Move::Stage { .. }) { Level::Info } else { Level::Warn };
         let here = self.rung_name(from).to_owned();
         let (kind, text, then) = match what {
@@ -155,8 +155,8 @@ impl Policy {
         effects
     }
 
-    /// The keeper may act alone again: what it proposed is carried out, or dropped where it can no
-    /// longer be.
+    /// Settles the open proposal after the autopilot came back on: performs it, or drops it when it is no
+    /// longer possible.
     pub(super) fn settle_proposal(&mut self, now: Duration) -> Vec<Effect> {
         let Some(proposal) = self.ledger.proposal.clone() else { return Vec::new() };
         let past = matches!(proposal.what, Move::Shift { to } if to <= self.rung)
@@ -174,7 +174,7 @@ impl Policy {
         }
     }
 
-    /// What was proposed is accepted, by a person or by the autopilot.
+    /// Accepts the proposal, on behalf of the user or the autopilot.
     pub(super) fn accept_proposal(&mut self, by: &str, now: Duration) -> Result<(String, Vec<Effect>), String> {
         let Some(Proposal { what, why, .. }) = self.ledger.proposal.clone() else {
             return Err("nothing is proposed".to_owned());
@@ -188,7 +188,7 @@ impl Policy {
         let name = self.rung_name(to).to_owned();
         let plan = self.ledger.climb.plan;
         let effects = self.asked_to_shift(&Target::Rung(name), now);
-        // It was the keeper's wish: the plan goes on behind it.
+        // It was the keeper's own move: the plan continues after it.
         self.ledger.climb.plan = plan;
         if self.rung == to && to > from {
             self.ledger.climb.descended(from, to, step);
@@ -200,23 +200,23 @@ impl Policy {
         }
     }
 
-    /// The nearest lower rung that relieves something and can be reached.
+    /// Returns the nearest reachable lower rung that offers this relief.
     pub(super) fn nearest(&self, relief: Relief) -> Option<usize> {
         let relieves = |rung: &usize| self.limits.relieves.get(*rung).is_some_and(|list| list.contains(&relief));
         (self.rung + 1..self.limits.rungs.len()).filter(relieves).find(|rung| self.reaches(*rung))
     }
 
-    /// The last rung of the ladder that can be reached, if it is a lower one.
+    /// Returns the last reachable rung of the ladder, if it is below the current one.
     pub(super) fn safest(&self) -> Option<usize> {
         (self.rung + 1..self.limits.rungs.len()).rev().find(|rung| self.reaches(*rung))
     }
 
-    /// The rung `back`, or the nearest below it that can be reached from here.
+    /// Returns the rung `back`, or the nearest rung below it that is reachable from here.
     pub(super) fn next_up(&self, back: usize) -> Option<usize> {
         (back..self.rung).find(|rung| self.reaches(*rung))
     }
 
-    /// No rung below relieves what is needed: a line that says so, once, and what you can do.
+    /// Writes one journal line, once, that no lower rung offers the relief, and what you can do.
     pub(super) fn no_relief(&mut self, relief: Relief, so: &str) -> Option<Effect> {
         if self.ledger.unrelieved.contains(&relief) {
             return None;
@@ -226,12 +226,12 @@ impl Policy {
         Some(Effect::Journal(Level::Warn, JournalKind::Shift, text))
     }
 
-    /// That no rung below relieves this.
+    /// States that no lower rung offers this relief.
     pub(super) fn unrelieved(&self, relief: Relief) -> String {
         format!("no rung below {} relieves {relief}", self.rung_name(self.rung))
     }
 
-    /// What you can do about it.
+    /// Suggests what you can do about it.
     pub(super) fn way_out(relief: Relief) -> String {
         format!(
             "stop the run, add a rung with `relieves: [{relief}]` to the ladder in its run.yaml ({}), then `downshift              resume`",

@@ -1,9 +1,9 @@
-//! How far a step moves the clock of the run: the usual step, not one at the end of an epoch, which is
-//! shorter, nor one behind data that are left out, where the clock jumps.
+//! Clock units per step. The typical step counts: not the shorter one at the end of an epoch, and not
+//! the one behind skipped data, where the clock jumps.
 
 use std::collections::VecDeque;
 
-/// So many of the newest steps say what is usual.
+/// Newest steps that define the typical step.
 const WINDOW: usize = 9;
 
 /// The newest steps.
@@ -13,7 +13,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A step moved the clock by so many units.
+    /// Records that a step advanced the clock by `units`.
     pub fn step(&mut self, units: u64) {
         self.units.push_back(units);
         if self.units.len() > WINDOW {
@@ -21,7 +21,7 @@ impl Pace {
         }
     }
 
-    /// The usual step; 1 as long as nothing is known.
+    /// Returns the units of a typical step; 1 until any step is known.
     #[must_use]
     pub fn units_per_step(&self) -> u64 {
         let mut sorted: Vec<u64> = self.units.iter().copied().collect();

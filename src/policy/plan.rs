@@ -1,8 +1,8 @@
-//! The climb plan: the stages of a run, in their order, each proven before the next.
+//! The climb plan: a run's stages in order, each proven before the next.
 //!
-//! A stage is over when its length is, when its last steps were clean, and when a checkpoint saved
-//! since the last disturbance is proven. The keeper's own shifts come first: what a fault made of the
-//! rung is climbed back from, and then the plan goes on.
+//! A stage ends when its length is reached, its last steps were clean, and a checkpoint saved since
+//! the last disturbance is proven. The keeper's own shifts come first: the run climbs back from a
+//! fault, and then the plan continues.
 
 use super::event::Effect;
 use super::life::Life;
@@ -14,46 +14,46 @@ use crate::protocol::worker::Level;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Where a run stands in its plan. Stored, so that it survives the keeper.
+/// Progress of a run through its plan. Stored, so that it survives the keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Progress {
-    /// The stage, counted from 0.
+    /// Index of the stage, from 0.
     stage: usize,
-    /// The clock of the run when it began.
+    /// The run's clock when the stage began.
     clock: u64,
-    /// The step that it began at.
+    /// The step at which the stage began.
     step: u64,
-    /// Somebody chose a rung that the plan does not lead to: the plan is at its end.
+    /// The user chose a rung outside the plan: the plan has ended.
     over: bool,
 }
 
 impl Progress {
-    /// A run begins on `rung`: with the stage of that rung, or without its plan.
+    /// Creates the progress of a new run on `rung`: at the stage of that rung, or without a plan.
     #[must_use]
     pub fn begin(rung: usize, plan: &[Stage]) -> Self {
         let stage = plan.iter().position(|stage| stage.rung == rung);
         Self { stage: stage.unwrap_or(0), over: stage.is_none(), ..Self::default() }
     }
 
-    /// The number of the stage, unless the plan is at its end.
+    /// Returns the index of the stage, unless the plan has ended.
     #[must_use]
     pub fn stage(&self) -> Option<usize> {
         (!self.over).then_some(self.stage)
     }
 
-    /// The next stage begins.
+    /// Enters the next stage.
     pub fn enter(&mut self, stage: usize, clock: u64, step: u64) {
         *self = Self { stage, clock, step, over: false };
     }
 
-    /// A worker goes on from here: what it redoes counts once.
+    /// Rewinds to where a worker resumes, so that redone steps count once.
     pub fn resumed(&mut self, clock: u64, step: u64) {
         (self.clock, self.step) = (self.clock.min(clock), self.step.min(step));
     }
 
-    /// Somebody chose a rung: the plan goes on from the stage of that rung, if it is this one or a
-    /// later one, and is at its end otherwise. True where it ends.
+    /// Records that the user chose a rung. The plan continues from the stage of that rung if it is the
+    /// current or a later one, and ends otherwise. Returns true when it ends.
     pub fn chosen(&mut self, rung: usize, plan: &[Stage], clock: u64, step: u64) -> bool {
         if self.over || plan.is_empty() {
             return false;
@@ -67,7 +67,7 @@ impl Progress {
     }
 }
 
-/// What a stage still lacks before the next can begin, the farthest away first.
+/// Conditions still missing before the next stage can begin, the most distant first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lacks {
     Length(Length),
@@ -77,20 +77,20 @@ enum Lacks {
 }
 
 impl Policy {
-    /// The stage the run is in, where it follows a plan.
+    /// Returns the current stage, if the run follows a plan.
     fn stage(&self) -> Option<(usize, Stage)> {
         let index = self.ledger.climb.plan.stage()?;
         Some((index, *self.limits.plan.get(index)?))
     }
 
-    /// The stage to go on to at `step` now.
+    /// Returns the stage that is due at `step`.
     pub(super) fn stage_due(&self, step: u64) -> Option<usize> {
         let (index, _) = self.stage().filter(|(_, stage)| stage.rung == self.rung)?;
         let runs = matches!(self.life, Life::Running(_));
         (runs && self.lacks(step)? == Lacks::Nothing).then_some(index + 1)
     }
 
-    /// What this stage still lacks; none for the last one.
+    /// Returns what this stage still lacks; none for the last stage.
     fn lacks(&self, step: u64) -> Option<Lacks> {
         let (index, stage) = self.stage()?;
         self.limits.plan.get(index + 1)?;
@@ -109,7 +109,7 @@ impl Policy {
             }
         };
         let climb = &self.ledger.climb;
-        // A stage that is shorter than the calm before a climb has to be calm for all of its length.
+        // A stage shorter than the climb's calm stretch must be calm over its whole length.
         let calm = climb.patience(self.limits.watch.climb).unwrap_or(u64::MAX).min(in_steps);
         Some(match (left, calm.saturating_sub(climb.clean(step))) {
             (Some(left), _) => Lacks::Length(left),
@@ -119,14 +119,14 @@ impl Policy {
         })
     }
 
-    /// The next stage begins, by the autopilot or as a proposal.
+    /// Enters the next stage, or proposes it when the autopilot is off.
     pub(super) fn next_stage(&mut self, stage: usize, now: Duration) -> Vec<Effect> {
         let done = self.limits.plan.get(stage.wrapping_sub(1)).and_then(|stage| stage.length);
         let why = done.map_or_else(String::new, |length| format!("{length} done and proven"));
         self.suggest(Move::Stage { stage }, &why, now)
     }
 
-    /// Somebody chose the rung that the run is on now; a line where that ends the plan.
+    /// Handles the user's choice of the current rung. Returns a journal line when that ends the plan.
     pub(super) fn plan_chosen(&mut self, rung: usize) -> Option<Effect> {
         let (clock, step) = (self.clock.unwrap_or(0), self.at());
         let ends = self.ledger.climb.plan.chosen(rung, &self.limits.plan, clock, step);
@@ -134,12 +134,12 @@ impl Policy {
         ends.then_some(Effect::Journal(Level::Info, JournalKind::Shift, text))
     }
 
-    /// The rung of a stage.
+    /// Returns the rung of a stage.
     pub(super) fn rung_of_stage(&self, stage: usize) -> usize {
         self.limits.plan.get(stage).map_or(self.rung, |stage| stage.rung)
     }
 
-    /// Where the run stands in its plan, in words.
+    /// Describes the run's progress through its plan.
     pub(super) fn plan_words(&self) -> Option<String> {
         let (index, _) = self.stage()?;
         let place = format!("stage {} of {}", index + 1, self.limits.plan.len());
@@ -153,7 +153,7 @@ impl Policy {
         })
     }
 
-    /// The same for programs.
+    /// Returns the progress through the plan, for programs.
     #[must_use]
     pub fn plan_status(&self) -> Option<PlanStatus> {
         let plan = &self.limits.plan;

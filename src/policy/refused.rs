@@ -1,5 +1,5 @@
-//! What becomes of a wish whose checkpoint cannot be written: the worker trains on, since what it
-//! has trained and not saved is worth more than a shift, a pause or a quick end.
+//! Requests whose checkpoint cannot be written. The worker trains on: its unsaved steps are worth more
+//! than a shift, a pause or a quick end.
 
 use super::climb::Climb;
 use super::event::Effect;
@@ -9,39 +9,39 @@ use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{Level, Phase};
 use std::time::Duration;
 
-/// Requests that come within so long are one wish of several clients.
+/// Stop requests within this window count once.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// What was wished of the worker that lives.
+/// Requests made to the live worker.
 #[derive(Debug, Clone, Default)]
 pub struct Wishes {
-    /// A save for a wish has failed, and none has come through since.
+    /// A save for a request has failed, and none has succeeded since.
     refused: bool,
-    /// That wish was a stop.
+    /// The blocked request was a stop.
     stop_refused: bool,
-    /// When a stop was asked for.
+    /// When a stop was requested.
     stop_at: Option<Duration>,
-    /// What was remembered of climbs before the shift that is under way.
+    /// Climb state before the shift under way.
     climb: Option<Climb>,
 }
 
 impl Wishes {
-    /// A checkpoint is durable: saving works.
+    /// Records a durable checkpoint: saving works.
     pub fn saved(&mut self) {
         (self.refused, self.stop_refused) = (false, false);
     }
 
-    /// Whether saving works, as far as known.
+    /// Reports whether saving works, as far as known.
     pub fn may_save(&self) -> bool {
         !self.refused
     }
 
-    /// Whether a stop failed for want of a checkpoint.
+    /// Reports whether a stop failed because its checkpoint could not be written.
     pub fn stop_was_refused(&self) -> bool {
         self.stop_refused
     }
 
-    /// A stop is asked for that is to be saved for.
+    /// Records a stop request that saves first.
     pub fn stop_asked(&mut self, now: Duration) {
         self.stop_refused = false;
         if self.stop_at.is_none_or(|at| now.saturating_sub(at) >= AT_ONCE) {
@@ -49,25 +49,25 @@ impl Wishes {
         }
     }
 
-    /// Whether a stop that is asked for now is more than the same wish of another client.
+    /// Reports whether a stop requested now is a second request, and not the same one from another client.
     pub fn stop_is_repeated(&self, now: Duration) -> bool {
         self.stop_at.is_some_and(|at| now.saturating_sub(at) >= AT_ONCE)
     }
 
-    /// A shift is about to change what is remembered of climbs.
+    /// Keeps the climb state before a shift changes it.
     pub fn before(&mut self, climb: &Climb) {
         self.climb.get_or_insert_with(|| climb.clone());
     }
 }
 
 impl Policy {
-    /// The worker was to save and end, and could not save.
+    /// Handles a worker that was to save and end, but could not save.
     pub(super) fn stop_refused(&mut self, step: u64, message: &str, now: Duration) -> Vec<Effect> {
         let Life::Stopping { then, pressure: Pressure::Asked, .. } = &self.life else { return Vec::new() };
         let then = then.clone();
         self.wishes.refused = true;
         let what = match &then {
-            // Worse than the loss of some steps: the end is not put off.
+            // Ending the run matters more than losing some steps: do not postpone it.
             Then::Conclude(_) => {
                 let text = format!("cannot save before the end: {message}; {}", self.unsaved());
                 let mut effects = vec![Effect::Journal(Level::Error, JournalKind::Checkpoint, text)];
@@ -94,7 +94,7 @@ impl Policy {
         vec![Effect::Journal(Level::Error, JournalKind::Request, text)]
     }
 
-    /// How much an end without a save would throw away, in words.
+    /// Describes how much an end without a save would lose.
     pub(super) fn unsaved(&self) -> String {
         let at = self.at();
         match self.durable {

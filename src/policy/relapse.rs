@@ -1,22 +1,21 @@
-//! A checkpoint that verifies and is sick all the same: workers that load it fail, each in the same
-//! way, before they get anywhere. After the second of them the next start goes one checkpoint back.
+//! Detects checkpoints that verify but hold bad state: workers that load one all fail in the same way,
+//! soon after. After the second such failure the next start goes one checkpoint back.
 
 use serde::{Deserialize, Serialize};
 
-/// A failure so few steps after a load may be the fault of what was loaded.
+/// A failure within this many steps after a load may be the checkpoint's fault.
 const NEAR: u64 = 20;
 
-/// What is remembered of the last failure shortly after a load. Stored, so that it survives the
-/// keeper.
+/// The last failure shortly after a load. Stored, so that it survives the keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Relapse {
     last: Option<(u64, String)>,
 }
 
 impl Relapse {
-    /// Counts a fault: of a worker that had loaded the checkpoint of step `loaded`, at `step`, of
-    /// this `kind`; no kind where it came from outside and says nothing about what was loaded.
-    /// True when the next start is to go one checkpoint back.
+    /// Counts a fault at `step` of a worker that had loaded the checkpoint of step `loaded`. `kind`
+    /// identifies equal faults; it is none for faults from outside, which say nothing about the
+    /// checkpoint. Returns true when the next start should go one checkpoint back.
     pub fn fault(&mut self, loaded: Option<u64>, step: Option<u64>, kind: Option<&str>) -> bool {
         let Some(kind) = kind else { return false };
         let near = loaded.zip(step).filter(|(loaded, step)| step.saturating_sub(*loaded) <= NEAR);

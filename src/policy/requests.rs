@@ -1,4 +1,4 @@
-//! What people ask for, by a key or a command.
+//! Requests of the user, by key or command.
 
 use super::event::Effect;
 use super::life::{Life, Outcome, Pressure, Start, Then};
@@ -13,7 +13,7 @@ impl Policy {
             return refuse("the run is over; `downshift resume` starts it again from its newest checkpoint");
         }
         match request {
-            // The keeper sees to these itself.
+            // The keeper handles these itself.
             Request::Subscribe | Request::Prune => Vec::new(),
             Request::Shift { to } => self.asked_to_shift(to, now),
             Request::Checkpoint => match self.life {
@@ -97,7 +97,7 @@ impl Policy {
         }
     }
 
-    /// The rung that is meant, if it is another one.
+    /// Resolves the target rung, if it differs from the current one.
     fn target(&self, to: &Target) -> Result<usize, String> {
         let (here, rungs) = (self.rung, &self.limits.rungs);
         let target = match to {
@@ -119,7 +119,7 @@ impl Policy {
         self.limits.barriers.get(&(here, target)).map_or(Ok(target), |why| Err(why.clone()))
     }
 
-    /// Whatever the run does, a person who resumes it opens a fresh restart budget.
+    /// Handles a resume. In any state of the run it opens a fresh restart budget.
     fn asked_to_resume(&mut self, now: Duration) -> Vec<Effect> {
         self.ledger.refresh();
         match self.life {

@@ -1,24 +1,23 @@
-//! Cause → response, as one table. Which rung that means, and whether the budget still allows it, is
-//! decided elsewhere.
+//! The table from cause to response. The rung, and whether the budget still allows it, are decided elsewhere.
 
 use super::xid;
 use crate::config::knobs::Relief;
 use crate::protocol::worker::FailureClass;
 
-/// What is done after a worker ended.
+/// Response to the end of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Response {
-    /// Start again as it was.
+    /// Restart unchanged.
     Again,
-    /// The nearest lower rung that relieves this; the same batch again.
+    /// Restart on the nearest lower rung that offers this relief, with the same batch.
     Relieve(Relief),
-    /// As it was the first time; from the second time on a rung that relieves this.
+    /// Restart unchanged the first time; from the second time on, use a rung that offers this relief.
     AgainThen(Relief),
-    /// Once with one loader thread and one batch ahead, then a person is needed.
+    /// Restart once with one loader thread and one batch of prefetch; after that, ask the user.
     Lean,
-    /// Nothing would change by trying again: end with the class's code.
+    /// Retrying changes nothing: end with the class's exit code.
     Fail,
-    /// No rung helps: stop, keep everything, and say what to do.
+    /// No rung helps: stop, keep everything, and give this advice.
     Stop(&'static str),
 }
 
@@ -28,7 +27,7 @@ const DRIVER: &str = "the driver is missing, not loaded, or does not match its l
                       restart after an update of the driver";
 const DISK: &str = "free some space or repair the disk, then `downshift resume`";
 
-/// What a rung that relieves this changes, for those who are to write one.
+/// Returns the knobs that a rung with this relief changes, as a hint for writing one.
 #[must_use]
 pub fn remedy(relief: Relief) -> &'static str {
     match relief {
@@ -41,7 +40,7 @@ pub fn remedy(relief: Relief) -> &'static str {
     }
 }
 
-/// The response to a class; `number` is that of an Xid.
+/// Returns the response to a class; `number` is the Xid number.
 #[must_use]
 pub fn response(class: FailureClass, number: Option<u32>) -> Response {
     match class {
@@ -72,8 +71,8 @@ pub fn response(class: FailureClass, number: Option<u32>) -> Response {
     }
 }
 
-/// Whether the cause lies outside of the worker and what it runs: then it says nothing against a
-/// rung or a checkpoint.
+/// Reports whether the cause lies outside the worker and its work; such a fault counts against neither
+/// a rung nor a checkpoint.
 #[must_use]
 pub fn is_outside(class: FailureClass) -> bool {
     matches!(class, FailureClass::Killed | FailureClass::HostOutOfMemory | FailureClass::DiskFull)

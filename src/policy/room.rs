@@ -1,8 +1,8 @@
-//! When the card has room for the next worker.
+//! Decides when the GPU has room for the next worker.
 //!
-//! Where the driver says who holds what, that is when our own processes are gone from it and the rung
-//! fits what is free, whatever others do. Where it does not, when no more is in use than before the
-//! run, and some slack.
+//! If the driver reports memory per process, there is room once our own processes are gone and the
+//! rung fits into the free memory, whatever other processes use. Otherwise there is room once total
+//! use is back at the level from before the run, plus some slack.
 
 use super::event::Effect;
 use super::life::{Life, Outcome, Start};
@@ -12,27 +12,27 @@ use crate::protocol::worker::Level;
 use std::fmt;
 use std::time::Duration;
 
-/// Who holds the card's memory, where the driver says so.
+/// GPU memory by process, as reported by the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CardUse {
-    /// Bytes of this run's workers.
+    /// Bytes held by this run's workers.
     pub ours: u64,
-    /// Bytes that nobody uses.
+    /// Free bytes.
     pub free: u64,
-    /// The others, the largest first.
+    /// Other processes, largest first.
     pub holders: Vec<Holder>,
-    /// Bytes that each rung needs, as measured or else as planned.
+    /// Bytes that each rung needs: measured, or else planned.
     pub peaks: Vec<Option<u64>>,
 }
 
-/// A process of others on the card.
+/// A process on the GPU that does not belong to this run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// Its name, where it can be read.
+    /// Process name, if readable.
     pub name: Option<String>,
-    /// Its bytes.
+    /// Bytes held.
     pub bytes: u64,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Holder {
 }
 
 impl Policy {
-    /// A reading of the card's memory: a start may have waited for it.
+    /// Takes in a reading of GPU memory; a waiting start may proceed.
     pub(super) fn measured(&mut self, used: Option<u64>, now: Duration) -> Vec<Effect> {
         self.vram = used;
         match std::mem::replace(&mut self.life, Life::New) {
@@ -64,13 +64,14 @@ impl Policy {
         as_before || self.card.as_ref().is_some_and(|card| card.ours == 0 && self.fits(card, rung))
     }
 
-    /// A rung that never ran and has no plan is tried: nothing else shows whether it fits.
+    /// Reports whether the rung fits. A rung without measurement or plan is tried: nothing else can show
+    /// whether it fits.
     fn fits(&self, card: &CardUse, rung: usize) -> bool {
         let peak = card.peaks.get(rung).copied().flatten();
         peak.is_none_or(|peak| peak.saturating_add(self.slack()) <= card.free)
     }
 
-    /// The wait for the card is over and there is no room.
+    /// Handles an expired wait for GPU memory.
     pub(super) fn no_room(&mut self, start: Start, now: Duration) -> Vec<Effect> {
         let why = match (&self.card, self.baseline.zip(self.vram)) {
             (Some(card), _) if card.ours == 0 => {

@@ -1,9 +1,9 @@
-//! How often the guard has dropped a step: the rate over the last 200, and the streak.
+//! Watches steps dropped by the guard: their rate over the last 200 steps, and the current streak.
 
 use crate::config::watch::Watch;
 use std::collections::VecDeque;
 
-/// Steps that the rate is taken over.
+/// Steps in the rate's window.
 const WINDOW: usize = 200;
 
 /// Watches the skipped steps of one worker.
@@ -14,7 +14,7 @@ pub struct SkipWatch {
 }
 
 impl SkipWatch {
-    /// A step was taken or skipped. A sentence when it were too many, which begins the count anew.
+    /// Records a step, taken or skipped. Returns a sentence when too many were skipped, and then restarts the count.
     pub fn observe(&mut self, skipped: bool, knobs: &Watch) -> Option<String> {
         self.streak = if skipped { self.streak + 1 } else { 0 };
         self.window.push_back(skipped);
@@ -40,7 +40,7 @@ mod tests {
     use super::SkipWatch;
     use crate::config::watch::Watch;
 
-    /// The steps, counted from 1, at which it speaks.
+    /// Returns the steps, counted from 1, at which the watch reports.
     fn speaks(steps: u64, is_skipped: impl Fn(u64) -> bool) -> Vec<u64> {
         let mut watch = SkipWatch::default();
         (1..=steps).filter(|step| watch.observe(is_skipped(*step), &Watch::default()).is_some()).collect()

@@ -1,14 +1,14 @@
-//! A loss that jumps: so many standard deviations above the mean of the last 128 finite values, for
-//! some steps in a row. Values that jump, and values that are no numbers, never enter the window.
+//! Detects loss spikes: several standard deviations above the mean of the last 128 finite values, for
+//! some steps in a row. Spikes and non-finite values never enter the window.
 
 use crate::config::watch;
 use std::collections::VecDeque;
 
-/// Losses that a jump is judged by.
+/// Losses in the window.
 const WINDOW: usize = 128;
-/// No verdict before there are so many.
+/// Losses needed before the first verdict.
 const ENOUGH: usize = 64;
-/// A very even loss has hardly any deviation: below this share of its mean nothing is a jump.
+/// Smallest spike, as a share of the mean: a very even loss has almost no deviation.
 const EVEN: f64 = 0.2;
 
 /// Watches the loss of one worker.
@@ -18,21 +18,21 @@ pub struct SpikeWatch {
     jumped: u64,
 }
 
-/// A jump.
+/// A loss spike.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spike {
-    /// So many steps ago it began, the newest step included.
+    /// Steps since it began, including the newest.
     pub steps: u64,
     /// The newest loss.
     pub loss: f64,
-    /// The mean before.
+    /// The mean before the spike.
     pub mean: f64,
-    /// So many standard deviations above it.
+    /// Standard deviations above that mean.
     pub sigmas: f64,
 }
 
 impl SpikeWatch {
-    /// A step's loss. Gives the jump once it has lasted long enough, and then begins anew.
+    /// Takes in a step's loss. Returns the spike once it has lasted long enough, and then starts over.
     pub fn observe(&mut self, loss: f64, knobs: watch::Spike) -> Option<Spike> {
         if !loss.is_finite() || knobs.sigma <= 0.0 {
             return None;

@@ -1,4 +1,4 @@
-//! What the keeper does alone, told as short stories: each with the autopilot on, some with it off.
+//! Short scenarios of the keeper's own decisions, each with the autopilot on, some with it off.
 
 mod plans;
 mod watches;
@@ -12,7 +12,7 @@ use crate::protocol::control::{Request, RunState, Target};
 use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Order, Phase, Skipped, Step};
 use std::time::Duration;
 
-/// A run that trains since second 1.
+/// A run that has been training since second 1.
 struct Story {
     policy: Policy,
     now: Duration,
@@ -40,14 +40,14 @@ impl Story {
         self.tell(Event::Request(request))
     }
 
-    /// A worker says hello.
+    /// Sends a worker's hello.
     fn resume(&mut self, from: Option<u64>) {
         self.step = from.unwrap_or(0);
         self.tell(hello_from("cpu", from));
         self.tell(Event::Worker(WorkerEvent::Phase { phase: Phase::Training }));
     }
 
-    /// Steps up to this one, each with this loss; everything they lead to.
+    /// Takes steps up to `to`, each with this loss. Returns all resulting effects.
     fn steps(&mut self, to: u64, loss: f64) -> Vec<Effect> {
         let mut effects = Vec::new();
         while self.step < to {
@@ -79,7 +79,7 @@ impl Story {
         effects
     }
 
-    /// The worker fails, and the next one goes on from where this one was saved last.
+    /// Fails the worker; the next one resumes from its last save.
     fn fail(&mut self, class: FailureClass) -> Vec<Effect> {
         self.tell(failed(class));
         let effects = self.tell(exited(i32::from(class.exit_code())));
@@ -87,7 +87,7 @@ impl Story {
         effects
     }
 
-    /// The worker ends as it was asked to; the rungs that are started.
+    /// Ends the worker as requested; returns the rungs that are started.
     fn end(&mut self) -> Vec<usize> {
         let effects = self.tell(exited(3));
         self.resume(self.policy.durable);
@@ -131,7 +131,7 @@ fn it_shifts_down_and_climbs_back_after_a_calm_stretch() {
     );
     story.save();
     assert_eq!(story.end(), [0]);
-    // A fault on probation: back down at once, and twice the patience.
+    // A fault on probation: back down at once, with double the patience.
     story.steps(2150, 1.0);
     assert_eq!(starts(&story.fail(FailureClass::Panic)), [3]);
     assert_eq!(story.policy.climb_words().unwrap(), "climb to full in 4000 clean steps");
@@ -219,7 +219,7 @@ fn with_the_autopilot_off_the_same_decisions_are_proposals() {
     // Heat.
     story.heat(90.0, 70);
     assert!(story.proposal().ends_with("would pause until the card has cooled"), "{}", story.proposal());
-    // A fault: the worker is started again as it was.
+    // A fault: the worker restarts unchanged.
     assert_eq!(starts(&story.fail(FailureClass::DeviceOutOfMemory)), [0]);
     assert!(story.proposal().ends_with("would shift down to safe"), "{}", story.proposal());
 }

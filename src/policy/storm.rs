@@ -1,6 +1,6 @@
-//! Ten thousand runs through random faults, on a virtual clock, from beginning to end: a world that
-//! answers as worker, card, disk and people would. A seed draws all of one run; it is printed where
-//! something does not hold.
+//! Fuzz test: ten thousand runs through random faults on a virtual clock, from start to end. The
+//! simulated world answers as worker, GPU, disk and user would. One seed determines a whole run; it is
+//! printed on failure.
 
 mod plan;
 
@@ -23,10 +23,10 @@ use std::time::Duration;
 const SEQUENCES: u64 = 10_000;
 /// Steps of a run.
 const STEPS: u64 = 600;
-/// Nothing may wait for longer: the longest limit of all, and some air.
+/// Longest allowed wait: the longest limit plus a margin.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
-/// A life of a worker.
+/// One simulated worker.
 struct Worker {
     step: u64,
     stopping: Option<bool>,
@@ -37,14 +37,14 @@ struct Worker {
     unkillable: bool,
 }
 
-/// What a stage of the climb plan has to show.
+/// Evidence that a stage of the climb plan must show.
 #[derive(Debug, Default)]
 struct Calm {
-    /// The step of the newest disturbance.
+    /// Step of the newest disturbance.
     disturbed: u64,
-    /// The newest checkpoint that is proven.
+    /// Newest proven checkpoint.
     proven: u64,
-    /// The worker has said that it failed.
+    /// The worker has reported its failure.
     failed: bool,
 }
 
@@ -59,7 +59,7 @@ struct World {
     autopilot: bool,
     plan: Vec<Stage>,
     calm: Calm,
-    /// How likely a step is to go wrong, in thousandths.
+    /// Probability that a step goes wrong, in thousandths.
     malice: u64,
     starts: u64,
     since_durable: u32,
@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    /// Lives until the run is over; says how.
+    /// Runs until the run is over; returns the outcome.
     fn live(mut self) -> Outcome {
         self.decide(Event::Begin);
         let mut turns = 0;
@@ -146,7 +146,7 @@ impl World {
             assert!(due <= self.now + LONGEST_WAIT, "seed {}: {:?} waits too long", self.seed, self.policy.life());
         }
         if rests {
-            // A person takes it up again, with a fresh budget.
+            // The user resumes the run, with a fresh budget.
             (self.since_durable, self.expects_fault_start) = (0, false);
             self.fault_starts.clear();
             return self.decide(Event::Request(Request::Resume));
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// One step of a worker that works, or what happens instead.
+    /// Takes one step of a healthy worker, or strikes it with a fault.
     fn work(&mut self) {
         self.now += Duration::from_millis(100 + self.dice.below(100));
         let Some(worker) = &mut self.worker else { return };
@@ -205,7 +205,7 @@ impl World {
     fn mischief(&mut self, step: u64) {
         let code = |code| Exit { code: Some(code), signal: None };
         let signal = |signal| Exit { code: None, signal: Some(signal) };
-        // The step is yet to be taken, should the worker live on.
+        // The step is not taken yet, in case the worker lives on.
         self.worker.iter_mut().for_each(|worker| worker.step = step - 1);
         match self.dice.below(16) {
             0 => self.fail(FailureClass::DeviceOutOfMemory),
@@ -316,7 +316,7 @@ impl World {
         }
     }
 
-    /// The worker ends: whether a start that follows is one after a fault.
+    /// Records whether the start after the worker's end follows a fault.
     fn expect(&mut self) {
         let asked = matches!(self.policy.life(), Life::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
         self.expects_fault_start = !asked;
@@ -326,7 +326,7 @@ impl World {
         self.decide(Event::Worker(event));
     }
 
-    /// The keeper dies and another takes over with what was stored; the worker ends by itself.
+    /// Kills the keeper; another one takes over with the stored state, and the worker ends unasked.
     fn lose_keeper(&mut self) {
         let unkillable = self.worker.as_ref().is_some_and(|worker| worker.unkillable);
         if matches!(self.policy.life(), Life::Over(_) | Life::Paused) || unkillable {
@@ -372,7 +372,7 @@ impl World {
                 let worker = self.worker.as_mut().unwrap_or_else(|| panic!("seed {seed}: told nobody"));
                 match order {
                     Order::Stop { checkpoint } => worker.stopping = Some(checkpoint),
-                    // One that hangs does not save; another may fail to.
+                    // A hung worker does not save; any other may fail to.
                     Order::Checkpoint if worker.hung => {}
                     Order::Checkpoint => worker.asked_to_save = true,
                 }
@@ -472,7 +472,7 @@ fn ten_thousand_runs_through_random_faults_all_come_to_an_end() {
         };
         *ends.entry(word).or_default() += 1;
     }
-    // All four ends occur, or the world is too kind or too cruel to tell anything.
+    // All four outcomes occur; otherwise the world is too kind or too cruel for the test to mean anything.
     assert_eq!(ends.len(), 4, "{ends:?}");
     assert!(ends["finished"] > SEQUENCES / 10, "{ends:?}");
 }

@@ -1,4 +1,4 @@
-//! The machine against tables, and against a random world on a virtual clock.
+//! The state machine against tables, and against a random world on a virtual clock.
 
 use super::event::{Effect, Event, Exit, Limits, Signal};
 use super::ledger::Ledger;
@@ -19,7 +19,7 @@ fn policy() -> Policy {
     Policy::new(Limits { rungs, relieves, ..limits() }, 0, Ledger::default(), None)
 }
 
-/// The limits of a run with four rungs.
+/// Returns the limits of a run with four rungs.
 pub(super) fn limits() -> Limits {
     let rungs = ["full", "plain", "cool", "safe"].map(str::to_owned).to_vec();
     let relieves = vec![vec![], vec![Relief::Kernels], vec![Relief::Heat], vec![Relief::Memory, Relief::Numerics]];
@@ -318,7 +318,7 @@ fn stop_asked_twice_does_not_wait() {
     assert_eq!(policy.decide(exited(3), seconds(3)), [Effect::Finish(Outcome::Stopped)]);
 }
 
-/// A world that answers as worker, card and people would, at random.
+/// A random world that answers as worker, GPU and user would.
 #[derive(Debug, Clone)]
 enum Move {
     Hear(u8),
@@ -400,7 +400,7 @@ proptest! {
             let rests = matches!(policy.life(), Life::Paused | Life::Over(_));
             prop_assert!(waits || rests, "{:?} has no end", policy.life());
         }
-        // Each durable step opens the budget of 3 again, and each wish of a person may: a resume does.
+        // Each durable step resets the budget of 3, and each request of the user may: a resume does.
         prop_assert!(u64::from(starts_since_progress) <= 1 + 4 * u64::from(person_started) + 3 * (durable + 1) + durable);
     }
 }

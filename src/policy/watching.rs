@@ -1,5 +1,4 @@
-//! What is made of every step and every temperature: the watches are asked, and what they say
-//! becomes a move.
+//! Feeds every step and temperature reading to the watches, and turns their findings into moves.
 
 use super::age::words;
 use super::event::Effect;
@@ -52,7 +51,7 @@ impl Policy {
 
     pub(super) fn skipped(&mut self, skipped: &Skipped, now: Duration) -> Vec<Effect> {
         self.advance(skipped.step, skipped.samples, now);
-        // There are 16 of these at most before the scale is 1, and then one in 2000 steps.
+        // At most 16 of these occur before the scale is 1; after that, one in 2000 steps.
         if skipped.rescaled {
             return Vec::new();
         }
@@ -82,7 +81,7 @@ impl Policy {
         self.next_up(home)
     }
 
-    /// What is known of the next climb, in words.
+    /// Describes the next climb.
     #[must_use]
     pub fn climb_words(&self) -> Option<String> {
         let (knobs, climb) = (self.limits.watch.climb, &self.ledger.climb);
@@ -98,7 +97,7 @@ impl Policy {
         })
     }
 
-    /// How busy the card is.
+    /// Handles a reading of the GPU's utilisation.
     pub(super) fn used(&mut self, share: Option<f64>, now: Duration) -> Vec<Effect> {
         const ALARM: &str = "utilisation";
         let knobs = self.limits.watch.utilisation;
@@ -126,7 +125,7 @@ impl Policy {
         }
     }
 
-    /// A temperature of the card, and its own limit.
+    /// Handles a reading of the GPU's temperature and its slowdown threshold.
     pub(super) fn felt(&mut self, celsius: Option<f64>, slowdown_c: Option<f64>, now: Duration) -> Vec<Effect> {
         let (watch, knobs) = (self.limits.watch.temperature_c, self.limits.watch.heat);
         self.heat.measured(celsius, heat::limit_c(watch, slowdown_c, knobs), knobs, now);
@@ -157,7 +156,7 @@ impl Policy {
     }
 }
 
-/// What is done about a trouble that ends no worker, behind the trouble itself.
+/// Prepends the trouble to the effects of a problem that ends no worker.
 fn caused(class: FailureClass, why: String, done: Vec<Effect>) -> Vec<Effect> {
     let trouble = (!done.is_empty()).then_some(Effect::Trouble(class, why));
     trouble.into_iter().chain(done).collect()

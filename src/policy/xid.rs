@@ -1,17 +1,17 @@
-//! What an Xid of the driver asks for. Numbers and meanings: NVIDIA's Xid catalogue.
+//! Responses to the driver's Xid errors. Numbers and meanings follow NVIDIA's Xid catalogue.
 
-/// What is to be done about an Xid.
+/// Response to an Xid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// Take note and go on.
+    /// Record it and continue.
     Note,
-    /// Start again as it was, and tell.
+    /// Restart unchanged, and report it.
     Again,
-    /// Fewer kernels of our own making.
+    /// Use fewer kernels of our own.
     Kernels,
-    /// Once as it was, then fewer kernels of our own making.
+    /// Restart unchanged once, then use fewer kernels of our own.
     Hang,
-    /// No rung helps: stop, keep everything, say this.
+    /// No rung helps: stop, keep everything, and give this advice.
     Stop(&'static str),
 }
 
@@ -22,7 +22,7 @@ const MEMORY: &str = "the card's memory has errors that cannot be corrected: res
 const LOST: &str =
     "the card is gone from the bus: restart the machine; if it comes back, look at power, cooling and seat of the card";
 
-/// The answer to one number.
+/// Returns the response to an Xid number.
 #[must_use]
 pub fn answer(xid: u32) -> Answer {
     match xid {

@@ -1,54 +1,54 @@
-//! What the keeper concluded about an attempt, and what the kernel said while it lived.
+//! The keeper's conclusion about an attempt, and the kernel's messages during it.
 
 use super::class::FailureClass;
 use serde::{Deserialize, Serialize};
 
-/// Why an attempt ended or is in trouble: one class, and everything it is known by.
+/// Cause of an attempt's end or trouble: one class, with all its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
-    /// What kind of trouble.
+    /// Class of the trouble.
     pub class: FailureClass,
-    /// The number, where the class is an Xid.
+    /// Xid number, if the class is an Xid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xid: Option<u32>,
-    /// Whether starting the worker again can help: false for a card that needs a reset.
+    /// Whether restarting the worker can help: false for a GPU that needs a reset.
     pub restart_helps: bool,
-    /// What it is known by, the strongest first: `signal 9 (SIGKILL)`, `kernel log: …`.
+    /// Evidence, strongest first: `signal 9 (SIGKILL)`, `kernel log: …`.
     pub evidence: Vec<String>,
-    /// What a person can do; empty where nothing is known to help.
+    /// Advice for the user; empty when no remedy is known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub advice: String,
 }
 
-/// A line of the kernel's log that matters here.
+/// A relevant line of the kernel log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelLine {
-    /// What it is about.
+    /// Subject of the line.
     pub kind: KernelKind,
-    /// What it says.
+    /// Text of the line.
     pub text: String,
 }
 
-/// What a line of the kernel's log is about.
+/// Subject of a kernel log line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KernelKind {
-    /// The NVIDIA driver reported an error of a card.
+    /// The NVIDIA driver reported a GPU error.
     Xid {
-        /// NVIDIA's number.
+        /// NVIDIA's Xid number.
         number: u32,
-        /// The card: `0000:01:00`.
+        /// PCI address of the GPU: `0000:01:00`.
         pci: String,
     },
-    /// A process was killed for want of memory.
+    /// A process was killed because memory ran out.
     OutOfMemory {
-        /// Its id, as the kernel counts; inside a container the process itself sees another.
+        /// Process id in the kernel's numbering; inside a container the process itself sees another.
         pid: Option<u32>,
-        /// Its name.
+        /// Process name.
         name: Option<String>,
     },
-    /// A card is gone from the bus, or WSL's channel to it is broken.
+    /// A GPU is gone from the bus, or WSL's channel to it is broken.
     GpuLost,
-    /// Windows has no room on the card for memory of this WSL.
+    /// Windows has no GPU memory left for this WSL.
     DeviceOutOfMemory,
 }

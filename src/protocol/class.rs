@@ -1,11 +1,10 @@
-//! What kinds of trouble there are. A worker says the first few of itself; the keeper finds the
-//! others from how it ended, from the probe and from the kernel's log.
+//! Failure classes. A worker reports the first few itself; the keeper derives the others from its
+//! exit, from the probe and from the kernel log.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What kind of trouble ended or befell a worker. Those that a worker says of itself have an exit
-/// code each.
+/// Class of a failure that ended a worker or affects it. Each class that a worker reports itself has an exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
@@ -13,48 +12,48 @@ pub enum FailureClass {
     DeviceOutOfMemory,
     /// The device raised an error or its thread panicked.
     DeviceFault,
-    /// More non-finite steps in a row than the guard puts up with.
+    /// More non-finite steps in a row than the guard tolerates.
     NonFinite,
-    /// The configuration cannot be run.
+    /// The configuration is unusable.
     Config,
-    /// The checkpoint cannot be used.
+    /// The checkpoint is unusable.
     Checkpoint,
-    /// The data cannot be read.
+    /// The data is unreadable.
     Data,
     /// Any other panic.
     Panic,
-    /// The driver reported an Xid; its number stands in the message.
+    /// The driver reported an Xid; the message contains its number.
     Xid,
-    /// The card has fallen off the bus, or the driver lost it.
+    /// The GPU has fallen off the bus, or the driver lost it.
     GpuLost,
     /// The driver is missing, not loaded, or does not match its library.
     Driver,
-    /// The kernel or the cgroup ran out of host memory: only with evidence of it.
+    /// The kernel or the cgroup ran out of host memory; assigned only with evidence.
     HostOutOfMemory,
-    /// A signal from outside ended the worker, and nobody knows why.
+    /// A signal from outside ended the worker, for an unknown reason.
     Killed,
     /// The worker crashed: SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE.
     Crash,
     /// No progress for longer than its limit.
     Hang,
-    /// The loss jumped far above its course.
+    /// The loss spiked.
     LossSpike,
-    /// The loss left its course for good.
+    /// The loss diverged.
     Divergence,
-    /// The card is too hot.
+    /// The GPU is too hot.
     Overheating,
     /// The disk is full, or fails to write.
     DiskFull,
-    /// Processes that train together lost each other.
+    /// Processes of one training job lost each other.
     Collective,
-    /// It ended with code 0 before the last step.
+    /// The worker exited with code 0 before the last step.
     EarlyExit,
-    /// Nothing known fits.
+    /// No known class fits.
     Unknown,
 }
 
 impl FailureClass {
-    /// Every class.
+    /// All classes.
     pub const ALL: [Self; 21] = [
         Self::DeviceOutOfMemory,
         Self::DeviceFault,
@@ -79,7 +78,7 @@ impl FailureClass {
         Self::Unknown,
     ];
 
-    /// The exit code of a worker, or of a run, that ends so: 1 for what no worker says of itself.
+    /// Returns the exit code of a worker or run that ends with this class: 1 for a class that no worker reports itself.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
@@ -94,13 +93,13 @@ impl FailureClass {
         }
     }
 
-    /// The class behind an exit code.
+    /// Returns the class for an exit code.
     #[must_use]
     pub fn from_exit_code(code: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.exit_code() != 1 && i32::from(class.exit_code()) == code)
     }
 
-    /// The class as it stands in data: `device_out_of_memory`.
+    /// Returns the class as written in data: `device_out_of_memory`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

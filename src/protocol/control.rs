@@ -1,47 +1,47 @@
-//! The control contract: cockpit and scripts ⇄ keeper, over the run's socket.
+//! The control contract between clients (cockpit and scripts) and the keeper, over the run's socket.
 //!
-//! A client sends [`Request`]s; each is answered by one [`Update::Reply`]. After
-//! [`Request::Subscribe`] the keeper first makes the store whole, then sends [`Update::Status`] and
-//! from there on every change: what a client reads from the store after the first status and what
-//! it hears on the socket overlap, and never leave a gap.
+//! A client sends [`Request`]s; the keeper answers each with one [`Update::Reply`]. After
+//! [`Request::Subscribe`] it first brings the store up to date, then sends [`Update::Status`], and
+//! every change from then on. Rows read from the store after the first status overlap with those on
+//! the socket, and never leave a gap.
 
 use super::probe::Reading;
 use super::worker::{Eval, Event, Level};
 use serde::{Deserialize, Serialize};
 
-/// client → keeper.
+/// A message from client to keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
     /// Send every change from now on.
     Subscribe,
-    /// Checkpoint, then go on under another rung.
+    /// Checkpoint, then continue on another rung.
     Shift {
-        /// Which one.
+        /// The target rung.
         to: Target,
     },
     /// Save now.
     Checkpoint,
     /// Delete the checkpoints that retention does not keep.
     Prune,
-    /// Checkpoint, then start again on the same rung.
+    /// Checkpoint, then restart on the same rung.
     Restart,
-    /// Checkpoint, then end the worker and free the card.
+    /// Checkpoint, then end the worker and free the GPU.
     Pause,
-    /// Start the worker of a paused run again.
+    /// Restart the worker of a paused run.
     Resume,
     /// Checkpoint, then end the run. A second request does not wait for the checkpoint.
     Stop,
-    /// Do what the keeper proposes.
+    /// Perform the keeper's proposal.
     Accept,
-    /// May the keeper shift alone?
+    /// Turn the autopilot on or off.
     Autopilot {
-        /// Yes or no.
+        /// Whether it is on.
         on: bool,
     },
 }
 
-/// The rung a shift is to reach.
+/// The target rung of a shift.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
@@ -49,39 +49,39 @@ pub enum Target {
     Down,
     /// One rung faster.
     Up,
-    /// The rung of this name or number.
+    /// The rung with this name or number.
     Rung(String),
 }
 
-/// keeper → client.
+/// A message from keeper to client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "update", rename_all = "snake_case")]
 pub enum Update {
     /// The answer to a request.
     Reply {
-        /// Whether it will be done.
+        /// Whether the request is accepted.
         accepted: bool,
-        /// What will happen, or why not.
+        /// The consequence, or why the request is refused.
         message: String,
     },
-    /// Where the run stands.
+    /// The run's status.
     Status(Box<Status>),
     /// New rows of the curve.
     Steps {
-        /// In the order they were taken.
+        /// The rows, in the order the steps were taken.
         rows: Vec<StepRow>,
     },
     /// A pass over the validation set.
     Eval(EvalRow),
-    /// A reading of the probe.
+    /// A probe reading.
     Sample(Box<SampleRow>),
-    /// A new line of the journal.
+    /// A new journal line.
     Journal(JournalRow),
-    /// A checkpoint came, went or changed its verdict.
+    /// A checkpoint was added, deleted or judged anew.
     Checkpoint(CheckpointRow),
 }
 
-/// Where an attempt, and with it the run, stands.
+/// State of an attempt, and with it of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
@@ -91,32 +91,32 @@ pub enum RunState {
     Compiling,
     /// The worker takes steps.
     Training,
-    /// The worker measures.
+    /// The worker evaluates.
     Evaluating,
     /// The worker saves.
     Checkpointing,
-    /// No worker, by a person's wish.
+    /// No worker, at the user's request.
     Paused,
     /// The worker was asked to end.
     Stopping,
-    /// The card is not yet free of the last worker.
+    /// The GPU still holds memory of the last worker.
     AwaitingVram,
     /// Waiting before the next start.
     BackingOff,
-    /// The keeper is gone, and its parent brings it back.
+    /// The keeper is gone, and its parent restarts it.
     Recovering,
     /// The last step is taken and durable.
     Finished,
-    /// It cannot go on: bad config, data or checkpoint.
+    /// The run cannot continue: bad config, data or checkpoint.
     Failed,
-    /// The keeper stopped trying.
+    /// The keeper gave up.
     NeedsPerson,
-    /// Ended by a person's wish before the last step.
+    /// Ended at the user's request before the last step.
     Stopped,
 }
 
 impl RunState {
-    /// The word for people.
+    /// Returns the word for display.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -137,138 +137,138 @@ impl RunState {
         }
     }
 
-    /// True once the keeper has nothing more to do.
+    /// Reports whether the keeper has nothing left to do.
     #[must_use]
     pub fn is_over(self) -> bool {
         matches!(self, Self::Finished | Self::Failed | Self::NeedsPerson | Self::Stopped)
     }
 }
 
-/// The run at a glance: what `downshift status --format json` prints.
+/// The run's status: the output of `downshift status --format json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// The run's name: that of its directory.
+    /// The run's name: the name of its directory.
     pub run: String,
-    /// What it is doing.
+    /// State of the run.
     pub state: RunState,
-    /// In the states that wait for something: for what, or why.
+    /// In the waiting states: the condition waited for, or the reason.
     pub why: Option<String>,
-    /// The exit code of a run that is over, as its keeper said it; none while it goes on.
+    /// Exit code of a finished run, as reported by its keeper; none while the run continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<u8>,
     /// The current rung, 0 = fastest.
     pub rung: usize,
-    /// Its name.
+    /// Name of the current rung.
     pub rung_name: String,
     /// Optimizer steps attempted.
     pub step: u64,
-    /// The clock: units consumed.
+    /// The run's clock: units consumed.
     pub samples: u64,
-    /// Units in the whole run; none until a worker said so.
+    /// Units in the whole run; none until a worker reported it.
     pub total_samples: Option<u64>,
     /// Steps in the whole run on the current rung.
     pub total_steps: Option<u64>,
     /// Units in an epoch.
     pub epoch_samples: Option<u64>,
-    /// What a unit is: `samples` or `tokens`.
+    /// Name of a unit: `samples` or `tokens`.
     pub unit: String,
-    /// The newest step held by a verified checkpoint.
+    /// Newest step held by a verified checkpoint.
     pub durable_step: Option<u64>,
-    /// Lives of a worker so far.
+    /// Number of workers started so far.
     pub attempts: u64,
-    /// Starts after a death.
+    /// Restarts after a fault.
     pub restarts: u64,
-    /// Starts after a pause that was asked for.
+    /// Starts after a requested pause.
     #[serde(default)]
     pub pauses: u64,
     /// Changes of rung.
     pub shifts: u64,
-    /// Steps the guard dropped, in the whole run.
+    /// Steps skipped by the guard, in the whole run.
     pub skipped: u64,
     /// Loss of the newest step.
     pub loss: Option<f64>,
     /// The newest evaluation.
     pub eval: Option<Eval>,
-    /// The best evaluation whose weights are on the disk.
+    /// The best evaluation whose weights are on disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<Best>,
-    /// The device, as the worker named it.
+    /// Device, as named by the worker.
     pub device: Option<String>,
     /// Trainable parameters.
     pub parameters: Option<u64>,
-    /// The keeper; none when it is not alive.
+    /// Process id of the keeper; none when it is not alive.
     pub pid_keeper: Option<u32>,
-    /// The worker; none when it is not alive.
+    /// Process id of the worker; none when it is not alive.
     pub pid_worker: Option<u32>,
-    /// The probe; none when it is not alive.
+    /// Process id of the probe; none when it is not alive.
     pub pid_probe: Option<u32>,
-    /// Whether the keeper may shift alone.
+    /// Whether the autopilot is on.
     pub autopilot: bool,
-    /// What the keeper would do, if it may not do it alone.
+    /// The move the keeper would make, with the autopilot off.
     #[serde(default)]
     pub proposal: Option<Proposal>,
     /// When the run climbs back up: `climb to full in 812 clean steps`.
     #[serde(default)]
     pub climb: Option<String>,
-    /// Where the run stands in its climb plan, where it has one.
+    /// Progress through the climb plan, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
-    /// The shift or restart under way, or the newest one.
+    /// The current shift or restart, or the newest one.
     pub passage: Option<Passage>,
-    /// What each rung has shown so far, in the order of the ladder.
+    /// Record of each rung so far, in the order of the ladder.
     pub rungs: Vec<RungRecord>,
     /// The run directory.
     pub run_dir: String,
 }
 
-/// The best evaluation whose weights are on the disk.
+/// The best evaluation whose weights are on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// The step of its checkpoint.
+    /// Step of its checkpoint.
     pub step: u64,
     /// Its validation loss.
     pub eval_loss: f64,
 }
 
-/// A run and its climb plan.
+/// Progress of a run through its climb plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanStatus {
-    /// How many stages the plan has.
+    /// Number of stages in the plan.
     pub stages: usize,
-    /// The stage, counted from 1; none once somebody chose a rung that the plan does not lead to.
+    /// Stage number, from 1; none once the user chose a rung outside the plan.
     pub stage: Option<usize>,
-    /// The rung of that stage; after a fault the run may be on another for a while.
+    /// Rung of that stage; after a fault the run may be on another for a while.
     pub rung: Option<String>,
-    /// The rung of the next stage.
+    /// Rung of the next stage.
     pub next: Option<String>,
 }
 
-/// A decision of the keeper that waits for a person.
+/// A decision of the keeper that waits for your approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
-    /// Why: a sentence.
+    /// The reason, as a sentence.
     pub why: String,
-    /// What it would do: `would shift down to safe`.
+    /// The move: `would shift down to safe`.
     pub does: String,
 }
 
-/// The way from one worker to the next.
+/// The transition from one worker to the next.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Passage {
-    /// The rung left.
+    /// The previous rung.
     pub from: String,
-    /// The rung reached; the same for a restart.
+    /// The new rung; the same for a restart.
     pub to: String,
-    /// Its parts in order: those done have a time, the last one may be under way.
+    /// Its parts in order: completed parts have a time, the last one may be in progress.
     pub stages: Vec<Stage>,
-    /// Step and loss before.
+    /// Step and loss before the transition.
     pub before: Option<(u64, f64)>,
-    /// Step and loss of the first step after.
+    /// Step and loss of the first step after it.
     pub after: Option<(u64, f64)>,
 }
 
 impl Passage {
-    /// How long the parts that are done took.
+    /// Returns the total time of the completed parts.
     #[must_use]
     pub fn total_ms(&self) -> u64 {
         self.stages.iter().filter_map(|stage| stage.took_ms).sum()
@@ -280,31 +280,31 @@ impl Passage {
 pub struct Stage {
     /// `save`, `stop`, `wait for VRAM`, `back off`, `start and load`, `compile`, `first step`.
     pub name: String,
-    /// How long it took; none while it is under way.
+    /// Duration; none while in progress.
     pub took_ms: Option<u64>,
 }
 
-/// What a rung has shown.
+/// Record of a rung.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RungRecord {
     /// Its name.
     pub name: String,
-    /// Steps taken on it.
+    /// Steps taken on the rung.
     pub steps: u64,
-    /// Steps per second over the last half minute that it ran, evaluations and saves included.
+    /// Steps per second over its last 30 seconds of running, evaluations and saves included.
     pub steps_per_s: Option<f64>,
-    /// The same in units of the run's clock: what rungs with other batches are compared by.
+    /// Units of the run's clock per second, which compares rungs with different batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub units_per_s: Option<f64>,
-    /// The most device memory its worker was seen to use.
+    /// Peak device memory of its worker, as observed.
     pub vram_bytes: Option<u64>,
-    /// The most host memory its worker was seen to use.
+    /// Peak host memory of its worker, as observed.
     pub ram_bytes: Option<u64>,
-    /// What its worker is thought to need of device memory, or on the CPU of host memory, by the plan
-    /// and what was seen so far.
+    /// Estimated memory of its worker, from the plan and the observations so far: device memory, or on the
+    /// CPU host memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned_bytes: Option<u64>,
-    /// How its last attempt ended badly, and at which step.
+    /// The failure of its last failed attempt, and the step.
     pub fault: Option<(String, u64)>,
 }
 
@@ -315,30 +315,30 @@ pub struct StepRow {
     pub attempt: u64,
     /// The rung of that attempt.
     pub rung: usize,
-    /// Its number.
+    /// The step number.
     pub step: u64,
-    /// The clock after it.
+    /// The run's clock after the step.
     pub samples: u64,
     /// Its epoch.
     pub epoch: u64,
-    /// Its loss; none where it was skipped.
+    /// Its loss; none if skipped.
     pub loss: Option<f64>,
     /// Its learning rate.
     pub lr: f64,
-    /// Its gradient norm; none where it was skipped.
+    /// Its gradient norm; none if skipped.
     pub grad_norm: Option<f64>,
-    /// Whether the guard dropped it.
+    /// Whether the guard skipped it.
     pub skipped: bool,
-    /// Waited for data.
+    /// Milliseconds spent waiting for data.
     pub data_wait_ms: f64,
-    /// Computed.
+    /// Milliseconds spent computing.
     pub compute_ms: f64,
-    /// When it reached the keeper, Unix milliseconds.
+    /// Arrival at the keeper, Unix milliseconds.
     pub time_ms: i64,
 }
 
 impl StepRow {
-    /// The row of an event that is a step, taken or skipped.
+    /// Creates the row of an event that is a step, taken or skipped.
     #[must_use]
     pub fn of(event: &Event, attempt: u64, rung: usize, time_ms: i64) -> Option<Self> {
         match event {
@@ -380,87 +380,87 @@ impl StepRow {
 pub struct EvalRow {
     /// The attempt that measured it.
     pub attempt: u64,
-    /// When, Unix milliseconds.
+    /// Time, Unix milliseconds.
     pub time_ms: i64,
-    /// What.
+    /// The evaluation.
     #[serde(flatten)]
     pub eval: Eval,
 }
 
-/// One reading of the probe.
+/// One probe reading.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SampleRow {
-    /// When, Unix milliseconds.
+    /// Time, Unix milliseconds.
     pub time_ms: i64,
-    /// What.
+    /// The reading.
     pub reading: Reading,
 }
 
-/// One line of the journal.
+/// One journal line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JournalRow {
-    /// Counts up.
+    /// Increasing id.
     pub id: i64,
-    /// When, Unix milliseconds.
+    /// Time, Unix milliseconds.
     pub time_ms: i64,
-    /// The step the run stood at.
+    /// The run's step at that time.
     pub step: Option<u64>,
-    /// How much it matters.
+    /// Severity.
     pub level: Level,
-    /// What kind of thing happened.
+    /// Subject of the line.
     pub kind: JournalKind,
-    /// A sentence.
+    /// Text, one sentence.
     pub text: String,
 }
 
-/// What a line of the journal is about; charts draw marks for some.
+/// Subject of a journal line; charts draw marks for some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalKind {
-    /// The run began, went on or ended.
+    /// The run began, continued or ended.
     Run,
     /// A worker started or ended.
     Worker,
     /// The rung changed.
     Shift,
-    /// The same rung was started again.
+    /// The worker restarted on the same rung.
     Restart,
     /// A checkpoint was saved, refused or deleted.
     Checkpoint,
-    /// The guard dropped a step.
+    /// The guard skipped a step.
     Skip,
-    /// A fault was injected on purpose.
+    /// An injected fault.
     Injected,
     /// The probe or the GPU.
     Health,
-    /// A person asked for something.
+    /// A request of the user.
     Request,
     /// Anything else.
     Note,
 }
 
-/// A checkpoint as the keeper knows it.
+/// A checkpoint as known to the keeper.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointRow {
     /// The step it holds.
     pub step: u64,
-    /// The clock it holds.
+    /// The run's clock at that step.
     pub samples: u64,
-    /// Relative to the run directory.
+    /// Path relative to the run directory.
     pub path: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// When it became durable, Unix milliseconds.
+    /// Time when it became durable, Unix milliseconds.
     pub time_ms: i64,
-    /// How long training stood still for it.
+    /// How long training stopped for it, in milliseconds.
     pub pause_ms: f64,
-    /// How long until it was durable.
+    /// Time until it was durable, in milliseconds.
     pub total_ms: f64,
-    /// The validation loss of exactly these weights, where they were measured.
+    /// Validation loss of exactly these weights, if measured.
     pub eval_loss: Option<f64>,
     /// Whether it is the best so far.
     pub best: bool,
-    /// Whether enough clean steps were taken beyond it to trust what it holds.
+    /// Whether enough clean steps were taken beyond it to trust its content.
     #[serde(default)]
     pub proven: bool,
     /// Whether it is still on disk.

@@ -1,17 +1,17 @@
-//! The word after `--device`.
+//! The value of `--device`.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{fmt, str::FromStr};
 
-/// Where to train.
+/// Device to train on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
-    /// CUDA where there is a usable GPU, else the CPU.
+    /// CUDA if there is a usable GPU, else the CPU.
     #[default]
     Auto,
     /// The CPU.
     Cpu,
-    /// This GPU, counted as CUDA counts them, or an error.
+    /// The GPU with this CUDA index; fails if it is missing.
     Cuda(usize),
 }
 

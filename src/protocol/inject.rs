@@ -1,19 +1,19 @@
-//! Faults on purpose: `nan@120,oom@150*,slow@10-20`.
+//! Injected faults: `nan@120,oom@150*,slow@10-20`.
 //!
 //! ```text
 //! fault @ step [- last step] [*]      * = in every attempt that reaches it, else once per run
 //! ```
-//! The keeper leaves out those that have fired when it starts the next worker.
+//! When the keeper starts the next worker, it leaves out those that have fired.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{fmt, str::FromStr};
 
-/// What is broken on purpose.
+/// Kind of an injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The step's loss becomes NaN on the device.
     Nan,
-    /// A device thread panics as it does when an allocation fails, and the main thread goes on.
+    /// A device thread panics as it does when an allocation fails; the main thread continues.
     Oom,
     /// The main thread panics.
     Panic,
@@ -21,7 +21,7 @@ pub enum Fault {
     Exit0,
     /// The process kills itself with SIGKILL.
     Kill,
-    /// The main thread stops for ever.
+    /// The main thread stops forever.
     Hang,
     /// Steps take ten times as long.
     Slow,
@@ -50,30 +50,30 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A fault, the optimizer steps it strikes, and how often.
+/// A fault, the optimizer steps it affects, and how often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Inject {
-    /// What happens.
+    /// Kind of the fault.
     pub fault: Fault,
-    /// The first step it strikes.
+    /// First affected step.
     pub first: u64,
-    /// The last step it strikes.
+    /// Last affected step.
     pub last: u64,
-    /// In every attempt that reaches it, rather than once per run.
+    /// Whether it fires in every attempt that reaches it, rather than once per run.
     pub always: bool,
 }
 
 impl Inject {
-    /// Whether `step` is struck.
+    /// Reports whether the fault affects `step`.
     #[must_use]
     pub fn strikes(&self, step: u64) -> bool {
         (self.first..=self.last).contains(&step)
     }
 
-    /// Reads a list: `nan@120,oom@150*`.
+    /// Parses a list: `nan@120,oom@150*`.
     ///
     /// # Errors
-    /// A sentence about the first fault that cannot be read.
+    /// Returns a sentence about the first fault that does not parse.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
         text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::parse).collect()
     }

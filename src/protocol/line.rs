@@ -1,18 +1,18 @@
-//! One JSON object a line, both ways.
+//! Encodes messages as lines: one JSON object per line, in both directions.
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The line for a message, newline included.
+/// Encodes a message as a line, newline included.
 ///
 /// # Errors
-/// When the message cannot be written as JSON, which no message of this crate is.
+/// Returns an error when the message cannot be written as JSON; every message of this crate can.
 pub fn encode<T: Serialize>(message: &T) -> Result<String, serde_json::Error> {
     let mut line = serde_json::to_string(message)?;
     line.push('\n');
     Ok(line)
 }
 
-/// The message a line holds, or none where it holds something else: a log line.
+/// Decodes the message in a line; none when the line holds anything else, such as a log line.
 #[must_use]
 pub fn decode<T: DeserializeOwned>(line: &str) -> Option<T> {
     let line = line.trim();

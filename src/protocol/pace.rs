@@ -1,38 +1,38 @@
-//! The speed of a run: one definition for the keeper, `status` and the cockpit, so that every figure
-//! on a screen is the same one.
+//! The speed of a run: one definition for the keeper, `status` and the cockpit, so that all of them
+//! show the same figure.
 
 use super::control::StepRow;
 use std::collections::VecDeque;
 
-/// The speed is taken over the newest steps of this much time, milliseconds.
+/// Time window of the speed, in milliseconds.
 pub const WINDOW_MS: i64 = 30_000;
-/// Marks lie at least this far apart, so that a fast run needs no more of them than a slow one.
+/// Minimum distance between marks, so that a fast run needs no more of them than a slow one.
 const MARK_MS: i64 = 250;
-/// Steps that report this many times more work than the time between them arrived all at once.
+/// Ratio of reported work to the time between arrivals from which steps count as having arrived all at once.
 const CLUMPED: f64 = 3.0;
 
-/// How fast the newest steps of a worker were.
+/// Speed of a worker's newest steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
-    /// Optimizer steps a second by the clock on the wall: evaluations and saves included.
+    /// Optimizer steps per second of wall-clock time, evaluations and saves included.
     pub steps_per_s: f64,
-    /// Units of the run's clock a second.
+    /// Units of the run's clock per second.
     pub units_per_s: f64,
-    /// Milliseconds that a step itself takes; none where no step reported it.
+    /// Milliseconds per step, without anything in between; none when no step reported it.
     pub step_ms: Option<f64>,
     /// Share of the step spent waiting for data, 0 to 1.
     pub waiting: Option<f64>,
 }
 
-/// Measures the pace of the worker under way from the steps that it reports.
+/// Measures the pace of the current worker from the steps it reports.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pacer {
-    /// Steps within the window, oldest first; the newest step is not among them.
+    /// Steps within the window, oldest first, without the newest step.
     marks: VecDeque<Mark>,
     newest: Option<Mark>,
 }
 
-/// A step, with sums over its attempt up to it.
+/// A step, with running totals of its attempt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Mark {
     attempt: u64,
@@ -44,7 +44,7 @@ struct Mark {
 }
 
 impl Pacer {
-    /// Takes a step in. Steps come in order; another attempt begins anew.
+    /// Adds a step. Steps arrive in order; a new attempt starts over.
     pub fn push(&mut self, row: &StepRow) {
         let before = self.newest.filter(|before| before.attempt == row.attempt && before.step < row.step);
         if before.is_none() {
@@ -72,14 +72,14 @@ impl Pacer {
         self.newest = Some(mark);
     }
 
-    /// The pace, once there are two steps.
+    /// Returns the pace, once there are two steps.
     #[must_use]
     pub fn pace(&self) -> Option<Pace> {
         let (oldest, newest) = (self.marks.front()?, self.newest?);
         let (waited, computed) = (newest.waited_ms - oldest.waited_ms, newest.computed_ms - oldest.computed_ms);
         let (spent, between) = (waited + computed, newest.time_ms.saturating_sub(oldest.time_ms));
-        // Only one step is newer than the window: the time before it was an evaluation or a pause, or
-        // the step took that long. Steps that come all at once waited for a keeper that did not run.
+        // Only one step is newer than the window: there was an evaluation or a pause before it, or the step
+        // took that long. Steps that arrive all at once had been waiting for a keeper that did not run.
         let by_the_steps = between > WINDOW_MS || spent > between as f64 * CLUMPED;
         let ms = if by_the_steps { spent } else { between as f64 };
         let steps = newest.step.saturating_sub(oldest.step) as f64;
@@ -107,7 +107,7 @@ impl<'a> FromIterator<&'a StepRow> for Pacer {
 mod tests {
     use super::{Pacer, StepRow, WINDOW_MS};
 
-    /// A step of 32 samples that computed for `took_ms`.
+    /// Returns a step of 32 samples that computed for `took_ms`.
     fn row(attempt: u64, step: u64, time_ms: i64, took_ms: f64) -> StepRow {
         StepRow {
             attempt,
@@ -146,7 +146,7 @@ mod tests {
         close(Some(pace.units_per_s), 1600.0);
         close(pace.step_ms, 10.0);
         close(pace.waiting, 0.25);
-        // Half a minute of another speed leaves nothing of the first.
+        // Thirty seconds at another speed leave no trace of the first.
         let slower = go(&mut pacer, 500..500 + WINDOW_MS as u64 / 100 + 2, 100);
         close(slower.map(|pace| pace.steps_per_s), 10.0);
         let bound = (WINDOW_MS / super::MARK_MS) as usize + 2;

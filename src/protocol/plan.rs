@@ -1,161 +1,158 @@
-//! The plan of a run's memory: what is foreseen for each rung, what was measured, and the verdict.
-//! `plan.json` of a run directory holds one; `downshift plan --format json` prints one.
+//! The memory plan of a run: the estimate for each rung, the measurements, and the verdict.
+//! `plan.json` in a run directory holds one; `downshift plan --format json` prints one.
 
 use serde::{Deserialize, Serialize};
 
-/// The plan of a run directory.
+/// File name of the plan in a run directory.
 pub const PLAN_FILE: &str = "plan.json";
 
-/// How a rung gets by with less memory, in the order to try.
+/// Ways to reduce a rung's memory, in the order to try.
 pub const LESS_MEMORY: &str = "make the micro-batch smaller; then take a smaller model; then train in mixed precision \
                                (training.precision: bf16); then accumulate more passes, which keeps the effective batch";
 
-/// Where it is to be trained, and in how much room.
+/// Place of training and its available memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Site {
-    /// On a GPU.
+    /// Whether it is a GPU.
     pub gpu: bool,
-    /// Bytes there for the worker, where it is known.
+    /// Bytes available to the worker, if known.
     pub room: Option<u64>,
 }
 
-/// What all rungs need, beside what there is.
+/// Memory needs of all rungs, and the available memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The version of this format: 1.
+    /// Version of this format: 1.
     pub version: u32,
     /// The run's name.
     pub run: String,
-    /// The word after `task:`.
+    /// Task name in the run file (`task:`).
     pub task: String,
-    /// Where it is to be trained, for people.
+    /// Device to train on, for display.
     pub device: String,
-    /// Whether tensors lie on a GPU; else in host memory.
+    /// Whether tensors are on a GPU, and not in host memory.
     pub gpu: bool,
-    /// The memory that tensors have, where it is known.
+    /// Memory available to tensors, if known.
     pub card: Option<Card>,
-    /// One entry a rung.
+    /// One entry per rung.
     pub rungs: Vec<RungPlan>,
 }
 
-/// The memory of a card, or of the host.
+/// The memory of a GPU, or of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// All of it, bytes.
+    /// Total bytes.
     pub total_bytes: u64,
-    /// What is free now, bytes, where it is known.
+    /// Bytes free now, if known.
     pub free_bytes: Option<u64>,
 }
 
 impl Card {
-    /// What a worker may count on.
+    /// Returns the bytes a worker may count on.
     #[must_use]
     pub fn room(&self) -> u64 {
         self.free_bytes.unwrap_or(self.total_bytes)
     }
 }
 
-/// What one rung needs.
+/// Memory needs of one rung.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RungPlan {
     /// Its name.
     pub name: String,
-    /// Its knob `training.micro_batch`.
+    /// Its `training.micro_batch`.
     pub micro_batch: u64,
-    /// What follows from shapes and knobs; none where the task's model cannot be counted.
+    /// Estimate from shapes and knobs; none when the task's model cannot be estimated.
     pub foreseen: Option<Foreseen>,
-    /// Why it cannot, in words.
+    /// Reason for a missing estimate, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
-    /// The most memory of the device by the best knowledge there is: foreseen, scaled by what was
-    /// measured on the rungs that ran.
+    /// Best estimate of peak device memory: computed from shapes, scaled by the measurements of rungs that ran.
     pub total_bytes: Option<u64>,
     /// Whether it fits.
     pub verdict: Verdict,
-    /// What a worker of this rung was seen to need.
+    /// Measured needs of a worker on this rung.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
-    /// Why a worker of this rung could not be measured, in words.
+    /// Reason why a worker on this rung could not be measured, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
 
-/// What follows from shapes and knobs, in bytes.
+/// Memory estimate from shapes and knobs, in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Foreseen {
-    /// Parameters.
+    /// Number of parameters.
     pub parameters: u64,
-    /// Parameters that are trained.
+    /// Number of trained parameters.
     pub trained: u64,
-    /// Weights as the model computes with them, and its constants.
+    /// Weights as used in computation, and the model's constants.
     pub weights: u64,
-    /// Gradients of what is trained.
+    /// Gradients of the trained parameters.
     pub gradients: u64,
-    /// Moments, and f32 masters of 16-bit weights.
+    /// Moments, and f32 master copies of 16-bit weights.
     pub optimizer: u64,
-    /// What the forward pass leaves for the backward pass, at its highest, with room on the side.
+    /// Peak of activations kept for the backward pass, workspace included.
     pub activations: u64,
-    /// Scores of the possible answers and what is computed from them, at their highest.
+    /// Peak of the logits and everything computed from them.
     pub logits: u64,
-    /// What the optimizer needs on the side while it moves a parameter.
+    /// Workspace of the optimizer while it updates a parameter.
     #[serde(default)]
     pub update: u64,
-    /// Kernels and the context of the driver; 0 on the CPU.
+    /// Kernels and the driver's context; 0 on the CPU.
     pub overhead: u64,
-    /// The highest moment of training on the device. Not all parts are there at once.
+    /// Peak during training on the device. Not all parts exist at the same time.
     pub training: u64,
-    /// The highest moment while weights are drawn or read.
+    /// Peak while weights are initialized or read.
     pub loading: u64,
-    /// The highest moment of an evaluation.
+    /// Peak during an evaluation.
     pub evaluation: u64,
-    /// The highest moment while a checkpoint is made; on the CPU, training goes on meanwhile.
+    /// Peak while a checkpoint is made; on the CPU, training continues meanwhile.
     pub saving: u64,
-    /// Micro-batches that the loader holds ready.
+    /// Micro-batches prefetched by the loader.
     pub loader: u64,
-    /// The data set, as it lies in host memory.
+    /// The data set in host memory.
     pub data: u64,
-    /// Host memory by phase.
+    /// Host memory per phase.
     pub ram: Phases,
-    /// The largest micro-batch that fits; none where there is no room to compare with, or not even
-    /// one sample fits.
+    /// Largest micro-batch that fits; none when the available memory is unknown, or not even one sample fits.
     pub largest_micro_batch: Option<u64>,
 }
 
-/// Bytes by what the worker does.
+/// Bytes per phase of the worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phases {
     /// Reading data, weights and checkpoints.
     pub loading: u64,
     /// Taking steps.
     pub training: u64,
-    /// Measuring on the validation set.
+    /// Evaluating on the validation set.
     pub evaluation: u64,
-    /// Writing a checkpoint while training goes on.
+    /// Writing a checkpoint while training continues.
     pub saving: u64,
 }
 
-/// What a worker was seen to need.
+/// Measured needs of a worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The most memory of the device over what was there before the model: VRAM, or on the CPU
-    /// resident memory.
+    /// Peak device memory above the level before the model was loaded: VRAM, or on the CPU resident memory.
     pub peak_bytes: Option<u64>,
-    /// Whether that is of all a run does, not of training steps alone.
+    /// Whether the peak covers all phases of a run, and not only training steps.
     #[serde(default)]
     pub all_phases: bool,
-    /// Resident memory once the data were loaded, before the model.
+    /// Resident memory after loading the data, before the model.
     pub baseline_bytes: Option<u64>,
-    /// The highest resident memory by phase.
+    /// Peak resident memory per phase.
     pub ram: Phases,
-    /// Optimizer steps per second, from the median step.
+    /// Optimizer steps per second, from the median step time.
     pub steps_per_s: Option<f64>,
-    /// The median time of a step.
+    /// Median step time, in milliseconds.
     pub step_ms: Option<f64>,
     /// Units of the run's clock per second.
     pub units_per_s: Option<f64>,
-    /// Steps taken.
+    /// Number of steps taken.
     pub steps: u64,
     /// Loss of the last step.
     pub loss: Option<f64>,
@@ -163,22 +160,22 @@ pub struct Measured {
     pub first_step_s: Option<f64>,
 }
 
-/// Whether a rung fits.
+/// Verdict on whether a rung fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// With room to spare.
     Fits,
-    /// Within a tenth of what there is.
+    /// Uses more than 90 % of the available memory.
     Tight,
-    /// It needs more than there is.
+    /// Needs more than the available memory.
     DoesNotFit,
-    /// Need or room are not known.
+    /// Needs or available memory are unknown.
     Unknown,
 }
 
 impl Verdict {
-    /// Of so many bytes in so much room.
+    /// Judges `needed` bytes against the available `room`.
     #[must_use]
     pub fn of(needed: Option<u64>, room: Option<u64>) -> Self {
         let (Some(needed), Some(room)) = (needed, room) else { return Self::Unknown };
@@ -204,17 +201,17 @@ impl std::fmt::Display for Verdict {
 }
 
 impl Plan {
-    /// Why no rung can be planned, where it is the same for all.
+    /// Returns why no rung can be planned, if the reason is the same for all.
     #[must_use]
     pub fn unknown_for_all(&self) -> Option<String> {
         let first = self.rungs.first()?.unknown.clone()?;
         self.rungs.iter().all(|rung| rung.unknown.as_ref() == Some(&first)).then_some(first)
     }
 
-    /// Settles totals and verdicts by all that was measured. A rung that ran needs what it was seen
-    /// to need. Of the others, state (weights and moments) is exact; what goes beyond it is scaled by
-    /// the mean of measured to foreseen over the rungs that ran. On the CPU the program and its data
-    /// share the room.
+    /// Updates totals and verdicts with all measurements. A rung that ran needs the memory it was measured
+    /// to need. For the other rungs, the state (weights and moments) is exact; the rest is scaled by the
+    /// mean ratio of measured to estimated over the rungs that ran. On the CPU the program and its data
+    /// share the available memory.
     pub fn settle(&mut self) {
         let beyond = |peak: u64, foreseen: &Foreseen| peak.saturating_sub(foreseen.state());
         let ratio = |rung: &RungPlan| {
@@ -232,7 +229,7 @@ impl Plan {
                 state + (beyond(foreseen.peak(), foreseen) as f64 * scale) as u64
             };
             let measured = rung.measured.and_then(|measured| {
-                // What training steps were seen to need, and what other phases need beyond them.
+                // Measured need of training steps, and the extra need of other phases.
                 let more = rung.foreseen.as_ref().map_or(0, |all| all.peak() - measured.foreseen(all));
                 Some(measured.peak_bytes? + more)
             });
@@ -244,8 +241,8 @@ impl Plan {
 }
 
 impl Measured {
-    /// What a worker of a run took, from the most that the probe saw of it; on the CPU over what the
-    /// plan says was there before.
+    /// Creates the measurement of a worker in a run from the probe's peak; on the CPU, minus the
+    /// planned level before the model exists.
     #[must_use]
     pub fn in_a_run(foreseen: Option<&Foreseen>, vram: Option<u64>, ram: Option<u64>, gpu: bool) -> Option<Self> {
         if gpu {
@@ -256,7 +253,7 @@ impl Measured {
         Some(Self { peak_bytes: Some(peak), all_phases: true, baseline_bytes: Some(baseline), ..Self::default() })
     }
 
-    /// What was foreseen of that which was measured.
+    /// Returns the part of the estimate that corresponds to this measurement.
     #[must_use]
     pub fn foreseen(&self, foreseen: &Foreseen) -> u64 {
         if self.all_phases { foreseen.peak() } else { foreseen.training }
@@ -264,19 +261,19 @@ impl Measured {
 }
 
 impl Foreseen {
-    /// The highest moment on the device, whatever the worker does.
+    /// Returns the peak on the device over all phases.
     #[must_use]
     pub fn peak(&self) -> u64 {
         self.training.max(self.loading).max(self.evaluation).max(self.saving)
     }
 
-    /// Host memory before there is a model: the program and the data.
+    /// Returns the host memory in use before the model exists: the program and the data.
     #[must_use]
     pub fn baseline(&self) -> u64 {
         self.ram.training.saturating_sub(self.training)
     }
 
-    /// What is there from step to step: weights and moments.
+    /// Returns the memory that persists between steps: weights and moments.
     #[must_use]
     pub fn state(&self) -> u64 {
         self.weights + self.optimizer
@@ -305,7 +302,7 @@ mod tests {
     #[test]
     fn what_was_measured_corrects_the_rungs_that_never_ran() {
         let card = Card { name: "a card".to_owned(), total_bytes: 1000, free_bytes: None };
-        // 100 of state and 400 foreseen beyond it, of which 500 were seen: a quarter more.
+        // State is 100, the rest is estimated at 400 and measured at 500: a quarter more.
         let rungs = vec![rung("ran", 100, 500, Some(600)), rung("never", 200, 600, None), rung("big", 200, 1000, None)];
         let (run, task, device) = ("a".to_owned(), "lm".to_owned(), "cpu".to_owned());
         let mut plan = Plan { version: 1, run, task, device, gpu: false, card: Some(card), rungs };

@@ -1,21 +1,21 @@
-//! probe → keeper: one [`Reading`] a line, about once a second. keeper → probe: a [`ProbeOrder`].
+//! The probe contract. The probe sends the keeper one [`Reading`] per line, about once a second; the
+//! keeper sends it [`ProbeOrder`]s.
 
 use super::cause::KernelLine;
 use serde::{Deserialize, Serialize};
 
-/// The file in a run directory that makes the probe play a card; for drills alone.
+/// File in a run directory that makes the probe simulate a GPU; only for drills.
 pub const DRILL_FILE: &str = "drill.json";
 
-/// keeper → probe, on the probe's stdin. A closed stdin ends the probe.
+/// A message from keeper to probe, on the probe's stdin. A closed stdin ends the probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeOrder {
-    /// The worker to watch from now on; none while there is none. Must be written, so that a line
-    /// that is something else does not pass for an order.
+    /// The worker to watch from now on; none while there is none. Required, so that no other line parses as an order.
     #[serde(deserialize_with = "Option::deserialize")]
     pub worker_pid: Option<u32>,
 }
 
-/// One measurement, or the reason why there is none. A metric that is unknown is never a zero.
+/// One metric's value, or the reason for its absence. An unknown metric is never zero.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric<T> {
@@ -23,13 +23,13 @@ pub enum Metric<T> {
     Is(T),
     /// Unknown, with the reason in two or three words: `not supported`, `GPU is lost`.
     Not(String),
-    /// Measured a while ago; now it does not answer, for a reason that may pass.
+    /// Measured earlier; currently unavailable for a reason that may pass.
     Stale {
-        /// The last value that was measured.
+        /// The last measured value.
         value: T,
-        /// Seconds since then.
+        /// Seconds since that measurement.
         for_s: u64,
-        /// Why there is no newer one.
+        /// Reason for the lack of a newer value.
         why: String,
     },
 }
@@ -40,22 +40,22 @@ impl<T> Default for Metric<T> {
     }
 }
 
-/// Whether a metric can be trusted.
+/// Reliability of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// It was measured just now.
+    /// Measured just now.
     Supported,
-    /// This card, driver or machine does not tell.
+    /// Not reported by this GPU, driver or machine.
     NotSupported,
-    /// It was measured a while ago.
+    /// Measured earlier.
     Stale,
-    /// The card does not answer any more.
+    /// The GPU does not answer any more.
     Lost,
 }
 
 impl<T> Metric<T> {
-    /// Why the value is unknown, where it is.
+    /// Returns why the value is unknown, if it is.
     pub fn why(&self) -> Option<&str> {
         match self {
             Self::Is(_) => None,
@@ -63,7 +63,7 @@ impl<T> Metric<T> {
         }
     }
 
-    /// The value, where it was measured just now.
+    /// Returns the value, if it was measured just now.
     pub fn value(&self) -> Option<&T> {
         match self {
             Self::Is(value) => Some(value),
@@ -71,7 +71,7 @@ impl<T> Metric<T> {
         }
     }
 
-    /// The value, also one of a while ago.
+    /// Returns the value, including a stale one.
     pub fn last(&self) -> Option<&T> {
         match self {
             Self::Is(value) | Self::Stale { value, .. } => Some(value),
@@ -79,7 +79,7 @@ impl<T> Metric<T> {
         }
     }
 
-    /// Whether the metric can be trusted.
+    /// Returns the reliability of the metric.
     pub fn standing(&self) -> Standing {
         match self {
             Self::Is(_) => Standing::Supported,
@@ -91,7 +91,7 @@ impl<T> Metric<T> {
 }
 
 impl<T: Copy> Metric<T> {
-    /// The value, where there is one.
+    /// Returns a copy of the value, if there is one.
     pub fn get(&self) -> Option<T> {
         match self {
             Self::Is(value) => Some(*value),
@@ -100,181 +100,179 @@ impl<T: Copy> Metric<T> {
     }
 }
 
-/// Why there is nothing of the GPU, or only something stale, while a call of the driver does not
-/// come back.
+/// Reason for missing or stale GPU data while a call into the driver hangs.
 pub const DRIVER_SILENT: &str = "the NVIDIA driver does not answer";
-/// Why there is nothing of the GPU in the first seconds.
+/// Reason for missing GPU data in the first seconds.
 pub const DRIVER_OPENS: &str = "the NVIDIA driver is being opened";
 
 impl Reading {
-    /// Whether the driver may still answer: opening it takes seconds on some machines, and has a
-    /// bound.
+    /// Reports whether the driver may still answer: opening it takes seconds on some machines, and has a time limit.
     #[must_use]
     pub fn is_opening(&self) -> bool {
         self.gpu.as_ref().is_err_and(|why| why == DRIVER_OPENS)
     }
 }
 
-/// Everything the probe saw at one moment.
+/// One reading of all metrics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
-    /// The GPU, or one sentence why there is none to read, with the way out.
+    /// The GPU, or a sentence that says why it is unreadable and what to do.
     pub gpu: Result<Gpu, String>,
-    /// The machine around it.
+    /// The machine.
     pub host: Host,
 }
 
 /// One GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// NVML's index.
+    /// NVML index.
     pub index: u32,
-    /// The model's name.
+    /// Model name.
     pub name: String,
     /// Driver version, as the driver writes it.
     pub driver: Metric<String>,
-    /// Bytes of device memory in all.
+    /// Total bytes of device memory.
     pub vram_total_bytes: Metric<u64>,
-    /// Bytes in use on the whole card, by whomever.
+    /// Bytes in use on the whole GPU, by any process.
     pub vram_used_bytes: Metric<u64>,
     /// Bytes in use by the watched worker.
     pub vram_worker_bytes: Metric<u64>,
-    /// Core temperature.
+    /// Core temperature, in °C.
     pub temperature_c: Metric<f64>,
-    /// Temperature at which the card slows down.
+    /// Temperature at which the GPU slows down, in °C.
     pub slowdown_c: Metric<f64>,
     /// Share of time with a kernel running, 0 to 1.
     pub utilisation: Metric<f64>,
-    /// Power drawn.
+    /// Power draw, in watts.
     pub power_w: Metric<f64>,
-    /// Power limit in force.
+    /// Power limit in force, in watts.
     pub power_limit_w: Metric<f64>,
-    /// Clock of the multiprocessors.
+    /// Clock of the multiprocessors, in MHz.
     pub sm_clock_mhz: Metric<u32>,
-    /// Why the clocks are held back, in words; empty when they are not.
+    /// Reasons for reduced clocks; empty when they are not reduced.
     pub throttle: Metric<Throttle>,
-    /// What else it tells.
+    /// Further metrics.
     #[serde(default)]
     pub more: GpuMore,
 }
 
-/// What else a GPU tells.
+/// Further metrics of a GPU.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuMore {
-    /// Its place on the bus: `00000000:01:00.0`.
+    /// PCI address: `00000000:01:00.0`.
     pub pci: Metric<String>,
-    /// The newest CUDA that the driver can run: `13.0`.
+    /// Newest CUDA version the driver supports: `13.0`.
     pub cuda: Metric<String>,
-    /// Bytes of device memory that nobody uses. Under WSL2 no promise.
+    /// Free bytes of device memory. Not guaranteed under WSL2.
     pub vram_free_bytes: Metric<u64>,
-    /// Bytes in use by others than the watched worker.
+    /// Bytes in use by other processes than the watched worker.
     pub vram_others_bytes: Metric<u64>,
-    /// Temperature of the card's memory.
+    /// Temperature of the device memory, in °C.
     pub memory_temperature_c: Metric<f64>,
-    /// The highest temperature at which the card is meant to work.
+    /// Maximum operating temperature, in °C.
     pub max_c: Metric<f64>,
-    /// Temperature at which the card turns itself off.
+    /// Temperature at which the GPU shuts down, in °C.
     pub shutdown_c: Metric<f64>,
     /// Share of time in which device memory was read or written, 0 to 1.
     pub memory_utilisation: Metric<f64>,
-    /// Clock of the device memory.
+    /// Clock of the device memory, in MHz.
     pub memory_clock_mhz: Metric<u32>,
-    /// The highest clock of the multiprocessors.
+    /// Maximum clock of the multiprocessors, in MHz.
     pub sm_clock_max_mhz: Metric<u32>,
     /// ECC errors since the driver was loaded.
     pub ecc: Metric<Ecc>,
     /// The PCIe link.
     pub pcie: Metric<Pcie>,
-    /// Received over PCIe.
+    /// Bytes per second received over PCIe.
     pub pcie_rx_bytes_s: Metric<u64>,
-    /// Sent over PCIe.
+    /// Bytes per second sent over PCIe.
     pub pcie_tx_bytes_s: Metric<u64>,
     /// Transfers over PCIe that had to be repeated.
     pub pcie_replays: Metric<u32>,
-    /// Processes that compute on it.
+    /// Processes that compute on the GPU.
     pub processes: Metric<Vec<GpuProcess>>,
-    /// What the driver wants done: `none`, `reset the GPU`, `restart the machine`.
+    /// Recovery action requested by the driver: `none`, `reset the GPU`, `restart the machine`.
     pub recovery: Metric<String>,
     /// Xid errors since the last reading.
     pub xids: Metric<Vec<u32>>,
 }
 
-/// Counts of memory errors.
+/// Memory error counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ecc {
-    /// Found and corrected.
+    /// Corrected errors.
     pub corrected: u64,
-    /// Found and not corrected.
+    /// Uncorrected errors.
     pub uncorrected: u64,
 }
 
 /// A PCIe link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pcie {
-    /// Generation now; cards at rest go down.
+    /// Current generation; an idle GPU lowers it.
     pub generation: u32,
-    /// The best generation that card and slot can do together.
+    /// Highest generation supported by both GPU and slot.
     pub max_generation: u32,
-    /// Lanes now.
+    /// Current number of lanes.
     pub width: u32,
-    /// The most lanes.
+    /// Maximum number of lanes.
     pub max_width: u32,
 }
 
-/// A process on the card.
+/// A process on the GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GpuProcess {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
     /// Bytes of device memory.
     pub vram_bytes: Metric<u64>,
 }
 
-/// Reasons for slower clocks.
+/// Reasons for reduced clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Throttle {
-    /// The card or its driver holds back because of heat.
+    /// The GPU or its driver reduces clocks because of heat.
     pub thermal: bool,
-    /// The power limit holds it back.
+    /// The power limit reduces clocks.
     pub power: bool,
-    /// The hardware slowed itself down.
+    /// The hardware reduced clocks itself.
     pub hardware: bool,
 }
 
 /// The machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// Bytes of memory in all.
+    /// Total bytes of memory.
     pub ram_total_bytes: Metric<u64>,
-    /// Bytes in use: total less available.
+    /// Bytes in use: total minus available.
     pub ram_used_bytes: Metric<u64>,
     /// Resident bytes of the watched worker.
     pub ram_worker_bytes: Metric<u64>,
     /// Share of all cores in use since the last reading, 0 to 1.
     pub cpu: Metric<f64>,
-    /// Free bytes where the run directory lies.
+    /// Free bytes on the run directory's disk.
     pub disk_free_bytes: Metric<u64>,
-    /// What else it tells.
+    /// Further metrics.
     #[serde(default)]
     pub more: HostMore,
 }
 
-/// What else the machine tells.
+/// Further metrics of the machine.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostMore {
-    /// Bytes of swap in all.
+    /// Total bytes of swap.
     pub swap_total_bytes: Metric<u64>,
     /// Bytes of swap in use.
     pub swap_used_bytes: Metric<u64>,
-    /// Processes that ran or wanted to, over the last minute.
+    /// Load average: processes running or ready to run over the last minute.
     pub load_1m: Metric<f64>,
-    /// Bytes of the file system of the run directory.
+    /// Total bytes of the run directory's file system.
     pub disk_total_bytes: Metric<u64>,
-    /// Processes that the kernel killed in this cgroup for want of memory, since it exists.
+    /// Processes in this cgroup that the kernel killed for lack of memory, since the cgroup exists.
     pub oom_kills: Metric<u64>,
-    /// Lines of the kernel's log since the last reading that matter here.
+    /// Relevant kernel log lines since the last reading.
     pub kernel: Metric<Vec<KernelLine>>,
 }

@@ -1,27 +1,27 @@
-//! The worker contract.
+//! The worker contract: orders and events.
 
 use crate::recipe::batch::Position;
 use serde::{Deserialize, Serialize};
 
 pub use super::class::FailureClass;
 
-/// The version of the contract; a keeper refuses a worker that speaks another.
+/// Version of the contract; a keeper refuses a worker with another version.
 pub const PROTOCOL: u32 = 1;
 
-/// keeper → worker, on the worker's stdin. A closed stdin means [`Order::Stop`] with a checkpoint.
+/// A message from keeper to worker, on the worker's stdin. A closed stdin means [`Order::Stop`] with a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub enum Order {
-    /// Save at the next step border and go on.
+    /// Save at the next step boundary and continue.
     Checkpoint,
-    /// End at the next step border.
+    /// End at the next step boundary.
     Stop {
-        /// Save first. A worker that cannot save trains on, and says so.
+        /// Whether to save first. A worker that cannot save trains on and reports it.
         checkpoint: bool,
     },
 }
 
-/// What a worker is doing.
+/// Phase of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -31,21 +31,21 @@ pub enum Phase {
     Compiling,
     /// Taking optimizer steps.
     Training,
-    /// Measuring on the validation set.
+    /// Evaluating on the validation set.
     Evaluating,
-    /// Copying state to the host, with training at rest.
+    /// Copying state to the host, with training stopped.
     Checkpointing,
 }
 
-/// worker → keeper, on the worker's private copy of stdout.
+/// A message from worker to keeper, on the worker's private copy of stdout.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// The first line of every worker.
+    /// The first message of every worker.
     Hello(Hello),
-    /// The worker has turned to something else.
+    /// The worker entered another phase.
     Phase {
-        /// What it does now.
+        /// The new phase.
         phase: Phase,
     },
     /// An optimizer step was taken and its loss read back.
@@ -56,85 +56,85 @@ pub enum Event {
     Eval(Eval),
     /// A checkpoint is durable.
     Saved(Saved),
-    /// A checkpoint could not be written; training goes on.
+    /// A checkpoint could not be written; training continues.
     SaveFailed {
-        /// The step it was for.
+        /// The step of that checkpoint.
         step: u64,
-        /// What went wrong.
+        /// The error.
         message: String,
     },
-    /// It was told to save and end, and could not save: it trains on.
+    /// The worker was told to save and end, but could not save: it trains on.
     StopRefused {
-        /// The step that was to be saved.
+        /// The step that should have been saved.
         step: u64,
-        /// What went wrong.
+        /// The error.
         message: String,
     },
-    /// Something a person may want to know.
+    /// A note for the user.
     Note {
-        /// How much it matters.
+        /// Severity.
         level: Level,
-        /// A sentence.
+        /// Text, one sentence.
         text: String,
     },
-    /// A fault asked for with `--inject` is about to happen; said first, so that it happens once.
+    /// A fault requested with `--inject` is about to happen; reported first, so that it happens only once.
     Injected {
-        /// The fault as it was asked for: `oom@150`.
+        /// The fault as requested: `oom@150`.
         fault: String,
-        /// The step it strikes.
+        /// The affected step.
         step: u64,
     },
-    /// What the worker takes of host memory; only where it was told to measure.
+    /// Host memory of the worker; sent only if it was told to measure.
     Memory(Memory),
-    /// The worker ends because of this; the last line, if there is time for one.
+    /// The worker ends because of this failure; the last line, if time permits.
     Failed(Failed),
-    /// The worker ends as it should.
+    /// The worker ends normally.
     Done {
-        /// Why it ended.
+        /// The reason.
         reason: DoneReason,
         /// The last step taken.
         step: u64,
     },
 }
 
-/// Who the worker is.
+/// The worker's introduction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`PROTOCOL`] of the worker's build.
     pub protocol: u32,
-    /// Its version, so that a rebuild during a run is seen.
+    /// The build's version, which reveals a rebuild during a run.
     pub build: String,
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
-    /// The device, for people: `cpu`, `cuda:0 NVIDIA GeForce RTX 4090`.
+    /// Device, for display: `cpu`, `cuda:0 NVIDIA GeForce RTX 4090`.
     pub device: String,
-    /// The backend, for people: `flex f32`, `cuda bf16, fused`.
+    /// Backend, for display: `flex f32`, `cuda bf16, fused`.
     pub backend: String,
     /// Trainable parameters.
     pub parameters: u64,
-    /// The step of the checkpoint it went on from; none for a fresh start.
+    /// Step of the checkpoint it resumed from; none for a fresh start.
     pub resumed_from: Option<u64>,
-    /// Where the clock of the run stands.
+    /// The run's clock.
     pub position: Position,
     /// Units (samples, tokens) in an epoch.
     pub epoch_units: u64,
     /// Units in the whole run.
     pub total_units: u64,
-    /// Optimizer steps in the whole run, if every step is taken on this rung.
+    /// Optimizer steps in the whole run, if all are taken on this rung.
     pub total_steps: u64,
-    /// What a unit is called: `samples` or `tokens`.
+    /// Name of a unit: `samples` or `tokens`.
     pub unit: String,
 }
 
 /// Resident memory at the end of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    /// The phase that is over; [`Phase::Starting`] comes first when the data are loaded, and again
-    /// once there is a model.
+    /// The completed phase. [`Phase::Starting`] is sent twice: once the data is loaded, and again once the
+    /// model exists.
     pub phase: Phase,
-    /// Resident now.
+    /// Resident bytes now.
     pub resident_bytes: u64,
-    /// Most resident since the last of these events.
+    /// Peak resident bytes since the previous event of this kind.
     pub peak_bytes: u64,
 }
 
@@ -143,41 +143,41 @@ pub struct Memory {
 pub struct Step {
     /// Optimizer steps attempted so far, this one included.
     pub step: u64,
-    /// The clock after the step.
+    /// The run's clock after the step.
     pub samples: u64,
-    /// The epoch the step's samples belong to.
+    /// Epoch of the step's samples.
     pub epoch: u64,
     /// Mean training loss over the step's samples.
     pub loss: f64,
-    /// The learning rate the step used.
+    /// Learning rate of the step.
     pub lr: f64,
     /// Norm of the gradient before clipping.
     pub grad_norm: f64,
-    /// Forward and backward passes taken.
+    /// Number of forward and backward passes.
     pub micro_batches: u32,
     /// Time spent waiting for data.
     pub data_wait_ms: f64,
-    /// Time from the first forward pass to the loss in hand.
+    /// Time from the first forward pass to the loss readback.
     pub compute_ms: f64,
 }
 
-/// A step that the guard dropped.
+/// A step skipped by the guard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Skipped {
-    /// Its number.
+    /// The step number.
     pub step: u64,
-    /// The clock after it: skipped samples count as consumed.
+    /// The run's clock after it: skipped samples count as consumed.
     pub samples: u64,
-    /// The epoch its samples belong to.
+    /// Epoch of its samples.
     pub epoch: u64,
     /// The learning rate it would have used.
     pub lr: f64,
-    /// What was not finite: `loss` or `gradient`.
+    /// The non-finite value: `loss` or `gradient`.
     pub what: String,
-    /// Where: the micro-batch or the parameter, for people.
+    /// The micro-batch or the parameter, for display.
     #[serde(rename = "where")]
     pub place: String,
-    /// Dropped for the loss scale of f16 alone, which is lower from here on: no sign of trouble.
+    /// Skipped only because of the f16 loss scale, which is lower from here on: not a sign of trouble.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rescaled: bool,
 }
@@ -187,14 +187,14 @@ pub struct Skipped {
 pub struct Eval {
     /// The step after which it was measured.
     pub step: u64,
-    /// The clock then.
+    /// The run's clock at that step.
     pub samples: u64,
     /// Mean loss.
     pub loss: f64,
-    /// Share of right answers, 0 to 1, where the task has one.
+    /// Share of correct answers, 0 to 1, if the task has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<f64>,
-    /// `exp(loss)`, where the task has one.
+    /// `exp(loss)`, if the task has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub perplexity: Option<f64>,
 }
@@ -206,52 +206,52 @@ pub struct Saved {
     pub path: String,
     /// The step it holds.
     pub step: u64,
-    /// The clock it holds.
+    /// The run's clock at that step.
     pub samples: u64,
     /// Its size on disk.
     pub bytes: u64,
-    /// How long training stood still for it.
+    /// How long training stopped for it, in milliseconds.
     pub pause_ms: f64,
-    /// How long until it was durable.
+    /// Time until it was durable, in milliseconds.
     pub total_ms: f64,
-    /// The validation loss of exactly these weights, where they were measured.
+    /// Validation loss of exactly these weights, if measured.
     pub eval_loss: Option<f64>,
 }
 
-/// Why a worker had to end.
+/// Reason why a worker had to end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Failed {
-    /// What kind of failure.
+    /// Failure class.
     pub class: FailureClass,
-    /// The words of whoever failed.
+    /// The original error message.
     pub message: String,
-    /// The step under way, if training had begun.
+    /// The current step, if training had begun.
     pub step: Option<u64>,
-    /// The thread that failed, if it was a panic.
+    /// The thread that failed, for a panic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
-    /// True when the failure was asked for with `--inject`.
+    /// Whether the failure was requested with `--inject`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub injected: bool,
 }
 
-/// Why a worker ended well.
+/// Reason for a normal end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DoneReason {
     /// The last step of the run is taken and durable.
     Finished,
-    /// It was asked to.
+    /// The worker was told to stop.
     Stopped,
 }
 
-/// How much a note matters.
+/// Severity of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// Good to know.
+    /// Informative.
     Info,
-    /// Should be looked at.
+    /// Worth checking.
     Warn,
     /// Something broke.
     Error,

@@ -1,16 +1,16 @@
-//! Xid 154: the driver changed what it wants done to recover, and says in the text what.
+//! Xid 154: the driver changed its requested recovery action; the new one is in the text.
 
-/// The number.
+/// The Xid number.
 pub const ACTION: u32 = 154;
 
-/// Whether this line of the kernel is an Xid by which the driver takes back its wish, so that
-/// nothing is to be done: `… changed from 0x1 (GPU Reset Required) to 0x0 (None)`.
+/// Reports whether this kernel log line is an Xid that withdraws the requested action, so that nothing
+/// needs to be done: `… changed from 0x1 (GPU Reset Required) to 0x0 (None)`.
 #[must_use]
 pub fn asks_for_nothing(number: u32, text: &str) -> bool {
     number == ACTION && action(text).is_some_and(|action| action.eq_ignore_ascii_case("none"))
 }
 
-/// What the driver wants done: the words in the last brackets of the line.
+/// Returns the driver's requested action: the text in the last brackets of the line.
 #[must_use]
 pub fn action(text: &str) -> Option<&str> {
     let (before, _) = text.rsplit_once(')')?;

@@ -1,4 +1,4 @@
-//! What is on its way to the store: written in one transaction, or kept whole for the next try.
+//! Rows waiting for the store: written in one transaction, or kept whole for the next try.
 
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, StepRow};
@@ -6,28 +6,28 @@ use rusqlite::{Transaction, params};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// News for the store.
+/// New rows for the store.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// Optimizer steps.
     pub steps: Vec<StepRow>,
     /// Evaluations.
     pub evals: Vec<EvalRow>,
-    /// Readings of the probe.
+    /// Probe readings.
     pub samples: Vec<SampleRow>,
-    /// Lines of the journal.
+    /// Journal lines.
     pub journal: Vec<JournalRow>,
-    /// Facts that have changed: JSON by name.
+    /// Changed facts: JSON by name.
     pub facts: BTreeMap<String, String>,
-    /// Attempts of which something new is known, by number.
+    /// New or changed attempts, by number.
     pub attempts: BTreeMap<u64, AttemptRow>,
-    /// Why attempts ended, by their number.
+    /// Causes of ended attempts, by attempt number.
     pub causes: BTreeMap<u64, Cause>,
-    /// Checkpoints of which something new is known, by step.
+    /// New or changed checkpoints, by step.
     pub checkpoints: BTreeMap<u64, CheckpointRow>,
 }
 
-/// All that is known of an attempt.
+/// The record of an attempt.
 #[derive(Debug, Clone, Default)]
 pub struct AttemptRow {
     /// Its number.
@@ -36,22 +36,22 @@ pub struct AttemptRow {
     pub rung: usize,
     /// The rung's name.
     pub rung_name: String,
-    /// Why it was started: a sentence.
+    /// The reason for its start, as a sentence.
     pub reason: String,
-    /// When.
+    /// Start time, Unix milliseconds.
     pub started_ms: i64,
-    /// Its process.
+    /// Process id of its worker.
     pub pid: Option<u32>,
-    /// The step it went on from.
+    /// The step it resumed from.
     pub from_step: Option<u64>,
-    /// When it ended.
+    /// End time, Unix milliseconds.
     pub ended_ms: Option<i64>,
-    /// How: a sentence.
+    /// How it ended, as a sentence.
     pub outcome: Option<String>,
 }
 
 impl Batch {
-    /// Whether there is nothing to write.
+    /// Reports whether there is nothing to write.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let rows = self.steps.is_empty() && self.evals.is_empty() && self.samples.is_empty() && self.journal.is_empty();
@@ -64,7 +64,7 @@ impl Batch {
         self.facts.insert(key.to_owned(), json(value));
     }
 
-    /// Writes everything. Steps, evaluations and journal lines that the store has already stay as they are there.
+    /// Writes everything. Steps, evaluations and journal lines already in the store stay unchanged.
     pub(super) fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         self.write_steps(transaction)?;
         let mut eval = transaction.prepare_cached("INSERT OR IGNORE INTO evals VALUES (?1, ?2, ?3, ?4)")?;
@@ -134,7 +134,7 @@ impl Batch {
     }
 }
 
-/// Writes or rewrites what is known of a checkpoint.
+/// Inserts or updates the record of a checkpoint.
 fn put_checkpoint(transaction: &Transaction<'_>, row: &CheckpointRow) -> rusqlite::Result<()> {
     let mut put = transaction.prepare_cached(
         "INSERT OR REPLACE INTO checkpoints

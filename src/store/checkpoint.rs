@@ -1,12 +1,12 @@
-//! The checkpoint container: a directory that is either whole under its name or not there.
+//! The checkpoint container: a directory that is either complete under its name or absent.
 //!
 //! ```text
 //! checkpoints/.new-step-000001200/      written and synced file by file, manifest.json last
 //!        └── rename ──▶ step-000001200/ {model,optimizer}.safetensors state.json steps.jsonl manifest.json
 //! ```
-//! The manifest lists every file with its length and BLAKE3 hash and carries a hash of itself. A
-//! checkpoint is what a manifest that verifies says it is; nothing else is believed, least of all
-//! a directory name. Directories go the same way: renamed aside first, deleted then.
+//! The manifest lists every file with its length and BLAKE3 hash, and carries a hash of itself. A
+//! checkpoint is defined by a manifest that verifies; nothing else is trusted, least of all a
+//! directory name. Deletion mirrors writing: a directory is renamed first, then deleted.
 
 pub mod aside;
 pub mod manifest;
@@ -22,59 +22,59 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The folder of a run directory that holds its checkpoints.
+/// The directory within a run directory that holds its checkpoints.
 pub const FOLDER: &str = "checkpoints";
 /// The weights.
 pub const MODEL: &str = "model.safetensors";
-/// The moments of the optimizer.
+/// The optimizer's moments.
 pub const OPTIMIZER: &str = "optimizer.safetensors";
-/// Clock, counters and configuration marks: [`state::TrainState`].
+/// Clock, counters and configuration markers: [`state::TrainState`].
 pub const STATE: &str = "state.json";
-/// The rows of the curve since the checkpoint before: [`state::Row`], one a line.
+/// The curve rows since the previous checkpoint: [`state::Row`], one per line.
 pub const STEPS: &str = "steps.jsonl";
 /// The list of files with their hashes.
 pub const MANIFEST: &str = "manifest.json";
 
 const UNFINISHED: &str = ".new-";
 const DISCARDED: &str = ".old-";
-/// What a redone step replaces, where names cannot be exchanged: [`clean`] gives it its name back
-/// unless the new one has it.
+/// Prefix of a checkpoint that a redone step replaces, on file systems that cannot exchange names.
+/// [`clean`] restores its name, unless the new checkpoint already has it.
 const REPLACED: &str = ".was-";
 
-/// Why a checkpoint cannot be written, read or believed.
+/// Reason why a checkpoint cannot be written, read or trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The operating system refused.
     #[error("cannot {action} {}: {source}", .file.display())]
     Io {
-        /// The file or folder.
+        /// The file or directory.
         file: PathBuf,
-        /// What was tried.
+        /// The failed operation.
         action: &'static str,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// What is there is not what was written.
+    /// The content differs from what was written.
     #[error("{} is damaged: {reason}", .file.display())]
     Damaged {
         /// The file.
         file: PathBuf,
-        /// How it shows.
+        /// The difference.
         reason: String,
     },
-    /// No such checkpoint.
+    /// There is no such checkpoint.
     #[error("there is no checkpoint {}", .0.display())]
     Missing(PathBuf),
 }
 
 impl CheckpointError {
-    /// A file of it is not what it should be, for this reason.
+    /// Creates the error for a file of the checkpoint that is damaged, with this reason.
     pub fn damaged(file: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
         Self::Damaged { file: file.into(), reason: reason.into() }
     }
 }
 
-/// Names the file and the action of a failed system call.
+/// Adds the file and the action to the error of a failed system call.
 trait Doing<T> {
     fn doing(self, action: &'static str, file: &Path) -> Result<T, CheckpointError>;
 }
@@ -85,12 +85,12 @@ impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
     }
 }
 
-/// What goes into a checkpoint.
+/// The content of a checkpoint.
 #[derive(Debug, Clone, Copy)]
 pub struct Contents<'a> {
-    /// The step it holds.
+    /// The step.
     pub step: u64,
-    /// The clock it holds.
+    /// The run's clock.
     pub samples: u64,
     /// The version of the program that writes it.
     pub build: &'a str,
@@ -98,17 +98,16 @@ pub struct Contents<'a> {
     pub files: &'a [(&'a str, &'a [u8])],
 }
 
-/// What goes into a checkpoint, each file in pieces: gigabytes are hashed and written from where they
-/// lie.
+/// The content of a checkpoint with each file in pieces, so that gigabytes are hashed and written without a copy.
 #[derive(Debug, Clone, Copy)]
 pub struct Pieces<'a> {
-    /// The step it holds.
+    /// The step.
     pub step: u64,
-    /// The clock it holds.
+    /// The run's clock.
     pub samples: u64,
     /// The version of the program that writes it.
     pub build: &'a str,
-    /// File names, and their bytes one piece behind the other.
+    /// File names, each with its bytes as consecutive pieces.
     pub files: &'a [(&'a str, Vec<&'a [u8]>)],
 }
 
@@ -117,55 +116,55 @@ pub struct Pieces<'a> {
 pub struct Written {
     /// Its directory, relative to the run directory.
     pub path: String,
-    /// Its size: all files, manifest included.
+    /// Total size of its files, manifest included.
     pub bytes: u64,
 }
 
-/// A checkpoint by name: nothing of it has been read.
+/// A checkpoint found by name; none of its content has been read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The step its name promises.
+    /// The step in its name.
     pub step: u64,
     /// Its directory.
     pub path: PathBuf,
 }
 
-/// A checkpoint, read and verified.
+/// A checkpoint that was read and verified.
 #[derive(Debug, Clone)]
 pub struct Loaded {
     /// Its directory.
     pub path: PathBuf,
-    /// What it is.
+    /// Its manifest.
     pub manifest: Manifest,
     /// Its files.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
-/// The directory of a checkpoint, relative to the run directory.
+/// Returns the directory of a checkpoint, relative to the run directory.
 #[must_use]
 pub fn relative_path(step: u64) -> String {
     format!("{FOLDER}/{}", name_of(step))
 }
 
-/// Writes a checkpoint. When this returns it is on the disk and under its name; before that there
-/// is nothing, or the one that was there. Equal content already there is left alone.
+/// Writes a checkpoint. When this returns, it is on disk under its name; until then there is nothing,
+/// or the previous checkpoint of that name. An identical existing checkpoint is left alone.
 ///
 /// # Errors
-/// Names the file; what was begun is removed, and what was there before is untouched.
+/// Returns an error that names the file. The partial checkpoint is removed, and an existing one is untouched.
 pub fn write(run_dir: &Path, contents: &Contents<'_>) -> Result<Written, CheckpointError> {
     let Contents { step, samples, build, files } = *contents;
     let files: Vec<(&str, Vec<&[u8]>)> = files.iter().map(|(name, bytes)| (*name, vec![*bytes])).collect();
     write_pieces(run_dir, &Pieces { step, samples, build, files: &files })
 }
 
-/// The same, from pieces.
+/// Writes a checkpoint as [`write`] does, from pieces.
 ///
 /// # Errors
-/// As [`write`].
+/// Returns the same errors as [`write`].
 pub fn write_pieces(run_dir: &Path, contents: &Pieces<'_>) -> Result<Written, CheckpointError> {
     let folder = run_dir.join(FOLDER);
     if !folder.is_dir() {
-        // Never the run directory itself: where it was moved, a second one would take its name.
+        // Never create the run directory itself: if it was moved, a second one would take its name.
         fs::create_dir(&folder).doing("create", &folder)?;
         sync_dir(run_dir)?;
     }
@@ -199,7 +198,7 @@ fn fill(directory: &Path, contents: &Pieces<'_>, manifest: &[u8]) -> Result<(), 
 }
 
 fn fill_file(path: &Path, pieces: &[&[u8]]) -> Result<(), CheckpointError> {
-    // Small pieces are gathered, large ones go straight to the file.
+    // Small pieces are buffered, large ones go straight to the file.
     let mut file = BufWriter::with_capacity(1 << 16, File::create_new(path).doing("create", path)?);
     for piece in pieces {
         file.write_all(piece).doing("write", path)?;
@@ -213,7 +212,7 @@ fn publish(folder: &Path, unfinished: &Path, target: &Path) -> Result<(), Checkp
         fs::rename(unfinished, target).doing("rename", unfinished)?;
         return sync_dir(folder);
     }
-    // A redone step: both change names in one go where the file system can do that.
+    // A redone step: exchange both names atomically if the file system supports it.
     let exchanged = renameat_with(CWD, unfinished, CWD, target, RenameFlags::EXCHANGE).is_ok();
     let old = if exchanged { unfinished.to_owned() } else { replace(unfinished, target)? };
     sync_dir(folder)?;
@@ -221,7 +220,7 @@ fn publish(folder: &Path, unfinished: &Path, target: &Path) -> Result<(), Checkp
     Ok(())
 }
 
-/// Two renames instead of one exchange; gives the place of what was there.
+/// Replaces by two renames instead of one exchange. Returns the new path of the old checkpoint.
 fn replace(unfinished: &Path, target: &Path) -> Result<PathBuf, CheckpointError> {
     let name = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let old = target.with_file_name(format!("{REPLACED}{name}"));
@@ -234,7 +233,7 @@ fn replace(unfinished: &Path, target: &Path) -> Result<PathBuf, CheckpointError>
     Ok(old)
 }
 
-/// Checkpoints by name, newest first. Whatever is named otherwise, and links, are passed over.
+/// Lists checkpoints by name, newest first. Skips other names and links.
 #[must_use]
 pub fn list(run_dir: &Path) -> Vec<Entry> {
     let mut entries: Vec<Entry> = fs::read_dir(run_dir.join(FOLDER))
@@ -248,10 +247,10 @@ pub fn list(run_dir: &Path) -> Vec<Entry> {
     entries
 }
 
-/// Reads the manifest alone and checks it against itself and the directory's name.
+/// Reads only the manifest, and checks it against itself and the directory's name.
 ///
 /// # Errors
-/// When it is missing, unreadable, damaged, or of another checkpoint.
+/// Returns an error when the manifest is missing, unreadable, damaged, or of another checkpoint.
 pub fn manifest(path: &Path) -> Result<Manifest, CheckpointError> {
     if !path.is_dir() {
         return Err(CheckpointError::Missing(path.to_owned()));
@@ -270,7 +269,7 @@ pub fn manifest(path: &Path) -> Result<Manifest, CheckpointError> {
 /// Reads every byte and compares it with the manifest.
 ///
 /// # Errors
-/// Names the first file that is missing, unreadable or other than it was written.
+/// Returns an error that names the first file that is missing, unreadable or changed.
 pub fn verify(path: &Path) -> Result<Manifest, CheckpointError> {
     let manifest = manifest(path)?;
     let mut buffer = vec![0; 1 << 16];
@@ -291,10 +290,10 @@ pub fn verify(path: &Path) -> Result<Manifest, CheckpointError> {
     Ok(manifest)
 }
 
-/// Reads a checkpoint into memory and verifies what it read.
+/// Reads a checkpoint into memory and verifies the bytes read.
 ///
 /// # Errors
-/// As [`verify`].
+/// Returns the same errors as [`verify`].
 pub fn load(path: &Path) -> Result<Loaded, CheckpointError> {
     let manifest = manifest(path)?;
     let mut files = BTreeMap::new();
@@ -309,14 +308,14 @@ pub fn load(path: &Path) -> Result<Loaded, CheckpointError> {
     Ok(Loaded { path: path.to_owned(), manifest, files })
 }
 
-/// The newest checkpoint that verifies, and those above it that did not, newest first.
+/// Returns the newest checkpoint that verifies, and the newer ones that do not, newest first.
 #[must_use]
 pub fn newest_valid(run_dir: &Path) -> (Option<Loaded>, Vec<(PathBuf, CheckpointError)>) {
     newest_that(run_dir, |_| Ok(()))
 }
 
-/// The newest checkpoint that verifies and whose content is `sound`, and those above it that are not
-/// or do not, newest first.
+/// Returns the newest checkpoint that verifies and whose content is `sound`, and the newer ones that
+/// fail either test, newest first.
 pub fn newest_that(
     run_dir: &Path,
     sound: impl Fn(&Loaded) -> Result<(), CheckpointError>,
@@ -331,10 +330,10 @@ pub fn newest_that(
     (None, rejected)
 }
 
-/// Deletes a checkpoint: first its name, then its bytes.
+/// Deletes a checkpoint: its name first, then its bytes.
 ///
 /// # Errors
-/// When it is not there or the operating system refuses.
+/// Returns an error when it does not exist or the operating system refuses.
 pub fn remove(run_dir: &Path, step: u64) -> Result<(), CheckpointError> {
     let folder = run_dir.join(FOLDER);
     let path = folder.join(name_of(step));
@@ -346,8 +345,8 @@ pub fn remove(run_dir: &Path, step: u64) -> Result<(), CheckpointError> {
     fs::remove_dir_all(&aside).doing("delete", &aside)
 }
 
-/// Deletes what a killed writer or remover left behind, and undoes half of a replacement. Only for
-/// who holds the run's worker lock.
+/// Deletes leftovers of a killed writer or remover, and undoes an incomplete replacement. Only for the
+/// holder of the run's worker lock.
 pub fn clean(run_dir: &Path) {
     for entry in fs::read_dir(run_dir.join(FOLDER)).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -378,7 +377,7 @@ fn hide(folder: &Path, path: &Path) -> Result<PathBuf, CheckpointError> {
     Ok(aside)
 }
 
-/// Deletes a directory nobody will look for again; what cannot be deleted now goes with [`clean`].
+/// Deletes a directory that no process will look for again; [`clean`] deletes later what cannot be deleted now.
 fn discard(path: &Path) {
     fs::remove_dir_all(path).ok();
 }

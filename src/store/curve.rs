@@ -1,9 +1,9 @@
-//! The curve of a run: of a step that was taken again, the row of the highest attempt.
+//! The curve of a run: for a step that was redone, the row of the highest attempt.
 //!
-//! An attempt counts up to where a later one began; what it did beyond that was redone. Its steps
-//! are handed out as whole leaves (see [`summary`](super::summary)) where they lie whole within
-//! that stretch, and as rows at its ends, where a block has not been written, and for the newest
-//! steps of all.
+//! An attempt counts up to the step where a later one began; its work beyond that was redone. Its
+//! steps come as whole leaves (see [`summary`](super::summary)) where those lie entirely within its
+//! stretch. They come as rows at the ends of the stretch, where a block has not been written, and for
+//! the newest steps.
 
 use super::reader::{Reader, step_row};
 use super::summary::{BLOCK, Bucket, Point, bytes, leaves};
@@ -12,10 +12,10 @@ use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// So many of the newest steps come as rows.
+/// Newest steps that come as rows.
 pub const NEWEST: u64 = 4096;
 
-/// A stretch of the curve that one attempt took.
+/// A stretch of the curve from one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stretch {
     /// The attempt.
@@ -29,7 +29,7 @@ pub struct Stretch {
 /// A piece of the curve.
 #[derive(Debug, Clone, Copy)]
 pub enum Piece<'a> {
-    /// Neighbouring steps, summed up.
+    /// A summary of neighbouring steps.
     Leaf(&'a Bucket),
     /// One of the newest steps.
     Row(&'a StepRow),
@@ -39,10 +39,10 @@ const ROW: &str = "SELECT attempt, step, rung, samples, epoch, loss, lr, grad_no
                    time_ms FROM steps WHERE attempt = ?1 AND step >= ?2 AND step < ?3 ORDER BY step";
 
 impl Reader {
-    /// The stretches of the curve, oldest first.
+    /// Returns the stretches of the curve, oldest first.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn stretches(&self) -> rusqlite::Result<Vec<Stretch>> {
         let mut found: Vec<Stretch> = Vec::new();
         let mut attempt = 0;
@@ -62,11 +62,10 @@ impl Reader {
         Ok(found)
     }
 
-    /// Hands out the curve from its first to its last step, in few pieces: whole leaves, and the
-    /// newest steps as rows.
+    /// Calls `each` with the curve from first to last step, in few pieces: whole leaves, and the newest steps as rows.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn curve(&self, mut each: impl FnMut(&Stretch, Piece<'_>)) -> rusqlite::Result<()> {
         let stretches = self.stretches()?;
         let newest = stretches.last().map_or(0, |last| last.steps.end.saturating_sub(NEWEST));
@@ -78,10 +77,10 @@ impl Reader {
         Ok(())
     }
 
-    /// The rows of the curve within some steps, in order.
+    /// Returns the curve's rows within a range of steps, in order.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn curve_rows(&self, steps: &Range<u64>) -> rusqlite::Result<Vec<StepRow>> {
         let mut rows = Vec::new();
         for stretch in self.stretches()? {
@@ -91,15 +90,15 @@ impl Reader {
         Ok(rows)
     }
 
-    /// Hands out every row of a stretch, in order.
+    /// Calls `each` with every row of a stretch, in order.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn each_row(&self, stretch: &Stretch, mut each: impl FnMut(&StepRow)) -> rusqlite::Result<()> {
         self.rows(stretch.attempt, stretch.steps.clone(), |row| each(&row))
     }
 
-    /// The first row of the first attempt after this one.
+    /// Returns the first row of the first attempt after this one.
     fn first_after(&self, attempt: u64) -> rusqlite::Result<Option<StepRow>> {
         let first =
             "SELECT attempt, step, rung, samples, epoch, loss, lr, grad_norm, skipped, data_wait_ms, compute_ms,
@@ -119,7 +118,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The leaves of some steps of an attempt: from `summaries`, else made of rows.
+    /// Calls `each` with the leaves of a range of an attempt's steps: from `summaries`, or else computed from rows.
     fn summed(&self, stretch: &Stretch, steps: Range<u64>, mut each: impl FnMut(&Bucket)) -> rusqlite::Result<()> {
         if steps.is_empty() {
             return Ok(());
@@ -144,17 +143,17 @@ impl Reader {
         Ok(())
     }
 
-    /// The leaves of some steps of an attempt, made of rows.
+    /// Computes the leaves of a range of an attempt's steps from rows.
     fn sum(&self, attempt: u64, steps: Range<u64>) -> rusqlite::Result<Vec<Bucket>> {
         let mut points = Vec::new();
         self.rows(attempt, steps, |row| points.push(Point::of(&row)))?;
         Ok(leaves(&points))
     }
 
-    /// The leaves of the blocks of an attempt that were summed up.
+    /// Reads the leaves of an attempt's summarized blocks.
     fn blocks(&self, attempt: u64, blocks: Range<u64>) -> rusqlite::Result<BTreeMap<u64, Vec<Bucket>>> {
         let asked = "SELECT block, leaves FROM summaries WHERE attempt = ?1 AND block >= ?2 AND block < ?3";
-        // A store of an older version has none.
+        // Older stores have no summaries.
         let Ok(mut query) = self.connection.prepare_cached(asked) else { return Ok(BTreeMap::new()) };
         let mut rows = query.query(params![attempt as i64, blocks.start as i64, blocks.end as i64])?;
         let mut known = BTreeMap::new();
@@ -167,10 +166,10 @@ impl Reader {
     }
 }
 
-/// Sums up a block of an attempt and writes it, in place of what was known of it.
+/// Summarizes a block of an attempt and replaces its stored summary.
 ///
 /// # Errors
-/// `SQLite`'s words.
+/// Returns an error when `SQLite` fails.
 pub fn sum_up(connection: &Connection, attempt: u64, block: u64) -> rusqlite::Result<()> {
     let steps = [block.saturating_mul(BLOCK), (block + 1).saturating_mul(BLOCK)];
     let mut query = connection.prepare_cached(ROW)?;

@@ -1,4 +1,4 @@
-//! A store that cannot be read any more makes room for a new one, and gives it what can still be read.
+//! Replaces an unreadable store by a new one, and salvages the rows that are still readable.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Row, Transaction, params_from_iter};
@@ -6,8 +6,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Tables that are saved, each with its key. Of checkpoints the disk knows more, and summaries are made
-/// from steps.
+/// Salvaged tables, each with its key. The checkpoints on disk hold more than their table, and
+/// summaries are computed from steps.
 const TABLES: [(&str, &[&str]); 7] = [
     ("facts", &["key"]),
     ("attempts", &["id"]),
@@ -18,11 +18,11 @@ const TABLES: [(&str, &[&str]); 7] = [
     ("causes", &["attempt"]),
 ];
 
-/// Gives a store and its write-ahead log another name, which is returned. Nobody in this process may
-/// have it open: `SQLite` deletes the log by its name when it closes.
+/// Renames a store and its write-ahead log; returns the new path. No part of this process may have the
+/// store open: `SQLite` deletes the log by name when it closes.
 ///
 /// # Errors
-/// The system's words.
+/// Returns the system's error.
 pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let names = (1..).map(|count| if count == 1 { "db.damaged".to_owned() } else { format!("db.damaged-{count}") });
     let mut free = names.map(|end| path.with_extension(end)).filter(|aside| !aside.exists());
@@ -34,10 +34,10 @@ pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// Copies every row of a damaged store that can still be read. Returns how many there were.
+/// Copies every readable row of a damaged store. Returns the number of rows.
 ///
 /// # Errors
-/// When the new store cannot be written.
+/// Returns an error when the new store cannot be written.
 pub fn salvage(damaged: &Path, into: &mut Connection) -> rusqlite::Result<usize> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let Ok(from) = Connection::open_with_flags(damaged, flags) else { return Ok(0) };
@@ -45,7 +45,7 @@ pub fn salvage(damaged: &Path, into: &mut Connection) -> rusqlite::Result<usize>
     let mut saved = 0;
     for (table, key) in TABLES {
         let columns = columns(&transaction, table)?;
-        // From both ends: a damaged page in the middle hides neither.
+        // Copying from both ends: a damaged page in the middle hides neither side.
         for order in ["ASC", "DESC"] {
             let order = key.iter().map(|name| format!("{name} {order}")).collect::<Vec<_>>().join(", ");
             saved += copy(&from, &transaction, table, &columns, &order)?;
@@ -63,7 +63,7 @@ fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Column>
     query.query_map([table], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// Copies rows in this order up to the first one that cannot be read.
+/// Copies rows in this order up to the first unreadable one.
 fn copy(
     from: &Connection,
     into: &Transaction<'_>,
@@ -85,7 +85,7 @@ fn copy(
     Ok(saved)
 }
 
-/// The values of a row, if each is of its column's type.
+/// Returns the values of a row, if each has its column's type.
 fn sound(row: &Row<'_>, columns: &[Column]) -> Option<Vec<Value>> {
     let fits = |value: &Value, declared: &str| {
         matches!(
@@ -123,7 +123,7 @@ mod tests {
         connection.query_row("SELECT count(*) FROM journal", [], |row| row.get(0)).unwrap()
     }
 
-    /// A store with a long journal, closed.
+    /// Creates a store with a long journal, and closes it.
     fn filled(path: &Path) {
         let store = store(path);
         let rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)

@@ -1,4 +1,4 @@
-//! The schema of run.db and how it is opened.
+//! The schema of run.db, and how to open it.
 
 use crate::untrusted::file::{self, ReadError};
 use rusqlite::config::DbConfig;
@@ -6,12 +6,12 @@ use rusqlite::{Connection, Error, ErrorCode, OpenFlags, ffi};
 use std::path::Path;
 use std::time::Duration;
 
-/// The version of the schema; counts up when it changes.
+/// Schema version; incremented when the schema changes.
 const VERSION: i64 = 2;
 
-/// A store up to this size (3 million steps) is read through in 4 s.
+/// Largest store that is checked in full (3 million steps, 4 s).
 const READ_THROUGH: i64 = 256 << 20;
-/// Tables that stay small however long a run is.
+/// Tables that stay small for a run of any length.
 const SMALL_TABLES: [&str; 6] = ["facts", "attempts", "evals", "journal", "causes", "checkpoints"];
 
 const SCHEMA: &str = "
@@ -90,18 +90,18 @@ CREATE TABLE IF NOT EXISTS checkpoints (
 );
 ";
 
-/// A store of a later version; its rows may mean something else than ours.
+/// A store of a newer version; its rows may have another meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "run.db was written by a newer downshift (schema {found}, this one knows {VERSION}); update downshift to use it"
 )]
 pub struct NewerStore {
-    /// The version of its schema.
+    /// The store's schema version.
     pub found: i64,
 }
 
 impl NewerStore {
-    /// The refusal behind an error of this module, where there is one.
+    /// Returns the refusal inside an error of this module, if there is one.
     #[must_use]
     pub fn behind(error: &Error) -> Option<Self> {
         match error {
@@ -111,11 +111,11 @@ impl NewerStore {
     }
 }
 
-/// Whether the file itself is broken: no retry reads it.
+/// Reports whether the file itself is damaged: no retry can read it.
 #[must_use]
 pub fn is_damage(error: &Error) -> bool {
     match error {
-        // A cell that holds another type than this program wrote.
+        // A cell of a type that this program never writes there.
         Error::InvalidColumnType(..)
         | Error::FromSqlConversionFailure(..)
         | Error::IntegralValueOutOfRange(..)
@@ -126,16 +126,16 @@ pub fn is_damage(error: &Error) -> bool {
     }
 }
 
-/// Opens run.db for its only writer. The second value is false where the file system cannot carry
-/// a write-ahead log (WSL's /mnt/c, for one) and a rollback journal is used instead.
+/// Opens run.db for its only writer. The second value is false when the file system does not support a
+/// write-ahead log (such as WSL's /mnt/c), and a rollback journal is used instead.
 ///
 /// # Errors
-/// `SQLite`'s words, or [`NewerStore`].
+/// Returns the error of `SQLite`, or [`NewerStore`].
 pub fn open_writer(path: &Path, patience: Duration) -> rusqlite::Result<(Connection, bool)> {
     let connection = Connection::open(path)?;
     distrust_schema(&connection)?;
     connection.busy_timeout(patience)?;
-    // First of all: a store of a later version stays as it is.
+    // Check the version first: a newer store must stay unchanged.
     let found = check_version(&connection)?;
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     let logged = mode.eq_ignore_ascii_case("wal");
@@ -156,9 +156,9 @@ pub fn open_writer(path: &Path, patience: Duration) -> rusqlite::Result<(Connect
 /// Opens run.db for reading.
 ///
 /// # Errors
-/// `SQLite`'s words, or [`NewerStore`].
+/// Returns the error of `SQLite`, or [`NewerStore`].
 pub fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
-    // SQLite would wait for ever for somebody to write into a pipe.
+    // SQLite would wait forever for a writer on a pipe.
     if path.exists()
         && let Err(error @ ReadError::Kind(_)) = file::open(path)
     {
@@ -172,7 +172,7 @@ pub fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// A store may come from elsewhere: its schema gets to run nothing. Ours has tables and indices only.
+/// Keeps the schema of a store, which may come from elsewhere, from running code. Ours has only tables and indices.
 fn distrust_schema(connection: &Connection) -> rusqlite::Result<()> {
     let switches = [
         (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
@@ -186,11 +186,11 @@ fn distrust_schema(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Reads the structure of every page. In a large store the curve and the readings are left out: reading
-/// them takes longer than a start may.
+/// Reads the structure of every page. In a large store this excludes the curve and the readings, which
+/// take longer to read than a start may.
 ///
 /// # Errors
-/// Damage that `SQLite` finds.
+/// Returns the damage that `SQLite` finds.
 pub fn check_pages(connection: &Connection) -> rusqlite::Result<()> {
     let count = |pragma| connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
     let bytes = count("PRAGMA page_count")?.saturating_mul(count("PRAGMA page_size")?);

@@ -1,5 +1,4 @@
-//! Room for checkpoints, looked for before a run starts and before each save, so that a full disk is
-//! a sentence and not a surprise.
+//! Checks disk space before a run starts and before each save, so that a full disk is reported early and clearly.
 
 use rustix::fs::statvfs;
 use std::{
@@ -7,16 +6,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Beside the checkpoints of a run: run.db, logs, and some air.
+/// Space a run needs besides its checkpoints: run.db, logs, and a margin.
 const MARGIN: u64 = 16 << 20;
-/// Beside one checkpoint that is about to be written: names, blocks begun, the store.
+/// Space needed besides one checkpoint being written: names, partial blocks, the store.
 const SLACK: u64 = 1 << 20;
 
-/// Too little room.
+/// A shortage of disk space.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} has {} free, and {} would be needed", .path.display(), megabytes(*.free), megabytes(*.needed))]
 pub struct Shortage {
-    /// Where.
+    /// The path.
     pub path: PathBuf,
     /// Bytes needed.
     pub needed: u64,
@@ -29,33 +28,32 @@ fn megabytes(bytes: u64) -> String {
     if bytes < 1e9 { format!("{:.1} MB", bytes / 1e6) } else { format!("{:.2} GB", bytes / 1e9) }
 }
 
-/// Bytes of a checkpoint of a model of so many parameters: the weights and two moments of each, in
-/// 32 bits.
+/// Returns the checkpoint size of a model with this many parameters: the weights and two moments each, in 32 bits.
 #[must_use]
 pub fn checkpoint_bytes(parameters: u64) -> u64 {
     parameters.saturating_mul(3 * 4)
 }
 
-/// Bytes that so many checkpoints of a run take, and what lies beside them.
+/// Returns the bytes that `count` checkpoints of a run take, with everything besides them.
 #[must_use]
 pub fn planned(checkpoint_bytes: u64, count: u64) -> u64 {
     checkpoint_bytes.saturating_mul(count).saturating_add(MARGIN)
 }
 
-/// Bytes that this process may still write where `path` lies, or will lie.
+/// Returns the bytes that this process may still write where `path` lies, or will lie.
 ///
 /// # Errors
-/// The system's words.
+/// Returns the system's error.
 pub fn free(path: &Path) -> io::Result<u64> {
     let there = path.ancestors().find(|part| part.exists()).unwrap_or(Path::new("."));
     let disk = statvfs(if there.as_os_str().is_empty() { Path::new(".") } else { there })?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Whether so many bytes are free at `path`. Where nobody can tell, they are taken to be.
+/// Checks that `needed` bytes are free at `path`. If free space is unknown, the check passes.
 ///
 /// # Errors
-/// When they are not.
+/// Returns the shortage.
 pub fn has_room(path: &Path, needed: u64) -> Result<(), Shortage> {
     match free(path) {
         Ok(free) if free < needed => Err(Shortage { path: path.to_owned(), needed, free }),
@@ -63,10 +61,10 @@ pub fn has_room(path: &Path, needed: u64) -> Result<(), Shortage> {
     }
 }
 
-/// Whether a checkpoint of so many bytes can be written at `path`.
+/// Checks that a checkpoint of `bytes` bytes can be written at `path`.
 ///
 /// # Errors
-/// When it cannot.
+/// Returns the shortage.
 pub fn has_room_to_save(path: &Path, bytes: u64) -> Result<(), Shortage> {
     has_room(path, bytes.saturating_add(SLACK))
 }

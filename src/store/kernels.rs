@@ -1,24 +1,25 @@
-//! Where kernels are kept: tuning decisions in the run directory, because they are part of a run; what
-//! was compiled, and decisions for runs to come, in the user's cache.
+//! Where kernels are kept. Tuning decisions are in the run directory, because they are part of a run;
+//! compiled kernels, and decisions for future runs, are in the user's cache.
 //!
-//! Both of the cache depend on GPU, driver, compiler and build, so these are in the names of its
-//! folders: the `fingerprint` of a device says the first three.
+//! Both caches depend on GPU, driver, compiler and build, so the directory names contain these: a
+//! device's `fingerprint` covers the first three.
 
 use std::path::{Path, PathBuf};
 
-/// The tuning decisions of a run.
+/// Returns the directory of a run's tuning decisions.
 #[must_use]
 pub fn decisions_of(run_dir: &Path) -> PathBuf {
     run_dir.join("kernels")
 }
 
-/// Kernels that were compiled for a device; none where there is no place for them.
+/// Returns the directory of kernels compiled for a device; none if the user has no cache directory.
 #[must_use]
 pub fn compiled(fingerprint: &str) -> Option<PathBuf> {
     in_cache("kernels", fingerprint)
 }
 
-/// Tuning decisions for a device that new runs begin with; none where there is no place for them.
+/// Returns the directory of tuning decisions that new runs on a device start with; none if the user
+/// has no cache directory.
 #[must_use]
 pub fn decisions(fingerprint: &str) -> Option<PathBuf> {
     in_cache("tuning", fingerprint)

@@ -1,8 +1,8 @@
-//! One owner at a time: a lock file held by `flock`, with the owner's identity inside for people
-//! and for whoever wants to know without taking the lock.
+//! Lock files: one owner at a time, enforced by `flock`. The file holds the owner's identity, for
+//! people and for programs that need it without taking the lock.
 //!
-//! A process id alone says little, since ids are used again; with the boot and the start time of
-//! the process it names one process for ever.
+//! A process id alone is ambiguous, because ids are reused. With the boot and the process's start time
+//! it identifies one process forever.
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::{Pid, Signal};
@@ -13,44 +13,44 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A lock file is never longer.
+/// Maximum size of a lock file.
 const LONGEST: u64 = 1 << 16;
 
-/// One process, told apart from all others.
+/// The unique identity of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Its id.
     pub pid: u32,
-    /// The boot it lives in.
+    /// The boot during which it runs.
     pub boot: String,
-    /// Its start, in clock ticks since that boot.
+    /// Its start time, in clock ticks since that boot.
     pub started: u64,
 }
 
 impl Identity {
-    /// This process.
+    /// Returns the identity of this process.
     #[must_use]
     pub fn own() -> Self {
         let pid = std::process::id();
         Self { pid, boot: boot_id(), started: start_time(pid).unwrap_or(0) }
     }
 
-    /// The process that has this id now.
+    /// Returns the identity of the process that has this id now.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
         Some(Self { pid, boot: boot_id(), started: start_time(pid)? })
     }
 
-    /// Whether the process still lives (a zombie does not).
+    /// Reports whether the process is alive (a zombie is not).
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.boot == boot_id() && start_time(self.pid) == Some(self.started)
     }
 
-    /// Sends a signal to the process alone, if it still lives.
+    /// Sends a signal to the process only, if it is alive.
     ///
     /// # Errors
-    /// The system's words.
+    /// Returns the system's error.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
             Some(process) if self.is_alive() => Ok(rustix::process::kill_process(process, signal)?),
@@ -58,10 +58,10 @@ impl Identity {
         }
     }
 
-    /// Sends a signal to its process group, if the process still lives.
+    /// Sends a signal to its process group, if the process is alive.
     ///
     /// # Errors
-    /// The system's words.
+    /// Returns the system's error.
     pub fn signal_group(&self, signal: Signal) -> io::Result<()> {
         let group = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         match group {
@@ -71,95 +71,96 @@ impl Identity {
     }
 }
 
-/// A lock file's content: who holds it, and what others have to know of the holder.
+/// The content of a lock file: the holder, and facts about it that other processes need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The holder.
     #[serde(flatten)]
     pub owner: Identity,
-    /// A keeper that has not yet opened the run.
+    /// Whether this is a keeper that has not yet opened the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub opening: bool,
     /// The socket that a keeper listens on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
-    /// Why a keeper cannot start a worker, where run.db may not be able to hold it.
+    /// Reason why a keeper cannot start a worker, for when run.db may not be writable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
-    /// Why a keeper's parent has to start it again.
+    /// The recovery under way, when a keeper's parent has to restart it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<Recovery>,
-    /// Who told a keeper's parent to end the run.
+    /// The author of the signal that told a keeper's parent to end the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_by: Option<String>,
 }
 
-/// The way back from one keeper to the next.
+/// The recovery from one keeper to the next.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovery {
-    /// How the last keeper that lived came to its end.
+    /// How the last working keeper ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub death: Option<String>,
-    /// Why the newest start failed.
+    /// Reason for the newest failed start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// Starts that failed.
+    /// Number of failed starts.
     #[serde(default)]
     pub failures: u32,
-    /// Seconds from the first failure to the newest.
+    /// Seconds from the first to the newest failure.
     #[serde(default)]
     pub lasting_s: u64,
 }
 
-/// A lock that is held until it is dropped or the process ends, however it ends.
+/// A lock, held until it is dropped or the process ends in any way.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
     path: PathBuf,
     record: Record,
-    /// A folder that is locked as well: files in it can be deleted, the folder in use cannot.
+    /// A directory that is locked as well: its files can be deleted, but not the directory in use.
     _folder: Option<File>,
 }
 
-/// Why a lock was not taken.
+/// Reason why a lock was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process has it.
+    /// Another process holds it.
     #[error("held by process {}", .0.as_ref().map_or_else(|| "?".to_owned(), |owner| owner.pid.to_string()))]
     Held(Option<Identity>),
-    /// Something else has the file's name.
+    /// The path is not a regular file.
     #[error("it is a link or no regular file; remove it")]
     NotAFile,
-    /// The file cannot be used.
+    /// The file is unusable.
     #[error("{0}")]
     Io(#[from] io::Error),
 }
 
-/// Where a held lock file is now.
+/// Whereabouts of a held lock file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whereabouts {
-    /// Where it was made.
+    /// In its original place.
     InPlace,
     /// Deleted, or its name belongs to another file.
     Gone,
-    /// The path cannot be looked at.
+    /// The path cannot be checked.
     Unknown,
 }
 
 impl Lock {
-    /// Takes the lock, without waiting.
+    /// Takes the lock without waiting.
     ///
     /// # Errors
-    /// When another process holds it, or the file cannot be written.
+    /// Returns an error when another process holds it, or the file cannot be written.
     pub fn take(path: &Path) -> Result<Self, LockError> {
         Self::take_with(path, None)
     }
 
-    /// The same for a lock that protects a folder. The folder is locked too, so that deleting the lock file does
-    /// not let a second holder in. Some file systems cannot lock a folder; there the file has to do.
+    /// Takes a lock that protects a directory. The directory is locked too, so that deleting the lock file
+    /// does not let a second holder in. Some file systems cannot lock a directory; there the file has to
+    /// suffice.
     ///
     /// # Errors
-    /// When another process holds either, or the file cannot be written.
+    /// Returns an error when another process holds either, or the file cannot be written.
     pub fn take_guarding(path: &Path, folder: &Path) -> Result<Self, LockError> {
         let directory = OFlags::DIRECTORY.bits().cast_signed();
         let guard = OpenOptions::new().read(true).custom_flags(directory).open(folder)?;
@@ -177,29 +178,29 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Changes what the lock file says.
+    /// Changes the content of the lock file.
     ///
     /// # Errors
-    /// The system's words.
+    /// Returns the system's error.
     pub fn update(&mut self, change: impl FnOnce(&mut Record)) -> io::Result<()> {
         change(&mut self.record);
         self.write()
     }
 
-    /// What the lock file says.
+    /// Returns the content of the lock file.
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.record
     }
 
-    /// Overwrites in place: on a full disk there is room for nothing else.
+    /// Writes in place: a full disk has no room for another file.
     fn write(&mut self) -> io::Result<()> {
         let text = serde_json::to_string(&self.record).map_err(io::Error::from)?;
         self.file.write_all_at(text.as_bytes(), 0)?;
         self.file.set_len(text.len() as u64)
     }
 
-    /// Where the lock file is now.
+    /// Returns the whereabouts of the lock file.
     #[must_use]
     pub fn whereabouts(&self) -> Whereabouts {
         let here = fs::symlink_metadata(&self.path);
@@ -211,13 +212,13 @@ impl Lock {
         }
     }
 
-    /// Whether nothing in the file system names the held file any more.
+    /// Reports whether the held file has lost its last name in the file system.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.file.metadata().is_ok_and(|held| held.nlink() == 0)
     }
 
-    /// Whether the held file has another name now.
+    /// Reports whether the held file has another name now.
     #[must_use]
     pub fn is_elsewhere(&self) -> bool {
         let now = fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
@@ -228,10 +229,10 @@ impl Lock {
         }
     }
 
-    /// Makes the lock file anew where somebody deleted it.
+    /// Recreates the lock file after somebody deleted it.
     ///
     /// # Errors
-    /// When another process has made it meanwhile, or it cannot be written.
+    /// Returns an error when another process has recreated it meanwhile, or it cannot be written.
     pub fn restore(&mut self) -> Result<bool, LockError> {
         if self.whereabouts() != Whereabouts::Gone {
             return Ok(false);
@@ -248,10 +249,10 @@ impl Record {
     }
 }
 
-/// Opens a file of the program's own to be appended to, and follows no link on the way.
+/// Opens one of the program's own files for appending, without following links.
 ///
 /// # Errors
-/// The system's words; also where something else than a regular file has its name.
+/// Returns the system's error, also when the path is not a regular file.
 pub fn open_log(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .append(true)
@@ -266,7 +267,7 @@ fn not_a_file(path: &Path) -> io::Error {
     io::Error::other(format!("{}: {}", path.display(), LockError::NotAFile))
 }
 
-/// Flags that keep an open from following a link or waiting at a FIFO.
+/// Returns open flags that prevent following a link or waiting at a FIFO.
 #[must_use]
 pub fn no_link() -> i32 {
     (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
@@ -276,9 +277,9 @@ fn is_a_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
 }
 
-/// The file at `path`, locked by this process.
+/// Opens the file at `path`, locked by this process.
 fn locked(path: &Path) -> Result<File, LockError> {
-    // Whoever held it may delete it between the opening and the locking.
+    // A previous holder may delete the file between open and lock.
     for _ in 0..100 {
         let opened =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).custom_flags(no_link()).open(path);
@@ -307,40 +308,40 @@ fn same_file(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// What a lock file says, of a holder that may be dead.
+/// Reads a lock file, whose holder may be dead.
 #[must_use]
 pub fn record(path: &Path) -> Option<Record> {
     let file = OpenOptions::new().read(true).custom_flags(no_link()).open(path).ok()?;
     let mut text = String::new();
     file.take(LONGEST).read_to_string(&mut text).ok()?;
-    // Behind a shorter text may stand the end of a longer one for a moment.
+    // A shorter text may briefly be followed by the end of a longer one.
     serde_json::Deserializer::from_str(&text).into_iter().next()?.ok()
 }
 
-/// Who a lock file names, alive or not.
+/// Returns the process that a lock file names, alive or not.
 #[must_use]
 pub fn owner(path: &Path) -> Option<Identity> {
     record(path).map(|record| record.owner)
 }
 
-/// The living process that a lock file names.
+/// Returns the process that a lock file names, if it is alive.
 pub fn living_owner(path: &Path) -> Option<Identity> {
     owner(path).filter(Identity::is_alive)
 }
 
-/// What a lock file says of a holder that lives.
+/// Reads a lock file whose holder is alive.
 #[must_use]
 pub fn living_record(path: &Path) -> Option<Record> {
     record(path).filter(|record| record.owner.is_alive())
 }
 
-/// The living holder of a lock that protects a folder, also where its file was deleted.
+/// Returns the live holder of a lock that protects a directory, even if its file was deleted.
 #[must_use]
 pub fn owner_guarding(path: &Path, folder: &Path) -> Option<Identity> {
     living_owner(path).or_else(|| holder_of(folder))
 }
 
-/// The process that holds a lock on a folder, as the kernel's list has it.
+/// Returns the process that holds a lock on a directory, according to the kernel's list.
 fn holder_of(folder: &Path) -> Option<Identity> {
     let wanted = fs::metadata(folder).ok()?;
     let locks = fs::read_to_string("/proc/locks").ok()?;
@@ -350,7 +351,7 @@ fn holder_of(folder: &Path) -> Option<Identity> {
         let (kind, pid, inode) = (words.nth(1)?, words.nth(2)?, words.next()?);
         (kind == "FLOCK" && inode.ends_with(&suffix)).then(|| pid.parse::<u32>().ok())?
     });
-    // Another file system may have a file of the same number.
+    // Another file system may have a file with the same inode.
     let has_it_open = |pid: &u32| {
         let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         open.filter_map(|entry| fs::metadata(entry.path()).ok()).any(|file| same_file(&file, &wanted))
@@ -362,7 +363,7 @@ fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
-/// Field 22 of /proc/PID/stat; none for a process that is gone or a zombie.
+/// Returns field 22 of /proc/PID/stat; none for a zombie or a process that has exited.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();

@@ -1,8 +1,8 @@
-//! The processes that own a run: its keeper, the keeper's parent, its worker. Each holds a lock file of its
-//! own in the run directory.
+//! The processes that own a run: its keeper, the keeper's parent, and its worker. Each holds its own
+//! lock file in the run directory.
 //!
-//! Keeper and worker also lock a folder (the run directory, its `checkpoints`), so that there are never two
-//! of them, whatever becomes of the files.
+//! Keeper and worker also lock a directory (the run directory and its `checkpoints`). That prevents a
+//! second one even if the lock files are deleted.
 
 use super::checkpoint;
 use super::lock::{self, Identity, Lock, LockError, Record, Recovery};
@@ -17,15 +17,15 @@ const WORKER: &str = "worker.lock";
 /// Makes this process the keeper of a run.
 ///
 /// # Errors
-/// When there is another one, or the lock file cannot be used.
+/// Returns an error when there is another keeper, or the lock file is unusable.
 pub fn become_keeper(run: &RunDir) -> Result<Lock, LockError> {
     Lock::take_guarding(&run.file(KEEPER), run.path())
 }
 
-/// Makes this process the parent of the keeper of a run.
+/// Makes this process the parent of a run's keeper.
 ///
 /// # Errors
-/// When there is another one, or the lock file cannot be used.
+/// Returns an error when there is another parent, or the lock file is unusable.
 pub fn become_parent(run: &RunDir) -> Result<Lock, LockError> {
     Lock::take(&run.file(PARENT))
 }
@@ -33,45 +33,45 @@ pub fn become_parent(run: &RunDir) -> Result<Lock, LockError> {
 /// Makes this process the worker of the run in a directory.
 ///
 /// # Errors
-/// When there is another one, or the lock file cannot be used.
+/// Returns an error when there is another worker, or the lock file is unusable.
 pub fn become_worker(run_dir: &Path) -> Result<Lock, LockError> {
     let folder = run_dir.join(checkpoint::FOLDER);
     fs::create_dir_all(&folder)?;
     Lock::take_guarding(&run_dir.join(WORKER), &folder)
 }
 
-/// The keeper of a run, while it lives.
+/// Returns the keeper of a run, if it is alive.
 #[must_use]
 pub fn keeper(run: &RunDir) -> Option<Identity> {
     lock::owner_guarding(&run.file(KEEPER), run.path())
 }
 
-/// What the keeper's lock says, while the keeper lives.
+/// Reads the keeper's lock, if the keeper is alive.
 #[must_use]
 pub fn keeper_record(run: &RunDir) -> Option<Record> {
     lock::living_record(&run.file(KEEPER))
 }
 
-/// The worker of a run, while it lives.
+/// Returns the worker of a run, if it is alive.
 #[must_use]
 pub fn worker(run: &RunDir) -> Option<Identity> {
     lock::owner_guarding(&run.file(WORKER), &run.file(checkpoint::FOLDER))
 }
 
-/// What the lock of the keeper's parent says, while the parent lives.
+/// Reads the lock of the keeper's parent, if the parent is alive.
 #[must_use]
 pub fn parent_record(run: &RunDir) -> Option<Record> {
     lock::living_record(&run.file(PARENT))
 }
 
-/// Why the last parent could not bring a keeper up, alive or not.
+/// Returns why the last parent, alive or not, could not start a keeper.
 #[must_use]
 pub fn last_failure(run: &RunDir) -> Option<String> {
     lock::record(&run.file(PARENT))?.recovery?.failure
 }
 
 impl Recovery {
-    /// A sentence for whoever waits for the keeper.
+    /// Describes the recovery for callers that wait for the keeper.
     #[must_use]
     pub fn sentence(&self) -> String {
         match (&self.failure, &self.death) {

@@ -1,5 +1,5 @@
-//! Whose a run directory is. Whoever can write run.yaml decides what `resume` starts, and whoever can
-//! write the directory can replace run.yaml.
+//! Ownership of a run directory. Write access to run.yaml decides what `resume` starts, and write
+//! access to the directory allows replacing run.yaml.
 
 use super::run_dir::{self, RunDir};
 use rustix::process::getuid;
@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Why a run directory is not one to start a run from.
+/// Reason not to start a run from a run directory.
 #[derive(Debug, thiserror::Error)]
 pub enum NotYours {
     /// Another user owns it.
@@ -19,7 +19,7 @@ pub enum NotYours {
     Foreign {
         /// The run directory, or a file in it.
         path: PathBuf,
-        /// The owner's number.
+        /// The owner's user id.
         owner: u32,
     },
     /// Others can write it.
@@ -33,23 +33,23 @@ pub enum NotYours {
         /// Its permission bits.
         mode: u32,
     },
-    /// It cannot be looked at.
+    /// It cannot be inspected.
     #[error("{path}: {source}")]
     Io {
         /// The run directory, or a file in it.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Checks that nobody but this user can write the run directory and its run.yaml.
+/// Checks that only this user can write the run directory and its run.yaml.
 ///
-/// The folder around it is not checked: whoever can write there can move the run away, but what they
-/// put in its place belongs to them.
+/// The directory around it is not checked: anyone who can write there can move the run away, but the
+/// replacement then belongs to them.
 ///
 /// # Errors
-/// When others own or can write one of them.
+/// Returns an error when others own or can write one of them.
 pub fn check(run: &RunDir) -> Result<(), NotYours> {
     let modes_count = keeps_permissions(run.path());
     for path in [run.path().to_owned(), run.file("run.yaml")] {
@@ -73,7 +73,7 @@ fn judge(path: &Path, about: &Metadata, user: u32, modes_count: bool) -> Result<
     if about.uid() != user {
         return Err(NotYours::Foreign { path, owner: about.uid() });
     }
-    // Distributions give each user a group of the same number with nobody else in it.
+    // Distributions give each user a group with the same number and no other members.
     let others = if about.gid() == user { 0o002 } else { 0o022 };
     match about.mode() & 0o7777 {
         mode if mode & others != 0 => Err(NotYours::Writable { path, mode }),
@@ -81,8 +81,9 @@ fn judge(path: &Path, about: &Metadata, user: u32, modes_count: bool) -> Result<
     }
 }
 
-/// Whether owners and modes mean something there. A drive of Windows under WSL (`/mnt/c`), a share or a
-/// stick shows the same owner and mode for every file, mostly 0777; Windows or the server decides.
+/// Reports whether owners and modes are meaningful there. A Windows drive under WSL (`/mnt/c`), a
+/// network share or a USB stick shows the same owner and mode for every file, usually 0777; Windows or
+/// the server controls access.
 fn keeps_permissions(path: &Path) -> bool {
     /// FAT, exFAT, NTFS (both drivers), SMB (two), 9P (WSL's drives), FUSE (NTFS-3G, virtiofs).
     const WITHOUT: [u32; 8] =

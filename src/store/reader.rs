@@ -1,4 +1,4 @@
-//! Reading run.db while the keeper writes it: short queries, read-only.
+//! Reads run.db while the keeper writes it: short, read-only queries.
 
 use super::checkpoint;
 use super::database::{NewerStore, open_reader};
@@ -10,7 +10,7 @@ use crate::protocol::worker::{Eval, Level};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::de::DeserializeOwned;
 
-/// What a living keeper has not renewed for so long is old.
+/// Age at which the data of a live keeper counts as stale.
 const STALE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// A read-only view of a run's store.
@@ -22,17 +22,17 @@ impl Reader {
     /// Opens run.db.
     ///
     /// # Errors
-    /// `SQLite`'s words; also when the keeper has not made it yet.
+    /// Returns an error when `SQLite` fails, or the keeper has not created the store yet.
     pub fn open(run: &RunDir) -> rusqlite::Result<Self> {
         Ok(Self { connection: open_reader(&run.file("run.db"))? })
     }
 
-    /// Where the run stands, as the keeper last wrote it.
+    /// Returns the run's status, as last written by the keeper.
     pub fn status(&self) -> Option<Status> {
         self.fact("status")
     }
 
-    /// A fact.
+    /// Returns a fact.
     pub fn fact<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         fact(&self.connection, key).ok().flatten()
     }
@@ -40,7 +40,7 @@ impl Reader {
     /// Calls `each` with every step of every attempt, in order of attempt and step.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn each_step(&self, mut each: impl FnMut(StepRow)) -> rusqlite::Result<()> {
         let mut query = self.connection.prepare(
             "SELECT attempt, step, rung, samples, epoch, loss, lr, grad_norm, skipped, data_wait_ms, compute_ms, time_ms
@@ -53,10 +53,10 @@ impl Reader {
         Ok(())
     }
 
-    /// All evaluations, in order of attempt and step.
+    /// Returns all evaluations, in order of attempt and step.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn evals(&self) -> rusqlite::Result<Vec<EvalRow>> {
         let mut query = self.connection.prepare("SELECT attempt, time_ms, eval FROM evals ORDER BY attempt, step")?;
         let rows = query.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get::<_, String>(2)?)))?;
@@ -70,10 +70,10 @@ impl Reader {
         .collect()
     }
 
-    /// The last `count` readings of the probe, oldest first.
+    /// Returns the last `count` probe readings, oldest first.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn samples(&self, count: usize) -> rusqlite::Result<Vec<SampleRow>> {
         let mut query =
             self.connection.prepare("SELECT time_ms, reading FROM samples ORDER BY time_ms DESC LIMIT ?1")?;
@@ -87,10 +87,10 @@ impl Reader {
         Ok(samples)
     }
 
-    /// The last `count` lines of the journal, oldest first.
+    /// Returns the last `count` journal lines, oldest first.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn journal(&self, count: usize) -> rusqlite::Result<Vec<JournalRow>> {
         let mut query = self
             .connection
@@ -111,10 +111,10 @@ impl Reader {
         Ok(lines)
     }
 
-    /// Every attempt as one line of words, oldest first.
+    /// Returns a one-line description of every attempt, oldest first.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn attempts(&self) -> rusqlite::Result<Vec<String>> {
         let mut query = self.connection.prepare(
             "SELECT id, rung_name, from_step, started_ms, ended_ms, reason, outcome FROM attempts ORDER BY id",
@@ -133,7 +133,7 @@ impl Reader {
         rows.collect()
     }
 
-    /// Why attempts ended, by their number. A store of an older version knows of none.
+    /// Returns the causes of ended attempts, with their numbers. Older stores have none.
     #[must_use]
     pub fn causes(&self) -> Vec<(u64, Cause)> {
         let rows = || -> rusqlite::Result<Vec<(i64, String)>> {
@@ -144,16 +144,16 @@ impl Reader {
         rows().unwrap_or_default().into_iter().filter_map(read).collect()
     }
 
-    /// All checkpoints that ever were, oldest first.
+    /// Returns all checkpoints that ever existed, oldest first.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn checkpoints(&self) -> rusqlite::Result<Vec<CheckpointRow>> {
         checkpoints(&self.connection)
     }
 }
 
-/// All checkpoints in the store, oldest first.
+/// Returns all checkpoints in the store, oldest first.
 pub(super) fn checkpoints(connection: &Connection) -> rusqlite::Result<Vec<CheckpointRow>> {
     let mut query = connection.prepare(
         "SELECT step, samples, path, bytes, time_ms, pause_ms, total_ms, eval_loss, best, kept, proven
@@ -177,19 +177,19 @@ pub(super) fn checkpoints(connection: &Connection) -> rusqlite::Result<Vec<Check
     rows.collect()
 }
 
-/// A fact, if it is there and of this form.
+/// Returns a fact, if it exists and has this type.
 pub(super) fn fact<T: DeserializeOwned>(connection: &Connection, key: &str) -> rusqlite::Result<Option<T>> {
     let value: Option<String> =
         connection.query_row("SELECT value FROM facts WHERE key = ?1", [key], |row| row.get(0)).optional()?;
     Ok(value.and_then(|value| serde_json::from_str(&value).ok()))
 }
 
-/// The status of a run with what is true of its processes **now**: from the store, and a look at
-/// the lock files. A run whose keeper is gone without an end is `recovering` while the keeper's parent lives,
-/// and `stopped` without one.
+/// Returns the run's status with the **current** state of its processes: the stored status, corrected
+/// by the lock files. A run whose keeper died before its end is `recovering` while the keeper's parent
+/// is alive, and `stopped` otherwise.
 #[must_use]
 pub fn live_status(run: &RunDir) -> Option<Status> {
-    // The processes come first: what a keeper wrote as its last word is read after it was seen to be gone.
+    // Check the processes first: the keeper's last status is then read after the keeper is known to be gone.
     let (keeper, parent) = (owners::keeper(run), owners::parent_record(run));
     let record = owners::keeper_record(run);
     let opening = record.as_ref().is_some_and(|record| record.opening);
@@ -204,7 +204,7 @@ pub fn live_status(run: &RunDir) -> Option<Status> {
         status.why = status.why.or_else(|| stale(run).filter(|_| status.state == RunState::Training));
         return Some(status);
     }
-    // What a worker saved after its keeper was gone counts too.
+    // Checkpoints saved after the keeper died count too.
     status.durable_step = checkpoint::list(run.path()).first().map(|newest| newest.step).or(status.durable_step);
     status.pid_probe = None;
     if status.state.is_over() {
@@ -223,8 +223,7 @@ pub fn live_status(run: &RunDir) -> Option<Status> {
     Some(status)
 }
 
-/// A living keeper writes at least a reading of the probe every few seconds: a sentence where it has
-/// not, since then what is stored is old.
+/// Returns a sentence if the store is stale: a live keeper writes at least a probe reading every few seconds.
 fn stale(run: &RunDir) -> Option<String> {
     let written = |name: &str| std::fs::metadata(run.file(name)).and_then(|made| made.modified()).ok();
     let newest = ["run.db", "run.db-wal"].into_iter().filter_map(written).max()?;
@@ -235,16 +234,16 @@ fn stale(run: &RunDir) -> Option<String> {
     ))
 }
 
-/// Refuses a run whose store a newer version wrote; anything else that is wrong with it shows where it is read.
+/// Refuses a run whose store was written by a newer version; other problems show up when the store is read.
 ///
 /// # Errors
-/// That refusal.
+/// Returns that refusal.
 pub fn refuse_newer(run: &RunDir) -> Result<(), NewerStore> {
     let refusal = Reader::open(run).err().and_then(|error| NewerStore::behind(&error));
     refusal.map_or(Ok(()), Err)
 }
 
-/// Why nothing is known of where a run stands; none where it only has not begun.
+/// Returns why the run's status is unknown; none if the run just has not begun.
 #[must_use]
 pub fn unreadable(run: &RunDir) -> Option<String> {
     let file = run.file("run.db");
@@ -268,7 +267,7 @@ pub fn unreadable(run: &RunDir) -> Option<String> {
     ))
 }
 
-/// A row of `steps`.
+/// Reads a row of `steps`.
 pub(super) fn step_row(row: &Row<'_>) -> rusqlite::Result<StepRow> {
     Ok(StepRow {
         attempt: count(row, 0)?,

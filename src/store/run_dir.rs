@@ -1,4 +1,4 @@
-//! Where a run lives, and how one is found.
+//! Run directories: where a run lives, and how to find one.
 
 use super::lock::{no_link, open_log};
 use crate::config::run::{Run, Source};
@@ -15,66 +15,66 @@ pub struct RunDir {
     path: PathBuf,
 }
 
-/// Why a run was not found, opened or made.
+/// Reason why a run was not found, opened or created.
 #[derive(Debug, thiserror::Error)]
 pub enum RunDirError {
-    /// There are no runs at all.
+    /// There are no runs.
     #[error("no run in {0} yet; start one with `downshift run`, or name another place with --runs-dir")]
     None(String),
-    /// There is none of this name.
+    /// There is no run of this name.
     #[error("no run called `{name}` in {place}; `downshift runs` lists them")]
     Unknown {
-        /// What was asked for.
+        /// The name that was requested.
         name: String,
-        /// Where it was looked for.
+        /// The place that was searched.
         place: String,
     },
-    /// What was typed fits several.
+    /// The name matches several runs.
     #[error("`{name}` could be any of {count} runs, {examples}; write more of the name")]
     Several {
-        /// What was asked for.
+        /// The name that was requested.
         name: String,
-        /// How many it fits.
+        /// Number of matches.
         count: usize,
-        /// Some of them.
+        /// Some of the matches.
         examples: String,
     },
-    /// A file of it cannot be used.
+    /// A file of the run is unusable.
     #[error("{path}: {source}")]
     Io {
         /// The file.
         path: String,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
-    /// Its run.yaml cannot be used.
+    /// The run's run.yaml is unusable.
     #[error("{0}")]
     Config(String),
-    /// Its path cannot be passed on to other processes, or opened by the store.
+    /// The path cannot be passed to other processes, or opened by the store.
     #[error("{path} cannot hold runs: its path {why}; name another place with --runs-dir")]
     Unusable {
-        /// The folder.
+        /// The directory.
         path: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// A file of it leads elsewhere.
+    /// A file of the run is a link, or not a regular file.
     #[error(
         "{0} is a link or no regular file; a run keeps its files in its own folder: move the file here, or remove it"
     )]
     Link(String),
 }
 
-/// The longest path of a run: SQLite opens no file beyond 511 bytes, and checkpoints lie two folders deeper.
+/// Longest path of a run: SQLite opens no file beyond 511 bytes, and checkpoints are two directories deeper.
 const LONGEST: usize = 400;
-/// Files of a run that are opened by their name to be written.
+/// Files of a run that are opened for writing by name.
 const WRITTEN: [&str; 4] = ["run.db", "run.db-wal", "run.db-shm", "run.db-journal"];
 
 impl RunDir {
-    /// Makes a directory `<name>-<date>-<time>` with its run.yaml in it.
+    /// Creates a directory `<name>-<date>-<time>` containing a run.yaml.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error when it cannot be written.
     pub fn create(runs: &Path, run: &Run) -> Result<Self, RunDirError> {
         let wrong = |path: &Path, source| RunDirError::Io { path: path.display().to_string(), source };
         passable(runs, 0)?;
@@ -99,10 +99,10 @@ impl RunDir {
         Err(wrong(&runs, io::Error::other("a hundred runs of this name began in this very second")))
     }
 
-    /// The run at a path that is known to hold one.
+    /// Opens the run at a path.
     ///
     /// # Errors
-    /// When there is no run.yaml in it.
+    /// Returns an error when the path has no run.yaml.
     pub fn open(path: &Path) -> Result<Self, RunDirError> {
         passable(path, 0)?;
         let absolute = path.canonicalize().ok().filter(|path| path.join("run.yaml").is_file());
@@ -112,11 +112,11 @@ impl RunDir {
         })
     }
 
-    /// The run called `name` (or at that path), the newest one of that name without its time, or the
-    /// only one whose name begins so; without a name the newest of all.
+    /// Finds the run with this name or path. Otherwise finds the newest run with that name and any time,
+    /// or the only run whose name starts with it. Without a name, finds the newest run.
     ///
     /// # Errors
-    /// When there is none, or several are meant.
+    /// Returns an error when no run matches, or several do.
     pub fn find(runs: &Path, name: Option<&str>) -> Result<Self, RunDirError> {
         let Some(name) = name else {
             return Self::all(runs).into_iter().next().ok_or_else(|| RunDirError::None(runs.display().to_string()));
@@ -140,7 +140,7 @@ impl RunDir {
         starting.pop().ok_or_else(unknown)
     }
 
-    /// All runs, newest first.
+    /// Lists all runs, newest first.
     #[must_use]
     pub fn all(runs: &Path) -> Vec<Self> {
         let entries = fs::read_dir(runs).into_iter().flatten().flatten();
@@ -154,16 +154,16 @@ impl RunDir {
         found.into_iter().map(|(_, _, run)| run).collect()
     }
 
-    /// Its path, absolute.
+    /// Returns the absolute path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes sure that what is written by name lies in this folder and nowhere else.
+    /// Checks that files written by name are in this directory and nowhere else.
     ///
     /// # Errors
-    /// Names the file that does not.
+    /// Returns an error that names the offending file.
     pub fn refuse_links(&self) -> Result<(), RunDirError> {
         for name in WRITTEN {
             let path = self.file(name);
@@ -174,21 +174,21 @@ impl RunDir {
         Ok(())
     }
 
-    /// A file in it.
+    /// Returns the path of a file in the directory.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Its name: the last part of its path, as it can be printed.
+    /// Returns the printable name: the last component of the path.
     #[must_use]
     pub fn name(&self) -> String {
         let name = self.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         text::line(&name).into_owned()
     }
 
-    /// The command line `downshift VERB` for this run, as it works where this process works: with the
-    /// folder of runs where that is not the default, quoted for a shell where that is needed.
+    /// Returns the command line `downshift VERB` for this run, as it works in this process's environment:
+    /// with the runs directory if it is not the default, and quoted for a shell if necessary.
     #[must_use]
     pub fn command(&self, verb: &str) -> String {
         let named = std::env::var_os("DOWNSHIFT_RUNS_DIR").filter(|folder| !folder.is_empty());
@@ -207,10 +207,10 @@ impl RunDir {
         }
     }
 
-    /// The run as it was resolved when it began.
+    /// Reads the run as it was resolved at its start.
     ///
     /// # Errors
-    /// When run.yaml is missing or was edited into something that is no run.
+    /// Returns an error when run.yaml is missing, or an edit made it invalid.
     pub fn run(&self) -> Result<Run, RunDirError> {
         let path = self.file("run.yaml");
         let shown = path.display().to_string();
@@ -220,30 +220,30 @@ impl RunDir {
         Run::reopen(&source).map_err(|refusal| RunDirError::Config(refusal.to_string()))
     }
 
-    /// The control socket, as far as it is known where this process runs.
+    /// Returns the control socket, as far as it is known in this process's environment.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         super::socket_place::socket_of(self)
     }
 
-    /// Opens a log of this run for appending. A directory from elsewhere may hold a link in its place.
+    /// Opens a log of this run for appending. A directory from elsewhere may contain a link in its place.
     ///
     /// # Errors
-    /// When it is a link, or cannot be written.
+    /// Returns an error when the log is a link, or cannot be written.
     pub fn append(&self, name: &str) -> io::Result<fs::File> {
         open_log(&self.file(name))
     }
 
-    /// Writes a file whole or not at all.
+    /// Writes a file completely or not at all.
     ///
     /// # Errors
-    /// The system's words.
+    /// Returns the system's error.
     pub fn write_atomically(&self, name: &str, content: &[u8]) -> io::Result<()> {
         write_whole(&self.path.join(name), content)
     }
 }
 
-/// Refuses a path that other processes would get in another spelling, or that is too long.
+/// Refuses a path that is too long, or that other processes would receive in a different spelling.
 fn passable(path: &Path, length: usize) -> Result<(), RunDirError> {
     let why = if path.to_str().is_none() {
         "is not UTF-8 text".to_owned()
@@ -255,7 +255,7 @@ fn passable(path: &Path, length: usize) -> Result<(), RunDirError> {
     Err(RunDirError::Unusable { path: path.display().to_string(), why })
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 #[must_use]
 pub fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_alphanumeric() || "_-./+,:@%=".contains(letter);
@@ -265,7 +265,8 @@ pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Whether this is what [`RunDir::create`] puts behind a name: `-20261121-070000`, maybe with `-2`.
+/// Reports whether this is the suffix that [`RunDir::create`] appends to a name: `-20261121-070000`,
+/// with an optional `-2`.
 fn is_stamp(text: &str) -> bool {
     let mut parts = text.split('-');
     let digits = |part: Option<&str>, count: usize| {
@@ -274,17 +275,17 @@ fn is_stamp(text: &str) -> bool {
     parts.next() == Some("") && digits(parts.next(), 8) && digits(parts.next(), 6)
 }
 
-/// Writes a file whole or not at all: what was there before stays until all of it is on the disk.
+/// Writes a file completely or not at all: the previous content stays until all of the new content is on disk.
 ///
 /// # Errors
-/// The system's words; then nothing has changed.
+/// Returns the system's error; then nothing has changed.
 pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let draft = folder.join(format!(".{name}.{}", std::process::id()));
-    // A file of that name is the rest of a process that was killed, or somebody's trap.
+    // An existing file of that name is a leftover of a killed process, or a trap.
     fs::remove_file(&draft).ok();
-    // Others may read it, whatever the umask says, but not write.
+    // Others may read it, regardless of the umask, but not write.
     let mut options = fs::File::options();
     options.write(true).create_new(true).mode(0o644).custom_flags(no_link());
     let written = options

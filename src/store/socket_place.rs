@@ -1,6 +1,6 @@
-//! Where a keeper's control socket lies. Paths of sockets are limited to 107 bytes, so it is a short name in a
-//! folder that belongs to the user alone. Clients find it in the keeper's lock file, because their environment
-//! (cron, sudo) may name another folder.
+//! Location of a keeper's control socket. Socket paths are limited to 107 bytes, so the socket has a
+//! short name in a directory that belongs only to the user. Clients find it through the keeper's lock
+//! file, because their environment (cron, sudo) may point to another directory.
 
 use super::owners;
 use super::run_dir::RunDir;
@@ -10,12 +10,12 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a socket's path that the system takes.
+/// Maximum length of a socket path, in bytes.
 const LONGEST: usize = 107;
-/// Folders among the temporary files that are tried when others have taken the first name.
+/// Alternative directories among the temporary files, for when others have taken the first name.
 const SPARE: u32 = 9;
 
-/// The socket of a run's keeper: the one that it listens on, else where the next one would be made first.
+/// Returns the socket of a run's keeper: the one in use, or else the first choice of the next keeper.
 #[must_use]
 pub fn socket_of(run: &RunDir) -> PathBuf {
     let listening = owners::keeper_record(run).and_then(|record| record.socket);
@@ -25,10 +25,10 @@ pub fn socket_of(run: &RunDir) -> PathBuf {
     })
 }
 
-/// Makes the folder for a run's socket, in the first place that can be used. Returns the socket's path.
+/// Creates the directory for a run's socket, in the first usable location. Returns the socket's path.
 ///
 /// # Errors
-/// Why the last place cannot be used, when none can.
+/// Returns the error of the last location when none is usable.
 pub fn prepare(run: &RunDir) -> io::Result<PathBuf> {
     let mut refused = io::Error::other("there is no folder for sockets");
     for path in places(run) {
@@ -40,8 +40,8 @@ pub fn prepare(run: &RunDir) -> io::Result<PathBuf> {
     Err(refused)
 }
 
-/// Where the socket may lie, best first. The run directory is the last resort: not every file system carries
-/// sockets, and its path may be too long.
+/// Returns the possible locations of the socket, best first. The run directory is the last resort: not
+/// every file system supports sockets, and its path may be too long.
 fn places(run: &RunDir) -> Vec<PathBuf> {
     let hash = blake3::hash(run.path().as_os_str().as_encoded_bytes());
     let name = format!("{}.sock", &hash.to_hex()[..16]);
@@ -57,7 +57,7 @@ fn places(run: &RunDir) -> Vec<PathBuf> {
     paths
 }
 
-/// Makes the folder of a socket where it is missing (mode 0700), and refuses one that others could get into.
+/// Creates a missing socket directory (mode 0700), and refuses one that others can access.
 fn usable(path: &Path) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     if let Err(error) = DirBuilder::new().mode(0o700).create(folder)
@@ -73,7 +73,7 @@ fn usable(path: &Path) -> io::Result<()> {
     if found.uid() != getuid().as_raw() {
         return wrong("belongs to another user");
     }
-    // The run directory has the permissions that its owner gave it; the socket in it is closed to others.
+    // The run directory has the permissions its owner chose; the socket in it is closed to others.
     if found.mode() & 0o022 != 0 && !folder.join("run.yaml").exists() {
         fs::set_permissions(folder, Permissions::from_mode(found.mode() & 0o700))?;
     }

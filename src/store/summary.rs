@@ -1,50 +1,50 @@
-//! What neighbouring steps have in common: the pyramid below every chart.
+//! Summaries of neighbouring steps: the pyramid behind every chart.
 //!
 //! ```text
 //! steps      s s s s s s s s s s s s s s s s …      one row each, in the table `steps`
-//! leaves     [--- 64 steps ---][--- 64 ---] …       smallest, largest, mean, count of each figure;
+//! leaves     [--- 64 steps ---][--- 64 ---] …       minimum, maximum, mean, count of each metric;
 //!                                                   skipped steps: how many, where, how long in a row
 //! summaries  [----------- 1 024 steps ------------] the leaves of a block, one row in `summaries`
 //! ```
-//! The keeper writes a block once, when the run has left it; a reader takes whole leaves from there
-//! and reads single steps only where it needs them. A block that is missing (an older store, the
-//! newest steps, a keeper that died) is read from `steps`.
+//! The keeper writes a block once, after the run has left it. A reader uses whole leaves from there
+//! and reads single steps only where needed. A missing block (an older store, the newest steps, a
+//! keeper that died) is read from `steps`.
 
 use crate::protocol::control::StepRow;
 
-/// Steps of a leaf, at most.
+/// Maximum number of steps in a leaf.
 pub const LEAF: u64 = 64;
-/// Steps of a row of `summaries`.
+/// Steps in a row of `summaries`.
 pub const BLOCK: u64 = 1024;
 
-/// A figure kept of every step.
+/// A metric kept for every step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Metric {
     /// Mean training loss.
     Loss,
     /// Norm of the gradient before clipping.
     GradNorm,
-    /// Milliseconds of waiting for data and computing.
+    /// Milliseconds spent on waiting for data and computing.
     StepMs,
     /// Learning rate.
     Lr,
-    /// Milliseconds of waiting for data.
+    /// Milliseconds spent waiting for data.
     DataWaitMs,
-    /// Milliseconds of computing.
+    /// Milliseconds spent computing.
     ComputeMs,
     /// Share of the step spent waiting for data, 0 to 1.
     Waiting,
 }
 
-/// How many [`Metric`]s there are.
+/// Number of [`Metric`]s.
 pub const METRICS: usize = 7;
 
 impl Metric {
-    /// All of them, in the order they are stored in.
+    /// All metrics, in storage order.
     pub const ALL: [Self; METRICS] =
         [Self::Loss, Self::GradNorm, Self::StepMs, Self::Lr, Self::DataWaitMs, Self::ComputeMs, Self::Waiting];
 
-    /// The name on the command line and in files.
+    /// Returns the name on the command line and in files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -59,33 +59,33 @@ impl Metric {
     }
 }
 
-/// Smallest, largest and mean of a figure over some steps.
+/// Minimum, maximum and mean of a metric over some steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Extent {
-    /// Smallest.
+    /// Minimum.
     pub min: f32,
-    /// Largest.
+    /// Maximum.
     pub max: f32,
     /// Mean.
     pub mean: f32,
-    /// How many steps had the figure; never 0.
+    /// Number of steps that have the metric; never 0.
     pub count: u32,
 }
 
 impl Extent {
-    /// That of one value; none where it is no number.
+    /// Creates the extent of one value; none for NaN or infinity.
     #[must_use]
     pub fn one(value: f32) -> Option<Self> {
         value.is_finite().then_some(Self { min: value, max: value, mean: value, count: 1 })
     }
 
-    /// The same in another unit.
+    /// Converts to another unit.
     #[must_use]
     pub fn times(self, factor: f32) -> Self {
         Self { min: self.min * factor, max: self.max * factor, mean: self.mean * factor, count: self.count }
     }
 
-    /// Both together.
+    /// Merges two extents.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         let count = self.count.saturating_add(other.count);
@@ -95,31 +95,31 @@ impl Extent {
     }
 }
 
-/// Where a step lies, on each of the axes a chart may have.
+/// Position of a step, on each possible chart axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spot {
-    /// Its number.
+    /// The step number.
     pub step: u64,
-    /// The clock after it.
+    /// The run's clock after the step.
     pub samples: u64,
-    /// When it reached the keeper, Unix milliseconds.
+    /// Arrival at the keeper, Unix milliseconds.
     pub time_ms: i64,
 }
 
-/// The figures of one step.
+/// The metrics of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// Where it lies.
+    /// The position of the step.
     pub spot: Spot,
-    /// NaN where a figure is missing.
+    /// Value of each metric; NaN when missing.
     pub values: [f32; METRICS],
-    /// Whether the guard dropped it.
+    /// Whether the guard dropped the step.
     pub skipped: bool,
 }
 
 impl Point {
-    /// What charts keep of a row. A skipped step has no loss and no norm, and no time unless it was
-    /// measured.
+    /// Returns the part of a row that charts use. A skipped step has no loss and no norm, and no time
+    /// unless it was measured.
     #[must_use]
     pub fn of(row: &StepRow) -> Self {
         let figure = |value: Option<f64>| value.map_or(f32::NAN, |value| value as f32);
@@ -142,31 +142,31 @@ impl Point {
     }
 }
 
-/// What some neighbouring steps have in common.
+/// A summary of neighbouring steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bucket {
-    /// The first of them.
+    /// Position of the first step.
     pub first: Spot,
-    /// The last.
+    /// Position of the last step.
     pub last: Spot,
-    /// How many.
+    /// Number of steps.
     pub steps: u32,
-    /// How many of them the guard dropped.
+    /// Number of skipped steps.
     pub skipped: u32,
-    /// Skipped ones in a row at the beginning.
+    /// Skipped steps in a row at the beginning.
     pub lead: u32,
-    /// Skipped ones in a row at the end.
+    /// Skipped steps in a row at the end.
     pub trail: u32,
-    /// The most skipped ones in a row.
+    /// Longest streak of skipped steps.
     pub longest: u32,
     /// The first skipped step.
     pub skipped_at: Option<u64>,
-    /// Each figure, in the order of [`Metric::ALL`]; none where no step has it.
+    /// Extent of each metric, in the order of [`Metric::ALL`]; none when no step has it.
     pub extents: [Option<Extent>; METRICS],
 }
 
 impl Bucket {
-    /// That of one step.
+    /// Creates the summary of one step.
     #[must_use]
     pub fn one(point: &Point) -> Self {
         let skipped = u32::from(point.skipped);
@@ -183,12 +183,12 @@ impl Bucket {
         }
     }
 
-    /// That of some steps; none of none.
+    /// Creates the summary of several steps; none without steps.
     pub fn of<'a>(points: impl IntoIterator<Item = &'a Point>) -> Option<Self> {
         points.into_iter().map(Self::one).reduce(|all, one| all.with(&one))
     }
 
-    /// Both together; `other` comes later.
+    /// Merges two summaries; `other` comes later.
     #[must_use]
     pub fn with(mut self, other: &Self) -> Self {
         let whole = |bucket: &Self| bucket.skipped == bucket.steps;
@@ -210,7 +210,7 @@ impl Bucket {
     }
 }
 
-/// The leaves of some steps in order: a leaf ends where the next multiple of [`LEAF`] begins.
+/// Groups consecutive steps into leaves: a leaf ends where the next multiple of [`LEAF`] begins.
 #[must_use]
 pub fn leaves(points: &[Point]) -> Vec<Bucket> {
     points.chunk_by(|a, b| a.spot.step / LEAF == b.spot.step / LEAF).filter_map(Bucket::of).collect()

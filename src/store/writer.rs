@@ -1,4 +1,4 @@
-//! The keeper's hand on run.db.
+//! The keeper's write access to run.db.
 
 pub use super::batch::{AttemptRow, Batch};
 use super::curve::sum_up;
@@ -13,47 +13,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A store that another process has locked is waited for this long, unless the owner has no time.
+/// Default wait for a store locked by another process.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Writes the store. One per run: the keeper's.
+/// Writes the store. Each run has one writer, in its keeper.
 pub struct Writer {
     path: PathBuf,
-    /// None between a damaged store and its successor.
+    /// None between the loss of a damaged store and its replacement.
     connection: Option<Connection>,
     patience: Duration,
     logged: bool,
-    /// Blocks of an attempt that have gained rows since they were summed up.
+    /// Blocks of an attempt with rows added since their last summary.
     open: BTreeSet<(u64, u64)>,
 }
 
-/// A damaged store was replaced.
+/// Report on the replacement of a damaged store.
 #[derive(Debug)]
 pub struct Replaced {
-    /// Where the damaged one lies; none where it was gone.
+    /// New path of the damaged store; none if it had disappeared.
     pub aside: Option<PathBuf>,
-    /// What was wrong with it.
+    /// The damage.
     pub why: String,
-    /// Rows of it that could still be read.
+    /// Number of salvaged rows.
     pub saved: usize,
 }
 
 impl Writer {
-    /// Opens or makes run.db.
+    /// Opens or creates run.db.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn open(path: &Path) -> rusqlite::Result<Self> {
         let (connection, logged) = open_writer(path, PATIENCE)?;
         let open = BTreeSet::new();
         Ok(Self { path: path.to_owned(), connection: Some(connection), patience: PATIENCE, logged, open })
     }
 
-    /// The same for a store that a run is to go on with: it is read through first, and where it is
-    /// damaged it makes room for a new one.
+    /// Opens the store of a run that is about to continue: checks it in full first, and replaces it if it is damaged.
     ///
     /// # Errors
-    /// `SQLite`'s words for anything but damage.
+    /// Returns the error of `SQLite` for anything but damage.
     pub fn open_or_replace(path: &Path) -> rusqlite::Result<(Self, Option<Replaced>)> {
         let sound = |mut writer: Self| {
             check_pages(writer.connection()?)?;
@@ -75,11 +74,10 @@ impl Writer {
         }
     }
 
-    /// Sets the damaged store aside and goes on with a new one, which takes over every row that can
-    /// still be read.
+    /// Sets the damaged store aside and continues with a new one, which receives every row that is still readable.
     ///
     /// # Errors
-    /// When that cannot be done now; the next use of this writer makes a new store.
+    /// Returns an error when that is not possible now; the next use of this writer creates a new store.
     pub fn replace(&mut self, why: &rusqlite::Error) -> rusqlite::Result<Replaced> {
         self.connection = None;
         self.open.clear();
@@ -90,16 +88,16 @@ impl Writer {
         Ok(Replaced { aside, why, saved })
     }
 
-    /// Whether the file system carries a write-ahead log.
+    /// Reports whether the store uses a write-ahead log.
     #[must_use]
     pub fn is_logged(&self) -> bool {
         self.logged
     }
 
-    /// From now on another process's lock is waited for no longer than this.
+    /// Limits how long the writer waits for another process's lock from now on.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn wait_at_most(&mut self, patience: Duration) -> rusqlite::Result<()> {
         self.patience = patience;
         self.connection()?.busy_timeout(patience)
@@ -114,11 +112,11 @@ impl Writer {
         self.connection.as_mut().ok_or(rusqlite::Error::InvalidQuery)
     }
 
-    /// The number of the next attempt: above every attempt that any row knows of, so that after the loss
-    /// of run.db nothing new hides behind rows that checkpoints brought back.
+    /// Returns the number of the next attempt. It is above every attempt in any row, so that after the
+    /// loss of run.db no new attempt hides behind rows restored from checkpoints.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn next_attempt(&mut self) -> rusqlite::Result<u64> {
         let newest = "SELECT max((SELECT coalesce(max(id), 0) FROM attempts),
                                  (SELECT coalesce(max(attempt), 0) FROM steps),
@@ -127,20 +125,20 @@ impl Writer {
         Ok(newest.unsigned_abs() + 1)
     }
 
-    /// Seconds that workers of this run have lived, all attempts together whose end was seen.
+    /// Returns the total lifetime of this run's workers in seconds, over all attempts with a known end.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn lived_s(&mut self) -> rusqlite::Result<f64> {
         let lived =
             "SELECT coalesce(sum(max(ended_ms - started_ms, 0)), 0) / 1000.0 FROM attempts WHERE ended_ms IS NOT NULL";
         self.connection()?.query_row(lived, [], |row| row.get(0))
     }
 
-    /// Writes what has come since the last call, in one transaction.
+    /// Writes a batch in one transaction.
     ///
     /// # Errors
-    /// `SQLite`'s words; then nothing of the batch is written.
+    /// Returns an error when `SQLite` fails; then nothing of the batch is written.
     pub fn append(&mut self, batch: &Batch) -> rusqlite::Result<()> {
         if batch.is_empty() {
             return Ok(());
@@ -150,7 +148,7 @@ impl Writer {
         let transaction = connection.transaction()?;
         batch.write(&transaction)?;
         open.extend(batch.steps.iter().map(|row| (row.attempt, row.step / BLOCK)));
-        // The newest block goes on growing; it is summed up when the run has left it.
+        // The newest block keeps growing; it is summarized when the run has left it.
         while open.len() > 1 {
             if let Some((attempt, block)) = open.pop_first() {
                 sum_up(&transaction, attempt, block)?;
@@ -159,10 +157,10 @@ impl Writer {
         transaction.commit()
     }
 
-    /// The same, flushed to the disk when this returns.
+    /// Writes a batch in one transaction, flushed to disk when this returns.
     ///
     /// # Errors
-    /// `SQLite`'s words; then nothing of the batch is written.
+    /// Returns an error when `SQLite` fails; then nothing of the batch is written.
     pub fn append_durably(&mut self, batch: &Batch) -> rusqlite::Result<()> {
         self.connection()?.pragma_update(None, "synchronous", "FULL")?;
         let written = self.append(batch);
@@ -170,18 +168,18 @@ impl Writer {
         written
     }
 
-    /// All checkpoints that ever were, oldest first.
+    /// Returns all checkpoints that ever existed, oldest first.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn checkpoints(&mut self) -> rusqlite::Result<Vec<CheckpointRow>> {
         reader::checkpoints(self.connection()?)
     }
 
-    /// Steps that were taken, not skipped, beyond `after` and up to `until`; redone ones once.
+    /// Counts the steps taken (not skipped) after `after` and up to `until`; a redone step counts once.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn clean_steps(&mut self, after: u64, until: u64) -> rusqlite::Result<u64> {
         let count: i64 = self.connection()?.query_row(
             "SELECT count(DISTINCT step) FROM steps WHERE skipped = 0 AND step > ?1 AND step <= ?2",
@@ -194,34 +192,34 @@ impl Writer {
     /// Writes a fact: a small value under a name.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn put_fact<T: Serialize>(&mut self, key: &str, value: &T) -> rusqlite::Result<()> {
         let mut batch = Batch::default();
         batch.put_fact(key, value);
         self.append(&batch)
     }
 
-    /// A fact, if it is there and can be read.
+    /// Returns a fact, if it exists and is readable.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn fact<T: DeserializeOwned>(&mut self, key: &str) -> rusqlite::Result<Option<T>> {
         reader::fact(self.connection()?, key)
     }
 
-    /// Every fact: JSON by name.
+    /// Returns every fact: JSON by name.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn facts(&mut self) -> rusqlite::Result<BTreeMap<String, String>> {
         let mut query = self.connection()?.prepare("SELECT key, value FROM facts")?;
         query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
     }
 
-    /// The number of the last line of the journal.
+    /// Returns the id of the newest journal line.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn last_journal_id(&mut self) -> rusqlite::Result<i64> {
         self.connection()?.query_row("SELECT coalesce(max(id), 0) FROM journal", [], |row| row.get(0))
     }

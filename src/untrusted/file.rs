@@ -1,5 +1,5 @@
-//! Reads files whose path came from outside. A pipe would block for ever, a device never ends, and a
-//! file may be larger than the memory: each is refused in a sentence before a byte is read.
+//! Reads files from untrusted paths. A pipe would block forever, a device never ends, and a file may
+//! be larger than memory: each is refused with an error before a byte is read.
 
 use rustix::fs::OFlags;
 use std::fs::{File, FileType, Metadata, OpenOptions};
@@ -8,19 +8,19 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// The largest file of a kind.
+/// Size limit for a kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// A file that somebody wrote by hand: a run file, a theme, a keymap, a catalogue.
+    /// A file written by hand: a run file, a theme, a keymap, a catalogue.
     Handwritten,
-    /// A file that a program wrote: run.yaml, a manifest, a tokenizer, an index of shards.
+    /// A file written by a program: run.yaml, a manifest, a tokenizer, a shard index.
     Record,
-    /// Data and weights, which are held in memory.
+    /// Data and weights, which are loaded into memory.
     Memory,
 }
 
 impl Limit {
-    /// Bytes.
+    /// Returns the limit in bytes.
     #[must_use]
     pub fn bytes(self) -> u64 {
         match self {
@@ -31,7 +31,7 @@ impl Limit {
     }
 }
 
-/// A file that was not read.
+/// Reason why a file was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// Opening or reading failed.
@@ -40,24 +40,24 @@ pub enum ReadError {
     /// The path names a pipe, a device, a socket or a folder.
     #[error("this is {0}; only a regular file can be read")]
     Kind(&'static str),
-    /// More bytes than a file of this kind may have.
+    /// The file exceeds the size limit of its kind.
     #[error("the file has {}, and at most {} are read here; is it the right file?", size(*.bytes), size(.limit.bytes()))]
     TooLarge {
-        /// Bytes in the file, as far as is known.
+        /// Bytes in the file, as far as known.
         bytes: u64,
-        /// The limit it exceeds.
+        /// The exceeded limit.
         limit: Limit,
     },
-    /// The bytes are no UTF-8.
+    /// The bytes are not UTF-8.
     #[error("line {line} is not UTF-8 text; save the file as UTF-8")]
     NotText {
-        /// The first line that is not, counted from 1.
+        /// The first invalid line, counted from 1.
         line: usize,
     },
 }
 
 impl ReadError {
-    /// Whether there is no such file.
+    /// Reports whether the file does not exist.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
@@ -73,10 +73,10 @@ impl From<ReadError> for io::Error {
     }
 }
 
-/// Opens a regular file for reading. Never blocks: neither does a pipe nobody writes to.
+/// Opens a regular file for reading. Never blocks, not even on a pipe without a writer.
 ///
 /// # Errors
-/// When it cannot be opened or is no regular file.
+/// Returns an error when the file cannot be opened or is not a regular file.
 pub fn open(path: &Path) -> Result<File, ReadError> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -84,10 +84,10 @@ pub fn open(path: &Path) -> Result<File, ReadError> {
     if about.is_file() { Ok(file) } else { Err(ReadError::Kind(kind(about.file_type()))) }
 }
 
-/// The bytes of a regular file.
+/// Reads the bytes of a regular file.
 ///
 /// # Errors
-/// When it cannot be opened, is no regular file or is larger than `limit`.
+/// Returns an error when the file cannot be opened, is not a regular file or is larger than `limit`.
 pub fn read(path: &Path, limit: Limit) -> Result<Vec<u8>, ReadError> {
     let file = open(path)?;
     let expected = file.metadata().as_ref().map_or(0, Metadata::len);
@@ -97,15 +97,15 @@ pub fn read(path: &Path, limit: Limit) -> Result<Vec<u8>, ReadError> {
     }
     let mut bytes = Vec::new();
     bytes.try_reserve(expected as usize).map_err(|_| ReadError::TooLarge { bytes: expected, limit })?;
-    // It may grow while it is read, and files of the kernel have no length.
+    // The file may grow while it is read, and kernel files report no length.
     let read = file.take(most.saturating_add(1)).read_to_end(&mut bytes)? as u64;
     if read > most { Err(ReadError::TooLarge { bytes: read, limit }) } else { Ok(bytes) }
 }
 
-/// The text of a regular file.
+/// Reads the text of a regular file.
 ///
 /// # Errors
-/// As [`read`], and when it is not UTF-8.
+/// Returns the same errors as [`read`], and an error when the text is not UTF-8.
 pub fn read_text(path: &Path, limit: Limit) -> Result<String, ReadError> {
     String::from_utf8(read(path, limit)?).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
@@ -113,10 +113,10 @@ pub fn read_text(path: &Path, limit: Limit) -> Result<String, ReadError> {
     })
 }
 
-/// The last `most` bytes of a regular file, as text; what is no UTF-8 is replaced.
+/// Reads the last `most` bytes of a regular file as text; replaces invalid UTF-8.
 ///
 /// # Errors
-/// As [`open`].
+/// Returns the same errors as [`open`].
 pub fn tail(path: &Path, most: u64) -> Result<String, ReadError> {
     let mut file = open(path)?;
     let from = file.metadata()?.len().saturating_sub(most);
@@ -126,7 +126,7 @@ pub fn tail(path: &Path, most: u64) -> Result<String, ReadError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Bytes of memory in this machine; 64 GiB where the kernel does not report it.
+/// Returns the bytes of memory in this machine; 64 GiB when the kernel does not report it.
 #[must_use]
 pub fn host_memory() -> u64 {
     static TOTAL: OnceLock<u64> = OnceLock::new();
@@ -185,7 +185,7 @@ mod tests {
         let path = folder.path().join("large");
         fs::write(&path, "x").unwrap();
         assert_eq!(read(&path, Limit::Handwritten).unwrap(), b"x");
-        // Sparse: reading it would take a minute and the memory of the machine.
+        // A sparse file: reading it would take a minute and all memory of the machine.
         fs::File::options().write(true).open(&path).unwrap().set_len(1 << 43).unwrap();
         for limit in [Limit::Handwritten, Limit::Record, Limit::Memory] {
             let error = read(&path, limit).unwrap_err();

@@ -1,12 +1,12 @@
-//! Text from outside on its way to a terminal, a notification or a picture. Names, notes and values
-//! may hold escape sequences (OSC 52 writes the clipboard) and signs that turn the order of letters
-//! around; they are shown by their number in place of being obeyed.
+//! Makes untrusted text safe for a terminal, a notification or a picture. Names, notes and values may
+//! contain escape sequences (OSC 52 writes the clipboard) and characters that reverse the text
+//! direction; they are shown as code points instead of being interpreted.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a terminal would act on this letter, or not show it at all, rather than draw it: controls,
-/// marks of direction, separators of lines, tags.
+/// Reports whether a terminal would interpret or hide this character rather than draw it: control
+/// characters, direction marks, line separators, tags.
 #[must_use]
 pub fn is_unsafe(letter: char) -> bool {
     letter.is_control()
@@ -15,19 +15,19 @@ pub fn is_unsafe(letter: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// The text as one line: line ends too are shown as `\n`. Tabs stay.
+/// Returns the text as one line: line ends are shown as `\n`. Tabs stay.
 #[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     shown(text, |letter| letter == '\t')
 }
 
-/// The text with its line ends and tabs. JSON stays JSON: the letters are shown as its escapes.
+/// Returns the text with its line ends and tabs. JSON stays valid JSON: unsafe characters become its escapes.
 #[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
     shown(text, |letter| matches!(letter, '\t' | '\n'))
 }
 
-/// The text as one line of at most `most` letters; what is left out is marked by `…`.
+/// Returns the text as one line of at most `most` characters, with `…` in place of the rest.
 #[must_use]
 pub fn clipped(text: &str, most: usize) -> String {
     let mut letters = text.chars();

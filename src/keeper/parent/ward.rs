@@ -1,5 +1,5 @@
-//! The keeper that a parent waits for, shared with the thread that hears signals: one that comes while no
-//! keeper lives must end the run as well.
+//! The keeper that a parent waits for, shared with the signal thread: a signal that arrives between
+//! two keepers must end the run as well.
 
 use crate::keeper::author::Author;
 use crate::store::lock::{Lock, Recovery};
@@ -12,14 +12,14 @@ use std::process::{Child, Command};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A signal that is older is not what a keeper ended of.
+/// Maximum age of a signal that can explain a keeper's end.
 const TOLD: Duration = Duration::from_mins(1);
 
 /// The keeper that a parent waits for.
 #[derive(Debug, Clone)]
 pub struct Ward(Arc<(Mutex<Charge>, Condvar)>);
 
-/// What both threads know.
+/// State shared by both threads.
 #[derive(Debug)]
 pub struct Charge {
     child: Option<Pid>,
@@ -44,9 +44,9 @@ impl Ward {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the keeper, unless somebody has just told the run to end: then by whom.
+    /// Starts the keeper, unless the run has just been told to end; then returns the author.
     pub fn start(&self, command: &mut Command) -> io::Result<Result<Child, String>> {
-        // A signal is passed on or seen here: none falls between the start and the note of it.
+        // A signal is either passed on or seen here: none is lost between the start and its record.
         let mut charge = self.lock();
         if let Some(by) = charge.told_lately() {
             return Ok(Err(by));
@@ -57,20 +57,20 @@ impl Ward {
         Ok(Ok(child))
     }
 
-    /// The keeper is gone. By whom it was told to end, if it was.
+    /// Records that the keeper is gone. Returns who told it to end, if anyone did.
     pub fn ended(&self) -> Option<String> {
         let mut charge = self.lock();
         charge.child = None;
         charge.told_lately()
     }
 
-    /// Writes down why there is no keeper, for whoever asks for the status. The keeper works without it.
+    /// Writes down why there is no keeper, for `status`. The keeper works without it.
     pub fn recovering(&self, recovery: &Recovery) {
         let recovery = Some(recovery.clone());
         let _ = self.lock().lock.update(|record| record.recovery = recovery);
     }
 
-    /// Waits, but not longer than until the run is told to end: then by whom.
+    /// Waits for `pause`, or until the run is told to end; then returns the author.
     pub fn rest(&self, pause: Duration) -> Option<String> {
         let untold = |charge: &mut Charge| charge.told_lately().is_none();
         let (charge, _) =
@@ -78,7 +78,7 @@ impl Ward {
         charge.told_lately()
     }
 
-    /// Whoever tells the parent to end means the run.
+    /// Passes signals on to the keeper: a signal to the parent is meant for the run.
     pub fn pass_on_signals(&self) -> io::Result<()> {
         let mut signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGINT])?;
         let ward = self.clone();
@@ -92,7 +92,7 @@ impl Ward {
 
     fn hear(&self, by: String) {
         let mut charge = self.lock();
-        // The keeper sees only that its parent signals: the sender stands in the lock file.
+        // The keeper sees only its parent as the sender; the lock file names the real one.
         let told_by = Some(by.clone());
         let _ = charge.lock.update(|record| record.told_by = told_by);
         charge.told = Some((Instant::now(), by));

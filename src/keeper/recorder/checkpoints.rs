@@ -1,4 +1,4 @@
-//! What is known of the checkpoints: which are on disk, which are proven, which is the best.
+//! Tracks checkpoints: which are on disk, which are proven, which is the best.
 
 use super::{Recorder, now_ms};
 use crate::config::knobs;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl Recorder {
-    /// Whether this is the step of a checkpoint that was never announced.
+    /// Reports whether this is the step of a checkpoint that no worker reported.
     pub fn never_heard_of(&self, step: Option<u64>) -> bool {
         step.is_some_and(|step| !self.checkpoints.iter().any(|row| row.kept && row.step == step))
     }
@@ -35,8 +35,8 @@ impl Recorder {
             self.refill_from(&row);
         }
         self.mark_best();
-        // In one transaction with the rows it holds: a checkpoint that the store knows is not imported
-        // by the next keeper.
+        // In one transaction with the rows it holds, because the next keeper does not import a checkpoint
+        // that the store already knows.
         self.put_checkpoint(saved.step);
         self.persist();
         self.note(Level::Info, JournalKind::Checkpoint, sentences::saved(saved));
@@ -50,8 +50,8 @@ impl Recorder {
         }
     }
 
-    /// The steps of checkpoints that are no longer wanted; recorded as gone.
-    /// Damaged ones are neither kept for their own sake nor deleted.
+    /// Returns the steps of checkpoints to delete, and records them as gone. Damaged checkpoints neither
+    /// count for retention nor get deleted.
     pub fn retire(&mut self, knobs: &knobs::Checkpoint, damaged: &BTreeSet<u64>) -> Vec<u64> {
         let whole: Vec<CheckpointRow> =
             self.checkpoints.iter().filter(|row| !damaged.contains(&row.step)).cloned().collect();
@@ -63,7 +63,7 @@ impl Recorder {
         steps
     }
 
-    /// The checkpoints on disk that are newer than `step`, newest first; recorded as gone.
+    /// Returns the checkpoints on disk above `step`, newest first, and records them as gone.
     pub fn give_up_above(&mut self, step: u64) -> Vec<u64> {
         let newer: Vec<u64> =
             self.checkpoints.iter().filter(|row| row.kept && row.step > step).map(|row| row.step).collect();
@@ -74,17 +74,17 @@ impl Recorder {
         newer.into_iter().rev().collect()
     }
 
-    /// Whether this run ever had a checkpoint: then no worker may begin from scratch.
+    /// Reports whether this run ever had a checkpoint: then no worker may begin from scratch.
     pub fn had_checkpoints(&self) -> bool {
         !self.checkpoints.is_empty()
     }
 
-    /// The newest checkpoint on disk that is older than `step`.
+    /// Returns the newest checkpoint on disk below `step`.
     pub fn older_than(&self, step: u64) -> Option<u64> {
         self.checkpoints.iter().filter(|row| row.kept && row.step < step).map(|row| row.step).max()
     }
 
-    /// A checkpoint is no longer on disk.
+    /// Records that a checkpoint is no longer on disk.
     fn forget(&mut self, step: u64) {
         if let Some(row) = self.checkpoints.iter_mut().find(|row| row.step == step) {
             row.kept = false;
@@ -93,8 +93,8 @@ impl Recorder {
         self.put_checkpoint(step);
     }
 
-    /// Counts anew how many clean steps there are beyond each checkpoint, on the line that training
-    /// stands on: from its start up to step `until`.
+    /// Recounts the clean steps beyond each checkpoint on the current line of training, from its start up
+    /// to step `until`.
     pub(super) fn restart_proving(&mut self, until: u64) {
         self.flush();
         let unproven = self.checkpoints.iter().filter(|row| row.kept && !row.proven).map(|row| row.step);
@@ -104,8 +104,8 @@ impl Recorder {
         self.proving.restart(counts);
     }
 
-    /// The checkpoint to go back to by about `steps` from before step `before`: its step, and the
-    /// clock it holds. Where none is that old, the oldest there is.
+    /// Returns the step and the clock of the checkpoint about `steps` before step `before`, or of the
+    /// oldest one if none is that old.
     pub fn checkpoint_for(&self, before: u64, steps: u64) -> Option<(u64, u64)> {
         let kept = self.checkpoints.iter().filter(|row| row.kept && row.step < before);
         let old = kept.clone().filter(|row| row.step <= before.saturating_sub(steps));
@@ -113,7 +113,7 @@ impl Recorder {
         Some((row.step, row.samples))
     }
 
-    /// A clean step was taken. Gives the newest checkpoint that it has proven.
+    /// Records a clean step. Returns the newest checkpoint it has proven.
     pub fn prove(&mut self, step: u64, proven_after: u64) -> Option<u64> {
         let proven = self.proving.stepped(step, proven_after);
         for step in &proven {

@@ -1,5 +1,5 @@
-//! How what is remembered reaches the store. A store that refuses keeps everything for the next try; a
-//! damaged one makes room for a new one.
+//! Writes recorded rows to the store. When the store refuses, everything is kept for the next try; a
+//! damaged store is replaced by a new one.
 
 use super::{Recorder, now_ms};
 use crate::keeper::takeover;
@@ -14,13 +14,12 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The keeper waits no longer than this for a store that another process has locked: meanwhile it hears
-/// nothing of its worker.
+/// How long the keeper waits for a store locked by another process; meanwhile it hears nothing from its worker.
 const LOCKED: Duration = Duration::from_millis(20);
 
-/// A damaged store is replaced at most once in this time.
+/// Minimum interval between replacements of a damaged store.
 const REPLACED_AGAIN: Duration = Duration::from_mins(1);
-/// How long a keeper that ends waits for a locked store.
+/// How long an ending keeper waits for a locked store.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 
 impl Recorder {
@@ -33,8 +32,7 @@ impl Recorder {
         self.batch.attempts.insert(self.row.id, self.row.clone());
     }
 
-    /// Writes the row of a new attempt to the disk, and everything that came before it: the rung and the
-    /// budget that it starts with.
+    /// Writes the row of a new attempt to disk, along with everything before it: the rung and budget it starts with.
     pub(super) fn record_attempt(&mut self, rung: usize, rung_name: &str, reason: &str) -> Result<u64> {
         let id = self.reading(Writer::next_attempt)?.max(self.attempt.id + 1);
         let (rung_name, reason) = (rung_name.to_owned(), reason.to_owned());
@@ -50,15 +48,15 @@ impl Recorder {
         Ok(id)
     }
 
-    /// Writes at once what has come since the last call, unless the store refuses at the moment: then
-    /// the next [`Recorder::flush`] tries.
+    /// Writes everything new immediately, unless the store currently refuses; then the next
+    /// [`Recorder::flush`] tries again.
     pub fn persist(&mut self) {
         if !self.store_failing {
             self.flush();
         }
     }
 
-    /// Writes what has come since the last call; what the store refuses stays for the next one.
+    /// Writes everything new; rows that the store refuses stay for the next call.
     pub fn flush(&mut self) {
         match self.try_flush() {
             Ok(()) => self.written(),
@@ -66,10 +64,10 @@ impl Recorder {
         }
     }
 
-    /// The same, for those who have no next time.
+    /// Writes everything new, for callers that cannot try again later.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn try_flush(&mut self) -> Result<()> {
         if self.dirty {
             let unplanned = self.planned.settle(Path::new(&self.status.run_dir), &mut self.status.rungs);
@@ -83,8 +81,8 @@ impl Recorder {
         self.write(Writer::append)
     }
 
-    /// Writes how the run ended. On a full disk the reserve makes room for it, and rows of the curve that
-    /// do not fit are given up.
+    /// Writes how the run ended. On a full disk the reserve makes room for it, and curve rows that do not
+    /// fit are dropped.
     pub fn flush_last_words(&mut self, run: &RunDir) {
         if self.store_failing {
             reserve::release(run);
@@ -96,7 +94,7 @@ impl Recorder {
                 (self.batch.steps, self.batch.evals, self.batch.samples) = Default::default();
                 self.flush();
             }
-            // That it works again.
+            // Reports that the store works again.
             self.flush();
         }
         reserve::release(run);
@@ -130,7 +128,7 @@ impl Recorder {
         }
     }
 
-    /// Reads from the store, or from its successor where it turns out to be damaged.
+    /// Reads from the store, or from its replacement if it turns out to be damaged.
     pub(super) fn reading<T>(&mut self, read: impl Fn(&mut Writer) -> Result<T>) -> Result<T> {
         match read(&mut self.store) {
             Err(error) if is_damage(&error) && self.may_start_over() => {
@@ -141,13 +139,13 @@ impl Recorder {
         }
     }
 
-    /// On a disk that damages every file, damaged stores must not pile up.
+    /// Limits replacements: on a disk that damages every file, damaged stores must not pile up.
     fn may_start_over(&self) -> bool {
         self.replaced.is_none_or(|at| at.elapsed() >= REPLACED_AGAIN)
     }
 
-    /// Goes on with a new store in place of a damaged one. Everything that is remembered goes there with
-    /// the next batch, also if the new store cannot be made yet.
+    /// Replaces a damaged store by a new one. The next batch writes everything in memory to it, even if
+    /// the new store cannot be created yet.
     fn start_over(&mut self, why: &rusqlite::Error) -> Result<()> {
         self.batch.checkpoints.extend(self.checkpoints.iter().map(|row| (row.step, row.clone())));
         if self.row.id > 0 {
@@ -165,10 +163,10 @@ impl Recorder {
         Ok(())
     }
 
-    /// Takes over what workers saved that could not say so. Returns how many checkpoints there were.
+    /// Imports checkpoints that workers saved without being able to report them. Returns how many there were.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn import_checkpoints(&mut self, run: &RunDir) -> Result<usize> {
         let imported = self.reading(|store| takeover::import_checkpoints(run, store))?;
         self.checkpoints = self.reading(Writer::checkpoints)?;
@@ -178,7 +176,7 @@ impl Recorder {
         Ok(imported)
     }
 
-    /// After a loss of the store: the rows that a new checkpoint holds.
+    /// Restores the rows held by a new checkpoint, after the store was lost.
     pub(super) fn refill_from(&mut self, row: &CheckpointRow) {
         if !self.refill {
             return;
@@ -187,26 +185,26 @@ impl Recorder {
         let rows = takeover::rows_of(&path);
         self.refill = rows.is_none();
         let rows = rows.unwrap_or_default();
-        // Rows of before come first, as they were taken.
+        // Earlier rows come first, in the order they were taken.
         self.batch.steps.splice(0..0, rows.steps);
         self.batch.evals.splice(0..0, rows.evals);
     }
 
-    /// From now on nothing waits for a store that another process has locked.
+    /// Stops waiting for a store that another process has locked.
     ///
     /// # Errors
-    /// `SQLite`'s words.
+    /// Returns an error when `SQLite` fails.
     pub fn stop_waiting(&mut self) -> Result<()> {
         self.store.wait_at_most(LOCKED)
     }
 
-    /// Seconds that workers of this run have lived.
+    /// Returns the total lifetime of this run's workers, in seconds.
     pub fn lived_s(&mut self) -> f64 {
         self.reading(Writer::lived_s).unwrap_or(0.0)
     }
 }
 
-/// A sentence about a store that was replaced.
+/// Describes the replacement of a damaged store.
 pub fn told(replaced: &Replaced) -> String {
     let why = &replaced.why;
     let aside =

@@ -1,5 +1,4 @@
-//! Runs that follow a climb plan: rungs 0 full, 1 plain, 2 cool, 3 safe; an epoch is 10 units on the
-//! clock, a step 32.
+//! Runs with a climb plan: rungs 0 full, 1 plain, 2 cool, 3 safe. An epoch is 10 units of the clock, a step 32.
 
 use super::{ASKED, Story};
 use crate::config::climb::{Length, Stage};
@@ -10,7 +9,7 @@ use crate::policy::tests::{limits, starts};
 use crate::protocol::control::{Request, Target};
 use crate::protocol::worker::FailureClass;
 
-/// Safe for 3 000 steps, plain for 2 560 epochs, which are 800 steps, then full.
+/// Safe for 3 000 steps, plain for 2 560 epochs (800 steps), then full.
 fn plan() -> Vec<Stage> {
     let stage = |rung, length| Stage { rung, length };
     vec![stage(3, Some(Length::Steps(3000))), stage(1, Some(Length::Epochs(2560))), stage(0, None)]
@@ -37,7 +36,7 @@ fn stages_follow_each_other_when_their_length_is_over_and_they_are_proven() {
     assert!(story.steps(3000, 1.0).contains(&ASKED));
     story.save();
     assert_eq!(story.end(), [1]);
-    // 800 steps are fewer than the 2000 of `watch.climb.after`: they have to be calm, all of them.
+    // 800 steps are fewer than the 2000 of `watch.climb.after`: all of them have to be calm.
     assert_eq!(words(&story), "stage 2 of 3, full in 2560 epochs");
     assert!(!story.steps(3799, 1.0).contains(&ASKED));
     assert!(!story.steps(3900, 1.0).contains(&ASKED), "no checkpoint of this stage is proven");
@@ -85,7 +84,7 @@ fn a_fault_uses_the_ladder_and_the_plan_goes_on_behind_it() {
     let again = story.step;
     story.steps(again + 400, 1.0);
     story.save();
-    // The length of the stage has long been over; it has to be calm once more.
+    // The stage's length was reached long ago; it must be calm once more.
     assert!(story.steps(again + 800, 1.0).contains(&ASKED));
     story.save();
     assert_eq!(story.end(), [0]);

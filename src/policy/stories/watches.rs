@@ -1,5 +1,5 @@
-//! What the keeper looks out for while a worker lives: an idle card, an old checkpoint, the time for
-//! a planned restart; and a card that others use too.
+//! The keeper's watches over a live worker: an idle GPU, an old checkpoint and planned restarts; and a
+//! GPU shared with other processes.
 
 use super::{ASKED, Story};
 use crate::config::units::Every;
@@ -13,14 +13,14 @@ use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Order};
 
 fn watched(change: impl FnOnce(&mut Limits)) -> Story {
     let mut limits = limits();
-    // Nothing of this is about silence.
+    // No test here is about silence.
     limits.watch.hang_min = Every::Seconds(1e6);
     limits.watch.hang.first_steps = Every::Seconds(1e6);
     change(&mut limits);
     Story::of(Policy::new(limits, 0, Ledger::default(), None))
 }
 
-/// Time passes; everything that comes of it. A step each second where `steps`.
+/// Passes time and returns all resulting effects. With `steps`, one step per second.
 fn wait(story: &mut Story, time: u64, steps: bool) -> Vec<Effect> {
     let mut effects = Vec::new();
     for _ in 0..time {
@@ -175,7 +175,7 @@ fn others(ours: u64, free: u64) -> Event {
     Event::Card(Some(CardUse { ours, free: free * GIB, holders, peaks: vec![Some(6 * GIB), None, None, None] }))
 }
 
-/// A run on a GPU with 2 GiB in use before it; its worker was killed while others took 14 GiB.
+/// A run on a GPU with 2 GiB in use before it; its worker was killed while other processes took 14 GiB.
 fn on_a_shared_card() -> Story {
     let mut policy = Policy::new(limits(), 0, Ledger::default(), None);
     policy.decide(Event::Vram(Some(2 * GIB)), seconds(0));

@@ -1,9 +1,9 @@
-//! Runs with a climb plan in the storm: which plans there are, and when a stage may be left.
+//! Fuzzed runs with a climb plan: the plans, and when a stage may end.
 
 use super::{Life, Stream, Then, World};
 use crate::config::climb::{Length, Stage};
 
-/// One run in three has none.
+/// Draws a plan; one run in three has none.
 pub(super) fn any(dice: &mut Stream) -> Vec<Stage> {
     match dice.below(3) {
         0 => Vec::new(),
@@ -12,7 +12,7 @@ pub(super) fn any(dice: &mut Stream) -> Vec<Stage> {
     }
 }
 
-/// Safe, then one kernel an operation, then everything.
+/// Safe, then one kernel per operation, then everything.
 fn up_the_ladder() -> Vec<Stage> {
     let stage = |rung, length| Stage { rung, length };
     vec![stage(5, Some(Length::Steps(100))), stage(3, Some(Length::Epochs(2))), stage(0, None)]
@@ -25,14 +25,14 @@ fn there_and_back() -> Vec<Stage> {
 }
 
 impl World {
-    /// A stage is left for the next one alone, and only once it is proven; by a person at any time.
+    /// Checks that a stage leads only to the next one, and only once it is proven; the user may leave it at any time.
     pub(super) fn judge_plan(&self, before: Option<usize>, asked: bool) {
         let (after, seed) = (self.policy.ledger.climb.plan.stage(), self.seed);
         if asked || after == before {
             return;
         }
         let before = before.unwrap_or_else(|| panic!("seed {seed}: the plan came back"));
-        // A stop that could not be saved for leaves everything as it was.
+        // A stop that could not save leaves everything unchanged.
         assert_eq!(after, Some(before + 1), "seed {seed}: from stage {before}");
         let length = match self.plan[before].length {
             Some(Length::Steps(steps)) => steps,

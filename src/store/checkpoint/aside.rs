@@ -1,5 +1,5 @@
-//! Checkpoints out of the way: a start looks for the newest one in `checkpoints/`, so those that it
-//! must not find again move to `checkpoints/set-aside/`. Nothing is lost; a person can move one back.
+//! Sets checkpoints aside. A start looks for the newest one in `checkpoints/`, so those it must not
+//! find again move to `checkpoints/set-aside/`. Nothing is lost; you can move one back.
 
 use super::{CheckpointError, Doing, FOLDER, name_of, step_of, sync_dir};
 use std::{
@@ -7,13 +7,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The folder within [`FOLDER`].
+/// The directory within [`FOLDER`].
 pub const ASIDE: &str = "set-aside";
 
-/// Sets a checkpoint aside, whole or not at all. Returns where it lies now.
+/// Sets a checkpoint aside, whole or not at all. Returns its new path.
 ///
 /// # Errors
-/// When it is not there or the operating system refuses.
+/// Returns an error when it does not exist or the operating system refuses.
 pub fn set_aside(run_dir: &Path, step: u64) -> Result<PathBuf, CheckpointError> {
     let (folder, name) = (run_dir.join(FOLDER), name_of(step));
     let (from, place) = (folder.join(&name), folder.join(ASIDE));
@@ -21,7 +21,7 @@ pub fn set_aside(run_dir: &Path, step: u64) -> Result<PathBuf, CheckpointError> 
         return Err(CheckpointError::Missing(from));
     }
     fs::create_dir_all(&place).doing("create", &place)?;
-    // The same step may have been set aside before.
+    // This step may have been set aside before.
     let free = (0..).map(|count| if count == 0 { name.clone() } else { format!("{name}.{count}") });
     let to = free.map(|name| place.join(name)).find(|path| !path.exists()).unwrap_or_else(|| place.join(&name));
     fs::rename(&from, &to).doing("rename", &from)?;
@@ -30,7 +30,7 @@ pub fn set_aside(run_dir: &Path, step: u64) -> Result<PathBuf, CheckpointError> 
     Ok(to)
 }
 
-/// What lies aside, by name.
+/// Lists the checkpoints set aside, by name.
 #[must_use]
 pub fn all(run_dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(run_dir.join(FOLDER).join(ASIDE)).into_iter().flatten().flatten();
@@ -44,7 +44,7 @@ pub fn all(run_dir: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Deletes what lies aside. Returns what is gone.
+/// Deletes the checkpoints set aside. Returns the deleted paths.
 #[must_use]
 pub fn delete_all(run_dir: &Path) -> Vec<PathBuf> {
     all(run_dir).into_iter().filter(|path| fs::remove_dir_all(path).is_ok()).collect()

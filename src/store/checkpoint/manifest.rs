@@ -1,12 +1,12 @@
-//! What a checkpoint is made of, in a form that notices any change to itself.
+//! The manifest of a checkpoint, in a form that reveals any change to itself.
 //!
-//! The text of a manifest is the one way to write down its values: reading checks that writing
-//! them again gives the same bytes, and that the hash over all other values is the one inside.
+//! A manifest has exactly one valid text for its values. Reading checks that writing the values again
+//! gives the same bytes, and that the hash over all other values matches the stored hash.
 
 use super::Pieces;
 use serde::{Deserialize, Serialize};
 
-/// The version of the container; another one is refused.
+/// Version of the container format; any other version is refused.
 pub const VERSION: u32 = 1;
 
 /// The content of `manifest.json`.
@@ -15,15 +15,15 @@ pub const VERSION: u32 = 1;
 pub struct Manifest {
     /// [`VERSION`] of the writer.
     pub version: u32,
-    /// The step the checkpoint holds.
+    /// The checkpoint's step.
     pub step: u64,
-    /// The clock it holds.
+    /// The checkpoint's clock.
     pub samples: u64,
     /// The version of the program that wrote it.
     pub build: String,
-    /// Every other file.
+    /// All other files of the checkpoint.
     pub files: Vec<FileEntry>,
-    /// BLAKE3 over this manifest with this field empty, in hexadecimal.
+    /// BLAKE3 hash of this manifest with this field empty, in hexadecimal.
     pub blake3: String,
 }
 
@@ -33,14 +33,14 @@ pub struct Manifest {
 pub struct FileEntry {
     /// Its name.
     pub name: String,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
-    /// BLAKE3 of its content, in hexadecimal.
+    /// BLAKE3 hash of its content, in hexadecimal.
     pub blake3: String,
 }
 
 impl FileEntry {
-    /// Whether a file of this length and hash is the one meant; the difference if not.
+    /// Compares a file of this length and hash with the entry; the error describes the difference.
     pub(super) fn compare(&self, bytes: u64, hash: &blake3::Hash) -> Result<(), String> {
         if bytes != self.bytes {
             return Err(format!("it has {bytes} bytes and had {} when it was written", self.bytes));
@@ -74,7 +74,7 @@ impl Manifest {
         manifest
     }
 
-    /// Bytes in all files listed.
+    /// Returns the total size of all listed files.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()

@@ -1,5 +1,4 @@
-//! The small files of a checkpoint: where training stands, and the rows of the curve since the
-//! checkpoint before.
+//! The small files of a checkpoint: the training state, and the curve rows since the previous checkpoint.
 
 use super::{CheckpointError, STEPS};
 use crate::protocol::control::{EvalRow, StepRow};
@@ -11,63 +10,63 @@ use crate::untrusted::file::{Limit, read};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Everything but tensors: the content of `state.json`.
+/// The training state without tensors: the content of `state.json`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TrainState {
     /// Optimizer steps attempted.
     pub step: u64,
-    /// Where the run stands in its data: the clock.
+    /// Position of the run in its data: the clock.
     pub position: Position,
-    /// The warm-up in force, as a share of the run; none where a checkpoint is older than this field.
+    /// Warm-up in force, as a share of the run; none in checkpoints older than this field.
     #[serde(default)]
     pub warmup: Option<f64>,
-    /// What the clock showed when that warm-up began.
+    /// Clock at the start of that warm-up.
     #[serde(default)]
     pub warmup_from: u64,
-    /// Updates the optimizer has made: Adam's t. Skipped steps do not count.
+    /// Optimizer updates: Adam's t. Skipped steps do not count.
     pub optimizer_time: u64,
-    /// Steps the guard dropped.
+    /// Steps skipped by the guard.
     pub skipped: u64,
-    /// How many of them just before this moment, without a good one in between.
+    /// Steps skipped in a row at the time of the save.
     pub skips_in_a_row: u64,
-    /// The scale of the loss, where training computes in f16.
+    /// Loss scale, when training computes in f16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<LossScale>,
     /// The run's seed.
     pub seed: u64,
-    /// How long the run is, where optimizer steps say it: another batch leaves it as long as it was.
+    /// Length of a run whose length is given in optimizer steps: a different batch does not change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<Length>,
-    /// A hash of the data, where the task computes one.
+    /// Hash of the data, if the task computes one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// The rung that wrote this, 0 = fastest.
+    /// The rung that wrote this checkpoint, 0 = fastest.
     pub rung: usize,
-    /// Its name.
+    /// That rung's name.
     pub rung_name: String,
-    /// The attempt that wrote this.
+    /// The attempt that wrote this checkpoint.
     pub attempt: u64,
     /// The newest evaluation.
     pub eval: Option<Eval>,
-    /// The lowest loss of all evaluations, whether their weights were saved or not.
+    /// Lowest loss of all evaluations, whether or not their weights were saved.
     pub best_eval_loss: Option<f64>,
-    /// Seconds of training, in all attempts whose work is kept.
+    /// Seconds of training, over all attempts whose work is kept.
     pub trained_s: f64,
-    /// [`TrainState::trained_s`] when the newest evaluation was made.
+    /// [`TrainState::trained_s`] at the newest evaluation.
     pub evaluated_at_s: f64,
 }
 
-/// So many optimizer steps, and what they are on the run's clock with the batch they began with.
+/// A run's length in optimizer steps, and its equivalent on the run's clock with the initial batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Length {
     /// The knob `training.steps`.
     pub steps: u64,
-    /// Units of the clock.
+    /// Clock units.
     pub units: u64,
 }
 
 impl TrainState {
-    /// The validation loss of exactly these weights, where they were measured.
+    /// Returns the validation loss of exactly these weights, if it was measured.
     #[must_use]
     pub fn own_eval_loss(&self) -> Option<f64> {
         self.eval.filter(|eval| eval.step == self.step).map(|eval| eval.loss)
@@ -85,22 +84,22 @@ pub enum Row {
 }
 
 impl Row {
-    /// The text of `steps.jsonl`.
+    /// Formats rows as the text of `steps.jsonl`.
     #[must_use]
     pub fn write_all(rows: &[Self]) -> String {
         rows.iter().filter_map(|row| line::encode(row).ok()).collect()
     }
 
-    /// The rows of a `steps.jsonl`; lines that hold something else are passed over.
+    /// Parses the rows of a `steps.jsonl`; skips lines that hold anything else.
     pub fn read_all(text: &[u8]) -> Vec<Self> {
         String::from_utf8_lossy(text).lines().filter_map(line::decode).collect()
     }
 }
 
-/// The rows of the checkpoint at `path`, verified; nothing else of it is read.
+/// Reads and verifies the rows of the checkpoint at `path`, and nothing else of it.
 ///
 /// # Errors
-/// When they are missing, unreadable, or not what was written.
+/// Returns an error when the rows are missing, unreadable, or differ from what was written.
 pub fn rows_of(path: &Path) -> Result<Vec<Row>, CheckpointError> {
     let manifest = super::manifest(path)?;
     let file = path.join(STEPS);

@@ -33,7 +33,7 @@ fn written(path: &Path, rows: &[StepRow], batch: usize) -> Reader {
     Reader { connection: open_reader(path).unwrap() }
 }
 
-/// What the curve is, found the slow way.
+/// Computes the expected curve the slow way.
 fn naive(rows: &[StepRow]) -> Vec<StepRow> {
     let mut curve: Vec<StepRow> = Vec::new();
     for row in rows {
@@ -72,7 +72,7 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.db");
         let reader = written(&path, &rows, batch);
-        // A keeper that died leaves blocks out.
+        // A keeper that died leaves blocks unwritten.
         let lose = rusqlite::Connection::open(&path).unwrap();
         lose.execute("DELETE FROM summaries WHERE block % 7 = ?1", [drop]).unwrap();
         let curve = naive(&rows);

@@ -1,17 +1,17 @@
-//! Leaves as bytes, little-endian, of a fixed size each:
+//! The binary format of leaves: little-endian, fixed size:
 //!
 //! ```text
-//! u8  METRICS      a store with other figures is read from its steps
+//! u8  METRICS      with other metrics, steps are read instead
 //! per leaf:
 //!   first, last    u64 step, u64 samples, i64 time        each
 //!   u32 ×5         steps, skipped, lead, trail, longest
 //!   u64            the first skipped step, or all ones
-//!   per figure     f32 min, f32 max, f32 mean, u32 count  count 0: no step has it
+//!   per metric     f32 min, f32 max, f32 mean, u32 count  count 0: no step has it
 //! ```
 
 use super::{Bucket, Extent, METRICS, Spot};
 
-/// The bytes of some leaves.
+/// Encodes leaves.
 #[must_use]
 pub fn encode(leaves: &[Bucket]) -> Vec<u8> {
     let mut bytes = vec![METRICS as u8];
@@ -36,7 +36,7 @@ pub fn encode(leaves: &[Bucket]) -> Vec<u8> {
     bytes
 }
 
-/// The leaves that the bytes hold; none where they are not of this form.
+/// Decodes leaves; none when the bytes have another format.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Option<Vec<Bucket>> {
     let (count, mut rest) = bytes.split_first()?;

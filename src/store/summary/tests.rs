@@ -43,7 +43,7 @@ proptest! {
         if bytes.len() > 1 {
             prop_assert_eq!(bytes::decode(&bytes[..bytes.len() - 1]), None);
         }
-        // Whatever a damaged store holds: no panic.
+        // Any content of a damaged store must not panic.
         let _ = bytes::decode(&noise);
     }
 }
