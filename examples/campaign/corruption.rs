@@ -16,7 +16,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-/// Flipped bits per row; more than ten thousand over all rows.
+/// Flipped bits in single files; all rows together exceed ten thousand.
 const FLIPS: u64 = 10_000;
 const FLIPS_QUICK: u64 = 2000;
 
