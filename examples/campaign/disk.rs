@@ -245,8 +245,7 @@ fn unsynced(ops: &[Op], cut: usize) -> Vec<usize> {
 }
 
 /// Calls `visit` with the states a power cut before call number `cut` may leave: all of them if there
-/// are at most `most`; otherwise those in which at most one call has a different fate from the rest, plus
-/// random ones.
+/// are at most `most`; otherwise those in which at most one call has a different fate from the rest, plus random ones.
 pub fn states(ops: &[Op], cut: usize, most: u64, stream: &mut Stream, mut visit: impl FnMut(Disk)) {
     let open = unsynced(ops, cut);
     let choices = |at: usize| -> &[Fate] {

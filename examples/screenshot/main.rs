@@ -1,5 +1,4 @@
-//! Renders the cockpit of a real run as SVG: the run's store, drawn by the real view into a buffer of
-//! cells.
+//! Renders the cockpit of a real run as SVG: the run's store, drawn by the real view into a buffer of cells.
 //!
 //! ```sh
 //! cargo run --release --example screenshot -- runs/digits-… --size 120x36 --out screen.svg
