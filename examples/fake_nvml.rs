@@ -217,7 +217,7 @@ fn text(symbol: &'static str, healthy: &str, out: *mut c_char, length: c_uint) -
         if text.len() >= length as usize {
             return INSUFFICIENT_SIZE;
         }
-        // SAFETY: the caller's buffer holds `length` bytes, and the text with its NUL is no longer.
+        // SAFETY: the caller's buffer holds `length` bytes, and the text with its NUL fits into it.
         unsafe {
             ptr::copy_nonoverlapping(text.as_ptr().cast(), out, text.len());
             ptr::write(out.add(text.len()), 0);
@@ -269,7 +269,7 @@ extern "C" fn nvmlDeviceGetMemoryInfo_v2(_: Device, out: *mut MemoryV2) -> Code 
     let healthy = json!({"total": 24_000_000_000_u64, "used": 6_000_000_000_u64});
     answer("nvmlDeviceGetMemoryInfo_v2", healthy, |value| {
         let (total, used) = (value["total"].as_u64().unwrap_or(0), value["used"].as_u64().unwrap_or(0) + held());
-        // SAFETY: the caller passes a whole struct of its own, with the version filled in.
+        // SAFETY: the caller passes a complete struct that it owns, with the version filled in.
         unsafe {
             if out.is_null() || (*out).version != MEMORY_V2 {
                 return VERSION_MISMATCH;
@@ -330,7 +330,7 @@ extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(_: Device, count: *mut c_u
         if count.is_null() {
             return INVALID_ARGUMENT;
         }
-        // SAFETY: `count` is the caller's own, and says how many entries `out` has room for.
+        // SAFETY: `count` is the caller's own, and says how many entries fit into `out`.
         unsafe {
             let room = ptr::replace(count, list.len() as c_uint) as usize;
             if list.len() > room {
@@ -422,7 +422,7 @@ extern "C" fn nvmlDeviceGetFieldValues(_: Device, count: i32, values: *mut Field
     const NOT_SUPPORTED: Code = 3;
     answer("nvmlDeviceGetFieldValues", json!({"82": 74, "230": 0}), |answers| {
         for at in 0..count.unsigned_abs() as usize {
-            // SAFETY: the caller passes `count` structs of its own, with the field's number filled in.
+            // SAFETY: the caller passes `count` structs that it owns, with the field's number filled in.
             unsafe {
                 let value = values.add(at);
                 let known = answers[(*value).field.to_string()].as_u64();

@@ -41,7 +41,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// An error of the campaign itself.
 type Failing<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Injects faults of every kind into the real program and prints the survivors
+/// Injects faults of every kind into the real program and prints what survived
 #[derive(Debug, Parser)]
 #[command(name = "campaign")]
 struct Options {
