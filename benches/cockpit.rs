@@ -1,11 +1,11 @@
-//! How quick the cockpit is: the real program in a real pseudo-terminal, W&B LEET beside it on the
-//! same steps and metrics in a pane of the same size. Prints the tables of BENCHMARKS.md.
+//! Speed of the cockpit: the real program in a real pseudo-terminal, compared with W&B LEET on the same
+//! steps and metrics in a pane of the same size. Prints the tables of BENCHMARKS.md.
 //!
 //! `cargo bench --bench cockpit -- [--steps 100000,1000000] [--leet 100000] [--times 10] [--seconds 20]`
 //!
-//! LEET is measured where `wandb` can be found: in PATH, or as named by the variable WANDB
+//! LEET is measured if `wandb` is in PATH or the variable WANDB names it
 //! (`python3 -m venv venv && venv/bin/pip install wandb`, then `WANDB=venv/bin/wandb`). `--leet`
-//! names the lengths it opens; writing a million steps through wandb takes several minutes.
+//! sets the run lengths it opens; writing a million steps through wandb takes several minutes.
 
 #[path = "cockpit/frame.rs"]
 mod frame;
@@ -25,7 +25,7 @@ use help::{Outcome, PROGRAM, quantile};
 use pty::{Pty, cpu_s, memory_mib};
 use std::time::{Duration, Instant};
 
-/// The pane in which both are measured.
+/// The pane size for both programs.
 pub const PANE: (u16, u16) = (200, 50);
 
 struct Wishes {
@@ -35,19 +35,19 @@ struct Wishes {
     seconds: u64,
 }
 
-/// What opening a finished run cost.
+/// The cost of opening a finished run.
 #[derive(Default)]
 pub struct Opened {
-    /// Seconds from the start of the process to the last step on the screen, sorted.
+    /// Seconds from process start to the last step on the screen, sorted.
     pub seconds: Vec<f64>,
-    /// MiB resident after it, the most of all times.
+    /// MiB resident afterwards, the maximum of all runs.
     pub mib: f64,
-    /// Seconds of a core until then, the most of all times.
+    /// Core seconds until then, the maximum of all runs.
     pub cpu_s: f64,
 }
 
 impl Opened {
-    /// Takes a measurement in.
+    /// Adds a measurement.
     pub fn take(&mut self, seconds: f64, pid: u32) {
         self.seconds.push(seconds);
         self.seconds.sort_by(f64::total_cmp);
@@ -116,7 +116,7 @@ fn open(run: &RunDir, size: (u16, u16)) -> Outcome<Pty> {
     Pty::start(&[PROGRAM, "attach", &path], run.path(), size)
 }
 
-/// Opens a run so many times, each time to the first frame with a curve and the last step on it.
+/// Opens a run `times` times, each time until the first frame with a curve and the last step on it.
 fn opened(run: &RunDir, steps: u64, times: usize) -> Outcome<Opened> {
     let mut opened = Opened::default();
     for _ in 0..times {
@@ -136,7 +136,7 @@ fn opened(run: &RunDir, steps: u64, times: usize) -> Outcome<Opened> {
     Ok(opened)
 }
 
-/// From a key to the changed screen, on the longest run.
+/// Measures the time from a key press to the changed screen, on the longest run.
 fn keys(run: &RunDir, steps: u64) -> Outcome<()> {
     let mut pty = open(run, PANE)?;
     let last = count(steps);
@@ -158,7 +158,7 @@ fn keys(run: &RunDir, steps: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// What it costs to leave a finished run open.
+/// Measures the cost of leaving a finished run open.
 fn idle(run: &RunDir, steps: u64, seconds: u64) -> Outcome<()> {
     let mut pty = open(run, PANE)?;
     let last = count(steps);

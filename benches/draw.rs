@@ -1,5 +1,5 @@
-//! The time of a frame: charts of a run of a million steps, drawn by the real view into a buffer of
-//! 200 × 60 cells (all that fit) and of 120 × 40 (four).
+//! Frame times: charts of a run of a million steps, drawn by the real view into a buffer of 200 × 60 cells
+//! (all charts) and of 120 × 40 (four).
 //!
 //! `cargo bench --no-default-features --bench draw -- [STEPS]`
 
@@ -16,7 +16,7 @@ use ratatui::{Terminal, backend::TestBackend};
 use std::time::Instant;
 
 const SIZE: (u16, u16) = (200, 60);
-/// A screen with four charts.
+/// A screen that fits four charts.
 const FOUR: (u16, u16) = (120, 40);
 const FRAMES: usize = 500;
 

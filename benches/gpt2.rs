@@ -1,11 +1,11 @@
-//! GPT-2's shape with 124M parameters (bf16, 8 × 1024 tokens, a vocabulary of 50 257) in downshift,
-//! with and without fused kernels and gradient checkpointing, and in PyTorch, eager and compiled, on
-//! the same device in one call.
+//! GPT-2's shape with 124M parameters (bf16, 8 × 1024 tokens, a vocabulary of 50 257) in downshift, with and
+//! without fused kernels and gradient checkpointing, and in PyTorch, eager and compiled, on the same device in
+//! one invocation.
 //!
 //! `cargo bench --bench gpt2 -- [--device cuda] [--steps 20] [--python env/bin/python] [--tiny]`
 //!
-//! Without a GPU it says so and takes the tiny shape, in f32 on the CPU: to see that it works, not to
-//! compare. PyTorch is left out where the Python that is named (or `python3`) has none.
+//! Without a GPU it says so and runs the tiny shape in f32 on the CPU: a smoke test, not a comparison.
+//! Skips PyTorch if the given Python (default `python3`) does not have it.
 
 #[path = "help/worker.rs"]
 mod worker;
@@ -21,7 +21,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use worker::{Outcome, measure, read};
 
-/// The novel whose words are the tokens.
+/// The novel whose words become the tokens.
 const NOVEL: &str = include_str!("../assets/persuasion.txt");
 
 /// Sizes of the model and of a step.
@@ -40,7 +40,7 @@ const WHOLE: Shape =
 const TINY: Shape =
     Shape { layers: 2, heads: 4, width: 64, sequence: 64, batch: 2, vocabulary: 12000, precision: "f32" };
 
-/// A line of the script.
+/// A line of output of the script.
 #[derive(Deserialize)]
 struct Line {
     note: Option<String>,
@@ -88,7 +88,7 @@ fn ours(shape: &Shape, device: &str, steps: u64) -> Outcome<()> {
     std::fs::write(&tokenizer, vocabulary(shape.vocabulary).to_string())?;
     let (file, text) = shipped::run_file(Path::new("text")).ok_or("it does not ship")?;
     for (fused, recompute) in [(true, false), (true, true), (false, false)] {
-        // Nothing is fused on the CPU.
+        // Kernel fusion does not exist on the CPU.
         if device == "cpu" && !fused {
             continue;
         }
@@ -116,7 +116,7 @@ fn ours(shape: &Shape, device: &str, steps: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// A tokenizer.json: the words of the novel, and as many others as are missing.
+/// Builds a tokenizer.json: the words of the novel, padded with filler words to `size`.
 fn vocabulary(size: usize) -> Value {
     let words: BTreeSet<&str> = NOVEL.split(|letter: char| !letter.is_alphanumeric()).collect();
     let known =

@@ -2,11 +2,11 @@
 //!
 //! `cargo bench --bench recover -- [KILLS] [--minutes N] [--every SECONDS]`
 //!
-//! First part: so many `kill -9` of the worker (100), each followed by a wait for the first step of
-//! the next one; how long until the keeper had seen the death, and until that step. Second part,
-//! with `--minutes`: the default task without a fault, then for so long with a SIGKILL every 30 s, then
-//! with SIGKILL and SIGSTOP in turn: share of useful time, the weights compared bit by bit with those
-//! of the faultless run where every restart was on the same rung, the validation loss where not.
+//! First part: KILLS times `kill -9` of the worker (default 100), each followed by a wait for the first step of
+//! the next one. Reports the time until the keeper noticed the death, and until that step. Second part, with
+//! `--minutes`: the default task without faults, then for that time with a SIGKILL at each interval (`--every`,
+//! 30 s), then with SIGKILL and SIGSTOP in turn. Reports the share of useful time, and compares with the
+//! fault-free run: weights bit for bit if every restart was on the same rung, otherwise the validation loss.
 
 mod help;
 
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A budget that a campaign does not use up, and nothing that shifts unasked.
+/// A restart budget the campaign cannot exhaust, and no automatic shifts.
 const BUDGET: [&str; 8] = [
     "watch.restarts_without_progress=100000",
     "watch.restarts_in_window=100000",
@@ -59,7 +59,7 @@ fn kill_and_wait(kills: u64) -> Outcome<()> {
         let status = run.wait("training", |status| {
             status.attempts == attempt && status.state == RunState::Training && status.pid_worker.is_some()
         })?;
-        // Without a new durable step the keeper would wait longer and longer before it starts again.
+        // Without a new durable step the keeper would back off longer before each restart.
         let (step, durable) = (status.step, status.durable_step);
         run.wait("a checkpoint and a few steps", |status| {
             status.attempts == attempt && status.step > step + 5 && status.durable_step > durable
@@ -80,12 +80,12 @@ fn kill_and_wait(kills: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// Runs with a fault every so often, against one without: once with SIGKILL alone, which never
-/// shifts, and once with SIGSTOP in between, for which the keeper takes a rung that relieves kernels.
+/// Runs with periodic faults and compares with a fault-free run: once with SIGKILL only, which never shifts,
+/// and once alternating with SIGSTOP, for which the keeper takes a rung that relieves kernels.
 fn shaken(time: Duration, every: Duration) -> Outcome<()> {
     let places = [tempfile::tempdir()?, tempfile::tempdir()?, tempfile::tempdir()?];
     let pace = measure_pace()?;
-    // So long that the undisturbed part of it fills about the time.
+    // Enough steps for the undisturbed run to fill about the given time.
     let steps = format!("training.steps={}", (pace * time.as_secs_f64() * 0.9) as u64);
     let knobs = [steps.as_str(), "checkpoint.every=2 s"];
     let calm = Shaken::start(places[0].path(), &knobs, "")?;
@@ -106,7 +106,7 @@ fn shaken(time: Duration, every: Duration) -> Outcome<()> {
     if holds { Ok(()) } else { Err("a run did not come through unharmed".into()) }
 }
 
-/// Steps per second of the default task here.
+/// Measures the steps per second of the default task on this machine.
 fn measure_pace() -> Outcome<f64> {
     let place = tempfile::tempdir()?;
     let run = Shaken::start(place.path(), &["training.epochs=100000", "checkpoint.every=2 s"], "")?;
@@ -119,7 +119,7 @@ fn measure_pace() -> Outcome<f64> {
     Ok(speed)
 }
 
-/// A headless run in a folder of its own.
+/// A headless run in its own folder.
 struct Shaken {
     runs: PathBuf,
     dir: RunDir,
@@ -129,7 +129,7 @@ struct Shaken {
 impl Shaken {
     fn start(place: &Path, set: &[&str], inject: &str) -> Outcome<Self> {
         let runs = place.join("runs");
-        // The default run on those of its rungs that leave the problem as it is.
+        // The default run, limited to the rungs that do not change the training problem.
         let (_, text) = shipped::run_file(Path::new("digits")).ok_or("no digits")?;
         let (text, _) = text.split_once("  # Everything careful").ok_or("no rung `safe`")?;
         let file = place.join("digits.yaml");
@@ -152,7 +152,8 @@ impl Shaken {
         live_status(&self.dir)
     }
 
-    /// Where the run ended, as its keeper wrote it down. That no keeper lives is no end: the next one may be on its way.
+    /// Returns the final status written by the keeper. A missing keeper does not mean the end: the next one
+    /// may be starting.
     fn end(&self) -> Option<Status> {
         Reader::open(&self.dir).ok()?.status().filter(|status| status.state.is_over())
     }
@@ -161,13 +162,13 @@ impl Shaken {
         wait_for(what, || self.status().filter(&holds))
     }
 
-    /// A line of the journal from then on.
+    /// Returns the first matching journal row since this time.
     fn row(&self, since_ms: i64, words: &str) -> Option<JournalRow> {
         let journal = Reader::open(&self.dir).ok()?.journal(50).ok()?;
         journal.into_iter().find(|row| row.time_ms >= since_ms && row.text.contains(words))
     }
 
-    /// Waits for the end of the run, with these faults in turn for so long; says what came of it.
+    /// Injects these faults in turn for `time`, waits for the end of the run and returns the final status.
     fn shake(&self, signals: Option<&[Signal]>, time: Duration, every: Duration) -> Outcome<Status> {
         let (began, mut faults) = (Instant::now(), 0_u32);
         let end = loop {
@@ -220,7 +221,7 @@ fn weights(dir: &RunDir) -> Outcome<Vec<u8>> {
     Ok(newest.and_then(|loaded| loaded.files.get("model.safetensors").cloned()).ok_or("no weights")?)
 }
 
-/// Seconds spent in steps that stayed; those that were taken again count once.
+/// Returns the seconds spent in surviving steps; a repeated step counts once.
 fn useful_seconds(dir: &RunDir) -> Outcome<f64> {
     let mut stayed = BTreeMap::new();
     Reader::open(dir)?.each_step(|row| {

@@ -1,12 +1,11 @@
-//! What every rung of every shipped ladder takes: speed and peak memory, beside the rung that it is
-//! based on. Ends with 1 where a rung says that it relieves memory and needs no less.
+//! Speed and peak memory of every rung of every shipped ladder, next to the rung it is based on. Exits with
+//! 1 if a rung claims to relieve memory but does not need less.
 //!
 //! `cargo bench --bench rungs -- [--config finetune] [--steps 2] [--device cpu]`
 //!
-//! `downshift plan --measure` trains on each rung in a process of its own. As they ship, the models are so small
-//! that the program itself is most of the memory, so all of them are scaled up, every rung by the same
-//! factors: activations and state are then hundreds of megabytes on the CPU (some minutes in all), and
-//! gigabytes on a GPU.
+//! `downshift plan --measure` trains on each rung in its own process. The shipped models are so small that the
+//! program itself dominates memory, so all of them are scaled up, every rung by the same factors: activations
+//! and state then take hundreds of megabytes on the CPU (some minutes in all), and gigabytes on a GPU.
 
 #[path = "help/worker.rs"]
 mod worker;
@@ -19,10 +18,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use worker::{Outcome, measure, read};
 
-/// A rung that relieves memory needs at most this share of what the rung it is based on needs.
+/// Largest memory share, relative to its base rung, of a rung that relieves memory.
 const RELIEVED: f64 = 0.97;
 
-/// How a shipped run is scaled up.
+/// The scaling of a shipped run.
 struct Case {
     name: &'static str,
     /// Overrides on the CPU and on a GPU.
@@ -30,14 +29,14 @@ struct Case {
     gpu: &'static [Override],
     /// Whether the model has the shape of GPT-2 on a GPU.
     gpt2: bool,
-    /// Factors on every rung: of the micro-batch, on the CPU and on a GPU, and of the adapters' rank.
+    /// Factors for every rung: of the micro-batch, on the CPU and on a GPU, and of the adapters' rank.
     batch: [u64; 2],
     rank: u64,
 }
 
 type Override = (&'static str, &'static str);
 
-/// GPT-2 with 124M parameters, as a fresh model that reads bytes.
+/// GPT-2 with 124M parameters, as a fresh byte-level model.
 const FRESH: Override = ("model.init_from", "null");
 const GPT2: [Override; 5] =
     [FRESH, ("model.layers", "12"), ("model.heads", "12"), ("model.width", "768"), ("training.precision", "bf16")];
@@ -127,7 +126,7 @@ fn main() -> Outcome<ExitCode> {
     Ok(if untrue.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Measures one ladder; gives the rungs whose relief is not true.
+/// Measures one ladder; returns the rungs that do not relieve memory as claimed.
 fn rungs(case: &Case, device: &str, steps: u64) -> Outcome<Vec<String>> {
     let (file, text) = shipped::run_file(Path::new(case.name)).ok_or("it does not ship")?;
     let on_cpu = device == "cpu";
@@ -163,11 +162,11 @@ fn rungs(case: &Case, device: &str, steps: u64) -> Outcome<Vec<String>> {
     Ok(untrue)
 }
 
-/// The same factors on every rung, so that what differs between them stays.
+/// Applies the same factors to every rung, so that their differences are preserved.
 fn scale(run: &mut Run, batch: u64, rank: u64) {
     for rung in &mut run.rungs {
         rung.preset.training.micro_batch *= batch;
-        // Passes beyond the second take time and no memory.
+        // Accumulation passes beyond the second cost time but no memory.
         rung.preset.training.accumulation = rung.preset.training.accumulation.min(2);
         if let Some(lora) = rung.preset.model.get_mut("lora").and_then(Value::as_object_mut) {
             for knob in ["rank", "alpha"] {
@@ -180,7 +179,7 @@ fn scale(run: &mut Run, batch: u64, rank: u64) {
     }
 }
 
-/// For each rung the one that it is based on: named by `from`, or the one above.
+/// Returns for each rung the one it is based on: the one named by `from`, or the one above.
 fn bases(text: &str, run: &Run) -> Outcome<Vec<Option<usize>>> {
     let (tree, _) = yaml::parse(text).map_err(|error| error.message)?;
     let mut bases = vec![None];

@@ -1,10 +1,9 @@
-//! What a checkpoint costs: how long training stands still for it, how much slower it is while the
-//! save is written behind it, and the share of a run that goes to saves. Beside it the same save with
-//! training waiting for the disk, and the bandwidth of a plain copy of as many bytes, taken in this
-//! process between the two.
+//! The cost of a checkpoint: the pause in training, the slowdown while the save is written in the
+//! background, and the share of a run spent on saves. For comparison: the same save with training waiting for
+//! the disk, and the bandwidth of a plain copy of the same size, taken in this process between the two.
 //!
 //! `cargo bench --bench save -- [--gigabytes 1] [--saves 5] [--device cpu] [--dir .]`
-//! (a few minutes and five times the state in memory; all saves lie in `--dir` until the end)
+//! (takes a few minutes and five times the state in memory; all saves stay in `--dir` until the end)
 
 #[path = "save/layers.rs"]
 mod layers;
@@ -23,16 +22,16 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc::channel};
 
-/// What went wrong; the benchmark ends with it.
+/// A result of the benchmark; any error ends it.
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Training may stand still so much longer than a plain copy takes.
+/// Longest allowed pause, relative to a plain copy.
 const MOST_PAUSE: f64 = 1.2;
-/// Seconds from save to save that the share of the run is given for.
+/// Save interval in seconds for the reported share of the run.
 const RHYTHM_S: f64 = 60.0;
-/// Share of a run that saves may cost at that rhythm.
+/// Largest share of a run that saves may cost at that interval.
 const MOST_SHARE: f64 = 0.01;
-/// The state that figures are carried on to, bytes.
+/// The state size that figures are extrapolated to, in bytes.
 const LARGE: f64 = 20e9;
 
 fn main() -> Outcome<()> {

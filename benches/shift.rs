@@ -1,5 +1,5 @@
-//! From key to first step: a real cockpit in a real tmux, on the default run. The preview is opened
-//! with `d` or `u`; the clock runs from Enter to the first step of the next worker.
+//! From key press to first step: a real cockpit in a real tmux, on the default run. `d` or `u` opens the
+//! preview; the clock runs from Enter to the first step of the next worker.
 //!
 //! `cargo bench --bench shift -- [SHIFTS]` (20 shifts, about a minute; needs tmux)
 

@@ -1,6 +1,6 @@
-//! What it costs to be watched: the time of a step under keeper, probe and cockpit, beside the time
-//! of the same step of the worker alone. Pairs are interleaved, so that whatever else the machine
-//! does meets both; both times are taken by the worker itself.
+//! The cost of being watched: step time under keeper, probe and cockpit, compared with the same step of the
+//! worker alone. Pairs are interleaved, so that other load on the machine affects both; the worker itself
+//! takes both times.
 //!
 //! `cargo bench --bench watch -- [PAIRS]` (20 pairs, about three minutes; needs tmux)
 
@@ -14,7 +14,7 @@ use help::{Outcome, PROGRAM, Tmux, median, newest, rows_of_worker, wait_for};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Steps of a measurement, and those at its start that are not counted.
+/// Steps per measurement, and uncounted warm-up steps at its start.
 const STEPS: usize = 240;
 const WARM_UP: usize = 40;
 const KNOBS: [(&str, &str); 3] =
@@ -25,7 +25,7 @@ fn main() -> Outcome<()> {
     let mut ratios = Vec::new();
     println!("pair   alone ms/step   watched ms/step   ratio");
     for pair in 1..=pairs {
-        // Which one goes first changes from pair to pair.
+        // Alternate which one goes first.
         let (alone, watched) = if pair % 2 == 0 {
             let alone = alone()?;
             (alone, watched()?)
@@ -77,7 +77,7 @@ fn watched() -> Outcome<f64> {
     step_ms(&dir)
 }
 
-/// Wall-clock time per step once warm.
+/// Returns the wall-clock time per step after warm-up.
 fn step_ms(dir: &RunDir) -> Outcome<f64> {
     let rows = rows_of_worker(dir)?;
     let (first, last) = (rows.get(WARM_UP).ok_or("too few steps")?, rows.last().ok_or("no steps")?);

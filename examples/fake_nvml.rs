@@ -1,7 +1,7 @@
-//! A shared library that plays NVIDIA's NVML, for tests on machines without a GPU.
+//! A shared library that fakes NVIDIA's NVML, for tests on machines without a GPU.
 //!
-//! It plays a healthy GPU unless the JSON file beside it (`libfake_nvml.so` → `libfake_nvml.json`)
-//! says otherwise. The file is read again at every call, so that a test can change its mind:
+//! It fakes a healthy GPU unless the JSON file next to it (`libfake_nvml.so` → `libfake_nvml.json`)
+//! says otherwise. The file is read on every call, so a test can change it at any time:
 //! ```json
 //! {
 //!   "nvmlDeviceGetTemperature": [{"value": 60, "per_call": 5}, {"after": 3, "code": 15}],
@@ -9,16 +9,16 @@
 //!   "*": [{"code": 15}]
 //! }
 //! ```
-//! Of a symbol's rules the last one counts whose `after` is at most the number of calls before this
-//! one. `*` stands for every call about a device that has no rules of its own. `code` is the return
-//! code, `value` the answer, `per_call` what is added to it for each call under the rule, `delay_ms`
-//! a wait, `hang` a wait without end, with a file `libfake_nvml.hung` as its sign.
+//! The rule that applies to a symbol is the last one whose `after` is at most the number of earlier
+//! calls. `*` covers every device call without its own rules. `code` is the return code, `value` the
+//! answer, `per_call` an increment added for each call under the rule, `delay_ms` a delay, `hang` an
+//! endless wait, signalled by a file `libfake_nvml.hung`.
 //!
-//! What a process takes of the card's memory stands in a file of its own, `libfake_nvml.held/PID`: the
-//! bytes, and for how many readings they are still in use once that process is gone.
+//! The GPU memory a process holds is in a separate file, `libfake_nvml.held/PID`: the bytes, and the
+//! number of readings they stay in use after that process is gone.
 //!
-//! Calls are counted per loaded file: each test takes its own copy. A symbol is made to be missing
-//! by changing its name in the bytes of the copy.
+//! Calls are counted per loaded file: each test uses its own copy. To remove a symbol, a test changes
+//! its name in the bytes of the copy.
 #![expect(unsafe_code, reason = "a C interface: exported names, and answers written through the caller's pointers")]
 
 use serde_json::{Map, Value, json};
@@ -38,7 +38,7 @@ const INSUFFICIENT_SIZE: Code = 7;
 const VERSION_MISMATCH: Code = 25;
 const TIMEOUT: Code = 10;
 const UNKNOWN: Code = 999;
-/// The bit of Xid errors among the kinds of events.
+/// The Xid bit in the event type mask.
 const XID: u64 = 8;
 /// Size 40 in the lower bytes, version 2 in the highest.
 const MEMORY_V2: c_uint = 0x0200_0028;
@@ -102,7 +102,7 @@ const _: () = assert!(size_of::<MemoryV2>() == 40 && size_of::<Utilization>() ==
 
 static CALLS: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
 
-/// The script's path without its extension: this library's own file, as the kernel has mapped it.
+/// The script's path without its extension: this library's own file, as mapped by the kernel.
 static OWN_PATH: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     // A private function: the address of an exported one would need its name, which tests may change.
     let here = nothing as *const () as usize;
@@ -115,7 +115,7 @@ static OWN_PATH: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     })
 });
 
-/// Runs when the library is loaded, before any of it is called: a file `libfake_nvml.loaded` is its sign.
+/// Runs when the library is loaded, before any call; leaves a file `libfake_nvml.loaded`.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOADED: extern "C" fn() = loaded;
@@ -131,7 +131,7 @@ fn script() -> Map<String, Value> {
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
-/// Bytes that processes hold, by their own words, or held until a few readings ago.
+/// Returns the bytes that processes report holding, or held until a few readings ago.
 fn held() -> u64 {
     static READ_SINCE: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
     let folder = OWN_PATH.as_ref().map(|path| path.with_extension("held"));
@@ -148,7 +148,7 @@ fn held() -> u64 {
     entries.filter_map(of_process).sum()
 }
 
-/// Plays one call: the value that the caller is to get, or the code it fails with.
+/// Plays one call: returns the value for the caller, or the error code.
 fn play(symbol: &'static str, healthy: Value) -> Result<Value, Code> {
     let before = {
         let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -185,12 +185,12 @@ fn hang() -> ! {
     }
 }
 
-/// Plays a call and, where it succeeds, hands the value to `write`.
+/// Plays a call and passes the value to `write` if it succeeds.
 fn answer(symbol: &'static str, healthy: Value, write: impl FnOnce(&Value) -> Code) -> Code {
     play(symbol, healthy).map_or_else(|code| code, |value| write(&value))
 }
 
-/// A call that writes one unsigned number.
+/// Plays a call that writes one unsigned number.
 fn number<T: TryFrom<u64>>(symbol: &'static str, healthy: u64, out: *mut T) -> Code {
     answer(symbol, json!(healthy), |value| match value.as_u64().and_then(|value| T::try_from(value).ok()) {
         // SAFETY: the caller passes a pointer to one `T` that it owns, as NVML's headers ask.
@@ -210,14 +210,14 @@ unsafe fn put<T>(out: *mut T, value: T) -> Code {
     SUCCESS
 }
 
-/// A call that writes text with a NUL at its end.
+/// Plays a call that writes NUL-terminated text.
 fn text(symbol: &'static str, healthy: &str, out: *mut c_char, length: c_uint) -> Code {
     answer(symbol, json!(healthy), |value| {
         let text = value.as_str().unwrap_or_default();
         if text.len() >= length as usize {
             return INSUFFICIENT_SIZE;
         }
-        // SAFETY: the caller's buffer holds `length` bytes, and the text with its NUL is no longer.
+        // SAFETY: the caller's buffer holds `length` bytes, and the text with its NUL fits into it.
         unsafe {
             ptr::copy_nonoverlapping(text.as_ptr().cast(), out, text.len());
             ptr::write(out.add(text.len()), 0);
@@ -250,7 +250,7 @@ extern "C" fn nvmlDeviceGetCount_v2(out: *mut c_uint) -> Code {
     number("nvmlDeviceGetCount_v2", 1, out)
 }
 
-/// The handle is the index plus one: anything but null will do, nobody looks behind it.
+/// The handle is the index plus one: any non-null value will do, nothing dereferences it.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, out: *mut Device) -> Code {
     // SAFETY: the caller passes a pointer to one handle that it owns.
@@ -269,7 +269,7 @@ extern "C" fn nvmlDeviceGetMemoryInfo_v2(_: Device, out: *mut MemoryV2) -> Code 
     let healthy = json!({"total": 24_000_000_000_u64, "used": 6_000_000_000_u64});
     answer("nvmlDeviceGetMemoryInfo_v2", healthy, |value| {
         let (total, used) = (value["total"].as_u64().unwrap_or(0), value["used"].as_u64().unwrap_or(0) + held());
-        // SAFETY: the caller passes a whole struct of its own, with the version filled in.
+        // SAFETY: the caller passes a complete struct that it owns, with the version filled in.
         unsafe {
             if out.is_null() || (*out).version != MEMORY_V2 {
                 return VERSION_MISMATCH;
@@ -321,8 +321,8 @@ extern "C" fn nvmlDeviceGetCurrentClocksThrottleReasons(_: Device, out: *mut u64
     number("nvmlDeviceGetCurrentClocksThrottleReasons", 0, out)
 }
 
-/// Asked twice: first with a count of 0 for the number of processes, then for the list. An amount of
-/// null is NVML's "not available".
+/// Called twice: first with a count of 0 for the number of processes, then for the list. A null amount
+/// means NVML's "not available".
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(_: Device, count: *mut c_uint, out: *mut Process) -> Code {
     answer("nvmlDeviceGetComputeRunningProcesses_v3", json!([]), |value| {
@@ -330,7 +330,7 @@ extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(_: Device, count: *mut c_u
         if count.is_null() {
             return INVALID_ARGUMENT;
         }
-        // SAFETY: `count` is the caller's own, and says how many entries `out` has room for.
+        // SAFETY: `count` is the caller's own, and says how many entries fit into `out`.
         unsafe {
             let room = ptr::replace(count, list.len() as c_uint) as usize;
             if list.len() > room {
@@ -416,18 +416,17 @@ extern "C" fn nvmlDeviceGetPcieReplayCounter(_: Device, out: *mut c_uint) -> Cod
     number("nvmlDeviceGetPcieReplayCounter", 0, out)
 }
 
-/// The script's value is a map from the number of a field to its value; other fields are not
-/// supported.
+/// The script's value maps field numbers to values; other fields are not supported.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetFieldValues(_: Device, count: i32, values: *mut FieldValue) -> Code {
     const NOT_SUPPORTED: Code = 3;
     answer("nvmlDeviceGetFieldValues", json!({"82": 74, "230": 0}), |answers| {
         for at in 0..count.unsigned_abs() as usize {
-            // SAFETY: the caller passes `count` structs of its own, with the field's number filled in.
+            // SAFETY: the caller passes `count` structs that it owns, with the field's number filled in.
             unsafe {
                 let value = values.add(at);
                 let known = answers[(*value).field.to_string()].as_u64();
-                // Kind 1 is an unsigned number of 32 bits.
+                // Type 1 is an unsigned 32-bit integer.
                 ((*value).kind, (*value).code) = (1, if known.is_some() { SUCCESS } else { NOT_SUPPORTED });
                 (*value).value = known.unwrap_or(0);
             }
@@ -458,7 +457,7 @@ extern "C" fn nvmlDeviceRegisterEvents(_: Device, _kinds: u64, _set: Device) -> 
 }
 
 /// A number in the script is an Xid error; without one the wait times out. A lost GPU, which fails
-/// every call about the device, fails this one too, as the real one does.
+/// every device call, fails this one too, like the real one.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlEventSetWait_v2(_: Device, out: *mut EventData, timeout_ms: c_uint) -> Code {
     answer("nvmlEventSetWait_v2", Value::Null, |value| {

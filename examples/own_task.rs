@@ -1,5 +1,5 @@
-//! A task of one's own: which of two entwined spirals does a point of the plane lie on? Cockpit,
-//! ladder, checkpoints and restarts all work with it:
+//! A custom task: on which of two interleaved spirals does a point lie? Cockpit, ladder, checkpoints
+//! and restarts all work with it:
 //! `cargo run --release --example own_task -- run examples/own_task.yaml`
 
 use burn::module::{AutodiffModule, Module};
@@ -17,7 +17,7 @@ struct Spirals;
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DataConfig {
-    /// Points to learn from; a fifth as many are held out.
+    /// Training points; a fifth as many are held out.
     points: usize,
 }
 
@@ -28,7 +28,7 @@ struct ModelConfig {
     width: usize,
 }
 
-/// Where points lie and on which spiral.
+/// Points and the spiral each lies on.
 struct Points(Vec<([f32; 2], i32)>);
 
 impl Task for Spirals {
@@ -70,7 +70,7 @@ impl Task for Spirals {
     }
 }
 
-/// A point on one of the spirals, two turns long, with a little noise.
+/// Draws a point on one of the spirals, two turns long, with a little noise.
 fn point(stream: &mut Stream) -> ([f32; 2], i32) {
     let spiral = i32::from(stream.unit() < 0.5);
     let along = stream.unit().sqrt();
@@ -85,7 +85,7 @@ struct Network<B: Backend> {
 }
 
 impl<B: Backend> Network<B> {
-    /// Points `[batch, 2]` to logits `[batch, 2]`, and the answers `[batch, 1]`.
+    /// Maps points `[batch, 2]` to logits `[batch, 2]`; also returns the labels `[batch, 1]`.
     fn forward(&self, points: &Points, device: &B::Device) -> (Tensor<B, 2>, Tensor<B, 2, Int>) {
         let (places, answers): (Vec<[f32; 2]>, Vec<i32>) = points.0.iter().copied().unzip();
         let x = Tensor::from_data(TensorData::new(places.concat(), [answers.len(), 2]), device);

@@ -1,14 +1,14 @@
 //! A worker that trains nothing: it speaks the worker contract, writes real checkpoints, and
-//! misbehaves on command. The keeper starts it in place of the trainer when `DOWNSHIFT_WORKER`
+//! misbehaves on command. The keeper starts it instead of the trainer when `DOWNSHIFT_WORKER`
 //! names it. The scenario is data: the section `model:` of the run file.
 //!
 //! ```yaml
 //! task: scripted
 //! model: { step_ms: 2, save_ms: 1, start_ms: 5, ignore_term: false, noise: false, trouble: [] }
 //! ```
-//! `vram: { from_step: 2, bytes: 1000, lingers: 3 }` takes memory of the card that `DOWNSHIFT_NVML_PATH` plays.
-//! `tunes: fast` is a tuning decision that it leaves in the run directory, one more when it evaluates.
-//! More kinds of trouble than `--inject` knows are in `trouble:`, see trouble.rs.
+//! `vram: { from_step: 2, bytes: 1000, lingers: 3 }` holds memory on the fake GPU behind `DOWNSHIFT_NVML_PATH`.
+//! `tunes: fast` leaves a tuning decision in the run directory, and another one on each evaluation.
+//! `trouble:` knows more kinds of fault than `--inject`, see trouble.rs.
 
 #[path = "scripted_worker/trouble.rs"]
 mod trouble;
@@ -65,7 +65,7 @@ fn main() -> Failing<()> {
     }
     script.begin()?;
     if script.train().is_err() {
-        // Nobody reads any more: the keeper is gone. Save and end.
+        // No reader left: the keeper is gone. Save and end.
         let _ = script.save();
         exit(3);
     }
@@ -146,7 +146,7 @@ impl Script {
         say(&Event::Phase { phase: Phase::Training })
     }
 
-    /// What the scenario has in store for this moment; the loss of a jump, if it is one.
+    /// Injects the scenario's faults for this moment; returns the loss if it is a spike.
     fn suffer(&mut self, moment: Moment) -> Failing<Option<f64>> {
         let mut jump = None;
         for trouble in trouble::striking(&self.scenario, moment, self.attempt, self.rung) {
@@ -159,7 +159,7 @@ impl Script {
             }
             if let Some(signal) = trouble["signal"].as_i64() {
                 let signal = rustix::process::Signal::from_named_raw(i32::try_from(signal)?).ok_or("no signal")?;
-                // Rust's own handler lets the first SIGSEGV pass.
+                // Rust's own handler swallows the first SIGSEGV.
                 loop {
                     rustix::process::kill_process(rustix::process::getpid(), signal)?;
                 }
@@ -289,7 +289,7 @@ impl Script {
         }))
     }
 
-    /// Leaves a tuning decision, where the scenario has one.
+    /// Writes a tuning decision if the scenario asks for one.
     fn tune(&self, of: &str) -> Failing<()> {
         let Some(decision) = self.scenario["tunes"].as_str() else { return Ok(()) };
         let decisions = kernels::decisions_of(self.run_dir.path());
@@ -297,7 +297,7 @@ impl Script {
         Ok(std::fs::write(decisions.join(of), decision)?)
     }
 
-    /// Says how much of a played card this process holds, see fake_nvml.rs.
+    /// Records the GPU memory this process holds, see fake_nvml.rs.
     fn take_vram(&self, step: u64) -> Failing<()> {
         let vram = &self.scenario["vram"];
         let Some(bytes) = vram["bytes"].as_u64().filter(|_| vram["from_step"].as_u64() == Some(step)) else {
@@ -311,13 +311,13 @@ impl Script {
         Ok(std::fs::rename(new, folder.join(std::process::id().to_string()))?)
     }
 
-    /// Tells of a step, and keeps its row for the next checkpoint.
+    /// Sends a step, and keeps its row for the next checkpoint.
     fn tell(&mut self, event: &Event) -> Failing<()> {
         self.rows.extend(StepRow::of(event, self.attempt, self.rung, 0).map(Row::Step));
         say(event)
     }
 
-    /// Saves; the reason where that fails.
+    /// Saves a checkpoint; returns the reason if that fails.
     fn save(&mut self) -> Failing<Option<String>> {
         let began = Instant::now();
         self.suffer(Moment::Save)?;
@@ -380,7 +380,7 @@ fn say(event: &Event) -> Failing<()> {
     Ok(out.flush()?)
 }
 
-/// Lets SIGTERM pass by, as a worker stuck in a driver does.
+/// Ignores SIGTERM, like a worker stuck in a driver.
 fn ignore_term() -> Failing<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (ready, listening) = mpsc::channel();

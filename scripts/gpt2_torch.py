@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 
-# The first card is then the same one for CUDA and for nvidia-smi.
+# Makes the first GPU the same one for CUDA and nvidia-smi.
 os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 import torch
@@ -107,7 +107,7 @@ def measure(shape, device, compiled, before):
         times.append(time.perf_counter() - begun)
     middle = sorted(times)[len(times) // 2]
     if device == "cuda":
-        # What the allocator has reserved it keeps, so that the card holds the peak now.
+        # The allocator keeps the memory it reserved, so the GPU holds the peak now.
         now = on_card()
         if before is None or now is None:
             peak = torch.cuda.max_memory_reserved()
@@ -135,7 +135,7 @@ def main():
         ways = ["eager"] if shape.no_compile else ["eager", "compiled"]
         ended = [subprocess.run([sys.executable, __file__, *sys.argv[1:], "--way", way]).returncode for way in ways]
         sys.exit(max(map(abs, ended)))
-    held = on_card()  # before there is a context
+    held = on_card()  # before a context exists
     there = torch.cuda.is_available()
     if shape.device == "cuda" and not there:
         raise SystemExit("no GPU that PyTorch can use; --device cpu computes in f32, at a tiny shape")
@@ -148,7 +148,7 @@ def main():
     except Exception as error:
         if shape.way == "eager":
             raise
-        # No compiler, an old card: eager alone is still a figure.
+        # No compiler or an old GPU: the eager figure is still useful.
         print(json.dumps({"note": f"torch.compile does not work here: {str(error).splitlines()[0]}"}), flush=True)
 
 

@@ -13,9 +13,9 @@ import sys
 
 PROGRAM = sys.argv[1] if len(sys.argv) > 1 else "target/release/downshift"
 DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cpu"
-# Per cent that a prediction may be off.
+# Largest error of a prediction, in per cent.
 MOST_OFF = 15
-# So many rows have to take so many bytes at least: of less the program itself is too large a share.
+# At least LARGE rows must take AT_LEAST bytes: below that the program itself is too large a share.
 LARGE, AT_LEAST = 6, 500_000_000
 WIDE = ["model.width=512", "model.layers=8", "model.heads=8"]
 RECOMPUTE = "training.gradient_checkpointing=true"

@@ -1,5 +1,5 @@
-//! The short form of the campaign: kills, injected errors, damaged checkpoints and power cuts
-//! against the real program. The long form is in RELIABILITY.md.
+//! The short form of the campaign: kills, injected errors, damaged checkpoints and power cuts against the
+//! real program. RELIABILITY.md describes the long form.
 #![cfg(feature = "train")]
 
 use std::path::Path;
@@ -18,7 +18,7 @@ fn nothing_is_lost_in_the_short_campaign() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    // A campaign that tries nothing loses nothing.
+    // A campaign that tries nothing loses nothing, so every part must have run.
     for fault in [
         "kill -9 worker",
         "kill -9 at each system call: next save",

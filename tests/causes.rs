@@ -1,4 +1,4 @@
-//! The real keeper names why its worker ended, by everything that can be seen from outside.
+//! The real keeper determines why its worker ended, from external evidence only.
 
 mod helper;
 
@@ -11,7 +11,7 @@ use std::io::Write;
 
 const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
 
-/// The first cause that the keeper has written down.
+/// Returns the first cause the keeper recorded.
 fn cause(run: &RunDir) -> Cause {
     wait_for("a cause", || Reader::open(run).ok()?.causes().into_iter().next()).1
 }
@@ -59,7 +59,7 @@ fn the_kernels_log_turns_a_bare_kill_into_a_cause() {
     for (line, class, xid) in cases {
         let place = Place::scripted();
         place.script(SLOW, "");
-        // From before the run: it accuses nobody.
+        // From before the run, so it must not count as evidence.
         std::fs::write(place.dir.path().join("kern.log"), "NVRM: Xid (PCI:0000:01:00): 48, old\n").unwrap();
         let (_child, run) = place.start(&[]);
         let status = wait_status(&run, "steps", |status| status.step >= 5 && status.pid_worker.is_some());

@@ -1,5 +1,5 @@
-//! The checkpoints of real runs, as a person uses them: damaged, pruned, compared, exported, copied,
-//! gone back to, built upon.
+//! The checkpoints of real runs, as a user works with them: damaged, pruned, compared, exported, copied,
+//! rolled back to, built upon.
 #![cfg(feature = "train")]
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Two epochs of the shipped digits: 90 steps, with a checkpoint every 20, and none out of turn.
+/// Two epochs of the shipped digits: 90 steps, with a checkpoint every 20 and no extra ones.
 const RUN: [&str; 13] = [
     "run",
     "digits",
@@ -35,7 +35,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a command printed; fails where its exit code is another one.
+/// Returns the output of a command; fails unless it exits with this code.
 fn says(place: &Place, code: i32, words: &[&str]) -> String {
     let out = place.output(words);
     let said = text(&out.stdout) + &text(&out.stderr);
@@ -43,7 +43,7 @@ fn says(place: &Place, code: i32, words: &[&str]) -> String {
     said
 }
 
-/// A run that has ended, and its place.
+/// Returns a finished run and its place.
 fn finished(more: &[&str]) -> (Place, RunDir) {
     let place = Place::real();
     says(&place, 0, &[&RUN[..], more].concat());
@@ -83,7 +83,7 @@ fn with_every_checkpoint_damaged_the_run_fails_and_never_starts_from_scratch() {
     assert_eq!((&status["state"], status["attempts"].as_u64()), (&"failed".into(), Some(2)));
     assert_eq!(place.rows().len(), rows, "no step was taken");
     assert_eq!(steps_on_disk(&run).len(), 5, "nothing was deleted");
-    // The same where they are gone altogether: the store knows that there were some.
+    // The same when all checkpoints are gone: the store knows that there were some.
     fs::remove_dir_all(run.path().join(checkpoint::FOLDER)).unwrap();
     says(&place, 14, &["resume", "--headless"]);
     assert_eq!(place.rows().len(), rows);
@@ -193,9 +193,9 @@ fn a_new_run_is_built_on_the_weights_of_an_old_one() {
     assert_eq!(weights(run.path(), 0), weights(base.path(), 80));
     let rows = place.rows();
     assert_eq!((rows.len(), rows[0]["step"].as_u64(), rows[0]["samples"].as_u64()), (45, Some(1), Some(32)));
-    // It begins far below the loss of a fresh model, ln 10.
+    // It starts far below the loss of a fresh model, ln 10.
     assert!(rows[0]["loss"].as_f64().unwrap() < 2.0, "{}", rows[0]);
-    // Before its first save a restart goes on from these weights.
+    // Before its first save a restart starts again from these weights.
     let old_rows = says(&place, 0, &["export", &base.name()]);
     assert_eq!(old_rows.lines().count() as u64, STEPS, "the old run is as it was");
     for wrong in [&["resume", "--lr-factor", "2"][..], &["resume", "--as-base", "--lr-factor", "-1"]] {
@@ -213,7 +213,7 @@ fn what_retention_does_not_keep_is_pruned_and_a_damaged_one_pushes_none_out() {
     damage(&run, 90);
     let said = says(&place, 0, &["checkpoints", "prune"]);
     assert!(said.contains("left for you to look at") && said.contains("step-000000090"), "{said}");
-    // 80 is the newest that verifies, 60 the newest that training has proven.
+    // 80 is the newest that verifies, 60 the newest proven by training.
     assert_eq!(steps_on_disk(&run), [60, 80, 90]);
     assert!(said.contains("deleted step 20\n") && said.contains("deleted step 40\n"), "{said}");
 }
@@ -229,7 +229,7 @@ fn checkpoints_are_ranked_by_what_the_validation_set_says() {
         .map(|line| line.split("loss ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap())
         .collect();
     assert!(losses.is_sorted(), "{said}");
-    // The last step was evaluated while it was trained: the same weights, the same figure.
+    // The last step was evaluated during training: same weights, same loss.
     let trained = place.status_json()["eval"]["loss"].as_f64().unwrap();
     let last = lines.iter().find(|line| line.contains("step        90")).unwrap();
     assert!(last.contains(&format!("loss {trained:.4}, accuracy")), "{last}, {trained}");
@@ -256,7 +256,7 @@ fn the_best_one_is_copied_to_a_place_that_a_run_can_go_on_from() {
     let runs = run.path().parent().unwrap().display().to_string();
     assert!(says(&place, 2, &["checkpoints", "copy", "--to", &runs]).contains("is the run itself"));
     assert!(says(&place, 2, &["checkpoints", "copy"]).contains("--to"));
-    // The first place is lost.
+    // The original run directory is lost.
     let wanted = weights(run.path(), STEPS);
     fs::remove_dir_all(run.path()).unwrap();
     let name = copy.path().display().to_string();
@@ -280,7 +280,7 @@ fn exported_weights_depend_on_the_weights_alone_and_open_everywhere() {
     open_in_pytorch(&one.dir.path().join("weights.safetensors"), numbers);
 }
 
-/// PyTorch reads the same tensors, where `python3` (or what `DOWNSHIFT_PYTHON` names) has it.
+/// PyTorch reads the same tensors, if `python3` (or the one in `DOWNSHIFT_PYTHON`) has it.
 fn open_in_pytorch(file: &Path, numbers: usize) {
     let python = std::env::var("DOWNSHIFT_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let has_it = Command::new(&python).args(["-c", "import torch, safetensors.torch"]).output();

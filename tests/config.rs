@@ -1,4 +1,4 @@
-//! Run files: those that must be accepted, and those that must be refused with exactly these words.
+//! Run files: the valid ones must be accepted, and the invalid ones refused with exactly these messages.
 
 use downshift::config::knobs::{MomentBits, Section, Watch};
 use downshift::config::ladder::Rung;
@@ -7,7 +7,7 @@ use downshift::config::run::{Refusal, Run, Source, TaskSections};
 use downshift::config::shipped;
 use std::{fs, path::Path};
 
-/// A task that knows two keys, like a built-in one.
+/// A task that accepts two keys, like a built-in one.
 struct Tasks;
 
 impl TaskSections for Tasks {

@@ -1,7 +1,6 @@
-//! Shifts keep the experiment: random ladders, shifts, deaths and skipped steps, played on the clock
-//! of the run without a tensor or a process. What survives (the line of work that checkpoints carry
-//! on) has consumed every sample of every epoch exactly once, at the learning rate the schedule
-//! plans for that moment.
+//! Shifts preserve the experiment: random ladders, shifts, deaths and skipped steps, simulated on the clock
+//! of the run without tensors or processes. The surviving steps (the history that checkpoints carry on)
+//! consume every sample of every epoch exactly once, at the learning rate the schedule plans for that moment.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use downshift::recipe::batch::{BatchPlan, Position};
@@ -20,7 +19,7 @@ struct Rung {
     warmup: f64,
 }
 
-/// What happens after a number of steps.
+/// An event after a number of steps.
 #[derive(Debug, Clone, Copy)]
 enum Turn {
     Shift(usize),
@@ -37,7 +36,7 @@ struct World {
     kind: ScheduleKind,
 }
 
-/// One step of the surviving line.
+/// One surviving step.
 #[derive(Debug, Clone, PartialEq)]
 struct Step {
     epoch: u64,
@@ -48,7 +47,7 @@ struct Step {
     skipped: bool,
 }
 
-/// Where a run stands, and how it came there: what a checkpoint holds.
+/// The position of a run and the steps that led there: the content of a checkpoint.
 #[derive(Debug, Clone, Default)]
 struct Line {
     at: Position,
@@ -67,7 +66,7 @@ impl World {
         Schedule { kind: self.kind, warmup: rung.warmup, end: 0.1 }
     }
 
-    /// A worker starts on `rung`, from what `line` holds.
+    /// Starts a worker on `rung` from the state in `line`.
     fn start(&self, line: &mut Line, ladder: &[Rung], rung: usize) {
         let schedule = self.schedule(&ladder[rung]);
         line.warmup_from = schedule.warmup_begin(line.warmup, line.warmup_from, line.at.samples);
@@ -87,12 +86,12 @@ impl World {
         line.steps.push(Step { epoch: step.epoch, samples, clock, lr, rung: line.rung, skipped });
     }
 
-    /// Plays a whole run. Deaths lose what was done since the last save; every shift saves first.
+    /// Plays a whole run. Deaths lose everything since the last save; every shift saves first.
     fn play(&self, ladder: &[Rung], turns: &[(u64, Turn)]) -> Vec<Step> {
         let mut line = Line::default();
         let mut saved = line.clone();
         self.start(&mut line, ladder, 0);
-        // A step that is durable is not saved again, whoever stands on it.
+        // A durable step is not saved again, whoever is at it.
         let save = |line: &Line, saved: &mut Line| {
             if line.at != saved.at {
                 *saved = line.clone();
@@ -137,7 +136,7 @@ fn world() -> impl Strategy<Value = World> {
     })
 }
 
-/// Rungs that split one effective batch differently: class A.
+/// Generates rungs that split one effective batch differently: class A.
 fn same_problem() -> impl Strategy<Value = Vec<Rung>> {
     let splits = prop::collection::vec(0u32..4, 1..5);
     (1u64..4, splits, 0.0f64..0.5).prop_map(|(base, splits, warmup)| {
@@ -146,7 +145,7 @@ fn same_problem() -> impl Strategy<Value = Vec<Rung>> {
     })
 }
 
-/// Rungs that change the batch, the rate and the warm-up: class B.
+/// Generates rungs that change the batch, the rate and the warmup: class B.
 fn any_ladder() -> impl Strategy<Value = Vec<Rung>> {
     let rung = (1u64..20, 1u64..5, 1u32..5, 0.0f64..0.5);
     prop::collection::vec(rung, 1..5).prop_map(|rungs| {
@@ -165,7 +164,7 @@ fn turns() -> impl Strategy<Value = Vec<(u64, Turn)>> {
     prop::collection::vec((0u64..12, turn), 0..25)
 }
 
-/// How often each sample of each epoch was consumed.
+/// Counts how often each sample of each epoch was consumed.
 fn consumed(steps: &[Step]) -> BTreeMap<(u64, u32), u32> {
     let mut times = BTreeMap::new();
     for step in steps {
@@ -185,7 +184,7 @@ proptest! {
         let times = consumed(&steps);
         prop_assert_eq!(times.len() as u64, world.epochs * world.epoch_samples);
         prop_assert!(times.values().all(|times| *times == 1));
-        // A skipped step consumes its samples, and only those that are listed as skipped are lost.
+        // A skipped step consumes its samples, and only samples listed as skipped are lost.
         let taken: usize = steps.iter().filter(|step| !step.skipped).map(|step| step.samples.len()).sum();
         let listed: usize = steps.iter().filter(|step| step.skipped).map(|step| step.samples.len()).sum();
         prop_assert_eq!((taken + listed) as u64, world.epochs * world.epoch_samples);
@@ -206,7 +205,7 @@ proptest! {
             if began == 0 || warmed >= rung.warmup {
                 prop_assert_eq!(step.lr.to_bits(), planned.to_bits());
             } else {
-                // On a straight line from nothing; within the first warm-up the plan itself is on one.
+                // Linear from zero; within the first warmup the plan itself is linear.
                 let plan_warmed = (step.clock as f64 / world.total() as f64).min(rung.warmup);
                 prop_assert!((step.lr - planned * warmed / plan_warmed).abs() < 1e-9, "{:?}: {planned}", step);
             }
@@ -221,8 +220,8 @@ proptest! {
     }
 }
 
-/// The properties above must be able to fail: a worker that stores how many batches it has done, and
-/// multiplies by the batch of the rung it is on now, repeats samples or leaves some out.
+/// The properties above must be able to fail: a worker that stores the number of batches done, and multiplies
+/// it by the batch of its current rung, repeats or omits samples.
 #[test]
 fn a_clock_in_batches_is_noticed() {
     let world = World { epoch_samples: 40, units: 1, epochs: 1, kind: ScheduleKind::Constant };

@@ -1,4 +1,4 @@
-//! The commands that look at the machine, and the messages that a run sends.
+//! The commands that inspect the machine, and the notifications that a run sends.
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 mod helper;
@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-/// A command that sees the card of this script, or none.
+/// Returns a command that sees the GPU of this script, or no GPU.
 fn with_card(place: &Place, script: Option<&Value>, words: &[&str]) -> Command {
     let mut command = place.command(words);
     let library = place.dir.path().join("libfake_nvml.so");
@@ -179,7 +179,7 @@ fn a_bundle_holds_what_a_report_needs_and_nothing_private() {
     assert!(parts["worker.log"].contains("from ~"));
 }
 
-/// A server that takes every request; gives their bodies.
+/// Starts a server that accepts every request; returns its address and the request bodies.
 fn server() -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/s3cret-hook", listener.local_addr().unwrap());
@@ -264,7 +264,7 @@ fn a_hot_card_is_told_of_once_and_the_run_file_names_the_library() {
     let told: Value = serde_json::from_str(&bodies.recv_timeout(helper::LIMIT).unwrap()).unwrap();
     assert!(told["title"].as_str().unwrap().ends_with(": hot"), "{told}");
     assert!(told["text"].as_str().unwrap().contains("91 °C"), "{told}");
-    // Two more readings of the same heat.
+    // Two more readings at the same temperature.
     let now = wait_status(&run, "a status", |_| true).step;
     wait_status(&run, "two more seconds", |status| status.step > now + 100);
     assert_eq!(bodies.try_iter().count(), 0, "told once");

@@ -1,6 +1,6 @@
-//! Faults, one by one, through the real program: keeper, probe, store and the scripted worker, with
-//! a library that plays NVML where a card is needed. Each names the cause that must be told, the
-//! response that must be told, and how the run must end; the table is printed.
+//! Faults, one at a time, through the real program: keeper, probe, store and the scripted worker, with a fake
+//! NVML library where a GPU is needed. Each case names the cause and the response that must be reported, and
+//! how the run must end; the test prints the table.
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 mod helper;
@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Runs at a time: most of them wait for something most of the time.
+/// Runs at a time: most of them spend most of their time waiting.
 const AT_ONCE: usize = 6;
 
 #[test]

@@ -1,4 +1,4 @@
-//! The real keeper with a scripted worker: what must hold whatever dies.
+//! The real keeper with a scripted worker: the invariants that hold whichever process dies.
 
 mod helper;
 
@@ -166,7 +166,7 @@ fn the_newest_proven_checkpoint_stays_beside_the_newest() {
     let place = Place::scripted();
     place.script(QUICK, "");
     let knobs = ["--set", "checkpoint.keep_last=1", "--set", "checkpoint.proven_after=120"];
-    // A death in between: what was proven by steps that are redone is proven once.
+    // A death in between: a checkpoint proven by redone steps is proven only once.
     let (mut child, run) = place.start(&[&knobs[..], &["--inject", "kill@230,nan@290"]].concat());
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let kept: Vec<u64> = checkpoint::list(run.path()).iter().rev().map(|entry| entry.step).collect();
@@ -184,7 +184,7 @@ fn workers_that_fail_alike_just_after_a_load_make_the_next_one_go_back() {
     place.script(QUICK, "watch: { restarts_without_progress: 3 }\n");
     let (mut child, run) = place.start(&["--inject", "panic@105*"]);
     assert_eq!(child.wait().unwrap().code(), Some(4), "a fault that is not the checkpoint's uses the budget up");
-    // Started afresh; from 100; from 100 again; one back, from 50.
+    // A fresh start; from 100; from 100 again; one back, from 50.
     let from: Vec<String> =
         journal(&run).into_iter().map(|row| row.text).filter(|text| text.contains("resumed at")).collect();
     let steps: Vec<&str> =
@@ -230,7 +230,7 @@ fn whatever_happens_the_worker_runs_on_the_rung_of_its_attempt() {
     let mut query = store.prepare("SELECT id, rung FROM attempts").unwrap();
     let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
     let attempts: BTreeMap<i64, i64> = rows.map(Result::unwrap).collect();
-    // Rows that workers wrote themselves, each with the rung that it had been started on.
+    // Rows written by the workers themselves, each with the rung its worker was started on.
     let mut said: BTreeMap<u64, usize> = BTreeMap::new();
     for entry in checkpoint::list(run.path()) {
         for row in Row::read_all(&checkpoint::load(&entry.path).unwrap().files[checkpoint::STEPS]) {
@@ -370,7 +370,7 @@ fn a_checkpoint_that_is_gone_is_missed_and_a_damaged_store_is_set_aside() {
     let resumed = place.output(&["resume", "--headless"]);
     assert_eq!(resumed.status.code(), Some(0), "{}", String::from_utf8_lossy(&resumed.stderr));
     assert!(journal_says(&run, "set aside as") && run.file("run.db.damaged").exists());
-    // A run file that is no run is a matter of configuration.
+    // An invalid run file is a configuration error.
     std::fs::write(run.file("run.yaml"), "nothing: [").unwrap();
     assert_eq!(place.output(&["resume", "--headless"]).status.code(), Some(13));
 }

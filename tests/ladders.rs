@@ -1,5 +1,5 @@
-//! The ladders that ship, by the real program: every variant checked for the device it is for, and
-//! one run that is out of memory on every rung but the last.
+//! The shipped ladders, run by the real program: every variant checked for its target device, and one run
+//! that runs out of memory on every rung but the last.
 #![cfg(feature = "train")]
 
 mod helper;
@@ -16,7 +16,7 @@ mod tests {
     use std::io::Write as _;
     use std::path::Path;
 
-    /// Names of the variants of a run file; none of them chosen comes first.
+    /// Returns the variants of a run file, starting with None for no variant.
     fn variants(text: &str) -> Vec<Option<String>> {
         let (tree, _) = downshift::config::yaml::parse(text).unwrap();
         let names = tree.get("variants").and_then(Value::as_object).into_iter().flat_map(|all| all.keys().cloned());
@@ -30,8 +30,8 @@ mod tests {
         Run::read(&source, &AsWritten).unwrap_or_else(|refusal| panic!("{refusal}"))
     }
 
-    /// GPT-2 with 124M parameters where the variants look for it: a config, a tokenizer, and the header
-    /// of the weights before a hole where their values would be.
+    /// Creates GPT-2 with 124M parameters where the variants look for it: a config, a tokenizer, and the
+    /// header of the weights, followed by a sparse hole instead of the values.
     fn gpt2(place: &Place) {
         let folder = place.dir.path().join("models/gpt2");
         fs::create_dir_all(&folder).unwrap();
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(run.status.code(), Some(13), "what is only checked is not run");
     }
 
-    /// Where a knob's value stands on the way from careless to careful; larger needs more memory.
+    /// Returns where each knob's value lies between careful and careless; larger needs more memory.
     fn appetite(run: &Run, rung: usize) -> BTreeMap<&'static str, f64> {
         let preset = &run.rungs[rung].preset;
         let model = |path: &str| preset.model.get(path).and_then(Value::as_f64).unwrap_or(0.0);

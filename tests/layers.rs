@@ -1,10 +1,10 @@
-//! Who may use whom: the arrows of ARCHITECTURE.md, held against the code.
+//! Module dependencies: checks the code against the arrows of ARCHITECTURE.md.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Each module and those it may use.
+/// Each module and the modules it may use.
 const ARROWS: [(&str, &[&str]); 11] = [
     (
         "cli",
@@ -68,8 +68,7 @@ fn only_the_trainer_knows_burn_and_one_file_each_knows_yaml_and_sqlite() {
     }
 }
 
-/// Files that read the kernel's own files by paths they compose, and the bundle, which reads what the
-/// program wrote.
+/// Files that read kernel files at composed paths, and the bundle, which reads the program's own output.
 const READ_KERNEL_FILES: [&str; 6] = [
     "cli/bundle",
     "cli/doctor/gpu.rs",
@@ -95,7 +94,7 @@ fn files_from_outside_are_read_within_bounds() {
     }
 }
 
-/// The files of a module (all, for an empty name), by their path below src.
+/// Returns the files of a module (all for an empty name), with their path below src.
 fn sources(src: &Path, module: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut folders = vec![src.to_owned()];
@@ -117,7 +116,7 @@ fn sources(src: &Path, module: &str) -> Vec<(String, String)> {
     found
 }
 
-/// The modules that a text names as `crate::module`, outside of its unit tests.
+/// Returns the modules a text refers to as `crate::module`, outside its unit tests.
 fn uses(text: &str) -> BTreeSet<String> {
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
     let mut names = BTreeSet::new();

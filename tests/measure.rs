@@ -1,5 +1,5 @@
-//! Workers that are measured alone: the real commands with the scripted worker, and where a GPU is
-//! asked for, on a card that a library plays (examples/fake_nvml.rs).
+//! Standalone measurement of workers: the real commands with the scripted worker, and where a GPU is requested,
+//! with a fake one (examples/fake_nvml.rs).
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail like tests")]
 
 mod helper;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Output;
 
-/// A place with a card of its own, of which 6 GB of 24 GB are in use.
+/// Creates a place with its own fake GPU, with 6 GB of 24 GB in use.
 fn with_card() -> Place {
     let mut place = Place::scripted();
     let library = place.dir.path().join("libfake_nvml.so");
@@ -52,7 +52,7 @@ fn rungs_below_one_that_cannot_run_are_measured_and_prepared() {
 fn the_peak_of_a_short_measurement_is_seen_and_the_card_is_free_of_the_worker_before() {
     let place = with_card();
     let vram = |bytes: u64| format!("vram: {{ from_step: 2, bytes: {bytes}, lingers: 3 }}");
-    // Its memory comes late enough for that of the worker before to be gone meanwhile.
+    // Allocates late enough for the previous worker's memory to be released by then.
     let less = format!(
         "ladder:\n  - {{ name: less, warm_start: true, set: {{ model: {{ step_ms: 400, {} }} }} }}\n",
         vram(400_000_000)

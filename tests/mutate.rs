@@ -1,7 +1,7 @@
-//! Damaged files: whatever stands in a file, the program ends by itself within 5 s and 500 MB, without a
-//! panic, and prints nothing that a terminal obeys.
+//! Damaged files: whatever a file contains, the program exits within 5 s and 500 MB, without a panic, and
+//! prints nothing that controls a terminal.
 //!
-//! `DOWNSHIFT_MUTATIONS=2000 DOWNSHIFT_SEED=1` is the campaign; `DOWNSHIFT_MUTATION=17` repeats one of it.
+//! `DOWNSHIFT_MUTATIONS=2000 DOWNSHIFT_SEED=1` runs the campaign; `DOWNSHIFT_MUTATION=17` repeats one mutation.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail like tests")]
 
@@ -27,7 +27,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// At once; more would only wait for each other.
+/// Parallel readers; more would only wait for each other.
 const LANES: usize = 2;
 
 fn number<T: FromStr>(name: &str) -> Option<T> {
@@ -59,7 +59,7 @@ fn damaged_files_do_no_harm() {
     assert!(failures.is_empty(), "{} of {count} did harm:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// One damaged file; kept where it does harm.
+/// Tests one damaged file; keeps it if it does harm.
 fn one(seed: u64, index: u64) -> Result<(), String> {
     let kinds = kinds::all();
     let (name, prepare) = kinds[index as usize % kinds.len()];
@@ -78,7 +78,7 @@ fn one(seed: u64, index: u64) -> Result<(), String> {
     })
 }
 
-/// The process that reads one file for a test above.
+/// The process that reads one file on behalf of a test above.
 #[test]
 fn reader() {
     if let Some((kind, file)) = env::var("DOWNSHIFT_READ").ok().as_deref().and_then(|named| named.split_once(':')) {
@@ -86,7 +86,7 @@ fn reader() {
     }
 }
 
-/// The test can fail: each kind of harm is seen.
+/// The test can fail: it detects each kind of harm.
 #[test]
 fn harm_is_noticed() {
     let limits = Limits { computing: Duration::from_millis(200), clock: Duration::from_secs(3), memory: 400_000_000 };
@@ -111,13 +111,13 @@ fn harm_is_noticed() {
     assert_eq!(watch(command, tempfile::tempdir().unwrap().path(), limits), Ok("fine\n".to_owned()));
 }
 
-/// A run file with this in place of the line that begins with `key`.
+/// Returns the digits run file with `line` instead of the line that starts with `key`.
 fn digits(key: &str, line: &str) -> String {
     let text = String::from_utf8(source("configs/digits.yaml")).unwrap();
     text.lines().map(|old| if old.starts_with(key) { line } else { old }).collect::<Vec<_>>().join("\n")
 }
 
-/// Runs the program over input that once hung, crashed or filled the memory; gives what it said.
+/// Runs the program on input that once hung, crashed or exhausted memory; returns its output.
 fn refusal(folder: &Path, words: &[&str]) -> String {
     watch(program(folder, words), folder, Limits::INPUT).unwrap_or_else(|why| panic!("{words:?}: {why}"))
 }

@@ -1,5 +1,5 @@
-//! What a run gives to the world outside the cockpit: pictures, event files, a line for tmux. The
-//! real program on a made run.
+//! The outputs of a run outside the cockpit: plots, event files, a tmux status line. The real program on a
+//! generated run.
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 mod helper;
@@ -36,7 +36,7 @@ fn pictures_are_drawn() {
         for word in ["Loss", "Learning rate", "Evaluation loss", "made-", ">full<", "best "] {
             assert!(svg.contains(word), "{word} in {theme}");
         }
-        // The skips of the streak at one half, at the least.
+        // At least the skips of the streak at the midpoint.
         assert!(svg.matches("l-3.5 6Z").count() > 0);
     }
     words(&place, &["plot", "made", "made", "--out", "b.png", "--log", "--size", "600x300", "--scale", "1"]);
@@ -74,7 +74,7 @@ fn event_files_hold_the_curve() {
     assert!(String::from_utf8_lossy(&without.stderr).contains("--out"));
 }
 
-/// Read by TensorBoard itself, where it is installed: `python3`, or what TENSORBOARD_PYTHON names.
+/// TensorBoard itself reads the export, if `python3` (or the one in TENSORBOARD_PYTHON) has it.
 #[test]
 fn tensorboard_reads_what_was_exported() {
     let python = std::env::var("TENSORBOARD_PYTHON").unwrap_or_else(|_| "python3".to_owned());
@@ -123,7 +123,7 @@ fn the_status_bar_gets_one_short_line_without_arguments() {
     assert_eq!((status["state"].as_str(), status["step"].as_u64()), (Some("finished"), Some(STEPS)));
 }
 
-/// The event file of an export, and its folder.
+/// Exports a run; returns the event file and its folder.
 fn exported(place: &Place) -> (PathBuf, PathBuf) {
     let printed = words(place, &["export", "--format", "tensorboard", "--out", "tb"]);
     let file = place.dir.path().join(printed.trim());
@@ -132,7 +132,7 @@ fn exported(place: &Place) -> (PathBuf, PathBuf) {
     (file, folder)
 }
 
-/// Steps and values of a tag: a second reader of records and messages, written apart from the writer.
+/// Returns steps and values of a tag: an independent reader of records and messages.
 fn scalars(mut file: &[u8], tag: &str) -> Vec<(u64, f32)> {
     let mut found = Vec::new();
     let mut wanted = vec![0x0a, u8::try_from(tag.len()).unwrap()];
@@ -146,7 +146,7 @@ fn scalars(mut file: &[u8], tag: &str) -> Vec<(u64, f32)> {
         if let Some(place) = record.windows(wanted.len()).position(|part| part == wanted) {
             let value = place + wanted.len();
             let value = f32::from_le_bytes(record[value..value + 4].try_into().unwrap());
-            // 1 byte key and 8 of wall time, then the key of the step.
+            // 1 byte key and 8 bytes wall time, then the key of the step.
             assert_eq!((record[0], record[9]), (0x09, 0x10));
             let step = record[10..].iter().take(10).enumerate();
             let end = step.clone().find(|(_, byte)| **byte < 0x80).unwrap().0;
@@ -157,7 +157,7 @@ fn scalars(mut file: &[u8], tag: &str) -> Vec<(u64, f32)> {
     found
 }
 
-/// The checksum bit by bit.
+/// Computes the checksum bit by bit.
 fn masked(bytes: &[u8]) -> u32 {
     let crc = bytes.iter().fold(u32::MAX, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 })

@@ -1,11 +1,11 @@
-//! The example of a person's own task, trained from start to finish as the program that it is.
+//! The custom-task example, trained from start to finish as a standalone program.
 #![cfg(feature = "train")]
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The example, which `cargo test` builds beside the tests.
+/// Returns the path of the example, which `cargo test` builds beside the tests.
 fn example() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().and_then(Path::parent).unwrap().join("examples/own_task");

@@ -1,5 +1,4 @@
-//! The plan of memory, the comparison of a knob and `prepare`, as a person would use them, with the
-//! real trainer on the CPU.
+//! The memory plan, the comparison of a knob and `prepare`, as a user runs them, with the real trainer on the CPU.
 #![cfg(feature = "train")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail like tests")]
 
@@ -40,7 +39,7 @@ fn every_shipped_run_file_has_a_plan_for_a_card_that_is_not_here() {
             let total = rung["total_bytes"].as_u64().unwrap();
             assert!(total > part(rung, "overhead") + part(rung, "weights") + part(rung, "optimizer"), "{rung}");
             assert!(part(rung, "activations") > 0, "{rung}");
-            // Shapes tell: a head of as many channels as there are samples hides the scores.
+            // Visible from the shapes alone: a head with as many channels as there are samples hides the logits.
             assert!(part(rung, "logits") > 0 || config == "sizes", "{rung}");
             assert!(part(rung, "largest_micro_batch") >= rung["micro_batch"].as_u64().unwrap());
         }
@@ -52,7 +51,7 @@ fn state_is_exact_and_what_a_rung_relieves_is_seen_in_its_plan() {
     let place = Place::real();
     let plan = json(&place, &["plan", "text", "--device", "cpu", "--format", "json"]);
     let rungs = plan["rungs"].as_array().unwrap();
-    // 829 696 parameters, all trained, two moments each; beside the weights there may be constants.
+    // 829 696 parameters, all trained, two moments each; there may be constants besides the weights.
     let parameters = 829_696;
     let constants = |rung: &Value, width: u64| part(rung, "weights").checked_sub(width * parameters).unwrap();
     assert_eq!((part(&rungs[0], "parameters"), part(&rungs[0], "trained")), (parameters, parameters));
@@ -64,7 +63,7 @@ fn state_is_exact_and_what_a_rung_relieves_is_seen_in_its_plan() {
         rung["total_bytes"].as_u64().unwrap()
     };
     assert!(total("accumulate") < total("full") && total("frugal") < total("accumulate"), "{plan}");
-    // Half the numbers in 16 bits, with f32 masters beside the moments.
+    // 16-bit weights take half the space, and f32 master weights join the moments.
     let half = ["plan", "text", "--gpu", "8GiB", "--set", "training.precision=bf16", "--format", "json"];
     let half = &json(&place, &half)["rungs"][0];
     assert!(constants(half, 2) < 64 << 10);
@@ -172,13 +171,13 @@ fn a_run_has_its_plan_beside_it_and_what_was_seen_corrects_it() {
     assert_eq!(rungs.len(), 5);
     let (seen, measured) = (place.status_json()["rungs"][0]["ram_bytes"].as_u64(), &rungs[0]["measured"]);
     let [peak, baseline] = ["peak_bytes", "baseline_bytes"].map(|figure| measured[figure].as_u64().unwrap());
-    // The run went on a little after that.
+    // The run continued for a little while after that.
     assert!(seen.is_some_and(|seen| seen >= peak + baseline), "{seen:?}: {measured}");
     assert_eq!(rungs[0]["total_bytes"], peak);
     assert!(rungs[4]["measured"].is_null(), "{plan}");
 }
 
-/// The process that plans a run, if it lives.
+/// Returns the process that plans a run, if it is alive.
 fn planner_of(run: &std::path::Path) -> Option<u32> {
     let run = run.to_string_lossy().into_owned();
     std::fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
@@ -189,7 +188,7 @@ fn planner_of(run: &std::path::Path) -> Option<u32> {
     })
 }
 
-/// A run whose plan takes many seconds, and its planner.
+/// Starts a run whose plan takes many seconds; returns it with its planner.
 fn planned_slowly(place: &Place) -> (std::process::Child, std::path::PathBuf, u32) {
     let size = ["model.width=128", "model.layers=48"];
     let set = size.iter().flat_map(|knob| ["--set", knob]);

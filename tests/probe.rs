@@ -1,4 +1,4 @@
-//! The real probe against a library that plays NVML (examples/fake_nvml.rs).
+//! The real probe against a fake NVML library (examples/fake_nvml.rs).
 #![expect(clippy::unwrap_used, clippy::panic, reason = "the helpers of a test fail by panicking, as the test does")]
 
 use downshift::probe::reader::{REOPEN, Reader, Source};
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A copy of the library with a script of its own.
+/// A copy of the library with its own script.
 struct Fake {
     dir: TempDir,
 }
@@ -30,7 +30,7 @@ impl Fake {
         fake
     }
 
-    /// A copy in which nobody finds `symbol`.
+    /// Creates a copy in which `symbol` cannot be found.
     fn without(symbol: &str) -> Self {
         let fake = Self::new(&json!({}));
         let mut bytes = built_library();
@@ -48,7 +48,7 @@ impl Fake {
         self.dir.path().join("libfake_nvml.so")
     }
 
-    /// Changes the script at one stroke.
+    /// Changes the script atomically.
     fn play(&self, script: &Value) {
         let new = self.dir.path().join("new");
         fs::write(&new, script.to_string()).unwrap();
@@ -67,13 +67,13 @@ impl Fake {
         Reader::new(Source { run_dir: self.dir.path().into(), gpu, nvml_path: Some(self.path()) }, now)
     }
 
-    /// One reading of a new reader.
+    /// Takes one reading with a new reader.
     fn read(&self, worker: Option<u32>) -> Result<Gpu, String> {
         let now = Instant::now();
         self.reader(now).read(worker, now).gpu
     }
 
-    /// The program itself, as the keeper starts it.
+    /// Starts the program as the keeper does.
     fn spawn(&self, words: &[&str]) -> Probe {
         let mut command = Command::new(env!("CARGO_BIN_EXE_downshift"));
         command.arg("probe").arg("--run-dir").arg(self.dir.path()).args(words);
@@ -82,7 +82,7 @@ impl Fake {
     }
 }
 
-/// `cargo test` has built it beside the tests.
+/// Returns the library that `cargo test` built beside the tests.
 fn built_library() -> Vec<u8> {
     let test = std::env::current_exe().unwrap();
     let path = test.parent().and_then(Path::parent).unwrap().join("examples/libfake_nvml.so");
@@ -95,7 +95,7 @@ fn not<T>(why: &str) -> Metric<T> {
     Metric::Not(why.to_owned())
 }
 
-/// Waits for something to become true.
+/// Waits until `holds` returns true.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
@@ -104,7 +104,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The program; killed when a test lets go of it.
+/// The program; killed when dropped.
 struct Probe(Child);
 
 impl Probe {
@@ -310,7 +310,7 @@ fn a_lost_gpu_keeps_its_name_shows_no_zeros_and_is_opened_again_rarely() {
     let mut reader = fake.reader(now);
     assert_eq!(reader.read(None, now).gpu.unwrap().temperature_c, Metric::Is(61.0));
 
-    // Every call about the device fails, as after "fallen off the bus"; NVML itself would need a restart.
+    // Every device call fails, as after "fallen off the bus"; NVML itself would need a restart.
     fake.play(&json!({"*": [{"code": 15}], "nvmlInit_v2": [{"code": 9}]}));
     let lost = reader.read(Some(1), now).gpu.unwrap();
     assert_eq!(lost.name, "NVIDIA GeForce RTX 4090");
@@ -377,7 +377,7 @@ fn a_missing_symbol_costs_only_its_metric() {
     assert!(refusal.contains("no usable NVML"), "{refusal}");
 }
 
-/// The wrapper panics when it is dropped without this symbol.
+/// The wrapper panics when dropped without this symbol.
 #[test]
 fn a_library_that_cannot_shut_down_is_left_open() {
     let now = Instant::now();

@@ -1,5 +1,5 @@
-//! The contracts as they stand on the wire. A line that changes here breaks a running keeper's talk
-//! with a worker or cockpit of another build: raise `PROTOCOL` with it.
+//! The wire format of the contracts. Changing a line here breaks a running keeper's communication with a
+//! worker or cockpit of another build: raise `PROTOCOL` with it.
 
 use downshift::protocol::control::{Request, Target, Update};
 use downshift::protocol::line::{decode, encode};

@@ -1,4 +1,4 @@
-//! The real program with the real trainer on the CPU, as a script would use it.
+//! The real program with the real trainer on the CPU, as a script uses it.
 #![cfg(feature = "train")]
 
 mod helper;
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-/// A short run of the shipped digits; the folder is that of the place.
+/// A short run of the shipped digits, in the folder of the place.
 const SHORT: [&str; 8] = ["run", "digits", "--headless", "--device", "cpu", "--set", "training.epochs=2", "--set"];
 
 fn text(bytes: &[u8]) -> String {
@@ -19,7 +19,7 @@ fn short<'a>(more: &[&'a str]) -> Vec<&'a str> {
     SHORT.iter().copied().chain(["checkpoint.every=10 steps"]).chain(more.iter().copied()).collect()
 }
 
-/// The clock of the digits: 1 438 training samples an epoch in steps of 32, the last one smaller.
+/// Returns the clock of the digits run: 1 438 training samples per epoch in steps of 32, the last one smaller.
 fn clock(step: u64) -> u64 {
     let (epoch, within) = ((step - 1) / 45, (step - 1) % 45 + 1);
     epoch * 1438 + (within * 32).min(1438)
@@ -143,7 +143,7 @@ fn a_rung_further_down_that_could_not_be_trained_is_refused_before_the_start() {
         let (code, said) = check(rung);
         assert!(code == Some(13) && said.contains("rung low: ") && said.contains(part), "{code:?} {said}");
     }
-    // Shorter windows are more samples than the first rung has.
+    // Shorter windows mean more samples than on the first rung.
     let (code, said) = check("model.sequence: 8, training.micro_batch: 1024");
     assert_eq!(code, Some(0), "{said}");
 }
@@ -203,7 +203,7 @@ fn every_shipped_run_file_is_valid_with_three_rungs_below_full() {
     for name in ["digits", "text", "lora", "cifar10"] {
         let out = place.output(&["check", name, "--device", "cpu"]);
         let shown = text(&out.stdout);
-        // CIFAR-10 does not ship: its table is shown, its data are missed.
+        // CIFAR-10 does not ship: its table is shown, its data is reported missing.
         assert_eq!(out.status.code(), Some(if name == "cifar10" { 15 } else { 0 }), "{shown}{}", text(&out.stderr));
         let heading = shown.lines().next().unwrap();
         assert!(heading.contains("0 full") && heading.contains("   3 "), "{shown}");

@@ -1,5 +1,5 @@
-//! Several runs in one folder: after a reboot, on one device, when one of them is to be stopped; and
-//! what a start looks at. The real program with the scripted worker.
+//! Several runs in one folder: after a reboot, on one device, when stopping one of them; and the checks before
+//! a start. The real program with the scripted worker.
 #![expect(clippy::unwrap_used, reason = "a test: what is missing fails it")]
 
 mod helper;
@@ -13,14 +13,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
 
-/// Long enough that no test sees its end.
+/// Long enough not to finish during any test.
 const LONG: [&str; 2] = ["--set", "training.steps=1000000"];
 
 fn text(out: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
-/// A run of this name that trains, whatever else does.
+/// Starts a run of this name and waits until it trains, whatever other runs do.
 fn begin(place: &Place, name: &str) -> (Child, RunDir) {
     let name_it = format!("name={name}");
     let words = [&["run", "run.yaml", "--headless", "--another", "--set", &name_it][..], &LONG].concat();
@@ -37,7 +37,7 @@ fn slow_place() -> Place {
     place
 }
 
-/// Every process of a run ends at once, as when the machine loses its power.
+/// Kills every process of a run at once, like a power cut.
 fn power_cut(mut child: Child, run: &RunDir) {
     child.kill().unwrap();
     child.wait().unwrap();
@@ -72,7 +72,7 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
     wait_state(&paused, RunState::Paused);
     power_cut(resting, &paused);
     power_cut(lost, &cut);
-    // A shutdown of the machine ends every keeper with a signal. A signal in this boot is a wish.
+    // A machine shutdown ends every keeper with a signal. A signal within this boot is a user's wish.
     for run in [&shut_down, &signalled] {
         let keeper = live_status(run).unwrap().pid_keeper.unwrap();
         kill_process(Pid::from_raw(keeper.cast_signed()).unwrap(), Signal::TERM).unwrap();
@@ -108,7 +108,7 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
         let status = live_status(run).unwrap();
         assert_eq!((status.state, status.pid_keeper, status.attempts), (RunState::Stopped, None, 1), "{}", run.name());
     }
-    // Again: nothing is interrupted any more, so no second keeper comes.
+    // Again: nothing is interrupted any longer, so no second keeper starts.
     let keepers = || [&cut, &shut_down].map(|run| live_status(run).unwrap().pid_keeper);
     let before = keepers();
     let again = text(&place.output(&["resume", "--interrupted"]));
@@ -159,7 +159,7 @@ fn a_second_run_on_the_same_device_is_refused_without_a_terminal() {
     assert!(text(&listed).contains("warn  others"), "{}", text(&listed));
     let trial = place.output(&["trial", "run.yaml", "--for", "1s"]);
     assert_eq!(trial.status.code(), Some(2), "{}", text(&trial));
-    // Another card is another device, and a paused run holds none.
+    // Another GPU is another device, and a paused run holds none.
     let elsewhere = place.output(&["check", "run.yaml", "--preflight", "--device", "cuda:7"]);
     assert!(!text(&elsewhere).contains(&run.name()), "{}", text(&elsewhere));
     place.output(&["pause"]);
@@ -187,7 +187,7 @@ fn a_bare_stop_means_the_only_living_run_and_asks_for_a_name_where_there_are_two
         "one was stopped"
     );
     stop(&place, &second);
-    // The newest run is over: the living one is meant.
+    // The newest run has finished, so the living one is meant.
     let out = place.output(&["stop"]);
     assert!(out.status.success() && text(&out).starts_with(&first.name()), "{}", text(&out));
     wait_state(&first, RunState::Stopped);
@@ -262,7 +262,7 @@ fn what_starts_runs_again_is_printed_with_absolute_paths() {
     assert!(task.contains("<Command>wsl.exe</Command><Arguments>-d Ubuntu --exec "), "{task}");
     let both = print("both");
     assert!(both.contains(unit.trim()) && both.contains(task.trim()), "{both}");
-    // Well-formed XML, by a parser where there is one.
+    // Well-formed XML, checked by a parser if there is one.
     fs::write(place.dir.path().join("task.xml"), &task).unwrap();
     let parse = "import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])";
     if let Ok(parsed) = Command::new("python3").args(["-c", parse, "task.xml"]).current_dir(place.dir.path()).output() {

@@ -1,4 +1,4 @@
-//! What befalls run.db while a run needs it: damaged, lost, locked, of another version, on a full disk.
+//! Faults of run.db during a run: damaged, lost, locked, of another version, on a full disk.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod helper;
@@ -31,13 +31,13 @@ impl Dice {
     }
 }
 
-/// A run that keeps every checkpoint, so that these hold its whole curve.
+/// Starts a run that keeps every checkpoint, so that they hold its whole curve.
 fn started(place: &Place, step_ms: u64, watch: &str) -> (std::process::Child, RunDir) {
     place.script(&format!("{{ step_ms: {step_ms}, save_ms: 1 }}"), &format!("watch: {watch}\n"));
     place.start(&["--set", "checkpoint.keep_last=100"])
 }
 
-/// A run that was killed at drawn moments and stopped before its end, and how many attempts it had.
+/// Returns a run that was killed at random moments and stopped before its end, and its number of attempts.
 fn stopped(place: &Place, deaths: u64, dice: &mut Dice) -> (RunDir, u64) {
     let (mut child, run) = started(place, 2, "{ hang_min: 10 s }");
     for death in 1..=deaths {
@@ -58,7 +58,7 @@ fn store(run: &RunDir) -> Connection {
     Connection::open(run.file("run.db")).unwrap()
 }
 
-/// Moves everything from the write-ahead log into the file.
+/// Moves everything from the write-ahead log into the database file.
 fn checkpoint_log(store: &Connection) {
     wait_for("the log in the file", || {
         let busy: i64 = store.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).unwrap();
@@ -66,7 +66,7 @@ fn checkpoint_log(store: &Connection) {
     });
 }
 
-/// The steps that are missing from the curve as charts show it.
+/// Returns the steps missing from the curve as charts show it.
 fn holes(run: &RunDir) -> Vec<u64> {
     let rows = Reader::open(run).unwrap().curve_rows(&(1..STEPS + 1)).unwrap();
     for row in &rows {
@@ -84,7 +84,7 @@ fn copied(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-r").args([from, to]).status().unwrap().success());
 }
 
-/// Goes on with a run to its end; what it printed.
+/// Resumes a run to its end; returns the output.
 fn gone_on(place: &Place, run: &RunDir) -> String {
     let out = place.output(&["resume", &run.name(), "--headless"]);
     let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
@@ -133,9 +133,9 @@ fn every_page_of_run_db_damaged_in_turn_the_run_resumes_with_its_whole_curve() {
         }
     });
     let seen = seen.into_inner().unwrap();
-    // Pages that nothing uses do no harm.
+    // Damage in unused pages is harmless.
     assert!(seen > pages / 2, "only {seen} of {pages} pages mattered");
-    // Control: a sound store is not set aside.
+    // Control: an intact store is not set aside.
     gone_on(&place, &run);
     assert!(!set_aside(&run) && holes(&run).is_empty());
 }
@@ -152,7 +152,7 @@ fn a_store_lost_after_three_attempts_hides_nothing_that_comes_after() {
     let said = gone_on(&place, &run);
     assert!(said.contains("it was deleted or truncated"), "{said}");
     assert_eq!(holes(&run), Vec::<u64>::new());
-    // Each step after the loss counts for the attempt that took it, above all that checkpoints brought back.
+    // Each step after the loss belongs to the attempt that ran it, on top of everything restored from checkpoints.
     let rows = Reader::open(&run).unwrap().curve_rows(&(durable + 1..STEPS + 1)).unwrap();
     assert_eq!(rows.len() as u64, STEPS - durable);
     assert!(rows.iter().all(|row| row.attempt == 5), "{:?}", rows.first());
@@ -171,7 +171,7 @@ fn a_store_damaged_under_a_run_is_replaced_and_the_run_goes_on() {
     let file = File::options().write(true).open(run.file("run.db")).unwrap();
     let length = file.metadata().unwrap().len();
     file.write_all_at(&vec![0xaa; usize::try_from(length).unwrap() - 2 * PAGE], 2 * PAGE as u64).unwrap();
-    // Another writer makes the keeper look at the file instead of its own memory of it.
+    // Another writer makes the keeper re-read the file instead of using its cache.
     let _ = other.execute("PRAGMA user_version = 2", []);
     let _ = other.execute("CREATE TABLE others (a)", []);
     drop(other);
@@ -271,7 +271,7 @@ fn a_store_of_a_newer_version_is_refused_in_one_sentence_by_every_command() {
     assert!(version == 99 && !set_aside(&run), "it was touched");
 }
 
-/// Mounts or unmounts; false where that is not allowed.
+/// Mounts or unmounts; returns false if not permitted.
 fn mount(words: &[&str], at: &Path) -> bool {
     Command::new(words[0]).args(&words[1..]).arg(at).stderr(Stdio::null()).status().is_ok_and(|done| done.success())
 }
@@ -284,7 +284,7 @@ fn fill(folder: &Path) {
     }
 }
 
-/// A run whose disk fills on the way; `reserved` where nobody takes the room for its last words.
+/// Runs until the disk fills; `reserved` tells whether the space reserved for its last messages remains.
 fn fills_up(place: &Place, runs: &Path, reserved: bool) {
     let (mut child, run) = started(place, 10, "{ hang_min: 10 s }");
     wait_status(&run, "a checkpoint", |status| status.durable_step >= Some(100));

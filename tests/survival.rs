@@ -1,4 +1,4 @@
-//! The real keeper with a scripted worker, while the disk, the store, the locks or the socket fail it.
+//! The real keeper with a scripted worker, while the disk, the store, the locks or the socket fail.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
@@ -28,7 +28,7 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
 }
 
-/// Watches the status until `done`, which must never be `stopped` on the way.
+/// Watches the status until `done` returns true; it must never become `stopped` before.
 fn never_stopped(run: &RunDir, what: &str, mut done: impl FnMut(RunState, &str) -> bool) {
     wait_for(what, || {
         let status = live_status(run)?;
@@ -79,7 +79,7 @@ fn a_locked_store_delays_the_next_keeper_and_does_not_end_the_run() {
     assert_eq!(child.wait().unwrap().code(), Some(3), "the client lived through it");
 }
 
-/// A small file system that is gone when this is dropped.
+/// A small file system; unmounted when dropped.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -102,7 +102,7 @@ impl Drop for Disk {
     }
 }
 
-/// Writes until there is no room for a byte more.
+/// Writes until the disk has no room for another byte.
 fn fill(path: &Path) {
     let mut file = fs::File::create(path).unwrap();
     for size in [1 << 20, 1 << 12, 1] {
@@ -127,7 +127,7 @@ fn a_full_disk_delays_the_next_keeper_and_does_not_end_the_run() {
     fs::remove_file(&filler).unwrap();
     never_stopped(&run, "training", |state, _| state == RunState::Training);
     wait_status(&run, "more steps", |status| status.step > before.step + 5);
-    // Either the keeper could not open the run, or it could and the next worker's row found no room.
+    // Either the keeper could not open the run, or it could and there was no room for the next worker's row.
     let reported = ["the keeper could not run for", "the wait for run.db is over"];
     assert!(reported.iter().any(|text| journal_says(&run, text)), "{:#?}", journal(&run));
     assert!(place.output(&["stop"]).status.success());
@@ -157,7 +157,7 @@ fn without_its_lock_files_a_run_still_has_one_keeper_and_one_worker() {
     wait_for("the report", told);
     client.kill().unwrap();
     client.wait().unwrap();
-    // A worker without its keeper and without its lock file is waited for, too.
+    // An orphaned worker is waited for even without its lock file.
     let keeper = after.pid_keeper.unwrap();
     kill(keeper);
     let next = wait_status(&run, "another keeper", |status| status.attempts == 2 && status.step > after.step + 5);

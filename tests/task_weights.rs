@@ -1,5 +1,5 @@
-//! Fresh weights follow from the seed alone. In a process of its own, because the CPU backend has
-//! one generator for the whole process.
+//! Fresh weights depend on the seed alone. Runs in its own process, because the CPU backend has one generator
+//! per process.
 #![cfg(feature = "train")]
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -24,7 +24,7 @@ impl ModuleVisitor<Cpu> for Weights {
     }
 }
 
-/// Weights of a fresh model, drawn by looking at them.
+/// Returns the weights of a fresh model; reading them draws them.
 fn fresh<T: Task + Train<Cpu>>(data: &str, model: &str, seed: u64) -> Vec<f32> {
     let device = <Cpu as BackendTypes>::Device::default();
     let model_config = serde_json::from_str(model).unwrap();

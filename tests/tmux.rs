@@ -1,5 +1,5 @@
-//! The cockpit as a person has it: a real terminal (a tmux server of its own), a real keeper, and a
-//! worker that is scripted or, with a trainer built in, trains the shipped digits.
+//! The cockpit as a user sees it: a real terminal (in its own tmux server), a real keeper, and a worker that is
+//! scripted or, with a trainer built in, trains the shipped digits.
 
 #![expect(clippy::unwrap_used, reason = "a test: what is missing fails it")]
 
@@ -25,7 +25,7 @@ const SMALL: (u16, u16) = (80, 24);
 const LARGE: (u16, u16) = (200, 50);
 const DOWNSHIFT: &str = env!("CARGO_BIN_EXE_downshift");
 
-/// A terminal with the cockpit on a new run of the scripted worker.
+/// Opens a terminal with the cockpit on a new run of the scripted worker.
 fn cockpit(place: &Place, size: (u16, u16)) -> (Terminal, RunDir) {
     place.script("{ step_ms: 20, save_ms: 1, noise: true }", "");
     let terminal = Terminal::open(place, size);
@@ -35,13 +35,13 @@ fn cockpit(place: &Place, size: (u16, u16)) -> (Terminal, RunDir) {
     (terminal, run)
 }
 
-/// The step in the first line.
+/// Returns the step in the first line.
 fn step(screen: &str) -> Option<u64> {
     let text = screen.lines().next()?.split_once("step ")?.1;
     text.split("  ").next()?.replace(' ', "").parse().ok()
 }
 
-/// The main job: the loss falls; `d`, Enter; the run goes on from the same step on the next rung.
+/// The main task: the loss falls; `d`, Enter; the run continues from the same step on the next rung.
 fn shift_down(place: &Place, terminal: &Terminal, run: &RunDir) {
     terminal.wait("falling loss", |screen| screen.contains("loss falling") && step(screen) >= Some(40));
     terminal.press(&["d"]);
@@ -68,13 +68,13 @@ fn shift_down(place: &Place, terminal: &Terminal, run: &RunDir) {
     let expected: Vec<(u64, u64)> = (1..).zip(attempts.iter().map(|(step, _)| 1 + u64::from(*step > last))).collect();
     assert_eq!(attempts, expected, "every step once, in order, the shift at its place");
     let samples = |step: u64| rows[step as usize - 1]["samples"].as_u64().unwrap();
-    // An epoch ends with what is left of it.
+    // The last step of an epoch takes the remaining samples.
     let (batch, epoch) = (samples(1), after.epoch_samples.unwrap());
     let expected = |step: u64| step / epoch.div_ceil(batch) * epoch + step % epoch.div_ceil(batch) * batch;
     assert!((1..=next + 20).all(|step| samples(step) == expected(step)), "samples go on");
 }
 
-/// The keys that act on the run, but for shift and stop.
+/// Presses the keys that act on the run, except shift and stop.
 fn act(terminal: &Terminal, run: &RunDir) {
     let saved = || journal(run).iter().filter(|row| row.kind == JournalKind::Checkpoint).count();
     let before = saved();
@@ -99,7 +99,7 @@ fn act(terminal: &Terminal, run: &RunDir) {
     terminal.wait_words(&[if on.autopilot { "autopilot off" } else { "autopilot on" }]);
 }
 
-/// `/`, words, Enter: the log shows the lines that hold them.
+/// `/`, text, Enter: the log shows the lines that contain the text.
 fn filter(terminal: &Terminal) {
     terminal.press(&["/"]);
     terminal.wait_words(&["filter:", "worker's log ──"]);
@@ -180,7 +180,7 @@ fn the_cockpit_can_be_closed_ended_and_torn_away_and_the_run_goes_on() {
     goes_on("SIGTERM");
     terminal.enter(&format!("{DOWNSHIFT} attach"));
     terminal.wait_words(&["● training", "loss ──"]);
-    // A client of tmux comes and goes: the cockpit stays, and stays quiet.
+    // A tmux client attaches and detaches: the cockpit stays open and uses no CPU.
     let cockpit = terminal.program().unwrap();
     terminal.attach_and_detach();
     goes_on("a detached client");
@@ -189,7 +189,7 @@ fn the_cockpit_can_be_closed_ended_and_torn_away_and_the_run_goes_on() {
     goes_on("a look at its appetite");
     let share = processor_time(cockpit).saturating_sub(used).as_secs_f64() / began.elapsed().as_secs_f64().max(0.2);
     assert!(share < 0.5, "the cockpit spins: {share}");
-    // Its pane is killed while the server lives on.
+    // The pane is killed while the server stays alive.
     terminal.kill_pane();
     wait_for("the cockpit to end with its pane", || (!is_alive(cockpit)).then_some(()));
     goes_on("a killed pane");
@@ -202,7 +202,7 @@ fn the_cockpit_can_be_closed_ended_and_torn_away_and_the_run_goes_on() {
     terminal.vanish();
     let torn = Instant::now();
     wait_for("the cockpit to end", || (!is_alive(cockpit)).then_some(()));
-    // A second, and as much again for a loaded machine.
+    // One second, doubled for a loaded machine.
     assert!(torn.elapsed() < Duration::from_secs(2), "it took {:?}", torn.elapsed());
     let (began, used) = (Instant::now(), processor_time(keeper.unwrap()));
     goes_on("the end of the terminal");
@@ -262,17 +262,17 @@ fn a_panic_gives_the_terminal_back() {
     terminal.expect_given_back();
 }
 
-/// Whether a process is there and no corpse.
+/// Reports whether a process exists and is not a zombie.
 fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
-/// What a process has used of the processor.
+/// Returns the CPU time a process has used.
 fn processor_time(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    // Linux tells them in hundredths of a second, whatever the kernel ticks in.
+    // Linux reports it in hundredths of a second, whatever the kernel's tick rate.
     Duration::from_millis(ticks * 10)
 }

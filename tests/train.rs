@@ -1,5 +1,5 @@
-//! Real training on the CPU with a model small enough for hundreds of runs: exact resume, shifts,
-//! the guard, checkpoints, and the worker as a process.
+//! Real training on the CPU with a model small enough for hundreds of runs: exact resume, shifts, the guard,
+//! checkpoints, and the worker as a process.
 #![cfg(feature = "train")]
 
 #[cfg(test)]
@@ -51,6 +51,6 @@ mod shift;
 #[path = "train/tiny.rs"]
 mod tiny;
 
-/// What tests need that run here in 32 bits and elsewhere in 16.
+/// Setup of the shared tests, which run in 32 bits here and in 16 bits elsewhere.
 #[cfg(test)]
 fn prepare() {}

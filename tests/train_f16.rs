@@ -1,6 +1,6 @@
-//! Training in f16 with a loss scale: it is halved when a gradient overflows, kept in checkpoints, and
-//! leaves no trace in the gradients. A test binary of its own, as the one for bfloat16. (Run files
-//! refuse 16 bits on the CPU: it is slow there.)
+//! Training in f16 with a loss scale: it is halved when a gradient overflows, kept in checkpoints, and does not
+//! affect the gradients. A separate test binary, like the one for bfloat16. (Run files refuse 16 bits on the
+//! CPU: it is slow there.)
 #![cfg(feature = "train")]
 
 #[cfg(test)]
@@ -21,7 +21,7 @@ mod sixteen;
 #[path = "train/tiny.rs"]
 mod tiny;
 
-/// How far a gradient in this format may be from that in f32, relative to its size.
+/// Largest relative difference between a gradient in this format and in f32.
 #[cfg(test)]
 const APART: f64 = 0.0125;
 
@@ -63,7 +63,7 @@ mod tests {
         let whole = live(args(whole_dir.path(), preset(0.3)), &[]);
         assert_eq!(whole.outcome, Ok(DoneReason::Finished));
         let skips = skipped(&whole);
-        // A loss in f16 passes 65536 back, which f16 does not hold: at least the first step is lost.
+        // A loss in f16 passes 65536 back, which overflows f16: at least the first step is lost.
         assert!((1..6).contains(&skips.len()), "{skips:?}");
         for (skip, power) in skips.iter().zip(0..) {
             let [before, after] = [65_536 >> power, 32_768 >> power];
@@ -97,7 +97,7 @@ mod tests {
             let knobs = [("optimizer.moments", json!(moments)), ("optimizer.offload", json!(offload))];
             let dir = TempDir::new().unwrap();
             let preset = with(with(preset(0.3), &[("model.hidden", json!(2048))]), &knobs);
-            // Interrupted, so that state comes from a checkpoint as well.
+            // Interrupted, so that state also comes from a checkpoint.
             live(args(dir.path(), preset.clone()), &[(9, STOP)]);
             assert_eq!(live(args(dir.path(), preset), &[]).outcome, Ok(DoneReason::Finished));
             tensors(dir.path(), 24)

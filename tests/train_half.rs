@@ -1,6 +1,6 @@
-//! Training in 16 bits: the module computes in bfloat16, the weights proper are f32 and survive a
-//! checkpoint to the last bit. A test binary of its own, because the number format belongs to the
-//! device for as long as the process lives. (Run files refuse 16 bits on the CPU: it is slow there.)
+//! Training in 16 bits: the module computes in bfloat16, the master weights are f32 and survive a checkpoint to
+//! the last bit. A separate test binary, because the number format is a property of the device for the lifetime
+//! of the process. (Run files refuse 16 bits on the CPU: it is slow there.)
 #![cfg(feature = "train")]
 
 #[cfg(test)]
@@ -23,7 +23,7 @@ mod sixteen;
 #[path = "train/tiny.rs"]
 mod tiny;
 
-/// How far a gradient in this format may be from that in f32, relative to its size.
+/// Largest relative difference between a gradient in this format and in f32.
 #[cfg(test)]
 const APART: f64 = 0.1;
 

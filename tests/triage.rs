@@ -1,4 +1,4 @@
-//! The catalogue against what programs really print, and the command that applies it.
+//! Tests the catalogue on real program output, and the command that applies it.
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 use downshift::triage::catalogue::Catalogue;
@@ -16,7 +16,7 @@ fn catalogue() -> Catalogue {
     Catalogue::with(None).unwrap()
 }
 
-/// The lines of a table, without those that explain it.
+/// Returns the lines of a table, without comments.
 fn rows(text: &str) -> impl Iterator<Item = &str> {
     text.lines().skip(1).filter(|line| !line.trim().is_empty())
 }

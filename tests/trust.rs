@@ -1,5 +1,5 @@
-//! A run file is code: what it loads, contacts and discloses waits for an approval, and what only reads
-//! runs none of it.
+//! A run file is code: everything it loads, contacts and discloses needs approval, and read-only commands run
+//! none of it.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// A place with a run file that names a library and a webhook, and with signs of both being used.
+/// A place whose run file names a library and a webhook, with markers that show if either is used.
 struct Trap {
     place: Place,
     library: PathBuf,
@@ -52,7 +52,7 @@ impl Trap {
         trap
     }
 
-    /// The sections of a run file that need approval.
+    /// Returns the sections of a run file that need approval.
     fn sections(&self, variable: &str) -> String {
         let hook = format!("{{ kind: json, url: '{}', token: 'env:{variable}' }}", self.url);
         format!(
@@ -69,7 +69,7 @@ impl Trap {
         self.contacts.load(Ordering::Relaxed)
     }
 
-    /// A finished run of a file that asks for nothing; its run.yaml then asks for all of it.
+    /// Creates a finished run from a harmless file, then puts all of them into its run.yaml.
     fn planted_run(&self) -> RunDir {
         self.place.script("{ step_ms: 1, save_ms: 1 }", "");
         let (mut child, run) = self.place.start(&["--set", "training.steps=60"]);
@@ -83,7 +83,7 @@ impl Trap {
         run
     }
 
-    /// A command on a terminal of its own, with an answer to its question.
+    /// Runs a command in its own terminal, with an answer to its question.
     fn asked(&self, words: &[&str], answer: &str) -> (Option<i32>, String) {
         let (mut master, terminal) = terminal();
         let mut command = self.place.command(words);
@@ -100,7 +100,7 @@ impl Trap {
     }
 }
 
-/// A terminal: the side of the one who types, and that of a program.
+/// Opens a terminal: the user's side and the program's side.
 fn terminal() -> (File, File) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
@@ -112,11 +112,11 @@ fn terminal() -> (File, File) {
     (File::from(master), terminal)
 }
 
-/// What a terminal shows up to a text, or to its end.
+/// Returns the terminal output up to a text, or to its end.
 fn read_until(master: &mut File, end: &str) -> String {
     let mut shown = String::new();
     let mut bytes = [0; 1024];
-    // A terminal that nobody holds open any more is an error.
+    // Reading a terminal that nobody holds open any longer fails.
     while let Ok(count @ 1..) = master.read(&mut bytes) {
         shown += &String::from_utf8_lossy(&bytes[..count]);
         if shown.contains(end) {
@@ -134,7 +134,7 @@ fn finish(mut child: Child) -> Option<i32> {
     child.wait().unwrap().code()
 }
 
-/// The files of an archive, by their names.
+/// Returns the files of an archive, with their names.
 fn unpacked(archive: &Path) -> Vec<(String, String)> {
     let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(File::open(archive).unwrap()));
     let read = |entry: std::io::Result<tar::Entry<'_, _>>| {
@@ -177,7 +177,7 @@ fn what_only_reads_loads_nothing_and_contacts_nobody() {
     assert!(!trap.loaded() && trap.contacts() == 0, "attach");
     let shown = String::from_utf8(trap.place.output(&["check", "run.yaml"]).stdout).unwrap();
     assert!(shown.contains("asked to approve") && shown.contains(&trap.url), "{shown}");
-    // The signs work: an approved run leaves both.
+    // The markers work: an approved run leaves both.
     let approved = trap.place.output(&["run", "run.yaml", "--headless", "--trust", "--set", "training.steps=300"]);
     assert_eq!(approved.status.code(), Some(0), "{}", stderr(&approved));
     wait_for("both signs", || (trap.loaded() && trap.contacts() > 0).then_some(()));
@@ -298,7 +298,7 @@ fn a_run_directory_that_others_can_write_is_not_resumed() {
         fs::set_permissions(&path, Permissions::from_mode(usual)).unwrap();
     }
     assert!(trap.place.output(&["checkpoints", "prune"]).status.success());
-    // Only root can give a directory away.
+    // Only root can give a directory to another user.
     if std::os::unix::fs::chown(run.path(), Some(1), None).is_ok() {
         let refused = trap.place.output(&["resume", "--headless"]);
         assert_eq!(refused.status.code(), Some(1));

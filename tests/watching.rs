@@ -1,5 +1,5 @@
-//! What the keeper looks out for of its own accord, through the real program: climb plans, planned
-//! restarts, overdue checkpoints, an idle card, a card that others use, its memory errors and heat.
+//! The keeper's own monitoring, through the real program: climb plans, planned restarts, overdue checkpoints,
+//! an idle GPU, a GPU that others use, its memory errors and heat.
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 mod helper;
@@ -11,7 +11,7 @@ use std::fs;
 const ON_GPU: &str = "{ step_ms: 12, save_ms: 1, device: \"cuda:0 fake\" }";
 const PLAN: &str = "climb: { plan: [{ rung: safe, steps: 120 }, { rung: accumulate, steps: 120 }, { rung: full }] }\n";
 
-/// A place with the card of this script.
+/// Creates a place with the GPU of this script.
 fn with_card(script: &Value) -> Place {
     let mut place = Place::scripted();
     let library = place.dir.path().join("libfake_nvml.so");
@@ -164,7 +164,7 @@ fn heat_full_memory_and_new_memory_errors_reach_journal_and_headless_output() {
         assert_eq!(told(&place, words).len(), 1, "{words}");
         assert!(place.printed().contains(words), "{words} in headless output");
     }
-    // The same card, and a run that does not use it.
+    // The same GPU, and a run that does not use it.
     let place = with_card(&card(0));
     place.script("{ step_ms: 8, save_ms: 1, device: cpu }", "");
     let (mut child, _) = place.start(&[]);
@@ -179,7 +179,7 @@ fn heat_full_memory_and_new_memory_errors_reach_journal_and_headless_output() {
 #[test]
 fn on_a_shared_card_a_run_waits_for_its_own_memory_and_says_who_holds_the_rest() {
     const GB: u64 = 1_000_000_000;
-    // The worker holds 6 GB of 24, a process of others the rest of what is used.
+    // The worker holds 6 GB of 24, another process the rest of the memory in use.
     let card = |others: u64, worker: Option<u32>| {
         let ours = if worker.is_some() { 6 * GB } else { 0 };
         let worker = worker.map(|pid| json!({"pid": pid, "used": 6 * GB}));
@@ -196,7 +196,7 @@ fn on_a_shared_card_a_run_waits_for_its_own_memory_and_says_who_holds_the_rest()
         let worker = wait_status(&run, "steps", |status| status.step >= 20).pid_worker.unwrap();
         play(&place, &card(GB, Some(worker)));
         wait_status(&run, "its peak", |status| status.rungs[0].vram_bytes == Some(6 * GB));
-        // Another job grows far beyond what was in use before the run, and then the worker dies.
+        // Another job grows far beyond the memory used before the run, and then the worker dies.
         play(&place, &card(others, None));
         kill(worker);
         assert_eq!(child.wait().unwrap().code(), Some(code), "{:?}", told(&place, ""));

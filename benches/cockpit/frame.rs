@@ -1,4 +1,4 @@
-//! The time of a frame, in this process: the state of a real run drawn into memory.
+//! Frame times in this process: draws the state of a real run into memory.
 
 use crate::help::{Outcome, quantile};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -15,7 +15,7 @@ use std::time::Instant;
 
 const SIZE: (u16, u16) = (200, 60);
 
-/// Prints the time of frames of the view with the charts, zoomed in and out between them.
+/// Prints frame times of the view with the charts, zooming in and out between frames.
 pub fn times(run: &RunDir) -> Outcome<()> {
     let resolved = run.run()?;
     let mut state = State::new(stored::ladder(&resolved), resolved.watch.clone(), SIZE, 0, 0);
@@ -44,7 +44,7 @@ fn press(run: &RunDir, state: &mut State, key: char) -> Outcome<()> {
     perform(run, state, effects)
 }
 
-/// Does what the loop would do of an update's effects.
+/// Performs an update's effects, as the main loop would.
 fn perform(run: &RunDir, state: &mut State, effects: Vec<Effect>) -> Outcome<()> {
     for effect in effects {
         let answer = match effect {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Logs the rows of a file to an offline run.
+/// A script that logs the rows of a file to an offline run.
 const LOGGER: &str = "
 import csv, sys, wandb
 run = wandb.init(project='bench', dir='.', mode='offline',
@@ -20,10 +20,10 @@ for row in csv.reader(open(sys.argv[1])):
 run.finish()
 ";
 
-/// Opens the same steps in LEET so many times; none where it is not installed.
+/// Opens the same steps in LEET `times` times; returns None if LEET is not installed.
 pub fn opened(place: &Path, steps: u64, times: usize) -> Outcome<Option<Opened>> {
     let wandb = std::env::var("WANDB").unwrap_or_else(|_| "wandb".to_owned());
-    // It goes elsewhere to work.
+    // LEET runs in another directory, so resolve the path.
     let wandb = fs::canonicalize(&wandb).map_or(wandb, |path| path.display().to_string());
     let installed = Command::new(&wandb).args(["leet", "--help"]).output();
     if !installed.is_ok_and(|out| out.status.success()) {
@@ -51,7 +51,7 @@ pub fn opened(place: &Path, steps: u64, times: usize) -> Outcome<Option<Opened>>
         if !shown {
             return Err(format!("LEET did not show the last step within ten minutes:\n{}", pty.text()).into());
         }
-        // The number may come before the curves: they are there when nothing changes any more.
+        // The step number may appear before the curves: they are complete once the output settles.
         let wrote = pty.settle(Duration::from_secs(3), Duration::from_mins(10))?;
         opened.take((wrote - pty.begun).as_secs_f64(), pty.pid());
     }

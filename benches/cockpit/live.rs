@@ -1,4 +1,4 @@
-//! A live run of any pace: this process plays the keeper, on the real socket.
+//! A live run at any pace: this process plays the keeper on the real socket.
 
 use crate::help::{Outcome, quantile};
 use crate::pty::cpu_s;
@@ -17,12 +17,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const SIZE: (u16, u16) = (120, 40);
-/// Steps that were taken before the cockpit opens.
+/// Steps taken before the cockpit opens.
 const BEFORE: u64 = 20_000;
-/// A status at most this often, as the keeper does it.
+/// Shortest interval between status messages, the same as the keeper's.
 const STATUS: Duration = Duration::from_millis(100);
 
-/// Prints what it costs to watch a run of so many steps a second, and how old what it shows is.
+/// Prints the cost of watching a run at `rate` steps per second, and the age of the steps on screen.
 pub fn watched(runs: &Path, rate: u64, seconds: u64, aim: &str) -> Outcome<()> {
     let run = make::long_run(runs, &format!("live-{rate}"), BEFORE)?;
     socket_place::prepare(&run)?;
@@ -46,10 +46,10 @@ pub fn watched(runs: &Path, rate: u64, seconds: u64, aim: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Share of a core, bytes a second, and the sorted ages of steps when they came to be seen.
+/// Returns the share of a core, bytes per second, and the sorted ages of steps when they appeared.
 fn look(run: &RunDir, told: &Receiver<(u64, Instant)>, seconds: u64) -> Outcome<(f64, f64, Vec<f64>)> {
     let mut pty = open(run, SIZE)?;
-    // The first seconds are those of opening.
+    // The first seconds measure the opening, so skip them.
     pty.watch(Duration::from_secs(3), |_| false)?;
     let (mut waiting, mut ages): (Vec<(u64, Instant)>, Vec<f64>) = (Vec::new(), Vec::new());
     told.try_iter().for_each(drop);
@@ -71,7 +71,7 @@ fn look(run: &RunDir, told: &Receiver<(u64, Instant)>, seconds: u64) -> Outcome<
     Ok(((cpu_s(pty.pid()) - used) / lasted, (pty.bytes - bytes) as f64 / lasted, ages))
 }
 
-/// Sends steps until nobody listens.
+/// Sends steps until the client disconnects.
 fn play(mut stream: UnixStream, mut status: Status, rate: u64, tell: &Sender<(u64, Instant)>) -> Outcome<()> {
     (status.state, status.pid_keeper, status.pid_worker) = (RunState::Training, Some(1), Some(1));
     status.total_samples = status.total_samples.map(|total| total * 10);

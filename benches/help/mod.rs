@@ -1,5 +1,4 @@
-//! Runs of the real program for benchmarks: in a folder of their own, with the cockpit in a real
-//! tmux.
+//! Runs of the real program for benchmarks: in their own folder, with the cockpit in a real tmux.
 
 #![allow(dead_code, reason = "no benchmark uses all of it")]
 
@@ -12,13 +11,13 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What went wrong; benchmarks end with it.
+/// A result of a benchmark; any error ends it.
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// The program under measurement.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_downshift");
 
-/// Waits until `look` finds something, for two minutes at most.
+/// Waits until `look` returns a value, for at most two minutes.
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Outcome<T> {
     let deadline = Instant::now() + Duration::from_mins(2);
     loop {
@@ -30,12 +29,12 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Outcome<T
     }
 }
 
-/// The newest run in a folder.
+/// Returns the newest run in a folder.
 pub fn newest(runs: &Path) -> Option<RunDir> {
     RunDir::find(runs, None).ok()
 }
 
-/// When the first step of an attempt reached the keeper, Unix milliseconds.
+/// Returns the time at which an attempt's first step reached the keeper, in Unix milliseconds.
 pub fn first_step_ms(dir: &RunDir, attempt: u64) -> Option<f64> {
     let mut first = None;
     let read = Reader::open(dir).ok()?.each_step(|row| {
@@ -46,13 +45,13 @@ pub fn first_step_ms(dir: &RunDir, attempt: u64) -> Option<f64> {
     read.ok().and(first)
 }
 
-/// A terminal of 120 × 40 in a tmux server of its own; gone when dropped.
+/// A terminal of 120 × 40 in its own tmux server; killed when dropped.
 pub struct Tmux(String);
 
 impl Tmux {
-    /// A server with one pane that runs a command.
+    /// Starts a server with one pane that runs a command.
     pub fn start(command: &str) -> Outcome<Self> {
-        // The server before this one may still be ending: each has its own name.
+        // The previous server may still be exiting, so each gets its own name.
         static SERVERS: AtomicU32 = AtomicU32::new(0);
         let server = SERVERS.fetch_add(1, Relaxed);
         let tmux = Self(format!("downshift-bench-{}-{server}", std::process::id()));
@@ -68,7 +67,7 @@ impl Tmux {
         self.call(&["send-keys", key]).map(drop)
     }
 
-    /// What is on the screen.
+    /// Returns the text on the screen.
     pub fn screen(&self) -> String {
         let shown = self.call(&["capture-pane", "-p"]);
         shown.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default()
@@ -85,7 +84,7 @@ impl Drop for Tmux {
     }
 }
 
-/// The rows that the worker itself wrote into its newest checkpoint.
+/// Reads the rows the worker wrote into its newest checkpoint.
 pub fn rows_of_worker(run: &RunDir) -> Outcome<Vec<StepRow>> {
     let (newest, _) = checkpoint::newest_valid(run.path());
     let newest = newest.ok_or("the run has no checkpoint")?;
@@ -93,13 +92,13 @@ pub fn rows_of_worker(run: &RunDir) -> Outcome<Vec<StepRow>> {
     Ok(rows.into_iter().filter_map(|row| if let Row::Step(row) = row { Some(row) } else { None }).collect())
 }
 
-/// The middle of some numbers.
+/// Returns the median.
 pub fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     quantile(&numbers, 0.5)
 }
 
-/// A quantile of sorted numbers, by the nearest rank.
+/// Returns a quantile of sorted numbers, by nearest rank.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (share * (sorted.len() as f64 - 1.0)).round() as usize;
     sorted.get(rank).copied().unwrap_or(f64::NAN)

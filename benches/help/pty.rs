@@ -1,5 +1,5 @@
-//! A program in a pseudo-terminal of its own, with the eyes of a real terminal: what it writes is
-//! counted, timed and drawn on a screen that can be looked at.
+//! A program in its own pseudo-terminal, observed as a real terminal would: its output is counted, timed
+//! and rendered to a screen that can be inspected.
 
 use super::Outcome;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// What programs ask a terminal, and what this one answers.
+/// Terminal queries, and the answers of this terminal.
 const ANSWERS: [(&[u8], &[u8]); 5] = [
     (b"\x1b]11;?", b"\x1b]11;rgb:1111/1111/1111\x1b\\"),
     (b"\x1b]10;?", b"\x1b]10;rgb:eeee/eeee/eeee\x1b\\"),
@@ -25,16 +25,16 @@ pub struct Pty {
     child: Child,
     master: OwnedFd,
     screen: vt100::Parser,
-    /// Bytes that the program wrote.
+    /// Bytes written by the program.
     pub bytes: u64,
-    /// When it was started.
+    /// Start time of the program.
     pub begun: Instant,
-    /// When it last wrote.
+    /// Time of its last output.
     pub wrote: Instant,
 }
 
 impl Pty {
-    /// Starts a program in a terminal of so many columns and rows.
+    /// Starts a program in a terminal of this size.
     pub fn start(words: &[&str], folder: &Path, (columns, rows): (u16, u16)) -> Outcome<Self> {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         grantpt(&master)?;
@@ -43,14 +43,14 @@ impl Pty {
         let name = ptsname(&master, Vec::new())?.into_string()?;
         let side = fs::OpenOptions::new().read(true).write(true).open(name)?;
         let begun = Instant::now();
-        // A session of its own with this terminal; setsid becomes the program.
+        // A new session with this terminal; setsid becomes the program.
         let child = Command::new("setsid")
             .arg("--ctty")
             .args(words)
             .current_dir(folder)
             .env("TERM", "xterm-256color")
             .env("COLORTERM", "truecolor")
-            // The layout and the keys of the person who measures are not of it.
+            // Keep the layout and keys of the user who runs the benchmark out of it.
             .env("XDG_CONFIG_HOME", folder.join("no-config"))
             .env("XDG_STATE_HOME", folder.join("no-state"))
             .env_remove("TMUX")
@@ -62,7 +62,7 @@ impl Pty {
         Ok(Self { child, master, screen, bytes: 0, begun, wrote: begun })
     }
 
-    /// Looks for output for so long, or until the screen is as wanted; whether it is.
+    /// Reads output up to `limit`, or until the screen is as wanted; returns whether it is.
     pub fn watch(&mut self, limit: Duration, mut wanted: impl FnMut(&vt100::Screen) -> bool) -> Outcome<bool> {
         let deadline = Instant::now() + limit;
         loop {
@@ -76,7 +76,7 @@ impl Pty {
         }
     }
 
-    /// Waits until nothing was written for so long; when it last was.
+    /// Waits until there was no output for `quiet`; returns the time of the last output.
     pub fn settle(&mut self, quiet: Duration, limit: Duration) -> Outcome<Instant> {
         let deadline = Instant::now() + limit;
         while Instant::now() < deadline && self.wrote.elapsed() < quiet {
@@ -85,18 +85,18 @@ impl Pty {
         Ok(self.wrote)
     }
 
-    /// Types.
+    /// Types keys.
     pub fn send(&mut self, keys: &[u8]) -> Outcome<()> {
         rustix::io::write(&self.master, keys)?;
         Ok(())
     }
 
-    /// The text of the screen.
+    /// Returns the text on the screen.
     pub fn text(&self) -> String {
         self.screen.screen().contents()
     }
 
-    /// The program's process.
+    /// Returns the process ID of the program.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -129,7 +129,7 @@ impl Drop for Pty {
     }
 }
 
-/// Seconds of a core that a process and those it started have used.
+/// Returns the core seconds used by a process and its children.
 pub fn cpu_s(pid: u32) -> f64 {
     let mut sum = 0.0;
     for pid in tree(pid) {
@@ -142,7 +142,7 @@ pub fn cpu_s(pid: u32) -> f64 {
     sum
 }
 
-/// MiB of memory that a process and those it started have resident, and had at most.
+/// Returns the MiB of resident memory of a process and its children, now and at peak.
 pub fn memory_mib(pid: u32) -> (f64, f64) {
     let of = |pid: &u32, name: &str| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the rungs of a run take: `downshift plan --measure` on a run directory of its own.
+//! Measures the rungs of a run: `downshift plan --measure` on a separate run directory.
 
 use downshift::config::run::{Run, Source};
 use downshift::protocol::plan::Plan;
@@ -6,28 +6,28 @@ use downshift::store::run_dir::RunDir;
 use downshift::train::registry::Registry;
 use std::process::Command;
 
-/// What went wrong; benchmarks end with it.
+/// A result of a benchmark; any error ends it.
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// What a rung took.
+/// The measurements of a rung.
 #[derive(Debug, Clone, Copy)]
 pub struct Took {
-    /// Units of the run's clock a second, the first step left out.
+    /// Units of the run's clock per second, without the first step.
     pub units_per_s: f64,
-    /// The most memory of the device that it held, over what there was before the model, bytes.
+    /// Peak device memory above the level before the model was loaded, in bytes.
     pub memory: u64,
-    /// Parameters of the model.
+    /// Number of model parameters.
     pub parameters: u64,
 }
 
-/// A run from the text of a run file.
+/// Parses a run from the text of a run file.
 pub fn read(file: &str, text: &str, overrides: &[(String, String)]) -> Outcome<Run> {
     let base = std::env::current_dir()?;
     let source = Source { file, text, base: &base, overrides };
     Ok(Run::read(&source, &Registry::with_builtin()).map_err(|refusal| refusal.to_string())?)
 }
 
-/// Trains for so many steps on every rung, each in a process of its own.
+/// Trains `steps` steps on every rung, each in its own process.
 pub fn measure(run: &Run, device: &str, steps: u64) -> Outcome<Vec<Took>> {
     let place = tempfile::tempdir()?;
     let dir = RunDir::create(place.path(), run)?;

@@ -1,4 +1,4 @@
-//! A task that is nothing but state: square layers one behind the other, fed with four samples.
+//! A task that is nothing but state: stacked square layers, fed four samples.
 
 use burn::module::{AutodiffModule, Module};
 use burn::nn::{Linear, LinearConfig};
@@ -11,13 +11,13 @@ use downshift::recipe::seed::Stream;
 use downshift::train::task::{BatchRequest, DataError, Pass, Split, Tally, Task, Train};
 use serde::{Deserialize, Serialize};
 
-/// Inputs and outputs of each layer.
+/// Input and output width of each layer.
 pub const WIDTH: usize = 1024;
 /// Weights and two moments, in 32 bits.
 const BYTES_PER_PARAMETER: f64 = 12.0;
 const SAMPLES: usize = 64;
 
-/// How many layers have so many bytes of state, or a little more.
+/// Returns the number of layers whose state has at least this many bytes.
 pub fn layers_of(bytes: f64) -> usize {
     (bytes / BYTES_PER_PARAMETER / (WIDTH * (WIDTH + 1)) as f64).ceil() as usize
 }
@@ -38,7 +38,7 @@ pub struct Stack<B: Backend> {
 }
 
 impl<B: Backend> Stack<B> {
-    /// Mean square of what comes out: gradients reach every layer.
+    /// Mean square of the output: gradients reach every layer.
     fn loss(&self, batch: Vec<f32>, device: &B::Device) -> Tensor<B, 1> {
         let count = batch.len() / WIDTH;
         let mut values = Tensor::<B, 2>::from_data(TensorData::new(batch, [count, WIDTH]), device);

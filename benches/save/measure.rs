@@ -1,4 +1,4 @@
-//! Quiet steps, a save, quiet steps, a save: who asks for what when, and what came of it.
+//! Alternates quiet steps and saves: requests each save, and records the timings.
 
 use downshift::protocol::device::DeviceChoice;
 use downshift::protocol::worker::{Event, Order, Saved, Step};
@@ -7,32 +7,32 @@ use std::hint::black_box;
 use std::sync::{Mutex, PoisonError, mpsc::Sender};
 use std::time::Instant;
 
-/// Steps at the beginning that nobody looks at.
+/// Warm-up steps, not measured.
 const WARM_UP: usize = 3;
 /// Steps without a save before each save.
 const QUIET: usize = 6;
-/// Copies to find the bandwidth with.
+/// Copies made to measure the bandwidth.
 const COPIES: usize = 7;
 
-/// What was measured. Seconds; of the saves the median.
+/// The measurements, in seconds; medians for the saves.
 pub struct Figures {
     /// Bytes of a checkpoint.
     pub bytes: u64,
-    /// Training stands still so long for a save.
+    /// Pause in training for a save.
     pub pause_s: f64,
-    /// What the steps during a save took longer, all together.
+    /// Total extra time of the steps during a save.
     pub slowed_s: f64,
-    /// From the beginning of a save behind training until it is durable.
+    /// Time from the start of a background save until it is durable.
     pub behind_s: f64,
     /// The same with training waiting.
     pub blocking_s: f64,
-    /// A step without a save.
+    /// Duration of a step without a save.
     pub step_s: f64,
-    /// Steps while a save is under way.
+    /// Steps taken while a save is under way.
     pub steps_behind: f64,
 }
 
-/// Asks for saves and listens.
+/// Requests saves and listens to the worker.
 pub struct Conductor {
     saves: usize,
     give: Sender<Order>,
@@ -42,7 +42,7 @@ pub struct Conductor {
 #[derive(Default)]
 struct Heard {
     warm: usize,
-    /// Times of steps: while nothing was saved, and during each save.
+    /// Step times: without a save, and during each save.
     quiet: Vec<f64>,
     since_save: usize,
     during: Vec<Vec<f64>>,
@@ -52,12 +52,12 @@ struct Heard {
 }
 
 impl Conductor {
-    /// For so many saves behind training, and one that training waits for.
+    /// Plans `saves` background saves, and one that training waits for.
     pub fn new(saves: usize, give: Sender<Order>) -> Self {
         Self { saves, give, heard: Mutex::default() }
     }
 
-    /// What it came to.
+    /// Returns the results.
     pub fn figures(&self) -> Result<Figures, String> {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(blocking), saves) = (heard.saved.last(), &heard.saved[..heard.saved.len().saturating_sub(1)]) else {
@@ -136,14 +136,14 @@ impl Sink for Conductor {
     }
 }
 
-/// How fast state is copied to host memory.
+/// The bandwidth of copying state to host memory.
 pub struct Bandwidth {
     pub bytes_per_s: f64,
-    /// From where to where, for people.
+    /// Source and destination of the copy, for the report.
     pub how: &'static str,
 }
 
-/// Copies so many bytes as training does: on the CPU from host memory to fresh host memory.
+/// Copies `bytes` bytes as training does: on the CPU from host memory to fresh host memory.
 pub fn bandwidth(bytes: u64, device: DeviceChoice) -> Result<Bandwidth, String> {
     #[cfg(feature = "cuda")]
     if let DeviceChoice::Cuda(index) = device {
@@ -172,7 +172,7 @@ mod cuda {
     use std::hint::black_box;
     use std::time::Instant;
 
-    /// Reads a tensor of so many bytes from the device.
+    /// Reads a tensor of `bytes` bytes from the device.
     pub fn bandwidth(bytes: u64, index: usize) -> Result<Bandwidth, String> {
         let device = CudaDevice::new(index);
         let numbers = usize::try_from(bytes / 4).map_err(|error| error.to_string())?;

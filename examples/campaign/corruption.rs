@@ -1,5 +1,5 @@
-//! Damaged checkpoints of a real run: every damage is noticed, the next older whole checkpoint is
-//! used, and where none is whole the run stops instead of starting anew.
+//! Damaged checkpoints of a real run: every damage is detected, the next older intact checkpoint is
+//! used, and if none is intact the run stops instead of starting over.
 
 use crate::damage::{self, Checkpoint, Damage};
 use crate::kills::{run_file, unbroken};
@@ -16,11 +16,11 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-/// Flipped bits; more than ten thousand over all rows.
+/// Flipped bits in single files; all rows together exceed ten thousand.
 const FLIPS: u64 = 10_000;
 const FLIPS_QUICK: u64 = 2000;
 
-/// The part.
+/// Runs this part of the campaign.
 pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     let place = Place::new(&orders.dir)?;
     let (mut client, run) = place.start(&run_file(8, 200))?;
@@ -38,7 +38,7 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     resume_over_damage(orders, table)
 }
 
-/// One file of the newest checkpoint, or one of each of the newest two.
+/// Damages one file of the newest checkpoint, or one in each of the newest two.
 fn damage_files(orders: &Orders, run: &RunDir, victims: &[Checkpoint], table: &mut Table) -> Failing<()> {
     let mut stream = Stream::new(orders.seed);
     let [newest, second, _] = victims else { return Err("three checkpoints are needed".into()) };
@@ -68,11 +68,11 @@ fn damage_files(orders: &Orders, run: &RunDir, victims: &[Checkpoint], table: &m
     Ok(())
 }
 
-/// The newest two, and all of them.
+/// Damages the newest two checkpoints, and all of them.
 fn damage_several(orders: &Orders, run: &RunDir, table: &mut Table) -> Failing<()> {
     let mut stream = Stream::new(orders.seed + 1);
     let rounds = if orders.quick { 100 } else { 1000 };
-    // With the best one that is kept beside the newest three.
+    // Includes the best one, kept beside the newest three.
     let all = Checkpoint::all(run.path())?;
     for (fault, count) in [("the newest two damaged", 2), ("all damaged", all.len())] {
         let mut row = Row::new(format!("{fault}: one bit flipped in each"));
@@ -88,7 +88,7 @@ fn damage_several(orders: &Orders, run: &RunDir, table: &mut Table) -> Failing<(
     Ok(())
 }
 
-/// Damages, looks, undoes: checkpoint number `used` must be the one that is found.
+/// Damages, checks, undoes: checkpoint number `used` must be the one found.
 fn strike(run: &RunDir, victims: &[Checkpoint], damage: &Damage, used: usize) -> Result<(), String> {
     let undo = damage.inflict().map_err(|error| format!("{}: {error}", damage.what))?;
     let outcome = found(run.path(), victims, used).map_err(|loss| format!("{}: {loss}", damage.what));
@@ -111,10 +111,10 @@ fn found(run: &Path, victims: &[Checkpoint], used: usize) -> Result<(), String> 
     if same { Ok(()) } else { Err("what was used is not what was saved".to_owned()) }
 }
 
-/// What is changed, how many checkpoints it costs, and how.
+/// A change to the folder, the number of checkpoints it costs, and how to make it.
 type Change<'a> = (&'a str, usize, Box<dyn Fn(&Path) -> std::io::Result<()> + 'a>);
 
-/// Directories and links where they do not belong, in copies of the run's folder.
+/// Puts directories and links in the wrong places, in copies of the run's folder.
 fn damage_directories(run: &RunDir, victims: &[Checkpoint], table: &mut Table) -> Failing<()> {
     let mut row = Row::new("renamed, foreign and linked directories and files");
     let name = |checkpoint: &Checkpoint| checkpoint.path.file_name().map(ToOwned::to_owned).unwrap_or_default();
@@ -161,7 +161,7 @@ fn damage_directories(run: &RunDir, victims: &[Checkpoint], table: &mut Table) -
         copy_folder(&run.file(FOLDER), &copy.path().join(FOLDER))?;
         change(&copy.path().join(FOLDER))?;
         let renamed = what.starts_with("renamed");
-        // What was added is refused or passed over; the newest whole one is used.
+        // Added entries are rejected or ignored; the newest intact checkpoint is used.
         let (found, rejected) = checkpoint::newest_valid(copy.path());
         let hurt = renamed || what.ends_with("weights") || what.contains("weights of");
         let wanted = &victims[usize::from(hurt)];
@@ -182,7 +182,7 @@ fn relink(directory: &Path, to: &Path) -> std::io::Result<()> {
     symlink(to, file)
 }
 
-/// The real program: everything is killed, checkpoints are damaged, a person resumes.
+/// Tests the real program: kills everything, damages checkpoints, resumes as a user would.
 fn resume_over_damage(orders: &Orders, table: &mut Table) -> Failing<()> {
     let text = run_file(if orders.quick { 20 } else { 60 }, 250);
     let unbroken = unbroken(orders, &text)?;

@@ -1,4 +1,4 @@
-//! Ways to damage a checkpoint, each of which can be undone.
+//! Reversible ways to damage a checkpoint.
 
 use crate::Failing;
 use downshift::recipe::seed::Stream;
@@ -22,7 +22,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Every checkpoint of a run, newest first.
+    /// Reads every checkpoint of a run, newest first.
     pub fn all(run: &Path) -> Failing<Vec<Self>> {
         let read = |entry: checkpoint::Entry| {
             let mut files = checkpoint::load(&entry.path)?.files;
@@ -32,7 +32,7 @@ impl Checkpoint {
         checkpoint::list(run).into_iter().map(read).collect()
     }
 
-    /// Every region of every file: headers, tensors one by one, and the small files whole.
+    /// Returns every region of every file: headers, individual tensors, and the small files whole.
     pub fn regions(&self) -> Failing<Vec<(String, String, Range<usize>)>> {
         let mut regions = Vec::new();
         for (name, bytes) in &self.files {
@@ -54,10 +54,10 @@ impl Checkpoint {
     }
 }
 
-/// Files that are to be other than they are: with other bytes, or missing.
+/// Changes to files: new bytes, or deletion.
 #[derive(Debug, Clone)]
 pub struct Damage {
-    /// For people.
+    /// The description in the report.
     pub what: String,
     changes: Vec<(PathBuf, Option<Vec<u8>>)>,
 }
@@ -67,7 +67,7 @@ impl Damage {
         Self { what, changes: vec![(file, content)] }
     }
 
-    /// Does it; what comes back undoes it.
+    /// Applies the damage; returns the damage that undoes it.
     pub fn inflict(&self) -> io::Result<Self> {
         let mut undo = Self { what: self.what.clone(), changes: Vec::new() };
         for (file, content) in &self.changes {
@@ -80,7 +80,7 @@ impl Damage {
         Ok(undo)
     }
 
-    /// This and another one.
+    /// Combines two damages.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.what = format!("{} and {}", self.what, other.what);
@@ -89,7 +89,7 @@ impl Damage {
     }
 }
 
-/// One flipped bit, in region number `index` counted round and round.
+/// Flips one bit in region number `index`, cycling through the regions.
 pub fn flip(victim: &Checkpoint, index: u64, stream: &mut Stream) -> Failing<Damage> {
     let regions = victim.regions()?;
     let (name, region, range) = &regions[index as usize % regions.len()];
@@ -99,7 +99,7 @@ pub fn flip(victim: &Checkpoint, index: u64, stream: &mut Stream) -> Failing<Dam
     Ok(Damage::one(format!("bit {bit} of {region} flipped"), victim.path.join(name), Some(bytes)))
 }
 
-/// Files cut short at many lengths, and one byte too long.
+/// Truncates files at many lengths, and extends them by one byte.
 pub fn truncations(victim: &Checkpoint, each: u64, stream: &mut Stream) -> Vec<Damage> {
     let mut found = Vec::new();
     for (name, bytes) in &victim.files {
@@ -118,7 +118,7 @@ pub fn truncations(victim: &Checkpoint, each: u64, stream: &mut Stream) -> Vec<D
     found
 }
 
-/// Blocks of 512 bytes, as a disk has them, that hold zeros.
+/// Zeroes blocks of 512 bytes, a disk's sector size.
 pub fn zeroed(victim: &Checkpoint) -> Vec<Damage> {
     let mut found = Vec::new();
     for (name, bytes) in &victim.files {
@@ -134,12 +134,12 @@ pub fn zeroed(victim: &Checkpoint) -> Vec<Damage> {
     found
 }
 
-/// Each file missing.
+/// Deletes each file.
 pub fn missing(victim: &Checkpoint) -> Vec<Damage> {
     victim.files.keys().map(|name| Damage::one(format!("{name} missing"), victim.path.join(name), None)).collect()
 }
 
-/// Each file that of another checkpoint, and two files of one checkpoint in each other's place.
+/// Replaces each file with that of another checkpoint, and swaps two files within one checkpoint.
 pub fn foreign_content(victim: &Checkpoint, other: &Checkpoint) -> Vec<Damage> {
     let from = |what: String, name: &str, bytes: &[u8]| Damage::one(what, victim.path.join(name), Some(bytes.to_vec()));
     let mut found = Vec::new();
@@ -159,7 +159,7 @@ pub fn foreign_content(victim: &Checkpoint, other: &Checkpoint) -> Vec<Damage> {
     found
 }
 
-/// The same file of two checkpoints in each other's place: both are damaged.
+/// Swaps the same file between two checkpoints: both are damaged.
 pub fn swapped(one: &Checkpoint, two: &Checkpoint) -> Vec<Damage> {
     let mut found = Vec::new();
     for name in one.files.keys().filter(|name| one.files[*name] != two.files[*name]) {
@@ -170,7 +170,7 @@ pub fn swapped(one: &Checkpoint, two: &Checkpoint) -> Vec<Damage> {
     found
 }
 
-/// A manifest that names another step: with the old hash of itself, and with the right one.
+/// Makes the manifest name another step: with its old hash, and with a matching one.
 pub fn wrong_step(victim: &Checkpoint) -> Failing<Vec<Damage>> {
     let file = victim.path.join(MANIFEST);
     let mut manifest: Manifest = serde_json::from_slice(&victim.files[MANIFEST])?;

@@ -1,9 +1,9 @@
-//! A disk that may lose power: which states a recorded trace of calls can leave behind.
+//! A disk that may lose power: the states a recorded trace of calls can leave behind.
 //!
-//! A call that changes a file or a folder is on the disk for sure once **that** file or folder was
-//! synced after it. Until then it may be there or not, whatever came before or after it; a write
-//! may also have left zeros, or half of itself. A change whose object is missing in such a state
-//! has no effect. Nothing is assumed about order, journals, or what else a sync takes along.
+//! A call that changes a file or folder is durable once **that** file or folder was synced after it.
+//! Until then it may be on disk or not, whatever came before or after it; a write may also have left
+//! zeros, or half of itself. A change whose object is missing in such a state has no effect. Nothing
+//! is assumed about order, journals, or other data a sync may flush.
 
 use crate::Failing;
 use crate::strace::Call;
@@ -13,45 +13,45 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-/// A file or a folder, whatever its name; 0 is the root.
+/// A file or folder, independent of its name; 0 is the root.
 type Node = usize;
 
 /// A name in a folder.
 type Place = (Node, String);
 
-/// A call that matters.
+/// A call that changes or syncs the disk.
 #[derive(Debug, Clone)]
 pub enum Op {
-    /// A file or folder got its first name.
+    /// A file or folder was created under its first name.
     Create { at: Place, node: Node, folder: bool },
     /// Bytes were appended.
     Write { node: Node, bytes: Vec<u8> },
-    /// A name was changed.
+    /// A file or folder was renamed.
     Rename { from: Place, to: Place, node: Node },
-    /// Two names were exchanged.
+    /// Two names were exchanged atomically.
     Exchange { at: [Place; 2], nodes: [Node; 2] },
     /// A name was deleted.
     Remove { at: Place, node: Node },
     /// A file's content or a folder's names were synced.
     Sync { node: Node },
-    /// The process said something to the world.
+    /// The process reported something to the outside.
     Said(String),
 }
 
-/// What became of a call that was not synced.
+/// The fate of a call that was not synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It is on the disk.
+    /// The change is on the disk.
     Kept,
-    /// It never got there.
+    /// The change never reached the disk.
     Lost,
-    /// Its length got there, and zeros.
+    /// The length reached the disk, the content is zeros.
     Zeros,
-    /// Half of it got there.
+    /// Half of the content reached the disk.
     Half,
 }
 
-/// The content of a disk.
+/// The contents of a disk.
 #[derive(Debug, Default, Clone)]
 pub struct Disk {
     folders: BTreeMap<Node, BTreeMap<String, Node>>,
@@ -60,7 +60,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// An empty one: the root alone.
+    /// Returns an empty disk: just the root.
     pub fn empty() -> Self {
         Self { folders: BTreeMap::from([(0, BTreeMap::new())]), files: BTreeMap::new(), nodes: 0 }
     }
@@ -85,7 +85,7 @@ impl Disk {
         }
     }
 
-    /// Carries out a call as far as this fate lets it.
+    /// Applies a call as far as its fate allows.
     pub fn apply(&mut self, op: &Op, fate: Fate) {
         match (op, fate) {
             (Op::Write { node, bytes }, fate) => {
@@ -117,7 +117,7 @@ impl Disk {
         }
     }
 
-    /// A number for what can be reached from the root.
+    /// Returns a hash of everything reachable from the root.
     pub fn fingerprint(&self) -> u64 {
         fn walk(disk: &Disk, node: Node, hasher: &mut DefaultHasher) {
             match disk.folders.get(&node) {
@@ -136,10 +136,10 @@ impl Disk {
         hasher.finish()
     }
 
-    /// Writes it into a real, empty folder.
+    /// Writes the contents into a real, empty folder.
     ///
     /// # Errors
-    /// The system's words.
+    /// Returns the I/O error of the system.
     pub fn write_to(&self, folder: &Path) -> std::io::Result<()> {
         self.write_node(0, folder)
     }
@@ -153,10 +153,10 @@ impl Disk {
     }
 }
 
-/// The calls of a record that change what is below `root`, or sync it.
+/// Extracts the calls that change or sync anything below `root` from a recorded trace.
 ///
 /// # Errors
-/// A call that changes something and is not understood.
+/// Returns an error for a call that changes something but is not understood.
 pub fn read(calls: &[Call], root: &Path) -> Failing<Vec<Op>> {
     let (mut disk, mut ops) = (Disk::empty(), Vec::new());
     for call in calls.iter().filter(|call| !call.result.starts_with("-1")) {
@@ -229,7 +229,7 @@ fn understand(disk: &Disk, call: &Call, root: &Path) -> Failing<Option<Op>> {
     })
 }
 
-/// Calls before `cut` of which the disk may have anything.
+/// Returns the calls before `cut` that may or may not be on the disk.
 fn unsynced(ops: &[Op], cut: usize) -> Vec<usize> {
     let synced = |at: usize, node: Node| {
         ops[at + 1..cut].iter().any(|op| matches!(op, Op::Sync { node: synced } if *synced == node))
@@ -244,9 +244,8 @@ fn unsynced(ops: &[Op], cut: usize) -> Vec<usize> {
     (0..cut).filter(open).collect()
 }
 
-/// Calls `visit` with states that a power cut before call number `cut` may leave: all of them where
-/// there are at most `most`; otherwise those in which at most one call fares otherwise than the
-/// rest, and random ones.
+/// Calls `visit` with the states a power cut before call number `cut` may leave: all of them if there
+/// are at most `most`; otherwise those in which at most one call has a different fate from the rest, plus random ones.
 pub fn states(ops: &[Op], cut: usize, most: u64, stream: &mut Stream, mut visit: impl FnMut(Disk)) {
     let open = unsynced(ops, cut);
     let choices = |at: usize| -> &[Fate] {

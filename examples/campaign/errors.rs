@@ -1,5 +1,5 @@
-//! ENOSPC and EIO at every call of a save: the save is refused with a sentence, what was there
-//! stays whole, the next save works, nothing piles up.
+//! ENOSPC and EIO at every call of a save: the save fails with a message, existing checkpoints stay
+//! intact, the next save works, nothing accumulates.
 
 use crate::report::{Row, Table};
 use crate::strace::{Ended, Stage};
@@ -8,14 +8,14 @@ use crate::{Failing, Orders};
 use std::fs;
 use std::path::Path;
 
-/// Calls that a full or failing disk refuses.
+/// Calls that fail on a full or broken disk.
 const CALLS: [&str; 9] =
     ["openat", "write", "fsync", "fdatasync", "rename", "renameat2", "mkdir", "unlinkat", "ftruncate"];
 
-/// The save after the one that is struck.
+/// The save after the failed one.
 const NEXT: &str = "save:30:0";
 
-/// The part.
+/// Runs this part of the campaign.
 pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     for error in ["ENOSPC", "EIO"] {
         for scenario in SCENARIOS.iter().filter(|scenario| scenario.action.starts_with("save")) {
@@ -37,7 +37,7 @@ fn strike(orders: &Orders, scenario: &Scenario, error: &str, row: &mut Row) -> F
         if always || !CALLS.contains(&name.as_str()) {
             continue;
         }
-        // The last write is the saver's word that it has saved.
+        // The last write is the saver's report of success.
         let last = if name == "write" { last - 1 } else { last };
         for when in first..=last {
             let dir = stage.fresh()?;

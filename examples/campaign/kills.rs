@@ -1,5 +1,5 @@
-//! SIGKILL at random moments. A run is started, struck a few times, resumed where nothing is left
-//! to go on by itself, and must end as the unbroken run did, bit by bit.
+//! SIGKILL at random moments. A run is started, killed a few times, resumed when nothing is left to
+//! continue it, and must end bit for bit like the uninterrupted run.
 
 use crate::place::{self, Place, Role, kill, processes, wait_for};
 use crate::report::{Row, Table};
@@ -12,12 +12,12 @@ use downshift::store::run_dir::RunDir;
 use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What is killed.
+/// The processes a strike kills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Target {
     name: &'static str,
     roles: &'static [Role],
-    /// So many of 20 strikes.
+    /// Its share of 20 strikes.
     share: u64,
 }
 
@@ -30,23 +30,23 @@ const TARGETS: [Target; 6] = [
     Target { name: "kill -9 parent of the keeper", roles: &[Role::Parent], share: 1 },
 ];
 
-/// When the next strike comes.
+/// The moment of the next strike.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
-    /// After so long.
+    /// After this delay.
     After(Duration),
-    /// So long after a save has begun.
+    /// This long after a save has begun.
     Saving(Duration),
 }
 
-/// A strike to come.
+/// A planned strike.
 #[derive(Debug, Clone, Copy)]
 struct Strike {
     target: usize,
     moment: Moment,
 }
 
-/// The strikes on one run, drawn from the seed alone.
+/// Plans the strikes on one run from the seed alone.
 fn plan(seed: u64, run: u64, most: u64) -> Vec<Strike> {
     let mut stream = Stream::new(seed ^ run.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let count = (6 + stream.below(7)).min(most);
@@ -68,7 +68,7 @@ fn plan(seed: u64, run: u64, most: u64) -> Vec<Strike> {
     (0..count).map(|_| strike()).collect()
 }
 
-/// The run file: everything that a resume could get wrong is switched on, and the budget is high.
+/// The run file: enables everything a resume could get wrong, with a high restart budget.
 pub fn run_file(epochs: u64, save_every: u64) -> String {
     format!(
         "name: tiny\ntask: tiny\ndata: {{ samples: 997 }}\nmodel: {{ hidden: 24, dropout: 0.3 }}\n\
@@ -80,7 +80,7 @@ pub fn run_file(epochs: u64, save_every: u64) -> String {
     )
 }
 
-/// The unbroken run.
+/// Trains the uninterrupted run.
 pub fn unbroken(orders: &Orders, text: &str) -> Failing<Trace> {
     let place = Place::new(&orders.dir)?;
     let begun = Instant::now();
@@ -96,7 +96,7 @@ pub fn unbroken(orders: &Orders, text: &str) -> Failing<Trace> {
     Ok(trace)
 }
 
-/// The part.
+/// Runs this part of the campaign.
 pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     let text = run_file(if orders.quick { 40 } else { 120 }, 250);
     let unbroken = unbroken(orders, &text)?;
@@ -121,7 +121,7 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     Ok(())
 }
 
-/// Enters one run into the table: a loss counts against every strike on it.
+/// Adds one run to the table: a loss counts against every strike on it.
 fn account(rows: &mut [Row], struck: &[(usize, i64)], outcome: Result<Vec<verdict::Attempt>, String>) {
     for (target, _) in struck {
         let row = &mut rows[*target];
@@ -142,17 +142,17 @@ fn account(rows: &mut [Row], struck: &[(usize, i64)], outcome: Result<Vec<verdic
     }
 }
 
-/// One run and what it suffers.
+/// One run and the strikes on it.
 struct Torment<'a> {
     place: &'a Place,
-    /// What was struck and when, in Unix milliseconds.
+    /// The targets hit and when, in Unix milliseconds.
     struck: Vec<(usize, i64)>,
-    /// The newest step that was ever acknowledged.
+    /// The newest step ever acknowledged.
     newest: Option<u64>,
 }
 
 impl Torment<'_> {
-    /// Every start of a worker; an error says what was lost.
+    /// Runs to the end under these strikes; returns every worker start, or an error naming the loss.
     fn suffer(&mut self, text: &str, strikes: &[Strike], unbroken: &Trace) -> Failing<Vec<verdict::Attempt>> {
         let (mut client, run) = self.place.start(text)?;
         for strike in strikes {
@@ -184,13 +184,13 @@ impl Torment<'_> {
         }
     }
 
-    /// Kills what is alive of the target, where all of it is.
+    /// Kills the target's processes if all of them are alive.
     fn strike(&mut self, run: &RunDir, target: usize) {
         let found = processes(run.path());
         let roles = TARGETS[target].roles;
         let pid = |role: &Role| found.iter().find(|(_, its)| *its == Some(*role)).map(|(pid, _)| *pid);
         let Some(pids) = roles.iter().map(pid).collect::<Option<Vec<u32>>>() else { return };
-        // The parent comes first, or it would bring the keeper back.
+        // Kill the parent first, or it would restart the keeper.
         let killed: Vec<bool> = pids.into_iter().map(kill).collect();
         if killed.into_iter().all(|killed| killed) {
             self.struck.push((target, unix_ms()));
@@ -207,7 +207,7 @@ impl Torment<'_> {
     }
 }
 
-/// Waits until the run is finished; resumes it where its parent gave up because keepers died too often.
+/// Waits until the run is finished; resumes it when its parent gave up after too many keeper deaths.
 pub fn to_the_end(place: &Place, run: &RunDir) -> Failing<()> {
     wait_for_end(run)?;
     while !is_over(run) {
@@ -220,7 +220,7 @@ pub fn to_the_end(place: &Place, run: &RunDir) -> Failing<()> {
     }
 }
 
-/// Waits as long as the run makes progress.
+/// Waits while the run makes progress.
 fn wait_for_end(run: &RunDir) -> Failing<()> {
     let durable = || place::status(run).map(|status| status.durable_step);
     loop {
@@ -232,7 +232,7 @@ fn wait_for_end(run: &RunDir) -> Failing<()> {
     }
 }
 
-/// Whether nobody is left to go on by itself.
+/// Reports whether no process is left to continue the run.
 pub fn is_abandoned(run: &RunDir) -> bool {
     !processes(run.path()).iter().any(|(_, role)| matches!(role, Some(Role::Parent | Role::Keeper)))
 }

@@ -3,16 +3,16 @@
 //! ```text
 //! cargo run --release --no-default-features --features train --example campaign -- --kills 1000 --seed 7
 //!
-//! kills       SIGKILL of worker, keeper, its parent, in any mixture, at random moments
-//! syscalls    SIGKILL at every system call of a save          ┐ strace does it, on a small
-//! errors      ENOSPC and EIO at every call of a save          ┘ process that only saves
+//! kills       SIGKILL of worker, keeper, its parent, in any combination, at random moments
+//! syscalls    SIGKILL at every system call of a save          ┐ injected by strace into a
+//! errors      ENOSPC and EIO at every call of a save          ┘ small process that only saves
 //! corruption  flipped bits, truncations, missing, swapped and foreign files
-//! powercut    every state of the disk that a cut may leave, from a recorded trace of saves
+//! powercut    every disk state a power cut may leave, from a recorded trace of saves
 //! store       run.db full, failing, locked, lost, damaged; lock files deleted
 //! mixed       SIGKILL and SIGSTOP of worker and keeper in turn for ten minutes, to the end
 //! ```
-//! This program is its own subject: called with a command of downshift (`run`, `worker`, `keeper`
-//! …) it is downshift with one tiny task. It ends with 1 when anything was lost.
+//! This program is its own subject: called with a downshift command (`run`, `worker`, `keeper` …) it is
+//! downshift with one tiny task. It exits with 1 if anything was lost.
 
 mod corruption;
 mod damage;
@@ -38,26 +38,26 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// What can go wrong with the campaign itself.
+/// An error of the campaign itself.
 type Failing<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Faults of every kind against the real program; prints what survived.
+/// Injects faults of every kind into the real program and prints what survived
 #[derive(Debug, Parser)]
 #[command(name = "campaign")]
 struct Options {
-    /// Kills at random moments, over as many runs as it takes
+    /// Number of kills at random moments, spread over as many runs as needed
     #[arg(long, default_value_t = 1000)]
     kills: u64,
-    /// Everything random follows from it; drawn and printed if left out
+    /// Seed of everything random; drawn and printed by default
     #[arg(long)]
     seed: Option<u64>,
-    /// These parts alone
+    /// Run only these parts
     #[arg(long, value_delimiter = ',', value_name = "PART,…")]
     only: Vec<Part>,
-    /// A short form of each part: about a minute
+    /// Run a short form of each part, about a minute
     #[arg(long)]
     quick: bool,
-    /// Where to work: a folder on the disk to be tested
+    /// Working folder, on the disk to be tested
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -74,7 +74,7 @@ enum Part {
     Mixed,
 }
 
-/// What every part is told.
+/// The options every part receives.
 struct Orders {
     seed: u64,
     kills: u64,
@@ -99,7 +99,7 @@ fn campaign(options: Options) -> ExitCode {
     let seed = options.seed.unwrap_or_else(drawn);
     let kills = if options.quick { options.kills.min(12) } else { options.kills };
     let dir = options.dir.unwrap_or_else(std::env::temp_dir);
-    // strace names paths without links.
+    // strace prints paths with links resolved.
     let dir = dir.canonicalize().unwrap_or(dir);
     let orders = Orders { seed, kills, quick: options.quick, dir };
     println!("seed {seed}, in {}", orders.dir.display());

@@ -19,7 +19,7 @@ const FAULTS: [(&str, Role, Signal); 4] = [
 /// Mean time between faults.
 const PACE_MS: u64 = 3000;
 
-/// The part.
+/// Runs this part of the campaign.
 pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     let seconds = if orders.quick { 20 } else { 600 };
     // Large steps, so that a run lasts as long as its faults and its curve stays small.
@@ -46,7 +46,7 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     Ok(())
 }
 
-/// Strikes until the time is over or the run is; returns the faults in their order.
+/// Strikes until the time or the run is over; returns the faults in order.
 fn strike(place: &Place, run: &RunDir, seed: u64, time: Duration) -> Failing<Vec<usize>> {
     let (mut stream, begun, mut struck) = (Stream::new(seed), Instant::now(), Vec::new());
     while begun.elapsed() < time && !status(run).is_some_and(|status| status.state.is_over()) {
@@ -71,7 +71,7 @@ fn strike(place: &Place, run: &RunDir, seed: u64, time: Duration) -> Failing<Vec
         }
         struck.push(fault);
     }
-    // A worker that is still stopped at the end is the keeper's to find.
+    // A worker still stopped at the end is left for the keeper to find.
     wait_for("a living run", || (!processes(run.path()).is_empty() || is_abandoned(run)).then_some(()))?;
     println!("{} faults in {:.0} s", struck.len(), begun.elapsed().as_secs_f64());
     Ok(struck)

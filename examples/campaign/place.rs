@@ -1,4 +1,4 @@
-//! A folder with runs of its own, and the processes of the run in it.
+//! A folder with its own runs, and the processes of the run in it.
 
 use crate::Failing;
 use downshift::protocol::control::Status;
@@ -11,35 +11,35 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Nothing here takes longer, unless something is wrong.
+/// Upper limit for any wait; anything longer is a failure.
 pub const LIMIT: Duration = Duration::from_mins(2);
 
-/// What a process is to a run.
+/// The role of a process in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Brings the keeper back.
+    /// Restarts the keeper.
     Parent,
-    /// The keeper.
+    /// The keeper itself.
     Keeper,
-    /// The worker.
+    /// The worker itself.
     Worker,
 }
 
-/// A folder with runs of its own. What is left alive in it is killed at the end.
+/// A folder with its own runs. Kills every process still alive in it when dropped.
 pub struct Place {
     dir: TempDir,
     program: PathBuf,
 }
 
 impl Place {
-    /// A place inside `parent`.
+    /// Creates a place inside `parent`.
     pub fn new(parent: &Path) -> Failing<Self> {
         let dir = tempfile::Builder::new().prefix("campaign-").tempdir_in(parent)?;
         fs::create_dir(dir.path().join("sockets"))?;
         Ok(Self { dir, program: std::env::current_exe()? })
     }
 
-    /// The program as downshift, set up for this place.
+    /// Returns a command that runs this program as downshift in this place.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(words).current_dir(self.dir.path()).stdin(Stdio::null());
@@ -50,7 +50,7 @@ impl Place {
         command
     }
 
-    /// Runs a command to its end; an error with its words where it fails.
+    /// Runs a command to completion; returns an error with its output if it fails.
     pub fn output(&self, words: &[&str]) -> Failing<Output> {
         let output = self.command(words).output()?;
         if output.status.success() {
@@ -60,12 +60,12 @@ impl Place {
         Err(format!("`{}` ended with {}: {}", words.join(" "), output.status, said.trim()).into())
     }
 
-    /// A file in it.
+    /// Returns the path of a file in this place.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Starts a run of this file; its directory and its keeper are there when this returns.
+    /// Starts a run from this file; its directory and keeper exist when this returns.
     pub fn start(&self, text: &str) -> Failing<(Client, RunDir)> {
         fs::write(self.file("run.yaml"), text)?;
         let client = self.client(&["run", "run.yaml", "--headless", "--device", "cpu"])?;
@@ -75,7 +75,7 @@ impl Place {
         Ok((client, run))
     }
 
-    /// Resumes the run; a keeper is there when this returns.
+    /// Resumes the run; a keeper exists when this returns.
     pub fn resume(&self, run: &RunDir) -> Failing<Client> {
         let client = self.client(&["resume", "--headless"])?;
         self.wait_for_keeper(run)?;
@@ -94,7 +94,7 @@ impl Place {
         Ok(Client(self.command(words).stdout(out.try_clone()?).stderr(out).spawn()?))
     }
 
-    /// Leaves the folder where it is, for people to look at.
+    /// Keeps the folder for inspection.
     pub fn keep(mut self) -> PathBuf {
         self.dir.disable_cleanup(true);
         self.dir.path().to_owned()
@@ -103,7 +103,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A parent that saw its keeper die could bring it back: parents first, then again.
+        // A parent that saw its keeper die could restart it, so kill parents first and repeat.
         for _ in 0..3 {
             let mut left = processes(self.dir.path());
             left.sort_by_key(|(_, role)| *role != Some(Role::Parent));
@@ -114,11 +114,11 @@ impl Drop for Place {
     }
 }
 
-/// A process that looks on; it ends with its value.
+/// A client process that watches the run; killed when dropped.
 pub struct Client(Child);
 
 impl Client {
-    /// Its exit code, once the run is over.
+    /// Returns its exit code once the run is over.
     pub fn wait(&mut self) -> Failing<Option<i32>> {
         wait_for("the run's end", || self.0.try_wait().ok().flatten()).map(|status| status.code())
     }
@@ -131,17 +131,17 @@ impl Drop for Client {
     }
 }
 
-/// Where a run stands now.
+/// Returns the current status of a run.
 pub fn status(run: &RunDir) -> Option<Status> {
     live_status(run)
 }
 
-/// The first living process of a run in this role.
+/// Returns the first living process of a run with this role.
 pub fn alive(run: &RunDir, role: Role) -> Option<u32> {
     processes(run.path()).into_iter().find(|(_, its)| *its == Some(role)).map(|(pid, _)| pid)
 }
 
-/// Living processes whose command line names this folder; clients have no role.
+/// Returns the living processes whose command line names this folder; clients have no role.
 pub fn processes(folder: &Path) -> Vec<(u32, Option<Role>)> {
     let folder = folder.display().to_string();
     let mut found = Vec::new();
@@ -163,12 +163,12 @@ pub fn processes(folder: &Path) -> Vec<(u32, Option<Role>)> {
     found
 }
 
-/// SIGKILL; whether there was such a process.
+/// Sends SIGKILL; reports whether the process existed.
 pub fn kill(pid: u32) -> bool {
     Pid::from_raw(pid.cast_signed()).is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok())
 }
 
-/// Waits until `condition` gives a value.
+/// Waits until `condition` returns a value.
 pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> Failing<T> {
     let deadline = Instant::now() + LIMIT;
     loop {

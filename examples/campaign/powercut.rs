@@ -1,5 +1,5 @@
-//! Power cuts: a saver's life is recorded call by call, every state that the disk may be in after a
-//! cut is built, and each must still hold every checkpoint that was acknowledged by then.
+//! Power cuts: records a saver's calls, builds every state the disk may be in after a cut, and checks
+//! that each still holds every checkpoint acknowledged by then.
 
 use crate::disk::{self, Disk, Op};
 use crate::report::{Row, Table};
@@ -13,7 +13,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-/// Saves, a redone step, retention: what happens to a folder of checkpoints in its life.
+/// A checkpoint folder's life: saves, a redone step, retention.
 const LIFE: [&str; 9] = [
     "save:10:0",
     "save:20:0",
@@ -26,16 +26,16 @@ const LIFE: [&str; 9] = [
     "save:50:0",
 ];
 
-/// The lives that are recorded: names exchanged in one go, and where the file system cannot do that.
+/// The recorded lives: with atomic name exchange, and on a file system without it.
 const LIVES: [(&str, &[&str]); 2] = [("", &[]), (", names not exchanged", &["renameat2:error=EINVAL"])];
 
-/// States that are tried at one cut, at most; all of them where there are fewer.
+/// Largest number of states tried per cut; all of them if there are fewer.
 const MOST: u64 = 3000;
 const MOST_QUICK: u64 = 20;
-/// States that a control needs at most to show that it can see.
+/// Smallest number of states a control needs to prove that it can fail.
 const CONTROL: u64 = 1000;
 
-/// The part.
+/// Runs this part of the campaign.
 pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     let most = if orders.quick { MOST_QUICK } else { MOST };
     for (words, injections) in LIVES {
@@ -55,7 +55,7 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     Ok(())
 }
 
-/// The same without what makes it hold: a campaign that finds nothing here is blind.
+/// Repeats the test without the protections: a campaign that finds nothing here is blind.
 fn controls(orders: &Orders, ops: &[Op], table: &mut Table) -> Failing<()> {
     let folder = |op: &Op| if let Op::Create { node, folder: true, .. } = op { Some(*node) } else { None };
     let folders: HashSet<usize> = ops.iter().filter_map(folder).chain([0]).collect();
@@ -75,9 +75,9 @@ fn controls(orders: &Orders, ops: &[Op], table: &mut Table) -> Failing<()> {
     Ok(())
 }
 
-/// Counts the outcome of every distinct state, as long as `count` wants more.
+/// Counts the outcome of every distinct state until `count` returns false.
 fn try_all(orders: &Orders, ops: &[Op], most: u64, mut count: impl FnMut(Result<(), String>) -> bool) -> Failing<()> {
-    // The disk is a model here: where its states are looked at does not matter.
+    // The disk is a model here, so its states can be checked in memory.
     let memory = Path::new("/dev/shm");
     let place = if memory.is_dir() { memory } else { &orders.dir };
     let folder = tempfile::Builder::new().prefix("campaign-").tempdir_in(place)?;
@@ -101,7 +101,7 @@ fn try_all(orders: &Orders, ops: &[Op], most: u64, mut count: impl FnMut(Result<
     failed
 }
 
-/// Builds the state and does what every process does first: it cleans up.
+/// Builds the state and cleans up first, as every process does.
 fn try_one(disk: &Disk, claims: &Claims, folder: &Path) -> Failing<Result<(), String>> {
     disk.write_to(folder)?;
     checkpoint::clean(folder);

@@ -1,32 +1,32 @@
-//! The table: one row a fault.
+//! The report: one table row per fault.
 
 use std::fmt::Write as _;
 
-/// Sentences about losses that are printed for one row.
+/// Loss messages printed per row.
 const MOST_LOSSES: usize = 8;
 
-/// One kind of fault and what became of it.
+/// One kind of fault and its outcomes.
 #[derive(Debug, Default)]
 pub struct Row {
     fault: String,
-    /// How often it struck.
+    /// Number of times it was injected.
     pub tried: u64,
-    /// How often everything held that must hold.
+    /// Number of times every invariant held.
     pub survived: u64,
-    /// Optimizer steps done again, for each time that training started again.
+    /// Optimizer steps redone at each restart of training.
     pub redone: Vec<u64>,
-    /// Whether curve and weights were those of the unbroken run; none where nothing is trained.
+    /// Whether curve and weights matched the uninterrupted run; None if nothing is trained.
     pub identical: Option<bool>,
     losses: Vec<String>,
 }
 
 impl Row {
-    /// A row without a fault yet.
+    /// Creates a row with no attempts yet.
     pub fn new(fault: impl Into<String>) -> Self {
         Self { fault: fault.into(), ..Self::default() }
     }
 
-    /// The fault struck once; the error says what was lost.
+    /// Counts one attempt; the error says what was lost.
     pub fn count(&mut self, outcome: Result<(), String>) {
         self.tried += 1;
         match outcome {
@@ -35,7 +35,7 @@ impl Row {
         }
     }
 
-    /// Something was lost, whatever struck.
+    /// Records a loss that belongs to no single fault.
     pub fn lost(&mut self, loss: impl Into<String>) {
         self.losses.push(loss.into());
     }
@@ -46,7 +46,7 @@ impl Row {
     }
 }
 
-/// All rows.
+/// The rows of the report.
 #[derive(Debug, Default)]
 pub struct Table {
     rows: Vec<Row>,
@@ -58,19 +58,19 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// A part could not be carried out, which counts as a loss.
+    /// Records that a part could not run, which counts as a loss.
     pub fn broken(&mut self, part: &str, why: &str) {
         let mut row = Row::new(part);
         row.lost(format!("could not be carried out: {why}"));
         self.rows.push(row);
     }
 
-    /// Whether nothing was lost.
+    /// Reports whether nothing was lost.
     pub fn is_clean(&self) -> bool {
         self.rows.iter().all(|row| row.losses.is_empty() && row.survived == row.tried && row.identical != Some(false))
     }
 
-    /// Prints the table as Markdown, then what was lost.
+    /// Prints the table as Markdown, then the losses.
     pub fn print(&self, seed: u64) {
         let mut text =
             String::from("\n| fault | tried | survived | steps redone | identical |\n|---|---:|---:|---|---|\n");

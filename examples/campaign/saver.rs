@@ -1,5 +1,5 @@
-//! A process that does nothing but save and delete checkpoints, as it is told on its command line;
-//! the subject of what strace does. It says what it begins and what it has done:
+//! A process that only saves and deletes checkpoints, as its command line says; the subject of the strace
+//! tests. It reports what it begins and what it has done:
 //!
 //! ```text
 //! campaign saver DIR save:10:0 remove:10      saving 10 0 / saved 10 0 / removing 10 / removed 10
@@ -12,10 +12,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The word that makes this program a saver.
+/// The command that makes this program a saver.
 pub const COMMAND: &str = "saver";
 
-/// The files of one version of one step: as good as random, of different lengths.
+/// Returns the files of one version of one step: pseudo-random, of different lengths.
 pub fn files(step: u64, version: u64) -> Vec<(&'static str, Vec<u8>)> {
     let mut stream = Stream::new(step * 1000 + version);
     let mut bytes = |length: usize| (0..length).map(|_| stream.next_u64().to_le_bytes()[0]).collect();
@@ -25,7 +25,7 @@ pub fn files(step: u64, version: u64) -> Vec<(&'static str, Vec<u8>)> {
 /// Saves this version of this step.
 ///
 /// # Errors
-/// The sentence of the store.
+/// Returns the message of the store.
 pub fn save(dir: &Path, step: u64, version: u64) -> Result<(), String> {
     let files = files(step, version);
     let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
@@ -33,7 +33,7 @@ pub fn save(dir: &Path, step: u64, version: u64) -> Result<(), String> {
     checkpoint::write(dir, &contents).map(drop).map_err(|error| error.to_string())
 }
 
-/// The version of a checkpoint, if it is one that was ever handed to [`save`].
+/// Returns the version of a checkpoint, if it was ever passed to [`save`].
 pub fn version(loaded: &checkpoint::Loaded) -> Option<u64> {
     let step = loaded.manifest.step;
     let same = |version: &u64| {
@@ -44,17 +44,17 @@ pub fn version(loaded: &checkpoint::Loaded) -> Option<u64> {
     (0..4).find(|version| loaded.manifest.samples == step * 8 + version && same(version))
 }
 
-/// What a saver has said: what must be on the disk, and what may be.
+/// A saver's messages: the checkpoints that must be on disk, and those that may be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Claims {
-    /// By step: the version that is saved.
+    /// By step: the saved version.
     saved: BTreeMap<u64, u64>,
-    /// By step: versions whose save was begun and not acknowledged.
+    /// Steps and versions whose save was begun but not acknowledged.
     begun: BTreeSet<(u64, u64)>,
 }
 
 impl Claims {
-    /// Takes a line of the saver.
+    /// Parses a message of the saver.
     pub fn hear(&mut self, line: &str) {
         let words: Vec<&str> = line.split([' ', ':']).collect();
         let number = |at: usize| words.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
@@ -64,16 +64,16 @@ impl Claims {
                 self.saved.insert(number(1), number(2));
                 self.begun.retain(|(step, _)| *step != number(1));
             }
-            // From here on it may be there or not.
+            // From here on it may or may not exist.
             "removing" => self.begun.extend(self.saved.remove(&number(1)).map(|version| (number(1), version))),
             _ => {}
         }
     }
 
-    /// Whether a directory holds what was claimed, and accepts nothing that was never saved.
+    /// Checks that a directory holds every claimed checkpoint and nothing that was never saved.
     ///
     /// # Errors
-    /// What is lost or wrongly accepted.
+    /// Returns what is lost or wrongly accepted.
     pub fn check(&self, dir: &Path) -> Result<(), String> {
         let mut accepted = BTreeMap::new();
         for entry in checkpoint::list(dir) {
@@ -101,7 +101,7 @@ impl Claims {
     }
 }
 
-/// The process.
+/// Runs the saver process.
 pub fn main(words: &[String]) -> ExitCode {
     let Some((dir, actions)) = words.split_first() else { return ExitCode::from(2) };
     for action in actions {
@@ -125,7 +125,7 @@ pub fn main(words: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// In one call, so that it is one event of the trace.
+/// Prints with a single call, so that the trace has a single event.
 fn say(text: &str) {
     let _ = std::io::stdout().write_all(format!("{text}\n").as_bytes());
 }

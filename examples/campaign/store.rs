@@ -1,5 +1,5 @@
-//! Faults of run.db and of the files beside it, while the run goes on or is resumed. The run must
-//! come back by itself once the fault is over, and end with the weights of the unbroken run.
+//! Faults of run.db and its companion files, while the run continues or is resumed. The run must
+//! recover automatically once the fault is over, and end with the weights of the uninterrupted run.
 
 use crate::kills::{is_abandoned, run_file, to_the_end, unbroken};
 use crate::place::{Place, Role, alive, kill, status, wait_for};
@@ -20,18 +20,18 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Faults strike here: some checkpoints exist, and most of the run is still to come.
+/// The step at which faults strike: some checkpoints exist, most of the run is still to come.
 const STRUCK_AT: u64 = 600;
-/// Big enough for a run of the tiny task, small enough to fill in an instant.
+/// Big enough for a run of the tiny task, small enough to fill instantly.
 const DISK_MIB: u64 = 24;
 
-/// Holds a fault over a keeper's death until the guard is dropped.
+/// Keeps a fault active across a keeper's death until the guard is dropped.
 type Hold = fn(&Place, &RunDir) -> Failing<Box<dyn Fault>>;
 
-/// A fault that ends when it is dropped.
+/// A fault that ends when dropped.
 trait Fault {}
 
-/// The part.
+/// Runs this part of the campaign.
 pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     let text = run_file(if orders.quick { 16 } else { 40 }, 250).replace("watch: {", "watch: { hang_min: 2 s,");
     let unbroken = unbroken(orders, &text)?;
@@ -50,7 +50,7 @@ struct Suite<'a> {
 }
 
 impl Suite<'_> {
-    /// How long a fault lasts.
+    /// Returns the duration of a fault.
     fn hold(&self) -> Duration {
         Duration::from_secs(if self.orders.quick { 4 } else { 20 })
     }
@@ -64,14 +64,14 @@ impl Suite<'_> {
         table.add(row);
     }
 
-    /// One try in a place of its own, which is left behind where something was lost.
+    /// Makes one attempt in its own place, which is kept if anything was lost.
     fn count(&self, row: &mut Row, dir: &Path, strike: impl FnOnce(&Place) -> Failing<()>) {
         let outcome = Place::new(dir)
             .and_then(|place| strike(&place).map_err(|loss| format!("{loss}; see {}", place.keep().display()).into()));
         row.count(outcome.map_err(|loss| loss.to_string()));
     }
 
-    /// A keeper is killed while its store cannot be written, and must be back once it can.
+    /// Kills a keeper while its store is not writable; it must be back once the store is.
     fn killed_keepers(&self, table: &mut Table) -> Failing<()> {
         let faults: [(&str, Hold); 3] = [
             ("keeper killed while the disk is full", |place, _| fill(place)),
@@ -107,7 +107,7 @@ impl Suite<'_> {
         self.judge(place, &run)
     }
 
-    /// The run must neither lose its worker nor its rows.
+    /// Locks the store: the run must lose neither its worker nor its rows.
     fn locked(&self, place: &Place) -> Failing<()> {
         let (_client, run) = place.start(&self.text)?;
         wait_for("some steps", || status(&run).filter(|status| status.step >= STRUCK_AT))?;
@@ -148,14 +148,14 @@ impl Suite<'_> {
         for name in ["keeper.lock", "worker.lock"] {
             fs::remove_file(run.file(name))?;
         }
-        // Either is right: refused because a keeper answers, or taken over from one that ends.
+        // Both outcomes are right: refused because a keeper answers, or taken over from one that ends.
         let _ = place.command(&["resume", "--headless"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?.wait()?;
         drop(client);
         to_the_end(place, &run)?;
         self.judge(place, &run)
     }
 
-    /// A stopped run is copied for each page of its store, and resumed from the copy.
+    /// Copies a stopped run once per page of its store, damages that page, and resumes from the copy.
     fn damaged_pages(&self, table: &mut Table) -> Failing<()> {
         let template = Place::new(&self.orders.dir)?;
         let (client, run) = template.start(&self.text)?;
@@ -193,7 +193,7 @@ impl Suite<'_> {
     }
 }
 
-/// Pages of a database, and their size in bytes.
+/// Returns the number of pages of a database and their size in bytes.
 fn pages(database: &Path) -> Failing<(u64, u64)> {
     let connection = Connection::open(database)?;
     let size: i64 = connection.query_row("PRAGMA page_size", [], |row| row.get(0))?;
@@ -211,7 +211,7 @@ impl Drop for Filler {
     }
 }
 
-/// Leaves no byte free on the disk of this place.
+/// Fills the disk of this place to the last byte.
 fn fill(place: &Place) -> Failing<Box<dyn Fault>> {
     let path = place.file("filler");
     let mut file = File::create(&path)?;
@@ -228,7 +228,7 @@ impl Fault for Exclusive {}
 fn lock(run: &RunDir) -> Failing<Box<dyn Fault>> {
     let connection = Connection::open(run.file("run.db"))?;
     connection.busy_timeout(Duration::from_secs(5))?;
-    // In WAL mode readers go on; writers wait.
+    // In WAL mode readers continue; writers wait.
     connection.execute_batch("BEGIN EXCLUSIVE")?;
     Ok(Box::new(Exclusive(connection)))
 }
@@ -247,7 +247,7 @@ impl Drop for Tracer {
     }
 }
 
-/// Every write of a keeper that is started from now on fails with EIO.
+/// Fails every write of keepers started from now on with EIO.
 fn fail_writes(run: &RunDir) -> Failing<Box<dyn Fault>> {
     let parent = wait_for("the keeper's parent", || alive(run, Role::Parent))?;
     let calls = "pwrite64,fsync,fdatasync,ftruncate";
@@ -268,7 +268,7 @@ fn fail_writes(run: &RunDir) -> Failing<Box<dyn Fault>> {
 }
 
 impl Place {
-    /// A copy of a run of another place.
+    /// Copies a run from another place.
     fn adopt(&self, run: &RunDir) -> Failing<RunDir> {
         let runs = self.file("runs");
         fs::create_dir_all(&runs)?;

@@ -1,4 +1,4 @@
-//! Saver processes under strace: their calls recorded, or one of them struck.
+//! Saver processes under strace: records their calls, or injects a fault into one of them.
 
 use crate::{Failing, saver};
 use std::collections::BTreeMap;
@@ -8,36 +8,36 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// One system call of a record.
+/// A recorded system call.
 #[derive(Debug)]
 pub struct Call {
     /// Its name.
     pub name: String,
     /// Its arguments, as strace writes them with `-y -xx`.
     pub arguments: Vec<String>,
-    /// What it returned, as strace writes it.
+    /// Its return value, as strace writes it.
     pub result: String,
 }
 
 impl Call {
-    /// What the saver says by this call, if it is that.
+    /// Returns the saver's message if this call prints one.
     pub fn said(&self) -> Option<String> {
         let to_stdout = self.name == "write" && self.arguments.first()?.starts_with("1<");
         to_stdout.then(|| self.bytes(1)).flatten().map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// A quoted argument.
+    /// Returns a quoted argument.
     pub fn bytes(&self, at: usize) -> Option<Vec<u8>> {
         unescape(self.arguments.get(at)?.strip_prefix('"')?.strip_suffix('"')?)
     }
 
-    /// The path of an open file among the arguments: what stands in angle brackets.
+    /// Returns the path of an open file descriptor argument: the text in angle brackets.
     pub fn path_of_fd(&self, at: usize) -> Option<PathBuf> {
         let text = self.arguments.get(at)?.split_once('<')?.1.strip_suffix('>')?;
         Some(PathBuf::from(String::from_utf8(unescape(text)?).ok()?))
     }
 
-    /// The path that a name means beside the open folder before it.
+    /// Returns the path of a name argument, relative to the directory descriptor before it.
     pub fn path(&self, at: usize) -> Option<PathBuf> {
         let name = PathBuf::from(String::from_utf8(self.bytes(at)?).ok()?);
         match at.checked_sub(1).and_then(|folder| self.path_of_fd(folder)) {
@@ -47,25 +47,25 @@ impl Call {
     }
 }
 
-/// `\x68\x69`.
+/// Decodes `\x68\x69`.
 fn unescape(text: &str) -> Option<Vec<u8>> {
     let digits = text.split("\\x").skip(1);
     digits.map(|digits| u8::from_str_radix(digits, 16).ok()).collect()
 }
 
-/// How a saver under strace ended.
+/// The outcome of a saver under strace.
 pub struct Ended {
-    /// What it said.
+    /// The messages it printed.
     pub said: Vec<String>,
     /// Whether it was killed.
     pub killed: bool,
-    /// Its exit code otherwise.
+    /// Its exit code if it was not killed.
     pub code: Option<i32>,
-    /// Whether the fault struck at all.
+    /// Whether the fault was injected at all.
     pub struck: bool,
 }
 
-/// A folder in which a saver works, and what it finds there.
+/// A folder in which a saver works, with its initial checkpoints.
 pub struct Stage {
     folder: TempDir,
     template: PathBuf,
@@ -73,7 +73,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// A stage where these versions of these steps have been saved before.
+    /// Creates a stage with these versions of these steps already saved.
     pub fn new(parent: &Path, prepared: &[(u64, u64)]) -> Failing<Self> {
         let folder = tempfile::Builder::new().prefix("campaign-").tempdir_in(parent)?;
         let template = folder.path().join("template");
@@ -84,7 +84,7 @@ impl Stage {
         Ok(Self { folder, template, count: 0 })
     }
 
-    /// A fresh copy of what was prepared.
+    /// Returns a fresh copy of the prepared folder.
     pub fn fresh(&mut self) -> Failing<PathBuf> {
         self.count += 1;
         let copy = self.folder.path().join(self.count.to_string());
@@ -92,7 +92,7 @@ impl Stage {
         Ok(copy)
     }
 
-    /// All calls of a saver in a folder of [`Stage::fresh`], to which only these things happen.
+    /// Records all calls of a saver in a folder from [`Stage::fresh`], with only these faults injected.
     pub fn record(&self, dir: &Path, actions: &[&str], injections: &[&str]) -> Failing<Vec<Call>> {
         let injections: Vec<String> = injections.iter().map(|what| format!("inject={what}")).collect();
         let mut options = vec!["-y", "-xx", "-s", "1000000"];
@@ -104,12 +104,12 @@ impl Stage {
         Ok(text.lines().filter_map(parse).collect())
     }
 
-    /// A saver in `dir` to which these things happen, in the words of `strace -e inject=`.
+    /// Runs a saver in `dir` with these faults injected, in the syntax of `strace -e inject=`.
     pub fn inject(&self, dir: &Path, actions: &[&str], injections: &[String]) -> Failing<Ended> {
         let options: Vec<String> = injections.iter().flat_map(|what| ["-e".into(), format!("inject={what}")]).collect();
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         let (mut ended, text) = self.strace(dir, actions, &options)?;
-        // The last one is what is tried; the others may strike time and again.
+        // The last injection is the one under test; the others may fire repeatedly.
         let error = injections.last().and_then(|what| what.split(':').find_map(|part| part.strip_prefix("error=")));
         let struck = |line: &str| error.is_some_and(|error| line.contains(error) && line.ends_with("(INJECTED)"));
         ended.struck = ended.killed || text.lines().any(struck);
@@ -141,8 +141,8 @@ impl Stage {
     }
 }
 
-/// Which calls of a saver belong to what it does between two things it says: by name, the first
-/// and the last one of all its calls of this name, counted from 1.
+/// Returns the calls a saver makes between two of its messages: by name, the first and last index
+/// among all its calls of that name, counted from 1.
 pub fn spans(calls: &[Call], first: &str, last: &str) -> BTreeMap<String, (usize, usize)> {
     let mut spans = BTreeMap::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -163,7 +163,7 @@ pub fn spans(calls: &[Call], first: &str, last: &str) -> BTreeMap<String, (usize
     spans
 }
 
-/// `4242 openat(AT_FDCWD</x>, "y", O_RDONLY) = 3</y>`; none for calls that failed and other lines.
+/// Parses `4242 openat(AT_FDCWD</x>, "y", O_RDONLY) = 3</y>`; None for failed calls and other lines.
 fn parse(line: &str) -> Option<Call> {
     let line = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
     let (name, rest) = line.split_once('(')?;
@@ -176,7 +176,7 @@ fn parse(line: &str) -> Option<Call> {
     })
 }
 
-/// Copies a folder of folders and files.
+/// Copies a folder recursively.
 pub fn copy_folder(from: &Path, to: &Path) -> Failing<()> {
     fs::create_dir(to)?;
     for entry in fs::read_dir(from)? {

@@ -1,5 +1,5 @@
-//! SIGKILL at every system call of a save, and of the deletion of a checkpoint: afterwards the old
-//! state or the new one is there, whole, and the next save works.
+//! SIGKILL at every system call of a save, and of the deletion of a checkpoint: afterwards either the
+//! old state or the new one is intact, and the next save works.
 
 use crate::report::{Row, Table};
 use crate::saver::{self, Claims};
@@ -10,19 +10,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// What a saver finds, and what it does when it is struck.
+/// A saver's starting point, and its action when the kill comes.
 pub struct Scenario {
-    /// For people.
+    /// The name in the report.
     pub name: &'static str,
     /// Steps and versions saved before.
     pub prepared: &'static [(u64, u64)],
-    /// What it does, in the saver's words.
+    /// The action, in the saver's syntax.
     pub action: &'static str,
-    /// What happens in any case, in strace's words.
+    /// Faults that always apply, in strace's syntax.
     pub always: &'static [&'static str],
 }
 
-/// Everything that the store ever does to a run's checkpoints.
+/// Every operation the store performs on a run's checkpoints.
 pub const SCENARIOS: [Scenario; 5] = [
     Scenario { name: "first save", prepared: &[], action: "save:10:0", always: &[] },
     Scenario { name: "next save", prepared: &[(10, 0)], action: "save:20:0", always: &[] },
@@ -36,7 +36,7 @@ pub const SCENARIOS: [Scenario; 5] = [
     Scenario { name: "deletion", prepared: &[(10, 0), (20, 0), (30, 0)], action: "remove:10", always: &[] },
 ];
 
-/// The part.
+/// Runs this part of the campaign.
 pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     for scenario in &SCENARIOS {
         let mut row = Row::new(format!("kill -9 at each system call: {}", scenario.name));
@@ -65,7 +65,7 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     Ok(())
 }
 
-/// Every call on the way, by name: the first and the last of that name.
+/// Returns every call of the scenario by name: the first and last index of that name.
 pub fn path_of(stage: &mut Stage, scenario: &Scenario) -> Failing<BTreeMap<String, (usize, usize)>> {
     let dir = stage.fresh()?;
     let calls = stage.record(&dir, &[scenario.action], scenario.always)?;
@@ -73,7 +73,7 @@ pub fn path_of(stage: &mut Stage, scenario: &Scenario) -> Failing<BTreeMap<Strin
     Ok(spans(&calls, verb.0, verb.1))
 }
 
-/// What a directory is held against once its saver is gone.
+/// Checks a directory after its saver is gone.
 pub fn check(dir: &Path, prepared: &[(u64, u64)], said: &[String]) -> Result<(), String> {
     let mut claims = Claims::default();
     for (step, version) in prepared {
@@ -82,7 +82,7 @@ pub fn check(dir: &Path, prepared: &[(u64, u64)], said: &[String]) -> Result<(),
     for line in said {
         claims.hear(line);
     }
-    // What every keeper and worker does first: clean up; then: save.
+    // Every keeper and worker starts by cleaning up; then it saves.
     checkpoint::clean(dir);
     claims.check(dir)?;
     if let Some(left) = leftovers(dir).first() {
@@ -93,7 +93,7 @@ pub fn check(dir: &Path, prepared: &[(u64, u64)], said: &[String]) -> Result<(),
     claims.check(dir).map_err(|loss| format!("after the next save: {loss}"))
 }
 
-/// What is in the folder of checkpoints and is none.
+/// Returns entries of the checkpoint folder that are not checkpoints.
 pub fn leftovers(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir.join(FOLDER)).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());

@@ -1,15 +1,15 @@
-//! A small disk of its own, where the system lets one be mounted.
+//! A small dedicated disk, on systems that allow mounting one.
 
 use crate::Failing;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A tmpfs; unmounted when dropped.
+/// A mounted tmpfs; unmounted when dropped.
 pub struct Tmpfs(PathBuf);
 
 impl Tmpfs {
-    /// Mounts one of this size below `parent`; none where that is not permitted.
+    /// Mounts a tmpfs of this size below `parent`; returns None if not permitted.
     pub fn mount(parent: &Path, mib: u64) -> Failing<Option<Self>> {
         let path = parent.join(format!("campaign-disk-{}", std::process::id()));
         fs::create_dir_all(&path)?;
@@ -22,7 +22,7 @@ impl Tmpfs {
         Ok(None)
     }
 
-    /// Its mount point.
+    /// Returns its mount point.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -30,7 +30,7 @@ impl Tmpfs {
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        // Lazily, since a process that is just ending may still have a file open.
+        // Lazy unmount, since a process that is just ending may still have a file open.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
         let _ = fs::remove_dir(&self.0);
     }

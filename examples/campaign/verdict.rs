@@ -1,4 +1,4 @@
-//! What must be true of a run that was struck, held against the unbroken one.
+//! Compares a run that was struck with the uninterrupted one.
 
 use crate::Failing;
 use crate::place::Place;
@@ -10,31 +10,31 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 
-/// What a finished run leaves behind, as far as it must not depend on what struck it.
+/// The results of a finished run that must not depend on the faults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     /// By step: the exported row of the highest attempt, without attempt and rung.
     curve: BTreeMap<u64, Value>,
-    /// By step: the loss of the validation set.
+    /// By step: the validation loss, as bits.
     evals: BTreeMap<u64, u64>,
     /// The exported weights.
     weights: Vec<u8>,
-    /// The moments of the last checkpoint.
+    /// The optimizer moments of the last checkpoint.
     moments: Vec<u8>,
 }
 
 /// One start of a worker.
 #[derive(Debug)]
 pub struct Attempt {
-    /// When, in Unix milliseconds.
+    /// Start time in Unix milliseconds.
     pub started_ms: i64,
-    /// From which step.
+    /// The step it started from.
     pub from: u64,
-    /// The last step that any earlier attempt is known to have taken.
+    /// The last step that any earlier attempt is known to have completed.
     pub before: u64,
 }
 
-/// Reads what a finished run has left.
+/// Reads the trace of a finished run.
 pub fn trace(place: &Place, run: &RunDir) -> Failing<Trace> {
     let mut curve = BTreeMap::new();
     let mut highest = BTreeMap::new();
@@ -59,24 +59,24 @@ pub fn trace(place: &Place, run: &RunDir) -> Failing<Trace> {
 }
 
 impl Trace {
-    /// Steps from the first to the last.
+    /// Returns the number of steps, first to last.
     pub fn steps(&self) -> u64 {
         self.curve.keys().next_back().copied().unwrap_or(0)
     }
 
-    /// Whether it is the unbroken run, bit by bit.
+    /// Checks that this is the uninterrupted run, bit for bit.
     ///
     /// # Errors
-    /// The first difference.
+    /// Returns the first difference.
     pub fn check(&self, unbroken: &Self) -> Failing<()> {
         self.difference(unbroken).map_or(Ok(()), |difference| Err(difference.into()))
     }
 
-    /// Whether weights, moments and the curve from this step on are those of the unbroken run. Rows of older
-    /// steps are gone where the store was lost: only checkpoints that are kept carry theirs.
+    /// Checks that weights, moments and the curve from this step on match the uninterrupted run. Rows of
+    /// older steps are gone if the store was lost: only retained checkpoints carry theirs.
     ///
     /// # Errors
-    /// The first difference.
+    /// Returns the first difference.
     pub fn check_from(mut self, step: u64, unbroken: &Self) -> Failing<()> {
         let curve = unbroken.curve.clone().split_off(&(step + 1));
         self.curve = self.curve.split_off(&(step + 1));
@@ -107,10 +107,10 @@ impl Trace {
     }
 }
 
-/// The newest step of all checkpoints that the keeper has acknowledged and not retired; an error
-/// where one of them is not whole on the disk.
+/// Returns the newest step of all checkpoints the keeper acknowledged and did not retire; an error if
+/// one of them is not intact on disk.
 pub fn acknowledged(run: &RunDir) -> Failing<Option<u64>> {
-    // A run that was killed in its first moments has no store yet.
+    // A run killed right after its start has no store yet.
     let kept = || -> Vec<u64> {
         let rows = Reader::open(run).and_then(|reader| reader.checkpoints()).unwrap_or_default();
         rows.into_iter().filter(|row| row.kept).map(|row| row.step).collect()
@@ -128,13 +128,13 @@ pub fn acknowledged(run: &RunDir) -> Failing<Option<u64>> {
     Ok(steps.into_iter().max())
 }
 
-/// The step of the oldest checkpoint that is on the disk.
+/// Returns the step of the oldest checkpoint on disk.
 pub fn oldest_checkpoint(run: &RunDir) -> Failing<u64> {
     let steps = checkpoint::list(run.path()).into_iter().map(|entry| entry.step);
     steps.min().ok_or_else(|| "there is no checkpoint".into())
 }
 
-/// Every start after the first, with what it had to do again.
+/// Returns every start after the first, with the steps it had to redo.
 pub fn attempts(run: &RunDir) -> Failing<Vec<Attempt>> {
     let connection = open_reader(&run.file("run.db"))?;
     let mut query = connection.prepare(
@@ -149,10 +149,10 @@ pub fn attempts(run: &RunDir) -> Failing<Vec<Attempt>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// What must be true of the store and the directory of any run that is over.
+/// Checks the invariants of the store and directory of any finished run.
 pub fn check(run: &RunDir) -> Failing<()> {
     let connection = open_reader(&run.file("run.db"))?;
-    // Rows carry the time of their making: two workers at once would interleave.
+    // Rows carry their creation time: two workers at once would interleave.
     let overlaps: i64 = connection.query_row(
         "WITH spans AS (SELECT attempt, min(time_ms) AS first, max(time_ms) AS last FROM steps GROUP BY attempt)
          SELECT count(*) FROM spans a JOIN spans b ON b.attempt > a.attempt AND b.first < a.last",
@@ -169,7 +169,7 @@ pub fn check(run: &RunDir) -> Failing<()> {
     let rows = Reader::open(run)?.checkpoints()?;
     for entry in fs::read_dir(run.file(FOLDER))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        // What the keeper set aside as unusable is kept for the person, not for the run.
+        // Files the keeper set aside as unusable are kept for the user, not for the run.
         let known = name == aside::ASIDE || rows.iter().any(|row| row.kept && row.path.ends_with(&name));
         if !known {
             return Err(format!("{FOLDER}/{name} is left over: no row of the store knows it").into());

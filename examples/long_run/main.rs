@@ -1,6 +1,6 @@
-//! Writes a finished run of any length through the real store, so that anybody can repeat the
-//! benchmarks of the cockpit: six metrics a step, skipped steps, one-step spikes, three attempts on
-//! two rungs, evaluations, checkpoints, a journal. The same arguments give the same run.
+//! Writes a finished run of any length through the real store, so that anyone can repeat the cockpit
+//! benchmarks: six metrics per step, skipped steps, one-step spikes, three attempts on two rungs,
+//! evaluations, checkpoints, a journal. The same arguments produce the same run.
 //!
 //! `cargo run --release --example long_run -- --steps 1000000 --runs-dir runs`
 

@@ -1,4 +1,4 @@
-//! The making of a long run.
+//! Generates a long run.
 
 use downshift::cockpit::format::count;
 use downshift::config::run::{AsWritten, Run, Source};
@@ -12,11 +12,11 @@ use downshift::store::writer::{AttemptRow, Batch, Writer};
 use std::error::Error;
 use std::path::Path;
 
-/// Samples of a step.
+/// Samples per step.
 const BATCH: u64 = 32;
-/// Time of a step.
+/// Duration of a step.
 const STEP_MS: i64 = 12;
-/// When it began.
+/// Start time of the run.
 const BEGUN_MS: i64 = 1_790_000_000_000;
 
 const RUN_FILE: &str = "\
@@ -29,7 +29,7 @@ ladder:
   - { name: plain, relieves: [kernels] }
 ";
 
-/// Writes a finished run of so many steps (1 000 at least) into a folder of runs.
+/// Writes a finished run of `steps` steps (at least 1 000) into a folder of runs.
 pub fn long_run(runs: &Path, name: &str, steps: u64) -> Result<RunDir, Box<dyn Error>> {
     let steps = steps.max(1000);
     let text = RUN_FILE.replace("NAME", name).replace("STEPS", &steps.to_string());
@@ -37,7 +37,7 @@ pub fn long_run(runs: &Path, name: &str, steps: u64) -> Result<RunDir, Box<dyn E
     let source = Source { file: "long_run", text: &text, base: runs, overrides: &[] };
     let dir = RunDir::create(runs, &Run::read(&source, &AsWritten)?)?;
     let mut store = Writer::open(&dir.file("run.db"))?;
-    // A fault at three tenths, redone from a little before; a shift at six tenths.
+    // A fault at 30 %, redone from slightly earlier; a shift at 60 %.
     let (fault, shift) = (steps * 3 / 10, steps * 6 / 10);
     attempt(&mut store, 1, 1..=fault, steps, "start")?;
     attempt(&mut store, 1, fault - fault.min(400)..=shift, steps, "device fault")?;
@@ -80,7 +80,7 @@ fn attempt(
     Ok(())
 }
 
-/// A step: a loss that falls with some noise, now and then skipped, three times a one-step spike.
+/// Generates a step: a loss that falls with noise, occasionally skipped, with three one-step spikes.
 pub fn row(attempt: u64, rung: usize, step: u64, of: u64) -> StepRow {
     let progress = step as f64 / of as f64;
     let skipped = is_skipped(step, of);
@@ -103,12 +103,12 @@ pub fn row(attempt: u64, rung: usize, step: u64, of: u64) -> StepRow {
     }
 }
 
-/// Whether the guard dropped a step: about one in 5 000, and a streak at one half.
+/// Reports whether the guard dropped a step: about one in 5 000, and a streak at the midpoint.
 pub fn is_skipped(step: u64, of: u64) -> bool {
     mix(step.wrapping_mul(7)) < 0.0002 || (of / 2..of / 2 + 5).contains(&step)
 }
 
-/// The steps with a spike.
+/// Returns the steps with a spike.
 pub fn spikes(of: u64) -> [u64; 3] {
     [of / 5 + 1, of * 11 / 20, of * 9 / 10 - 3]
 }
@@ -117,7 +117,7 @@ fn time_ms(step: u64) -> i64 {
     BEGUN_MS + step as i64 * STEP_MS
 }
 
-/// 0 to 1, the same for the same number (the finalizer of MurmurHash3).
+/// Maps a number to 0..1 deterministically (the finalizer of MurmurHash3).
 fn mix(number: u64) -> f64 {
     let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -143,7 +143,7 @@ fn events(store: &mut Writer, steps: u64, fault: u64, shift: u64) -> Result<(), 
     note(fault, Level::Error, JournalKind::Worker, format!("worker ended: device fault at step {}", count(fault)));
     note(shift, Level::Info, JournalKind::Shift, "shifted up to full (asked for by a person)".to_owned());
     note(steps, Level::Info, JournalKind::Run, format!("finished at step {}", count(steps)));
-    // Told in the order of time, as a keeper would.
+    // In time order, as a keeper writes it.
     batch.journal.sort_by_key(|row| row.time_ms);
     for (place, row) in batch.journal.iter_mut().enumerate() {
         row.id = place as i64 + 1;
@@ -168,7 +168,7 @@ fn events(store: &mut Writer, steps: u64, fault: u64, shift: u64) -> Result<(), 
         };
         batch.checkpoints.insert(step, row);
     }
-    // One reading of the probe a second.
+    // One probe reading per second.
     let last_ms = time_ms(steps);
     batch.samples.extend((0..).map(|second| BEGUN_MS + second * 1000).take_while(|time| *time < last_ms).map(sample));
     Ok(store.append(&batch)?)

@@ -1,5 +1,4 @@
-//! A picture of the cockpit on a real run, as SVG: what the store holds of the run, drawn by the
-//! real view into a buffer of cells.
+//! Renders the cockpit of a real run as SVG: the run's store, drawn by the real view into a buffer of cells.
 //!
 //! ```sh
 //! cargo run --release --example screenshot -- runs/digits-… --size 120x36 --out screen.svg
@@ -21,24 +20,24 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Parser)]
 struct Arguments {
-    /// The run directory
+    /// Run directory
     run_dir: PathBuf,
     /// Columns and rows
     #[arg(long, default_value = "120x36")]
     size: String,
-    /// The view: 1 to 6
+    /// View, 1 to 6
     #[arg(long, default_value_t = '1')]
     view: char,
-    /// The name of a theme
+    /// Name of a theme
     #[arg(long, default_value = "dark")]
     theme: String,
-    /// With the preview of a shift down
+    /// Show the preview of a shift down
     #[arg(long)]
     shift: bool,
-    /// As it was in the middle of the run's newest shift
+    /// Show the cockpit in the middle of the run's newest shift
     #[arg(long)]
     progress: bool,
-    /// Where to write it
+    /// Output file
     #[arg(long)]
     out: PathBuf,
 }
@@ -62,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The state of a cockpit that has just been opened on the run.
+/// Returns the state of a cockpit just opened on the run.
 fn read(dir: &RunDir, size: (u16, u16)) -> Result<State, Box<dyn std::error::Error>> {
     let run = dir.run()?;
     let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
@@ -75,8 +74,8 @@ fn read(dir: &RunDir, size: (u16, u16)) -> Result<State, Box<dyn std::error::Err
     Ok(state)
 }
 
-/// The state while the next worker of the newest shift loaded: what the store held by then, and the
-/// passage as far as it had come.
+/// Returns the state while the worker of the newest shift was loading: the store's contents by then, and
+/// the shift's progress so far.
 fn in_shift(dir: &RunDir, today: &State) -> Result<State, Box<dyn std::error::Error>> {
     let mut status = today.status().cloned().ok_or("nothing is known of the run")?;
     let next = today.facts.series.segments().last().ok_or("the run took no step")?.spot.time_ms;
@@ -90,7 +89,7 @@ fn in_shift(dir: &RunDir, today: &State) -> Result<State, Box<dyn std::error::Er
     let newest = history.recent.back().ok_or("the run took no step before the shift")?;
     (status.state, status.step, status.samples) = (RunState::Starting, newest.step, newest.samples);
     (status.rung, status.loss) = (newest.rung, newest.loss);
-    // Nothing of what came later.
+    // Drop everything that came later.
     status.why = None;
     status.rung_name = today.ladder.get(newest.rung).map_or_else(String::new, |rung| rung.name.clone());
     status.eval = history.evals.last().map(|row| row.eval);

@@ -1,15 +1,15 @@
-//! A buffer of cells as SVG. Text is text, each letter at the place of its cell; lines, bars and
-//! the dots of curves are shapes, so that the picture is the same with any font.
+//! Renders a buffer of cells as SVG. Text is text, each letter placed at its cell; lines, bars and curve
+//! dots are shapes, so the picture looks the same with any font.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 use std::fmt::Write;
 
-/// Width and height of a cell, and what is left free around the screen.
+/// Width and height of a cell, and the margin around the screen.
 const CELL: (f64, f64) = (8.4, 17.0);
 const AIR: f64 = 12.0;
 
-/// The picture of a buffer; `base` gives the ground.
+/// Renders a buffer; `base` sets the background.
 pub fn picture(buffer: &Buffer, base: Style) -> String {
     let (width, height) = (f64::from(buffer.area.width) * CELL.0, f64::from(buffer.area.height) * CELL.1);
     let (ground, mut out) = (colour(base.bg, "#000000"), String::new());
@@ -37,7 +37,7 @@ pub fn picture(buffer: &Buffer, base: Style) -> String {
     out
 }
 
-/// Neighbouring cells of one style: their ground, their shapes, their letters.
+/// Renders adjacent cells of one style: background, shapes, letters.
 fn run(out: &mut String, cells: &[(u16, char)], y: u16, style: Style, ground: &str) {
     let (mut ink, mut paper) = (colour(style.fg, "#ffffff"), colour(style.bg, ground));
     if style.add_modifier.contains(Modifier::REVERSED) {
@@ -65,7 +65,7 @@ fn run(out: &mut String, cells: &[(u16, char)], y: u16, style: Style, ground: &s
                     Some((false, arms)) => thin.push_str(&lines(arms, left, top)),
                     None => {}
                 }
-                // A space keeps the place of what is drawn: not every renderer heeds the list of places.
+                // A space stands in for a drawn shape: not every renderer honours the position list.
                 letters.push((left, if arms.is_some() { ' ' } else { letter }));
             }
         }
@@ -86,7 +86,7 @@ fn run(out: &mut String, cells: &[(u16, char)], y: u16, style: Style, ground: &s
     }
 }
 
-/// The places of letters, from the first to the last that is no space, and the letters themselves.
+/// Returns the positions of letters, from the first to the last non-space, and the letters themselves.
 fn placed(letters: &[(f64, char)]) -> (String, String) {
     let seen = |(_, letter): &(f64, char)| *letter != ' ';
     let (Some(first), Some(last)) = (letters.iter().position(seen), letters.iter().rposition(seen)) else {
@@ -104,7 +104,7 @@ fn placed(letters: &[(f64, char)]) -> (String, String) {
     (places, text)
 }
 
-/// Whether a line is thick, and its arms from the middle: left, right, up, down; 2 = dotted.
+/// Returns whether a line is thick, and its arms from the centre: left, right, up, down; 2 = dotted.
 fn strokes(letter: char) -> Option<(bool, [u8; 4])> {
     let arms = match letter {
         '─' | '━' => [1, 1, 0, 0],
@@ -130,7 +130,7 @@ fn lines(arms: [u8; 4], left: f64, top: f64) -> String {
     let ways = [(-CELL.0 / 2.0, 0.0), (CELL.0 / 2.0, 0.0), (0.0, -CELL.1 / 2.0), (0.0, CELL.1 / 2.0)];
     let mut path = String::new();
     for ((across, down), kind) in ways.into_iter().zip(arms).filter(|(_, kind)| *kind > 0) {
-        // A dotted arm begins and ends with a gap.
+        // A dotted arm starts and ends with a gap.
         let (from, to) = if kind == 2 { (0.25, 0.75) } else { (0.0, 1.0) };
         let (x, y) = (x + across * from, y + down * from);
         let _ = write!(path, "M{x:.1} {y:.1}l{:.1} {:.1}", across * (to - from), down * (to - from));

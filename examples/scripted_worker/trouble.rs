@@ -1,24 +1,24 @@
 //! Trouble as data: `trouble: [{ step: 120, attempts: 1, signal: 11 }]`.
 //!
-//! `step` is where it strikes (or `samples`, on the clock, or `load`, or `save`), `attempts` in how
-//! many lives (all, if left out), `rungs` on how many rungs from the fastest. What it is: `signal`,
-//! `code`, `class` (a failure told and its code), `hang` (`quiet`, or `talking`: still sending
-//! notes), `spike` (the loss is this), `silence_ms` (in the phase of that name).
+//! `step` is when it strikes (or `samples`, on the clock, or `load`, or `save`), `attempts` the number of
+//! attempts it strikes in (default: all), `rungs` the number of rungs from the fastest. The kind is one of
+//! `signal`, `code`, `class` (a reported failure and its code), `hang` (`quiet`, or `talking`: still
+//! sending notes), `spike` (the loss to report), `silence_ms` (in the phase of that name).
 
 use serde_json::Value;
 
-/// When a trouble strikes.
+/// The moment a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// Before the first step.
     Load,
-    /// At a step, and the clock before it.
+    /// At a step, with the clock before it.
     Step(u64, u64),
-    /// In a save.
+    /// During a save.
     Save,
 }
 
-/// The troubles of a scenario that strike now.
+/// Returns the faults of a scenario that strike now.
 pub fn striking(scenario: &Value, moment: Moment, attempt: u64, rung: usize) -> Vec<Value> {
     let troubles = scenario["trouble"].as_array().cloned().unwrap_or_default();
     let strikes = |trouble: &Value| {

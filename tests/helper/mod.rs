@@ -1,4 +1,4 @@
-//! Runs of the real program in a folder of their own.
+//! Runs of the real program in their own folder.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,10 +16,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Long enough for a loaded machine; a passing test never waits so long.
+/// Long enough for a loaded machine; a passing test never waits this long.
 pub const LIMIT: Duration = Duration::from_mins(1);
 
-/// Waits until `condition` gives a value.
+/// Waits until `condition` returns a value.
 pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -31,21 +31,21 @@ pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A place with its own runs directory and sockets. What is left alive in it is killed at the end.
+/// A place with its own runs directory and sockets. Kills every process still alive in it when dropped.
 pub struct Place {
     pub dir: TempDir,
     worker: Option<PathBuf>,
-    /// Further variables for the program.
+    /// Extra environment variables for the program.
     pub variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl Place {
-    /// A place where the scripted worker trains.
+    /// Creates a place where the scripted worker trains.
     pub fn scripted() -> Self {
         Self::with(Some(example("scripted_worker")))
     }
 
-    /// A place where the real worker trains.
+    /// Creates a place where the real worker trains.
     pub fn real() -> Self {
         Self::with(None)
     }
@@ -53,13 +53,13 @@ impl Place {
     fn with(worker: Option<PathBuf>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("sockets")).unwrap();
-        // Nobody's desktop is to show what a test does.
+        // Tests must not show notifications on the developer's desktop.
         std::fs::create_dir_all(dir.path().join("config/downshift")).unwrap();
         std::fs::write(dir.path().join("config/downshift/notify.yaml"), "bell: false\ndesktop: false\n").unwrap();
         Self { dir, worker, variables: Vec::new() }
     }
 
-    /// The program, set up for this place.
+    /// Returns a command that runs the program in this place.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_downshift"));
         command.args(words).current_dir(self.dir.path()).stdin(Stdio::null());
@@ -77,7 +77,7 @@ impl Place {
         command
     }
 
-    /// Runs a command to its end.
+    /// Runs a command to completion.
     pub fn output(&self, words: &[&str]) -> Output {
         self.command(words).output().unwrap()
     }
@@ -93,7 +93,7 @@ impl Place {
         std::fs::write(self.dir.path().join("run.yaml"), text).unwrap();
     }
 
-    /// Starts a headless run and gives its process; the run directory is there when this returns.
+    /// Starts a headless run and returns its process; the run directory exists when this returns.
     pub fn start(&self, words: &[&str]) -> (Child, RunDir) {
         let words: Vec<&str> = ["run", "run.yaml", "--headless"].iter().chain(words).copied().collect();
         let out = std::fs::File::create(self.dir.path().join("out.txt")).unwrap();
@@ -103,35 +103,35 @@ impl Place {
         (child, run)
     }
 
-    /// What the headless run printed.
+    /// Returns the output of the headless run.
     pub fn printed(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("out.txt")).unwrap()
     }
 
-    /// The newest run here.
+    /// Returns the newest run in this place.
     pub fn newest(&self) -> Option<RunDir> {
         RunDir::find(&self.dir.path().join("runs"), None).ok()
     }
 
-    /// `status --format json`, as a script sees it.
+    /// Returns `status --format json`, as a script sees it.
     pub fn status_json(&self) -> Value {
         serde_json::from_slice(&self.output(&["status", "--format", "json"]).stdout).unwrap_or(Value::Null)
     }
 
-    /// The exported rows.
+    /// Returns the exported rows.
     pub fn rows(&self) -> Vec<Value> {
         let out = self.output(&["export"]);
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The curve: for each step the row of the highest attempt. Fails on a hole, or where the clock
-    /// does not show `batch` samples more from step to step.
+    /// Returns the curve: for each step the row of the highest attempt. Fails on a gap, or if the clock does
+    /// not advance by `batch` samples per step.
     pub fn curve(&self, steps: u64, batch: u64) -> Vec<Value> {
         self.curve_by(steps, |step| step * batch)
     }
 
-    /// The same, where the clock is another function of the step.
+    /// Like [`Self::curve`], where the clock is another function of the step.
     pub fn curve_by(&self, steps: u64, clock: impl Fn(u64) -> u64) -> Vec<Value> {
         let rows = self.rows();
         (1..=steps)
@@ -158,7 +158,7 @@ impl Drop for Place {
     }
 }
 
-/// A program that `cargo test` builds from `examples/`.
+/// Returns the path of a program that `cargo test` builds from `examples/`.
 pub fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let built = tests.parent().and_then(Path::parent).unwrap().join("examples").join(name);
@@ -166,33 +166,33 @@ pub fn example(name: &str) -> PathBuf {
     built
 }
 
-/// The status of a run once `condition` holds.
+/// Returns the status of a run once `condition` holds.
 pub fn wait_status(run: &RunDir, what: &str, condition: impl Fn(&Status) -> bool) -> Status {
     wait_for(what, || live_status(run).filter(|status| condition(status)))
 }
 
-/// Waits until a run stands in a state.
+/// Waits until a run is in a state.
 pub fn wait_state(run: &RunDir, state: RunState) -> Status {
     wait_status(run, state.word(), |status| status.state == state)
 }
 
-/// The whole journal.
+/// Returns the whole journal.
 pub fn journal(run: &RunDir) -> Vec<JournalRow> {
     Reader::open(run).unwrap().journal(10_000).unwrap()
 }
 
-/// Whether any line of the journal has these words.
+/// Reports whether any journal row contains this text.
 pub fn journal_says(run: &RunDir, words: &str) -> bool {
     journal(run).iter().any(|row| row.text.contains(words))
 }
 
-/// SIGKILL.
+/// Sends SIGKILL.
 pub fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
 }
 
-/// The parent of a process.
+/// Returns the parent of a process.
 pub fn parent_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()

@@ -1,4 +1,4 @@
-//! Faults of the card, played by a library that exports NVML, and of what holds its memory.
+//! GPU faults, played by a fake NVML library, and faults of the processes that hold GPU memory.
 
 use crate::helper::{kill, wait_status};
 use crate::scene::{Case, PLAIN};
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 const ON_GPU: &str = "step_ms: 12, save_ms: 1, device: \"cuda:0 fake\"";
-/// 3 GB in use by others.
+/// 3 GB used by other processes.
 const OTHERS: &str = r#"{"nvmlDeviceGetMemoryInfo_v2": [{"value": {"total": 24000000000, "used": 3000000000}}]}"#;
 const FULL: &str = r#"{"nvmlDeviceGetMemoryInfo_v2": [{"value": {"total": 24000000000, "used": 9000000000}}]}"#;
 const HOT: &str = r#"{"nvmlDeviceGetTemperature": [{"value": 70, "per_call": 10}, {"after": 3, "value": 92}]}"#;
@@ -120,7 +120,7 @@ fn heat() -> Vec<Case> {
     ]
 }
 
-/// What the scripted worker's children are still alive of this run.
+/// Returns the scripted worker's children that are still alive in this run.
 fn sleepers(run: &Path) -> Vec<u32> {
     let mark = format!("OF_RUN={}", run.display());
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

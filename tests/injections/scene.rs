@@ -1,4 +1,4 @@
-//! One fault: a run in a place of its own, what is done to it, and what must be told of it.
+//! One fault: a run in its own place, the fault injected, and the reports expected.
 
 use crate::helper::{LIMIT, Place, example, journal, wait_for};
 use downshift::protocol::control::JournalRow;
@@ -10,39 +10,39 @@ use std::process::Child;
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
-/// A fault and what must come of it.
+/// A fault and its expected outcome.
 pub struct Case {
     /// Its number in the list of injections.
     pub number: u32,
-    /// What is done.
+    /// The description of the fault.
     pub fault: &'static str,
-    /// The section `model:`, that is the scenario.
+    /// The section `model:`, which holds the scenario.
     pub model: &'static str,
     /// The section `watch:`.
     pub watch: &'static str,
-    /// The rhythm of checkpoints.
+    /// The checkpoint interval.
     pub every: &'static str,
-    /// What `--inject` gets.
+    /// The argument of `--inject`.
     pub inject: &'static str,
-    /// What the library that plays NVML does; none: there is no card.
+    /// The script of the fake NVML library; None means there is no GPU.
     pub nvml: Option<&'static str>,
-    /// What is done to the run while it lives.
+    /// An action on the run while it is alive.
     pub act: Option<fn(&Scene)>,
-    /// The words for the cause in the journal.
+    /// The text for the cause in the journal.
     pub cause: &'static str,
-    /// The words for the response.
+    /// The text for the response in the journal.
     pub response: &'static str,
-    /// Words that must not be told.
+    /// Text that must never appear.
     pub never: &'static str,
-    /// How the run must end.
+    /// The expected exit code.
     pub code: i32,
-    /// The curve is without a hole up to its last step, each step with its own data.
+    /// Whether the curve must have no gap up to its last step, each step with its own data.
     pub whole: bool,
-    /// What else must hold at the end.
+    /// Further checks at the end.
     pub holds: Option<fn(&Scene)>,
 }
 
-/// A case with nothing out of the ordinary.
+/// The defaults of a case.
 pub const PLAIN: Case = Case {
     number: 0,
     fault: "",
@@ -60,13 +60,13 @@ pub const PLAIN: Case = Case {
     holds: None,
 };
 
-/// A run under way.
+/// A run in progress.
 pub struct Scene {
     pub place: Place,
     pub run: RunDir,
 }
 
-/// What came of a case.
+/// The result of a case.
 pub struct Row {
     pub line: String,
     pub wrong: Option<String>,
@@ -122,14 +122,14 @@ impl Scene {
         (rows, wrong)
     }
 
-    /// Changes what the library that plays NVML does, at one stroke.
+    /// Changes the script of the fake NVML library atomically.
     pub fn nvml(&self, script: &str) {
         let folder = self.place.dir.path();
         fs::write(folder.join("new"), script).unwrap();
         fs::rename(folder.join("new"), folder.join("libfake_nvml.json")).unwrap();
     }
 
-    /// Waits until the journal has these words.
+    /// Waits until the journal contains this text.
     pub fn wait_words(&self, words: &str) {
         wait_for(words, || crate::helper::journal_says(&self.run, words).then_some(()));
     }
@@ -177,7 +177,7 @@ fn run_file(case: &Case) -> String {
     text
 }
 
-/// From the first death to the first new step, or to the end.
+/// Returns the time from the first death to the first new step, or to the end.
 fn time(rows: &[JournalRow]) -> String {
     let first = rows.iter().position(|row| {
         ["worker ended", "injected", "the keeper died", "by the keeper", "pauses to cool", "goes back about"]

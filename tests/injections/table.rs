@@ -1,5 +1,4 @@
-//! The faults. The numbers are those of the list of injections; what is not here, and why, stands
-//! in RELIABILITY.md.
+//! The faults, numbered as in the list of injections; RELIABILITY.md explains which are missing, and why.
 
 mod cards;
 mod data;
@@ -10,10 +9,10 @@ use downshift::protocol::control::RunState;
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
-/// Steps slow enough to be caught in the middle of a run.
+/// Steps slow enough to catch a run in the middle.
 pub const SLOW: &str = "step_ms: 6, save_ms: 1";
 
-/// Every case.
+/// Returns every case.
 pub fn cases() -> Vec<Case> {
     let here = [deaths(), memory(), unknown(), keepers(), strains(), hangs(), recoveries()];
     here.into_iter().flatten().chain(cards::cases()).chain(data::cases()).collect()

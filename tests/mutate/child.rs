@@ -1,5 +1,4 @@
-//! A process under watch: how it ended, how long it computed, how much memory it had, and whether
-//! what it said is safe to print.
+//! A process under observation: how it ended, its CPU time and peak memory, and whether its output is safe to print.
 
 use downshift::untrusted::text::is_unsafe;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
@@ -8,14 +7,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a process may take.
+/// The limits of a process.
 #[derive(Clone, Copy)]
 pub struct Limits {
-    /// Time of the processor: unlike time on the clock it does not depend on what else runs.
+    /// CPU time: unlike wall-clock time it does not depend on other load.
     pub computing: Duration,
-    /// Time on the clock, for those that wait.
+    /// Wall-clock time, for processes that wait.
     pub clock: Duration,
-    /// Bytes of memory in use at once.
+    /// Peak memory in bytes.
     pub memory: u64,
 }
 
@@ -25,7 +24,7 @@ impl Limits {
         Self { computing: Duration::from_secs(5), clock: Duration::from_secs(30), memory: 500_000_000 };
 }
 
-/// Runs a command in a folder, to its end, and gives what it said. An error says what it did that no input may make it do.
+/// Runs a command in a folder to completion and returns its output. An error names the forbidden behaviour.
 #[expect(clippy::zombie_processes, reason = "`reap` waits, and also gives what was used")]
 pub fn watch(mut command: Command, folder: &Path, limits: Limits) -> Result<String, String> {
     let said = folder.join("said");
@@ -33,7 +32,7 @@ pub fn watch(mut command: Command, folder: &Path, limits: Limits) -> Result<Stri
     command.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out);
     let child = command.spawn().unwrap();
     let pid = Pid::from_child(&child);
-    // The machine is shared: nothing takes all of its memory.
+    // The machine is shared: never let one process take all of its memory.
     let most = Some(16 << 30);
     let _ = prlimit(Some(pid), Resource::As, Rlimit { current: most, maximum: most });
     let begun = Instant::now();
@@ -80,11 +79,11 @@ struct Ended {
     memory: u64,
 }
 
-/// The end of a child, where it has ended, with what it and its own children used.
+/// Reaps a child that has ended, and returns the resources that it and its children used.
 #[expect(unsafe_code, reason = "the standard library does not report what a child used")]
 fn reap(pid: u32) -> Option<Ended> {
     let mut status = 0;
-    // SAFETY: both are written by the call, and an `rusage` of zeros is a valid one.
+    // SAFETY: the call writes both, and an all-zero `rusage` is valid.
     let (reaped, usage) = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         (libc::wait4(pid.cast_signed(), &raw mut status, libc::WNOHANG, &raw mut usage), usage)

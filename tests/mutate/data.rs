@@ -1,4 +1,4 @@
-//! Files that only the trainer reads: models, tokenizers, pictures.
+//! Files that only the trainer reads: models, tokenizers, images.
 
 use super::kinds::{Reading, program, source};
 use super::mutator::{Draw, mutate};
@@ -81,7 +81,7 @@ fn words(folder: &Path, draw: &mut Draw) -> Reading {
     Reading { file: folder.join("words.txt"), sample: TEXT.repeat(20).into_bytes(), command }
 }
 
-/// A copy of a pretrained model that ships with the tests, and its check.
+/// Copies a pretrained model that ships with the tests, and returns the command that checks it.
 fn pretrained(folder: &Path, name: &str) -> std::process::Command {
     let (from, to) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hf").join(name), folder.join("model"));
     fs::create_dir(&to).unwrap();
@@ -91,7 +91,7 @@ fn pretrained(folder: &Path, name: &str) -> std::process::Command {
     check(folder, "lm", "{ source: words.txt, validation: 0.3 }", "{ init_from: model, sequence: 8 }")
 }
 
-/// Half of the time the header alone, under a length that fits, so that its JSON is reached.
+/// Half of the time damages only the header, with a matching length, so that its JSON is parsed.
 fn safetensors(folder: &Path, draw: &mut Draw) -> Reading {
     let command = pretrained(folder, "gpt2");
     let whole = source("tests/fixtures/hf/gpt2/model.safetensors");

@@ -1,4 +1,4 @@
-//! Each kind of file that the program reads: a sample that works, and the command that reads it.
+//! Each kind of file the program reads: a valid sample, and the command that reads it.
 
 use super::mutator::Draw;
 use std::env;
@@ -6,19 +6,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A file to damage, and what reads it.
+/// A file to damage, and the command that reads it.
 pub struct Reading {
-    /// Where the damaged file goes; empty where the damage is in the command itself.
+    /// The path of the damaged file; empty if the damage is in the command itself.
     pub file: PathBuf,
-    /// The file as it should be.
+    /// The undamaged content.
     pub sample: Vec<u8>,
-    /// Reads it.
+    /// The command that reads it.
     pub command: Command,
 }
 
 type Kind = (&'static str, fn(&Path, &mut Draw) -> Reading);
 
-/// All kinds that this build can read.
+/// Returns all kinds this build can read.
 pub fn all() -> Vec<Kind> {
     #[cfg(feature = "train")]
     let trained: Vec<Kind> = super::data::KINDS.to_vec();
@@ -37,7 +37,7 @@ pub fn all() -> Vec<Kind> {
     others.into_iter().chain(trained).collect()
 }
 
-/// The program, with nothing of this machine's user around it.
+/// Returns the program's command, isolated from the configuration of this machine's user.
 pub fn program(folder: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_downshift"));
     command.args(words).current_dir(folder).env_clear();
@@ -61,7 +61,7 @@ fn run_file(folder: &Path, draw: &mut Draw) -> Reading {
     }
 }
 
-/// This test again, as a process of its own that reads one file: for what only the cockpit reads.
+/// Runs this test binary as a separate process that reads one file: for files only the cockpit reads.
 fn reader(kind: &str, file: PathBuf, sample: Vec<u8>) -> Reading {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["reader", "--exact", "--nocapture"]).env("DOWNSHIFT_READ", format!("{kind}:{}", file.display()));
@@ -100,7 +100,7 @@ fn log(folder: &Path, draw: &mut Draw) -> Reading {
     Reading { file: folder.join("log"), sample: source("tests/triage/known.txt"), command }
 }
 
-/// A run directory of somebody else's.
+/// Builds a run directory from an untrusted source.
 fn kept_run(folder: &Path, draw: &mut Draw) -> Reading {
     let run = folder.join("runs/digits-1");
     fs::create_dir_all(run.join("checkpoints/step-000000001")).unwrap();
@@ -123,7 +123,7 @@ fn kept_run(folder: &Path, draw: &mut Draw) -> Reading {
     Reading { file, sample, command }
 }
 
-/// A knob on the command line.
+/// Damages a setting on the command line.
 fn overriding(folder: &Path, draw: &mut Draw) -> Reading {
     const KNOBS: [&str; 26] = [
         "model.layers",
@@ -174,7 +174,7 @@ fn overriding(folder: &Path, draw: &mut Draw) -> Reading {
     Reading { file: folder.join("unused"), sample: Vec::new(), command }
 }
 
-/// Reads a file as the cockpit would, and says what is wrong with it as the cockpit would show it.
+/// Reads a file as the cockpit would, and prints its errors as the cockpit would show them.
 pub fn read(kind: &str, file: &Path) {
     use downshift::untrusted::file::{Limit, read_text};
     let Ok(text) = read_text(file, Limit::Handwritten) else { return };

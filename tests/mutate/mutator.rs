@@ -1,6 +1,6 @@
-//! Damage to a file, drawn from a seed: the same seed always makes the same file.
+//! Damages a file, driven by a seed: the same seed always produces the same file.
 
-/// Numbers that sizes, counts and steps are not.
+/// Numbers that are invalid as sizes, counts and steps.
 const NUMBERS: [&str; 12] = [
     "0",
     "-1",
@@ -16,7 +16,7 @@ const NUMBERS: [&str; 12] = [
     "0.5",
 ];
 
-/// Text that a terminal or a parser would act on.
+/// Text that a terminal or a parser would interpret.
 const WORDS: [&str; 10] = [
     "\u{1b}]52;c;aGk=\u{7}",
     "\u{1b}[2J",
@@ -51,7 +51,7 @@ impl Draw {
     }
 }
 
-/// The file with one to four kinds of damage.
+/// Returns the file with one to four kinds of damage.
 pub fn mutate(sample: &[u8], draw: &mut Draw) -> Vec<u8> {
     let mut bytes = sample.to_vec();
     for _ in 0..=draw.below(4) {
@@ -94,7 +94,7 @@ fn damage(bytes: &mut Vec<u8>, draw: &mut Draw) {
             let word = draw.pick(&WORDS);
             bytes.splice(at..at, word.bytes());
         }
-        // Sizes in headers.
+        // Overwrites sizes in headers.
         9 => {
             let start = draw.below(bytes.len().min(64) + 1);
             let value = [[0xff; 4], [0x7f, 0xff, 0xff, 0xff], [0; 4], [0, 0, 0, 0x80]][draw.below(4)];
@@ -112,7 +112,7 @@ fn damage(bytes: &mut Vec<u8>, draw: &mut Draw) {
     }
 }
 
-/// A number in the text becomes another one.
+/// Replaces a number in the text with another one.
 fn replace_number(bytes: &mut Vec<u8>, draw: &mut Draw) {
     let starts: Vec<usize> = (0..bytes.len())
         .filter(|at| {
@@ -127,7 +127,7 @@ fn replace_number(bytes: &mut Vec<u8>, draw: &mut Draw) {
     }
 }
 
-/// A line many times over, each time with another first letter.
+/// Repeats a line many times, each time with a different first letter.
 fn repeat_line(bytes: &mut Vec<u8>, draw: &mut Draw) {
     let lines: Vec<Vec<u8>> = bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
     let number = draw.below(lines.len());

@@ -1,4 +1,4 @@
-//! What each key of the help does to the screen.
+//! The effect of each key in the help on the screen.
 
 use crate::helper::{wait_for, wait_status};
 use crate::step;
@@ -8,24 +8,24 @@ use downshift::config::theme::Theme;
 use downshift::store::run_dir::RunDir;
 use ratatui::style::Color;
 
-/// The heading of a panel.
+/// Returns the heading of a panel.
 fn heading(screen: &str, title: &str) -> String {
     let wanted = format!("{title} ─");
     screen.lines().find(|line| line.contains(&wanted)).unwrap_or_default().to_owned()
 }
 
-/// Waits until the heading of a panel is as it should be.
+/// Waits until the heading of a panel satisfies `holds`.
 fn wait_heading(terminal: &Terminal, title: &str, holds: impl Fn(&str) -> bool) -> String {
     let screen = terminal.wait(title, |screen| holds(&heading(screen, title)));
     heading(&screen, title)
 }
 
-/// Whether a heading names a part of the run, as `120 to 180`; `up to` speaks of outliers.
+/// Reports whether a heading shows part of the run, as in `120 to 180`; `up to` refers to outliers.
 fn zoomed(heading: &str) -> bool {
     heading.replace("up to", "").contains(" to ")
 }
 
-/// Each view shows its panels; Tab, Shift-Tab, Enter and Esc lead there and back; arrows choose.
+/// Each view shows its panels; Tab, Shift-Tab, Enter and Esc navigate; arrows select.
 pub fn look_around(terminal: &Terminal) {
     let views: [(&str, &[&str]); 6] = [
         ("2", &["loss ─", "gradient norm ─", "speed without pauses ─", "skipped steps ─"]),
@@ -43,7 +43,7 @@ pub fn look_around(terminal: &Terminal) {
     terminal.wait_words(&["RAM of the worker, "]);
     terminal.press(&["Escape"]);
     terminal.wait_words(&["loss ──", "ladder ──"]);
-    // From the gauges back to the loss, which Enter shows alone.
+    // From the gauges back to the loss, which Enter maximises.
     terminal.press(&["1", "BTab", "Enter"]);
     terminal.wait("a view of its own", |screen| screen.contains("loss ──") && !screen.contains("ladder ──"));
     terminal.press(&["1", "3"]);
@@ -77,7 +77,7 @@ pub fn chart(terminal: &Terminal, run: &RunDir) {
     let near = wait_heading(terminal, "loss", zoomed);
     terminal.press(&["Left"]);
     let older = wait_heading(terminal, "loss", |line| zoomed(line) && line != near);
-    // Away from the newest step the window stands still.
+    // Away from the newest step the window stops following.
     terminal.press(&["Right"]);
     wait_heading(terminal, "loss", |line| zoomed(line) && line != older);
     terminal.press(&["0"]);
@@ -107,7 +107,7 @@ pub fn chart(terminal: &Terminal, run: &RunDir) {
     terminal.wait_words(&["gradient norm ─"]);
 }
 
-/// The next charts and those before.
+/// Pages through the charts, forward and back.
 pub fn pages(terminal: &Terminal, large: bool) {
     let further = if large { "CPU ─" } else { "learning rate ─" };
     for (next, before) in [("n", "N"), ("NPage", "PPage")] {
@@ -118,7 +118,7 @@ pub fn pages(terminal: &Terminal, large: bool) {
     }
 }
 
-/// Back in time, by little and by much, playing, and back to now.
+/// Goes back in time in small and large steps, plays, and returns to now.
 pub fn past(terminal: &Terminal) {
     terminal.press(&["1", "g"]);
     let screen = terminal.wait_words(&["◐ at ", "the past"]);
@@ -142,7 +142,7 @@ pub fn past(terminal: &Terminal) {
     terminal.wait_words(&["● training"]);
 }
 
-/// The list of runs says what this run is, and that it is here already.
+/// The list of runs describes this run, and marks it as the open one.
 pub fn runs(terminal: &Terminal) {
     terminal.press(&["6"]);
     terminal.wait("the run in its list", |screen| {
@@ -157,7 +157,7 @@ pub fn runs(terminal: &Terminal) {
     terminal.wait_words(&["journal ──"]);
 }
 
-/// `:` finds an action by its letters; `t` goes to the next theme.
+/// `:` finds an action by its letters; `t` switches to the next theme.
 pub fn palette_and_themes(terminal: &Terminal) {
     let bar = |theme: usize| {
         let Some(Color::Rgb(red, green, blue)) = Theme::shipped().unwrap()[theme].bar.bg else { panic!("a colour") };
@@ -175,7 +175,7 @@ pub fn palette_and_themes(terminal: &Terminal) {
     terminal.wait_words(&["● training", "journal ──"]);
 }
 
-/// Ctrl-Z gives the shell; `fg` comes back to the same screen.
+/// Ctrl-Z returns to the shell; `fg` restores the same screen.
 pub fn suspend(terminal: &Terminal) {
     terminal.press(&["C-z"]);
     terminal.wait("the shell", |screen| screen.contains("Stopped") && !screen.contains("● training"));
@@ -183,7 +183,7 @@ pub fn suspend(terminal: &Terminal) {
     terminal.wait_words(&["● training", "journal ──"]);
 }
 
-/// Every action stands in the help.
+/// The help lists every action.
 pub fn help(terminal: &Terminal) {
     terminal.press(&["?"]);
     let mut seen = String::new();

@@ -1,11 +1,11 @@
-//! A pane of a tmux server of its own, with a shell in it: what a person types and sees.
+//! A pane in its own tmux server, with a shell in it: a user's keyboard and screen.
 
 use crate::helper::{Place, wait_for};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// A shell in a pane. When a test fails it prints what stood on the screen.
+/// A shell in a pane. Prints the screen when a test fails.
 pub struct Terminal {
     socket: PathBuf,
     envs: Vec<(OsString, Option<OsString>)>,
@@ -13,9 +13,9 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Opens a terminal of so many columns and rows in a place.
+    /// Opens a terminal of this size in a place.
     pub fn open(place: &Place, (columns, rows): (u16, u16)) -> Self {
-        // The folder's name in its arguments lets the place end the server, whatever happens.
+        // The folder's name in its arguments lets the place kill the server in any case.
         let socket = place.dir.path().join("tmux.sock");
         let command = place.command(&[]);
         let envs = command.get_envs().map(|(name, value)| (name.to_owned(), value.map(OsString::from))).collect();
@@ -45,12 +45,12 @@ impl Terminal {
         output
     }
 
-    /// Presses keys, by tmux's names for them.
+    /// Presses keys, by their tmux names.
     pub fn press(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
-    /// Types letters as they are.
+    /// Types text literally.
     pub fn write(&self, text: &str) {
         self.tmux(&["send-keys", "-l", "--", text]);
     }
@@ -61,27 +61,27 @@ impl Terminal {
         self.press(&["Enter"]);
     }
 
-    /// What stands on the screen, wrapped lines joined.
+    /// Returns the text on the screen, with wrapped lines joined.
     pub fn screen(&self) -> String {
         String::from_utf8_lossy(&self.tmux(&["capture-pane", "-p", "-J"]).stdout).into_owned()
     }
 
-    /// The same with its colours, as escape sequences.
+    /// Returns the text with its colours, as escape sequences.
     pub fn coloured(&self) -> String {
         String::from_utf8_lossy(&self.tmux(&["capture-pane", "-p", "-e"]).stdout).into_owned()
     }
 
-    /// Waits until the screen is as it should be; gives it.
+    /// Waits until the screen satisfies `condition`; returns the screen.
     pub fn wait(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
         wait_for(what, || Some(self.screen()).filter(|screen| condition(screen)))
     }
 
-    /// Waits until all of these stand on the screen.
+    /// Waits until the screen contains all of these words.
     pub fn wait_words(&self, words: &[&str]) -> String {
         self.wait(&words.join(", "), |screen| words.iter().all(|words| screen.contains(words)))
     }
 
-    /// The program that the shell runs just now.
+    /// Returns the program the shell is running.
     pub fn program(&self) -> Option<u32> {
         let shell = String::from_utf8(self.tmux(&["display-message", "-p", "#{pane_pid}"]).stdout).unwrap();
         let shell = shell.trim().parse().unwrap();
@@ -90,8 +90,7 @@ impl Terminal {
             .find(|pid| crate::helper::parent_of(*pid) == Some(shell))
     }
 
-    /// Waits until the shell has the terminal again, and sees that it is as it was: it echoes, and
-    /// reads by lines.
+    /// Waits until the shell controls the terminal again, and checks that its mode is restored: echo and line input.
     pub fn expect_given_back(&self) {
         wait_for("the shell to be alone", || self.program().is_none().then_some(()));
         self.enter("clear; stty -a; echo as-it-was");
@@ -102,7 +101,7 @@ impl Terminal {
         assert_eq!(String::from_utf8_lossy(&mode).trim(), "001", "main screen, no mouse, a cursor");
     }
 
-    /// A client attaches to the session and goes again.
+    /// Attaches a client to the session and detaches it.
     pub fn attach_and_detach(&self) {
         let mut client = Command::new("tmux");
         client.arg("-S").arg(&self.socket).args(["-C", "attach"]).env_remove("TMUX");
@@ -115,14 +114,14 @@ impl Terminal {
         client.wait().unwrap();
     }
 
-    /// Kills the pane; another one, with a shell, takes its place.
+    /// Kills the pane; another one, with a shell, replaces it.
     pub fn kill_pane(&self) {
         let pane = String::from_utf8(self.tmux(&["display-message", "-p", "#{pane_id}"]).stdout).unwrap();
         self.tmux(&["new-window", "sh"]);
         self.tmux(&["kill-pane", "-t", pane.trim()]);
     }
 
-    /// Ends the server, as the end of a session does: the terminal is gone.
+    /// Kills the server, as ending a session does: the terminal is gone.
     pub fn vanish(self) {
         self.tmux(&["kill-server"]);
     }

@@ -1,4 +1,4 @@
-//! Adapters on a pretrained model: what is trained, and what a change of rank keeps.
+//! Adapters on a pretrained model: which weights are trained, and how much a rank change preserves.
 
 use crate::harness::{Told, alone, args, live, preset, registry, tensors, with};
 use downshift::protocol::worker::{DoneReason, Event, Order, Phase};
@@ -44,7 +44,7 @@ fn note<'a>(told: &'a Told, part: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("no note about {part} in {:?}", told.events))
 }
 
-/// The number before a word.
+/// Returns the number before a word.
 fn number_before(text: &str, word: &str) -> f64 {
     let before = text.split(word).next().unwrap().trim_end();
     before.rsplit(' ').next().unwrap().parse().unwrap()
@@ -89,31 +89,31 @@ fn a_lower_rank_keeps_what_was_learnt_and_says_what_it_cost() {
     assert!((after / before - 1.0).abs() < 0.02, "{text}");
     assert!(text.contains("start anew"), "{text}");
     println!("{text}");
-    // Each pass over the validation set is an evaluation, which has a deadline of its own.
+    // Each pass over the validation set is an evaluation, with its own deadline.
     let told_before =
         told.events.iter().take_while(|event| !matches!(event, Event::Note { text: note, .. } if note == text));
     let phases: Vec<&Event> =
         told_before.filter(|event| matches!(event, Event::Hello(_) | Event::Phase { .. })).collect();
     let evaluating = Event::Phase { phase: Phase::Evaluating };
     assert!(matches!(phases[0], Event::Hello(_)) && phases[1..] == [&evaluating, &evaluating], "{phases:?}");
-    // The update is worth more than what 2 % allows: dropping it would be noticed.
+    // The update is worth more than the 2 % tolerance, so dropping it would be noticed.
     let fresh = TempDir::new().unwrap();
     let other = with(lora(8), &[("optimizer.lr", json!(1e-12)), ("training.steps", json!(1))]);
     live(lm(fresh.path(), other.clone()), &[]);
     assert!(measured(fresh.path(), 1, other) > 1.05 * before);
-    // Training goes on from there: fresh moments make no jump.
+    // Training continues from there: fresh moments cause no jump.
     assert!(measured(dir.path(), 70, narrow.clone()) < 1.03 * after);
     let (_, moments) = tensors(dir.path(), 70);
     let moments = SafeTensors::deserialize(&moments).unwrap();
     let since = moments.tensor("blocks.0.attention.query.lora_a.since").unwrap();
     assert_eq!(since.data(), 60f32.to_le_bytes());
 
-    // Back up: nothing is lost, so nothing is measured.
+    // Back to the larger rank: nothing is lost, so nothing is measured.
     let wide = with(lora(16), &[("training.steps", json!(71))]);
     let told = live(lm(dir.path(), wide), &[]);
     let text = note(&told, "rank 8 → 16");
     assert!(text.contains("100.00 %") && !text.contains("before"), "{text}");
-    // Without adapters: merged, and what was learnt stays.
+    // Without adapters: merged, and the learnt update is preserved.
     let learnt = measured(dir.path(), 71, lora(16));
     let mut merged = with(lora(16), &[("training.steps", json!(72)), ("optimizer.lr", json!(1e-12))]);
     merged["model"].as_object_mut().unwrap().remove("lora");
@@ -122,11 +122,11 @@ fn a_lower_rank_keeps_what_was_learnt_and_says_what_it_cost() {
     assert!((measured(dir.path(), 72, merged) - learnt).abs() < 1e-4);
 }
 
-/// Loss, gradient norm and the gradient itself (a tenth of it is the first moment) of one step.
+/// Returns loss, gradient norm and gradient (ten times the first moment) of one step.
 fn first_step(knobs: &[(&str, Value)]) -> (f64, f64, Vec<(String, Vec<f32>)>) {
     let dir = TempDir::new().unwrap();
     let mut one = with(lora(4), &[("training.steps", json!(1)), ("optimizer.max_norm", json!(1e6))]);
-    // A later B is not zero: then A has a gradient too.
+    // A later B is not zero, so A has a gradient too.
     one["training"]["trained"] = json!("all");
     let told = live(lm(dir.path(), with(one, knobs)), &[]);
     let (_, loss, norm) = told.curve()[0];
@@ -160,7 +160,7 @@ fn rungs_of_class_a_have_the_same_gradient_up_to_rounding() {
             assert!(apart <= 1e-3 * size, "{name}: {apart} of {size} with {knobs:?}");
         }
     }
-    // Class B moves the gradient: the comparison can fail.
+    // Class B changes the gradient, so the comparison can fail.
     let (_, smaller, _) = first_step(&[("training.micro_batch", json!(4))]);
     assert!((smaller / norm - 1.0).abs() > 1e-3);
 }

@@ -1,5 +1,5 @@
-//! Blocks recomputed in the backward pass of `task: lm`: the same gradient as with all of them kept,
-//! noise and all.
+//! Blocks of `task: lm` recomputed in the backward pass: the same gradient as when all activations are kept,
+//! including dropout noise.
 
 use crate::harness::{args, live, preset, tensors, with};
 use downshift::protocol::worker::{DoneReason, Order};
@@ -23,7 +23,7 @@ fn small(model: Value) -> Value {
     base
 }
 
-/// Loss, gradient norm and the gradient itself (a tenth of it is the first moment) of one step.
+/// Returns loss, gradient norm and gradient (ten times the first moment) of one step.
 fn first_step(preset: Value) -> (f64, f64, Vec<(String, Vec<f64>)>) {
     let dir = TempDir::new().unwrap();
     let told = live(lm(dir.path(), preset), &[]);

@@ -1,4 +1,4 @@
-//! Parameter groups: what is frozen stays, what is trained follows its own rules.
+//! Parameter groups: frozen parameters do not change, trained ones follow their own rules.
 
 use crate::harness::{args, live, preset, tensors, with};
 use downshift::protocol::worker::Order;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tempfile::TempDir;
 
-/// Weights and moments after so many steps.
+/// Returns weights and moments after `step` steps.
 fn after(step: u64, knobs: &[(&str, Value)]) -> (BTreeMap<String, Vec<f32>>, BTreeMap<String, Vec<f32>>) {
     let dir = TempDir::new().unwrap();
     let told = live(args(dir.path(), with(preset(0.0), knobs)), &[(step, Order::Stop { checkpoint: true })]);

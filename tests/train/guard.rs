@@ -58,7 +58,7 @@ fn too_many_in_a_row_end_the_worker_and_save_nothing() {
 #[test]
 fn a_gradient_that_overflows_is_named_and_dropped() {
     let dir = TempDir::new().unwrap();
-    // So high a rate that weights explode within a few steps.
+    // A rate so high that weights explode within a few steps.
     let told = live(args(dir.path(), with(preset(0.0), &[("optimizer.lr", json!(1e30))])), &[]);
     assert!(told.has(|event| matches!(event, Event::Skipped(_))));
     let loaded = checkpoint::newest_valid(dir.path()).0;
@@ -78,8 +78,8 @@ fn slow_steps_are_slow_and_nothing_else() {
 
 #[test]
 fn without_the_panic_hook_a_failed_allocation_goes_unnoticed() {
-    // The control of `process::a_panic_of_a_device_thread_ends_the_worker_as_out_of_memory`: a life
-    // in this process has no hook, and nothing else tells it that the device is lost.
+    // The control of `process::a_panic_of_a_device_thread_ends_the_worker_as_out_of_memory`: training in this
+    // process has no panic hook, and nothing else reports that the device is lost.
     let dir = TempDir::new().unwrap();
     let mut struck = args(dir.path(), preset(0.0));
     struck.inject = Inject::parse_list("oom@5").unwrap();

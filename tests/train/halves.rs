@@ -1,7 +1,7 @@
-//! `task: lm` in 16 bits beside f32, from the same checkpoint: shifts of precision and of rank.
+//! `task: lm` in 16 bits compared with f32, from the same checkpoint: shifts of precision and of rank.
 //!
-//! The number format belongs to the process, so the test binary starts itself again for lives in f32:
-//! `a_life_in_f32` is one where the environment says so, and an empty test everywhere else.
+//! The number format is global to the process, so the test binary starts itself again for attempts in f32:
+//! `a_life_in_f32` is such an attempt if the environment says so, and an empty test otherwise.
 
 use crate::harness::{Told, alone, args, live, preset, registry, tensors, with};
 use downshift::protocol::worker::{DoneReason, Event};
@@ -46,7 +46,7 @@ fn text(model: Value, steps: u64) -> Value {
     base
 }
 
-/// The shipped Llama with adapters whose scale, 4/3, has no end in binary.
+/// Returns the shipped Llama with adapters whose scale, 4/3, is not exact in binary.
 fn llama(rank: usize) -> Value {
     let lora = json!({ "rank": rank, "alpha": rank as f64 * 4.0 / 3.0, "targets": ["all"] });
     json!({ "init_from": "embedded:tiny-llama", "sequence": 24, "lora": lora })
@@ -71,7 +71,7 @@ fn numbers(file: &[u8], suffix: &str) -> BTreeMap<String, Vec<f64>> {
     wanted.map(|(name, view)| (name.to_owned(), values(view.data()))).collect()
 }
 
-/// The gradient of step 11: m ← 0.9 m + 0.1 g.
+/// Returns the gradient of step 11: m ← 0.9 m + 0.1 g.
 fn gradient(run_dir: &Path) -> BTreeMap<String, Vec<f64>> {
     let [before, after] = [10, 11].map(|step| numbers(&tensors(run_dir, step).1, ".exp_avg"));
     assert!(before.keys().eq(after.keys()) && before.len() > 20);
@@ -115,7 +115,7 @@ fn a_step_of_text_has_the_gradient_of_f32_up_to_rounding() {
             assert!(wanted.keys().eq(found.keys()));
             for ((name, wanted), found) in wanted.iter().zip(found.values()) {
                 let apart = size(wanted.iter().zip(found).map(|(wanted, found)| wanted - found));
-                // What is next to nothing beside the others drowns in their rounding.
+                // A gradient that is tiny compared with the others drowns in their rounding error.
                 let apart = apart / (size(wanted.iter().copied()) + 0.02 * all);
                 assert!(apart < crate::APART, "{what}, {trained}, {recompute}: {name} is {apart} apart");
             }

@@ -1,4 +1,4 @@
-//! A life of training in this process, with its events in hand.
+//! Runs one worker attempt in this process and collects its events.
 
 use crate::marked::Marked;
 use crate::tiny::Tiny;
@@ -20,10 +20,10 @@ use std::{
     },
 };
 
-/// Burn's CPU backend has one random generator per process: one life at a time.
+/// Burn's CPU backend has one random generator per process: one attempt at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Keeps others from drawing from the generator meanwhile.
+/// Keeps other tests from drawing from the generator while the guard is held.
 pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -32,7 +32,7 @@ pub fn registry() -> Registry {
     Registry::new().with::<Tiny>().with::<Marked>().with::<LanguageModel>().with::<Vision>()
 }
 
-/// 41 samples in steps of 8: five whole steps an epoch and one of a single sample.
+/// 41 samples in steps of 8: an epoch is five full steps and one of a single sample.
 pub fn preset(dropout: f64) -> Value {
     json!({
         "data": { "samples": 41 },
@@ -46,7 +46,7 @@ pub fn preset(dropout: f64) -> Value {
     })
 }
 
-/// Sets knobs by their path.
+/// Sets knobs by path.
 pub fn with(mut preset: Value, knobs: &[(&str, Value)]) -> Value {
     for (path, value) in knobs {
         let mut at = &mut preset;
@@ -78,7 +78,7 @@ pub fn args(run_dir: &Path, preset: Value) -> WorkerArgs {
     }
 }
 
-/// What a life of training said and how it ended.
+/// The events of an attempt and how it ended.
 #[derive(Debug)]
 pub struct Told {
     pub outcome: Result<DoneReason, Failed>,
@@ -105,7 +105,7 @@ impl Sink for Recorder {
     }
 }
 
-/// Runs to the end, or until an order given right after a step takes effect.
+/// Runs to the end, or until an order sent right after a step takes effect.
 #[expect(clippy::needless_pass_by_value, reason = "every test makes its own")]
 pub fn live(args: WorkerArgs, orders: &[(u64, Order)]) -> Told {
     let _alone = alone();
@@ -118,7 +118,7 @@ pub fn live(args: WorkerArgs, orders: &[(u64, Order)]) -> Told {
 }
 
 impl Told {
-    /// Step number, loss and gradient norm of every step taken.
+    /// Returns step number, loss and gradient norm of every step taken.
     pub fn curve(&self) -> Vec<(u64, f64, f64)> {
         let step = |event: &Event| match event {
             Event::Step(step) => Some((step.step, step.loss, step.grad_norm)),
@@ -148,7 +148,7 @@ impl Told {
     }
 }
 
-/// Weights and moments of a checkpoint, as bytes.
+/// Returns weights and moments of a checkpoint, as bytes.
 pub fn tensors(run_dir: &Path, step: u64) -> (Vec<u8>, Vec<u8>) {
     let mut loaded = checkpoint::load(&run_dir.join(checkpoint::relative_path(step))).unwrap();
     (loaded.files.remove(checkpoint::MODEL).unwrap(), loaded.files.remove(checkpoint::OPTIMIZER).unwrap())

@@ -1,6 +1,5 @@
-//! A run that is ended and resumed, any number of times at any step, is the unbroken run: losses,
-//! rates, evaluations, weights, moments, counters. And for everything a resume restores: leaving it
-//! out is noticed.
+//! A run that is stopped and resumed, any number of times at any step, equals the uninterrupted run: losses,
+//! rates, evaluations, weights, moments, counters. And for everything a resume restores: omitting it is noticed.
 
 use crate::harness::{Told, args, live, preset, tensors, with};
 use downshift::protocol::inject::Inject;
@@ -14,7 +13,7 @@ use tempfile::TempDir;
 
 const STOP: Order = Order::Stop { checkpoint: true };
 
-/// Everything of a run that must not depend on how often it was resumed.
+/// Everything about a run that must not depend on how often it was resumed.
 #[derive(Debug, PartialEq)]
 struct Whole {
     /// Loss, gradient norm and rate of each step, in order.
@@ -51,7 +50,7 @@ fn run(preset: &Value, stops: &[u64], forget: &dyn Fn(&Path)) -> Whole {
     Whole { steps: all, evals, tensors: tensors(dir.path(), state.step), state }
 }
 
-/// The state that the newest checkpoint holds, but for the clock on the wall.
+/// Returns the state in the newest checkpoint, without wall-clock times.
 fn state(run: &Path) -> TrainState {
     let loaded = checkpoint::newest_valid(run).0.unwrap();
     let state: TrainState = serde_json::from_slice(&loaded.files[STATE]).unwrap();
@@ -85,7 +84,7 @@ fn whatever_a_run_does_it_can_be_resumed_any_number_of_times() {
         let whole = run(&preset, &[], &|_| ());
         let last = whole.state.step;
         assert_eq!(whole.steps.len() as u64, last, "{name}");
-        // In the middle of an epoch, before and after a border, on it, twice in a row, just before the end.
+        // Mid-epoch, before and after an epoch boundary, on it, twice in a row, just before the end.
         let epoch = last / 4;
         for stops in [vec![1], vec![epoch - 1, epoch, epoch + 1], vec![2, 3, 2 * epoch, last - 1]] {
             assert_eq!(run(&preset, &stops, &|_| ()), whole, "{name}: stopped at {stops:?}");
@@ -93,7 +92,7 @@ fn whatever_a_run_does_it_can_be_resumed_any_number_of_times() {
     }
 }
 
-/// Stopped after step 9 with `forget` done to the checkpoint; and unbroken.
+/// Stops after step 9 and applies `forget` to the checkpoint; returns that run and the uninterrupted one.
 fn with_and_without(dropout: f64, forget: &dyn Fn(&Path)) -> (Whole, Whole) {
     let preset = preset(dropout);
     (run(&preset, &[9], forget), run(&preset, &[], &|_| ()))
@@ -124,7 +123,7 @@ fn a_forgotten_optimizer_time_is_noticed() {
 
 #[test]
 fn a_forgotten_data_position_is_noticed() {
-    // The clock stays, so that rates are those of the unbroken run: only the samples are others.
+    // The clock stays, so the rates match the uninterrupted run: only the samples differ.
     let (resumed, whole) = with_and_without(0.0, &|run| edit(run, "/position/offset", &json!(0)));
     assert_eq!(resumed.steps[9].2.to_bits(), whole.steps[9].2.to_bits(), "the rate");
     assert_ne!(resumed.steps[9].0.to_bits(), whole.steps[9].0.to_bits(), "the loss of the very next step");
@@ -134,7 +133,7 @@ fn a_forgotten_data_position_is_noticed() {
 
 #[test]
 fn a_forgotten_random_stream_is_noticed() {
-    // Draws on the device follow the number of the step, and nothing else does.
+    // Draws on the device depend on the step number and on nothing else.
     let forget = |run: &Path| edit(run, "/step", &json!(8));
     let (resumed, whole) = with_and_without(0.3, &forget);
     assert_ne!(resumed.steps[9].0.to_bits(), whole.steps[9].0.to_bits(), "the loss of the very next step");
@@ -144,7 +143,7 @@ fn a_forgotten_random_stream_is_noticed() {
 
 #[test]
 fn a_forgotten_schedule_is_noticed() {
-    // The clock starts anew, the place in the epoch does not.
+    // The clock restarts, the position in the epoch does not.
     let (resumed, whole) = with_and_without(0.0, &|run| edit(run, "/position/samples", &json!(0)));
     assert_eq!(resumed.steps[9].0.to_bits(), whole.steps[9].0.to_bits(), "the next loss is of the same samples");
     assert_ne!(resumed.steps[9].2.to_bits(), whole.steps[9].2.to_bits(), "at another rate");
@@ -171,7 +170,7 @@ fn a_forgotten_beginning_of_a_warm_up_is_noticed() {
 
 #[test]
 fn forgotten_skip_counters_are_noticed() {
-    // Five in a row end a worker; two of them are before the stop, three behind it.
+    // Five in a row end a worker; two of them come before the stop, three after it.
     let end = |forget: &[(&str, Value)]| {
         let dir = TempDir::new().unwrap();
         let struck = |faults: &str| {
@@ -199,7 +198,7 @@ fn a_forgotten_best_evaluation_is_noticed() {
     assert_ne!(resumed.state, whole.state);
 }
 
-/// Sets a value of the newest checkpoint's state.
+/// Sets a value in the newest checkpoint's state.
 fn edit(run: &Path, pointer: &str, value: &Value) {
     rewrite(run, |files| {
         let state = files.get_mut(STATE).unwrap();
@@ -211,7 +210,7 @@ fn edit(run: &Path, pointer: &str, value: &Value) {
     });
 }
 
-/// Sets the moments of this kind to zero in the newest checkpoint.
+/// Zeroes the moments of this kind in the newest checkpoint.
 fn forget_moments(run: &Path, suffix: &str) {
     rewrite(run, |files| {
         let bytes = files.get_mut(checkpoint::OPTIMIZER).unwrap();
@@ -225,8 +224,7 @@ fn forget_moments(run: &Path, suffix: &str) {
     });
 }
 
-/// Writes the newest checkpoint anew with other content: bytes that verify, of the step and the clock
-/// that the state says.
+/// Rewrites the newest checkpoint with other content: bytes that verify, for the step and clock in the state.
 pub fn rewrite(run: &Path, edit: impl Fn(&mut BTreeMap<String, Vec<u8>>)) {
     let mut loaded = checkpoint::newest_valid(run).0.unwrap();
     edit(&mut loaded.files);

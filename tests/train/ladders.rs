@@ -1,5 +1,5 @@
-//! Every ladder that ships, walked down rung by rung and back up: each life goes on where the one
-//! before it stopped, and says what became of what no longer fits.
+//! Every shipped ladder, walked down rung by rung and back up: each attempt continues where the previous one
+//! stopped, and reports what happened to state that no longer fits.
 
 use crate::harness::{Told, args, live, registry};
 use downshift::config::knobs::Preset;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 /// Steps on each rung.
 const STEPS: u64 = 2;
 
-/// A shipped run on so little data that a step takes no time.
+/// Returns a shipped run with so little data that a step takes almost no time.
 fn shipped(name: &str, dir: &Path) -> Run {
     let text = dir.join("short.txt");
     fs::write(&text, include_str!("../../assets/persuasion.txt").chars().take(9000).collect::<String>()).unwrap();
@@ -27,7 +27,7 @@ fn shipped(name: &str, dir: &Path) -> Run {
     read.unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 
-/// A life of a few steps on a rung, from where the one before it stopped.
+/// Runs an attempt of a few steps on a rung, from where the previous one stopped.
 fn visit(run: &Run, rung: usize, attempt: u64, dir: &Path) -> Told {
     let preset = Preset { checkpoint: run.rungs[0].preset.checkpoint, ..run.rungs[rung].preset.clone() };
     let until = attempt * STEPS;

@@ -1,6 +1,6 @@
-//! The real loop on random ladders, with shifts, deaths and skipped steps: every sample of every epoch
-//! is consumed exactly once but for those of skipped steps, at the rate that was planned, on the rung
-//! that the worker was given. Each loss tells which samples it is of.
+//! The real loop on random ladders, with shifts, deaths and skipped steps: every sample of every epoch is
+//! consumed exactly once, except those of skipped steps, at the planned rate, on the rung the worker was given.
+//! Each loss encodes the samples it comes from.
 
 use crate::harness::{Told, args, live, preset, with};
 use crate::marked::MOST_SAMPLES;
@@ -23,7 +23,7 @@ struct Rung {
     warmup: f64,
 }
 
-/// A life of a worker: on which rung, for how many steps, and whether they were saved at its end.
+/// A worker attempt: its rung, its number of steps, and whether they were saved at its end.
 type Part = (usize, u64, bool);
 
 #[derive(Debug, Clone)]
@@ -36,13 +36,13 @@ struct Case {
     skips: Vec<u64>,
 }
 
-/// A step of the line of work that survives.
+/// A surviving step.
 #[derive(Debug)]
 struct Taken {
     epoch: u64,
     clock: u64,
     lr: f64,
-    /// None where it was skipped.
+    /// None if it was skipped.
     loss: Option<f64>,
     rung: usize,
 }
@@ -82,7 +82,7 @@ impl Case {
         args
     }
 
-    /// Plays all lives to the end of the run; what survives of them.
+    /// Runs all attempts to the end of the run; returns the surviving steps.
     fn play(&self) -> Vec<Taken> {
         let dir = TempDir::new().unwrap();
         let mut line: Vec<Taken> = Vec::new();

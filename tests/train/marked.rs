@@ -1,5 +1,5 @@
-//! A task whose losses tell which samples went into them, and whose samples can be poisoned: with a
-//! loss or a single element of a gradient that is not finite.
+//! A task whose losses encode which samples went into them, and whose samples can be poisoned: with a
+//! non-finite loss or a single non-finite gradient element.
 
 use burn::module::{AutodiffModule, Module};
 use burn::nn::{Linear, LinearConfig};
@@ -12,11 +12,11 @@ use downshift::recipe::seed::Stream;
 use downshift::train::task::{BatchRequest, DataError, Pass, Split, Tally, Task, Train};
 use serde::{Deserialize, Serialize};
 
-/// More would not fit into the digits of a loss.
+/// The most samples that fit into the digits of a loss.
 pub const MOST_SAMPLES: u64 = 20;
 const INPUTS: usize = 8;
 
-/// What a sample does to the step that it is in.
+/// The effect of a sample on its step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Poison {
@@ -25,7 +25,7 @@ pub enum Poison {
     LossMinusInf,
     GradientNan,
     GradientInf,
-    /// Finite, and its square is not.
+    /// Finite, but its square is not.
     GradientHuge,
 }
 
@@ -52,7 +52,7 @@ pub struct Batch {
     inputs: Vec<f32>,
     targets: Vec<f32>,
     marks: Option<Vec<f32>>,
-    /// With the element of the weights whose gradient it is about.
+    /// The poison, and the weight element whose gradient it affects.
     poison: Vec<(Poison, usize)>,
 }
 
@@ -99,14 +99,14 @@ impl Task for Marked {
     }
 }
 
-/// What a poison adds to a loss, given a weight and a copy of it that carries no gradient.
+/// Returns a poison's contribution to the loss, given a weight and a detached copy of it.
 fn added<B: Backend>(poison: Poison, weight: Tensor<B, 2>, still: Tensor<B, 2>) -> Tensor<B, 1> {
     let everywhere = |value: f32| still.zeros_like().sum().add_scalar(value);
     match poison {
         Poison::LossNan => everywhere(f32::NAN),
         Poison::LossInf => everywhere(f32::INFINITY),
         Poison::LossMinusInf => everywhere(f32::NEG_INFINITY),
-        // Nothing, on a slope without end.
+        // Zero, with an infinite gradient.
         Poison::GradientInf => (weight - still).sqrt().sum(),
         Poison::GradientNan => (weight - still).sqrt().mul_scalar(0.0).sum(),
         Poison::GradientHuge => (weight - still).mul_scalar(1e30).sum(),

@@ -1,5 +1,5 @@
-//! The optimizer's state in 8 bits and in host memory: a quarter of the memory at nearly the same loss,
-//! and whatever goes on from a checkpoint goes on exactly.
+//! Optimizer state in 8 bits and in host memory: a quarter of the memory at nearly the same loss, and every
+//! resume from a checkpoint is exact.
 
 use crate::harness::{args, live, preset, tensors, with};
 use downshift::protocol::worker::{DoneReason, Event, Level, Order};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 const STEPS: u64 = 24;
 const STOP: Order = Order::Stop { checkpoint: true };
 
-/// A model whose two matrices are large enough for 8 bits: 12 288 and 4 096 numbers.
+/// Returns knobs for a model with two matrices large enough for 8 bits: 12 288 and 4 096 elements.
 fn knobs(moments: &str, offload: bool) -> Value {
     let knobs = [
         ("model.hidden", json!(2048)),
@@ -131,7 +131,7 @@ fn moments_that_a_checkpoint_lacks_are_named() {
     assert_eq!(notes(&live(args(dir.path(), preset(0.0)), &[]).events), [""; 0]);
 }
 
-/// The last evaluation of a run on the shipped text.
+/// Returns the last evaluation loss of a run on the shipped text.
 fn text_loss(moments: &str, steps: u64) -> f64 {
     let dir = TempDir::new().unwrap();
     let knobs = json!({

@@ -1,5 +1,5 @@
-//! Wherever a NaN or an infinity turns up (the loss, one element of a gradient, any micro-batch), the
-//! step is dropped whole and told of, and weights and moments are what they would be without it.
+//! Wherever a NaN or infinity appears (the loss, one gradient element, any micro-batch), the whole step is
+//! dropped and reported, and weights and moments are as if it had never happened.
 
 use crate::harness::{Told, args, live, preset, tensors, with};
 use crate::marked::{MOST_SAMPLES, Poison};
@@ -24,7 +24,7 @@ struct Case {
     poison: Vec<(u32, Poison)>,
 }
 
-/// A step that must be dropped, and for what.
+/// A step that must be dropped, and the reason.
 #[derive(Debug, PartialEq)]
 struct Drop {
     step: u64,
@@ -70,7 +70,7 @@ impl Case {
         args
     }
 
-    /// What the plan of the data says: which steps hold a poisoned sample, and where it shows.
+    /// Derives from the data plan which steps hold a poisoned sample, and where it shows.
     fn expected(&self) -> (u64, Vec<Drop>) {
         let Self { samples, micro_batch, accumulation, .. } = *self;
         let plan = BatchPlan { epoch_samples: samples, units: 1, micro_batch, accumulation };
@@ -123,7 +123,7 @@ proptest! {
         let told = live(case.args(struck.path(), &case.poison), &[]);
         prop_assert_eq!(told.outcome.as_ref(), Ok(&DoneReason::Finished));
         prop_assert_eq!(&dropped(&told), &drops);
-        // The same run with sound data, and those steps dropped by hand.
+        // The same run with clean data, with those steps dropped by hand.
         let clean = TempDir::new().unwrap();
         let mut args = case.args(clean.path(), &[]);
         let list: Vec<String> = drops.iter().map(|drop| format!("nan@{}", drop.step)).collect();

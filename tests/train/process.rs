@@ -1,7 +1,7 @@
-//! The worker as a process: contract, exit codes, panics, lock, the end of whoever listens.
+//! The worker as a process: contract, exit codes, panics, lock, the death of its reader.
 //!
-//! The test binary starts itself again; `the_worker_itself` is the worker where the environment
-//! says so, and an empty test everywhere else.
+//! The test binary starts itself again; `the_worker_itself` is the worker if the environment says so, and an
+//! empty test otherwise.
 
 use crate::harness::{args, preset, registry, tensors, with};
 use downshift::protocol::inject::Inject;
@@ -49,7 +49,7 @@ struct Worker {
     events: Receiver<Event>,
 }
 
-/// Starts a worker and reads what it says; lines that are no events are the test harness's.
+/// Starts a worker and reads its events; lines that are not events come from the test harness.
 fn start(run: &Path, epochs: u64, inject: &str) -> Worker {
     start_saving(run, epochs, inject, "never")
 }
@@ -59,7 +59,7 @@ fn start_saving(run: &Path, epochs: u64, inject: &str, save: &str) -> Worker {
     listening(worker, out)
 }
 
-/// Reads what a worker says.
+/// Reads a worker's output.
 fn listening(mut worker: Worker, out: BufReader<ChildStdout>) -> Worker {
     let (give, events) = channel();
     worker.events = events;
@@ -87,7 +87,7 @@ fn start_unread(run: &Path, epochs: u64, inject: &str, save: &str) -> (Worker, B
     (Worker { child, events: channel().1 }, out)
 }
 
-/// Long enough to be stopped in the middle.
+/// Long enough to be stopped midway.
 const LONG: u64 = 1_000_000;
 
 impl Drop for Worker {
@@ -98,7 +98,7 @@ impl Drop for Worker {
 }
 
 impl Worker {
-    /// The next event; none once the worker is gone.
+    /// Returns the next event; None once the worker is gone.
     fn event(&mut self) -> Option<Event> {
         match self.events.recv_timeout(Duration::from_mins(1)) {
             Ok(event) => Some(event),
@@ -123,7 +123,7 @@ impl Worker {
         self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    /// All events from here on, and the exit code; negative for a signal.
+    /// Returns all remaining events and the exit code; negative for a signal.
     fn end(mut self) -> (Vec<Event>, i32) {
         let events = std::iter::from_fn(|| self.event()).collect();
         let status = self.child.wait().unwrap();
@@ -193,7 +193,7 @@ fn orders_are_obeyed_and_a_second_worker_waits_for_the_first() {
     let (events, code) = first.end();
     let Some(Event::Done { reason: DoneReason::Stopped, step }) = events.last() else { panic!("{events:?}") };
     assert_eq!(code, 3);
-    // The second one was there all along and begins where the first one ended.
+    // The second one was waiting all along and starts where the first one ended.
     second.wait_for(|event| matches!(event, Event::Hello(hello) if hello.resumed_from == Some(*step)));
     second.order(Order::Stop { checkpoint: false });
     assert_eq!(second.end().1, 3);
@@ -240,7 +240,7 @@ fn sigterm_is_an_order_to_save_and_stop_and_the_second_one_ends() {
     let mut worker = start(run.path(), LONG, "");
     worker.wait_for(|event| matches!(event, Event::Step(_)));
     let pid = Pid::from_raw(worker.child.id().cast_signed()).unwrap();
-    // As when a machine shuts down: the system's word and the keeper's in the same moment.
+    // As in a machine shutdown: the system's signal and the keeper's order arrive at the same moment.
     worker.order(Order::Stop { checkpoint: true });
     kill_process(pid, Signal::TERM).unwrap();
     let (mut last, mut done) = (0, 0);
@@ -268,7 +268,7 @@ fn sigterm_is_an_order_to_save_and_stop_and_the_second_one_ends() {
     assert_eq!(hanging.end().1, 3);
 }
 
-/// How much a process may write into one file; what is beyond fails as on a full disk.
+/// Limits the bytes a process may write to one file; writes beyond it fail as on a full disk.
 fn limit_files(pid: u32, bytes: Option<u64>) {
     let limit = Rlimit { current: bytes, maximum: None };
     rustix::process::prlimit(Pid::from_raw(pid.cast_signed()), Resource::Fsize, limit).unwrap();
@@ -289,7 +289,7 @@ fn a_disk_that_takes_no_checkpoint_does_not_stop_training_and_is_used_again_when
                 failed.push(step);
             }
             Event::Step(_) => steps_between += u64::from(!failed.is_empty()),
-            // Saves that were under way when the limit came.
+            // Saves that were in progress when the limit was set.
             Event::Saved(saved) => assert!(failed.is_empty(), "{saved:?} after {failed:?}"),
             _ => {}
         }
@@ -306,7 +306,7 @@ fn a_disk_that_takes_no_checkpoint_does_not_stop_training_and_is_used_again_when
     assert!(saved.step > failed[3]);
     worker.order(Order::Stop { checkpoint: true });
     assert_eq!(worker.end().1, 3);
-    // The rows of the steps between came with the first save that worked: the curve has no hole.
+    // The rows in between came with the first successful save: the curve has no gap.
     let mut rows: Vec<u64> = Vec::new();
     for entry in checkpoint::list(run.path()) {
         for row in Row::read_all(&checkpoint::load(&entry.path).unwrap().files[checkpoint::STEPS]) {
@@ -331,7 +331,7 @@ fn a_last_step_that_the_disk_does_not_take_is_a_full_disk_and_no_bad_checkpoint(
 
 #[test]
 fn too_little_room_for_a_save_is_said_before_it_is_tried() {
-    // A file system of its own that is nearly full; where none can be mounted there is none to fill.
+    // A dedicated file system that is nearly full; skipped if none can be mounted.
     let run = TempDir::new().unwrap();
     let mount = |words: &[&str]| {
         let done = Command::new(words[0]).args(&words[1..]).arg(run.path()).stderr(Stdio::null()).status();
@@ -363,7 +363,7 @@ fn a_run_killed_over_and_over_is_the_unbroken_run() {
     let (whole_run, run) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let (epochs, last) = (300, 1800);
     assert_eq!(start(whole_run.path(), epochs, "").end().1, 0);
-    // Saves come as fast as the disk takes them, so that kills hit the middle of many.
+    // Saves run as fast as the disk allows, so kills hit many of them midway.
     let (mut finished, mut kills) = (false, 0);
     while !finished {
         let mut worker = start_saving(run.path(), epochs, "", "1 step");

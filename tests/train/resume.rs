@@ -1,4 +1,4 @@
-//! A run that is stopped or dies at any step and goes on is the unbroken run, to the last bit.
+//! A run that is stopped or dies at any step and resumes equals the uninterrupted run, to the last bit.
 
 use crate::harness::{args, live, preset, tensors, with};
 use crate::identity::rewrite;
@@ -55,7 +55,7 @@ fn the_weights_measured_to_be_the_best_are_saved_and_training_is_the_same() {
         .iter()
         .filter_map(|event| if let Event::Saved(saved) = event { Some((saved.step, saved.eval_loss)) } else { None })
         .collect();
-    // Every evaluation that is lower than all before it, however soon it comes after the last save.
+    // Every evaluation lower than all before it, however soon after the last save.
     let mut lowest = f64::INFINITY;
     for (step, loss) in &evals {
         if *loss < lowest {
@@ -74,7 +74,7 @@ fn the_best_is_what_the_disk_holds_not_what_was_once_measured() {
     let dir = TempDir::new().unwrap();
     let knobs = || with(preset(0.0), &[("checkpoint.every", json!("17 steps"))]);
     live(args(dir.path(), knobs()), &[(7, STOP)]);
-    // A lower loss than any to come, of weights that were never saved.
+    // A loss lower than any to come, from weights that were never saved.
     rewrite(dir.path(), |files| {
         let mut state: Value = serde_json::from_slice(&files[STATE]).unwrap();
         state["best_eval_loss"] = json!(1e-9);
@@ -105,7 +105,7 @@ fn a_checkpoint_of_numbers_that_are_none_is_as_bad_as_a_damaged_one() {
         for step in [6, 12] {
             live(args(dir.path(), preset(0.0)), &[(step, STOP)]);
         }
-        // The last four bytes of the file are the last number in it.
+        // The last four bytes of the file are its last number.
         rewrite(dir.path(), |files| {
             let bytes = files.get_mut(file).unwrap();
             let last = bytes.len() - 4;
@@ -225,7 +225,7 @@ fn a_text_that_was_replaced_meanwhile_is_told_at_the_next_start() {
         told.has(|event| matches!(event, Event::Note { level: Level::Warn, text } if text.contains("read otherwise")))
     };
     assert!(!next(2, &one) && !next(4, &one));
-    // A rung with shorter windows has other samples of the same data.
+    // A rung with shorter windows cuts the same data into different samples.
     one["model"]["sequence"] = json!(4);
     assert!(!next(6, &one));
     fs::write(&source, "abcdefgi".repeat(100)).unwrap();

@@ -1,4 +1,4 @@
-//! Checkpoints of another model shape, and other things that cannot be run.
+//! Checkpoints of another model shape, and other runs that must be refused.
 
 use crate::harness::{args, live, preset, with};
 use downshift::protocol::worker::{DoneReason, Event, Order};

@@ -1,4 +1,4 @@
-//! A class A shift is the same problem: same samples, same gradient up to rounding.
+//! A class A shift keeps the training problem: same samples, same gradient up to rounding.
 
 use crate::harness::{args, live, preset, with};
 use downshift::protocol::worker::{DoneReason, Event, Order};
@@ -31,7 +31,7 @@ fn a_class_a_shift_keeps_loss_and_gradient() {
             assert_eq!(shifted.0, unshifted.0);
             assert!(relative(unshifted.1, shifted.1) < 1e-5, "loss: {shifted:?}, {unshifted:?}");
         }
-        // The first step after the shift starts from the same weights: its gradient is the same.
+        // The first step after the shift starts from the same weights, so its gradient is the same.
         let (first, unshifted) = (two.curve()[0], whole.curve()[10]);
         assert_eq!(first.0, 11);
         assert!(relative(unshifted.2, first.2) < 1e-5, "gradient norm: {first:?}, {unshifted:?}");
@@ -44,8 +44,8 @@ fn a_run_of_so_many_steps_is_as_long_with_a_smaller_batch_but_for_a_rung_with_a_
         let knobs = [("training.epochs", Value::Null), ("training.steps", json!(steps))];
         with(batches(micro_batch, 1), &knobs)
     };
-    // An epoch is 10 steps of 4 samples and one of a single sample: 20 steps are 77 samples, and 37 are
-    // left after the first 10. By the other length it is 79 samples, of which 39 are left.
+    // An epoch is 10 steps of 4 samples and one of a single sample: 20 steps are 77 samples, and 37 are left
+    // after the first 10. With the other length it is 79 samples, of which 39 are left.
     for (shifted, last) in [(steps(2, 20), 10 + 1 + 18), (steps(1, 20), 10 + 37), (steps(2, 40), 10 + 1 + 19)] {
         let dir = TempDir::new().unwrap();
         live(args(dir.path(), steps(4, 20)), &[(10, Order::Stop { checkpoint: true })]);

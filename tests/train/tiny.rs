@@ -79,7 +79,7 @@ impl Task for Tiny {
         let (mut inputs, mut labels) = (Vec::new(), Vec::new());
         for index in request.indices {
             let at = first + *index as usize;
-            // Augmentation, as a task may do it: a pure function of seed, epoch and sample.
+            // Augmentation must be a pure function of seed, epoch and sample.
             let counters = [request.epoch, u64::from(*index), 0];
             let noise = Stream::of(request.seed, Purpose::Augmentation, counters).unit() * 0.01;
             inputs.extend(data.inputs[at].iter().map(|value| value + noise));
