@@ -17,13 +17,13 @@ const FAULTS: [(&str, Role, Signal); 4] = [
     ("SIGSTOP keeper for 3 s, mixed with kills", Role::Keeper, Signal::STOP),
 ];
 /// Mean time between faults.
-const PACE_MS: u64 = 3000;
+const PACE_MS: u64 = 1500;
 
 /// Runs this part of the campaign.
 pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     let seconds = if orders.quick { 20 } else { 600 };
     // Large steps, so that a run lasts as long as its faults and its curve stays small.
-    let text = run_file(if orders.quick { 400 } else { 9000 }, 250)
+    let text = run_file(if orders.quick { 400 } else { 4500 }, 250)
         .replace("accumulation: 2", "accumulation: 60")
         .replace("every: 3 epochs", "every: 50 epochs")
         .replace("watch: {", "watch: { hang_min: 2 s, ending: { grace: 1 s },");

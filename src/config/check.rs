@@ -4,6 +4,9 @@ use super::knobs::Preset;
 use super::problem::Problem;
 use super::units::Every;
 
+/// The most epochs or steps of a run; beyond it the clock could overflow.
+const LONGEST: u64 = 1_000_000_000;
+
 /// Maximum number of parameter groups: each is matched against the path of every parameter.
 const MOST_GROUPS: usize = 64;
 
@@ -73,6 +76,12 @@ fn training(preset: &Preset, found: &mut Findings) {
         }
         (None, None) => found.push("training.epochs", "the run has no end", "write `epochs:` or `steps:`"),
         (Some(0), None) => found.push("training.epochs", "0 epochs train nothing", "write 1 or more"),
+        (Some(epochs), None) if epochs > LONGEST => {
+            found.push("training.epochs", "the run would never end", "write 1000000000 at most");
+        }
+        (None, Some(steps)) if steps > LONGEST => {
+            found.push("training.steps", "the run would never end", "write 1000000000 at most");
+        }
         (None, Some(0)) => found.push("training.steps", "0 steps train nothing", "write 1 or more"),
         _ => {}
     }

@@ -75,8 +75,8 @@ impl BatchPlan {
     /// Returns the units consumed by the first `steps` optimizer steps of a run.
     #[must_use]
     pub fn units_of_steps(&self, steps: u64) -> u64 {
-        let rest = steps % self.steps_per_epoch() * self.effective_batch() * self.units;
-        steps / self.steps_per_epoch() * self.epoch_units() + rest
+        let rest = (steps % self.steps_per_epoch() * self.effective_batch()).saturating_mul(self.units);
+        (steps / self.steps_per_epoch()).saturating_mul(self.epoch_units()).saturating_add(rest)
     }
 
     /// Returns the step that starts at `from`.

@@ -266,7 +266,7 @@ fn plan<T: Task>(preset: &Preset, data: &T::Data, model: &T::ModelConfig) -> Res
     let plan =
         BatchPlan { epoch_samples, units, micro_batch: training.micro_batch, accumulation: training.accumulation };
     match (training.epochs, training.steps) {
-        (Some(epochs), _) => Ok((plan, epochs * plan.epoch_units())),
+        (Some(epochs), _) => Ok((plan, epochs.saturating_mul(plan.epoch_units()))),
         (None, Some(steps)) => Ok((plan, plan.units_of_steps(steps))),
         (None, None) => Err(failure::config("training: no length is given; set training.epochs or training.steps")),
     }

@@ -7,7 +7,10 @@ use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
-pub const KINDS: [(&str, fn(&Path, &mut Draw) -> Reading); 9] = [
+/// Writes a damaged file into a folder and says how the program reads it.
+type Make = fn(&Path, &mut Draw) -> Reading;
+
+pub const KINDS: [(&str, Make); 9] = [
     ("tokenizer", tokenizer),
     ("words", words),
     ("safetensors", safetensors),
