@@ -58,17 +58,10 @@ impl Suite<'_> {
     fn repeat(&self, table: &mut Table, fault: &str, times: u64, strike: impl Fn(&Self, &Place, u64) -> Failing<()>) {
         let mut row = Row::new(fault);
         for round in 0..times {
-            self.count(&mut row, &self.orders.dir, |place| strike(self, place, round));
+            count(&mut row, &self.orders.dir, |place| strike(self, place, round));
         }
         row.identical = Some(row.survived == row.tried);
         table.add(row);
-    }
-
-    /// Makes one attempt in its own place, which is kept if anything was lost.
-    fn count(&self, row: &mut Row, dir: &Path, strike: impl FnOnce(&Place) -> Failing<()>) {
-        let outcome = Place::new(dir)
-            .and_then(|place| strike(&place).map_err(|loss| format!("{loss}; see {}", place.keep().display()).into()));
-        row.count(outcome.map_err(|loss| loss.to_string()));
     }
 
     /// Kills a keeper while its store is not writable; it must be back once the store is.
@@ -86,7 +79,7 @@ impl Suite<'_> {
                 continue;
             }
             let dir = disk.as_ref().map_or(self.orders.dir.as_path(), Tmpfs::path);
-            self.count(&mut row, dir, |place| self.killed_keeper(place, hold));
+            count(&mut row, dir, |place| self.killed_keeper(place, hold));
             row.identical = Some(row.survived == row.tried);
             table.add(row);
         }
@@ -171,7 +164,7 @@ impl Suite<'_> {
         }
         let mut row = Row::new(format!("run.db: a damaged page, each of {pages} pages"));
         for page in chosen {
-            self.count(&mut row, &self.orders.dir, |place| {
+            count(&mut row, &self.orders.dir, |place| {
                 let copy = place.adopt(&run)?;
                 let file = File::options().write(true).open(copy.file("run.db"))?;
                 file.write_all_at(&vec![0xA5; usize::try_from(size)?], page * size)?;
@@ -191,6 +184,13 @@ impl Suite<'_> {
         verdict::check(run)?;
         verdict::trace(place, run)?.check(&self.unbroken)
     }
+}
+
+/// Makes one attempt in its own place, which is kept if anything was lost.
+fn count(row: &mut Row, dir: &Path, strike: impl FnOnce(&Place) -> Failing<()>) {
+    let outcome = Place::new(dir)
+        .and_then(|place| strike(&place).map_err(|loss| format!("{loss}; see {}", place.keep().display()).into()));
+    row.count(outcome.map_err(|loss| loss.to_string()));
 }
 
 /// Returns the number of pages of a database and their size in bytes.
@@ -259,11 +259,11 @@ fn fail_writes(run: &RunDir) -> Failing<Box<dyn Fault>> {
         .spawn()
         .map_err(|error| format!("strace: {error}; install strace to try this"))?;
     let tracer = Tracer(tracer);
-    let traced = || {
+    let is_attached = || {
         let status = fs::read_to_string(format!("/proc/{parent}/status")).ok()?;
         status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0")).then_some(())
     };
-    wait_for("strace to attach", traced)?;
+    wait_for("strace to attach", is_attached)?;
     Ok(Box::new(tracer))
 }
 
