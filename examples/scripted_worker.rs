@@ -22,7 +22,7 @@ use downshift::protocol::worker::{
 };
 use downshift::recipe::leave_out::LeaveOut;
 use downshift::store::checkpoint::state::{Row, TrainState};
-use downshift::store::checkpoint::{self, Contents};
+use downshift::store::checkpoint::{self, CheckpointError, Contents};
 use downshift::store::kernels;
 use downshift::store::owners;
 use downshift::store::run_dir::RunDir;
@@ -317,6 +317,18 @@ impl Script {
         say(event)
     }
 
+    /// Returns why the scenario lets a save at this step fail, and whether the disk is to blame.
+    fn refused_save(&self) -> Option<(&'static str, bool)> {
+        let fails = |from: &str, to: &str| {
+            let span = self.scenario[from].as_u64().zip(self.scenario[to].as_u64());
+            span.is_some_and(|(from, to)| (from..to).contains(&self.state.step))
+        };
+        if fails("disk_full_from", "disk_full_to") {
+            return Some(("No space left on device (os error 28)", true));
+        }
+        fails("save_fails_from", "save_fails_to").then_some(("the weights cannot be copied to the host", false))
+    }
+
     /// Saves a checkpoint; returns the reason if that fails.
     fn save(&mut self) -> Failing<Option<String>> {
         let began = Instant::now();
@@ -326,11 +338,9 @@ impl Script {
             self.pause("save_phase_ms");
             say(&Event::Phase { phase: Phase::Training })?;
         }
-        let (full_from, full_to) = (self.scenario["disk_full_from"].as_u64(), self.scenario["disk_full_to"].as_u64());
-        if full_from.zip(full_to).is_some_and(|(from, to)| (from..to).contains(&self.state.step)) {
-            let message = "No space left on device (os error 28)".to_owned();
-            say(&Event::SaveFailed { step: self.state.step, message: message.clone() })?;
-            return Ok(Some(message));
+        if let Some((message, of_disk)) = self.refused_save() {
+            say(&Event::SaveFailed { step: self.state.step, message: message.to_owned(), of_disk })?;
+            return Ok(Some(message.to_owned()));
         }
         self.pause("save_ms");
         self.state.rung = self.rung;
@@ -343,8 +353,8 @@ impl Script {
         let written = match checkpoint::write(self.run_dir.path(), &contents) {
             Ok(written) => written,
             Err(error) => {
-                let message = error.to_string();
-                say(&Event::SaveFailed { step, message: message.clone() })?;
+                let (message, of_disk) = (error.to_string(), matches!(error, CheckpointError::Io { .. }));
+                say(&Event::SaveFailed { step, message: message.clone(), of_disk })?;
                 return Ok(Some(message));
             }
         };

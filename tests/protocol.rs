@@ -58,7 +58,7 @@ fn every_event() -> Vec<Event> {
             total_ms: 20.25,
             eval_loss: Some(0.5),
         }),
-        Event::SaveFailed { step: 91, message: "No space left on device".to_owned() },
+        Event::SaveFailed { step: 91, message: "No space left on device".to_owned(), of_disk: true },
         Event::StopRefused { step: 91, message: "No space left on device".to_owned() },
         Event::Note { level: Level::Warn, text: "half a \"quote\"".to_owned() },
         Event::Injected { fault: "oom@150*".to_owned(), step: 150 },

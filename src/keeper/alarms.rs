@@ -113,7 +113,8 @@ impl Alarms {
         let before = self.uncorrected.replace(all).filter(|before| *before < all)?;
         let more = all - before;
         let text = format!(
-            "the GPU's memory has {more} more ECC {} that could not be corrected, {all} since the driver was loaded;              `downshift doctor` says what to do",
+            "the GPU's memory has {more} more ECC {} that could not be corrected, {all} since the driver was loaded; \
+             `downshift doctor` says what to do",
             if more == 1 { "error" } else { "errors" }
         );
         self.raise(&format!("ecc {all}"), Level::Warn, "memory errors of the GPU", &text, now).then_some(text)

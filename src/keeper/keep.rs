@@ -253,17 +253,21 @@ impl Keeper {
         if let Ok(Some(input)) = first {
             self.take(input);
         }
-        self.decide(Event::Begin, None);
+        // A stop may have ended the run meanwhile.
+        if self.outcome.is_none() {
+            self.decide(Event::Begin, None);
+        }
         Ok(())
     }
 
     async fn first_reading(&mut self) -> Option<Input> {
-        loop {
+        while self.outcome.is_none() {
             match self.heard.recv().await? {
                 Input::Reading(reading) if !reading.is_opening() => return Some(Input::Reading(reading)),
                 other => self.take(other),
             }
         }
+        None
     }
 
     /// Runs one iteration of the loop.

@@ -83,6 +83,10 @@ impl Keeper {
                 Effect::Finish(outcome) => self.finish(outcome),
             }
         }
+        let waits = matches!(self.policy.life(), Life::BackingOff { .. } | Life::AwaitingVram { .. });
+        if !waits || self.outcome.is_some() {
+            self.end_wait();
+        }
         self.recorder.touch();
     }
 
@@ -136,12 +140,7 @@ impl Keeper {
             Ok(attempt) => attempt,
             Err(error) => return self.put_off(start, &error.to_string()),
         };
-        if let Some(since) = self.start_waits.take() {
-            self.alarms.end("store");
-            self.tell_waiting(None);
-            let text = format!("the wait for run.db is over, after {:.1} s", since.elapsed().as_secs_f64());
-            self.recorder.note(Level::Info, JournalKind::Health, text);
-        }
+        self.end_wait();
         self.witness.begin();
         let arguments = self.worker_arguments(attempt, start.rung);
         let log = self.run_dir.append("worker.log");
@@ -169,6 +168,16 @@ impl Keeper {
             self.recorder.note(Level::Error, JournalKind::Health, text);
         }
         self.decide(Event::StartPutOff(start.clone(), FLUSH), None);
+    }
+
+    /// Ends the wait for the store: the worker starts, or the run no longer wants it.
+    fn end_wait(&mut self) {
+        if let Some(since) = self.start_waits.take() {
+            self.alarms.end("store");
+            self.tell_waiting(None);
+            let text = format!("the wait for run.db is over, after {:.1} s", since.elapsed().as_secs_f64());
+            self.recorder.note(Level::Info, JournalKind::Health, text);
+        }
     }
 
     /// Notes in the lock file why the start waits; overwriting in place works on a full disk too.

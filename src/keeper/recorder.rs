@@ -205,7 +205,7 @@ impl Recorder {
                 self.updates.push(Update::Eval(row));
             }
             Event::Saved(saved) => self.saved(saved, now),
-            Event::SaveFailed { step, message } => {
+            Event::SaveFailed { step, message, .. } => {
                 self.failed_saves += 1;
                 // Only the first failure of a streak is noted; the age of the newest checkpoint shows how long it
                 // lasts.

@@ -34,9 +34,12 @@ impl Remembered {
         let launch = args.launch.clone().map_or_else(|| store.fact("launch"), |launch| Ok(Some(launch)))?;
         let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), inject: Vec::new() });
         store.put_fact("launch", &launch)?;
-        let rung = store.fact("rung")?.or_else(|| newest_rung(run_dir));
+        let (rung, ledger) = (store.fact("rung")?, store.fact::<Ledger>("ledger")?);
+        let newest = if rung.is_none() || ledger.is_none() { newest_state(run_dir) } else { None };
+        let rung = rung.or(newest.as_ref().map(|state| state.rung));
         let rung = rung.filter(|rung| *rung < run.rungs.len()).unwrap_or_else(|| run.first_rung());
-        let mut ledger = store.fact("ledger")?.unwrap_or_else(|| Ledger::begin(rung, &run.plan));
+        let (clock, step) = newest.map_or((0, 0), |state| (state.position.samples, state.step));
+        let mut ledger = ledger.unwrap_or_else(|| Ledger::begin_at(rung, &run.plan, clock, step));
         if args.by_person {
             ledger.refresh();
             store.put_fact(ENDED_BY_SIGNAL, &None::<String>)?;
@@ -52,10 +55,9 @@ impl Remembered {
     }
 }
 
-/// Returns the rung that wrote the newest checkpoint, for a run whose store was lost.
-fn newest_rung(run_dir: &RunDir) -> Option<usize> {
+/// Returns the state in the newest checkpoint, for a run whose store was lost.
+fn newest_state(run_dir: &RunDir) -> Option<TrainState> {
     let newest =
         checkpoint::list(run_dir.path()).into_iter().find(|entry| checkpoint::manifest(&entry.path).is_ok())?;
-    let state: TrainState = serde_json::from_slice(&file::read(&newest.path.join(STATE), Limit::Record).ok()?).ok()?;
-    Some(state.rung)
+    serde_json::from_slice(&file::read(&newest.path.join(STATE), Limit::Record).ok()?).ok()
 }

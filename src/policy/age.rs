@@ -22,18 +22,25 @@ pub struct AgeWatch {
     since: Option<Duration>,
     /// When a checkpoint was requested that has not arrived yet.
     asked: Option<Duration>,
+    /// The alarm was raised and has not ended. It outlives the worker.
+    told: bool,
 }
 
 impl AgeWatch {
+    /// Resets the clocks for another worker.
+    pub fn renew(&mut self) {
+        *self = Self { told: self.told, ..Self::default() };
+    }
+
     /// Starts the clock: work has an age from the worker's first step on.
     pub fn trains(&mut self, now: Duration) {
         self.since.get_or_insert(now);
     }
 
-    /// Records a durable checkpoint. Returns true when it had been requested.
+    /// Records a durable checkpoint. Returns true when that ends the alarm.
     pub fn saved(&mut self, now: Duration) -> bool {
-        self.since = Some(now);
-        self.asked.take().is_some()
+        (self.since, self.asked) = (Some(now), None);
+        std::mem::take(&mut self.told)
     }
 
     /// Resets the clocks after the keeper itself stalled: the worker is not to blame for that time.
@@ -67,7 +74,7 @@ impl Policy {
             let waited = words(now.saturating_sub(asked));
             return self.no_checkpoint(format!("hang: no checkpoint {waited} after one was asked for"), now);
         }
-        self.age.asked = Some(now);
+        (self.age.asked, self.age.told) = (Some(now), true);
         let age = words(now.saturating_sub(self.age.since.unwrap_or(now)));
         let newest = match self.durable {
             Some(step) => format!("checkpoint {step} is the newest, and training has gone on for {age} since"),
@@ -79,11 +86,11 @@ impl Policy {
 
     /// Handles a failed save. A failed save that was requested because of age counts as a hang, except on
     /// a full disk: another worker could not save there either, and this one holds the work.
-    pub(super) fn save_failed(&mut self, message: &str, now: Duration) -> Vec<Effect> {
+    pub(super) fn save_failed(&mut self, message: &str, of_disk: bool, now: Duration) -> Vec<Effect> {
         if self.age.asked.is_none() || !matches!(self.life, Life::Running(_)) {
             return Vec::new();
         }
-        if self.disk_is_low {
+        if of_disk || self.disk_is_low {
             (self.age.since, self.age.asked) = (Some(now), None);
             let text = format!("the overdue checkpoint cannot be saved: {message}; free some room, training goes on");
             return vec![Effect::Alarm { key: ALARM, title: "checkpoint overdue", text }];
@@ -92,7 +99,7 @@ impl Policy {
     }
 
     fn no_checkpoint(&mut self, cause: String, now: Duration) -> Vec<Effect> {
-        self.age = AgeWatch::default();
+        self.age.renew();
         let told = Effect::Journal(Level::Warn, JournalKind::Worker, format!("{cause}; the worker is ended"));
         let then = Then::Recover(Cause::new(FailureClass::Hang, cause));
         let mut effects = vec![told];
@@ -102,8 +109,8 @@ impl Policy {
 
     /// Ends the watch's alarm after a checkpoint arrived.
     pub(super) fn age_ends(&mut self, now: Duration) -> Vec<Effect> {
-        let overdue = self.age.saved(now);
-        overdue.then_some(Effect::AlarmOver(ALARM)).into_iter().collect()
+        let over = self.age.saved(now);
+        over.then_some(Effect::AlarmOver(ALARM)).into_iter().collect()
     }
 
     /// Returns when the planned restart is due; never while saves fail, because that would lose steps.

@@ -116,7 +116,7 @@ mod tests {
     use super::super::event::{Effect, Event, Signal};
     use super::super::ledger::Ledger;
     use super::super::life::{Back, Start};
-    use super::super::tests::{limits, seconds};
+    use super::super::tests::{KILLED, hello_from, limits, seconds};
 
     fn begun() -> Policy {
         let mut policy = Policy::new(limits(), 0, Ledger::default(), None);
@@ -135,6 +135,26 @@ mod tests {
         assert!(early.is_empty(), "its grace is 5 s of a keeper that looks: {early:?}");
         let killed = policy.decide(Event::Tick, due + seconds(25));
         assert!(killed.contains(&Effect::Signal(Signal::Kill)), "{killed:?}");
+    }
+
+    #[test]
+    fn a_start_that_is_put_off_on_an_unreadable_card_says_so_once() {
+        let mut policy = begun();
+        policy.decide(hello_from("cuda:0 X", None), seconds(1));
+        policy.decide(KILLED, seconds(2));
+        let mut told = 0;
+        for second in 3..60 {
+            for effect in policy.decide(Event::Tick, seconds(second)) {
+                match effect {
+                    Effect::Start(start) => {
+                        policy.decide(Event::StartPutOff(start, seconds(1)), seconds(second));
+                    }
+                    Effect::Journal(_, _, text) => told += u32::from(text.contains("cannot be read")),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(told, 1);
     }
 
     #[test]

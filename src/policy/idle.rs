@@ -2,7 +2,7 @@
 //! that takes no steps hangs, which [`super::hang`] handles.
 
 use crate::config::watch::{self, span};
-use crate::protocol::worker::Step;
+use crate::protocol::worker::{Phase, Step};
 use std::fmt;
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use std::time::Duration;
 pub struct IdleWatch {
     /// Start of the current idle stretch.
     since: Option<Duration>,
+    /// Since when the worker has been in another phase than training, which stops the clock.
+    paused: Option<Duration>,
     /// The idle GPU was reported.
     told: bool,
     steps: u64,
@@ -83,7 +85,27 @@ impl IdleWatch {
         Some(News::Idle(self.reason()))
     }
 
-    /// Discards the time until now: another phase, another worker, or a keeper that stalled.
+    /// Stops the clock while the worker is in another phase than training.
+    pub fn phase(&mut self, phase: Phase, now: Duration) {
+        if phase != Phase::Training {
+            self.paused.get_or_insert(now);
+        } else if let Some(paused) = self.paused.take() {
+            self.exclude(now.saturating_sub(paused), now);
+        }
+    }
+
+    /// Excludes the time that the keeper itself stalled: nobody measured then.
+    pub fn forgive(&mut self, delay: Duration, now: Duration) {
+        if self.paused.is_none() {
+            self.exclude(delay, now);
+        }
+    }
+
+    fn exclude(&mut self, span: Duration, now: Duration) {
+        self.since = self.since.map(|since| (since + span).min(now));
+    }
+
+    /// Discards the time until now, for another worker.
     pub fn rest(&mut self) {
         *self = Self { told: self.told, ..Self::default() };
     }
@@ -102,7 +124,7 @@ impl IdleWatch {
 mod tests {
     use super::{IdleWatch, News, Reason};
     use crate::config::watch::Utilisation;
-    use crate::protocol::worker::Step;
+    use crate::protocol::worker::{Phase, Step};
     use std::time::Duration;
 
     fn step(data_wait_ms: f64, compute_ms: f64) -> Step {
@@ -136,6 +158,25 @@ mod tests {
         ] {
             assert_eq!(news(&idle, each), [(65, News::Idle(reason))]);
         }
+    }
+
+    #[test]
+    fn saves_and_delays_stop_the_clock_and_do_not_reset_it() {
+        let (mut watch, mut told) = (IdleWatch::default(), Vec::new());
+        // Half of each 20 seconds goes to a save, and the keeper misses 5 more of them.
+        for second in 0..400 {
+            let now = Duration::from_secs(second);
+            match second % 20 {
+                0 => watch.phase(Phase::Training, now),
+                5 => watch.forgive(Duration::from_secs(5), now),
+                10 => watch.phase(Phase::Checkpointing, now),
+                _ => {}
+            }
+            if second % 20 == 0 || (5..10).contains(&(second % 20)) {
+                told.extend(watch.measured(Some(0.0), Utilisation::default(), now).map(|_| second));
+            }
+        }
+        assert_eq!(told, [240], "a minute of training that was watched, in four");
     }
 
     #[test]

@@ -43,6 +43,16 @@ impl Ledger {
         ledger
     }
 
+    /// Creates the ledger of a run that goes on from this checkpoint, and whose ledger was lost. Nothing before the
+    /// checkpoint counts, as nothing is known about it.
+    #[must_use]
+    pub fn begin_at(rung: usize, plan: &[Stage], clock: u64, step: u64) -> Self {
+        let mut ledger = Self::begin(rung, plan);
+        ledger.climb.plan.count_from(clock, step);
+        ledger.climb.disturbed(step);
+        ledger
+    }
+
     /// Clears the budget when the user resumes the run; keeps everything learned about the ladder.
     pub fn refresh(&mut self) {
         self.budget = Budget::default();

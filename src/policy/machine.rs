@@ -66,6 +66,8 @@ pub struct Policy {
     pub(super) disk_is_low: bool,
     pub(super) card: Option<CardUse>,
     pub(super) vram: Option<u64>,
+    /// The journal says already that this start did not wait for memory, which cannot be read.
+    pub(super) is_blind: bool,
     pub(super) baseline: Option<u64>,
 }
 
@@ -103,6 +105,7 @@ impl Policy {
             disk_is_low: false,
             card: None,
             vram: None,
+            is_blind: false,
             baseline,
         }
     }
@@ -209,7 +212,7 @@ impl Policy {
             Event::StoodStill(delay) => {
                 self.hang.forgive(delay, now);
                 self.age.forgive(now);
-                self.idle.rest();
+                self.idle.forgive(delay, now);
                 if let Life::Stopping { until, .. } | Life::AwaitingVram { until, .. } | Life::Cooling { until, .. } =
                     &mut self.life
                 {
@@ -222,6 +225,10 @@ impl Policy {
     }
 
     fn begin(&mut self, now: Duration) -> Vec<Effect> {
+        // A request may have ended the run before it began.
+        if self.life != Life::New {
+            return Vec::new();
+        }
         let reason = match self.durable {
             // Only the worker can tell whether that checkpoint is usable.
             Some(step) => {
@@ -239,6 +246,7 @@ impl Policy {
         match event {
             WorkerEvent::Hello(hello) => {
                 self.on_gpu = hello.device.starts_with("cuda");
+                self.is_blind = false;
                 // Checkpoints newer than the one it loaded are unusable.
                 self.durable = hello.resumed_from.or(self.durable);
                 self.loaded = hello.resumed_from;
@@ -251,7 +259,7 @@ impl Policy {
             }
             WorkerEvent::Phase { phase } => {
                 self.hang.phase(phase, now);
-                self.idle.rest();
+                self.idle.phase(phase, now);
                 if phase == Phase::Training {
                     self.age.trains(now);
                 }
@@ -270,7 +278,7 @@ impl Policy {
             WorkerEvent::StopRefused { step, message } => return self.stop_refused(step, &message, now),
             WorkerEvent::Failed(failed) => self.failure = Some(failed),
             WorkerEvent::Done { reason, .. } => self.finished = reason == DoneReason::Finished,
-            WorkerEvent::SaveFailed { message, .. } => return self.save_failed(&message, now),
+            WorkerEvent::SaveFailed { message, of_disk, .. } => return self.save_failed(&message, of_disk, now),
             WorkerEvent::Eval(_) | WorkerEvent::Note { .. } | WorkerEvent::Injected { .. } | WorkerEvent::Memory(_) => {
             }
         }
@@ -353,7 +361,8 @@ impl Policy {
         self.wishes = Wishes::default();
         (self.failure, self.evidence, self.loaded, self.finished) = (None, None, None, false);
         self.hang = HangWatch::new(&self.limits.watch, now);
-        (self.spike, self.skips, self.drift, self.age) = Default::default();
+        (self.spike, self.skips, self.drift) = Default::default();
+        self.age.renew();
         self.idle.rest();
         self.born = now;
         self.heat.rest();

@@ -234,7 +234,8 @@ impl Policy {
     /// Suggests what you can do about it.
     pub(super) fn way_out(relief: Relief) -> String {
         format!(
-            "stop the run, add a rung with `relieves: [{relief}]` to the ladder in its run.yaml ({}), then `downshift              resume`",
+            "stop the run, add a rung with `relieves: [{relief}]` to the ladder in its run.yaml ({}), then `downshift \
+             resume`",
             remedy(relief)
         )
     }

@@ -36,6 +36,11 @@ impl Progress {
         Self { stage: stage.unwrap_or(0), over: stage.is_none(), ..Self::default() }
     }
 
+    /// Counts the stage from this checkpoint on; the part before it is not known.
+    pub fn count_from(&mut self, clock: u64, step: u64) {
+        (self.clock, self.step) = (clock, step);
+    }
+
     /// Returns the index of the stage, unless the plan has ended.
     #[must_use]
     pub fn stage(&self) -> Option<usize> {

@@ -143,6 +143,25 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_shift_changes_nothing() {
+        let mut policy = running();
+        policy.ledger.climb.descended(0, 1, 7);
+        policy.decide(Event::Request(Request::Stop), seconds(2));
+        let before = policy.ledger().clone();
+        let effects = policy.decide(Event::Request(Request::Shift { to: Target::Down }), seconds(3));
+        assert!(matches!(&effects[..], [Effect::Reply { accepted: false, .. }]), "{effects:?}");
+        assert_eq!(policy.ledger(), &before);
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_before_it_began_starts_no_worker() {
+        let mut policy = Policy::new(limits(), 0, Ledger::default(), None);
+        policy.decide(Event::Request(Request::Stop), seconds(0));
+        assert_eq!(policy.decide(Event::Begin, seconds(1)), []);
+        assert!(matches!(policy.life(), Life::Over(_)));
+    }
+
+    #[test]
     fn a_stop_asked_again_ends_without_saving_until_saving_works() {
         let asks = |policy: &mut Policy, at: u64| policy.decide(Event::Request(Request::Stop), seconds(at));
         let without = Effect::Order(Order::Stop { checkpoint: false });

@@ -7,6 +7,8 @@ use crate::protocol::control::{JournalKind, Request, Target};
 use crate::protocol::worker::{Level, Order};
 use std::time::Duration;
 
+const NO_SHIFT: &str = "the run is ending; shift after `downshift resume`";
+
 impl Policy {
     pub(super) fn asked(&mut self, request: &Request, now: Duration) -> Vec<Effect> {
         if let Life::Over(_) = self.life {
@@ -49,6 +51,9 @@ impl Policy {
             Ok(target) => target,
             Err(why) => return refuse(&why),
         };
+        if !self.may_shift() {
+            return refuse(NO_SHIFT);
+        }
         let (from, onto) = (self.rung_name(self.rung).to_owned(), self.rung_name(target).to_owned());
         let direction = if target > self.rung { "down" } else { "up" };
         let reason = format!("shift {direction}: {from} → {onto}");
@@ -92,8 +97,17 @@ impl Policy {
             }
             other => {
                 self.life = other;
-                refuse("the run is ending; shift after `downshift resume`")
+                refuse(NO_SHIFT)
             }
+        }
+    }
+
+    /// Reports whether the state of the run allows a shift.
+    fn may_shift(&self) -> bool {
+        match &self.life {
+            Life::New | Life::Over(_) => false,
+            Life::Stopping { then, .. } => matches!(then, Then::Start(_) | Then::Recover(_) | Then::Cool(_)),
+            _ => true,
         }
     }
 

@@ -96,8 +96,12 @@ impl Policy {
                 baseline >> 20
             ),
             (None, None) => {
-                let text = "the card's memory cannot be read; went on after a fixed wait".to_owned();
-                let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Health, text)];
+                let mut effects = Vec::new();
+                // A start that is put off comes here again.
+                if !std::mem::replace(&mut self.is_blind, true) {
+                    let text = "the card's memory cannot be read; went on after a fixed wait".to_owned();
+                    effects.push(Effect::Journal(Level::Warn, JournalKind::Health, text));
+                }
                 effects.extend(self.launch(start, now));
                 return effects;
             }

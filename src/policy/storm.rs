@@ -177,7 +177,7 @@ impl World {
             if self.dice.below(10) != 0 {
                 return self.save(step);
             }
-            return self.say(WorkerEvent::SaveFailed { step, message: "x".to_owned() });
+            return self.say(WorkerEvent::SaveFailed { step, message: "x".to_owned(), of_disk: false });
         }
         worker.step += 1;
         let step = worker.step;

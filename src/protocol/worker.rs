@@ -62,6 +62,9 @@ pub enum Event {
         step: u64,
         /// The error.
         message: String,
+        /// Whether the disk caused it: it is full or failing.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        of_disk: bool,
     },
     /// The worker was told to save and end, but could not save: it trains on.
     StopRefused {

@@ -114,7 +114,8 @@ impl Saver {
                         Ok(saved)
                     }
                     Err(error) => {
-                        events.send(Event::SaveFailed { step, message: error.to_string() });
+                        let of_disk = error.is_of_the_disk();
+                        events.send(Event::SaveFailed { step, message: error.to_string(), of_disk });
                         Err((rows, error))
                     }
                 };
@@ -190,7 +191,8 @@ impl Saver {
             Err(refused) => {
                 self.rows = refused.0.1;
                 "the saver thread is gone".clone_into(&mut self.failure);
-                self.sink.send(Event::SaveFailed { step, message: self.failure.clone() });
+                self.disk_refuses = false;
+                self.sink.send(Event::SaveFailed { step, message: self.failure.clone(), of_disk: false });
             }
         }
     }

@@ -284,7 +284,7 @@ fn a_disk_that_takes_no_checkpoint_does_not_stop_training_and_is_used_again_when
     let mut steps_between = 0;
     while failed.len() < 4 {
         match worker.event().unwrap() {
-            Event::SaveFailed { step, message } => {
+            Event::SaveFailed { step, message, .. } => {
                 assert!(message.contains("cannot write") && message.contains("safetensors"), "{message}");
                 failed.push(step);
             }

@@ -5,7 +5,7 @@ use crate::config::climb::{Length, Stage};
 use crate::policy::event::{Effect, Event, Limits};
 use crate::policy::ledger::Ledger;
 use crate::policy::machine::Policy;
-use crate::policy::tests::{limits, starts};
+use crate::policy::tests::{limits, seconds, starts};
 use crate::protocol::control::{Request, Target};
 use crate::protocol::worker::FailureClass;
 
@@ -47,6 +47,17 @@ fn stages_follow_each_other_when_their_length_is_over_and_they_are_proven() {
     assert_eq!(story.end(), [0]);
     assert_eq!(words(&story), "stage 3 of 3");
     assert!(!story.steps(20_000, 1.0).contains(&ASKED), "the last stage lasts");
+}
+
+#[test]
+fn after_a_lost_store_a_stage_counts_from_the_newest_checkpoint() {
+    let ledger = Ledger::begin_at(3, &plan(), 90_000 * 32, 90_000);
+    let policy = Policy::new(Limits { plan: plan(), ..limits() }, 3, ledger, None);
+    let mut story = Story { policy, now: seconds(1), step: 0 };
+    story.tell(Event::Begin);
+    story.resume(Some(90_000));
+    assert!(!story.steps(92_999, 1.0).contains(&ASKED), "3000 steps from the checkpoint on");
+    assert_eq!(words(&story), "stage 1 of 3, plain in 1 step");
 }
 
 #[test]

@@ -60,12 +60,14 @@ fn an_overdue_checkpoint_is_asked_for_and_its_absence_is_a_hang() {
 
 #[test]
 fn a_failed_save_is_a_hang_unless_the_disk_is_full() {
-    for low in [false, true] {
+    // The probe's reading of free space may come late, so the worker's word counts too.
+    for (probed, of_disk) in [(false, false), (true, false), (false, true)] {
+        let low = probed || of_disk;
         let mut story = watched(|limits| limits.watch.checkpoint_age = Every::Seconds(100.0));
-        story.tell(Event::DiskLow(low));
+        story.tell(Event::DiskLow(probed));
         let fails = |story: &mut Story| {
             let message = "cannot write".to_owned();
-            story.tell(Event::Worker(WorkerEvent::SaveFailed { step: 1, message }))
+            story.tell(Event::Worker(WorkerEvent::SaveFailed { step: 1, message, of_disk }))
         };
         assert_eq!(fails(&mut story), [], "a save of the worker's own rhythm costs nothing but its age");
         wait(&mut story, 101, true);
@@ -74,6 +76,11 @@ fn a_failed_save_is_a_hang_unless_the_disk_is_full() {
         assert!(low || matches!(story.policy.life(), Life::Stopping { .. }));
         assert!(!low || alarms(&effects)[0].contains("free some room"), "{effects:?}");
         assert!(!low || wait(&mut story, 101, true).contains(&SAVE), "and it is asked again");
+        if low {
+            fails(&mut story);
+            let effects = story.tell(saved(story.step));
+            assert_eq!(effects, [Effect::AlarmOver("checkpoint age")], "the alarm ends once a save works");
+        }
     }
 }
 
