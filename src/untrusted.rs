@@ -1,9 +1,11 @@
-//! Untrusted input: files named by the user or by others, and text that ends up on a terminal.
+//! Untrusted input: files named by the user or by others, text that ends up on a terminal, and sockets.
 //!
 //! ```text
 //! path ─ file ─▶ bytes of a regular file, up to the limit of its kind
 //! text ─ text ─▶ the same text, without anything a terminal would interpret
+//! socket ─ peer ─▶ a listener of this user or of root, or a refusal
 //! ```
 
 pub mod file;
+pub mod peer;
 pub mod text;

@@ -256,6 +256,12 @@ fn a_store_of_a_newer_version_is_refused_in_one_sentence_by_every_command() {
         &["resume", &name, "--as-base"],
         &["bundle", &name],
         &["plan", &name],
+        &["stop", &name],
+        &["pause", &name],
+        &["checkpoint", &name],
+        &["restart", &name],
+        &["accept", &name],
+        &["shift", &name, "down"],
     ] {
         let out = place.output(words);
         let said = String::from_utf8(out.stderr).unwrap();

@@ -71,6 +71,8 @@ fn a_locked_store_delays_the_next_keeper_and_does_not_end_the_run() {
     let refused = place.output(&["shift", "down"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("recovering"), "{refused:?}");
     assert!(String::from_utf8_lossy(&place.output(&["runs"]).stdout).contains("recovering"));
+    let second = place.output(&["run", "run.yaml", "--headless"]);
+    assert!(String::from_utf8_lossy(&second.stderr).contains("is in use by"), "{second:?}");
     store.execute_batch("ROLLBACK").unwrap();
     never_stopped(&run, "training", |state, _| state == RunState::Training);
     wait_for("the report", || journal_says(&run, "the keeper could not run for").then_some(()));

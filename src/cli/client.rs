@@ -5,9 +5,9 @@ use crate::protocol::control::{Request, Update};
 use crate::protocol::line;
 use crate::store::owners;
 use crate::store::run_dir::RunDir;
-use crate::untrusted::file;
+use crate::untrusted::{file, peer};
 use rustix::process::Signal;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ pub fn ask(run: &RunDir, request: &Request) -> Result<String, Failure> {
     stream.set_read_timeout(Some(PATIENCE)).map_err(stuck)?;
     stream.set_write_timeout(Some(PATIENCE)).map_err(stuck)?;
     stream.write_all(line::encode(request)?.as_bytes()).map_err(stuck)?;
-    for text in BufReader::new(stream).lines() {
+    for text in BufReader::new(stream.take(peer::LINE)).lines() {
         match line::decode::<Update>(&text.map_err(stuck)?) {
             Some(Update::Reply { accepted: true, message }) => return Ok(message),
             Some(Update::Reply { accepted: false, message }) => return Err(Failure::new(1, message)),
@@ -52,7 +52,9 @@ enum Connection {
 fn connect(run: &RunDir, request: &Request) -> Result<Connection, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Ok(stream) = UnixStream::connect(run.socket()) {
+        let socket = run.socket();
+        if let Ok(stream) = UnixStream::connect(&socket) {
+            peer::check(&stream, &socket)?;
             return Ok(Connection::Keeper(stream));
         }
         let Some(parent) = owners::parent_record(run) else { return Err(absent(run)) };

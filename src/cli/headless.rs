@@ -9,10 +9,10 @@ use crate::protocol::worker::Level;
 use crate::store::owners;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
-use crate::untrusted::text;
+use crate::untrusted::{peer, text};
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines, Take};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -57,10 +57,12 @@ impl Follower<'_> {
     async fn follow(&mut self, (mut interrupt, mut terminate): (Signal, Signal)) -> Outcome {
         let (mut lost, mut told) = (None::<Instant>, false);
         loop {
-            if let Ok(stream) = UnixStream::connect(self.dir.socket()).await {
+            let socket = self.dir.socket();
+            if let Ok(stream) = UnixStream::connect(&socket).await {
+                peer::check(&stream, &socket)?;
                 (lost, told) = (None, false);
                 let (read, write) = stream.into_split();
-                self.listen(BufReader::new(read).lines(), write, &mut interrupt, &mut terminate).await;
+                self.listen(BufReader::new(read.take(peer::LINE)).lines(), write, &mut interrupt, &mut terminate).await;
             }
             self.catch_up();
             let since = lost.get_or_insert_with(Instant::now).elapsed();
@@ -127,7 +129,7 @@ impl Follower<'_> {
     /// Listens until the keeper closes the connection.
     async fn listen(
         &mut self,
-        mut lines: Lines<BufReader<OwnedReadHalf>>,
+        mut lines: Lines<BufReader<Take<OwnedReadHalf>>>,
         mut write: OwnedWriteHalf,
         interrupt: &mut Signal,
         terminate: &mut Signal,
@@ -138,7 +140,12 @@ impl Follower<'_> {
         loop {
             tokio::select! {
                 text = lines.next_line() => match text {
-                    Ok(Some(text)) => line::decode(&text).into_iter().for_each(|update| self.hear(update)),
+                    Ok(Some(text)) => {
+                        lines.get_mut().get_mut().set_limit(peer::LINE);
+                        if let Some(update) = line::decode(&text) {
+                            self.hear(update);
+                        }
+                    }
                     _ => return,
                 },
                 _ = interrupt.recv() => self.stop(&mut write).await,

@@ -84,13 +84,17 @@ fn wait_for(mut runs: Vec<RunDir>) {
     let mut watched = Instant::now();
     while !runs.is_empty() && watched.elapsed() < PATIENCE {
         std::thread::sleep(LOOK);
-        runs.retain(|dir| {
-            Reader::open(dir).ok().and_then(|reader| reader.status()).is_some_and(|status| !status.state.is_over())
-        });
+        runs.retain(is_unfinished);
         if runs.iter().any(is_alive) {
             watched = Instant::now();
         }
     }
+}
+
+/// Reports whether the run has yet to end. A store that cannot be read for a moment does not end a living run.
+fn is_unfinished(dir: &RunDir) -> bool {
+    let status = || Reader::open(dir).ok().and_then(|reader| reader.status());
+    is_alive(dir) || status().is_some_and(|status| !status.state.is_over())
 }
 
 /// Reports whether the run has a keeper or is about to get one back: by the lock files, or by the socket

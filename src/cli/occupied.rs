@@ -5,7 +5,7 @@ use super::{Failure, line};
 use crate::keeper::Launch;
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::device::DeviceChoice;
-use crate::store::lock::living_owner;
+use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -20,12 +20,12 @@ pub struct Living {
     pub status: Status,
 }
 
-/// Returns the runs in a folder that have a keeper, newest first.
+/// Returns the runs in a folder that have a keeper or are about to get one back, newest first.
 pub fn living(runs: &Path) -> Vec<Living> {
-    let alive = |dir: &RunDir| living_owner(&dir.file("keeper.lock")).is_some();
+    let alive = |dir: &RunDir| owners::keeper(dir).is_some() || owners::parent_record(dir).is_some();
     let all = RunDir::all(runs).into_iter().filter(alive);
     all.filter_map(|dir| {
-        let status = live_status(&dir).filter(|status| !status.state.is_over() && status.pid_keeper.is_some())?;
+        let status = live_status(&dir).filter(|status| !status.state.is_over())?;
         Some(Living { dir, status })
     })
     .collect()

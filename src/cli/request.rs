@@ -3,7 +3,7 @@
 use super::client::ask;
 use super::line;
 use super::occupied;
-use super::{Outcome, Which};
+use super::{Outcome, Which, find_run};
 use crate::protocol::control::{Request, Target};
 use crate::store::run_dir::RunDir;
 use clap::Args;
@@ -37,7 +37,7 @@ pub fn stop(which: &Which, runs: &Path) -> Outcome {
         None => occupied::the_one(runs, "stop")?,
         Some(_) => None,
     };
-    let run = run.map_or_else(|| RunDir::find(runs, which.run.as_deref()), Ok)?;
+    let run = run.map_or_else(|| find_run(runs, which.run.as_deref()), Ok)?;
     ask_and_print(&run, &Request::Stop)
 }
 
@@ -59,7 +59,7 @@ pub fn restart(which: &Which, runs: &Path) -> Outcome {
 }
 
 fn tell(run: Option<&str>, runs: &Path, request: &Request) -> Outcome {
-    ask_and_print(&RunDir::find(runs, run)?, request)
+    ask_and_print(&find_run(runs, run)?, request)
 }
 
 fn ask_and_print(run: &RunDir, request: &Request) -> Outcome {

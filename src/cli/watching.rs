@@ -7,6 +7,7 @@ use crate::config::run::Run;
 use crate::keeper::Launch;
 use crate::protocol::control::{JournalRow, Status};
 use crate::protocol::inject::Inject;
+use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use std::path::Path;
@@ -54,7 +55,7 @@ impl Watched {
         let mut rows = Reader::open(&self.dir).and_then(|reader| reader.journal(1000)).unwrap_or_default();
         rows.retain(|row| row.id > self.heard);
         self.heard = rows.iter().map(|row| row.id).max().unwrap_or(self.heard);
-        let alone = status.as_ref().is_some_and(|status| status.pid_keeper.is_none() && !status.state.is_over());
+        let alone = is_alone(&self.dir) && !status.as_ref().is_some_and(|status| status.state.is_over());
         self.alone_since = self.alone_since.filter(|_| alone).or(alone.then(Instant::now));
         if self.alone_since.is_some_and(|since| since.elapsed() > PATIENCE) {
             let name = self.dir.name();
@@ -62,4 +63,9 @@ impl Watched {
         }
         Ok((status, rows))
     }
+}
+
+/// Reports whether the run has no keeper and no parent that will start one again.
+fn is_alone(dir: &RunDir) -> bool {
+    owners::keeper(dir).is_none() && owners::parent_record(dir).is_none()
 }

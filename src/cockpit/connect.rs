@@ -3,11 +3,12 @@
 use super::update::Msg;
 use crate::protocol::control::{Request, Update};
 use crate::protocol::line;
+use crate::untrusted::peer;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::time::sleep;
@@ -48,6 +49,7 @@ enum Ended {
 
 async fn connect(socket: &Path) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect(socket).await?;
+    peer::check(&stream, socket)?;
     say(&mut stream, &Request::Subscribe).await?;
     Ok(stream)
 }
@@ -59,7 +61,7 @@ async fn say(stream: &mut (impl AsyncWriteExt + Unpin), request: &Request) -> io
 
 async fn serve(stream: UnixStream, requests: &mut Receiver<Request>, inbox: &Sender<Msg>) -> Ended {
     let (read, mut write) = stream.into_split();
-    let mut lines = BufReader::new(read).lines();
+    let mut lines = BufReader::new(read.take(peer::LINE)).lines();
     if inbox.send(Msg::KeeperBack).await.is_err() {
         return Ended::CockpitClosed;
     }
@@ -67,6 +69,7 @@ async fn serve(stream: UnixStream, requests: &mut Receiver<Request>, inbox: &Sen
         tokio::select! {
             line = lines.next_line() => match line {
                 Ok(Some(text)) => {
+                    lines.get_mut().get_mut().set_limit(peer::LINE);
                     let update = line::decode::<Update>(&text);
                     if let Some(update) = update && inbox.send(Msg::Keeper(update)).await.is_err() {
                         return Ended::CockpitClosed;

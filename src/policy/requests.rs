@@ -26,10 +26,7 @@ impl Policy {
             Request::Pause => self.asked_to_pause(now),
             Request::Resume => self.asked_to_resume(now),
             Request::Stop => self.asked_to_stop(now),
-            Request::Accept => match self.accept_proposal("a person", now) {
-                Ok((message, effects)) => accept(&message, effects),
-                Err(why) => refuse(&why),
-            },
+            Request::Accept => self.asked_to_accept(now),
             Request::Autopilot { on } => {
                 self.ledger.autopilot = Some(*on);
                 let text = if *on {
@@ -43,6 +40,18 @@ impl Policy {
                 }
                 accept(text, effects)
             }
+        }
+    }
+
+    fn asked_to_accept(&mut self, now: Duration) -> Vec<Effect> {
+        let why = self.ledger.proposal.as_ref().map(|proposal| proposal.why.clone()).unwrap_or_default();
+        match self.accept_proposal("you", now) {
+            Ok((message, mut effects)) => {
+                let text = format!("accept the proposal ({why})");
+                effects.insert(0, Effect::Asked(Level::Info, JournalKind::Request, text));
+                accept(&message, effects)
+            }
+            Err(why) => refuse(&why),
         }
     }
 
@@ -139,7 +148,9 @@ impl Policy {
         match self.life {
             Life::Paused | Life::BackingOff { .. } | Life::Cooling { .. } => {
                 let reason = format!("resumed on {}", self.rung_name(self.rung));
-                let effects = self.start(Start::on(self.rung, reason), now);
+                let text = format!("resume on {}", self.rung_name(self.rung));
+                let mut effects = vec![Effect::Asked(Level::Info, JournalKind::Request, text)];
+                effects.extend(self.start(Start::on(self.rung, reason), now));
                 accept("starts again from the newest checkpoint", effects)
             }
             _ => accept("goes on already; its restart budget is fresh", Vec::new()),

@@ -202,6 +202,8 @@ fn with_the_autopilot_off_the_same_decisions_are_proposals() {
     assert!(story.proposal().contains("would go back about 100 steps and leaves out the data"), "{}", story.proposal());
     let effects = story.ask(Request::Accept);
     assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: false })), "{effects:?}");
+    let told = |effect: &Effect| matches!(effect, Effect::Asked(.., text) if text.starts_with("accept the proposal"));
+    assert!(effects.iter().any(told), "{effects:?}");
     story.end();
     // Non-finite steps.
     story.skip(5);

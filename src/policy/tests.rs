@@ -303,7 +303,10 @@ fn a_person_who_resumes_opens_a_fresh_budget() {
     policy.decide(KILLED, seconds(2));
     policy.decide(KILLED, seconds(2));
     assert!(matches!(policy.life(), Life::BackingOff { .. }));
-    assert_eq!(starts(&policy.decide(Event::Request(Request::Resume), seconds(2))), [0], "at once");
+    let resumed = policy.decide(Event::Request(Request::Resume), seconds(2));
+    assert_eq!(starts(&resumed), [0], "at once");
+    let told = |effect: &Effect| matches!(effect, Effect::Asked(.., text) if text.starts_with("resume on "));
+    assert!(resumed.iter().any(told), "the journal names the author: {resumed:?}");
     assert_eq!(starts(&policy.decide(KILLED, seconds(3))), [0], "and the next fault is the first one");
 }
 

@@ -80,7 +80,8 @@ fn text(path: PathBuf) -> Result<String, crate::cli::Failure> {
 }
 
 /// Formats the systemd unit. The keepers it starts stay in its control group: it remains active, and
-/// stopping it lets every run save.
+/// stopping it lets every run save. `resume --interrupted` exits with 1 if one of the runs cannot go on. A failed
+/// unit would end the others with its control group, so 1 counts as success; the unit's log names the run.
 fn unit(start: &Start) -> String {
     let mut environment = String::new();
     for (name, value) in &start.variables {
@@ -97,6 +98,7 @@ fn unit(start: &Start) -> String {
          [Service]\n\
          Type=oneshot\n\
          RemainAfterExit=yes\n\
+         SuccessExitStatus=1\n\
          {environment}\
          ExecStart={program} resume --interrupted --runs-dir {argument}\n\
          TimeoutStopSec=300\n\
@@ -195,6 +197,8 @@ mod tests {
         assert_eq!(xml(r#"<a & "b">"#), "&lt;a &amp; &quot;b&quot;&gt;");
         let unit = unit(&start("/runs/$HOME"));
         assert!(unit.contains("--runs-dir \"/runs/$$HOME\"\n") && unit.contains("RequiresMountsFor=\"/runs/$HOME\"\n"));
+        // One run that cannot go on must not end the others.
+        assert!(unit.contains("RemainAfterExit=yes\nSuccessExitStatus=1\n") && !unit.contains("KillMode"), "{unit}");
         assert!(unit.contains("Environment=\"CUDA_HOME=/opt/50%% \\\"new\\\"/$x\"\n"), "{unit}");
         let task = task(&start("/runs/R&D"));
         assert!(task.contains("-d &quot;Ubuntu 24&quot; --exec /usr/bin/env "), "{task}");
