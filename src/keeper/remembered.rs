@@ -1,7 +1,6 @@
 //! State stored by an earlier keeper of the run.
 
 use super::keep::{KeeperArgs, Launch};
-use super::perform::ENDED_BY_SIGNAL;
 use crate::config::run::Run;
 use crate::policy::ledger::Ledger;
 use crate::store::checkpoint::{self, STATE, state::TrainState};
@@ -39,7 +38,6 @@ impl Remembered {
         let mut ledger = store.fact("ledger")?.unwrap_or_else(|| Ledger::begin(rung, &run.plan));
         if args.by_person {
             ledger.refresh();
-            store.put_fact(ENDED_BY_SIGNAL, &None::<String>)?;
         }
         Ok(Self {
             launch,
