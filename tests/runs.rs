@@ -67,6 +67,7 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
     let (_stopped, stopped) = begin(&place, "stopped");
     let (_down, shut_down) = begin(&place, "shutdown");
     let (_signalled, signalled) = begin(&place, "signalled");
+    let (_rested, rested) = begin(&place, "rested");
     stop(&place, &stopped);
     place.output(&["pause", "paused"]);
     wait_state(&paused, RunState::Paused);
@@ -78,6 +79,13 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
         kill_process(Pid::from_raw(keeper.cast_signed()).unwrap(), Signal::TERM).unwrap();
         wait_status(run, "the end", |status| status.state == RunState::Stopped && status.pid_keeper.is_none());
     }
+    // The machine goes down while a run is paused: that run does not train afterwards.
+    place.output(&["pause", "rested"]);
+    let keeper = wait_state(&rested, RunState::Paused).pid_keeper.unwrap();
+    kill_process(Pid::from_raw(keeper.cast_signed()).unwrap(), Signal::TERM).unwrap();
+    wait_status(&rested, "the end", |status| status.state == RunState::Stopped && status.pid_keeper.is_none());
+    let fact = Writer::open(&rested.file("run.db")).unwrap().fact::<Option<String>>("ended_by_signal").unwrap();
+    assert_eq!(fact.flatten(), None);
     let mut store = Writer::open(&shut_down.file("run.db")).unwrap();
     assert_eq!(store.fact::<String>("ended_by_signal").unwrap().map(|boot| boot.is_empty()), Some(false));
     store.put_fact("ended_by_signal", &"an earlier boot").unwrap();
@@ -104,7 +112,7 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
         assert!(resumed.pid_keeper.is_some(), "{}", run.name());
     }
     assert_eq!(live_status(&alive).unwrap().pid_keeper, keeper, "a living run was touched");
-    for run in [&stopped, &signalled] {
+    for run in [&stopped, &signalled, &rested] {
         let status = live_status(run).unwrap();
         assert_eq!((status.state, status.pid_keeper, status.attempts), (RunState::Stopped, None, 1), "{}", run.name());
     }

@@ -61,7 +61,7 @@ fn connect(run: &RunDir, request: &Request) -> Result<Connection, Failure> {
         let recovery = parent.recovery.unwrap_or_default();
         if *request == Request::Stop && recovery.failure.is_some() && owners::keeper(run).is_none() {
             let pid = parent.owner.pid;
-            parent.owner.signal(Signal::TERM)?;
+            parent.owner.signal(Signal::INT)?;
             let text = format!("ends now, without its keeper; told the keeper's parent, process {pid}");
             return Ok(Connection::Parent(text));
         }
@@ -77,10 +77,10 @@ fn connect(run: &RunDir, request: &Request) -> Result<Connection, Failure> {
     }
 }
 
-/// Ends a run whose keeper cannot run. Returns false if there is a keeper, or nobody at all.
+/// Ends a run whose keeper cannot run. SIGINT marks your wish: SIGTERM may come from a shutdown. Returns false if there is a keeper, or nobody at all.
 pub fn stop_without_keeper(run: &RunDir) -> bool {
     let parent = owners::parent_record(run).filter(|_| owners::keeper(run).is_none());
-    parent.is_some_and(|parent| parent.owner.signal(Signal::TERM).is_ok())
+    parent.is_some_and(|parent| parent.owner.signal(Signal::INT).is_ok())
 }
 
 /// Explains why a keeper that exists does not answer.

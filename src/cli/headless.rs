@@ -123,6 +123,10 @@ impl Follower<'_> {
             let left = self.status.as_ref().is_some_and(|last| last.state == RunState::NeedsPerson);
             return left.then_some(NEEDS_PERSON);
         };
+        // The end of an earlier life: a keeper that died before its first write left it there.
+        if owners::parent_record(self.dir).is_some_and(|parent| parent.recovery.is_some()) {
+            return None;
+        }
         status.state.is_over().then(|| reader.fact::<u8>("exit_code"))?
     }
 

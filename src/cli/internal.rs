@@ -117,10 +117,14 @@ pub fn keeper(args: &KeeperArgs) -> Outcome {
 /// without a reader.
 fn keep(args: &KeeperArgs) -> Outcome {
     let launch = args.device.clone().map(|device| Launch { device, inject: args.inject.0.clone() });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let keeping = keeper::KeeperArgs { run_dir: args.run_dir.clone(), launch, by_person: args.by_person };
-    let outcome = runtime.block_on(keeper::keep(keeping));
-    runtime.shutdown_background();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|source| keeper::KeeperError::Io { what: "the keeper's runtime".to_owned(), source });
+    let outcome = runtime.and_then(|runtime| {
+        let outcome = runtime.block_on(keeper::keep(keeping));
+        runtime.shutdown_background();
+        outcome
+    });
     outcome.map_err(|error| {
         let word = error.last_word();
         if let Ok(line) = line::encode(&word) {

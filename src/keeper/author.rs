@@ -50,6 +50,12 @@ impl Author {
         Self::Signal(origin.signal, sender.map(|sender| Process::new(sender.pid.unsigned_abs(), sender.uid)))
     }
 
+    /// Reports whether this is surely a wish of yours: a machine shutdown sends no SIGINT.
+    #[must_use]
+    pub fn is_wish(&self) -> bool {
+        !matches!(self, Self::Signal(signal, _) if *signal != Signal::INT.as_raw())
+    }
+
     /// Reports whether this is a signal from that process.
     #[must_use]
     pub fn is_signal_of(&self, pid: Option<Pid>) -> bool {

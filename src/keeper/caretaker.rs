@@ -4,13 +4,15 @@
 use super::author::{Author, Process};
 use super::failure::KeeperError;
 use super::glance::blank_status;
+use super::perform::ENDED_BY_SIGNAL;
 use super::recorder::{Recorder, told};
 use super::sentences::grouped;
 use crate::protocol::control::{JournalKind, RunState, Status};
 use crate::protocol::worker::Level;
 use crate::store::checkpoint::{self, CheckpointError, aside};
-use crate::store::lock::Lock;
+use crate::store::lock::{Identity, Lock};
 use crate::store::owners;
+use crate::store::reserve;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
 use std::collections::BTreeSet;
@@ -38,8 +40,10 @@ pub struct Pruned {
 /// The end of a run without a keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// A user or a signal ended it.
+    /// You ended it.
     Stopped,
+    /// A signal ended it, such as a machine shutdown sends.
+    Signalled,
     /// The run file is unusable.
     Config,
     /// The keeper dies repeatedly, or cannot run.
@@ -51,7 +55,7 @@ impl Verdict {
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
-            Self::Stopped => 3,
+            Self::Stopped | Self::Signalled => 3,
             Self::NeedsPerson => 4,
             Self::Config => 13,
         }
@@ -63,7 +67,18 @@ impl Verdict {
 /// # Errors
 /// Returns an error when a keeper is alive after all, or the store is unusable.
 pub fn conclude(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), KeeperError> {
-    let _lock = take_lock(run_dir)?;
+    let lock = take_lock(run_dir)?;
+    let mut written = write_end(run_dir, verdict, why);
+    if written.is_err() {
+        // The disk may be full, and the dead keeper's reserve still be held.
+        reserve::release(run_dir);
+        written = write_end(run_dir, verdict, why);
+    }
+    lock.release();
+    written
+}
+
+fn write_end(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), KeeperError> {
     let (mut store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
     // The run file may be what is wrong.
     let status = if let Some(status) = store.fact::<Status>("status")? {
@@ -77,11 +92,14 @@ pub fn conclude(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), Kee
         recorder.note(Level::Error, JournalKind::Health, told(&replaced));
     }
     let (level, state, words) = match verdict {
-        Verdict::Stopped => (Level::Warn, RunState::Stopped, ""),
+        Verdict::Stopped | Verdict::Signalled => (Level::Warn, RunState::Stopped, ""),
         Verdict::Config => (Level::Error, RunState::Failed, "failed: "),
         Verdict::NeedsPerson => (Level::Error, RunState::NeedsPerson, "needs a person: "),
     };
     recorder.note(level, JournalKind::Run, format!("{words}{why}"));
+    // A paused run waits for you, whatever ends its keeper.
+    let signalled = verdict == Verdict::Signalled && recorder.status.state != RunState::Paused;
+    recorder.put_fact(ENDED_BY_SIGNAL, &signalled.then(|| Identity::own().boot));
     recorder.status.state = state;
     recorder.status.why = Some(why.to_owned());
     recorder.put_fact("exit_code", &verdict.exit_code());

@@ -99,6 +99,8 @@ pub(super) struct Keeper {
     pub(super) guard: Guard,
     /// The author of the action under way.
     pub(super) author: Option<Author>,
+    /// The boot in which a signal asked the run to end, if nobody else did later.
+    pub(super) signalled_in: Option<String>,
     pub(super) worker: Option<Worker>,
     pub(super) watched: watch::Sender<Option<u32>>,
     pub(super) inputs: mpsc::Sender<Input>,
@@ -166,6 +168,7 @@ impl Keeper {
             lock,
             guard,
             author: None,
+            signalled_in: None,
             worker,
             watched,
             inputs,
@@ -217,10 +220,7 @@ impl Keeper {
 
     /// Ends workers of an earlier keeper, waits for the GPU's baseline, and begins.
     async fn take_over_run(&mut self, by_person: bool, socket: &Path) -> Result<(), KeeperError> {
-        let before = self.recorder.status.state;
-        self.recorder.status.pauses += u64::from(before == RunState::Paused && by_person);
-        self.recorder.status.state = RunState::Starting;
-        self.recorder.flush();
+        let before = self.note_start(by_person);
         // From here on the store says where the run stands. Clients in another environment find the socket
         // through this.
         let listens = self.lock.update(|record| (record.opening, record.socket) = (false, Some(socket.to_owned())));
@@ -354,6 +354,9 @@ impl Keeper {
             }
             Input::Asked(id, request) => {
                 self.author = self.clients.author(id);
+                if matches!(request, Request::Pause | Request::Stop) {
+                    self.signalled_in = None;
+                }
                 self.decide(Event::Request(request), Some(id));
             }
             Input::Garbled(id) => {
@@ -361,8 +364,9 @@ impl Keeper {
                 self.clients.tell(id, &Update::Reply { accepted: false, message });
             }
             Input::Terminated(author) => {
+                let wish = author.is_wish();
                 self.author = Some(self.behind_the_parent(author));
-                self.terminated();
+                self.terminated(wish);
             }
         }
     }

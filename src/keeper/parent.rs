@@ -27,7 +27,7 @@ use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{ChildStdout, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use ward::Ward;
+use ward::{Told, Ward};
 
 /// A keeper that dies more often than this within [`WINDOW`] is not restarted.
 const DEATHS: usize = 5;
@@ -83,7 +83,7 @@ enum End {
     /// The keeper reported a failure.
     Failed(LastWord),
     /// The run was told to end while no keeper could handle it; says by whom.
-    Told(String),
+    Told(Told),
 }
 
 struct Parent<'a> {
@@ -125,7 +125,9 @@ impl Parent<'_> {
             (Some(_), Some(by), _) | (None, Some(by), Some(_)) => End::Told(by),
             (Some(word), None, _) => End::Failed(word),
             // The signal arrived before the keeper could listen for it.
-            (None, None, Some(signal)) if is_a_wish(signal) => End::Told(signal_name(signal)),
+            (None, None, Some(signal)) if asks_to_end(signal) => {
+                End::Told(Told { by: signal_name(signal), wish: signal == Signal::INT.as_raw() })
+            }
             (None, _, Some(signal)) => End::Died(format!("was ended by {}", signal_name(signal))),
             (None, _, None) if status.code() == Some(101) => End::Died("panicked".to_owned()),
             (None, _, None) => End::Over(exit_code(status)),
@@ -139,10 +141,15 @@ impl Parent<'_> {
             End::Told(by) => return Ok(Some(self.stopped(&by))),
             End::Failed(word) => {
                 self.failed(&word);
-                let hopeless = !self.lived && self.began.elapsed() > FIRST_START;
-                if word.class == Class::Final || hopeless {
+                let why = format!("the keeper cannot run: {}", word.why);
+                if word.class == Class::Final {
                     let verdict = if word.code == 13 { Verdict::Config } else { Verdict::NeedsPerson };
-                    return self.give_up(verdict, &format!("the keeper cannot run: {}", word.why)).map(Some);
+                    return self.give_up(verdict, &why).map(Some);
+                }
+                if !self.lived && self.began.elapsed() > FIRST_START {
+                    // The run stays as it was: the failure may pass, and a later resume succeed.
+                    self.ward.recovering(&self.recovery);
+                    return Err(io::Error::other(why));
                 }
             }
             End::Died(how) => {
@@ -197,8 +204,9 @@ impl Parent<'_> {
     }
 
     /// Writes down who ended the run. The run ends even if that cannot be written.
-    fn stopped(&self, by: &str) -> u8 {
-        let _ = caretaker::conclude(self.run, Verdict::Stopped, &format!("stopped by {by}, while no keeper ran"));
+    fn stopped(&self, told: &Told) -> u8 {
+        let verdict = if told.wish { Verdict::Stopped } else { Verdict::Signalled };
+        let _ = caretaker::conclude(self.run, verdict, &format!("stopped by {}, while no keeper ran", told.by));
         Verdict::Stopped.exit_code()
     }
 
@@ -230,7 +238,7 @@ fn last_word(mut stdout: ChildStdout) -> Option<LastWord> {
 }
 
 /// Reports whether a signal asks a process to end, as opposed to killing it.
-fn is_a_wish(signal: i32) -> bool {
+fn asks_to_end(signal: i32) -> bool {
     [Signal::TERM, Signal::INT].iter().any(|wish| wish.as_raw() == signal)
 }
 

@@ -20,10 +20,17 @@ pub const ENDED_BY_SIGNAL: &str = "ended_by_signal";
 
 impl Keeper {
     /// Handles a signal to end: the run stops as on a request, but `resume --interrupted` can tell the two apart.
-    pub(super) fn terminated(&mut self) {
-        let boot = Identity::own().boot;
-        self.recorder.put_fact(ENDED_BY_SIGNAL, &boot);
-        self.recorder.persist();
+    /// A run that you have already paused or stopped does not count as interrupted.
+    pub(super) fn terminated(&mut self, wish: bool) {
+        let resting = matches!(
+            self.policy.life(),
+            Life::Paused | Life::Stopping { then: Then::Pause, .. } | Life::Stopping { then: Then::End, .. }
+        );
+        if wish {
+            self.signalled_in = None;
+        } else if !resting {
+            self.signalled_in = Some(Identity::own().boot);
+        }
         self.decide(Event::Request(Request::Stop), None);
     }
 
@@ -237,6 +244,8 @@ impl Keeper {
         };
         self.alarms.raise("end", level, what, &text, now);
         self.recorder.note(level, JournalKind::Run, text);
+        let signalled_in = self.signalled_in.take().filter(|_| outcome == Outcome::Stopped);
+        self.recorder.put_fact(ENDED_BY_SIGNAL, &signalled_in);
         self.recorder.put_fact("exit_code", &outcome.exit_code());
         self.outcome = Some(outcome);
     }

@@ -1,7 +1,6 @@
 //! State stored by an earlier keeper of the run.
 
 use super::keep::{KeeperArgs, Launch};
-use super::perform::ENDED_BY_SIGNAL;
 use crate::config::run::Run;
 use crate::policy::ledger::Ledger;
 use crate::store::checkpoint::{self, STATE, state::TrainState};
@@ -42,7 +41,6 @@ impl Remembered {
         let mut ledger = ledger.unwrap_or_else(|| Ledger::begin_at(rung, &run.plan, clock, step));
         if args.by_person {
             ledger.refresh();
-            store.put_fact(ENDED_BY_SIGNAL, &None::<String>)?;
         }
         Ok(Self {
             launch,

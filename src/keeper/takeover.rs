@@ -3,7 +3,8 @@
 
 use super::author::Author;
 use super::keep::Keeper;
-use crate::protocol::control::{CheckpointRow, JournalKind, Status};
+use super::perform::ENDED_BY_SIGNAL;
+use crate::protocol::control::{CheckpointRow, JournalKind, RunState, Status};
 use crate::protocol::worker::Level;
 use crate::store::checkpoint;
 use crate::store::checkpoint::state::{self, Row, TrainState};
@@ -119,6 +120,17 @@ pub fn lost_store(run: &RunDir, store: &mut Writer) -> rusqlite::Result<Option<S
 }
 
 impl Keeper {
+    /// Stores that the run starts, and in the same step that no signal has ended it. Returns its state before.
+    pub(super) fn note_start(&mut self, by_person: bool) -> RunState {
+        let before = std::mem::replace(&mut self.recorder.status.state, RunState::Starting);
+        self.recorder.status.pauses += u64::from(before == RunState::Paused && by_person);
+        if by_person {
+            self.recorder.put_fact(ENDED_BY_SIGNAL, &None::<String>);
+        }
+        self.recorder.flush();
+        before
+    }
+
     /// Notes in the journal how long the run had no keeper, and why.
     pub(super) fn tell_of_the_way_back(&mut self, by_person: bool) {
         let recovery = owners::parent_record(&self.run_dir).and_then(|record| record.recovery).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! Replaces an unreadable store by a new one, and salvages the rows that are still readable.
 
+use rusqlite::config::DbConfig;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Row, Transaction, params_from_iter};
 use std::fs;
@@ -34,6 +35,37 @@ pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
+/// Returns the path of a replacement before it takes the place of the store at `path`.
+#[must_use]
+pub fn draft(path: &Path) -> PathBuf {
+    path.with_extension("db.new")
+}
+
+/// Removes a store and everything that `SQLite` keeps beside it.
+pub fn remove(path: &Path) {
+    fs::remove_file(path).ok();
+    remove_beside(path);
+}
+
+fn remove_beside(path: &Path) {
+    for end in ["-wal", "-shm", "-journal"] {
+        fs::remove_file(format!("{}{end}", path.display())).ok();
+    }
+}
+
+/// Completes or abandons a replacement that was cut short. The damaged store is set aside only once its
+/// replacement is complete: where the store is missing, the replacement belongs in its place.
+pub fn settle(path: &Path) {
+    let draft = draft(path);
+    let is_file = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    if fs::symlink_metadata(path).is_ok() || !is_file(&draft) {
+        return remove(&draft);
+    }
+    // A log left here belongs to the damaged store; the replacement already has its rows.
+    remove_beside(path);
+    fs::rename(&draft, path).ok();
+}
+
 /// Copies every readable row of a damaged store. Returns the number of rows.
 ///
 /// # Errors
@@ -41,6 +73,8 @@ pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
 pub fn salvage(damaged: &Path, into: &mut Connection) -> rusqlite::Result<usize> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let Ok(from) = Connection::open_with_flags(damaged, flags) else { return Ok(0) };
+    // The log stays as it is, for whoever looks into the damaged store.
+    from.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).ok();
     let transaction = into.transaction()?;
     let mut saved = 0;
     for (table, key) in TABLES {
@@ -106,7 +140,7 @@ fn sound(row: &Row<'_>, columns: &[Column]) -> Option<Vec<Value>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{salvage, set_aside};
+    use super::{draft, salvage, set_aside, settle};
     use crate::store::database::{check_pages, open_writer};
     use rusqlite::Connection;
     use std::fs;
@@ -159,6 +193,22 @@ mod tests {
             let saved = count(&new);
             assert!((ROWS - 120..ROWS).contains(&saved), "{saved} of {ROWS}");
         }
+    }
+
+    #[test]
+    fn a_replacement_that_was_cut_short_is_completed_or_abandoned() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run.db");
+        filled(&path);
+        fs::write(draft(&path), "half of a store").unwrap();
+        settle(&path);
+        assert!(!draft(&path).exists(), "the store was still in its place");
+        assert_eq!(count(&store(&path)), ROWS);
+        fs::rename(&path, draft(&path)).unwrap();
+        fs::write(place.path().join("run.db-wal"), "log of the damaged store").unwrap();
+        settle(&path);
+        assert!(!draft(&path).exists() && !place.path().join("run.db-wal").exists());
+        assert_eq!(count(&store(&path)), ROWS);
     }
 
     #[test]

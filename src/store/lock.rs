@@ -187,6 +187,12 @@ impl Lock {
         self.write()
     }
 
+    /// Empties the lock file, then releases the lock: this process may live on, and no longer owns the run.
+    pub fn release(self) {
+        // A file that stays as it is names this process until it ends.
+        self.file.set_len(0).ok();
+    }
+
     /// Returns the content of the lock file.
     #[must_use]
     pub fn record(&self) -> &Record {

@@ -68,7 +68,7 @@ pub enum RunDirError {
 /// Longest path of a run: SQLite opens no file beyond 511 bytes, and checkpoints are two directories deeper.
 const LONGEST: usize = 400;
 /// Files of a run that are opened for writing by name.
-const WRITTEN: [&str; 4] = ["run.db", "run.db-wal", "run.db-shm", "run.db-journal"];
+const WRITTEN: [&str; 5] = ["run.db", "run.db-wal", "run.db-shm", "run.db-journal", "run.db.reserve"];
 
 impl RunDir {
     /// Creates a directory `<name>-<date>-<time>` containing a run.yaml.

@@ -10,6 +10,8 @@ use crate::protocol::control::CheckpointRow;
 use rusqlite::{Connection, params};
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -38,12 +40,29 @@ pub struct Replaced {
     pub saved: usize,
 }
 
+/// Creates a store with every readable row of a damaged one, completely on disk in a single file. Returns the
+/// number of rows.
+fn salvaged(damaged: &Path, into: &Path, patience: Duration) -> rusqlite::Result<usize> {
+    let (mut connection, _) = open_writer(into, patience)?;
+    let saved = if damaged.exists() { damaged::salvage(damaged, &mut connection)? } else { 0 };
+    // Empties the write-ahead log: it would not follow the file to its new name.
+    let mode: String = connection.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0))?;
+    connection.close().map_err(|(_, error)| error)?;
+    if mode.eq_ignore_ascii_case("delete") { Ok(saved) } else { Err(rusqlite::Error::InvalidQuery) }
+}
+
+fn cannot_move(error: &io::Error) -> rusqlite::Error {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+    rusqlite::Error::SqliteFailure(code, Some(format!("the damaged store cannot be replaced: {error}")))
+}
+
 impl Writer {
     /// Opens or creates run.db.
     ///
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn open(path: &Path) -> rusqlite::Result<Self> {
+        damaged::settle(path);
         let (connection, logged) = open_writer(path, PATIENCE)?;
         let open = BTreeSet::new();
         Ok(Self { path: path.to_owned(), connection: Some(connection), patience: PATIENCE, logged, open })
@@ -75,16 +94,24 @@ impl Writer {
     }
 
     /// Sets the damaged store aside and continues with a new one, which receives every row that is still readable.
+    /// The new one is complete before the damaged one gives up its place.
     ///
     /// # Errors
-    /// Returns an error when that is not possible now; the next use of this writer creates a new store.
+    /// Returns an error when that is not possible now; then the damaged store is still in its place.
     pub fn replace(&mut self, why: &rusqlite::Error) -> rusqlite::Result<Replaced> {
         self.connection = None;
         self.open.clear();
         let why = why.to_string();
-        let aside = damaged::set_aside(&self.path).ok();
-        let connection = self.connection()?;
-        let saved = aside.as_ref().map(|aside| damaged::salvage(aside, connection)).transpose()?.unwrap_or(0);
+        let draft = damaged::draft(&self.path);
+        damaged::remove(&draft);
+        let saved = salvaged(&self.path, &draft, self.patience).inspect_err(|_| damaged::remove(&draft))?;
+        let aside = match damaged::set_aside(&self.path) {
+            Ok(aside) => Some(aside),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(cannot_move(&error)),
+        };
+        fs::rename(&draft, &self.path).map_err(|error| cannot_move(&error))?;
+        self.connection()?;
         Ok(Replaced { aside, why, saved })
     }
 

@@ -15,6 +15,15 @@ use std::time::{Duration, Instant};
 /// Maximum age of a signal that can explain a keeper's end.
 const TOLD: Duration = Duration::from_mins(1);
 
+/// A signal that told the run to end.
+#[derive(Debug, Clone)]
+pub struct Told {
+    /// The signal and its sender, in words.
+    pub by: String,
+    /// It was a wish of yours; other signals may come from a machine shutdown.
+    pub wish: bool,
+}
+
 /// The keeper that a parent waits for.
 #[derive(Debug, Clone)]
 pub struct Ward(Arc<(Mutex<Charge>, Condvar)>);
@@ -24,14 +33,14 @@ pub struct Ward(Arc<(Mutex<Charge>, Condvar)>);
 pub struct Charge {
     child: Option<Pid>,
     /// When the run was last told to end, and by whom.
-    told: Option<(Instant, String)>,
+    told: Option<(Instant, Told)>,
     /// The parent's own lock.
     pub lock: Lock,
 }
 
 impl Charge {
-    fn told_lately(&self) -> Option<String> {
-        self.told.as_ref().filter(|(at, _)| at.elapsed() < TOLD).map(|(_, by)| by.clone())
+    fn told_lately(&self) -> Option<Told> {
+        self.told.as_ref().filter(|(at, _)| at.elapsed() < TOLD).map(|(_, told)| told.clone())
     }
 }
 
@@ -45,7 +54,7 @@ impl Ward {
     }
 
     /// Starts the keeper, unless the run has just been told to end; then returns the author.
-    pub fn start(&self, command: &mut Command) -> io::Result<Result<Child, String>> {
+    pub fn start(&self, command: &mut Command) -> io::Result<Result<Child, Told>> {
         // A signal is either passed on or seen here: none is lost between the start and its record.
         let mut charge = self.lock();
         if let Some(by) = charge.told_lately() {
@@ -58,7 +67,7 @@ impl Ward {
     }
 
     /// Records that the keeper is gone. Returns who told it to end, if anyone did.
-    pub fn ended(&self) -> Option<String> {
+    pub fn ended(&self) -> Option<Told> {
         let mut charge = self.lock();
         charge.child = None;
         charge.told_lately()
@@ -71,7 +80,7 @@ impl Ward {
     }
 
     /// Waits for `pause`, or until the run is told to end; then returns the author.
-    pub fn rest(&self, pause: Duration) -> Option<String> {
+    pub fn rest(&self, pause: Duration) -> Option<Told> {
         let untold = |charge: &mut Charge| charge.told_lately().is_none();
         let (charge, _) =
             self.0.1.wait_timeout_while(self.lock(), pause, untold).unwrap_or_else(PoisonError::into_inner);
@@ -84,20 +93,22 @@ impl Ward {
         let ward = self.clone();
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for origin in &mut signals {
-                ward.hear(Author::of_signal(&origin).to_string());
+                ward.hear(&Author::of_signal(&origin));
             }
         })?;
         Ok(())
     }
 
-    fn hear(&self, by: String) {
+    fn hear(&self, author: &Author) {
+        let told = Told { by: author.to_string(), wish: author.is_wish() };
+        let signal = if told.wish { Signal::INT } else { Signal::TERM };
         let mut charge = self.lock();
         // The keeper sees only its parent as the sender; the lock file names the real one.
-        let told_by = Some(by.clone());
+        let told_by = Some(told.by.clone());
         let _ = charge.lock.update(|record| record.told_by = told_by);
-        charge.told = Some((Instant::now(), by));
+        charge.told = Some((Instant::now(), told));
         if let Some(child) = charge.child {
-            let _ = kill_process(child, Signal::TERM);
+            let _ = kill_process(child, signal);
         }
         drop(charge);
         self.0.1.notify_all();

@@ -19,7 +19,8 @@ fn a_deleted_lock_file_lets_nobody_in_and_is_made_anew() {
     assert_eq!(living_owner(&path), Some(Identity::own()));
     drop(lock);
     assert_eq!(owner_guarding(&path, &dir.path().join("nothing")), Some(Identity::own()), "the process still lives");
-    assert!(Lock::take_guarding(&path, dir.path()).is_ok());
+    Lock::take_guarding(&path, dir.path()).unwrap().release();
+    assert_eq!(owner_guarding(&path, dir.path()), None, "the process lives on, but released the lock");
 }
 
 #[test]
