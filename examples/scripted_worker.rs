@@ -48,6 +48,8 @@ struct Script {
     evaluate_every: Every,
     state: TrainState,
     rows: Vec<Row>,
+    /// The step of the newest checkpoint and its rows.
+    saved: (u64, String),
     orders: Receiver<Order>,
     leave_out: LeaveOut,
     require_checkpoint: bool,
@@ -100,6 +102,7 @@ fn read_arguments() -> Failing<Script> {
         evaluate_every: preset.evaluation.every,
         state: TrainState { rung, ..TrainState::default() },
         rows: Vec::new(),
+        saved: (0, String::new()),
         orders,
         leave_out: after("--leave-out").unwrap_or_default().parse()?,
         require_checkpoint: words.iter().any(|word| word == "--require-checkpoint"),
@@ -345,8 +348,12 @@ impl Script {
         self.pause("save_ms");
         self.state.rung = self.rung;
         self.state.attempt = self.attempt;
-        let (state, rows) = (serde_json::to_vec(&self.state)?, Row::write_all(&self.rows));
         let (step, samples) = (self.state.step, self.state.position.samples);
+        let (state, mut rows) = (serde_json::to_vec(&self.state)?, Row::write_all(&self.rows));
+        if self.saved.0 == step {
+            // This checkpoint replaces one of the same step, and its rows with it.
+            rows.insert_str(0, &self.saved.1);
+        }
         let files: [(&str, &[u8]); 3] =
             [("model.safetensors", b"no weights"), ("state.json", &state), ("steps.jsonl", rows.as_bytes())];
         let contents = Contents { step, samples, build: "scripted", files: &files };
@@ -359,6 +366,7 @@ impl Script {
             }
         };
         self.rows.clear();
+        self.saved = (step, rows);
         let total_ms = began.elapsed().as_secs_f64() * 1000.0;
         say(&Event::Saved(Saved {
             path: written.path,
