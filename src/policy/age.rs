@@ -24,12 +24,14 @@ pub struct AgeWatch {
     asked: Option<Duration>,
     /// The alarm was raised and has not ended. It outlives the worker.
     told: bool,
+    /// The probe found less space on the disk than `watch.disk_free_mib`. It outlives the worker.
+    pub(super) disk_is_low: bool,
 }
 
 impl AgeWatch {
     /// Resets the clocks for another worker.
     pub fn renew(&mut self) {
-        *self = Self { told: self.told, ..Self::default() };
+        *self = Self { told: self.told, disk_is_low: self.disk_is_low, ..Self::default() };
     }
 
     /// Starts the clock: work has an age from the worker's first step on.
@@ -90,7 +92,7 @@ impl Policy {
         if self.age.asked.is_none() || !matches!(self.life, Life::Running(_)) {
             return Vec::new();
         }
-        if of_disk || self.disk_is_low {
+        if of_disk || self.age.disk_is_low {
             (self.age.since, self.age.asked) = (Some(now), None);
             let text = format!("the overdue checkpoint cannot be saved: {message}; free some room, training goes on");
             return vec![Effect::Alarm { key: ALARM, title: "checkpoint overdue", text }];

@@ -63,7 +63,6 @@ pub struct Policy {
     evidence: Option<(Evidence, Duration)>,
     finished: bool,
     on_gpu: bool,
-    pub(super) disk_is_low: bool,
     pub(super) card: Option<CardUse>,
     pub(super) vram: Option<u64>,
     /// The journal says already that this start did not wait for memory, which cannot be read.
@@ -102,7 +101,6 @@ impl Policy {
             evidence: None,
             finished: false,
             on_gpu: false,
-            disk_is_low: false,
             card: None,
             vram: None,
             is_blind: false,
@@ -200,7 +198,7 @@ impl Policy {
             Event::Vram(used) => self.measured(used, now),
             Event::Utilisation(share) => self.used(share, now),
             Event::DiskLow(low) => {
-                self.disk_is_low = low;
+                self.age.disk_is_low = low;
                 Vec::new()
             }
             Event::Request(request) => self.asked(&request, now),
