@@ -8,13 +8,14 @@
 //! reads the machine and prints; a second one calls NVML; a third only watches stdin and ends the process
 //! when it closes, even while another thread is stuck in the library.
 
-mod explain;
+pub mod drill;
 pub mod host;
-mod more;
+mod last_values;
 mod nvml;
+mod nvml_convert;
+mod nvml_error;
+mod nvml_more;
 pub mod reader;
-pub mod script;
-mod stale;
 mod xid_events;
 
 use crate::protocol::line;
@@ -29,7 +30,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use explain::NVML_PATH_VARIABLE;
+pub use nvml_error::NVML_PATH_VARIABLE;
 
 /// Arguments of the hidden command `downshift probe`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,21 +60,21 @@ pub fn run(args: &ProbeArgs) -> ExitCode {
     let mut reader = Reader::new(source, Instant::now());
     let worker = Arc::new(AtomicU32::new(0));
     if args.once {
-        let sent = send(&mut reader, None, &mut io::stdout());
+        let sent = send_reading(&mut reader, None, &mut io::stdout());
         if !reader.stuck_for().is_zero() {
-            end_now();
+            exit_now();
         }
         return if sent.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let watched = Arc::clone(&worker);
     thread::spawn(move || {
         follow_orders(io::stdin().lock(), &watched);
-        end_now();
+        exit_now();
     });
     // The only error is a broken stdout: the keeper is gone, which is a normal end.
-    let _ = serve(&mut reader, &worker, args.interval.max(Duration::from_millis(10)), &mut io::stdout());
+    let _ = serve_readings(&mut reader, &worker, args.interval.max(Duration::from_millis(10)), &mut io::stdout());
     if !reader.stuck_for().is_zero() {
-        end_now();
+        exit_now();
     }
     ExitCode::SUCCESS
 }
@@ -84,11 +85,11 @@ const STUCK: Duration = Duration::from_secs(150);
 
 /// Prints a reading at every interval until NVML is stuck for good or `out` breaks. A late reading delays
 /// the later ones; none is made up for.
-fn serve(reader: &mut Reader, worker: &AtomicU32, interval: Duration, out: &mut impl Write) -> io::Result<()> {
+fn serve_readings(reader: &mut Reader, worker: &AtomicU32, interval: Duration, out: &mut impl Write) -> io::Result<()> {
     loop {
         let started = Instant::now();
         let pid = worker.load(Ordering::Relaxed);
-        send(reader, (pid != 0).then_some(pid), out)?;
+        send_reading(reader, (pid != 0).then_some(pid), out)?;
         if reader.stuck_for() > STUCK {
             return Ok(());
         }
@@ -96,9 +97,9 @@ fn serve(reader: &mut Reader, worker: &AtomicU32, interval: Duration, out: &mut 
     }
 }
 
-fn send(reader: &mut Reader, worker: Option<u32>, out: &mut impl Write) -> io::Result<()> {
+fn send_reading(reader: &mut Reader, worker: Option<u32>, out: &mut impl Write) -> io::Result<()> {
     let mut reading = reader.read(worker, Instant::now());
-    script::play(reader.run_dir(), &mut reading);
+    drill::apply_drill(reader.run_dir(), &mut reading);
     out.write_all(line::encode(&reading)?.as_bytes())?;
     out.flush()
 }
@@ -115,7 +116,7 @@ fn follow_orders(orders: impl BufRead, worker: &AtomicU32) {
 
 /// Ends the process regardless of its other threads. A hanging library may also hang in the destructors
 /// of a regular exit, so a kill follows.
-fn end_now() -> ! {
+fn exit_now() -> ! {
     thread::spawn(|| {
         thread::sleep(Duration::from_millis(500));
         let _ = kill_process(getpid(), Signal::KILL);
@@ -165,7 +166,7 @@ mod tests {
         let source = Source { run_dir: PathBuf::from("/"), gpu: 0, nvml_path: nowhere };
         let mut reader = Reader::new(source, Instant::now());
         let mut out = Breaks(2);
-        let ended = serve(&mut reader, &AtomicU32::new(0), Duration::ZERO, &mut out);
+        let ended = serve_readings(&mut reader, &AtomicU32::new(0), Duration::ZERO, &mut out);
         assert_eq!(ended.map_err(|error| error.kind()), Err(io::ErrorKind::BrokenPipe));
         assert_eq!(out.0, 0, "both lines before the break were written");
     }

@@ -2,10 +2,9 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "the helpers of a test fail by panicking, as the test does")]
 
 use downshift::probe::reader::{REOPEN, Reader, Source};
+use downshift::protocol::gpu_error::{DRIVER_SILENT, GpuError, GpuProblem};
 use downshift::protocol::line;
-use downshift::protocol::probe::{
-    DRIVER_SILENT, Ecc, Gpu, GpuMore, GpuProcess, Metric, Pcie, Reading, Standing, Throttle,
-};
+use downshift::protocol::probe::{Ecc, Gpu, GpuMore, GpuProcess, Metric, Pcie, Reading, Standing, Throttle};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -68,7 +67,7 @@ impl Fake {
     }
 
     /// Takes one reading with a new reader.
-    fn read(&self, worker: Option<u32>) -> Result<Gpu, String> {
+    fn read(&self, worker: Option<u32>) -> Result<Gpu, GpuError> {
         let now = Instant::now();
         self.reader(now).read(worker, now).gpu
     }
@@ -186,7 +185,7 @@ fn wsl_refuses_some_metrics_and_gives_the_others() {
     assert_eq!(gpu.driver, Metric::Is("581.80".into()));
     assert_eq!(gpu.utilisation, not("not supported"));
     assert_eq!(gpu.power_limit_w, not("not supported"));
-    assert_eq!(gpu.vram_worker_bytes, not("not told per process"));
+    assert_eq!(gpu.vram_worker_bytes, not("not reported per process"));
     assert_eq!(gpu.vram_used_bytes, Metric::Is(6_000_000_000));
     assert_eq!(gpu.power_w, Metric::Is(312.5));
 }
@@ -241,12 +240,12 @@ fn what_fails_for_a_moment_is_stale_with_its_age_and_then_gone() {
     reader.read(None, now);
     fake.play(&json!({"nvmlDeviceGetTemperature": [{"code": 999}], "nvmlDeviceGetPowerUsage": [{"code": 3}]}));
     let gpu = reader.read(None, now + Duration::from_secs(4)).gpu.unwrap();
-    let stale = Metric::Stale { value: 61.0, for_s: 4, why: "unknown error of the driver".into() };
+    let stale = Metric::Stale { value: 61.0, for_s: 4, why: "unknown driver error".into() };
     assert_eq!((&gpu.temperature_c, gpu.temperature_c.get()), (&stale, None), "never taken for a value of now");
     assert_eq!(gpu.temperature_c.standing(), Standing::Stale);
     assert_eq!(gpu.power_w, not("not supported"), "a refusal is no hiccup");
     let later = reader.read(None, now + Duration::from_secs(31)).gpu.unwrap();
-    assert_eq!(later.temperature_c, not("unknown error of the driver"));
+    assert_eq!(later.temperature_c, not("unknown driver error"));
     fake.play(&json!({"*": [{"code": 15}]}));
     let lost = reader.read(None, now + Duration::from_secs(32)).gpu.unwrap();
     assert_eq!((lost.temperature_c.standing(), lost.more.ecc.standing()), (Standing::Lost, Standing::Lost));
@@ -321,7 +320,7 @@ fn a_lost_gpu_keeps_its_name_shows_no_zeros_and_is_opened_again_rarely() {
     let shortly_before = now + REOPEN.mul_f64(0.99);
     assert!(reader.read(None, shortly_before).gpu.is_ok(), "not opened again yet");
     let refusal = reader.read(None, now + REOPEN).gpu.unwrap_err();
-    assert!(refusal.contains("the NVIDIA driver"), "{refusal}");
+    assert!([GpuProblem::DriverNotLoaded, GpuProblem::LibraryShadowed].contains(&refusal.problem), "{refusal}");
 
     fake.play(&json!({}));
     assert_eq!(reader.read(None, now + REOPEN).gpu, Err(refusal), "tried again rarely");
@@ -344,17 +343,22 @@ fn a_gpu_lost_in_the_middle_of_a_reading_keeps_what_was_read() {
 
 #[test]
 fn each_code_of_init_gives_a_sentence_of_its_own() {
-    for (code, expected) in
-        [(9, "driver"), (17, "the operating system blocks access"), (18, "different versions"), (4, "no permission")]
-    {
+    for (code, expected) in [
+        (9, &[GpuProblem::DriverNotLoaded, GpuProblem::LibraryShadowed][..]),
+        (17, &[GpuProblem::Blocked]),
+        (18, &[GpuProblem::VersionMismatch]),
+        (4, &[GpuProblem::NoPermission]),
+        (999, &[GpuProblem::StartFailed]),
+    ] {
         let refusal = Fake::new(&json!({"nvmlInit_v2": [{"code": code}]})).read(None).unwrap_err();
-        assert!(refusal.contains(expected), "{code}: {refusal}");
+        assert!(expected.contains(&refusal.problem) && !refusal.fix.is_empty(), "{code}: {refusal}");
     }
     let none = Fake::new(&json!({"nvmlDeviceGetCount_v2": [{"value": 0}]})).read(None).unwrap_err();
-    assert!(none.contains("GPU") || none.contains("driver"), "{none}");
+    assert!([GpuProblem::NoGpu, GpuProblem::LibraryShadowed].contains(&none.problem), "{none}");
     let now = Instant::now();
     let second = Fake::new(&json!({})).reader_of(1, now).read(None, now).gpu.unwrap_err();
-    assert!(second.contains("there is no GPU 1"), "{second}");
+    assert_eq!(second.problem, GpuProblem::NoSuchGpu);
+    assert!(second.fix.contains("there is no GPU 1"), "{second}");
 }
 
 #[test]
@@ -364,7 +368,9 @@ fn a_missing_library_says_which_and_what_to_do() {
     let source = Source { run_dir: "/".into(), gpu: 0, nvml_path: Some(path) };
     let reading = Reader::new(source, now).read(None, now);
     let refusal = reading.gpu.unwrap_err();
-    assert!(refusal.contains("/nonexistent/libnvidia-ml.so.1") && refusal.contains("DOWNSHIFT_NVML_PATH"), "{refusal}");
+    assert_eq!(refusal.problem, GpuProblem::NamedLibraryMissing);
+    let named = ["/nonexistent/libnvidia-ml.so.1", "DOWNSHIFT_NVML_PATH"];
+    assert!(named.iter().all(|named| refusal.fix.contains(named)), "{refusal}");
     assert!(reading.host.ram_total_bytes.get().is_some());
 }
 
@@ -374,7 +380,7 @@ fn a_missing_symbol_costs_only_its_metric() {
     assert_eq!(gpu.vram_total_bytes, not("not in this driver"));
     assert_eq!(gpu.temperature_c, Metric::Is(61.0));
     let refusal = Fake::without("nvmlInit_v2").read(None).unwrap_err();
-    assert!(refusal.contains("no usable NVML"), "{refusal}");
+    assert_eq!(refusal.problem, GpuProblem::LibraryUnusable);
 }
 
 /// The wrapper panics when dropped without this symbol.

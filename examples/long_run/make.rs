@@ -183,7 +183,7 @@ fn sample(time_ms: i64) -> SampleRow {
         disk_free_bytes: Metric::Is(300 << 30),
         more: HostMore::default(),
     };
-    SampleRow { time_ms, reading: Reading { gpu: Err("a made run has no GPU".to_owned()), host } }
+    SampleRow { time_ms, reading: Reading { gpu: Err("a generated run has no GPU".to_owned().into()), host } }
 }
 
 fn status(dir: &RunDir, steps: u64) -> Status {

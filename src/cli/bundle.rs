@@ -142,7 +142,7 @@ fn versions(runs: &Path) -> String {
 /// Returns the driver's version and the newest CUDA it supports, from NVML: WSL2 has no kernel module to query.
 fn driver(runs: &Path) -> String {
     let place = if runs.is_dir() { runs } else { Path::new(".") };
-    let gpu = match watch::read_once(place, 0).and_then(|reading| reading.gpu) {
+    let gpu = match watch::read_once(place, 0).and_then(|reading| reading.gpu.map_err(|error| error.to_string())) {
         Ok(gpu) => gpu,
         Err(why) => return format!("unknown: {why}"),
     };

@@ -3,7 +3,7 @@
 
 use super::watching::{Watched, prepare};
 use super::{Failure, Outcome, line};
-use crate::probe::script::Drill;
+use crate::probe::drill::Drill;
 use crate::protocol::control::{JournalRow, RunState, Status};
 use crate::protocol::inject::Inject;
 use crate::protocol::probe::DRILL_FILE;

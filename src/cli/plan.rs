@@ -179,7 +179,7 @@ fn card_of(runs: &Path, index: u32) -> Option<Card> {
 
 fn host() -> Option<Card> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let (total_bytes, used) = crate::probe::host::ram(&text)?;
+    let (total_bytes, used) = crate::probe::host::parse_ram(&text)?;
     Some(Card { name: "host memory".to_owned(), total_bytes, free_bytes: Some(total_bytes.saturating_sub(used)) })
 }
 

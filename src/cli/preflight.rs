@@ -102,7 +102,7 @@ impl Preflight {
             return self.pass("others", "no other run on this device".to_owned());
         };
         let place = if runs.is_dir() { runs } else { Path::new(".") };
-        match watch::read_once(place, card).and_then(|reading| reading.gpu) {
+        match watch::read_once(place, card).and_then(|reading| reading.gpu.map_err(|error| error.to_string())) {
             Ok(gpu) => self.checks.push(company(&gpu)),
             Err(why) => self.checks.push(Check::warn("others", format!("not known: {why}"), "see `downshift doctor`")),
         }

@@ -209,7 +209,7 @@ fn largest(proc: &Path) -> Vec<Process> {
         .filter_map(|entry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
             let status = fs::read_to_string(entry.path().join("status")).ok()?;
-            let ram_bytes = crate::probe::host::kibibytes(&status, "VmRSS")?;
+            let ram_bytes = crate::probe::host::parse_kibibytes(&status, "VmRSS")?;
             let mut name = status.lines().find_map(|line| line.strip_prefix("Name:"))?.trim().to_owned();
             if name == "exe" {
                 // All downshift processes start via /proc/self/exe, so the command line is more informative.

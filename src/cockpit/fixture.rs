@@ -127,9 +127,9 @@ pub fn reading(gpu: bool, second: i64) -> Reading {
             more: GpuMore::default(),
         })
     } else {
-        Err("the NVIDIA library was not found (libnvidia-ml.so.1: cannot open shared object file): install the NVIDIA \
-             driver, or name the library in DOWNSHIFT_NVML_PATH"
-            .to_owned())
+        let text = "the NVIDIA library was not found: install the NVIDIA driver, or name the library in \
+                    DOWNSHIFT_NVML_PATH (libnvidia-ml.so.1: cannot open shared object file)";
+        Err(text.to_owned().into())
     };
     let host = Host {
         ram_total_bytes: Metric::Is(16 * GIB),

@@ -244,7 +244,7 @@ impl Quantity {
     #[must_use]
     pub fn why_nothing(self, state: &State) -> String {
         let gpu = match state.facts.samples.back().map(|row| &row.reading.gpu) {
-            Some(Err(why)) => why.clone(),
+            Some(Err(error)) => error.to_string(),
             Some(Ok(_)) => "the card does not tell".to_owned(),
             None => "no reading of the probe yet".to_owned(),
         };

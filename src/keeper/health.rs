@@ -5,7 +5,8 @@ use super::witness::xid_meaning;
 use crate::policy::event::{Event, Evidence};
 use crate::protocol::cause::{Cause, KernelKind, KernelLine};
 use crate::protocol::control::JournalKind;
-use crate::protocol::probe::{DRILL_FILE, DRIVER_OPENS, DRIVER_SILENT, Gpu, Reading};
+use crate::protocol::gpu_error::{DRIVER_SILENT, GpuProblem};
+use crate::protocol::probe::{DRILL_FILE, Gpu, Reading};
 use crate::protocol::worker::{FailureClass, Level};
 use crate::protocol::xid;
 
@@ -65,8 +66,8 @@ impl Keeper {
     fn mind_driver(&mut self, reading: &Reading) {
         let silent = match &reading.gpu {
             Ok(gpu) => gpu.more.xids.why() == Some(DRIVER_SILENT),
-            Err(why) if why == DRIVER_OPENS => return,
-            Err(why) => why.starts_with(DRIVER_SILENT),
+            Err(error) if error.problem == GpuProblem::Opening => return,
+            Err(error) => error.problem == GpuProblem::Silent,
         };
         if silent == std::mem::replace(&mut self.driver_is_silent, silent) {
             return;
@@ -126,7 +127,7 @@ fn is_lost(reading: &Reading) -> Option<String> {
         |gpu: &Gpu| [gpu.temperature_c.why().map(str::to_owned), gpu.vram_used_bytes.why().map(str::to_owned)];
     let lost = match &reading.gpu {
         Ok(gpu) => metrics(gpu).iter().any(|why| says(why.as_deref())),
-        Err(why) => says(Some(why)),
+        Err(error) => says(Some(&error.to_string())),
     };
     lost.then(|| "the driver reports that the GPU is lost".to_owned())
 }

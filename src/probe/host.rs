@@ -33,33 +33,36 @@ impl HostReader {
     /// Takes one reading.
     pub fn read(&mut self, worker: Option<u32>) -> Host {
         let memory = fs::read_to_string("/proc/meminfo").ok();
-        let (ram_total_bytes, ram_used_bytes) = match memory.as_deref().and_then(ram) {
+        let (ram_total_bytes, ram_used_bytes) = match memory.as_deref().and_then(parse_ram) {
             Some((total, used)) => (Metric::Is(total), Metric::Is(used)),
-            None => (not("not in /proc/meminfo"), not("not in /proc/meminfo")),
+            None => (unknown("not in /proc/meminfo"), unknown("not in /proc/meminfo")),
         };
         Host {
             ram_total_bytes,
             ram_used_bytes,
-            ram_worker_bytes: worker.map_or_else(|| not("no worker"), worker_ram),
-            cpu: self.cpu(),
-            disk_free_bytes: self.disk(|disk| disk.f_bavail),
-            more: self.more(memory.as_deref()),
+            ram_worker_bytes: worker.map_or_else(|| unknown("no worker"), read_worker_ram),
+            cpu: self.read_cpu(),
+            disk_free_bytes: self.read_disk(|disk| disk.f_bavail),
+            more: self.read_more(memory.as_deref()),
         }
     }
 
-    fn more(&mut self, memory: Option<&str>) -> HostMore {
-        let (swap_total_bytes, swap_used_bytes) = match memory.and_then(swap) {
+    fn read_more(&mut self, memory: Option<&str>) -> HostMore {
+        let (swap_total_bytes, swap_used_bytes) = match memory.and_then(parse_swap) {
             Some((total, used)) => (Metric::Is(total), Metric::Is(used)),
-            None => (not("not in /proc/meminfo"), not("not in /proc/meminfo")),
+            None => (unknown("not in /proc/meminfo"), unknown("not in /proc/meminfo")),
         };
         let load = fs::read_to_string("/proc/loadavg").ok();
         let lines = self.kernel.poll();
         HostMore {
             swap_total_bytes,
             swap_used_bytes,
-            load_1m: load.as_deref().and_then(load_1m).map_or_else(|| not("not in /proc/loadavg"), Metric::Is),
-            disk_total_bytes: self.disk(|disk| disk.f_blocks),
-            oom_kills: cgroup::oom_kills().map_or_else(|| not("no counter of the cgroup"), Metric::Is),
+            load_1m: load
+                .as_deref()
+                .and_then(parse_load_1m)
+                .map_or_else(|| unknown("not in /proc/loadavg"), Metric::Is),
+            disk_total_bytes: self.read_disk(|disk| disk.f_blocks),
+            oom_kills: cgroup::oom_kills().map_or_else(|| unknown("no cgroup counter"), Metric::Is),
             kernel: match self.kernel.refusal() {
                 Some(why) => Metric::Not(why.to_owned()),
                 None => Metric::Is(lines),
@@ -67,17 +70,17 @@ impl HostReader {
         }
     }
 
-    fn cpu(&mut self) -> Metric<f64> {
-        let now = fs::read_to_string("/proc/stat").ok().as_deref().and_then(cpu_ticks);
+    fn read_cpu(&mut self) -> Metric<f64> {
+        let now = fs::read_to_string("/proc/stat").ok().as_deref().and_then(parse_cpu_ticks);
         let before = std::mem::replace(&mut self.before, now);
         match (before, now) {
-            (_, None) => not("not in /proc/stat"),
-            (None, Some(_)) => not("first reading"),
-            (Some(before), Some(now)) => cpu_share(before, now).map_or_else(|| not("no time passed"), Metric::Is),
+            (_, None) => unknown("not in /proc/stat"),
+            (None, Some(_)) => unknown("first reading"),
+            (Some(before), Some(now)) => cpu_share(before, now).map_or_else(|| unknown("no time passed"), Metric::Is),
         }
     }
 
-    fn disk(&self, blocks: impl Fn(&rustix::fs::StatVfs) -> u64) -> Metric<u64> {
+    fn read_disk(&self, blocks: impl Fn(&rustix::fs::StatVfs) -> u64) -> Metric<u64> {
         match rustix::fs::statvfs(&self.run_dir) {
             Ok(disk) => Metric::Is(blocks(&disk).saturating_mul(disk.f_frsize)),
             Err(error) => Metric::Not(error.to_string()),
@@ -85,44 +88,44 @@ impl HostReader {
     }
 }
 
-fn worker_ram(pid: u32) -> Metric<u64> {
+fn read_worker_ram(pid: u32) -> Metric<u64> {
     match fs::read_to_string(format!("/proc/{pid}/status")) {
-        Ok(status) => kibibytes(&status, "VmRSS").map_or_else(|| not("worker is ending"), Metric::Is),
-        Err(_) => not("worker has ended"),
+        Ok(status) => parse_kibibytes(&status, "VmRSS").map_or_else(|| unknown("worker is ending"), Metric::Is),
+        Err(_) => unknown("worker has ended"),
     }
 }
 
 /// Returns total and used bytes from /proc/meminfo, where used means not available.
 #[must_use]
-pub fn ram(meminfo: &str) -> Option<(u64, u64)> {
-    let total = kibibytes(meminfo, "MemTotal")?;
-    let available = kibibytes(meminfo, "MemAvailable")?;
+pub fn parse_ram(meminfo: &str) -> Option<(u64, u64)> {
+    let total = parse_kibibytes(meminfo, "MemTotal")?;
+    let available = parse_kibibytes(meminfo, "MemAvailable")?;
     Some((total, total.checked_sub(available)?))
 }
 
 /// Returns total and used bytes of swap; 0 on a machine without swap.
 #[must_use]
-pub fn swap(meminfo: &str) -> Option<(u64, u64)> {
-    let total = kibibytes(meminfo, "SwapTotal")?;
-    Some((total, total.checked_sub(kibibytes(meminfo, "SwapFree")?)?))
+pub fn parse_swap(meminfo: &str) -> Option<(u64, u64)> {
+    let total = parse_kibibytes(meminfo, "SwapTotal")?;
+    Some((total, total.checked_sub(parse_kibibytes(meminfo, "SwapFree")?)?))
 }
 
 /// Returns the load average of the last minute: the first figure of /proc/loadavg.
 #[must_use]
-pub fn load_1m(loadavg: &str) -> Option<f64> {
+pub fn parse_load_1m(loadavg: &str) -> Option<f64> {
     loadavg.split_whitespace().next()?.parse().ok().filter(|load: &f64| load.is_finite() && *load >= 0.0)
 }
 
 /// Returns the bytes of a line `key:   123 kB`.
 #[must_use]
-pub fn kibibytes(text: &str, key: &str) -> Option<u64> {
+pub fn parse_kibibytes(text: &str, key: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     value.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// Parses the line `cpu` of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal. User and
 /// nice already contain the guest columns after them.
-pub fn cpu_ticks(stat: &str) -> Option<CpuTicks> {
+pub fn parse_cpu_ticks(stat: &str) -> Option<CpuTicks> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().take(8).map(str::parse).collect::<Result<_, _>>().ok()?;
     let idle = ticks.get(3)?.checked_add(ticks.get(4).copied().unwrap_or(0))?;
@@ -138,7 +141,7 @@ pub fn cpu_share(before: CpuTicks, now: CpuTicks) -> Option<f64> {
     Some((busy as f64 / total as f64).min(1.0))
 }
 
-fn not<T>(why: &str) -> Metric<T> {
+fn unknown<T>(why: &str) -> Metric<T> {
     Metric::Not(why.to_owned())
 }
 
@@ -162,24 +165,27 @@ mod tests {
             ("", None),
         ];
         for (text, expected) in cases {
-            assert_eq!(ram(text), expected, "{text:?}");
+            assert_eq!(parse_ram(text), expected, "{text:?}");
         }
     }
 
     #[test]
     fn swap_and_load_are_read_or_unknown() {
-        assert_eq!(swap("SwapTotal: 8 kB\nSwapFree: 2 kB\n"), Some((8192, 6144)));
-        assert_eq!(swap("SwapTotal: 0 kB\nSwapFree: 0 kB\n"), Some((0, 0)));
-        assert_eq!(swap("SwapTotal: 1 kB\nSwapFree: 2 kB\n"), None);
-        assert_eq!(load_1m("0.52 0.58 0.59 1/389 12345\n"), Some(0.52));
-        assert_eq!([load_1m(""), load_1m("x 1 2"), load_1m("nan 1"), load_1m("-1 0")], [None; 4]);
+        assert_eq!(parse_swap("SwapTotal: 8 kB\nSwapFree: 2 kB\n"), Some((8192, 6144)));
+        assert_eq!(parse_swap("SwapTotal: 0 kB\nSwapFree: 0 kB\n"), Some((0, 0)));
+        assert_eq!(parse_swap("SwapTotal: 1 kB\nSwapFree: 2 kB\n"), None);
+        assert_eq!(parse_load_1m("0.52 0.58 0.59 1/389 12345\n"), Some(0.52));
+        assert_eq!(
+            [parse_load_1m(""), parse_load_1m("x 1 2"), parse_load_1m("nan 1"), parse_load_1m("-1 0")],
+            [None; 4]
+        );
     }
 
     #[test]
     fn the_resident_size_is_found_among_others() {
         let status = "Name:\tVmRSS: 5 kB\nVmHWM:\t  900 kB\nVmRSS:\t  800 kB\nThreads:\t3\n";
-        assert_eq!(kibibytes(status, "VmRSS"), Some(800 * 1024));
-        assert_eq!(kibibytes("State:\tZ (zombie)\n", "VmRSS"), None);
+        assert_eq!(parse_kibibytes(status, "VmRSS"), Some(800 * 1024));
+        assert_eq!(parse_kibibytes("State:\tZ (zombie)\n", "VmRSS"), None);
     }
 
     #[test]
@@ -195,7 +201,7 @@ mod tests {
             ("", None),
         ];
         for (text, expected) in cases {
-            assert_eq!(cpu_ticks(text), expected, "{text:?}");
+            assert_eq!(parse_cpu_ticks(text), expected, "{text:?}");
         }
     }
 
@@ -235,8 +241,8 @@ mod tests {
         #[test]
         fn no_text_brings_a_parser_down(text in ".{0,200}", head in "(cpu |MemTotal:|MemAvailable:)") {
             let text = format!("{head}{text}");
-            let _ = (ram(&text), kibibytes(&text, "VmRSS"));
-            if let Some(ticks) = cpu_ticks(&text) {
+            let _ = (parse_ram(&text), parse_kibibytes(&text, "VmRSS"));
+            if let Some(ticks) = parse_cpu_ticks(&text) {
                 prop_assert!(ticks.busy <= ticks.total);
             }
         }

@@ -1,11 +1,14 @@
 //! One opened NVML library and one of its GPUs. Every metric is queried separately and may fail.
 
-use super::explain::{Place, candidates, no_device, reason, sentence};
-use super::stale::Memory;
-use super::{more, xid_events::XidEvents};
-use crate::protocol::probe::{Gpu, GpuMore, Metric, Throttle};
+use super::last_values::LastValues;
+use super::nvml_convert::{
+    implausible, milliwatts_to_watts, percent_to_share, temperature_limit, throttle_causes, to_metric,
+};
+use super::nvml_error::{Environment, library_candidates, metric_reason, no_device, unusable};
+use super::{nvml_more, xid_events::XidEvents};
+use crate::protocol::gpu_error::{GpuError, GpuProblem};
+use crate::protocol::probe::{Gpu, GpuMore, Metric};
 use nvml_wrapper::Nvml;
-use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor, TemperatureThreshold};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
@@ -24,40 +27,40 @@ pub struct Session {
     driver: Metric<String>,
     cuda: Metric<String>,
     events: XidEvents,
-    memory: Memory,
+    last_values: LastValues,
 }
 
 impl Session {
     /// Opens the first library that loads.
     ///
     /// # Errors
-    /// Returns an error when the GPU cannot be read: one sentence with the reason and the fix.
-    pub fn open(named: Option<&Path>, index: u32) -> Result<Self, String> {
-        let place = Place::look(named.is_some());
-        let mut refusal = String::new();
-        for library in candidates(named, place) {
+    /// Returns an error when the GPU cannot be read.
+    pub fn open(named: Option<&Path>, index: u32) -> Result<Self, GpuError> {
+        let environment = Environment::detect(named.is_some());
+        let mut missing = GpuError::new(GpuProblem::LibraryMissing, "install the NVIDIA driver");
+        for library in library_candidates(named, environment) {
             match Nvml::builder().lib_path(library.as_os_str()).init() {
                 Ok(nvml) => {
-                    let opened = Self::of(nvml, index, &library);
-                    return opened.map_err(|count| no_device(index, count, &library, place));
+                    let opened = Self::start(nvml, index, &library);
+                    return opened.map_err(|count| no_device(index, count, &library, environment));
                 }
-                Err(error @ NvmlError::LibloadingError(_)) => refusal = sentence(&error, &library, place),
-                Err(error) => return Err(sentence(&error, &library, place)),
+                Err(error @ NvmlError::LibloadingError(_)) => missing = unusable(&error, &library, environment),
+                Err(error) => return Err(unusable(&error, &library, environment)),
             }
         }
-        Err(refusal)
+        Err(missing)
     }
 
-    /// Returns the session, or the number of GPUs if `index` is out of range.
-    fn of(nvml: Nvml, index: u32, library: &Path) -> Result<Self, u32> {
-        let driver = metric(nvml.sys_driver_version(), Metric::Is);
-        let cuda = metric(nvml.sys_cuda_driver_version(), |version| {
+    /// Starts a session; an error is the number of GPUs if `index` is out of range.
+    fn start(nvml: Nvml, index: u32, library: &Path) -> Result<Self, u32> {
+        let driver = to_metric(nvml.sys_driver_version(), Metric::Is);
+        let cuda = to_metric(nvml.sys_cuda_driver_version(), |version| {
             Metric::Is(format!("{}.{}", version / 1000, version % 1000 / 10))
         });
         let count = nvml.device_count();
         let events = XidEvents::default();
-        let memory = Memory::default();
-        let mut session = Self { nvml: ManuallyDrop::new(nvml), index, name: None, driver, cuda, events, memory };
+        let last_values = LastValues::default();
+        let mut session = Self { nvml: ManuallyDrop::new(nvml), index, name: None, driver, cuda, events, last_values };
         match count {
             Ok(count) if index >= count => {
                 session.close();
@@ -82,35 +85,35 @@ impl Session {
 
     /// Queries every metric. A metric that worked before and now fails for a transient reason becomes stale.
     pub fn read(&mut self, worker: Option<u32>, now: Instant) -> Gpu {
-        let mut gpu = self.ask(worker);
-        self.memory.settle(&mut gpu, worker, now);
+        let mut gpu = self.query_metrics(worker);
+        self.last_values.fill_gaps(&mut gpu, worker, now);
         gpu
     }
 
-    fn ask(&mut self, worker: Option<u32>) -> Gpu {
+    fn query_metrics(&mut self, worker: Option<u32>) -> Gpu {
         let device = match self.nvml.device_by_index(self.index) {
             Ok(device) => device,
-            Err(error) => return self.unread(&reason(&error)),
+            Err(error) => return self.all_unknown(&metric_reason(&error)),
         };
         if self.name.is_none() {
             self.name = device.name().ok();
         }
         let memory_info = device.memory_info();
-        let vram_free_bytes = more::free(&memory_info);
-        let (vram_total_bytes, vram_used_bytes) = memory(memory_info);
+        let vram_free_bytes = nvml_more::free_memory(&memory_info);
+        let (vram_total_bytes, vram_used_bytes) = total_and_used(memory_info);
         let processes = device.running_compute_processes();
         let vram_worker_bytes = match (worker, &processes) {
             (None, _) => Metric::Not("no worker".to_owned()),
-            (Some(pid), Ok(list)) => of_process(list, pid),
-            (Some(_), Err(error)) => Metric::Not(reason(error)),
+            (Some(pid), Ok(list)) => process_memory(list, pid),
+            (Some(_), Err(error)) => Metric::Not(metric_reason(error)),
         };
         let more = GpuMore {
             cuda: self.cuda.clone(),
             vram_free_bytes,
-            vram_others_bytes: more::others(&vram_used_bytes, &vram_worker_bytes),
-            processes: more::processes(processes),
-            xids: self.events.take(),
-            ..more::ask(&device)
+            vram_others_bytes: nvml_more::others_memory(&vram_used_bytes, &vram_worker_bytes),
+            processes: nvml_more::list_processes(processes),
+            xids: self.events.drain(),
+            ..nvml_more::query_metrics(&device)
         };
         Gpu {
             index: self.index,
@@ -119,17 +122,17 @@ impl Session {
             vram_total_bytes,
             vram_used_bytes,
             vram_worker_bytes,
-            temperature_c: metric(device.temperature(TemperatureSensor::Gpu), |c| match c {
+            temperature_c: to_metric(device.temperature(TemperatureSensor::Gpu), |c| match c {
                 // No GPU in use is that cold, so 0 means a broken sensor.
-                0 => Metric::Not("the sensor says 0".to_owned()),
+                0 => Metric::Not("sensor reads 0".to_owned()),
                 c => Metric::Is(c.into()),
             }),
-            slowdown_c: metric(device.temperature_threshold(TemperatureThreshold::Slowdown), threshold),
-            utilisation: metric(device.utilization_rates(), |rates| share(rates.gpu)),
-            power_w: metric(device.power_usage(), |mw| Metric::Is(watts(mw))),
-            power_limit_w: metric(device.enforced_power_limit(), |mw| Metric::Is(watts(mw))),
-            sm_clock_mhz: metric(device.clock_info(Clock::SM), Metric::Is),
-            throttle: metric(device.current_throttle_reasons(), |reasons| Metric::Is(throttle(reasons))),
+            slowdown_c: to_metric(device.temperature_threshold(TemperatureThreshold::Slowdown), temperature_limit),
+            utilisation: to_metric(device.utilization_rates(), |rates| percent_to_share(rates.gpu)),
+            power_w: to_metric(device.power_usage(), |mw| Metric::Is(milliwatts_to_watts(mw))),
+            power_limit_w: to_metric(device.enforced_power_limit(), |mw| Metric::Is(milliwatts_to_watts(mw))),
+            sm_clock_mhz: to_metric(device.clock_info(Clock::SM), Metric::Is),
+            throttle: to_metric(device.current_throttle_reasons(), |reasons| Metric::Is(throttle_causes(reasons))),
             more,
         }
     }
@@ -139,31 +142,31 @@ impl Session {
     }
 
     /// Returns a GPU with every metric unknown for one reason.
-    fn unread(&self, why: &str) -> Gpu {
-        fn not<T>(why: &str) -> Metric<T> {
+    fn all_unknown(&self, why: &str) -> Gpu {
+        fn unknown<T>(why: &str) -> Metric<T> {
             Metric::Not(why.to_owned())
         }
         Gpu {
             index: self.index,
             name: self.name(),
             driver: self.driver.clone(),
-            vram_total_bytes: not(why),
-            vram_used_bytes: not(why),
-            vram_worker_bytes: not(why),
-            temperature_c: not(why),
-            slowdown_c: not(why),
-            utilisation: not(why),
-            power_w: not(why),
-            power_limit_w: not(why),
-            sm_clock_mhz: not(why),
-            throttle: not(why),
-            more: more::unread(why),
+            vram_total_bytes: unknown(why),
+            vram_used_bytes: unknown(why),
+            vram_worker_bytes: unknown(why),
+            temperature_c: unknown(why),
+            slowdown_c: unknown(why),
+            utilisation: unknown(why),
+            power_w: unknown(why),
+            power_limit_w: unknown(why),
+            sm_clock_mhz: unknown(why),
+            throttle: unknown(why),
+            more: nvml_more::all_unknown(why),
         }
     }
 }
 
 /// Reports whether at least one changing metric was read.
-pub fn answers(gpu: &Gpu) -> bool {
+pub fn is_answering(gpu: &Gpu) -> bool {
     gpu.vram_used_bytes.get().is_some()
         || gpu.temperature_c.get().is_some()
         || gpu.utilisation.get().is_some()
@@ -171,65 +174,28 @@ pub fn answers(gpu: &Gpu) -> bool {
         || gpu.sm_clock_mhz.get().is_some()
 }
 
-pub(super) fn metric<T, U>(answer: Result<T, NvmlError>, convert: impl FnOnce(T) -> Metric<U>) -> Metric<U> {
-    match answer {
-        Ok(value) => convert(value),
-        Err(error) => Metric::Not(reason(&error)),
-    }
-}
-
 /// Returns total and used bytes. Uses only version 2 of the call: the wrapper exposes version 1, which
 /// old drivers have, as an unsafe function only.
-fn memory(answer: Result<MemoryInfo, NvmlError>) -> (Metric<u64>, Metric<u64>) {
+fn total_and_used(answer: Result<MemoryInfo, NvmlError>) -> (Metric<u64>, Metric<u64>) {
     match answer {
-        Ok(MemoryInfo { total: 0, .. }) => (not_plausible("no memory at all"), not_plausible("no memory at all")),
-        Ok(info) if info.used > info.total => (Metric::Is(info.total), not_plausible("more than there is")),
+        Ok(MemoryInfo { total: 0, .. }) => (implausible("total is 0"), implausible("total is 0")),
+        Ok(info) if info.used > info.total => (Metric::Is(info.total), implausible("used exceeds total")),
         Ok(info) => (Metric::Is(info.total), Metric::Is(info.used)),
-        Err(error) => (Metric::Not(reason(&error)), Metric::Not(reason(&error))),
+        Err(error) => (Metric::Not(metric_reason(&error)), Metric::Not(metric_reason(&error))),
     }
 }
 
 /// Returns the bytes of one process over all its entries. Under WSL, Windows manages the memory, so the
 /// list is empty or lacks amounts.
-fn of_process(list: &[ProcessInfo], pid: u32) -> Metric<u64> {
+fn process_memory(list: &[ProcessInfo], pid: u32) -> Metric<u64> {
     let mut bytes = None;
     for process in list.iter().filter(|process| process.pid == pid) {
         match process.used_gpu_memory {
             UsedGpuMemory::Used(more) => bytes = Some(bytes.unwrap_or(0_u64).saturating_add(more)),
-            UsedGpuMemory::Unavailable => return Metric::Not("not told per process".to_owned()),
+            UsedGpuMemory::Unavailable => return Metric::Not("not reported per process".to_owned()),
         }
     }
     bytes.map_or_else(|| Metric::Not("worker not listed".to_owned()), Metric::Is)
-}
-
-/// Converts per cent to a share.
-pub(super) fn share(percent: u32) -> Metric<f64> {
-    if percent > 100 { not_plausible("more than 100 %") } else { Metric::Is(f64::from(percent) / 100.0) }
-}
-
-fn watts(milliwatts: u32) -> f64 {
-    f64::from(milliwatts) / 1000.0
-}
-
-/// Converts a temperature limit; some drivers report zero degrees when there is none.
-pub(super) fn threshold(celsius: u32) -> Metric<f64> {
-    if celsius == 0 { Metric::Not("not reported".to_owned()) } else { Metric::Is(celsius.into()) }
-}
-
-fn throttle(reasons: ThrottleReasons) -> Throttle {
-    let heat = ThrottleReasons::SW_THERMAL_SLOWDOWN | ThrottleReasons::HW_THERMAL_SLOWDOWN;
-    let power = ThrottleReasons::SW_POWER_CAP | ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN;
-    let hardware =
-        ThrottleReasons::HW_SLOWDOWN | ThrottleReasons::HW_THERMAL_SLOWDOWN | ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN;
-    Throttle {
-        thermal: reasons.intersects(heat),
-        power: reasons.intersects(power),
-        hardware: reasons.intersects(hardware),
-    }
-}
-
-pub(super) fn not_plausible<T>(what: &str) -> Metric<T> {
-    Metric::Not(format!("implausible: {what}"))
 }
 
 #[cfg(test)]
@@ -251,45 +217,23 @@ mod tests {
             entry(4, UsedGpuMemory::Used(9)),
             entry(5, UsedGpuMemory::Used(0)),
         ];
-        assert_eq!(of_process(&list, 1), Metric::Is(11));
-        assert_eq!(of_process(&list, 2), Metric::Is(70));
-        assert_eq!(of_process(&list, 3), Metric::Not("not told per process".into()));
-        assert_eq!(of_process(&list, 4), Metric::Is(u64::MAX));
-        assert_eq!(of_process(&list, 5), Metric::Is(0));
-        assert_eq!(of_process(&list, 6), Metric::Not("worker not listed".into()));
-        assert_eq!(of_process(&[], 1), Metric::Not("worker not listed".into()));
+        assert_eq!(process_memory(&list, 1), Metric::Is(11));
+        assert_eq!(process_memory(&list, 2), Metric::Is(70));
+        assert_eq!(process_memory(&list, 3), Metric::Not("not reported per process".into()));
+        assert_eq!(process_memory(&list, 4), Metric::Is(u64::MAX));
+        assert_eq!(process_memory(&list, 5), Metric::Is(0));
+        assert_eq!(process_memory(&list, 6), Metric::Not("worker not listed".into()));
+        assert_eq!(process_memory(&[], 1), Metric::Not("worker not listed".into()));
     }
 
     #[test]
     fn impossible_figures_are_not_shown() {
         let info = |total, used| Ok(MemoryInfo { free: 0, reserved: 0, total, used, version: 2 });
-        assert_eq!(memory(info(10, 4)), (Metric::Is(10), Metric::Is(4)));
-        assert_eq!(memory(info(10, 11)), (Metric::Is(10), Metric::Not("implausible: more than there is".into())));
-        assert_eq!(memory(info(0, 0)).0.get(), None);
-        assert_eq!(share(0), Metric::Is(0.0));
-        assert_eq!(share(37), Metric::Is(0.37));
-        assert_eq!(share(100), Metric::Is(1.0));
-        assert_eq!(share(101).get(), None);
-        assert_eq!(threshold(0), Metric::Not("not reported".into()));
-        assert_eq!(threshold(83), Metric::Is(83.0));
-        assert!((watts(43_250) - 43.25).abs() < 1e-9);
-    }
-
-    #[test]
-    fn throttle_bits_become_causes() {
-        let cases = [
-            (0, (false, false, false)),
-            (1 | 2 | 16 | 256, (false, false, false)),
-            (4, (false, true, false)),
-            (8, (false, false, true)),
-            (32, (true, false, false)),
-            (64, (true, false, true)),
-            (128, (false, true, true)),
-            (1 << 40, (false, false, false)),
-        ];
-        for (bits, (thermal, power, hardware)) in cases {
-            let expected = Throttle { thermal, power, hardware };
-            assert_eq!(throttle(ThrottleReasons::from_bits_truncate(bits)), expected, "{bits}");
-        }
+        assert_eq!(total_and_used(info(10, 4)), (Metric::Is(10), Metric::Is(4)));
+        assert_eq!(
+            total_and_used(info(10, 11)),
+            (Metric::Is(10), Metric::Not("implausible: used exceeds total".into()))
+        );
+        assert_eq!(total_and_used(info(0, 0)).0.get(), None);
     }
 }

@@ -5,9 +5,10 @@
 //! thread is stuck, its last values are stale, and later unknown.
 
 use super::host::HostReader;
-use super::nvml::{Session, answers};
-use super::stale;
-use crate::protocol::probe::{DRIVER_OPENS, DRIVER_SILENT, Gpu, Reading};
+use super::last_values;
+use super::nvml::{Session, is_answering};
+use crate::protocol::gpu_error::{DRIVER_SILENT, GpuError, GpuProblem};
+use crate::protocol::probe::{Gpu, Reading};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -38,12 +39,12 @@ pub struct Reader {
     run_dir: PathBuf,
     host: HostReader,
     ask: Sender<(Option<u32>, Instant)>,
-    answers: Receiver<Result<Gpu, String>>,
+    answers: Receiver<Result<Gpu, GpuError>>,
     /// When the pending request was sent.
-    owed: Option<Instant>,
+    pending_since: Option<Instant>,
     /// The latest answer and when it arrived.
     last: Option<(Gpu, Instant)>,
-    heard: bool,
+    answered: bool,
 }
 
 impl Reader {
@@ -61,83 +62,84 @@ impl Reader {
         let (ask, asked) = mpsc::channel::<(Option<u32>, Instant)>();
         let (answer, answers) = mpsc::channel();
         thread::spawn(move || {
-            let mut card = Card { source, session: None, refusal: String::new(), open_at: Some(now) };
+            let mut slot =
+                GpuSlot { source, session: None, refusal: GpuError::new(GpuProblem::Opening, ""), open_at: Some(now) };
             while let Ok((worker, now)) = asked.recv() {
-                if answer.send(card.read(worker, now)).is_err() {
+                if answer.send(slot.read(worker, now)).is_err() {
                     break;
                 }
             }
         });
-        Self { run_dir, host, ask, answers, owed: None, last: None, heard: false }
+        Self { run_dir, host, ask, answers, pending_since: None, last: None, answered: false }
     }
 
     /// Takes one reading, with the shares of `worker`; returns within about a second, even if NVML hangs.
     pub fn read(&mut self, worker: Option<u32>, now: Instant) -> Reading {
-        Reading { gpu: self.gpu(worker, now), host: self.host.read(worker) }
+        Reading { gpu: self.read_gpu(worker, now), host: self.host.read(worker) }
     }
 
     /// Returns how long NVML has been stuck in a call.
     #[must_use]
     pub fn stuck_for(&self) -> Duration {
-        self.owed.map_or(Duration::ZERO, |since| since.elapsed())
+        self.pending_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    fn gpu(&mut self, worker: Option<u32>, now: Instant) -> Result<Gpu, String> {
-        let patience = match (self.owed, self.heard) {
+    fn read_gpu(&mut self, worker: Option<u32>, now: Instant) -> Result<Gpu, GpuError> {
+        let patience = match (self.pending_since, self.answered) {
             (Some(_), _) => Duration::ZERO,
             // The first call also loads and starts the library.
             (None, false) => 2 * PATIENCE,
             (None, true) => PATIENCE,
         };
-        if self.owed.is_none() && self.ask.send((worker, now)).is_ok() {
-            self.owed = Some(Instant::now());
+        if self.pending_since.is_none() && self.ask.send((worker, now)).is_ok() {
+            self.pending_since = Some(Instant::now());
         }
         match self.answers.recv_timeout(patience) {
             Ok(gpu) => {
-                (self.owed, self.heard) = (None, true);
+                (self.pending_since, self.answered) = (None, true);
                 self.last = gpu.as_ref().ok().map(|gpu| (gpu.clone(), Instant::now()));
                 gpu
             }
-            Err(_) => self.silent(),
+            Err(_) => self.last_known(),
         }
     }
 
     /// Returns the last known state while NVML is stuck.
-    fn silent(&self) -> Result<Gpu, String> {
-        if !self.heard && self.stuck_for() < OPENING {
-            return Err(DRIVER_OPENS.to_owned());
+    fn last_known(&self) -> Result<Gpu, GpuError> {
+        if !self.answered && self.stuck_for() < OPENING {
+            return Err(GpuError::new(GpuProblem::Opening, ""));
         }
-        let silent =
-            || format!("{DRIVER_SILENT}: restart the machine (under WSL2, `wsl --shutdown` in Windows) if that lasts");
+        let fix = "if that lasts, restart the machine (under WSL2, run `wsl --shutdown` in Windows)";
+        let silent = || GpuError::new(GpuProblem::Silent, fix);
         let (mut gpu, at) = self.last.clone().filter(|(_, at)| at.elapsed() < KEPT).ok_or_else(silent)?;
-        stale::freeze(&mut gpu, at.elapsed(), DRIVER_SILENT);
+        last_values::mark_stale(&mut gpu, at.elapsed(), DRIVER_SILENT);
         Ok(gpu)
     }
 }
 
 /// The part that NVML may hang.
-struct Card {
+struct GpuSlot {
     source: Source,
     session: Option<Session>,
     /// The reason why there is no session.
-    refusal: String,
+    refusal: GpuError,
     /// When to open the GPU next; `None` while it answers.
     open_at: Option<Instant>,
 }
 
-impl Card {
-    fn read(&mut self, worker: Option<u32>, now: Instant) -> Result<Gpu, String> {
+impl GpuSlot {
+    fn read(&mut self, worker: Option<u32>, now: Instant) -> Result<Gpu, GpuError> {
         if self.open_at.is_some_and(|at| now >= at) {
-            self.open();
+            self.reopen();
             self.open_at = Some(now + REOPEN);
         }
         let Some(session) = &mut self.session else { return Err(self.refusal.clone()) };
         let gpu = session.read(worker, now);
-        self.open_at = if answers(&gpu) { None } else { self.open_at.or(Some(now + REOPEN)) };
+        self.open_at = if is_answering(&gpu) { None } else { self.open_at.or(Some(now + REOPEN)) };
         Ok(gpu)
     }
 
-    fn open(&mut self) {
+    fn reopen(&mut self) {
         if let Some(old) = self.session.take() {
             old.close();
         }

@@ -3,7 +3,7 @@
 //! The thread opens the library itself, since an event set lives no longer than the library it came from.
 //! On stop it is signalled but not joined: it may hang inside the library.
 
-use super::explain::reason;
+use super::nvml_error::metric_reason;
 use crate::protocol::probe::Metric;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::event::EventTypes;
@@ -31,29 +31,29 @@ pub struct XidEvents {
 
 #[derive(Debug)]
 struct Shared {
-    heard: Mutex<Metric<Vec<u32>>>,
+    received: Mutex<Metric<Vec<u32>>>,
     stop: AtomicBool,
 }
 
 impl XidEvents {
     /// Starts to wait for errors of this GPU.
     pub fn watch(library: &Path, index: u32) -> Self {
-        let heard = Mutex::new(Metric::Is(Vec::new()));
-        let shared = Arc::new(Shared { heard, stop: AtomicBool::new(false) });
-        let (listener, library) = (Arc::clone(&shared), library.to_owned());
+        let received = Mutex::new(Metric::Is(Vec::new()));
+        let shared = Arc::new(Shared { received, stop: AtomicBool::new(false) });
+        let (receiver, library) = (Arc::clone(&shared), library.to_owned());
         thread::spawn(move || {
-            if let Err(error) = listen(&listener, &library, index) {
-                *listener.heard.lock().unwrap_or_else(PoisonError::into_inner) = Metric::Not(reason(&error));
+            if let Err(error) = wait_for_xids(&receiver, &library, index) {
+                *receiver.received.lock().unwrap_or_else(PoisonError::into_inner) = Metric::Not(metric_reason(&error));
             }
         });
         Self { shared: Some(shared) }
     }
 
     /// Returns the errors received since the last call.
-    pub fn take(&self) -> Metric<Vec<u32>> {
+    pub fn drain(&self) -> Metric<Vec<u32>> {
         let Some(shared) = &self.shared else { return Metric::default() };
-        let mut heard = shared.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *heard {
+        let mut received = shared.received.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *received {
             Metric::Is(numbers) => Metric::Is(mem::take(numbers)),
             other => other.clone(),
         }
@@ -67,7 +67,7 @@ impl XidEvents {
     }
 }
 
-fn listen(shared: &Shared, library: &Path, index: u32) -> Result<(), NvmlError> {
+fn wait_for_xids(shared: &Shared, library: &Path, index: u32) -> Result<(), NvmlError> {
     let nvml = Nvml::builder().lib_path(library.as_os_str()).init()?;
     // Dropping calls functions that this library may lack, and would panic.
     if nvml.lib().nvmlShutdown.is_err() || nvml.lib().nvmlEventSetFree.is_err() {
@@ -96,7 +96,7 @@ fn listen(shared: &Shared, library: &Path, index: u32) -> Result<(), NvmlError> 
             Some(XidError::Unknown) => UNKNOWN,
             None => continue,
         };
-        if let Metric::Is(numbers) = &mut *shared.heard.lock().unwrap_or_else(PoisonError::into_inner)
+        if let Metric::Is(numbers) = &mut *shared.received.lock().unwrap_or_else(PoisonError::into_inner)
             && numbers.len() < KEPT
         {
             numbers.push(number);

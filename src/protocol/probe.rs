@@ -2,6 +2,7 @@
 //! keeper sends it [`ProbeOrder`]s.
 
 use super::cause::KernelLine;
+use super::gpu_error::{GpuError, GpuProblem};
 use serde::{Deserialize, Serialize};
 
 /// File in a run directory that makes the probe simulate a GPU; only for drills.
@@ -100,24 +101,19 @@ impl<T: Copy> Metric<T> {
     }
 }
 
-/// Reason for missing or stale GPU data while a call into the driver hangs.
-pub const DRIVER_SILENT: &str = "the NVIDIA driver does not answer";
-/// Reason for missing GPU data in the first seconds.
-pub const DRIVER_OPENS: &str = "the NVIDIA driver is being opened";
-
 impl Reading {
     /// Reports whether the driver may still answer: opening it takes seconds on some machines, and has a time limit.
     #[must_use]
     pub fn is_opening(&self) -> bool {
-        self.gpu.as_ref().is_err_and(|why| why == DRIVER_OPENS)
+        self.gpu.as_ref().is_err_and(|error| error.problem == GpuProblem::Opening)
     }
 }
 
 /// One reading of all metrics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
-    /// The GPU, or a sentence that says why it is unreadable and what to do.
-    pub gpu: Result<Gpu, String>,
+    /// The GPU, or the reason why it is unreadable.
+    pub gpu: Result<Gpu, GpuError>,
     /// The machine.
     pub host: Host,
 }

@@ -3,6 +3,7 @@
 use super::check::{Check, run};
 use crate::keeper::sentences::bytes;
 use crate::protocol::cause::KernelKind;
+use crate::protocol::gpu_error::GpuError;
 use crate::protocol::probe::{Gpu, Metric, Reading};
 use crate::triage::catalogue::Catalogue;
 use crate::triage::kernel::{KernelLog, same_card};
@@ -20,17 +21,8 @@ const OTHERS_BYTES: u64 = 2 << 30;
 pub fn checks(reading: Result<&Reading, &String>, index: u32) -> Vec<Check> {
     let gpu = match reading.map(|reading| &reading.gpu) {
         Ok(Ok(gpu)) => gpu,
-        Ok(Err(why)) | Err(why) => {
-            // A library that exists and fails means a broken driver, even if the machine shows no GPU.
-            let check = if is_nvidia_here() || is_broken(why) {
-                // The sentence ends with the fix.
-                let (what, fix) = why.split_once(": ").unwrap_or((why, "see what `nvidia-smi` says"));
-                Check::fail("GPU", what, format!("{fix}; training uses the CPU until this is mended"))
-            } else {
-                Check::ok("GPU", format!("none: training uses the CPU ({why})"))
-            };
-            return vec![check, computation("cpu")];
-        }
+        Ok(Err(error)) => return vec![no_gpu(error), computation("cpu")],
+        Err(why) => return vec![no_gpu(&why.clone().into()), computation("cpu")],
     };
     let mut checks = vec![card(gpu), driver(gpu), health(gpu), history(gpu), heat(gpu), company(gpu)];
     checks.extend(toolkit());
@@ -38,9 +30,14 @@ pub fn checks(reading: Result<&Reading, &String>, index: u32) -> Vec<Check> {
     checks
 }
 
-/// Reports whether the driver is broken rather than absent.
-fn is_broken(why: &str) -> bool {
-    !["was not found", "could not be loaded", "sees no GPU", "has no GPU device"].iter().any(|none| why.contains(none))
+/// Checks a machine without a readable GPU: a machine that has none is healthy.
+fn no_gpu(error: &GpuError) -> Check {
+    // A library that exists and fails means a broken driver, even if the machine shows no GPU.
+    if error.problem.is_absence() && !is_nvidia_here() {
+        return Check::ok("GPU", format!("none: training uses the CPU ({error})"));
+    }
+    let fix = if error.fix.is_empty() { "check `nvidia-smi`" } else { &error.fix };
+    Check::fail("GPU", error.problem.to_string(), format!("{fix}; until then, training uses the CPU"))
 }
 
 /// Reports whether the machine has an NVIDIA GPU, with or without a driver.

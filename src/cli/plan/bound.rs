@@ -3,7 +3,7 @@
 
 use crate::cli::Failure;
 use crate::keeper::sentences::bytes;
-use crate::probe::host::kibibytes;
+use crate::probe::host::parse_kibibytes;
 use crate::protocol::plan::{PLAN_FILE, Plan};
 use crate::store::run_dir::RunDir;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -52,7 +52,7 @@ fn keeper_is_gone() -> bool {
 
 fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    kibibytes(&status, "VmRSS").unwrap_or(0)
+    parse_kibibytes(&status, "VmRSS").unwrap_or(0)
 }
 
 /// Returns the limit that is exceeded, if any.

@@ -23,7 +23,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let why = match state.screen.view {
         View::Health if why_old(state).is_some() => ui::wrap(&why_old(state).unwrap_or_default(), width),
         _ if why_old(state).is_some() => why_old(state).map(|why| ui::cut(&why, width)).into_iter().collect(),
-        View::Health => why_no_gpu(state).map(|why| ui::wrap(why, width)).unwrap_or_default(),
+        View::Health => why_no_gpu(state).map(|why| ui::wrap(&why, width)).unwrap_or_default(),
         _ => why_no_gpu_in_short(state, width).into_iter().collect(),
     };
     let room = usize::from(inner.height);

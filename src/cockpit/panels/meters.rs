@@ -167,10 +167,10 @@ impl Meter {
 }
 
 /// Returns the reason why there are no GPU gauges, if there are none.
-pub fn why_no_gpu(state: &State) -> Option<&str> {
+pub fn why_no_gpu(state: &State) -> Option<String> {
     let none = state.facts.samples.iter().all(|row| row.reading.gpu.is_err());
     let newest = state.facts.samples.back().filter(|_| none && !state.is_over())?;
-    newest.reading.gpu.as_ref().err().map(String::as_str)
+    newest.reading.gpu.as_ref().err().map(ToString::to_string)
 }
 
 /// Returns the same reason in one line of at most `width` columns.

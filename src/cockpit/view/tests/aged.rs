@@ -40,7 +40,7 @@ fn a_card_that_no_longer_answers_keeps_its_last_figures_with_their_age() {
     let mut state = later((80, 24), 0);
     for second in 1..=20 {
         let mut reading = fixture::reading(true, 0);
-        reading.gpu = Err("NVML has not answered for 5 s".to_owned());
+        reading.gpu = Err("NVML has not answered for 5 s".to_owned().into());
         let row = SampleRow { time_ms: NOW + second * 1000, reading };
         update(&mut state, Msg::Keeper(Update::Sample(Box::new(row))));
     }
