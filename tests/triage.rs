@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
 use downshift::triage::catalogue::Catalogue;
-use downshift::triage::scan::{look, scan};
+use downshift::triage::scan::{scan, scan_line};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -13,7 +13,7 @@ const LOOKALIKES: &str = include_str!("triage/lookalikes.txt");
 const CAUSES: &str = include_str!("triage/causes.txt");
 
 fn catalogue() -> Catalogue {
-    Catalogue::with(None).unwrap()
+    Catalogue::build(None).unwrap()
 }
 
 /// Returns the lines of a table, without comments.
@@ -27,7 +27,7 @@ fn real_messages_are_recognised() {
     let (mut wrong, mut count, mut classes) = (Vec::new(), 0, BTreeSet::new());
     for row in rows(KNOWN) {
         let (class, message) = row.split_once(" | ").unwrap();
-        let found = look(message.as_bytes(), 1, &catalogue).map(|finding| finding.class.word());
+        let found = scan_line(message.as_bytes(), 1, &catalogue).map(|finding| finding.class.word());
         count += 1;
         classes.insert(class);
         if found != Some(class) {
@@ -42,7 +42,9 @@ fn real_messages_are_recognised() {
 fn lookalikes_are_not() {
     let catalogue = catalogue();
     let found: Vec<String> = rows(LOOKALIKES)
-        .filter_map(|line| look(line.as_bytes(), 1, &catalogue).map(|found| format!("{} is no {}", line, found.name)))
+        .filter_map(|line| {
+            scan_line(line.as_bytes(), 1, &catalogue).map(|found| format!("{} is no {}", line, found.name))
+        })
         .collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
     assert!(rows(LOOKALIKES).count() >= 20);
@@ -59,7 +61,7 @@ fn each_of_these_causes_is_told_by_its_messages_and_not_by_lookalikes() {
         for line in lines.lines() {
             let (kind, text) = line.split_once(": ").unwrap();
             kinds.insert(kind);
-            let found = look(text.as_bytes(), 1, &catalogue).map(|finding| finding.name);
+            let found = scan_line(text.as_bytes(), 1, &catalogue).map(|finding| finding.name);
             match kind {
                 "says" if found.as_deref() != Some(name) => wrong.push(format!("{name}, not {found:?}: {text}")),
                 "not" if found.is_some() => wrong.push(format!("not {found:?}: {text}")),
@@ -108,7 +110,7 @@ fn the_cause_comes_before_what_follows_from_it() {
     let catalogue = catalogue();
     for (lines, cause) in cases {
         let scan = scan(&mut lines.join("\n").as_bytes(), &catalogue).unwrap();
-        assert_eq!(scan.root().map(|finding| finding.name.as_str()), Some(cause), "{lines:?}");
+        assert_eq!(scan.root_cause().map(|finding| finding.name.as_str()), Some(cause), "{lines:?}");
     }
 }
 
@@ -126,7 +128,7 @@ fn the_catalogue_is_complete_and_its_names_are_unique() {
 fn whole_logs_have_their_root_cause() {
     let catalogue = catalogue();
     let torchrun = scan(&mut include_bytes!("triage/logs/torchrun_oom.log").as_slice(), &catalogue).unwrap();
-    let root = torchrun.root().unwrap();
+    let root = torchrun.root_cause().unwrap();
     assert_eq!((root.class.word(), root.line), ("device_out_of_memory", 7));
     assert!(torchrun.findings.iter().any(|finding| finding.class.word() == "collective" && finding.symptom));
     let healthy = scan(&mut include_bytes!("triage/logs/healthy.log").as_slice(), &catalogue).unwrap();

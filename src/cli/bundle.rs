@@ -178,7 +178,7 @@ fn tail(mut file: File) -> io::Result<String> {
 }
 
 fn triage(log: File) -> Option<String> {
-    let catalogue = Catalogue::load().or_else(|_| Catalogue::with(None)).ok()?;
+    let catalogue = Catalogue::load().or_else(|_| Catalogue::build(None)).ok()?;
     let mut log = io::BufReader::new(log);
     let found = scan(&mut log, &catalogue).ok()?;
     let lines = found.findings.iter().map(|finding| {

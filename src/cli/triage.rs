@@ -73,7 +73,7 @@ pub fn triage(args: &TriageArgs) -> Outcome {
 }
 
 fn reported(scan: &Scan) -> Vec<Reported<'_>> {
-    let root = scan.root();
+    let root = scan.root_cause();
     let mark = |finding| root.is_some_and(|root| std::ptr::eq(root, finding));
     let findings = scan.findings.iter();
     findings
@@ -96,7 +96,7 @@ fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
 /// Formats the causes in order of first appearance, after the most likely one.
 fn text(scan: &Scan) -> Vec<String> {
     let lines = scan.lines;
-    let Some(root) = scan.root() else {
+    let Some(root) = scan.root_cause() else {
         return vec![format!("Nothing in {lines} lines is known as a failure.")];
     };
     let mut names: Vec<&str> = vec![&root.name];

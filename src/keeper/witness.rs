@@ -9,7 +9,7 @@ use crate::protocol::worker::Failed;
 use crate::triage::catalogue::Catalogue;
 use crate::triage::cgroup;
 use crate::triage::classify::{Evidence, classify};
-use crate::triage::kernel::{KernelLog, same_card};
+use crate::triage::kernel::{KernelLog, is_same_gpu};
 use crate::triage::scan::{Finding, scan};
 use crate::untrusted::file::open;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -105,7 +105,7 @@ impl Witness {
 
     /// Reports whether a kernel log line about the GPU at this PCI address concerns the worker's GPU.
     pub fn is_our_card(&self, pci: &str) -> bool {
-        self.card.pci.as_deref().is_none_or(|own| same_card(own, pci))
+        self.card.pci.as_deref().is_none_or(|own| is_same_gpu(own, pci))
     }
 
     fn look(&mut self) -> Vec<KernelLine> {
@@ -168,11 +168,11 @@ impl Witness {
 
 /// Returns the meaning of an NVIDIA Xid number, if a catalogue loads: the user's, or else the shipped one.
 pub fn xid_meaning(number: u32) -> Option<&'static str> {
-    catalogue()?.xid(number).map(|xid| xid.meaning.as_str())
+    catalogue()?.find_xid(number).map(|xid| xid.meaning.as_str())
 }
 
 fn catalogue() -> Option<&'static Catalogue> {
-    CATALOGUE.get_or_init(|| Catalogue::load().or_else(|_| Catalogue::with(None)).ok()).as_ref()
+    CATALOGUE.get_or_init(|| Catalogue::load().or_else(|_| Catalogue::build(None)).ok()).as_ref()
 }
 
 /// Counts the lines up to `end`, given the count up to an earlier position if it is known.

@@ -63,8 +63,8 @@ impl HostReader {
                 .map_or_else(|| unknown("not in /proc/loadavg"), Metric::Is),
             disk_total_bytes: self.read_disk(|disk| disk.f_blocks),
             oom_kills: cgroup::oom_kills().map_or_else(|| unknown("no cgroup counter"), Metric::Is),
-            kernel: match self.kernel.refusal() {
-                Some(why) => Metric::Not(why.to_owned()),
+            kernel: match self.kernel.error() {
+                Some(error) => Metric::Not(error.to_string()),
                 None => Metric::Is(lines),
             },
         }

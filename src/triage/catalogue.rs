@@ -92,7 +92,7 @@ pub struct Catalogue {
     /// Index of the entry for each pattern of the set.
     owners: Vec<usize>,
     /// Each pattern as a separate regex, compiled on first use to find where it matches.
-    alone: Vec<OnceLock<Option<Regex>>>,
+    single: Vec<OnceLock<Option<Regex>>>,
     unless: Vec<Option<RegexSet>>,
     before: RegexSet,
     after: RegexSet,
@@ -127,10 +127,10 @@ impl Catalogue {
     /// # Errors
     /// Returns an error when the user's file is invalid: every mistake, each with its line.
     pub fn load() -> Result<Self, CatalogueError> {
-        let Some(path) = user_file() else { return Self::with(None) };
+        let Some(path) = user_file() else { return Self::build(None) };
         match file::read_text(&path, Limit::Handwritten) {
-            Ok(text) => Self::with(Some((&path, &text))),
-            Err(error) if error.is_missing() => Self::with(None),
+            Ok(text) => Self::build(Some((&path, &text))),
+            Err(error) if error.is_missing() => Self::build(None),
             Err(error) => Err(CatalogueError(vec![format!("{}: {error}", path.display())])),
         }
     }
@@ -139,35 +139,35 @@ impl Catalogue {
     ///
     /// # Errors
     /// Returns an error when the text is invalid: every mistake, each with its line.
-    pub fn with(user: Option<(&Path, &str)>) -> Result<Self, CatalogueError> {
-        let shipped: ShippedFile = read("assets/catalogue.yaml", SHIPPED)?;
+    pub fn build(user: Option<(&Path, &str)>) -> Result<Self, CatalogueError> {
+        let shipped: ShippedFile = parse_document("assets/catalogue.yaml", SHIPPED)?;
         let mut entries = Vec::new();
         if let Some((path, text)) = user {
             let file = path.display().to_string();
-            let own: UserFile = read(&file, text)?;
-            let wrong = check(&own.causes);
+            let own: UserFile = parse_document(&file, text)?;
+            let wrong = check_entries(&own.causes);
             if !wrong.is_empty() {
-                return Err(placed(&file, text, &wrong));
+                return Err(locate_problems(&file, text, &wrong));
             }
             entries.extend(own.causes);
         }
         entries.extend(shipped.causes);
-        let broken = |error: regex::Error| CatalogueError(vec![format!("the catalogue cannot be used: {error}")]);
+        let broken = |error: regex::Error| CatalogueError(vec![format!("cannot compile the catalogue: {error}")]);
         let owners: Vec<usize> =
             entries.iter().enumerate().flat_map(|(index, entry)| entry.patterns.iter().map(move |_| index)).collect();
         let unless = entries.iter().map(|entry| match entry.unless.as_slice() {
             [] => Ok(None),
-            some => set(some).map(Some),
+            some => compile_set(some).map(Some),
         });
         Ok(Self {
-            set: set(entries.iter().flat_map(|entry| &entry.patterns)).map_err(broken)?,
+            set: compile_set(entries.iter().flat_map(|entry| &entry.patterns)).map_err(broken)?,
             unless: unless.collect::<Result<_, _>>().map_err(broken)?,
-            alone: owners.iter().map(|_| OnceLock::new()).collect(),
+            single: owners.iter().map(|_| OnceLock::new()).collect(),
             owners,
             keepers: shipped.classes,
             xids: shipped.xids.into_iter().map(|xid| (xid.number, xid)).collect(),
-            before: set(&shipped.talk.before).map_err(broken)?,
-            after: set(&shipped.talk.after).map_err(broken)?,
+            before: compile_set(&shipped.talk.before).map_err(broken)?,
+            after: compile_set(&shipped.talk.after).map_err(broken)?,
             entries,
         })
     }
@@ -186,12 +186,12 @@ impl Catalogue {
             if self.unless[index].as_ref().is_some_and(|unless| unless.is_match(line)) {
                 return None;
             }
-            let alone = self.alone[pattern].get_or_init(|| one(&self.set.patterns()[pattern]).ok());
+            let single = self.single[pattern].get_or_init(|| compile_pattern(&self.set.patterns()[pattern]).ok());
             // A line may mention a failure first and report one later: `best_loss=inf loss=nan`.
-            let told = alone.as_ref()?.find_iter(line).find(|found| {
+            let reported = single.as_ref()?.find_iter(line).find(|found| {
                 !self.before.is_match(&line[..found.start()]) && !self.after.is_match(&line[found.end()..])
             })?;
-            Some(Hit { entry: &self.entries[index], at: told.start() })
+            Some(Hit { entry: &self.entries[index], at: reported.start() })
         });
         let first = hits.next()?;
         // A symptom gives way to a cause found in the same line.
@@ -200,13 +200,13 @@ impl Catalogue {
 
     /// Returns the keeper's response to a class.
     #[must_use]
-    pub fn keeper(&self, class: FailureClass) -> &str {
-        self.keepers.get(&class).map_or("starts again, within the budget of restarts", String::as_str)
+    pub fn keeper_response(&self, class: FailureClass) -> &str {
+        self.keepers.get(&class).map_or("restarts, within the restart budget", String::as_str)
     }
 
-    /// Returns the meaning of an Xid number.
+    /// Returns the entry for an Xid number.
     #[must_use]
-    pub fn xid(&self, number: u32) -> Option<&Xid> {
+    pub fn find_xid(&self, number: u32) -> Option<&Xid> {
         self.xids.get(&number)
     }
 
@@ -217,31 +217,35 @@ impl Catalogue {
     }
 }
 
-fn one(pattern: &str) -> Result<Regex, regex::Error> {
+fn compile_pattern(pattern: &str) -> Result<Regex, regex::Error> {
     RegexBuilder::new(pattern).unicode(false).build()
 }
 
-fn set<T: AsRef<str>>(patterns: impl IntoIterator<Item = T>) -> Result<RegexSet, regex::Error> {
+fn compile_set<T: AsRef<str>>(patterns: impl IntoIterator<Item = T>) -> Result<RegexSet, regex::Error> {
     RegexSetBuilder::new(patterns).unicode(false).size_limit(64 << 20).dfa_size_limit(16 << 20).build()
 }
 
-fn check(entries: &[Entry]) -> Vec<Problem> {
+fn check_entries(entries: &[Entry]) -> Vec<Problem> {
     let mut wrong = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
         if entry.patterns.is_empty() {
-            wrong.push(Problem::at(format!("causes[{index}].patterns"), "there is no pattern", "add one"));
+            wrong.push(Problem::at(format!("causes[{index}].patterns"), "no pattern", "add one"));
         }
         for (key, patterns) in [("patterns", &entry.patterns), ("unless", &entry.unless)] {
             for (at, pattern) in patterns.iter().enumerate() {
                 let path = format!("causes[{index}].{key}[{at}]");
-                match one(pattern) {
+                match compile_pattern(pattern) {
                     Err(error) => {
                         let words = error.to_string();
                         let last = words.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-                        wrong.push(Problem::at(path, format!("no regular expression: {last}"), "escape it with \\"));
+                        wrong.push(Problem::at(
+                            path,
+                            format!("invalid regular expression: {last}"),
+                            "escape special characters with \\",
+                        ));
                     }
                     Ok(regex) if regex.is_match(b"") => {
-                        wrong.push(Problem::at(path, "it matches every line", "write what the message says"));
+                        wrong.push(Problem::at(path, "matches every line", "write part of the message"));
                     }
                     Ok(_) => {}
                 }
@@ -252,7 +256,7 @@ fn check(entries: &[Entry]) -> Vec<Problem> {
 }
 
 /// Parses a typed document, or returns every error in it.
-fn read<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, CatalogueError> {
+fn parse_document<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, CatalogueError> {
     let (tree, mut wrong) = yaml::parse(text).map_err(|error| {
         let (line, column) = error.place;
         CatalogueError(vec![format!("{file}:{line}:{column}: {}", error.message)])
@@ -261,11 +265,11 @@ fn read<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, CatalogueError
     wrong.extend(more);
     match value {
         Some(value) if wrong.is_empty() => Ok(value),
-        _ => Err(placed(file, text, &wrong)),
+        _ => Err(locate_problems(file, text, &wrong)),
     }
 }
 
-fn placed(file: &str, text: &str, wrong: &[Problem]) -> CatalogueError {
+fn locate_problems(file: &str, text: &str, wrong: &[Problem]) -> CatalogueError {
     let mut lines: Vec<_> = wrong
         .iter()
         .take(most_told(text))
@@ -287,25 +291,25 @@ mod tests {
 
     #[test]
     fn the_shipped_catalogue_is_whole() {
-        let catalogue = Catalogue::with(None).unwrap();
+        let catalogue = Catalogue::build(None).unwrap();
         let mut names = BTreeSet::new();
         for entry in catalogue.entries() {
-            assert!(names.insert(&entry.name), "{} stands twice", entry.name);
+            assert!(names.insert(&entry.name), "{} is defined twice", entry.name);
             assert!(!entry.patterns.is_empty() && !entry.meaning.is_empty() && !entry.advice.is_empty());
         }
         for class in FailureClass::ALL {
-            assert!(catalogue.keepers.contains_key(&class), "{class:?}: what does the keeper do?");
+            assert!(catalogue.keepers.contains_key(&class), "{class:?} has no keeper response");
         }
         for number in [13, 31, 43, 45, 48, 62, 63, 64, 79, 94, 95, 109, 119, 154] {
-            assert!(catalogue.xid(number).is_some(), "{number}");
+            assert!(catalogue.find_xid(number).is_some(), "{number}");
         }
-        assert!(!catalogue.xid(79).unwrap().restart && catalogue.xid(31).unwrap().restart);
+        assert!(!catalogue.find_xid(79).unwrap().restart && catalogue.find_xid(31).unwrap().restart);
     }
 
     #[test]
     fn the_users_entries_come_first() {
         let text = "causes:\n  - name: mine\n    class: data\n    patterns: ['CUDA out of memory']\n    meaning: m\n    advice: a\n";
-        let catalogue = Catalogue::with(Some((Path::new("c.yaml"), text))).unwrap();
+        let catalogue = Catalogue::build(Some((Path::new("c.yaml"), text))).unwrap();
         let hit = catalogue.find(b"RuntimeError: CUDA out of memory. Tried to allocate 2 MiB").unwrap();
         assert_eq!((hit.entry.name.as_str(), hit.at), ("mine", 14));
     }
@@ -314,15 +318,15 @@ mod tests {
     fn mistakes_in_the_users_file_are_all_named_with_their_lines() {
         let text =
             "causes:\n  - name: a\n    class: oom\n    patterns: ['(']\n    meaning: m\n    advice: a\n    extra: 1\n";
-        let error = Catalogue::with(Some((Path::new("c.yaml"), text))).unwrap_err();
+        let error = Catalogue::build(Some((Path::new("c.yaml"), text))).unwrap_err();
         assert!(error.0.iter().any(|line| line.starts_with("c.yaml:3:12: causes[0].class")), "{error}");
         assert!(error.0.iter().any(|line| line.starts_with("c.yaml:7:")), "{error}");
         let text =
             "causes:\n  - name: a\n    class: data\n    patterns: ['ok', '(', 'x*']\n    meaning: m\n    advice: a\n";
-        let error = Catalogue::with(Some((Path::new("c.yaml"), text))).unwrap_err();
+        let error = Catalogue::build(Some((Path::new("c.yaml"), text))).unwrap_err();
         assert_eq!(error.0.len(), 2, "{error}");
-        assert!(error.0[0].contains("causes[0].patterns[1]: no regular expression"), "{error}");
-        assert!(error.0[1].contains("patterns[2]: it matches every line"), "{error}");
-        assert!(Catalogue::with(Some((Path::new("c.yaml"), ""))).is_err());
+        assert!(error.0[0].contains("causes[0].patterns[1]: invalid regular expression"), "{error}");
+        assert!(error.0[1].contains("patterns[2]: matches every line"), "{error}");
+        assert!(Catalogue::build(Some((Path::new("c.yaml"), ""))).is_err());
     }
 }

@@ -5,8 +5,8 @@
 //! evidence never overrules stronger evidence; it is listed after it.
 
 use super::catalogue::Catalogue;
-use super::kernel::same_card;
-use super::scan::{Finding, look, root};
+use super::kernel::is_same_gpu;
+use super::scan::{Finding, root_cause, scan_line};
 use crate::protocol::cause::{Cause, KernelKind, KernelLine};
 use crate::protocol::class::FailureClass;
 use crate::protocol::worker::Failed;
@@ -48,7 +48,7 @@ pub struct Evidence {
 pub fn classify(evidence: &Evidence, catalogue: &Catalogue) -> Cause {
     let verdict = Judge { evidence, catalogue };
     let (class, xid) = verdict.class();
-    let known = xid.and_then(|number| catalogue.xid(number));
+    let known = xid.and_then(|number| catalogue.find_xid(number));
     let advice = known.map(|xid| xid.advice.clone()).or_else(|| verdict.advice(class)).unwrap_or_default();
     let restart_helps = match (class, known) {
         (FailureClass::Xid, Some(xid)) => xid.restart,
@@ -71,7 +71,7 @@ impl Judge<'_> {
         // A failure in the worker itself, which a GPU fault does not explain.
         let of_its_own = said.is_some_and(|class| !matches!(class, FailureClass::DeviceFault | FailureClass::Panic));
         if let Some(number) = self.xid() {
-            let grave = self.catalogue.xid(number).is_some_and(|xid| !xid.restart);
+            let grave = self.catalogue.find_xid(number).is_some_and(|xid| !xid.restart);
             if grave || !of_its_own {
                 return (FailureClass::Xid, Some(number));
             }
@@ -120,13 +120,13 @@ impl Judge<'_> {
     /// Returns the catalogue's finding for the worker's report, or for its log if there is none.
     fn named(&self) -> Option<Finding> {
         match &self.evidence.failed {
-            Some(failed) => failed.message.lines().find_map(|line| look(line.as_bytes(), 0, self.catalogue)),
+            Some(failed) => failed.message.lines().find_map(|line| scan_line(line.as_bytes(), 0, self.catalogue)),
             None => self.root().cloned(),
         }
     }
 
     fn root(&self) -> Option<&Finding> {
-        root(&self.evidence.log)
+        root_cause(&self.evidence.log)
     }
 
     fn log_class(&self) -> Option<FailureClass> {
@@ -135,15 +135,15 @@ impl Judge<'_> {
 
     /// Returns the gravest Xid that the driver reported for this GPU and that means a failure.
     fn xid(&self) -> Option<u32> {
-        let ours = |pci: &str| self.evidence.pci.as_deref().is_none_or(|own| same_card(own, pci));
+        let ours = |pci: &str| self.evidence.pci.as_deref().is_none_or(|own| is_same_gpu(own, pci));
         let logged = self.evidence.kernel.iter().filter_map(|line| match &line.kind {
             KernelKind::Xid { number, pci } if ours(pci) => Some(*number),
             _ => None,
         });
         let numbers = logged.chain(self.evidence.xids.iter().copied());
         numbers
-            .filter(|number| self.catalogue.xid(*number).is_none_or(|xid| !xid.secondary))
-            .min_by_key(|number| self.catalogue.xid(*number).is_none_or(|xid| xid.restart))
+            .filter(|number| self.catalogue.find_xid(*number).is_none_or(|xid| !xid.secondary))
+            .min_by_key(|number| self.catalogue.find_xid(*number).is_none_or(|xid| xid.restart))
     }
 
     fn memory_killed(&self) -> bool {
@@ -180,7 +180,7 @@ impl Judge<'_> {
             lines.push(format!("the keeper ended it: {why}"));
         }
         if let Some(number) = xid {
-            let meaning = self.catalogue.xid(number).map_or("not in the catalogue", |xid| &xid.meaning);
+            let meaning = self.catalogue.find_xid(number).map_or("not in the catalogue", |xid| &xid.meaning);
             lines.push(format!("Xid {number}: {meaning}"));
             let deciding = evidence.kernel.iter().find(|line| self.is_ours(line, Some(number)));
             lines.extend(deciding.map(|line| format!("kernel log: {}", line.text)));
@@ -219,7 +219,7 @@ impl Judge<'_> {
     fn is_ours(&self, line: &KernelLine, wanted: Option<u32>) -> bool {
         match &line.kind {
             KernelKind::Xid { number, pci } => {
-                let own = self.evidence.pci.as_deref().is_none_or(|own| same_card(own, pci));
+                let own = self.evidence.pci.as_deref().is_none_or(|own| is_same_gpu(own, pci));
                 own && wanted.is_none_or(|wanted| wanted == *number)
             }
             _ => false,

@@ -30,11 +30,33 @@ pub struct KernelLog {
     place: u64,
     partial: Vec<u8>,
     /// The reason why nothing can be read.
-    refusal: Option<String>,
+    error: Option<KernelLogError>,
+}
+
+/// A kernel log that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelLogError {
+    /// This user may not read it.
+    #[error(
+        "no permission to read {}: to let downshift see Xid errors and OOM kills, run `sudo sysctl \
+         kernel.dmesg_restrict=0` or join the group adm", .path.display()
+    )]
+    NoPermission {
+        /// The log.
+        path: PathBuf,
+    },
+    /// Opening it failed for another reason.
+    #[error("cannot read {}: {error}", .path.display())]
+    Unreadable {
+        /// The log.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
 }
 
 /// Returns the files that may hold the kernel's log.
-fn candidates() -> Vec<PathBuf> {
+fn log_files() -> Vec<PathBuf> {
     match std::env::var_os(KERNEL_LOG_VARIABLE).filter(|path| !path.is_empty()) {
         Some(path) => vec![path.into()],
         None => FILES.map(PathBuf::from).to_vec(),
@@ -45,35 +67,35 @@ impl KernelLog {
     /// Opens the kernel's log from now on.
     #[must_use]
     pub fn open() -> Self {
-        Self::first(&candidates(), false)
+        Self::open_first(&log_files(), false)
     }
 
     /// Opens the kernel's log from its oldest line.
     #[must_use]
     pub fn open_from_start() -> Self {
-        Self::first(&candidates(), true)
+        Self::open_first(&log_files(), true)
     }
 
     /// Opens the log in this file, from now on or from its start. A file that does not exist yet is read
     /// from its start once it does.
     #[must_use]
-    pub fn at(path: &Path, from_start: bool) -> Self {
+    pub fn open_file(path: &Path, from_start: bool) -> Self {
         let mut log =
-            Self { path: path.to_owned(), file: None, identity: (0, 0), place: 0, partial: Vec::new(), refusal: None };
+            Self { path: path.to_owned(), file: None, identity: (0, 0), place: 0, partial: Vec::new(), error: None };
         log.reopen(!from_start);
         log
     }
 
-    fn first(paths: &[PathBuf], from_start: bool) -> Self {
-        let mut logs: VecDeque<Self> = paths.iter().map(|path| Self::at(path, from_start)).collect();
+    fn open_first(paths: &[PathBuf], from_start: bool) -> Self {
+        let mut logs: VecDeque<Self> = paths.iter().map(|path| Self::open_file(path, from_start)).collect();
         let readable = logs.iter().position(|log| log.file.is_some()).unwrap_or(0);
-        logs.remove(readable).unwrap_or_else(|| Self::at(Path::new(DEVICE), from_start))
+        logs.remove(readable).unwrap_or_else(|| Self::open_file(Path::new(DEVICE), from_start))
     }
 
-    /// Returns the reason why nothing can be read, and the fix.
+    /// Returns the reason why nothing can be read.
     #[must_use]
-    pub fn refusal(&self) -> Option<&str> {
-        self.refusal.as_deref()
+    pub fn error(&self) -> Option<&KernelLogError> {
+        self.error.as_ref()
     }
 
     /// Returns the file's path.
@@ -155,17 +177,14 @@ impl KernelLog {
                     self.place = file.seek(SeekFrom::End(0)).unwrap_or(0);
                 }
                 self.file = Some(file);
-                self.refusal = None;
+                self.error = None;
             }
             Err(error) => {
                 self.file = None;
-                let path = self.path.display();
-                self.refusal = Some(match error.kind() {
-                    io::ErrorKind::PermissionDenied => format!(
-                        "{path} may not be read: `sudo sysctl kernel.dmesg_restrict=0` or membership of the group adm \
-                         lets downshift see Xid errors and the OOM killer"
-                    ),
-                    _ => format!("{path} cannot be read: {error}"),
+                let path = self.path.clone();
+                self.error = Some(match error.kind() {
+                    io::ErrorKind::PermissionDenied => KernelLogError::NoPermission { path },
+                    _ => KernelLogError::Unreadable { path, error },
                 });
             }
         }
@@ -185,11 +204,11 @@ fn drain_lines(bytes: &mut Vec<u8>, lines: &mut Vec<String>) {
 /// Classifies a line of the kernel's log, if it is relevant.
 #[must_use]
 pub fn read_line(line: &str) -> Option<KernelLine> {
-    let kind = if let Some((pci, number)) = xid(line) {
+    let kind = if let Some((pci, number)) = parse_xid(line) {
         KernelKind::Xid { number, pci }
-    } else if let Some(kind) = killed(line) {
+    } else if let Some(kind) = parse_oom_kill(line) {
         kind
-    } else if line.contains("NVRM:") && line.contains("fallen off the bus") || broken_channel(line) {
+    } else if line.contains("NVRM:") && line.contains("fallen off the bus") || is_channel_broken(line) {
         KernelKind::GpuLost
     } else if line.contains("dxg") && line.contains("make_resident") && line.trim_end().ends_with("-12") {
         KernelKind::DeviceOutOfMemory
@@ -201,7 +220,7 @@ pub fn read_line(line: &str) -> Option<KernelLine> {
 
 /// Parses GPU and number of `NVRM: Xid (PCI:0000:01:00): 79, …`.
 #[must_use]
-pub fn xid(line: &str) -> Option<(String, u32)> {
+pub fn parse_xid(line: &str) -> Option<(String, u32)> {
     let (_, rest) = line.split_once("Xid (PCI:")?;
     let (pci, rest) = rest.split_once("):")?;
     let rest = rest.trim_start();
@@ -211,7 +230,7 @@ pub fn xid(line: &str) -> Option<(String, u32)> {
 }
 
 /// Parses `Out of memory: Killed process 123 (python) total-vm:…`, also of a cgroup.
-fn killed(line: &str) -> Option<KernelKind> {
+fn parse_oom_kill(line: &str) -> Option<KernelKind> {
     let (_, rest) = line.split_once("Killed process ").or_else(|| line.split_once("Kill process "))?;
     let memory = ["out of memory", "total-vm", "anon-rss", "score "];
     let lower = line.to_lowercase();
@@ -224,7 +243,7 @@ fn killed(line: &str) -> Option<KernelKind> {
 }
 
 /// Reports whether WSL's channel to Windows is broken. Other dxg failures also occur on healthy boots.
-fn broken_channel(line: &str) -> bool {
+fn is_channel_broken(line: &str) -> bool {
     line.contains("dxg") && line.contains("create_process") && line.trim_end().ends_with("-75")
         || line.contains("WARNING") && line.contains("dxgvmbus")
 }
@@ -232,11 +251,11 @@ fn broken_channel(line: &str) -> bool {
 /// Reports whether two PCI addresses name the same GPU: the kernel writes `0000:01:00`, NVML
 /// `00000000:01:00.0`. An unreadable address matches nothing.
 #[must_use]
-pub fn same_card(one: &str, other: &str) -> bool {
-    place_on_bus(one).is_some_and(|place| Some(place) == place_on_bus(other))
+pub fn is_same_gpu(one: &str, other: &str) -> bool {
+    parse_pci_address(one).is_some_and(|place| Some(place) == parse_pci_address(other))
 }
 
-fn place_on_bus(text: &str) -> Option<(u32, u32, u32)> {
+fn parse_pci_address(text: &str) -> Option<(u32, u32, u32)> {
     let hex = |part: &str| u32::from_str_radix(part, 16).ok();
     let parts: Vec<&str> = text.trim().split(':').collect();
     let [domain, bus, device] = parts.as_slice() else { return None };
@@ -245,7 +264,7 @@ fn place_on_bus(text: &str) -> Option<(u32, u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{KernelLog, read_line, same_card, xid};
+    use super::{KernelLog, KernelLogError, is_same_gpu, parse_xid, read_line};
     use crate::protocol::cause::KernelKind;
     use std::fs::{self, OpenOptions};
     use std::io::Write;
@@ -281,15 +300,15 @@ mod tests {
         for (line, expected) in cases {
             assert_eq!(kind(line), expected, "{line}");
         }
-        assert_eq!(xid("Xid (PCI:0000:01:00): x"), None);
+        assert_eq!(parse_xid("Xid (PCI:0000:01:00): x"), None);
     }
 
     #[test]
     fn a_card_is_known_in_both_spellings() {
-        assert!(same_card("0000:01:00", "00000000:01:00.0"));
-        assert!(same_card("0000:C1:00", "00000000:c1:00.0"));
-        assert!(!same_card("0000:02:00", "00000000:01:00.0"));
-        assert!(!same_card("", "") && !same_card("x", "x"));
+        assert!(is_same_gpu("0000:01:00", "00000000:01:00.0"));
+        assert!(is_same_gpu("0000:C1:00", "00000000:c1:00.0"));
+        assert!(!is_same_gpu("0000:02:00", "00000000:01:00.0"));
+        assert!(!is_same_gpu("", "") && !is_same_gpu("x", "x"));
     }
 
     const LINE: &str = "NVRM: Xid (PCI:0000:01:00): 13, pid=1\n";
@@ -299,7 +318,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kern.log");
         fs::write(&path, LINE).unwrap();
-        let mut log = KernelLog::at(&path, false);
+        let mut log = KernelLog::open_file(&path, false);
         assert_eq!(log.poll(), [], "the line is older");
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(&LINE.as_bytes()[..9]).unwrap();
@@ -315,19 +334,20 @@ mod tests {
         log.poll();
         fs::write(&path, LINE).unwrap();
         assert_eq!(log.poll().len(), 1, "cut and written anew");
-        assert_eq!(KernelLog::at(&path, true).poll().len(), 1, "from its start");
+        assert_eq!(KernelLog::open_file(&path, true).poll().len(), 1, "from its start");
     }
 
     #[test]
     fn a_missing_log_says_so_and_is_read_once_it_is_there() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kern.log");
-        let mut log = KernelLog::at(&path, false);
-        assert!(log.refusal().unwrap().contains("kern.log"));
+        let mut log = KernelLog::open_file(&path, false);
+        let error = log.error().unwrap();
+        assert!(matches!(error, KernelLogError::Unreadable { path: missing, .. } if *missing == path), "{error}");
         assert_eq!(log.poll(), []);
         fs::write(&path, LINE).unwrap();
         assert_eq!(log.poll().len(), 1);
-        assert_eq!(log.refusal(), None);
+        assert!(log.error().is_none());
     }
 
     #[test]
@@ -335,7 +355,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fifo");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-        let mut log = KernelLog::at(&path, false);
+        let mut log = KernelLog::open_file(&path, false);
         assert_eq!(log.poll(), []);
         let mut writer = OpenOptions::new().write(true).open(&path).unwrap();
         writer.write_all(LINE.as_bytes()).unwrap();

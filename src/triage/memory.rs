@@ -2,7 +2,7 @@
 //!
 //! Training programs divide by 1024 whatever unit they print, so `GB` and `GiB` are both 2^30 bytes.
 
-use super::scan::{next_line, without_colours};
+use super::scan::{next_line, strip_colours};
 use regex::{Captures, Regex};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -174,7 +174,7 @@ impl Forms {
 ///
 /// # Errors
 /// Returns an error when the log cannot be read.
-pub fn trace(log: &mut impl BufRead) -> io::Result<Trace> {
+pub fn trace_memory(log: &mut impl BufRead) -> io::Result<Trace> {
     let mut trace = Trace::default();
     let mut kept: Vec<Vec<Reading>> = Vec::new();
     let mut peaks: BTreeMap<(Figure, Option<String>), Reading> = BTreeMap::new();
@@ -223,16 +223,16 @@ fn raise_peak(peaks: &mut BTreeMap<(Figure, Option<String>), Reading>, reading: 
 #[must_use]
 pub fn read_line(line: &[u8], number: u64) -> Vec<Reading> {
     let Some(known) = KNOWN.as_ref().filter(|known| known.any.is_match(line)) else { return Vec::new() };
-    let plain = without_colours(line);
+    let plain = strip_colours(line);
     // A progress bar redraws itself within one line: its last drawing counts.
     let last = plain.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default();
     let text = String::from_utf8_lossy(last);
     let mut readings: Vec<Reading> = Vec::new();
     for (form, unit) in &known.printed {
         let Some(found) = form.captures(&text) else { continue };
-        let amount = |name: &str, unit: &str| found.name(name).and_then(|amount| mib(amount.as_str(), unit));
+        let amount = |name: &str, unit: &str| found.name(name).and_then(|amount| parse_mib(amount.as_str(), unit));
         let of_mib = amount("of", unit);
-        let unit = of_unit(&found).unwrap_or(unit);
+        let unit = unit_of_total(&found).unwrap_or(unit);
         for (figure, word) in Figure::NAMES {
             if readings.iter().any(|reading| reading.figure == figure) {
                 continue;
@@ -244,7 +244,7 @@ pub fn read_line(line: &[u8], number: u64) -> Vec<Reading> {
     if !readings.is_empty() {
         let start = text.char_indices().nth(START).map_or(&*text, |(end, _)| &text[..end]);
         let time = known.time.find(start).map(|time| time.as_str().trim_matches(['[', ']', ' ']).to_owned());
-        let device = known.device.captures(&text).and_then(|found| device(&found));
+        let device = known.device.captures(&text).and_then(|found| device_name(&found));
         for reading in &mut readings {
             reading.time.clone_from(&time);
             reading.device.clone_from(&device);
@@ -254,19 +254,19 @@ pub fn read_line(line: &[u8], number: u64) -> Vec<Reading> {
 }
 
 /// Returns the unit of the total, which `11.2/24.0 GB` writes only once.
-fn of_unit<'a>(found: &Captures<'a>) -> Option<&'a str> {
+fn unit_of_total<'a>(found: &Captures<'a>) -> Option<&'a str> {
     let whole = found.name("of")?.as_str();
     let unit = whole.trim_start_matches(|sign: char| !sign.is_ascii_alphabetic());
     (!unit.is_empty()).then_some(unit)
 }
 
-fn device(found: &Captures<'_>) -> Option<String> {
+fn device_name(found: &Captures<'_>) -> Option<String> {
     let gpu = found.name("gpu").or_else(|| found.name("cuda")).map(|gpu| format!("gpu {}", gpu.as_str()));
     gpu.or_else(|| found.name("rank").map(|rank| format!("rank {}", rank.as_str())))
 }
 
 /// Converts an amount such as `1,234.5 MiB` to MiB; returns none if no unit is given or known.
-fn mib(amount: &str, unit: &str) -> Option<f64> {
+fn parse_mib(amount: &str, unit: &str) -> Option<f64> {
     let digits = amount.find(|sign: char| sign.is_ascii_alphabetic()).unwrap_or(amount.len());
     let (number, own) = amount.split_at(digits);
     let number: f64 = number.replace(',', "").trim().parse().ok()?;

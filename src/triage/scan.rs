@@ -12,7 +12,7 @@ use std::io::{self, BufRead};
 const MAX_LINE: usize = 64 << 10;
 /// Maximum lines kept per entry; the rest is counted.
 const MAX_LINES: usize = 1000;
-/// Maximum characters of a line shown.
+/// Maximum characters of an excerpt.
 const SHOWN: usize = 400;
 
 /// A log line that matches the catalogue.
@@ -53,15 +53,15 @@ pub struct Scan {
 impl Scan {
     /// Returns the most likely cause.
     #[must_use]
-    pub fn root(&self) -> Option<&Finding> {
-        root(&self.findings)
+    pub fn root_cause(&self) -> Option<&Finding> {
+        root_cause(&self.findings)
     }
 }
 
 /// Returns the most likely cause: the first finding that explains itself. A kill gives no reason, so it
 /// ranks behind those; symptoms of other failures rank last.
 #[must_use]
-pub fn root(findings: &[Finding]) -> Option<&Finding> {
+pub fn root_cause(findings: &[Finding]) -> Option<&Finding> {
     findings.iter().min_by_key(|finding| match (finding.symptom, finding.class) {
         (true, _) => 2,
         (false, FailureClass::Killed) => 1,
@@ -79,7 +79,7 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
     let mut line = Vec::new();
     while next_line(log, &mut line)? {
         scan.lines += 1;
-        let Some(finding) = look(&line, scan.lines, catalogue) else { continue };
+        let Some(finding) = scan_line(&line, scan.lines, catalogue) else { continue };
         let count = kept.entry(finding.name.clone()).or_default();
         *count += 1;
         if *count > MAX_LINES {
@@ -93,18 +93,18 @@ pub fn scan(log: &mut impl BufRead, catalogue: &Catalogue) -> io::Result<Scan> {
 
 /// Returns the catalogue's finding for one line.
 #[must_use]
-pub fn look(line: &[u8], number: u64, catalogue: &Catalogue) -> Option<Finding> {
-    let plain = without_colours(line);
+pub fn scan_line(line: &[u8], number: u64, catalogue: &Catalogue) -> Option<Finding> {
+    let plain = strip_colours(line);
     // A progress bar redraws itself within one line: each drawing is examined separately.
     plain.split(|byte| *byte == b'\r').find_map(|part| {
         let hit = catalogue.find(part)?;
-        Some(finding(hit.entry, part, hit.at, number, catalogue))
+        Some(build_finding(hit.entry, part, hit.at, number, catalogue))
     })
 }
 
-fn finding(entry: &Entry, line: &[u8], at: usize, number: u64, catalogue: &Catalogue) -> Finding {
-    let text = shown(line, at);
-    let keeper = entry.keeper.clone().unwrap_or_else(|| catalogue.keeper(entry.class).to_owned());
+fn build_finding(entry: &Entry, line: &[u8], at: usize, number: u64, catalogue: &Catalogue) -> Finding {
+    let text = excerpt(line, at);
+    let keeper = entry.keeper.clone().unwrap_or_else(|| catalogue.keeper_response(entry.class).to_owned());
     let mut finding = Finding {
         class: entry.class,
         line: number,
@@ -116,38 +116,43 @@ fn finding(entry: &Entry, line: &[u8], at: usize, number: u64, catalogue: &Catal
         symptom: entry.symptom,
     };
     if entry.class == FailureClass::Xid
-        && let Some((_, number)) = kernel::xid(&String::from_utf8_lossy(line))
+        && let Some((_, number)) = kernel::parse_xid(&String::from_utf8_lossy(line))
     {
-        finding.name = format!("xid {number}");
-        let text = String::from_utf8_lossy(line);
-        let asks_for_nothing = xid154::asks_for_nothing(number, &text);
-        if let Some(xid) = catalogue.xid(number) {
-            finding.meaning = format!("Xid {number}: {}", xid.meaning);
-            finding.advice.clone_from(&xid.advice);
-            finding.symptom = xid.secondary;
-            finding.keeper = if number == xid154::ACTION && !asks_for_nothing || !xid.restart && !xid.secondary {
-                "stops, keeps everything and tells a person: no rung helps against it".to_owned()
-            } else if xid.secondary {
-                "takes note of it and goes on".to_owned()
-            } else {
-                "starts again; on a rung that relieves kernels where the kernels are at fault".to_owned()
-            };
-            if number == xid154::ACTION && !asks_for_nothing {
-                finding.symptom = false;
-                if let Some(action) = xid154::action(&text) {
-                    finding.advice = format!("the driver asks for this: {action}");
-                }
-            }
-        } else {
-            finding.meaning = format!("Xid {number}, which is not in the catalogue");
-            "takes note of it; if the worker ends, it starts again".clone_into(&mut finding.keeper);
-        }
+        explain_xid(&mut finding, number, &String::from_utf8_lossy(line), catalogue);
     }
     finding
 }
 
+/// Replaces the general text of Xid errors by that of this number.
+fn explain_xid(finding: &mut Finding, number: u32, text: &str, catalogue: &Catalogue) {
+    finding.name = format!("xid {number}");
+    let Some(xid) = catalogue.find_xid(number) else {
+        finding.meaning = format!("Xid {number}, which is not in the catalogue");
+        "records it; if the worker ends, restarts it".clone_into(&mut finding.keeper);
+        return;
+    };
+    finding.meaning = format!("Xid {number}: {}", xid.meaning);
+    finding.advice.clone_from(&xid.advice);
+    finding.symptom = xid.secondary;
+    let asks_for_action = number == xid154::ACTION && !xid154::asks_for_nothing(number, text);
+    let response = if asks_for_action || !xid.restart && !xid.secondary {
+        "stops, keeps all data and alerts you: no rung helps"
+    } else if xid.secondary {
+        "records it and continues"
+    } else {
+        "restarts; if kernels are the cause, on a rung that relieves kernels"
+    };
+    response.clone_into(&mut finding.keeper);
+    if asks_for_action {
+        finding.symptom = false;
+        if let Some(action) = xid154::action(text) {
+            finding.advice = format!("do what the driver asks for: {action}");
+        }
+    }
+}
+
 /// Returns the part of a line around the match that fits on a screen.
-fn shown(line: &[u8], at: usize) -> String {
+fn excerpt(line: &[u8], at: usize) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end();
     if text.chars().count() <= SHOWN {
@@ -161,7 +166,7 @@ fn shown(line: &[u8], at: usize) -> String {
 }
 
 /// Strips terminal colour sequences from a line.
-pub(super) fn without_colours(line: &[u8]) -> Vec<u8> {
+pub(super) fn strip_colours(line: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(line.len());
     let mut bytes = line.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
@@ -215,9 +220,9 @@ mod tests {
     use std::io::BufReader;
     use std::sync::LazyLock;
 
-    static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::with(None).unwrap());
+    static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::build(None).unwrap());
 
-    fn of(text: &[u8]) -> super::Scan {
+    fn scan_bytes(text: &[u8]) -> super::Scan {
         // A small buffer, so that lines are assembled from parts.
         scan(&mut BufReader::with_capacity(7, text), &CATALOGUE).unwrap()
     }
@@ -227,7 +232,7 @@ mod tests {
         let log =
             b"ok\n\x1b[31mRuntimeError: CUDA out of \x1b[0mmemory. Tried to allocate 2.00 GiB\x1b[0m\r\n\xff\xfe\n\
                     10%|#\r20%|##\rRuntimeError: No space left on device\rx";
-        let scan = of(log);
+        let scan = scan_bytes(log);
         assert_eq!(scan.lines, 4);
         let seen: Vec<_> = scan.findings.iter().map(|found| (found.class, found.line, found.text.as_str())).collect();
         assert_eq!(
@@ -242,7 +247,7 @@ mod tests {
     #[test]
     fn a_flood_is_counted_not_kept() {
         let log = "loss: nan\n".repeat(MAX_LINES + 500);
-        let scan = of(log.as_bytes());
+        let scan = scan_bytes(log.as_bytes());
         assert_eq!((scan.findings.len(), scan.left_out["loss-nan"]), (MAX_LINES, 500));
     }
 
@@ -250,16 +255,16 @@ mod tests {
     fn a_line_without_end_is_bounded_and_shown_in_part() {
         let log =
             format!("{}RuntimeError: CUDA out of memory. Tried to allocate{}", "x ".repeat(3000), "y".repeat(90_000));
-        let scan = of(log.as_bytes());
+        let scan = scan_bytes(log.as_bytes());
         assert!(scan.findings[0].text.contains("CUDA out of memory"));
         assert!(scan.findings[0].text.chars().count() < 420);
     }
 
     #[test]
     fn an_xid_has_its_own_meaning_and_symptoms_give_way() {
-        let scan = of(b"NVRM: Xid (PCI:0000:01:00): 45, pid=1, name=python\nNVRM: Xid (PCI:0000:01:00): 79, pid=1, GPU has fallen off the bus.\n");
+        let scan = scan_bytes(b"NVRM: Xid (PCI:0000:01:00): 45, pid=1, name=python\nNVRM: Xid (PCI:0000:01:00): 79, pid=1, GPU has fallen off the bus.\n");
         assert!(scan.findings[0].symptom);
-        let root = scan.root().unwrap();
+        let root = scan.root_cause().unwrap();
         assert_eq!((root.class, root.line), (FailureClass::Xid, 2));
         assert!(root.meaning.contains("Xid 79") && root.meaning.contains("bus"));
     }

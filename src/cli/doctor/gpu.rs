@@ -6,7 +6,7 @@ use crate::protocol::cause::KernelKind;
 use crate::protocol::gpu_error::GpuError;
 use crate::protocol::probe::{Gpu, Metric, Reading};
 use crate::triage::catalogue::Catalogue;
-use crate::triage::kernel::{KernelLog, same_card};
+use crate::triage::kernel::{KernelLog, is_same_gpu};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -96,14 +96,14 @@ fn health(gpu: &Gpu) -> Check {
 /// Checks for Xid errors since the start of the kernel's log.
 fn history(gpu: &Gpu) -> Check {
     let mut log = KernelLog::open_from_start();
-    if let Some(why) = log.refusal() {
-        return Check::warn("Xid history", "the kernel's log cannot be read", why);
+    if let Some(error) = log.error() {
+        return Check::warn("Xid history", "the kernel's log cannot be read", error.to_string());
     }
     let own = gpu.more.pci.value();
     let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
     for line in log.poll() {
         if let KernelKind::Xid { number, pci } = line.kind
-            && own.is_none_or(|own| same_card(own, &pci))
+            && own.is_none_or(|own| is_same_gpu(own, &pci))
         {
             *counts.entry(number).or_default() += 1;
         }
@@ -112,8 +112,8 @@ fn history(gpu: &Gpu) -> Check {
     if counts.is_empty() {
         return Check::ok("Xid history", format!("no error of this card in {source}"));
     }
-    let catalogue = Catalogue::with(None).ok();
-    let known = |number: u32| catalogue.as_ref().and_then(|catalogue| catalogue.xid(number));
+    let catalogue = Catalogue::build(None).ok();
+    let known = |number: u32| catalogue.as_ref().and_then(|catalogue| catalogue.find_xid(number));
     let words = counts.iter().map(|(number, count)| {
         format!("{count} × Xid {number} ({})", known(*number).map_or("unknown", |xid| &xid.meaning))
     });

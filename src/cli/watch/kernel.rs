@@ -3,7 +3,7 @@
 
 use crate::protocol::cause::KernelKind;
 use crate::triage::catalogue::Catalogue;
-use crate::triage::kernel::{KernelLog, same_card};
+use crate::triage::kernel::{KernelLog, is_same_gpu};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -35,7 +35,7 @@ impl KernelSeen {
     }
 
     fn of(log: KernelLog) -> Self {
-        let meanings = Catalogue::with(None).ok();
+        let meanings = Catalogue::build(None).ok();
         Self { log, meanings, counts: Counts::default(), newest: VecDeque::new() }
     }
 
@@ -43,7 +43,7 @@ impl KernelSeen {
     pub fn look(&mut self, own: Option<&str>) {
         for line in self.log.poll() {
             match &line.kind {
-                KernelKind::Xid { pci, .. } if own.is_some_and(|own| !same_card(own, pci)) => continue,
+                KernelKind::Xid { pci, .. } if own.is_some_and(|own| !is_same_gpu(own, pci)) => continue,
                 KernelKind::Xid { number, .. } => *self.counts.xids.entry(*number).or_default() += 1,
                 KernelKind::OutOfMemory { .. } => self.counts.oom_killer += 1,
                 KernelKind::GpuLost | KernelKind::DeviceOutOfMemory => {}
@@ -57,11 +57,12 @@ impl KernelSeen {
 
     /// Formats the counts with their meaning, then the newest lines; or the reason why nothing can be read.
     pub fn rows(&self) -> Vec<String> {
-        if let Some(why) = self.log.refusal() {
-            return vec![format!("kernel log   {why}")];
+        if let Some(error) = self.log.error() {
+            return vec![format!("kernel log   {error}")];
         }
         let xids = self.counts.xids.iter().map(|(number, count)| {
-            let meaning = self.meanings.as_ref().and_then(|known| known.xid(*number)).map(|xid| xid.meaning.as_str());
+            let meaning =
+                self.meanings.as_ref().and_then(|known| known.find_xid(*number)).map(|xid| xid.meaning.as_str());
             format!("{count} × Xid {number} ({})", meaning.unwrap_or("not in the catalogue"))
         });
         let mut found: Vec<String> = xids.collect();
@@ -89,7 +90,7 @@ mod tests {
         let old = "NVRM: Xid (PCI:0000:01:00): 79, pid=1\nNVRM: Xid (PCI:0000:99:00): 48, pid=1\n\
                    Out of memory: Killed process 12 (python) total-vm:1kB, anon-rss:1kB\n";
         fs::write(&path, old).unwrap();
-        let mut seen = KernelSeen::of(KernelLog::at(&path, true));
+        let mut seen = KernelSeen::of(KernelLog::open_file(&path, true));
         seen.look(Some("00000000:01:00.0"));
         assert_eq!(seen.counts.xids.get(&79), Some(&1));
         assert_eq!((seen.counts.xids.get(&48), seen.counts.oom_killer), (None, 1));

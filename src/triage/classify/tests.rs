@@ -10,7 +10,7 @@ use crate::triage::scan::scan;
 use proptest::prelude::*;
 use std::sync::LazyLock;
 
-static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::with(None).unwrap());
+static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::build(None).unwrap());
 
 fn judge(evidence: &Evidence) -> Cause {
     classify(evidence, &CATALOGUE)

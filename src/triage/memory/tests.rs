@@ -1,6 +1,6 @@
 //! Lines as programs print them, and their figures.
 
-use super::{FORMS, Figure, Forms, KEPT, read_line, trace};
+use super::{FORMS, Figure, Forms, KEPT, read_line, trace_memory};
 use Figure::{Allocated, Free, Host, MaxAllocated, MaxReserved, Requested, Reserved, Unallocated, Used};
 use proptest::prelude::*;
 use std::fmt::Write as _;
@@ -125,7 +125,7 @@ fn a_long_log_is_thinned_evenly_and_keeps_its_peaks() {
         let used = if step == 777 { 23_999 } else { step };
         writeln!(log, "step {step} VRAM {used}/24000 MB").unwrap();
     }
-    let trace = trace(&mut log.as_bytes()).unwrap();
+    let trace = trace_memory(&mut log.as_bytes()).unwrap();
     assert!(trace.readings.len() <= KEPT && trace.readings.len() > KEPT / 3, "{}", trace.readings.len());
     assert_eq!(trace.left_out + trace.readings.len() as u64, u64::from(lines));
     let gaps: Vec<u64> = trace.readings.windows(2).map(|pair| pair[1].line - pair[0].line).collect();
