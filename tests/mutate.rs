@@ -137,7 +137,7 @@ fn endless_and_enormous_run_files_are_refused_in_a_sentence() {
         ("sparse.yaml", None, "1024.0 GiB"),
         ("nested.yaml", Some(format!("name: {}", "[".repeat(200_000))), "brackets"),
         ("rungs.yaml", Some(format!("{}\n", digits("ladder:", &format!("ladder:\n{ladder}")))), "at most 64"),
-        ("unknown.yaml", Some(format!("{unknown}{}", digits("#", ""))), "more mistakes"),
+        ("unknown.yaml", Some(format!("{unknown}{}", digits("#", ""))), "more errors"),
         (
             "dotted.yaml",
             Some(digits("model:", &format!("variant: a\nvariants: {{ a: {{ {}b: 1 }} }}\nmodel:", "a.".repeat(400)))),

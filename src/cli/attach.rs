@@ -67,7 +67,7 @@ fn attach_to(dir: &RunDir, runs: &Path, read_only: bool) -> Result<Attach, Failu
     let run = dir.run()?;
     let variable = |name: &str| std::env::var(name).ok();
     let colours = Colours::detect(variable);
-    let own = Own::read().map_err(|why| Failure::new(1, why))?;
+    let own = Own::read().map_err(|error| Failure::new(1, error.to_string()))?;
     let wrong = own.wrong.into_iter().next().or_else(|| taste::tmux_clash(&own.keys));
     Ok(Attach {
         run_dir: dir.path().to_owned(),
@@ -77,7 +77,7 @@ fn attach_to(dir: &RunDir, runs: &Path, read_only: bool) -> Result<Attach, Failu
         }),
         ladder: stored::ladder(&run),
         watch: run.watch.clone(),
-        themes: own.themes.into_iter().map(|theme| theme.shown_with(colours)).collect(),
+        themes: own.themes.into_iter().map(|theme| theme.reduced_to(colours)).collect(),
         sources: stored::sources(dir, runs),
         keys: own.keys,
         read_only,

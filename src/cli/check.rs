@@ -42,7 +42,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     }
     if !run.plan.is_empty() {
         let names: Vec<&str> = run.rungs.iter().map(|rung| rung.name.as_str()).collect();
-        line!("\nclimb plan: {}", climb::words(&run.plan, &names));
+        line!("\nclimb plan: {}", climb::describe_plan(&run.plan, &names));
     }
     let full = &run.rungs[0].preset;
     for rung in &run.rungs[1..] {
@@ -50,7 +50,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
             line!("\nnote: rung {}: {advice}", rung.name);
         }
     }
-    let grants = Grants::of(&run);
+    let grants = Grants::from_run(&run);
     if !grants.is_empty() {
         line!("\nbefore it is run you are asked to approve:\n{}", grants.lines().join("\n"));
     }

@@ -132,7 +132,7 @@ fn read_closely(runs: &mut [Loaded], wishes: &Wishes, dirs: &[RunDir], pixels: u
 }
 
 fn palette(name: &str) -> Result<Palette, Failure> {
-    let themes = Theme::shipped().map_err(|why| Failure::new(1, why))?;
+    let themes = Theme::shipped().map_err(|error| Failure::new(1, error.to_string()))?;
     let known: Vec<String> = themes.iter().map(|theme| theme.name.clone()).collect();
     let found = themes.into_iter().find(|theme| theme.name == name);
     let unknown = || Failure::new(2, format!("no theme is called `{name}`; there are {}", known.join(", ")));

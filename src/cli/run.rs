@@ -153,7 +153,7 @@ pub fn has_room_to_go_on(dir: &RunDir, run: &Run) -> Result<(), Failure> {
 }
 
 fn most(run: &Run) -> u64 {
-    run.rungs.iter().map(|rung| rung.preset.checkpoint.most()).max().unwrap_or(1)
+    run.rungs.iter().map(|rung| rung.preset.checkpoint.max_on_disk()).max().unwrap_or(1)
 }
 
 fn too_full(shortage: &disk::Shortage, one: u64, most: u64) -> Failure {

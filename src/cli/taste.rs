@@ -3,7 +3,7 @@
 
 use crate::cockpit::keymap::Keymap;
 use crate::cockpit::taste::Taste;
-use crate::config::theme::Theme;
+use crate::config::theme::{Theme, ThemeError};
 use crate::untrusted::file::{self, Limit};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,11 +31,11 @@ impl Own {
     ///
     /// # Errors
     /// Returns an error when the shipped themes cannot be read.
-    pub fn read() -> Result<Self, String> {
+    pub fn read() -> Result<Self, ThemeError> {
         Self::read_in(folder("XDG_CONFIG_HOME", ".config").as_deref())
     }
 
-    fn read_in(folder: Option<&Path>) -> Result<Self, String> {
+    fn read_in(folder: Option<&Path>) -> Result<Self, ThemeError> {
         let mut own = Self { themes: Theme::shipped()?, keys: Keymap::default(), wrong: Vec::new() };
         let Some(folder) = folder else { return Ok(own) };
         let mut files: Vec<PathBuf> =
@@ -44,7 +44,7 @@ impl Own {
         files.sort();
         for path in files {
             let text = file::read_text(&path, Limit::Handwritten).map_err(|error| error.to_string());
-            match text.and_then(|text| Theme::parse(&text)) {
+            match text.and_then(|text| Theme::parse(&text).map_err(|error| error.to_string())) {
                 Ok(theme) => own.take(theme),
                 Err(why) => own.wrong.push(format!("{}: {why}", path.display())),
             }

@@ -5,7 +5,7 @@ mod approvals;
 
 use super::{Failure, say};
 use crate::config::run::Run;
-use crate::config::trust::{Access, Grants, is_of_system};
+use crate::config::trust::{Access, Grants, is_system_library};
 use crate::store::lock::no_link;
 use approvals::Approvals;
 use clap::Args;
@@ -27,7 +27,7 @@ pub struct Trust {
 
 /// Returns once everything the run names is approved: earlier, on the command line, or now.
 pub fn ask(run: &Run, Trust { trust }: Trust) -> Result<(), Failure> {
-    let grants = Grants::of(run);
+    let grants = Grants::from_run(run);
     if grants.is_empty() {
         return Ok(());
     }
@@ -87,7 +87,7 @@ fn digest(grants: &Grants) -> String {
 fn content(path: &Path) -> String {
     let hash = |path: &Path| -> io::Result<String> {
         let path = path.canonicalize()?;
-        if is_of_system(&path) {
+        if is_system_library(&path) {
             return Ok("of the system".to_owned());
         }
         let file = File::options().read(true).custom_flags(no_link()).open(path)?;
@@ -113,7 +113,7 @@ mod tests {
         let head = "task: t\ntraining: { steps: 4, micro_batch: 8 }";
         let text = format!("name: x\n{head}\noptimizer: {{ lr: {lr} }}\nprobe: {{ nvml: x.so }}\n{more}");
         let source = Source { file: "x.yaml", text: &text, base, overrides: &[] };
-        Grants::of(&Run::read(&source, &AsWritten).unwrap())
+        Grants::from_run(&Run::read(&source, &AsWritten).unwrap())
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! leaves a way out (`close`, `back`, `help`) without a key.
 
 use super::action::{Action, Entry, Key, TABLE};
-use crate::config::problem::most_told;
+use crate::config::problem::max_listed;
 use crate::config::yaml;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -43,11 +43,11 @@ impl Keymap {
         let line = |path: &str| yaml::locate(text, path, 0).0;
         let mut wrong: Vec<String> = problems
             .iter()
-            .take(most_told(text))
+            .take(max_listed(text))
             .map(|problem| format!("line {}: {problem}", line(&problem.path)))
             .collect();
         let Some(fields) = tree.as_object() else { return Err("line 1: a keymap is `name:` and `keys:`".to_owned()) };
-        for field in fields.keys().filter(|field| !matches!(field.as_str(), "name" | "keys")).take(most_told(text)) {
+        for field in fields.keys().filter(|field| !matches!(field.as_str(), "name" | "keys")).take(max_listed(text)) {
             wrong.push(format!("line {}: `{field}` is no part of a keymap; it has `name` and `keys`", line(field)));
         }
         let name = fields.get("name").and_then(Value::as_str).unwrap_or("own").to_owned();
@@ -56,7 +56,7 @@ impl Keymap {
         let listed = fields.get("keys").and_then(Value::as_object).unwrap_or(&empty);
         let mut lines: HashMap<Action, usize> = HashMap::new();
         for (action, keys) in listed {
-            if wrong.len() > most_told(text) {
+            if wrong.len() > max_listed(text) {
                 break;
             }
             let path = format!("keys.{action}");

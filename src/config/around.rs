@@ -1,7 +1,7 @@
 //! Settings for the surroundings of a run: where the probe finds NVML, and where alerts go.
 //! This section never holds a secret, only its location: an environment variable or a file.
 
-use super::problem::{Problem, most_told};
+use super::problem::{Problem, max_listed};
 use super::{typed, yaml};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::path::{Path, PathBuf};
@@ -220,14 +220,14 @@ impl Notify {
             let (line, column) = error.place;
             vec![format!("{file}:{line}:{column}: {}", error.message)]
         })?;
-        let (read, more) = typed::read::<Self>(&tree);
+        let (read, more) = typed::read_tree::<Self>(&tree);
         wrong.extend(more);
         wrong.extend(read.iter().flat_map(|notify| notify.check("")));
         match read {
             Some(notify) if wrong.is_empty() => Ok(notify),
             _ => Err(wrong
                 .iter()
-                .take(most_told(text))
+                .take(max_listed(text))
                 .map(|problem| {
                     let (line, column) = yaml::locate(text, &problem.path, problem.occurrence);
                     format!("{file}:{line}:{column}: {problem}")

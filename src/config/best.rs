@@ -34,7 +34,7 @@ pub enum Goal {
 
 /// A ranking this version does not support.
 #[derive(Debug, thiserror::Error)]
-pub enum Unranked {
+pub enum UnsupportedRanking {
     /// An unsupported metric.
     #[error("checkpoints cannot be ranked by `{0}`, only by the validation loss; write loss")]
     Metric(String),
@@ -44,10 +44,10 @@ pub enum Unranked {
 }
 
 impl TryFrom<String> for Metric {
-    type Error = Unranked;
+    type Error = UnsupportedRanking;
 
-    fn try_from(name: String) -> Result<Self, Unranked> {
-        if name == "loss" { Ok(Self::Loss) } else { Err(Unranked::Metric(name)) }
+    fn try_from(name: String) -> Result<Self, UnsupportedRanking> {
+        if name == "loss" { Ok(Self::Loss) } else { Err(UnsupportedRanking::Metric(name)) }
     }
 }
 
@@ -60,10 +60,10 @@ impl From<Metric> for String {
 }
 
 impl TryFrom<String> for Goal {
-    type Error = Unranked;
+    type Error = UnsupportedRanking;
 
-    fn try_from(name: String) -> Result<Self, Unranked> {
-        if name == "min" { Ok(Self::Min) } else { Err(Unranked::Goal(name)) }
+    fn try_from(name: String) -> Result<Self, UnsupportedRanking> {
+        if name == "min" { Ok(Self::Min) } else { Err(UnsupportedRanking::Goal(name)) }
     }
 }
 
@@ -83,9 +83,9 @@ mod tests {
 
     #[test]
     fn only_the_lowest_loss_ranks_and_anything_else_is_refused_with_a_sentence() {
-        let (read, problems) = typed::read::<Checkpoint>(&json!({"best": {"metric": "loss", "goal": "min"}}));
+        let (read, problems) = typed::read_tree::<Checkpoint>(&json!({"best": {"metric": "loss", "goal": "min"}}));
         assert_eq!((read, problems.len()), (Some(Checkpoint::default()), 0));
-        let (_, problems) = typed::read::<Checkpoint>(&json!({"best": {"metric": "accuracy", "goal": "max"}}));
+        let (_, problems) = typed::read_tree::<Checkpoint>(&json!({"best": {"metric": "accuracy", "goal": "max"}}));
         let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
         assert!(said[0].contains("best.metric") && said[0].contains("cannot be ranked by `accuracy`"), "{said:?}");
         assert!(said[1].contains("best.goal") && said[1].contains("write min"), "{said:?}");

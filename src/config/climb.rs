@@ -73,12 +73,12 @@ impl Section {
             let (length, wrong) = spec.length(is_last);
             problems.extend(wrong.map(|(key, wrong, fix)| Problem::at(at(key), wrong, fix)));
             if index > 0 && self.plan[index - 1].rung == spec.rung {
-                let fix = "make it one stage of both lengths, or name another rung";
-                problems.push(Problem::at(at("rung"), "this is the rung of the stage before", fix));
+                let fix = "merge the two stages, or name another rung";
+                problems.push(Problem::at(at("rung"), "same rung as the stage before", fix));
             }
             let Some(rung) = rungs.iter().position(|rung| *rung == spec.rung) else {
                 let wrong = format!("the ladder has no rung `{}`", spec.rung);
-                problems.push(Problem::at(at("rung"), wrong, typed::closest(&spec.rung, rungs)));
+                problems.push(Problem::at(at("rung"), wrong, typed::suggest(&spec.rung, rungs)));
                 continue;
             };
             stages.push(Stage { rung, length });
@@ -88,7 +88,7 @@ impl Section {
 
     /// Returns the section that resolves to these stages.
     #[must_use]
-    pub fn of(stages: &[Stage], rungs: &[&str]) -> Self {
+    pub fn from_stages(stages: &[Stage], rungs: &[&str]) -> Self {
         let spec = |stage: &Stage| {
             let (epochs, steps) = match stage.length {
                 Some(Length::Epochs(epochs)) => (Some(epochs), None),
@@ -117,19 +117,19 @@ impl StageSpec {
         match given {
             Some((_, key, _)) if is_last => {
                 let wrong = "the last stage lasts until the run ends";
-                (None, Some((key, wrong, "leave its length out, or add the stage that follows it")))
+                (None, Some((key, wrong, "leave its length out, or add another stage after it")))
             }
             Some((_, key, 0)) => (None, Some((key, "a stage of length 0 trains nothing", "write 1 or more"))),
             Some((length, ..)) => (Some(length), None),
             None if is_last => (None, None),
-            None => (None, Some(("rung", "this stage has no end", "write `epochs:` or `steps:` beside it"))),
+            None => (None, Some(("rung", "this stage has no length", "add `epochs:` or `steps:`"))),
         }
     }
 }
 
 /// Formats the plan as a sentence: `safe for 10 epochs, plain for 20 epochs, then full`.
 #[must_use]
-pub fn words(stages: &[Stage], rungs: &[&str]) -> String {
+pub fn describe_plan(stages: &[Stage], rungs: &[&str]) -> String {
     let last = stages.len().saturating_sub(1);
     let parts = stages.iter().enumerate().map(|(index, stage)| {
         let name = rungs.get(stage.rung).copied().unwrap_or("?");
@@ -144,7 +144,7 @@ pub fn words(stages: &[Stage], rungs: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Length, Section, Stage, StageSpec, words};
+    use super::{Length, Section, Stage, StageSpec, describe_plan};
 
     fn spec(rung: &str, epochs: Option<u64>, steps: Option<u64>) -> StageSpec {
         StageSpec { rung: rung.to_owned(), epochs, steps }
@@ -158,8 +158,8 @@ mod tests {
         let (stages, problems) = section.resolve(&rungs);
         assert_eq!(problems, []);
         assert_eq!(stages[1], Stage { rung: 1, length: Some(Length::Steps(300)) });
-        assert_eq!(Section::of(&stages, &rungs), section);
-        assert_eq!(words(&stages, &rungs), "safe for 10 epochs, plain for 300 steps, then full");
+        assert_eq!(Section::from_stages(&stages, &rungs), section);
+        assert_eq!(describe_plan(&stages, &rungs), "safe for 10 epochs, plain for 300 steps, then full");
     }
 
     #[test]

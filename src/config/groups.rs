@@ -26,7 +26,7 @@ pub struct Group {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frozen: Option<bool>,
     /// Multiplier on the learning rate of the run.
-    #[serde(default = "one")]
+    #[serde(default = "default_lr_factor")]
     pub lr_factor: f64,
     /// Overrides `optimizer.weight_decay`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,22 +59,24 @@ impl Patterns {
     /// Reports whether any pattern matches a path.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
-        self.as_slice().iter().any(|pattern| matches(pattern, path))
+        self.as_slice().iter().any(|pattern| matches_path(pattern, path))
     }
 }
 
 /// Reports whether a pattern matches a path or one of its parents.
 #[must_use]
-pub fn matches(pattern: &str, path: &str) -> bool {
-    let whole = |path: &str| glob(pattern.as_bytes(), path.as_bytes());
+pub fn matches_path(pattern: &str, path: &str) -> bool {
+    let whole = |path: &str| matches_glob(pattern.as_bytes(), path.as_bytes());
     whole(path) || path.match_indices('.').any(|(dot, _)| whole(&path[..dot]))
 }
 
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
+fn matches_glob(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.split_first(), text.split_first()) {
         (None, None) => true,
-        (Some((b'*', rest)), _) => glob(rest, text) || text.split_first().is_some_and(|(_, text)| glob(pattern, text)),
-        (Some((p, pattern)), Some((t, text))) => p == t && glob(pattern, text),
+        (Some((b'*', rest)), _) => {
+            matches_glob(rest, text) || text.split_first().is_some_and(|(_, text)| matches_glob(pattern, text))
+        }
+        (Some((p, pattern)), Some((t, text))) => p == t && matches_glob(pattern, text),
         _ => false,
     }
 }
@@ -121,6 +123,17 @@ impl<'de> Deserialize<'de> for Groups {
     }
 }
 
+/// A term of `training.trained` that selects no parameters.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{term}` does not select parameters; write all, adapters, adapters of the last 2 blocks, head, or last 2 blocks, \
+     joined by +"
+)]
+pub struct ParseTrainedError {
+    /// The term.
+    pub term: String,
+}
+
 /// The parsed value of `training.trained`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trained {
@@ -155,9 +168,9 @@ impl fmt::Display for Trained {
 }
 
 impl std::str::FromStr for Trained {
-    type Err = String;
+    type Err = ParseTrainedError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseTrainedError> {
         let mut trained = Self::default();
         for term in text.split('+').map(str::trim) {
             let words: Vec<&str> = term.split_whitespace().collect();
@@ -173,12 +186,7 @@ impl std::str::FromStr for Trained {
                 {
                     trained.last_adapters = count.parse().unwrap_or_default();
                 }
-                _ => {
-                    return Err(format!(
-                        "`{term}` says nothing about what is trained; write all, adapters, adapters of the last 2 \
-                         blocks, head, or last 2 blocks, joined by +"
-                    ));
-                }
+                _ => return Err(ParseTrainedError { term: term.to_owned() }),
             }
         }
         Ok(trained)
@@ -197,13 +205,13 @@ impl<'de> Deserialize<'de> for Trained {
     }
 }
 
-fn one() -> f64 {
+fn default_lr_factor() -> f64 {
     1.0
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Groups, Trained, matches};
+    use super::{Groups, ParseTrainedError, Trained, matches_path};
 
     #[test]
     fn patterns_match_paths_and_what_lies_below() {
@@ -219,7 +227,7 @@ mod tests {
             ("*lora*", "blocks.0.query.lora_a", true),
             ("", "head", false),
         ] {
-            assert_eq!(matches(pattern, path), hit, "{pattern} on {path}");
+            assert_eq!(matches_path(pattern, path), hit, "{pattern} on {path}");
         }
     }
 
@@ -242,7 +250,8 @@ mod tests {
         assert_eq!((trained.last_blocks, trained.last_adapters, trained.adapters), (0, 8, false));
         assert_eq!(trained.to_string().parse::<Trained>(), Ok(trained));
         for wrong in ["", "last blocks", "adapters of the last 0 blocks", "last 0 blocks", "first 2 blocks", "all +"] {
-            assert!(wrong.parse::<Trained>().is_err(), "{wrong}");
+            let term = wrong.trim_start_matches("all +").to_owned();
+            assert_eq!(wrong.parse::<Trained>(), Err(ParseTrainedError { term }), "{wrong}");
         }
     }
 }

@@ -49,7 +49,7 @@ pub struct Training {
     /// Samples per forward and backward pass.
     pub micro_batch: u64,
     /// Micro-batches per optimizer step (gradient accumulation).
-    #[serde(default = "one")]
+    #[serde(default = "default_accumulation")]
     pub accumulation: u64,
     /// Number format for computation.
     #[serde(default)]
@@ -61,7 +61,7 @@ pub struct Training {
     #[serde(default)]
     pub gradient_checkpointing: bool,
     /// Fuse element-wise kernels (CUDA only).
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub fused_kernels: bool,
     /// Autotuning effort for kernels (CUDA only).
     #[serde(default)]
@@ -120,16 +120,16 @@ pub enum Autotune {
 #[serde(deny_unknown_fields)]
 pub struct Loader {
     /// Threads that prepare micro-batches; defaults to half the cores, which leaves the rest to the worker.
-    #[serde(default = "half_the_cores")]
+    #[serde(default = "default_threads")]
     pub threads: u64,
     /// Micro-batches to prefetch.
-    #[serde(default = "two")]
+    #[serde(default = "default_prefetch")]
     pub prefetch: u64,
 }
 
 impl Default for Loader {
     fn default() -> Self {
-        Self { threads: half_the_cores(), prefetch: two() }
+        Self { threads: default_threads(), prefetch: default_prefetch() }
     }
 }
 
@@ -146,10 +146,10 @@ pub struct Optimizer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_norm: Option<f64>,
     /// Decay rates (betas) of the two moments.
-    #[serde(default = "betas")]
+    #[serde(default = "default_betas")]
     pub betas: [f64; 2],
     /// Epsilon added to the denominator.
-    #[serde(default = "epsilon")]
+    #[serde(default = "default_epsilon")]
     pub epsilon: f64,
     /// Storage precision of the two moments.
     #[serde(default)]
@@ -184,26 +184,26 @@ impl Default for Evaluation {
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
     /// The interval; the end of the run is always saved.
-    #[serde(default = "half_a_minute")]
+    #[serde(default = "default_save_interval")]
     pub every: Every,
     /// Number of newest checkpoints to keep.
-    #[serde(default = "three")]
+    #[serde(default = "default_keep_last")]
     pub keep_last: u64,
     /// Save every new best evaluation, and keep that checkpoint too.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub keep_best: bool,
     /// The criterion for the best evaluation.
     #[serde(default)]
     pub best: Best,
     /// Clean steps after a checkpoint that make it proven; the newest proven one is kept.
-    #[serde(default = "two_hundred")]
+    #[serde(default = "default_proven_after")]
     pub proven_after: u64,
 }
 
 impl Default for Checkpoint {
     fn default() -> Self {
-        let (every, best) = (half_a_minute(), Best::default());
-        Self { every, keep_last: 3, keep_best: true, best, proven_after: two_hundred() }
+        let (every, best) = (default_save_interval(), Best::default());
+        Self { every, keep_last: default_keep_last(), keep_best: true, best, proven_after: default_proven_after() }
     }
 }
 
@@ -211,7 +211,7 @@ impl Checkpoint {
     /// Returns the largest number of checkpoints on disk at once: the newest ones, the newest proven one,
     /// the next one to be proven, the best, and one being written.
     #[must_use]
-    pub fn most(&self) -> u64 {
+    pub fn max_on_disk(&self) -> u64 {
         self.keep_last.max(1).saturating_add(3 + u64::from(self.keep_best))
     }
 }
@@ -241,39 +241,39 @@ impl fmt::Display for Relief {
     }
 }
 
-fn one() -> u64 {
+fn default_accumulation() -> u64 {
     1
 }
 
-fn half_the_cores() -> u64 {
+fn default_threads() -> u64 {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     (cores / 2).clamp(1, 64)
 }
 
-fn two() -> u64 {
+fn default_prefetch() -> u64 {
     2
 }
 
-fn three() -> u64 {
+fn default_keep_last() -> u64 {
     3
 }
 
-fn two_hundred() -> u64 {
+fn default_proven_after() -> u64 {
     200
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
-fn betas() -> [f64; 2] {
+fn default_betas() -> [f64; 2] {
     [0.9, 0.999]
 }
 
-fn epsilon() -> f64 {
+fn default_epsilon() -> f64 {
     1e-8
 }
 
-fn half_a_minute() -> Every {
+fn default_save_interval() -> Every {
     Every::Seconds(30.0)
 }

@@ -12,16 +12,16 @@ use serde_json::{Map, Value};
 pub const FULL: &str = "full";
 
 /// Maximum number of rungs below `full`. Each is resolved, counted and offered on a screen.
-pub const MOST_RUNGS: usize = 64;
+pub const MAX_RUNGS: usize = 64;
 /// Maximum number of pinned knobs; there are fewer knobs than that.
-const MOST_PINS: usize = 256;
+const MAX_PINS: usize = 256;
 
 /// Truncates lists over their limits before any work is done per entry.
 #[must_use]
-pub fn shorten(tree: &mut Value) -> Vec<Problem> {
+pub fn truncate_lists(tree: &mut Value) -> Vec<Problem> {
     let limits = [
-        ("ladder", "rungs", MOST_RUNGS, "keep those that differ in what they relieve"),
-        ("pinned", "knobs", MOST_PINS, "name each knob once"),
+        ("ladder", "rungs", MAX_RUNGS, "keep rungs that relieve different failures"),
+        ("pinned", "knobs", MAX_PINS, "name each knob once"),
     ];
     let mut problems = Vec::new();
     for (key, things, most, fix) in limits {
@@ -29,11 +29,7 @@ pub fn shorten(tree: &mut Value) -> Vec<Problem> {
         let given = list.len();
         if given > most {
             list.truncate(most);
-            problems.push(Problem::at(
-                key,
-                format!("this list has {given} {things}, and at most {most} are allowed"),
-                fix,
-            ));
+            problems.push(Problem::at(key, format!("{given} {things}, at most {most} are allowed"), fix));
         }
     }
     problems
@@ -88,14 +84,15 @@ impl Resolved {
     /// Reports whether this rung sets a knob itself rather than inheriting it.
     #[must_use]
     pub fn sets_itself(&self, knob: &str) -> bool {
-        self.sets.iter().any(|path| under(knob, path) || under(path, knob))
+        self.sets.iter().any(|path| is_at_or_below(knob, path) || is_at_or_below(path, knob))
     }
 
     /// Builds a problem with one of this rung's knobs, located at the line that set it.
     #[must_use]
     pub fn blame(&self, problem: Problem) -> Problem {
         let Some(place) = &self.place else { return problem };
-        let mine = self.sets.iter().filter(|path| under(&problem.path, path) || under(path, &problem.path));
+        let mine =
+            self.sets.iter().filter(|path| is_at_or_below(&problem.path, path) || is_at_or_below(path, &problem.path));
         match mine.max_by_key(|path| path.len()) {
             Some(path) => Problem { path: format!("{place}.{path}"), ..problem },
             None => Problem { wrong: format!("{} (on rung `{}`)", problem.wrong, self.rung.name), ..problem },
@@ -105,7 +102,7 @@ impl Resolved {
 
 /// Resolves every rung, `full` first, and returns the errors in their overrides.
 #[must_use]
-pub fn resolve(full: Preset, specs: &[RungSpec], pinned: &[String]) -> (Vec<Resolved>, Vec<Problem>) {
+pub fn resolve_ladder(full: Preset, specs: &[RungSpec], pinned: &[String]) -> (Vec<Resolved>, Vec<Problem>) {
     let tree = serde_json::to_value(&full).unwrap_or_default();
     let rung = Rung { name: FULL.to_owned(), relieves: Vec::new(), warm_start: false, preset: full };
     let mut rungs = vec![Resolved { rung, tree, place: None, sets: Vec::new() }];
@@ -114,22 +111,22 @@ pub fn resolve(full: Preset, specs: &[RungSpec], pinned: &[String]) -> (Vec<Reso
         let place = format!("ladder[{index}]");
         if rungs.iter().any(|above| above.rung.name == spec.name) {
             let why = if spec.name == FULL { "`full` is the body of the file" } else { "two rungs have this name" };
-            problems.push(Problem::at(format!("{place}.name"), why, "give it a name of its own"));
+            problems.push(Problem::at(format!("{place}.name"), why, "choose another name"));
         }
         let wanted = spec.from.as_deref();
         let base = rungs.iter().rev().find(|above| wanted.is_none_or(|name| above.rung.name == name));
         let Some(base) = base else {
             let mut known: Vec<&str> = rungs.iter().map(|above| above.rung.name.as_str()).collect();
             known.dedup();
-            let wrong = format!("no rung `{}` stands above this one", wanted.unwrap_or_default());
+            let wrong = format!("there is no rung `{}` above this one", wanted.unwrap_or_default());
             problems.push(Problem::at(
                 format!("{place}.from"),
                 wrong,
-                typed::closest(wanted.unwrap_or_default(), &known),
+                typed::suggest(wanted.unwrap_or_default(), &known),
             ));
             continue;
         };
-        let (resolved, wrong) = apply(base, spec, &format!("{place}.set"));
+        let (resolved, wrong) = apply_overrides(base, spec, &format!("{place}.set"));
         problems.extend(wrong);
         if let Some(resolved) = resolved {
             problems.extend(check_pins(&rungs[0].tree, &resolved, pinned));
@@ -139,16 +136,16 @@ pub fn resolve(full: Preset, specs: &[RungSpec], pinned: &[String]) -> (Vec<Reso
     (rungs, problems)
 }
 
-fn apply(base: &Resolved, spec: &RungSpec, place: &str) -> (Option<Resolved>, Vec<Problem>) {
+fn apply_overrides(base: &Resolved, spec: &RungSpec, place: &str) -> (Option<Resolved>, Vec<Problem>) {
     let mut tree = base.tree.clone();
     let mut problems = Vec::new();
-    let overrides = flatten(&spec.set);
+    let overrides = flatten_overrides(&spec.set);
     for (path, value) in &overrides {
-        if let Err(problem) = allowed(path).and_then(|()| typed::set(&mut tree, path, value.clone())) {
+        if let Err(problem) = check_allowed(path).and_then(|()| typed::set_value(&mut tree, path, value.clone())) {
             problems.push(problem.under(place));
         }
     }
-    let (preset, wrong) = typed::read::<Preset>(&tree);
+    let (preset, wrong) = typed::read_tree::<Preset>(&tree);
     problems.extend(wrong.into_iter().map(|problem| problem.under(place)));
     let resolved = preset.map(|preset| Resolved {
         tree: serde_json::to_value(&preset).unwrap_or_default(),
@@ -160,12 +157,14 @@ fn apply(base: &Resolved, spec: &RungSpec, place: &str) -> (Option<Resolved>, Ve
 }
 
 /// Flattens both `{a.b: 1}` and `{a: {b: 1}}` to `("a.b", 1)`.
-pub(super) fn flatten(set: &Map<String, Value>) -> Vec<(String, Value)> {
+pub(super) fn flatten_overrides(set: &Map<String, Value>) -> Vec<(String, Value)> {
     let mut flat = Vec::new();
     for (path, value) in set {
         match value {
             Value::Object(inner) => {
-                flat.extend(flatten(inner).into_iter().map(|(below, value)| (format!("{path}.{below}"), value)));
+                flat.extend(
+                    flatten_overrides(inner).into_iter().map(|(below, value)| (format!("{path}.{below}"), value)),
+                );
             }
             _ => flat.push((path.clone(), value.clone())),
         }
@@ -174,34 +173,38 @@ pub(super) fn flatten(set: &Map<String, Value>) -> Vec<(String, Value)> {
 }
 
 /// Rejects overrides a rung may not make: it may change training knobs, not the task or its data.
-fn allowed(path: &str) -> Result<(), Problem> {
+fn check_allowed(path: &str) -> Result<(), Problem> {
     const SECTIONS: [&str; 5] = ["training", "optimizer", "model", "evaluation", "checkpoint"];
     let section = path.split('.').next().unwrap_or_default();
     if path == "training.seed" || section == "data" {
-        let wrong = "no rung may change this: it would be another run";
-        return Err(Problem::at(path, wrong, "start a new run with it instead"));
+        let wrong = "a rung cannot change this, since it would be a different run";
+        return Err(Problem::at(path, wrong, "start a new run instead"));
     }
     if SECTIONS.contains(&section) && path.contains('.') {
         return Ok(());
     }
-    let wrong = format!("`{section}` has no knob that a rung can set");
+    let wrong = format!("a rung cannot set knobs of `{section}`");
     Err(Problem::at(path, wrong, format!("write a dotted path below {}", SECTIONS.join(", "))))
 }
 
 fn check_pins(full: &Value, rung: &Resolved, pinned: &[String]) -> Vec<Problem> {
     let mut changes = class::compare(full, &rung.tree);
     // Only the rung that set the knob is reported, not the rungs that inherit it.
-    changes.retain(|change| rung.sets.iter().any(|path| under(&change.path, path)));
-    let hit = changes.iter().filter_map(|change| Some((change, pinned.iter().find(|pin| under(&change.path, pin))?)));
+    changes.retain(|change| rung.sets.iter().any(|path| is_at_or_below(&change.path, path)));
+    let hit = changes
+        .iter()
+        .filter_map(|change| Some((change, pinned.iter().find(|pin| is_at_or_below(&change.path, pin))?)));
     hit.map(|(change, pin)| {
-        let wrong =
-            format!("`{pin}` is pinned, and rung `{}` changes {} to {}", rung.rung.name, change.from, change.to);
-        rung.blame(Problem::at(&change.path, wrong, "take it out of the rung, or out of `pinned`"))
+        let wrong = format!(
+            "`{pin}` is pinned, but rung `{}` changes it from {} to {}",
+            rung.rung.name, change.from, change.to
+        );
+        rung.blame(Problem::at(&change.path, wrong, "remove it from the rung or from `pinned`"))
     })
     .collect()
 }
 
 /// Reports whether `path` equals `top` or lies below it.
-fn under(path: &str, top: &str) -> bool {
+fn is_at_or_below(path: &str, top: &str) -> bool {
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

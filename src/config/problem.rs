@@ -4,12 +4,12 @@ use crate::untrusted::text::clipped;
 use std::fmt;
 
 /// Limits: the number of errors listed, and the bytes re-read to find their lines.
-const MOST_TOLD: (usize, usize) = (50, 8 << 20);
+const LISTED: (usize, usize) = (50, 8 << 20);
 
 /// Returns the number of errors to list for a text, which is re-read to find the line of each.
 #[must_use]
-pub fn most_told(text: &str) -> usize {
-    (MOST_TOLD.1 / text.len().max(1)).clamp(5, MOST_TOLD.0)
+pub fn max_listed(text: &str) -> usize {
+    (LISTED.1 / text.len().max(1)).clamp(5, LISTED.0)
 }
 
 /// One error.

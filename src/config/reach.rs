@@ -6,20 +6,26 @@ use super::problem::Problem;
 use super::run::Run;
 use crate::recipe::class::{Change, Class, carries_over, compare};
 
+/// A change of the model's shape that the weights cannot follow.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error(
+    "rung {rung} changes the model's shape ({}), so the weights do not fit; with `warm_start: true` on the rung, \
+     weights that fit are loaded and the rest are reinitialized", describe_changes(.changes)
+)]
+pub struct ShapeBarrier {
+    /// The name of the rung to shift to.
+    pub rung: String,
+    /// The knobs that change the shape.
+    pub changes: Vec<Change>,
+}
+
 impl Run {
-    /// Returns the reason why the run cannot shift between two rungs: the model's shape differs, and
-    /// neither rung sets `warm_start: true`.
+    /// Returns the barrier that keeps the run from shifting between two rungs: the model's shape differs,
+    /// and neither rung sets `warm_start: true`.
     #[must_use]
-    pub fn barrier(&self, from: usize, to: usize) -> Option<String> {
-        let shapes = self.misfits(from, to);
-        (!shapes.is_empty()).then(|| {
-            format!(
-                "rung {} has a model of another shape ({}), which the weights do not fit; `warm_start: true` on the \
-                 rung would load what fits and start the rest anew",
-                self.rungs[to].name,
-                words(&shapes)
-            )
-        })
+    pub fn barrier(&self, from: usize, to: usize) -> Option<ShapeBarrier> {
+        let changes = self.misfits(from, to);
+        (!changes.is_empty()).then(|| ShapeBarrier { rung: self.rungs[to].name.clone(), changes })
     }
 
     /// Returns the differing knobs that make the weights of one rung unusable on another.
@@ -51,12 +57,12 @@ impl Run {
             let Some(place) = resolved.get(rung) else { continue };
             for change in self.misfits(0, rung).into_iter().filter(|change| place.sets_itself(&change.path)) {
                 let wrong = format!(
-                    "no shift reaches rung `{}`: its model has another shape ({}), which the weights do not fit",
+                    "no shift reaches rung `{}`, because it changes the model's shape ({}) and the weights do not fit",
                     self.rungs[rung].name,
-                    words(std::slice::from_ref(&change))
+                    describe_changes(std::slice::from_ref(&change))
                 );
-                let fix = "take the knob out of the rung, make the size a variant, or write `warm_start: true` on the \
-                           rung (what fits is loaded, the rest starts anew)";
+                let fix = "remove the knob from the rung, make the size a variant, or write `warm_start: true` on the \
+                           rung (weights that fit are loaded, the rest are reinitialized)";
                 problems.push(place.blame(Problem::at(&change.path, wrong, fix)));
             }
         }
@@ -68,15 +74,15 @@ impl Run {
         let pairs = self.plan.windows(2).enumerate();
         let broken = pairs.filter_map(|(index, pair)| Some((index + 1, self.barrier(pair[0].rung, pair[1].rung)?)));
         broken
-            .map(|(index, why)| {
-                let fix = "name a rung with a model of the same shape";
-                Problem::at(format!("climb.plan[{index}].rung"), why, fix)
+            .map(|(index, barrier)| {
+                let fix = "name a rung with the same model shape";
+                Problem::at(format!("climb.plan[{index}].rung"), barrier.to_string(), fix)
             })
             .collect()
     }
 }
 
-fn words(changes: &[Change]) -> String {
+fn describe_changes(changes: &[Change]) -> String {
     let shapes = changes.iter().map(|change| format!("{} {} → {}", change.path, change.from, change.to));
     shapes.collect::<Vec<_>>().join(", ")
 }

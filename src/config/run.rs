@@ -2,8 +2,8 @@
 
 use super::around::{Notify, Probe};
 use super::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
-use super::ladder::{self, FULL, Resolved, Rung, RungSpec, resolve};
-use super::problem::{Problem, most_told};
+use super::ladder::{self, FULL, Resolved, Rung, RungSpec, resolve_ladder};
+use super::problem::{Problem, max_listed};
 use super::{check, climb, typed, variants, watch, yaml};
 use crate::recipe::class;
 use crate::untrusted::text;
@@ -167,10 +167,10 @@ impl Run {
             Refusal { lines: vec![format!("{}:{line}:{column}: {}", source.file, error.message)] }
         })?;
         if !tree.is_object() {
-            let wrong = "a run file is a list of `key: value` lines, beginning with `name:` and `task:`";
+            let wrong = "a run file consists of `key: value` lines, such as `name:` and `task:`";
             return Err(Refusal { lines: vec![format!("{}:1:1: {wrong}", source.file)] });
         }
-        let (places, wrong) = variants::apply(&mut tree, source.overrides);
+        let (places, wrong) = variants::apply_variant(&mut tree, source.overrides);
         problems.extend(wrong);
         settle_length(&mut tree, &places);
         // Problems with overridden knobs are reported under their path in the file.
@@ -179,7 +179,7 @@ impl Run {
             let put = if path == variants::CHOICE {
                 Ok(path.clone())
             } else {
-                variants::put(&mut tree, path, yaml::scalar(value))
+                variants::set_knob(&mut tree, path, yaml::parse_scalar(value))
             };
             let told = put.unwrap_or_else(|problem| {
                 problems.push(problem.clone());
@@ -188,13 +188,13 @@ impl Run {
             set.push((told, format!("--set {path}={value}")));
         }
         settle_length(&mut tree, source.overrides);
-        problems.extend(ladder::shorten(&mut tree));
-        let (file, wrong) = typed::read::<RunFile>(&tree);
+        problems.extend(ladder::truncate_lists(&mut tree));
+        let (file, wrong) = typed::read_tree::<RunFile>(&tree);
         problems.extend(wrong);
-        let run = file.map(|file| validate(file, tasks, source.base, origin, &mut problems));
+        let run = file.map(|file| validate_run(file, tasks, source.base, origin, &mut problems));
         match run {
             Some(run) if problems.is_empty() => Ok(run),
-            _ => Err(Refusal { lines: show(source, &problems, &places, &set) }),
+            _ => Err(Refusal { lines: format_problems(source, &problems, &places, &set) }),
         }
     }
 
@@ -217,7 +217,7 @@ impl Run {
         let mut tree = json!({ "name": self.name, "task": self.task });
         let tail = json!({ "watch": self.watch, "probe": self.probe, "notify": self.notify, "pinned": self.pinned, "ladder": ladder });
         let names: Vec<&str> = self.rungs.iter().map(|rung| rung.name.as_str()).collect();
-        let climb = (!self.plan.is_empty()).then(|| climb::Section::of(&self.plan, &names));
+        let climb = (!self.plan.is_empty()).then(|| climb::Section::from_stages(&self.plan, &names));
         if let (Value::Object(tree), Value::Object(body), Value::Object(tail)) = (&mut tree, full, tail) {
             tree.extend(body);
             tree.extend(tail);
@@ -265,15 +265,15 @@ fn settle_length(tree: &mut Value, overrides: &[(String, String)]) {
     }
 }
 
-fn validate(
+fn validate_run(
     mut file: RunFile,
     tasks: &dyn TaskSections,
     base: &Path,
     origin: Origin,
     problems: &mut Vec<Problem>,
 ) -> Run {
-    problems.extend(check::name("name", &file.name));
-    problems.extend(watch::check(&file.watch));
+    problems.extend(check::check_name("name", &file.name));
+    problems.extend(watch::check_watch(&file.watch));
     problems.extend(file.notify.iter().flat_map(|notify| notify.check("notify")));
     // Relative to the file, like all paths in it; run.yaml stores it absolute.
     file.probe.nvml = file.probe.nvml.take().map(|path| base.join(path));
@@ -281,7 +281,7 @@ fn validate(
         notify.settle_paths(base);
     }
     for (index, spec) in file.ladder.iter().enumerate() {
-        problems.extend(check::name(&format!("ladder[{index}].name"), &spec.name));
+        problems.extend(check::check_name(&format!("ladder[{index}].name"), &spec.name));
     }
     let known_task = tasks.knows(&file.task);
     if known_task {
@@ -294,7 +294,7 @@ fn validate(
         let names = tasks.names();
         let known: Vec<&str> = names.iter().map(String::as_str).collect();
         let wrong = format!("no task is called `{}`", file.task);
-        problems.push(Problem::at("task", wrong, typed::closest(&file.task, &known)));
+        problems.push(Problem::at("task", wrong, typed::suggest(&file.task, &known)));
     }
     let full = Preset {
         data: file.data,
@@ -304,7 +304,7 @@ fn validate(
         evaluation: file.evaluation,
         checkpoint: file.checkpoint,
     };
-    let (rungs, wrong) = resolve(full, &file.ladder, &file.pinned);
+    let (rungs, wrong) = resolve_ladder(full, &file.ladder, &file.pinned);
     problems.extend(wrong);
     problems.extend(check_pinned(&file.pinned, &rungs[0].tree));
     check_rungs(&rungs, known_task.then_some((tasks, file.task.as_str(), base)), problems);
@@ -330,7 +330,7 @@ fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path
     };
     for rung in rungs {
         let preset = &rung.rung.preset;
-        let mut found = check::preset(preset);
+        let mut found = check::check_preset(preset);
         if let Some((tasks, task, base)) = tasks {
             if rung.place.is_some() {
                 found.extend(tasks.resolve(task, &preset.data, &preset.model, base).1);
@@ -355,7 +355,7 @@ fn check_pinned(pinned: &[String], full: &Value) -> Vec<Problem> {
         .map(|(index, path)| {
             Problem::at(
                 format!("pinned[{index}]"),
-                format!("there is no knob `{path}`"),
+                format!("unknown knob `{path}`"),
                 "write a dotted path, such as training.accumulation",
             )
         })
@@ -363,11 +363,16 @@ fn check_pinned(pinned: &[String], full: &Value) -> Vec<Problem> {
 }
 
 /// Formats the problems in file order, one per key; consequences of another error are dropped.
-fn show(source: &Source<'_>, problems: &[Problem], chosen: &variants::Places, set: &[(String, String)]) -> Vec<String> {
+fn format_problems(
+    source: &Source<'_>,
+    problems: &[Problem],
+    chosen: &variants::Places,
+    set: &[(String, String)],
+) -> Vec<String> {
     let mut said = HashSet::new();
     let told: Vec<&Problem> =
         problems.iter().filter(|problem| said.insert((&problem.path, problem.occurrence))).collect();
-    let most = most_told(source.text);
+    let most = max_listed(source.text);
     let mut placed: Vec<(yaml::Place, String)> = told
         .iter()
         .take(most)
@@ -382,6 +387,6 @@ fn show(source: &Source<'_>, problems: &[Problem], chosen: &variants::Places, se
         .collect();
     placed.sort();
     let more = told.len().saturating_sub(most);
-    let rest = (more > 0).then(|| format!("{}: and {more} more mistakes", source.file));
+    let rest = (more > 0).then(|| format!("{}: and {more} more errors", source.file));
     placed.into_iter().map(|(_, line)| line).chain(rest).map(|line| text::line(&line).into_owned()).collect()
 }

@@ -1,9 +1,10 @@
 //! Themes: one style per role, read from YAML and reduced to the colours the terminal supports.
 //!
 //! ```text
-//! themes/dark.yaml ─ parse ─▶ Theme (24-bit) ─ shown_with(Colours) ─▶ 24-bit | 256 | 16 colours | none
+//! themes/dark.yaml ─ parse ─▶ Theme (24-bit) ─ reduced_to(Colours) ─▶ 24-bit | 256 | 16 colours | none
 //! ```
 
+use super::yaml;
 use ratatui::style::{Color, Modifier, Style};
 use serde::{Deserialize, Deserializer, de};
 
@@ -14,56 +15,85 @@ pub struct Theme {
     /// The theme's name.
     pub name: String,
     /// Body text and background.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub base: Style,
     /// Names and the most important figures.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub strong: Style,
     /// Labels, units, past values.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub dim: Style,
     /// Rules, axes and the empty part of a gauge.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub faint: Style,
     /// Current items: the current rung, the newest value, the focus.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub accent: Style,
     /// A healthy state.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub good: Style,
     /// A warning.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub warn: Style,
     /// An error.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub danger: Style,
     /// The header and footer lines.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub bar: Style,
     /// Key hints in the footer.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub key: Style,
     /// A measured curve.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub raw: Style,
     /// A smoothed curve.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub smooth: Style,
     /// A second quantity beside the first.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub second: Style,
     /// Markers for shifts and restarts on a curve.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub mark: Style,
     /// Popups.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub overlay: Style,
     /// The line under the cursor.
-    #[serde(deserialize_with = "style")]
+    #[serde(deserialize_with = "deserialize_style")]
     pub selected: Style,
     /// Colours that distinguish lines, rungs or runs in one chart; used in rotation.
-    #[serde(deserialize_with = "styles")]
+    #[serde(deserialize_with = "deserialize_styles")]
     pub lines: Vec<Style>,
+}
+
+/// A theme file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ThemeError {
+    /// A style is malformed.
+    #[error("line {line}: {role}: {error}")]
+    Style {
+        /// Its line, counted from 1.
+        line: usize,
+        /// Its role.
+        role: String,
+        /// The mistake.
+        error: StyleError,
+    },
+    /// A role has no style.
+    #[error("the role {0} is missing: add a line `{0}: …`")]
+    MissingRole(String),
+    /// The file is not a theme in YAML.
+    #[error(transparent)]
+    Yaml(#[from] yaml::ReadError),
+}
+
+/// A word in a style that is not a colour or a modifier.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{word}` is not a colour; write #rrggbb, on #rrggbb, bold, dim, italic, underlined or reversed")]
+pub struct StyleError {
+    /// The word.
+    pub word: String,
 }
 
 /// The terminal's colour support.
@@ -101,22 +131,24 @@ impl Theme {
     /// Parses a theme from YAML.
     ///
     /// # Errors
-    /// Returns an error that names the missing, unknown or malformed role.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// Returns an error when a role is missing, unknown or malformed.
+    pub fn parse(text: &str) -> Result<Self, ThemeError> {
         // Check role by role first: the parser of the whole document reports only its first line.
-        if let Ok((tree, _)) = super::yaml::parse(text) {
+        if let Ok((tree, _)) = yaml::parse(text) {
             for (role, style) in tree.as_object().into_iter().flatten().filter(|(role, _)| *role != "name") {
-                let wrong = style.as_str().and_then(|style| parse_style(style).err());
-                if let Some(why) = wrong {
-                    return Err(format!("line {}: {role}: {why}", super::yaml::locate(text, role, 0).0));
+                if let Some(Err(error)) = style.as_str().map(parse_style) {
+                    let line = yaml::locate(text, role, 0).0;
+                    return Err(ThemeError::Style { line, role: role.clone(), error });
                 }
             }
         }
-        from_yaml(text).map_err(|error: String| {
-            // A missing field has no line to report.
-            let role = error.split(['`', '\'']).nth(1).filter(|_| error.contains("missing field"));
-            let said = role.map(|role| format!("the role {role} is missing: add a line `{role}: …`"));
-            said.unwrap_or(error)
+        yaml::read(text).map_err(|error| {
+            // A missing field has no line to report, and the parser names it only in its message.
+            let message = error.to_string();
+            match message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
+                Some(role) => ThemeError::MissingRole(role.to_owned()),
+                None => ThemeError::Yaml(error),
+            }
         })
     }
 
@@ -124,7 +156,7 @@ impl Theme {
     ///
     /// # Errors
     /// Returns an error when a compiled-in file is invalid; never in a build that passed its tests.
-    pub fn shipped() -> Result<Vec<Self>, String> {
+    pub fn shipped() -> Result<Vec<Self>, ThemeError> {
         const SHIPPED: [&str; 5] = [
             include_str!("../../themes/dark.yaml"),
             include_str!("../../themes/light.yaml"),
@@ -170,7 +202,7 @@ impl Theme {
     /// Reduces every colour to what the terminal supports. Without colours, the important roles stay
     /// distinguishable by weight.
     #[must_use]
-    pub fn shown_with(mut self, colours: Colours) -> Self {
+    pub fn reduced_to(mut self, colours: Colours) -> Self {
         let loud = [&mut self.accent, &mut self.good, &mut self.warn, &mut self.danger, &mut self.key];
         let quiet = [&mut self.dim, &mut self.faint, &mut self.raw, &mut self.mark];
         if colours == Colours::None {
@@ -183,8 +215,8 @@ impl Theme {
             self.selected = self.selected.add_modifier(Modifier::REVERSED);
         }
         for style in self.styles() {
-            style.fg = style.fg.and_then(|colour| brought_down(colour, colours));
-            style.bg = style.bg.and_then(|colour| brought_down(colour, colours));
+            style.fg = style.fg.and_then(|colour| reduce_colour(colour, colours));
+            style.bg = style.bg.and_then(|colour| reduce_colour(colour, colours));
         }
         self
     }
@@ -213,16 +245,11 @@ impl Theme {
     }
 }
 
-/// Parses a theme. The only function of this module that uses the YAML crate.
-fn from_yaml<T: de::DeserializeOwned>(text: &str) -> Result<T, String> {
-    super::yaml::read(text)
-}
-
-fn style<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Style, D::Error> {
+fn deserialize_style<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Style, D::Error> {
     parse_style(&String::deserialize(deserializer)?).map_err(de::Error::custom)
 }
 
-fn styles<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Style>, D::Error> {
+fn deserialize_styles<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Style>, D::Error> {
     let texts = Vec::<String>::deserialize(deserializer)?;
     if texts.is_empty() {
         return Err(de::Error::custom("`lines` needs at least one style"));
@@ -231,7 +258,7 @@ fn styles<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Style>, D::E
 }
 
 /// Parses `#rrggbb`, `on #rrggbb` and modifiers, in any order.
-fn parse_style(text: &str) -> Result<Style, String> {
+fn parse_style(text: &str) -> Result<Style, StyleError> {
     let mut style = Style::new();
     let mut words = text.split_whitespace();
     while let Some(word) = words.next() {
@@ -248,15 +275,14 @@ fn parse_style(text: &str) -> Result<Style, String> {
     Ok(style)
 }
 
-fn parse_colour(word: &str) -> Result<Color, String> {
-    let wrong =
-        || format!("`{word}` is no colour; write #rrggbb, on #rrggbb, bold, dim, italic, underlined or reversed");
+fn parse_colour(word: &str) -> Result<Color, StyleError> {
+    let wrong = || StyleError { word: word.to_owned() };
     let digits = word.strip_prefix('#').filter(|digits| digits.len() == 6).ok_or_else(wrong)?;
     let value = u32::from_str_radix(digits, 16).map_err(|_| wrong())?;
     Ok(Color::from_u32(value))
 }
 
-fn brought_down(colour: Color, colours: Colours) -> Option<Color> {
+fn reduce_colour(colour: Color, colours: Colours) -> Option<Color> {
     match (colours, colour) {
         (Colours::None, _) => None,
         (Colours::Indexed, Color::Rgb(r, g, b)) => Some(Color::Indexed(nearest_indexed([r, g, b]))),

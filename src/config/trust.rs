@@ -57,10 +57,11 @@ pub struct Grants(Vec<Grant>);
 impl Grants {
     /// Collects the grants of a run.
     #[must_use]
-    pub fn of(run: &Run) -> Self {
-        let library = run.probe.nvml.iter().map(|path| grant(Access::Library(path.clone()), "probe.nvml".to_owned()));
+    pub fn from_run(run: &Run) -> Self {
+        let library =
+            run.probe.nvml.iter().map(|path| new_grant(Access::Library(path.clone()), "probe.nvml".to_owned()));
         let hooks = run.notify.iter().flat_map(|notify| &notify.webhooks).enumerate();
-        Self(library.chain(hooks.flat_map(|(index, hook)| webhook(index, hook))).collect())
+        Self(library.chain(hooks.flat_map(|(index, hook)| webhook_grants(index, hook))).collect())
     }
 
     /// Reports whether nothing needs approval.
@@ -78,7 +79,7 @@ impl Grants {
     /// cannot disguise itself.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let subjects: Vec<String> = self.iter().map(|grant| escaped(&grant.access.subject())).collect();
+        let subjects: Vec<String> = self.iter().map(|grant| escape_text(&grant.access.subject())).collect();
         let width = subjects.iter().map(|subject| subject.chars().count()).max().unwrap_or(0);
         let line = |(grant, subject): (&Grant, &String)| {
             format!("  {:<12} {subject:<width$}  {}", grant.access.word(), grant.key)
@@ -96,23 +97,23 @@ impl<'a> IntoIterator for &'a Grants {
     }
 }
 
-fn grant(access: Access, key: String) -> Grant {
+fn new_grant(access: Access, key: String) -> Grant {
     Grant { access, key }
 }
 
 /// Returns the webhook's address and the secrets sent to it.
-fn webhook(index: usize, hook: &Webhook) -> Vec<Grant> {
+fn webhook_grants(index: usize, hook: &Webhook) -> Vec<Grant> {
     let key = |name: &str| format!("notify.webhooks[{index}].{name}");
     let mut grants = match &hook.url {
-        Some(text) => vec![grant(disclosed(text), key("url"))],
-        None => vec![grant(Access::Address(TELEGRAM.to_owned()), key("kind"))],
+        Some(text) => vec![new_grant(disclosed_access(text), key("url"))],
+        None => vec![new_grant(Access::Address(TELEGRAM.to_owned()), key("kind"))],
     };
-    grants.extend(hook.token.iter().map(|text| grant(disclosed(text), key("token"))));
-    grants.extend(hook.chat.iter().map(|chat| grant(Access::Address(format!("chat {chat}")), key("chat"))));
+    grants.extend(hook.token.iter().map(|text| new_grant(disclosed_access(text), key("token"))));
+    grants.extend(hook.chat.iter().map(|chat| new_grant(Access::Address(format!("chat {chat}")), key("chat"))));
     grants
 }
 
-fn disclosed(text: &Text) -> Access {
+fn disclosed_access(text: &Text) -> Access {
     match text {
         Text::Plain(text) => Access::Address(text.clone()),
         Text::Env(name) => Access::Environment(name.clone()),
@@ -122,11 +123,11 @@ fn disclosed(text: &Text) -> Access {
 
 /// Reports whether a library belongs to the system, where only an administrator can replace it.
 #[must_use]
-pub fn is_of_system(library: &Path) -> bool {
+pub fn is_system_library(library: &Path) -> bool {
     ["/usr", "/lib", "/lib64", "/nix/store", "/run/opengl-driver"].iter().any(|folder| library.starts_with(folder))
 }
 
-fn escaped(text: &str) -> String {
+fn escape_text(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
@@ -139,7 +140,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Access, Grants, is_of_system};
+    use super::{Access, Grants, is_system_library};
     use crate::config::run::{AsWritten, Run, Source};
     use crate::config::shipped;
     use std::path::Path;
@@ -148,7 +149,7 @@ mod tests {
         let text =
             format!("name: x\ntask: t\ntraining: {{ steps: 4, micro_batch: 8 }}\noptimizer: {{ lr: 0.1 }}\n{more}");
         let source = Source { file: "x.yaml", text: &text, base: Path::new("/project"), overrides: &[] };
-        Grants::of(&Run::read(&source, &AsWritten).unwrap())
+        Grants::from_run(&Run::read(&source, &AsWritten).unwrap())
     }
 
     #[test]
@@ -178,7 +179,7 @@ mod tests {
         for name in shipped::names() {
             let (_, text) = shipped::run_file(Path::new(name)).unwrap();
             let source = Source { file: name, text, base: Path::new("/"), overrides: &[] };
-            assert!(Grants::of(&Run::read(&source, &AsWritten).unwrap()).is_empty(), "{name}");
+            assert!(Grants::from_run(&Run::read(&source, &AsWritten).unwrap()).is_empty(), "{name}");
         }
     }
 
@@ -192,9 +193,9 @@ mod tests {
 
     #[test]
     fn a_library_beside_the_run_file_is_not_the_systems() {
-        assert!(is_of_system(Path::new("/usr/lib/wsl/lib/libnvidia-ml.so.1")));
+        assert!(is_system_library(Path::new("/usr/lib/wsl/lib/libnvidia-ml.so.1")));
         for path in ["/home/me/usr/lib/x.so", "/usrx/x.so", "/opt/x.so", "x.so"] {
-            assert!(!is_of_system(Path::new(path)), "{path}");
+            assert!(!is_system_library(Path::new(path)), "{path}");
         }
         assert_eq!(Access::Library("/x".into()).word(), "library");
     }

@@ -7,18 +7,18 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 /// Maximum passes; each handles one mistake, or all unknown keys of one section.
-const MOST_ROUNDS: usize = 64;
+const MAX_ROUNDS: usize = 64;
 /// Maximum unknown keys per section that get a suggestion.
-const EXPLAINED: usize = 50;
+const MAX_SUGGESTIONS: usize = 50;
 /// Longest key that is compared with known keys.
-const LONGEST_WORD: usize = 64;
+const MAX_COMPARED: usize = 64;
 
 /// Returns the typed value, if the tree yields one, and every error.
 #[must_use]
-pub fn read<T: DeserializeOwned>(tree: &Value) -> (Option<T>, Vec<Problem>) {
+pub fn read_tree<T: DeserializeOwned>(tree: &Value) -> (Option<T>, Vec<Problem>) {
     let mut tree = tree.clone();
     let mut problems: Vec<Problem> = Vec::new();
-    for _ in 0..MOST_ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         let error = match serde_path_to_error::deserialize::<_, T>(&tree) {
             Ok(value) => return (Some(value), problems),
             Err(error) => error,
@@ -27,18 +27,18 @@ pub fn read<T: DeserializeOwned>(tree: &Value) -> (Option<T>, Vec<Problem>) {
         let path = if path == "." { String::new() } else { path };
         let message = error.inner().to_string();
         if let Some(field) = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
-            let missing = join(&path, field);
+            let missing = join_path(&path, field);
             if !problems.iter().any(|problem| problem.path == missing) {
                 problems.push(Problem::at(&missing, "this key is missing", "add it"));
             }
-            if !fill::<T>(&mut tree, &missing) {
+            if !fill_missing::<T>(&mut tree, &missing) {
                 return (None, problems);
             }
         } else {
-            let unknown = strangers(&mut tree, &path, &message);
+            let unknown = remove_unknown_keys(&mut tree, &path, &message);
             if unknown.is_empty() {
-                problems.push(explain(&path, &message));
-                if !cut(&mut tree, &path) {
+                problems.push(explain_error(&path, &message));
+                if !remove_key(&mut tree, &path) {
                     return (None, problems);
                 }
             }
@@ -49,7 +49,7 @@ pub fn read<T: DeserializeOwned>(tree: &Value) -> (Option<T>, Vec<Problem>) {
 }
 
 /// Removes all unknown keys of one section at once: one pass per key would take time quadratic in their number.
-fn strangers(tree: &mut Value, path: &str, message: &str) -> Vec<Problem> {
+fn remove_unknown_keys(tree: &mut Value, path: &str, message: &str) -> Vec<Problem> {
     let Some(rest) = message.strip_prefix("unknown field `") else { return Vec::new() };
     let mut words = rest.split('`').step_by(2);
     let named = words.next().unwrap_or_default();
@@ -60,25 +60,25 @@ fn strangers(tree: &mut Value, path: &str, message: &str) -> Vec<Problem> {
         None if path == named => "",
         _ => path,
     };
-    let Some(Value::Object(map)) = descend(tree, section) else { return Vec::new() };
+    let Some(Value::Object(map)) = value_at(tree, section) else { return Vec::new() };
     let unknown: Vec<String> = map.keys().filter(|key| !known.contains(&key.as_str())).cloned().collect();
     map.retain(|key, _| known.contains(&key.as_str()));
     let fix =
-        |index: usize, key: &str| if index < EXPLAINED { closest(key, &known) } else { "leave it out".to_owned() };
-    let told = |(index, key): (usize, String)| Problem::at(join(section, &key), "no such key", fix(index, &key));
+        |index: usize, key: &str| if index < MAX_SUGGESTIONS { suggest(key, &known) } else { "remove it".to_owned() };
+    let told = |(index, key): (usize, String)| Problem::at(join_path(section, &key), "unknown key", fix(index, &key));
     unknown.into_iter().enumerate().map(told).collect()
 }
 
-fn join(path: &str, field: &str) -> String {
+fn join_path(path: &str, field: &str) -> String {
     if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
 }
 
 /// Inserts a placeholder for a missing key, so that the rest can be checked.
-fn fill<T: DeserializeOwned>(tree: &mut Value, path: &str) -> bool {
+fn fill_missing<T: DeserializeOwned>(tree: &mut Value, path: &str) -> bool {
     let (parent, field) = path.rsplit_once('.').unwrap_or(("", path));
     let mut candidates = vec![Value::Null, json!([]), json!({}), json!(true), json!("1 epoch"), json!(1)];
     while let Some(candidate) = candidates.pop() {
-        let Some(Value::Object(map)) = descend(tree, parent) else { return false };
+        let Some(Value::Object(map)) = value_at(tree, parent) else { return false };
         map.insert(field.to_owned(), candidate);
         let Err(error) = serde_path_to_error::deserialize::<_, T>(&*tree) else { return true };
         let message = error.inner().to_string();
@@ -93,17 +93,17 @@ fn fill<T: DeserializeOwned>(tree: &mut Value, path: &str) -> bool {
 }
 
 /// Removes the innermost key on the way to `path`.
-fn cut(tree: &mut Value, path: &str) -> bool {
+fn remove_key(tree: &mut Value, path: &str) -> bool {
     let path = path.trim_end_matches(|c: char| c == ']' || c == '[' || c.is_ascii_digit() && path.ends_with(']'));
     let (parent, field) = path.rsplit_once('.').unwrap_or(("", path));
-    match descend(tree, parent) {
+    match value_at(tree, parent) {
         Some(Value::Object(map)) => map.shift_remove(field).is_some(),
         _ => false,
     }
 }
 
 /// Returns the value at a dotted path with `[index]` parts.
-pub fn descend<'a>(tree: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+pub fn value_at<'a>(tree: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     path.split(['.', '[']).filter(|part| !part.is_empty()).try_fold(tree, |at, part| match part.strip_suffix(']') {
         Some(index) => at.get_mut(index.parse::<usize>().ok()?),
         None => at.get_mut(part),
@@ -114,7 +114,7 @@ pub fn descend<'a>(tree: &'a mut Value, path: &str) -> Option<&'a mut Value> {
 ///
 /// # Errors
 /// Returns an error when a component of the path is not a section.
-pub fn set(tree: &mut Value, path: &str, value: Value) -> Result<(), Problem> {
+pub fn set_value(tree: &mut Value, path: &str, value: Value) -> Result<(), Problem> {
     if path.split('.').count() > MAX_DEPTH {
         let wrong = format!("this path has more than {MAX_DEPTH} parts");
         return Err(Problem::at(path, wrong, "write the dotted path of a knob, such as training.micro_batch"));
@@ -143,28 +143,28 @@ fn no_section(path: &str, part: &str) -> Problem {
 }
 
 /// Rewords a serde error for users.
-fn explain(path: &str, message: &str) -> Problem {
+fn explain_error(path: &str, message: &str) -> Problem {
     if let Some(rest) = message.strip_prefix("unknown field `") {
         let mut words = rest.split('`').step_by(2);
         let unknown = words.next().unwrap_or_default();
         let known: Vec<&str> = rest.split('`').skip(2).step_by(2).collect();
-        let path = if path.rsplit('.').next() == Some(unknown) { path.to_owned() } else { join(path, unknown) };
-        return Problem::at(path, "no such key", closest(unknown, &known));
+        let path = if path.rsplit('.').next() == Some(unknown) { path.to_owned() } else { join_path(path, unknown) };
+        return Problem::at(path, "unknown key", suggest(unknown, &known));
     }
     if let Some(rest) = message.strip_prefix("unknown variant `") {
         let unknown = rest.split('`').next().unwrap_or_default();
         let known: Vec<&str> = rest.split('`').skip(2).step_by(2).collect();
-        return Problem::at(path, format!("`{unknown}` is not one of the choices"), closest(unknown, &known));
+        return Problem::at(path, format!("unknown value `{unknown}`"), suggest(unknown, &known));
     }
     let wrong_type = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
     if let Some((found, wanted)) = wrong_type.and_then(|rest| rest.split_once(", expected ")) {
-        return mistyped(path, found, wanted);
+        return explain_wrong_type(path, found, wanted);
     }
-    let (wrong, fix) = message.split_once("; ").unwrap_or((message, "see the shipped run files for one that works"));
+    let (wrong, fix) = message.split_once("; ").unwrap_or((message, "see the shipped run files for an example"));
     Problem::at(path, wrong, fix)
 }
 
-fn mistyped(path: &str, found: &str, wanted: &str) -> Problem {
+fn explain_wrong_type(path: &str, found: &str, wanted: &str) -> Problem {
     let value = found.split('`').nth(1).or_else(|| found.split('"').nth(1)).unwrap_or(found);
     let value = if value == "map" { "a section" } else { value };
     let number = value.parse::<f64>().ok();
@@ -174,7 +174,7 @@ fn mistyped(path: &str, found: &str, wanted: &str) -> Problem {
                 ("a whole number", format!("write {} or {}", number.floor().max(1.0), number.ceil()))
             }
             Some(number) if number >= 0.0 => ("a whole number", format!("write {number}")),
-            Some(_) => ("a whole number of 0 or more", "write a number, such as 1".to_owned()),
+            Some(_) => ("a whole number of at least 0", "write a number, such as 1".to_owned()),
             None => ("a whole number", "write a number, such as 32".to_owned()),
         },
         "f64" => ("a number", "write a number, such as 0.001".to_owned()),
@@ -185,34 +185,34 @@ fn mistyped(path: &str, found: &str, wanted: &str) -> Problem {
             ("a number with a unit", "write 30 s, 10 min, 500 steps, 1 epoch or never".to_owned())
         }
         "a sequence" => ("a list", "write [a, b]".to_owned()),
-        other => (other, "see the shipped run files for one that works".to_owned()),
+        other => (other, "see the shipped run files for an example".to_owned()),
     };
-    Problem::at(path, format!("found {value}, where {kind} must stand"), fix)
+    Problem::at(path, format!("expected {kind}, found {value}"), fix)
 }
 
 /// Returns `did you mean …`, or the whole list.
 #[must_use]
-pub fn closest(unknown: &str, known: &[&str]) -> String {
+pub fn suggest(unknown: &str, known: &[&str]) -> String {
     let near = known
         .iter()
-        .filter(|_| unknown.len() <= LONGEST_WORD)
+        .filter(|_| unknown.len() <= MAX_COMPARED)
         .map(|word| (strsim::damerau_levenshtein(unknown, word), word))
         .min();
     match near {
         Some((distance, word)) if distance <= 2.max(word.len() / 3) => format!("did you mean `{word}`?"),
-        _ if known.is_empty() => "leave it out".to_owned(),
+        _ if known.is_empty() => "remove it".to_owned(),
         _ => format!("choose from: {}", known.join(", ")),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::read;
+    use super::read_tree;
     use crate::config::knobs::Training;
     use serde_json::json;
 
     fn problems(tree: &serde_json::Value) -> Vec<String> {
-        read::<Training>(tree).1.iter().map(ToString::to_string).collect()
+        read_tree::<Training>(tree).1.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn what_is_right_is_read() {
-        let (value, problems) = read::<Training>(&json!({"micro_batch": 4}));
+        let (value, problems) = read_tree::<Training>(&json!({"micro_batch": 4}));
         assert!(problems.is_empty());
         assert_eq!(value.unwrap().loader.prefetch, 2);
     }

@@ -43,13 +43,21 @@ impl fmt::Display for Every {
     }
 }
 
-impl FromStr for Every {
-    type Err = String;
+/// A text that is not an interval.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not an interval; write {EXAMPLES}")]
+pub struct ParseEveryError {
+    /// The text.
+    pub text: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!("`{text}` is no rhythm; write a number and a unit: 30 s, 10 min, 2 h, 500 steps, 1 epoch, or never")
-        };
+const EXAMPLES: &str = "a number and a unit: 30 s, 10 min, 2 h, 500 steps, 1 epoch, or never";
+
+impl FromStr for Every {
+    type Err = ParseEveryError;
+
+    fn from_str(text: &str) -> Result<Self, ParseEveryError> {
+        let wrong = || ParseEveryError { text: text.to_owned() };
         let text = text.trim();
         match text {
             "never" => return Ok(Self::Never),
@@ -90,7 +98,7 @@ impl<'de> Deserialize<'de> for Every {
         impl de::Visitor<'_> for Text {
             type Value = Every;
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a number and a unit: 30 s, 10 min, 2 h, 500 steps, 1 epoch, or never")
+                formatter.write_str(EXAMPLES)
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Every, E> {
                 text.parse().map_err(E::custom)
@@ -105,7 +113,7 @@ mod tests {
     use super::Every;
 
     #[test]
-    fn rhythms_are_read_and_written_back() {
+    fn intervals_are_read_and_written_back() {
         for (text, every) in [
             ("30 s", Every::Seconds(30.0)),
             ("1.5 s", Every::Seconds(1.5)),
@@ -125,8 +133,9 @@ mod tests {
     #[test]
     fn other_text_is_refused_with_examples() {
         for text in ["", "30", "s", "-3 s", "0 s", "1.5 epochs", "0 steps", "3 weeks", "nan s"] {
-            let refusal = text.parse::<Every>().unwrap_err();
-            assert!(refusal.contains("10 min"), "{text}: {refusal}");
+            let error = text.parse::<Every>().unwrap_err();
+            assert_eq!(error.text, text);
+            assert!(error.to_string().contains("10 min"), "{error}");
         }
     }
 }

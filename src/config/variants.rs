@@ -8,7 +8,7 @@
 //! A shift cannot cross a change of the model's shape, so another model size is a variant, not a rung: it
 //! is chosen before the start. `ladder.NAME.` addresses the `set` of a rung. `--set` wins over a variant.
 
-use super::ladder::flatten;
+use super::ladder::flatten_overrides;
 use super::problem::Problem;
 use super::typed;
 use serde_json::{Map, Value};
@@ -21,15 +21,15 @@ pub type Places = Vec<(String, String)>;
 
 /// Applies the chosen variant to a run file's tree and removes both keys. Returns the paths it set, where
 /// they were written, and the errors in it.
-pub fn apply(tree: &mut Value, overrides: &[(String, String)]) -> (Places, Vec<Problem>) {
+pub fn apply_variant(tree: &mut Value, overrides: &[(String, String)]) -> (Places, Vec<Problem>) {
     let Value::Object(file) = tree else { return Default::default() };
     let (written, all) = (file.shift_remove(CHOICE), file.shift_remove("variants"));
     let all = match all {
         None => Map::new(),
         Some(Value::Object(all)) => all,
         Some(_) => {
-            let fix = "write a name and below it dotted paths and their values";
-            return (Places::new(), vec![Problem::at("variants", "this is no section of variants", fix)]);
+            let fix = "write names, and below each dotted paths with values";
+            return (Places::new(), vec![Problem::at("variants", "`variants` must be a section", fix)]);
         }
     };
     let asked = overrides.iter().rev().find(|(path, _)| path == CHOICE).map(|(_, name)| Value::from(name.as_str()));
@@ -38,12 +38,12 @@ pub fn apply(tree: &mut Value, overrides: &[(String, String)]) -> (Places, Vec<P
     let Some(Value::Object(knobs)) = all.get(&name) else {
         let known: Vec<&str> = all.keys().map(String::as_str).collect();
         let wrong = format!("this file has no variant `{name}`");
-        return (Places::new(), vec![Problem::at(CHOICE, wrong, typed::closest(&name, &known))]);
+        return (Places::new(), vec![Problem::at(CHOICE, wrong, typed::suggest(&name, &known))]);
     };
     let (mut places, mut problems) = (Places::new(), Vec::new());
-    for (path, value) in flatten(knobs) {
+    for (path, value) in flatten_overrides(knobs) {
         let place = format!("variants.{name}.{path}");
-        match put(tree, &path, value) {
+        match set_knob(tree, &path, value) {
             Ok(told) => places.push((told, place)),
             Err(problem) => problems.push(Problem { path: place, ..problem }),
         }
@@ -56,9 +56,9 @@ pub fn apply(tree: &mut Value, overrides: &[(String, String)]) -> (Places, Vec<P
 ///
 /// # Errors
 /// Returns an error when the path does not exist.
-pub fn put(tree: &mut Value, path: &str, value: Value) -> Result<String, Problem> {
+pub fn set_knob(tree: &mut Value, path: &str, value: Value) -> Result<String, Problem> {
     let Some(rest) = path.strip_prefix("ladder.") else {
-        return typed::set(tree, path, value).map(|()| path.to_owned());
+        return typed::set_value(tree, path, value).map(|()| path.to_owned());
     };
     let rungs = tree.get_mut("ladder").and_then(Value::as_array_mut).map(Vec::as_mut_slice).unwrap_or_default();
     let names: Vec<String> = rungs.iter().filter_map(|rung| Some(rung.get("name")?.as_str()?.to_owned())).collect();
@@ -66,8 +66,8 @@ pub fn put(tree: &mut Value, path: &str, value: Value) -> Result<String, Problem
     let found = names.iter().enumerate().find_map(|(index, name)| Some((index, below(name)?)));
     let Some((index, knob)) = found else {
         let known: Vec<&str> = names.iter().map(String::as_str).collect();
-        let wrong = "this reaches into no rung";
-        return Err(Problem::at(path, wrong, format!("write ladder.NAME.PATH, NAME one of {}", known.join(", "))));
+        let wrong = "no rung has this name";
+        return Err(Problem::at(path, wrong, format!("write ladder.NAME.PATH, with NAME one of {}", known.join(", "))));
     };
     let Some(Value::Object(rung)) = rungs.get_mut(index) else { return Ok(path.to_owned()) };
     let set = rung.entry("set").or_insert_with(|| Value::Object(Map::new()));
@@ -81,7 +81,7 @@ pub fn put(tree: &mut Value, path: &str, value: Value) -> Result<String, Problem
 
 #[cfg(test)]
 mod tests {
-    use super::{apply, put};
+    use super::{apply_variant, set_knob};
     use serde_json::{Value, json};
 
     fn file() -> Value {
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn the_chosen_one_reaches_the_body_and_the_rungs() {
         let mut tree = file();
-        let (places, problems) = apply(&mut tree, &[("variant".to_owned(), "wide".to_owned())]);
+        let (places, problems) = apply_variant(&mut tree, &[("variant".to_owned(), "wide".to_owned())]);
         assert!(problems.is_empty(), "{problems:?}");
         assert_eq!(tree["model"]["channels"], 16);
         assert_eq!(tree["ladder"][1]["set"]["training.micro_batch"], 4);
@@ -107,15 +107,15 @@ mod tests {
     #[test]
     fn none_is_chosen_where_nobody_chooses() {
         let mut tree = file();
-        assert_eq!(apply(&mut tree, &[]), (Vec::new(), Vec::new()));
+        assert_eq!(apply_variant(&mut tree, &[]), (Vec::new(), Vec::new()));
         assert_eq!((&tree["model"]["channels"], tree.get("variants")), (&json!(8), None));
     }
 
     #[test]
     fn what_is_not_there_is_named_with_what_is() {
-        let (_, problems) = apply(&mut file(), &[("variant".to_owned(), "wild".to_owned())]);
+        let (_, problems) = apply_variant(&mut file(), &[("variant".to_owned(), "wild".to_owned())]);
         assert_eq!(problems[0].to_string(), "variant: this file has no variant `wild`; did you mean `wide`?");
-        let problem = put(&mut file(), "ladder.lower.training.micro_batch", json!(1)).unwrap_err();
+        let problem = set_knob(&mut file(), "ladder.lower.training.micro_batch", json!(1)).unwrap_err();
         assert!(problem.fix.ends_with("one of mid, low"), "{problem}");
     }
 }

@@ -86,10 +86,10 @@ impl Watch {
     /// Returns the maximum age of the newest checkpoint on a rung with this save interval. `auto` is
     /// twice the interval, and at least half an hour; a rung that never saves has no limit.
     #[must_use]
-    pub fn checkpoint_limit(&self, rhythm: Every) -> Option<Duration> {
-        match (self.checkpoint_age, rhythm) {
+    pub fn checkpoint_limit(&self, save_every: Every) -> Option<Duration> {
+        match (self.checkpoint_age, save_every) {
             (Every::Auto, Every::Never) => None,
-            (Every::Auto, rhythm) => Some(AGE_AT_LEAST.max(rhythm.duration().unwrap_or_default() * 2)),
+            (Every::Auto, save_every) => Some(AGE_AT_LEAST.max(save_every.duration().unwrap_or_default() * 2)),
             (age, _) => age.duration(),
         }
     }
@@ -248,7 +248,7 @@ fn minutes(minutes: u32) -> Every {
     Every::Seconds(f64::from(minutes) * 60.0)
 }
 
-/// Returns a wall-clock span; [`check`] has rejected any other interval.
+/// Returns a wall-clock span; [`check_watch`] has rejected any other interval.
 #[must_use]
 pub fn span(every: Every) -> Duration {
     every.duration().unwrap_or_default()
@@ -256,8 +256,8 @@ pub fn span(every: Every) -> Duration {
 
 /// Returns every invalid value in the section.
 #[must_use]
-pub fn check(watch: &Watch) -> Vec<Problem> {
-    let mut problems = check_rhythms(watch);
+pub fn check_watch(watch: &Watch) -> Vec<Problem> {
+    let mut problems = check_intervals(watch);
     let mut unless = |fine: bool, key: &str, wrong: &str, fix: &str| {
         if !fine {
             problems.push(Problem::at(format!("watch.{key}"), wrong, fix));
@@ -265,26 +265,31 @@ pub fn check(watch: &Watch) -> Vec<Problem> {
     };
     let share = |value: f64| value > 0.0 && value <= 1.0;
     let a_share = "write a number above 0, up to 1";
-    unless(share(watch.vram), "vram", "this is a share of the card's memory", a_share);
-    unless(share(watch.skip_rate), "skip_rate", "this is a share of the steps", a_share);
+    unless(share(watch.vram), "vram", "must be a share of GPU memory", a_share);
+    unless(share(watch.skip_rate), "skip_rate", "must be a share of the steps", a_share);
     let sane = (30.0..=120.0).contains(&watch.temperature_c);
-    unless(sane, "temperature_c", "no card runs at this temperature", "write degrees Celsius from 30 to 120");
+    unless(sane, "temperature_c", "no GPU runs at this temperature", "write 30 to 120 degrees Celsius");
     let ends = "0 would end the run before it starts";
     unless(watch.skips_in_a_row >= 1, "skips_in_a_row", ends, "write 1 or more");
     unless(watch.skips_to_shift >= 1, "skips_to_shift", "0 would shift at once", "write 1 or more");
     let factor = watch.hang.factor;
-    unless(factor >= 1.0, "hang.factor", "below 1 every step would be a hang", "write 5");
+    unless(factor >= 1.0, "hang.factor", "below 1, every step would count as a hang", "write 5");
     let degrees = |value: f64| (0.0..=60.0).contains(&value);
+    unless(degrees(watch.heat.below_slowdown_c), "heat.below_slowdown_c", "must be 0 to 60 degrees", "write 5");
+    unless(degrees(watch.heat.cool_by_c), "heat.cool_by_c", "must be 0 to 60 degrees", "write 10");
     unless(
-        degrees(watch.heat.below_slowdown_c),
-        "heat.below_slowdown_c",
-        "these are degrees",
-        "write 0 to 60, such as 5",
+        watch.spike.sigma >= 0.0,
+        "spike.sigma",
+        "must be at least 0 standard deviations",
+        "write 6, or 0 for never",
     );
-    unless(degrees(watch.heat.cool_by_c), "heat.cool_by_c", "these are degrees", "write 0 to 60, such as 10");
-    unless(watch.spike.sigma >= 0.0, "spike.sigma", "these are standard deviations", "write 6, or 0 for never");
-    unless(watch.spike.in_a_row >= 1, "spike.in_a_row", "0 steps are no jump", "write 3");
-    unless(watch.divergence.factor >= 1.0, "divergence.factor", "below 1 every loss would be too high", "write 2");
+    unless(watch.spike.in_a_row >= 1, "spike.in_a_row", "a spike needs at least one step", "write 3");
+    unless(
+        watch.divergence.factor >= 1.0,
+        "divergence.factor",
+        "below 1, every loss would count as diverging",
+        "write 2",
+    );
     let spans = [
         ("hang_min", watch.hang_min),
         ("restart_window", watch.restart_window),
@@ -302,31 +307,31 @@ pub fn check(watch: &Watch) -> Vec<Problem> {
     ];
     for (key, every) in spans {
         let timed = every.duration().is_some();
-        unless(timed, key, "this is measured on the clock on the wall", "write seconds or minutes: 10 s");
+        unless(timed, key, "must be a wall-clock time", "write seconds or minutes: 10 s");
         let Some(time) = every.duration() else { continue };
         if key.starts_with("hang") {
             let long = time >= Duration::from_millis(100);
-            unless(long, key, "so short a silence is no hang", "write 100 ms or more, such as 10 s");
+            unless(long, key, "too short to detect a hang", "write 100 ms or more, such as 10 s");
         }
         if key.starts_with("ending.") {
             let bounded = time <= Duration::from_hours(1);
-            unless(bounded, key, "a run would stand still for hours", "write up to 1 h, such as 10 s");
+            unless(bounded, key, "too long, the run would stand still", "write up to 1 h, such as 10 s");
         }
     }
     problems
 }
 
 /// Checks the fields that accept a time or `never`, and their combinations.
-fn check_rhythms(watch: &Watch) -> Vec<Problem> {
+fn check_intervals(watch: &Watch) -> Vec<Problem> {
     let a_second = |every: Every| every.duration().is_some_and(|time| time >= Duration::from_secs(1));
     let aged = matches!(watch.checkpoint_age, Every::Auto | Every::Never) || a_second(watch.checkpoint_age);
     let restarts = watch.restart_every == Every::Never || a_second(watch.restart_every);
     let idle = (0.0..1.0).contains(&watch.utilisation.below);
-    let clock = "this is measured on the clock on the wall";
+    let clock = "must be a wall-clock time";
     [
-        (aged, "checkpoint_age", clock, "write 1 s or more, such as 30 min; auto, or never"),
+        (aged, "checkpoint_age", clock, "write 1 s or more, such as 30 min, or auto or never"),
         (restarts, "restart_every", clock, "write 1 s or more, such as 6 h, or never"),
-        (idle, "utilisation.below", "this is a share of the time", "write 0.05, or 0 for never"),
+        (idle, "utilisation.below", "must be a share of the time", "write 0.05, or 0 for never"),
     ]
     .into_iter()
     .filter(|(fine, ..)| !fine)

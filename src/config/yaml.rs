@@ -5,7 +5,7 @@
 
 mod locate;
 
-pub use locate::locate;
+pub use locate::{Place, locate};
 
 use super::problem::Problem;
 use serde::de::{
@@ -21,9 +21,6 @@ const MAX_BYTES: usize = 1 << 20;
 const MAX_BRACKETS: usize = 8_192;
 /// Maximum nesting depth.
 pub(super) const MAX_DEPTH: usize = 32;
-
-/// A line and a column, both counted from 1.
-pub type Place = (usize, usize);
 
 /// A YAML syntax error.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +38,7 @@ pub struct SyntaxError {
 /// or is nested too deeply.
 pub fn parse(text: &str) -> Result<(Value, Vec<Problem>), SyntaxError> {
     let whole = |message: &str| SyntaxError { place: (1, 1), message: message.to_owned() };
-    within_bounds(text).map_err(whole)?;
+    check_bounds(text).map_err(|error| whole(&error.to_string()))?;
     if text.trim().is_empty() {
         return Err(whole("the file is empty; start from one of the shipped run files, such as configs/digits.yaml"));
     }
@@ -49,14 +46,14 @@ pub fn parse(text: &str) -> Result<(Value, Vec<Problem>), SyntaxError> {
     let walk = Walk { path: String::new(), depth: 0, problems: &problems };
     let tree = walk.deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| SyntaxError {
         place: error.location().map_or((1, 1), |at| (at.line(), at.column())),
-        message: plain(&error.to_string()) + error.location().map_or("", |at| cure(text, at.line())),
+        message: strip_position(&error.to_string()) + error.location().map_or("", |at| suggest_fix(text, at.line())),
     })?;
     Ok((tree, problems.into_inner()))
 }
 
-/// Formats a value as in a file: `2`, `true`, `[1, 2]`, `30 s`.
+/// Parses a value as in a file: `2`, `true`, `[1, 2]`, `30 s`.
 #[must_use]
-pub fn scalar(text: &str) -> Value {
+pub fn parse_scalar(text: &str) -> Value {
     parse(text).map_or_else(|_| Value::String(text.to_owned()), |(value, _)| value)
 }
 
@@ -69,37 +66,59 @@ pub fn write(tree: &Value) -> String {
 /// Deserializes a whole typed document at once; for our own data files, such as themes.
 ///
 /// # Errors
-/// Returns an error when the document is invalid: the parser's message, with line and column.
-pub fn read<T: de::DeserializeOwned>(text: &str) -> Result<T, String> {
-    within_bounds(text)?;
-    serde_yaml::from_str(text).map_err(|error| error.to_string())
+/// Returns an error when the document is invalid or too large.
+pub fn read<T: de::DeserializeOwned>(text: &str) -> Result<T, ReadError> {
+    check_bounds(text)?;
+    Ok(serde_yaml::from_str(text)?)
+}
+
+/// A document that does not match its type.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It exceeds the limits of [`parse`].
+    #[error(transparent)]
+    TooLarge(#[from] BoundsError),
+    /// The parser rejects it; the message has line and column.
+    #[error(transparent)]
+    Invalid(#[from] serde_yaml::Error),
+}
+
+/// A text that would take the parser minutes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BoundsError {
+    /// It has too many bytes.
+    #[error("the file is larger than 1 MiB, which no file of this kind needs; is it the right file?")]
+    Bytes,
+    /// It has too many brackets.
+    #[error(
+        "the file has more than {MAX_BRACKETS} opening brackets, which no file of this kind needs; is it the right file?"
+    )]
+    Brackets,
 }
 
 /// Rejects a text that would take the parser minutes.
-fn within_bounds(text: &str) -> Result<(), &'static str> {
+fn check_bounds(text: &str) -> Result<(), BoundsError> {
     if text.len() > MAX_BYTES {
-        return Err("the file is larger than 1 MiB, which no file of this kind needs; is it the right file?");
+        return Err(BoundsError::Bytes);
     }
     if text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count() > MAX_BRACKETS {
-        return Err(
-            "the file has more than 8192 opening brackets, which no file of this kind needs; is it the right file?",
-        );
+        return Err(BoundsError::Brackets);
     }
     Ok(())
 }
 
-fn plain(message: &str) -> String {
+fn strip_position(message: &str) -> String {
     let end = message.find(" at line ").unwrap_or(message.len());
     message[..end].to_owned()
 }
 
 /// Suggests a fix for a line the parser rejects, if the mistake is obvious.
-fn cure(text: &str, line: usize) -> &'static str {
+fn suggest_fix(text: &str, line: usize) -> &'static str {
     let indented_by_tab = text.lines().nth(line.saturating_sub(1)).is_some_and(|line| {
         let indent = line.len() - line.trim_start().len();
         line[..indent].contains('\t')
     });
-    if indented_by_tab { "; YAML is indented by spaces, never by tabs: write two spaces for each tab" } else { "" }
+    if indented_by_tab { "; YAML does not allow tabs for indentation: write two spaces for each tab" } else { "" }
 }
 
 /// Builds the tree and records what does not fit into it.
@@ -112,7 +131,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn child<E: de::Error>(&self, path: String) -> Result<Self, E> {
         if self.depth >= MAX_DEPTH {
-            return Err(E::custom(format!("this is nested more than {MAX_DEPTH} levels deep; no run file needs that")));
+            return Err(E::custom(format!("nested more than {MAX_DEPTH} levels deep, which no run file needs")));
         }
         Ok(Self { path, depth: self.depth + 1, problems: self.problems })
     }
@@ -188,7 +207,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
             let value = entries.next_value_seed(self.child(path.clone())?)?;
             let times = seen.entry(key.clone()).and_modify(|times| *times += 1).or_insert(0);
             if *times > 0 {
-                let mut twice = Problem::at(path, "this key is given twice", "keep one of the two");
+                let mut twice = Problem::at(path, "duplicate key", "keep one of the two");
                 twice.occurrence = *times;
                 self.problems.borrow_mut().push(twice);
             } else {
@@ -199,7 +218,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Value, A::Error> {
-        self.report("YAML tags (`!…`) mean nothing here", "leave the tag out");
+        self.report("YAML tags (`!…`) are not supported", "remove the tag");
         let path = self.path.clone();
         let (_, content) = tagged.variant::<String>()?;
         content.newtype_variant_seed(Self { path, depth: self.depth, problems: self.problems })
@@ -231,7 +250,7 @@ impl Visitor<'_> for KeyText {
 
 #[cfg(test)]
 mod tests {
-    use super::{locate, parse, scalar};
+    use super::{locate, parse, parse_scalar};
     use serde_json::json;
 
     const TEXT: &str = "name: x\ntraining:\n  micro_batch: 2.5\n  seed: 1\n  seed: 2\nladder:\n  - { name: a }\n  - name: b\n    set: { training.lr: 3 }\n";
@@ -261,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_yaml_is_placed() {
+    fn invalid_yaml_is_located() {
         assert_eq!(parse("a: [1,\n").unwrap_err().place.0, 2);
         assert!(parse("").unwrap_err().message.contains("empty"));
         let tab = parse("training:\n\tepochs: 2\n").unwrap_err();
@@ -287,9 +306,9 @@ mod tests {
 
     #[test]
     fn values_from_the_command_line_are_typed() {
-        assert_eq!(scalar("2"), json!(2));
-        assert_eq!(scalar("true"), json!(true));
-        assert_eq!(scalar("30 s"), json!("30 s"));
-        assert_eq!(scalar(""), json!(""));
+        assert_eq!(parse_scalar("2"), json!(2));
+        assert_eq!(parse_scalar("true"), json!(true));
+        assert_eq!(parse_scalar("30 s"), json!("30 s"));
+        assert_eq!(parse_scalar(""), json!(""));
     }
 }

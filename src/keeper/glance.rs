@@ -75,5 +75,5 @@ pub fn limits(run: &Run) -> Limits {
 fn barriers(run: &Run) -> BTreeMap<(usize, usize), String> {
     let rungs = 0..run.rungs.len();
     let pairs = rungs.clone().flat_map(|from| rungs.clone().map(move |to| (from, to)));
-    pairs.filter_map(|(from, to)| Some(((from, to), run.barrier(from, to)?))).collect()
+    pairs.filter_map(|(from, to)| Some(((from, to), run.barrier(from, to)?.to_string()))).collect()
 }

@@ -141,7 +141,7 @@ mod tests {
             // A proof takes at most the wait for the next save plus its own clean steps.
             let oldest = steps.saturating_sub(2 * (interval + proven_after)).max(interval);
             prop_assert!(proven.is_some_and(|step| step >= oldest), "{proven:?} after {steps}");
-            prop_assert!(most as u64 <= knobs.most());
+            prop_assert!(most as u64 <= knobs.max_on_disk());
         }
     }
 }

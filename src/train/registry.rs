@@ -247,7 +247,7 @@ pub fn sections<T: Task>(preset: &Preset) -> Result<(T::DataConfig, T::ModelConf
 }
 
 fn read_section<C: DeserializeOwned>(name: &str, section: &Section) -> (Option<C>, Vec<Problem>) {
-    let (config, problems) = typed::read(&Value::Object(section.clone()));
+    let (config, problems) = typed::read_tree(&Value::Object(section.clone()));
     (config, problems.into_iter().map(|problem| problem.under(name)).collect())
 }
 

@@ -1,6 +1,6 @@
 //! The catalogue of causes: data shipped in `assets/`, preceded by the user's own file.
 
-use crate::config::problem::{Problem, most_told};
+use crate::config::problem::{Problem, max_listed};
 use crate::config::{typed, yaml};
 use crate::protocol::class::FailureClass;
 use crate::untrusted::file::{self, Limit};
@@ -261,7 +261,7 @@ fn parse_document<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, Cata
         let (line, column) = error.place;
         CatalogueError(vec![format!("{file}:{line}:{column}: {}", error.message)])
     })?;
-    let (value, more) = typed::read::<T>(&tree);
+    let (value, more) = typed::read_tree::<T>(&tree);
     wrong.extend(more);
     match value {
         Some(value) if wrong.is_empty() => Ok(value),
@@ -272,7 +272,7 @@ fn parse_document<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, Cata
 fn locate_problems(file: &str, text: &str, wrong: &[Problem]) -> CatalogueError {
     let mut lines: Vec<_> = wrong
         .iter()
-        .take(most_told(text))
+        .take(max_listed(text))
         .map(|problem| {
             let (line, column) = yaml::locate(text, &problem.path, problem.occurrence);
             ((line, column), format!("{file}:{line}:{column}: {problem}"))

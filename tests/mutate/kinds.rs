@@ -179,7 +179,7 @@ pub fn read(kind: &str, file: &Path) {
     use downshift::untrusted::file::{Limit, read_text};
     let Ok(text) = read_text(file, Limit::Handwritten) else { return };
     let wrong = match kind {
-        "theme" => downshift::config::theme::Theme::parse(&text).err(),
+        "theme" => downshift::config::theme::Theme::parse(&text).err().map(|error| error.to_string()),
         "keymap" => downshift::cockpit::keymap::Keymap::parse(&text).err(),
         _ => downshift::config::around::Notify::read("notify.yaml", &text).err().map(|lines| lines.join("\n")),
     };

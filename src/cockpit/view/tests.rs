@@ -45,7 +45,7 @@ fn text(buffer: &Buffer) -> String {
 }
 
 fn picture(state: &State) -> String {
-    text(&draw(state, &Theme::shipped().unwrap().remove(0).shown_with(Colours::None)))
+    text(&draw(state, &Theme::shipped().unwrap().remove(0).reduced_to(Colours::None)))
 }
 
 fn press(state: &mut State, letters: &str) {

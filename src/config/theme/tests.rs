@@ -1,4 +1,4 @@
-use super::{Colours, Theme, nearest_indexed, nearest_named};
+use super::{Colours, Theme, ThemeError, nearest_indexed, nearest_named};
 use ratatui::style::{Color, Modifier};
 
 /// Returns the WCAG 2 contrast ratio of two colours, 1 to 21.
@@ -25,12 +25,14 @@ fn the_shipped_themes_are_read() {
 fn a_missing_or_unknown_role_and_a_wrong_colour_are_named() {
     let dark = include_str!("../../../themes/dark.yaml");
     let missing = dark.replace("accent:", "# accent:");
-    assert!(Theme::parse(&missing).unwrap_err().contains("accent"));
+    let error = Theme::parse(&missing).unwrap_err();
+    assert!(matches!(&error, ThemeError::MissingRole(role) if role == "accent"), "{error}");
     let unknown = format!("{dark}\nsparkle: bold\n");
-    assert!(Theme::parse(&unknown).unwrap_err().contains("sparkle"));
+    let error = Theme::parse(&unknown).unwrap_err();
+    assert!(matches!(error, ThemeError::Yaml(_)) && error.to_string().contains("sparkle"), "{error}");
     let wrong = dark.replacen("#8fcf8a", "greenish", 1);
-    let said = Theme::parse(&wrong).unwrap_err();
-    assert!(said.contains("`greenish` is no colour; write #rrggbb") && said.contains("line 9"), "{said}");
+    let error = Theme::parse(&wrong).unwrap_err();
+    assert!(matches!(&error, ThemeError::Style { line: 9, error, .. } if error.word == "greenish"), "{error}");
 }
 
 #[test]
@@ -78,10 +80,10 @@ fn what_must_be_read_stands_out_from_its_ground() {
 
 #[test]
 fn no_colour_leaves_only_weight() {
-    let mut theme = Theme::shipped().unwrap().remove(0).shown_with(Colours::None);
+    let mut theme = Theme::shipped().unwrap().remove(0).reduced_to(Colours::None);
     assert!(theme.danger.add_modifier.contains(Modifier::BOLD));
     assert!(theme.dim.add_modifier.contains(Modifier::DIM));
     assert!(theme.styles().iter().all(|style| style.fg.is_none() && style.bg.is_none()));
-    let mut indexed = Theme::shipped().unwrap().remove(0).shown_with(Colours::Indexed);
+    let mut indexed = Theme::shipped().unwrap().remove(0).reduced_to(Colours::Indexed);
     assert!(indexed.styles().iter().filter_map(|style| style.fg).all(|fg| matches!(fg, Color::Indexed(_))));
 }

@@ -1,8 +1,10 @@
 //! Finds the line and column of a path: the parser reads the text again and is stopped at the path.
 
-use super::Place;
 use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
 use std::fmt;
+
+/// A line and a column, both counted from 1.
+pub type Place = (usize, usize);
 
 /// Returns the position of the value at `path` (of its key, for duplicates), or of the nearest parent if
 /// the path is not in the text.

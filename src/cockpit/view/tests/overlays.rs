@@ -64,7 +64,7 @@ fn changed(before: &Buffer, after: &Buffer, most_rows: usize) -> String {
 #[test]
 fn everything_that_a_key_opens_in_every_condition() {
     let themes = Theme::shipped().unwrap();
-    let plain = Theme::shipped().unwrap().remove(0).shown_with(Colours::None);
+    let plain = Theme::shipped().unwrap().remove(0).reduced_to(Colours::None);
     for what in OPENED {
         for size in SIZES {
             let most_rows = if what.0 == "replay" && size.0 > 80 { 4 } else { usize::MAX };
