@@ -235,7 +235,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
 /// `head` does, is not a failure.
 fn print(line: &std::fmt::Arguments<'_>) {
     let text = line.to_string();
-    let written = writeln!(std::io::stdout().lock(), "{}", text::lines(&text));
+    let written = writeln!(std::io::stdout().lock(), "{}", text::escape_lines(&text));
     if written.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
         std::process::exit(0);
     }
@@ -250,7 +250,7 @@ use line;
 /// Prints a sentence on stderr.
 #[expect(clippy::print_stderr, reason = "the one place that speaks to a person outside the cockpit")]
 fn say(message: &str) {
-    eprintln!("downshift: {}", text::lines(message));
+    eprintln!("downshift: {}", text::escape_lines(message));
 }
 
 /// Injected faults, as given on the command line.

@@ -40,8 +40,8 @@ pub struct Message {
 impl Message {
     /// Returns the message without control characters that a terminal or a desktop would interpret.
     fn printable(&self) -> Self {
-        let line = |words: &str| text::line(words).into_owned();
-        let text = text::lines(&self.text).into_owned();
+        let line = |words: &str| text::escape_line(words).into_owned();
+        let text = text::escape_lines(&self.text).into_owned();
         Self { run: line(&self.run), level: self.level, title: line(&self.title), text }
     }
 

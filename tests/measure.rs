@@ -1,5 +1,5 @@
 //! Standalone measurement of workers: the real commands with the scripted worker, and where a GPU is requested,
-//! with a fake one (examples/fake_nvml.rs).
+//! with a fake one (examples/fake_nvml).
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail like tests")]
 
 mod helper;

@@ -3,7 +3,7 @@
 //!
 //! `DOWNSHIFT_MUTATIONS=2000 DOWNSHIFT_SEED=1` runs the campaign; `DOWNSHIFT_MUTATION=17` repeats one mutation.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail like tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "the helpers of a test fail by panicking, as the test does")]
 
 #[path = "mutate/child.rs"]
 mod child;

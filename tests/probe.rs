@@ -1,4 +1,4 @@
-//! The real probe against a fake NVML library (examples/fake_nvml.rs).
+//! The real probe against a fake NVML library (examples/fake_nvml).
 #![expect(clippy::unwrap_used, clippy::panic, reason = "the helpers of a test fail by panicking, as the test does")]
 
 use downshift::probe::reader::{REOPEN, Reader, Source};

@@ -1,6 +1,6 @@
 //! Runs of the real program for benchmarks: in their own folder, with the cockpit in a real tmux.
 
-#![allow(dead_code, reason = "no benchmark uses all of it")]
+#![expect(dead_code, reason = "no benchmark uses all of it")]
 
 use downshift::protocol::control::StepRow;
 use downshift::store::checkpoint::{self, state::Row};

@@ -113,7 +113,7 @@ pub fn leaves(path: String, value: &Value, found: &mut Vec<(String, String)>) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
-                let key = text::line(key);
+                let key = text::escape_line(key);
                 leaves(if path.is_empty() { key.into_owned() } else { format!("{path}.{key}") }, value, found);
             }
         }
@@ -125,7 +125,7 @@ pub fn leaves(path: String, value: &Value, found: &mut Vec<(String, String)>) {
 pub fn plain(value: &Value) -> String {
     match value {
         Value::Null => "–".to_owned(),
-        Value::String(text) => text::line(text).into_owned(),
+        Value::String(text) => text::escape_line(text).into_owned(),
         other => other.to_string(),
     }
 }

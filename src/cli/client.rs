@@ -31,7 +31,7 @@ pub fn ask(run: &RunDir, request: &Request) -> Result<String, Failure> {
     stream.set_read_timeout(Some(PATIENCE)).map_err(stuck)?;
     stream.set_write_timeout(Some(PATIENCE)).map_err(stuck)?;
     stream.write_all(line::encode(request)?.as_bytes()).map_err(stuck)?;
-    for text in BufReader::new(stream.take(peer::LINE)).lines() {
+    for text in BufReader::new(stream.take(peer::MAX_LINE)).lines() {
         match line::decode::<Update>(&text.map_err(stuck)?) {
             Some(Update::Reply { accepted: true, message }) => return Ok(message),
             Some(Update::Reply { accepted: false, message }) => return Err(Failure::new(1, message)),
@@ -54,7 +54,7 @@ fn connect(run: &RunDir, request: &Request) -> Result<Connection, Failure> {
     loop {
         let socket = run.socket();
         if let Ok(stream) = UnixStream::connect(&socket) {
-            peer::check(&stream, &socket)?;
+            peer::check_listener(&stream, &socket)?;
             return Ok(Connection::Keeper(stream));
         }
         let Some(parent) = owners::parent_record(run) else { return Err(absent(run)) };

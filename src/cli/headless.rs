@@ -59,10 +59,11 @@ impl Follower<'_> {
         loop {
             let socket = self.dir.socket();
             if let Ok(stream) = UnixStream::connect(&socket).await {
-                peer::check(&stream, &socket)?;
+                peer::check_listener(&stream, &socket)?;
                 (lost, told) = (None, false);
                 let (read, write) = stream.into_split();
-                self.listen(BufReader::new(read.take(peer::LINE)).lines(), write, &mut interrupt, &mut terminate).await;
+                self.listen(BufReader::new(read.take(peer::MAX_LINE)).lines(), write, &mut interrupt, &mut terminate)
+                    .await;
             }
             self.catch_up();
             let since = lost.get_or_insert_with(Instant::now).elapsed();
@@ -145,7 +146,7 @@ impl Follower<'_> {
             tokio::select! {
                 text = lines.next_line() => match text {
                     Ok(Some(text)) => {
-                        lines.get_mut().get_mut().set_limit(peer::LINE);
+                        lines.get_mut().get_mut().set_limit(peer::MAX_LINE);
                         if let Some(update) = line::decode(&text) {
                             self.hear(update);
                         }
@@ -238,7 +239,7 @@ fn print_at(time_ms: i64, message: &str) {
 
 /// Formats one line, even if a worker's note or a name contains line breaks.
 fn stamped(time: &str, message: &str) -> String {
-    format!("{time}  {}", text::line(message))
+    format!("{time}  {}", text::escape_line(message))
 }
 
 async fn say(write: &mut OwnedWriteHalf, request: &Request) -> io::Result<()> {

@@ -16,7 +16,7 @@ pub fn list(runs: &Path) -> u8 {
         match live_status(&run) {
             Some(status) => line!("{}", status::text(&status)),
             None => match unreadable(&run) {
-                Some(why) => line!("{}  {}", run.name(), text::line(&why)),
+                Some(why) => line!("{}  {}", run.name(), text::escape_line(&why)),
                 None => line!("{}  never began", run.name()),
             },
         }

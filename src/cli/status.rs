@@ -79,7 +79,7 @@ pub fn text(status: &Status) -> String {
     if let Some(proposal) = &status.proposal {
         let _ = write!(line, "  (proposal: {}; the keeper {}; `downshift accept`)", proposal.why, proposal.does);
     }
-    text::line(&line).into_owned()
+    text::escape_line(&line).into_owned()
 }
 
 /// Returns the speed of a training run: the figure shown in the cockpit.
@@ -105,7 +105,7 @@ fn tmux(status: &Status) -> String {
 
 /// Escapes a name for tmux, where `#` starts a style.
 fn unstyled(name: &str) -> String {
-    text::line(&name.replace('#', "")).into_owned()
+    text::escape_line(&name.replace('#', "")).into_owned()
 }
 
 /// Returns a run's name without the date and time of its start.

@@ -49,7 +49,7 @@ enum Ended {
 
 async fn connect(socket: &Path) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect(socket).await?;
-    peer::check(&stream, socket)?;
+    peer::check_listener(&stream, socket)?;
     say(&mut stream, &Request::Subscribe).await?;
     Ok(stream)
 }
@@ -61,7 +61,7 @@ async fn say(stream: &mut (impl AsyncWriteExt + Unpin), request: &Request) -> io
 
 async fn serve(stream: UnixStream, requests: &mut Receiver<Request>, inbox: &Sender<Msg>) -> Ended {
     let (read, mut write) = stream.into_split();
-    let mut lines = BufReader::new(read.take(peer::LINE)).lines();
+    let mut lines = BufReader::new(read.take(peer::MAX_LINE)).lines();
     if inbox.send(Msg::KeeperBack).await.is_err() {
         return Ended::CockpitClosed;
     }
@@ -69,7 +69,7 @@ async fn serve(stream: UnixStream, requests: &mut Receiver<Request>, inbox: &Sen
         tokio::select! {
             line = lines.next_line() => match line {
                 Ok(Some(text)) => {
-                    lines.get_mut().get_mut().set_limit(peer::LINE);
+                    lines.get_mut().get_mut().set_limit(peer::MAX_LINE);
                     let update = line::decode::<Update>(&text);
                     if let Some(update) = update && inbox.send(Msg::Keeper(update)).await.is_err() {
                         return Ended::CockpitClosed;

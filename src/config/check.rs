@@ -1,7 +1,7 @@
 //! Checks for values that parse but cannot work.
 
 use super::knobs::Preset;
-use super::problem::Problem;
+use super::problem::{Findings, Problem};
 use super::units::Every;
 
 /// Maximum epochs or steps of a run; beyond it the clock could overflow.
@@ -28,7 +28,7 @@ pub fn check_preset(preset: &Preset) -> Vec<Problem> {
         "0 would keep no checkpoint",
         "write 1 or more",
     );
-    found.0
+    found.into_problems()
 }
 
 /// Returns the error in the name of a run or a rung, if any.
@@ -161,20 +161,5 @@ fn check_groups(preset: &Preset, found: &mut Findings) {
             "must be above 0, since clipping to 0 would stop training",
             "write 1.0, or leave it out",
         );
-    }
-}
-
-#[derive(Default)]
-struct Findings(Vec<Problem>);
-
-impl Findings {
-    fn push(&mut self, path: &str, wrong: &str, fix: &str) {
-        self.0.push(Problem::at(path, wrong, fix));
-    }
-
-    fn unless(&mut self, fine: bool, path: &str, wrong: &str, fix: &str) {
-        if !fine {
-            self.push(path, wrong, fix);
-        }
     }
 }

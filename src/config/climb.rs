@@ -175,9 +175,9 @@ mod tests {
         for (index, words) in [
             "climb.plan[0].epochs: a stage of length 0 trains nothing",
             "climb.plan[0].rung: the ladder has no rung `save`; did you mean `safe`?",
-            "climb.plan[1].rung: this stage has no end",
+            "climb.plan[1].rung: this stage has no length",
             "climb.plan[2].steps: both `epochs` and `steps`",
-            "climb.plan[2].rung: this is the rung of the stage before",
+            "climb.plan[2].rung: same rung as the stage before",
             "climb.plan[3].epochs: the last stage lasts until the run ends",
         ]
         .into_iter()

@@ -1,6 +1,6 @@
 //! Errors in a run file, each with the key, the position and the fix.
 
-use crate::untrusted::text::clipped;
+use crate::untrusted::text::clip_line;
 use std::fmt;
 
 /// Limits: the number of errors listed, and the bytes re-read to find their lines.
@@ -42,7 +42,41 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [path, wrong, fix] =
-            [(&self.path, 200), (&self.wrong, 600), (&self.fix, 1500)].map(|(text, most)| clipped(text, most));
+            [(&self.path, 200), (&self.wrong, 600), (&self.fix, 1500)].map(|(text, most)| clip_line(text, most));
         write!(formatter, "{path}: {wrong}; {fix}")
+    }
+}
+
+/// Collects the problems of one section.
+#[derive(Debug, Default)]
+pub struct Findings {
+    prefix: &'static str,
+    problems: Vec<Problem>,
+}
+
+impl Findings {
+    /// Starts a collection whose paths lie below `section`.
+    #[must_use]
+    pub fn below(section: &'static str) -> Self {
+        Self { prefix: section, problems: Vec::new() }
+    }
+
+    /// Adds a problem.
+    pub fn push(&mut self, path: &str, wrong: &str, fix: &str) {
+        let problem = Problem::at(path, wrong, fix);
+        self.problems.push(if self.prefix.is_empty() { problem } else { problem.under(self.prefix) });
+    }
+
+    /// Adds a problem unless the value is fine.
+    pub fn unless(&mut self, fine: bool, path: &str, wrong: &str, fix: &str) {
+        if !fine {
+            self.push(path, wrong, fix);
+        }
+    }
+
+    /// Returns the problems in the order found.
+    #[must_use]
+    pub fn into_problems(self) -> Vec<Problem> {
+        self.problems
     }
 }

@@ -388,5 +388,5 @@ fn format_problems(
     placed.sort();
     let more = told.len().saturating_sub(most);
     let rest = (more > 0).then(|| format!("{}: and {more} more errors", source.file));
-    placed.into_iter().map(|(_, line)| line).chain(rest).map(|line| text::line(&line).into_owned()).collect()
+    placed.into_iter().map(|(_, line)| line).chain(rest).map(|line| text::escape_line(&line).into_owned()).collect()
 }

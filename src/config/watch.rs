@@ -1,7 +1,7 @@
 //! The section `watch:`: the keeper's thresholds, and how far it acts without asking. The shipped run
 //! files write out the same defaults.
 
-use super::problem::Problem;
+use super::problem::{Findings, Problem};
 use super::units::Every;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -257,39 +257,41 @@ pub fn span(every: Every) -> Duration {
 /// Returns every invalid value in the section.
 #[must_use]
 pub fn check_watch(watch: &Watch) -> Vec<Problem> {
-    let mut problems = check_intervals(watch);
-    let mut unless = |fine: bool, key: &str, wrong: &str, fix: &str| {
-        if !fine {
-            problems.push(Problem::at(format!("watch.{key}"), wrong, fix));
-        }
-    };
+    let mut found = Findings::below("watch");
+    check_intervals(watch, &mut found);
     let share = |value: f64| value > 0.0 && value <= 1.0;
     let a_share = "write a number above 0, up to 1";
-    unless(share(watch.vram), "vram", "must be a share of GPU memory", a_share);
-    unless(share(watch.skip_rate), "skip_rate", "must be a share of the steps", a_share);
+    found.unless(share(watch.vram), "vram", "must be a share of GPU memory", a_share);
+    found.unless(share(watch.skip_rate), "skip_rate", "must be a share of the steps", a_share);
     let sane = (30.0..=120.0).contains(&watch.temperature_c);
-    unless(sane, "temperature_c", "no GPU runs at this temperature", "write 30 to 120 degrees Celsius");
+    found.unless(sane, "temperature_c", "no GPU runs at this temperature", "write 30 to 120 degrees Celsius");
     let ends = "0 would end the run before it starts";
-    unless(watch.skips_in_a_row >= 1, "skips_in_a_row", ends, "write 1 or more");
-    unless(watch.skips_to_shift >= 1, "skips_to_shift", "0 would shift at once", "write 1 or more");
+    found.unless(watch.skips_in_a_row >= 1, "skips_in_a_row", ends, "write 1 or more");
+    found.unless(watch.skips_to_shift >= 1, "skips_to_shift", "0 would shift at once", "write 1 or more");
     let factor = watch.hang.factor;
-    unless(factor >= 1.0, "hang.factor", "below 1, every step would count as a hang", "write 5");
+    found.unless(factor >= 1.0, "hang.factor", "below 1, every step would count as a hang", "write 5");
     let degrees = |value: f64| (0.0..=60.0).contains(&value);
-    unless(degrees(watch.heat.below_slowdown_c), "heat.below_slowdown_c", "must be 0 to 60 degrees", "write 5");
-    unless(degrees(watch.heat.cool_by_c), "heat.cool_by_c", "must be 0 to 60 degrees", "write 10");
-    unless(
+    found.unless(degrees(watch.heat.below_slowdown_c), "heat.below_slowdown_c", "must be 0 to 60 degrees", "write 5");
+    found.unless(degrees(watch.heat.cool_by_c), "heat.cool_by_c", "must be 0 to 60 degrees", "write 10");
+    found.unless(
         watch.spike.sigma >= 0.0,
         "spike.sigma",
         "must be at least 0 standard deviations",
         "write 6, or 0 for never",
     );
-    unless(watch.spike.in_a_row >= 1, "spike.in_a_row", "a spike needs at least one step", "write 3");
-    unless(
+    found.unless(watch.spike.in_a_row >= 1, "spike.in_a_row", "a spike needs at least one step", "write 3");
+    found.unless(
         watch.divergence.factor >= 1.0,
         "divergence.factor",
         "below 1, every loss would count as diverging",
         "write 2",
     );
+    check_waits(watch, &mut found);
+    found.into_problems()
+}
+
+/// Checks the fields that must be a time.
+fn check_waits(watch: &Watch, found: &mut Findings) {
     let spans = [
         ("hang_min", watch.hang_min),
         ("restart_window", watch.restart_window),
@@ -307,34 +309,27 @@ pub fn check_watch(watch: &Watch) -> Vec<Problem> {
     ];
     for (key, every) in spans {
         let timed = every.duration().is_some();
-        unless(timed, key, "must be a wall-clock time", "write seconds or minutes: 10 s");
+        found.unless(timed, key, "must be a wall-clock time", "write seconds or minutes: 10 s");
         let Some(time) = every.duration() else { continue };
         if key.starts_with("hang") {
             let long = time >= Duration::from_millis(100);
-            unless(long, key, "too short to detect a hang", "write 100 ms or more, such as 10 s");
+            found.unless(long, key, "too short to detect a hang", "write 100 ms or more, such as 10 s");
         }
         if key.starts_with("ending.") {
             let bounded = time <= Duration::from_hours(1);
-            unless(bounded, key, "too long, the run would stand still", "write up to 1 h, such as 10 s");
+            found.unless(bounded, key, "too long, the run would stand still", "write up to 1 h, such as 10 s");
         }
     }
-    problems
 }
 
 /// Checks the fields that accept a time or `never`, and their combinations.
-fn check_intervals(watch: &Watch) -> Vec<Problem> {
+fn check_intervals(watch: &Watch, found: &mut Findings) {
     let a_second = |every: Every| every.duration().is_some_and(|time| time >= Duration::from_secs(1));
     let aged = matches!(watch.checkpoint_age, Every::Auto | Every::Never) || a_second(watch.checkpoint_age);
     let restarts = watch.restart_every == Every::Never || a_second(watch.restart_every);
     let idle = (0.0..1.0).contains(&watch.utilisation.below);
     let clock = "must be a wall-clock time";
-    [
-        (aged, "checkpoint_age", clock, "write 1 s or more, such as 30 min, or auto or never"),
-        (restarts, "restart_every", clock, "write 1 s or more, such as 6 h, or never"),
-        (idle, "utilisation.below", "must be a share of the time", "write 0.05, or 0 for never"),
-    ]
-    .into_iter()
-    .filter(|(fine, ..)| !fine)
-    .map(|(_, key, wrong, fix)| Problem::at(format!("watch.{key}"), wrong, fix))
-    .collect()
+    found.unless(aged, "checkpoint_age", clock, "write 1 s or more, such as 30 min, or auto or never");
+    found.unless(restarts, "restart_every", clock, "write 1 s or more, such as 6 h, or never");
+    found.unless(idle, "utilisation.below", "must be a share of the time", "write 0.05, or 0 for never");
 }

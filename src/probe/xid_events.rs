@@ -40,10 +40,10 @@ impl XidEvents {
     pub fn watch(library: &Path, index: u32) -> Self {
         let received = Mutex::new(Metric::Is(Vec::new()));
         let shared = Arc::new(Shared { received, stop: AtomicBool::new(false) });
-        let (receiver, library) = (Arc::clone(&shared), library.to_owned());
+        let (listener, library) = (Arc::clone(&shared), library.to_owned());
         thread::spawn(move || {
-            if let Err(error) = wait_for_xids(&receiver, &library, index) {
-                *receiver.received.lock().unwrap_or_else(PoisonError::into_inner) = Metric::Not(metric_reason(&error));
+            if let Err(error) = wait_for_xids(&listener, &library, index) {
+                *listener.received.lock().unwrap_or_else(PoisonError::into_inner) = Metric::Not(metric_reason(&error));
             }
         });
         Self { shared: Some(shared) }

@@ -184,7 +184,7 @@ impl RunDir {
     #[must_use]
     pub fn name(&self) -> String {
         let name = self.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-        text::line(&name).into_owned()
+        text::escape_line(&name).into_owned()
     }
 
     /// Returns the command line `downshift VERB` for this run, as it works in this process's environment:

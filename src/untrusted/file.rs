@@ -2,6 +2,7 @@
 //! be larger than memory: each is refused with an error before a byte is read.
 
 use rustix::fs::OFlags;
+use std::fmt;
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -31,6 +32,44 @@ impl Limit {
     }
 }
 
+/// A path that names something other than a regular file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A folder.
+    Folder,
+    /// A named pipe.
+    Pipe,
+    /// A socket.
+    Socket,
+    /// A device.
+    Device,
+}
+
+impl FileKind {
+    fn of_type(kind: FileType) -> Self {
+        if kind.is_dir() {
+            Self::Folder
+        } else if kind.is_fifo() {
+            Self::Pipe
+        } else if kind.is_socket() {
+            Self::Socket
+        } else {
+            Self::Device
+        }
+    }
+}
+
+impl fmt::Display for FileKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Folder => "a folder",
+            Self::Pipe => "a pipe",
+            Self::Socket => "a socket",
+            Self::Device => "a device",
+        })
+    }
+}
+
 /// Reason why a file was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -39,9 +78,9 @@ pub enum ReadError {
     Io(#[from] io::Error),
     /// The path names a pipe, a device, a socket or a folder.
     #[error("this is {0}; only a regular file can be read")]
-    Kind(&'static str),
+    Kind(FileKind),
     /// The file exceeds the size limit of its kind.
-    #[error("the file has {}, and at most {} are read here; is it the right file?", size(*.bytes), size(.limit.bytes()))]
+    #[error("the file has {}, above the limit of {}; is it the right file?", format_bytes(*.bytes), format_bytes(.limit.bytes()))]
     TooLarge {
         /// Bytes in the file, as far as known.
         bytes: u64,
@@ -81,7 +120,7 @@ pub fn open(path: &Path) -> Result<File, ReadError> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let about = file.metadata()?;
-    if about.is_file() { Ok(file) } else { Err(ReadError::Kind(kind(about.file_type()))) }
+    if about.is_file() { Ok(file) } else { Err(ReadError::Kind(FileKind::of_type(about.file_type()))) }
 }
 
 /// Reads the bytes of a regular file.
@@ -138,19 +177,7 @@ pub fn host_memory() -> u64 {
     })
 }
 
-fn kind(kind: FileType) -> &'static str {
-    if kind.is_dir() {
-        "a folder"
-    } else if kind.is_fifo() {
-        "a pipe"
-    } else if kind.is_socket() {
-        "a socket"
-    } else {
-        "a device"
-    }
-}
-
-fn size(bytes: u64) -> String {
+fn format_bytes(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} bytes"),
         1_024..1_048_576 => format!("{:.0} KiB", bytes as f64 / 1024.0),
@@ -161,7 +188,7 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Limit, ReadError, open, read, read_text};
+    use super::{FileKind, Limit, ReadError, open, read, read_text};
     use std::fs;
     use std::path::Path;
 
@@ -170,9 +197,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
-        for (path, kind) in
-            [(pipe.as_path(), "a pipe"), (Path::new("/dev/zero"), "a device"), (folder.path(), "a folder")]
-        {
+        for (path, kind) in [
+            (pipe.as_path(), FileKind::Pipe),
+            (Path::new("/dev/zero"), FileKind::Device),
+            (folder.path(), FileKind::Folder),
+        ] {
             let error = open(path).unwrap_err();
             assert!(matches!(error, ReadError::Kind(found) if found == kind), "{}: {error}", path.display());
         }
@@ -189,7 +218,7 @@ mod tests {
         fs::File::options().write(true).open(&path).unwrap().set_len(1 << 43).unwrap();
         for limit in [Limit::Handwritten, Limit::Record, Limit::Memory] {
             let error = read(&path, limit).unwrap_err();
-            assert!(error.to_string().starts_with("the file has 8192.0 GiB, and at most"), "{error}");
+            assert!(error.to_string().starts_with("the file has 8192.0 GiB, above the limit of"), "{error}");
         }
     }
 

@@ -8,21 +8,18 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 /// Maximum length of a line that a client reads.
-pub const LINE: u64 = 16 << 20;
+pub const MAX_LINE: u64 = 16 << 20;
 
 /// Refuses a socket on which another user's process listens.
 ///
 /// # Errors
 /// Returns an error when the listener belongs to another user, or the system does not name its user.
-pub fn check(stream: &impl AsFd, socket: &Path) -> Result<()> {
+pub fn check_listener(stream: &impl AsFd, socket: &Path) -> Result<()> {
     let user = socket_peercred(stream)?.uid.as_raw();
     if is_trusted(user, geteuid().as_raw()) {
         return Ok(());
     }
-    let text = format!(
-        "a process of user {user} listens on {}, and that user is neither you nor root; nothing was sent to it",
-        socket.display()
-    );
+    let text = format!("user {user} listens on {}, and is neither you nor root; nothing was sent", socket.display());
     Err(Error::new(ErrorKind::PermissionDenied, text))
 }
 
@@ -32,7 +29,7 @@ fn is_trusted(user: u32, own: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{check, is_trusted};
+    use super::{check_listener, is_trusted};
     use std::os::unix::net::{UnixListener, UnixStream};
 
     #[test]
@@ -42,6 +39,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("own.sock");
         let _listener = UnixListener::bind(&socket).unwrap();
-        check(&UnixStream::connect(&socket).unwrap(), &socket).unwrap();
+        check_listener(&UnixStream::connect(&socket).unwrap(), &socket).unwrap();
     }
 }

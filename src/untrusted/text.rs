@@ -17,26 +17,26 @@ pub fn is_unsafe(letter: char) -> bool {
 
 /// Returns the text as one line: line ends are shown as `\n`. Tabs stay.
 #[must_use]
-pub fn line(text: &str) -> Cow<'_, str> {
-    shown(text, |letter| letter == '\t')
+pub fn escape_line(text: &str) -> Cow<'_, str> {
+    escape_unsafe(text, |letter| letter == '\t')
 }
 
 /// Returns the text with its line ends and tabs. JSON stays valid JSON: unsafe characters become its escapes.
 #[must_use]
-pub fn lines(text: &str) -> Cow<'_, str> {
-    shown(text, |letter| matches!(letter, '\t' | '\n'))
+pub fn escape_lines(text: &str) -> Cow<'_, str> {
+    escape_unsafe(text, |letter| matches!(letter, '\t' | '\n'))
 }
 
 /// Returns the text as one line of at most `most` characters, with `…` in place of the rest.
 #[must_use]
-pub fn clipped(text: &str, most: usize) -> String {
+pub fn clip_line(text: &str, most: usize) -> String {
     let mut letters = text.chars();
     let kept: String = letters.by_ref().take(most).collect();
     let mark = if letters.next().is_some() { "…" } else { "" };
-    format!("{}{mark}", line(&kept))
+    format!("{}{mark}", escape_line(&kept))
 }
 
-fn shown(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
+fn escape_unsafe(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     let harmless = |letter: char| !is_unsafe(letter) || stays(letter);
     if text.chars().all(harmless) {
         return Cow::Borrowed(text);
@@ -59,7 +59,7 @@ fn shown(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{clipped, line, lines};
+    use super::{clip_line, escape_line, escape_lines};
     use std::borrow::Cow;
 
     #[test]
@@ -73,29 +73,29 @@ mod tests {
             ("\u{e0041}", "\\udb40\\udc41"),
             ("x\u{200b}y\u{feff}", "x\\u200by\\ufeff"),
         ] {
-            assert_eq!(line(text), wanted);
+            assert_eq!(escape_line(text), wanted);
         }
     }
 
     #[test]
     fn ordinary_text_of_any_language_stays_as_it_is() {
         for text in ["größe → 3 µs · ▸ ⣿", "日本語", "عربى", "👩‍🚀 a\tb", ""] {
-            assert!(matches!(line(text), Cow::Borrowed(same) if same == text), "{text}");
+            assert!(matches!(escape_line(text), Cow::Borrowed(same) if same == text), "{text}");
         }
     }
 
     #[test]
     fn several_lines_stay_lines_and_json_stays_json() {
-        assert_eq!(lines("a\n\tb\r"), "a\n\tb\\r");
+        assert_eq!(escape_lines("a\n\tb\r"), "a\n\tb\\r");
         let json = serde_json::to_string_pretty(&["\u{1b}[0m\u{9b}\u{202e}\u{e0041}"]).unwrap();
-        let safe = lines(&json).into_owned();
+        let safe = escape_lines(&json).into_owned();
         assert!(safe.is_ascii());
         assert_eq!(serde_json::from_str::<Vec<String>>(&safe).unwrap(), ["\u{1b}[0m\u{9b}\u{202e}\u{e0041}"]);
     }
 
     #[test]
     fn long_text_is_clipped_by_letters() {
-        assert_eq!(clipped("größer", 4), "größ…");
-        assert_eq!(clipped("größ", 4), "größ");
+        assert_eq!(clip_line("größer", 4), "größ…");
+        assert_eq!(clip_line("größ", 4), "größ");
     }
 }

@@ -1,11 +1,7 @@
 //! Runs of the real program in their own folder.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    dead_code,
-    reason = "a helper of tests: it fails like a test, and no test crate uses all of it"
-)]
+#![cfg(test)]
+#![expect(dead_code, reason = "no test crate uses all of it")]
 
 use downshift::protocol::control::{JournalRow, RunState, Status};
 use downshift::store::reader::{Reader, live_status};

@@ -183,5 +183,5 @@ pub fn read(kind: &str, file: &Path) {
         "keymap" => downshift::cockpit::keymap::Keymap::parse(&text).err(),
         _ => downshift::config::around::Notify::read("notify.yaml", &text).err().map(|lines| lines.join("\n")),
     };
-    println!("{}", downshift::untrusted::text::lines(&wrong.unwrap_or_default()));
+    println!("{}", downshift::untrusted::text::escape_lines(&wrong.unwrap_or_default()));
 }

@@ -54,7 +54,7 @@ fn what_cannot_be_run_says_why() {
     let table = [
         (vec![("data.samples", json!(2000))], 15, "tiny.bin at byte 1000: it ends here"),
         (vec![("data.samples", json!(0))], 13, "nothing to train on"),
-        (vec![("model.width", json!(3))], 13, "model.width: no such key; choose from: hidden, dropout"),
+        (vec![("model.width", json!(3))], 13, "model.width: unknown key; choose from: hidden, dropout"),
         (vec![("training.precision", json!("bf16"))], 13, "use f32"),
         (vec![("training.epochs", json!(null))], 13, "training.epochs or training.steps"),
     ];
