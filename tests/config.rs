@@ -88,7 +88,12 @@ fn overrides_from_the_command_line_win_and_are_named_when_wrong() {
     let run = read("whole.yaml", text, &set("training.epochs", "2")).unwrap();
     assert_eq!(run.rungs[3].preset.training.epochs, Some(2));
     let refusal = read("whole.yaml", text, &set("training.epochs", "two")).unwrap_err();
-    assert!(refusal.to_string().starts_with("--set training.epochs=two: training.epochs: expected a whole number, found two"), "{refusal}");
+    assert!(
+        refusal
+            .to_string()
+            .starts_with("--set training.epochs=two: training.epochs: expected a whole number, found two"),
+        "{refusal}"
+    );
     let refusal = read("whole.yaml", text, &set("optimizer.moments", "8bits")).unwrap_err();
     assert!(refusal.to_string().contains("did you mean `8bit`?"), "{refusal}");
     let refusal = read("whole.yaml", text, &set("trainng.epochs", "2")).unwrap_err();

@@ -2,8 +2,8 @@
 //! used, and if none is intact the run stops instead of starting over.
 
 use crate::damage::{self, Checkpoint, Damage};
-use crate::kills::{run_file, unbroken};
-use crate::place::{Place, Role, kill, processes, wait_for};
+use crate::kills::{run_file, train_unbroken};
+use crate::place::{Place, Role, kill, list_processes, wait_for};
 use crate::report::{Row, Table};
 use crate::strace::copy_folder;
 use crate::verdict::{self, Trace};
@@ -27,7 +27,7 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     if client.wait()? != Some(0) {
         return Err(format!("the run to be damaged did not finish; see {}", place.keep().display()).into());
     }
-    let mut victims = Checkpoint::all(run.path())?;
+    let mut victims = Checkpoint::read_all(run.path())?;
     victims.truncate(3);
     if victims.len() < 3 {
         return Err(format!("the run kept {} checkpoints; three are needed", victims.len()).into());
@@ -46,7 +46,7 @@ fn damage_files(orders: &Orders, run: &RunDir, victims: &[Checkpoint], table: &m
     let regions = newest.regions()?.len();
     let mut row = Row::new(format!("one bit flipped, in each of {regions} regions"));
     for index in 0..flips {
-        row.count(strike(run, victims, &damage::flip(newest, index, &mut stream)?, 1));
+        row.add_outcome(damage_and_check(run, victims, &damage::flip_bit(newest, index, &mut stream)?, 1));
     }
     table.add(row);
     let each = if orders.quick { 40 } else { 400 };
@@ -61,7 +61,7 @@ fn damage_files(orders: &Orders, run: &RunDir, victims: &[Checkpoint], table: &m
     for (fault, damages, used) in kinds {
         let mut row = Row::new(fault);
         for damage in &damages {
-            row.count(strike(run, victims, damage, used));
+            row.add_outcome(damage_and_check(run, victims, damage, used));
         }
         table.add(row);
     }
@@ -73,15 +73,15 @@ fn damage_several(orders: &Orders, run: &RunDir, table: &mut Table) -> Failing<(
     let mut stream = Stream::new(orders.seed + 1);
     let rounds = if orders.quick { 100 } else { 1000 };
     // Includes the best one, kept beside the newest three.
-    let all = Checkpoint::all(run.path())?;
+    let all = Checkpoint::read_all(run.path())?;
     for (fault, count) in [("the newest two damaged", 2), ("all damaged", all.len())] {
         let mut row = Row::new(format!("{fault}: one bit flipped in each"));
         for round in 0..rounds {
-            let mut hurt = damage::flip(&all[0], round, &mut stream)?;
+            let mut hurt = damage::flip_bit(&all[0], round, &mut stream)?;
             for victim in &all[1..count] {
-                hurt = hurt.and(damage::flip(victim, stream.below(1000), &mut stream)?);
+                hurt = hurt.and(damage::flip_bit(victim, stream.below(1000), &mut stream)?);
             }
-            row.count(strike(run, &all, &hurt, count));
+            row.add_outcome(damage_and_check(run, &all, &hurt, count));
         }
         table.add(row);
     }
@@ -89,14 +89,14 @@ fn damage_several(orders: &Orders, run: &RunDir, table: &mut Table) -> Failing<(
 }
 
 /// Damages, checks, undoes: checkpoint number `used` must be the one found.
-fn strike(run: &RunDir, victims: &[Checkpoint], damage: &Damage, used: usize) -> Result<(), String> {
-    let undo = damage.inflict().map_err(|error| format!("{}: {error}", damage.what))?;
-    let outcome = found(run.path(), victims, used).map_err(|loss| format!("{}: {loss}", damage.what));
-    undo.inflict().map_err(|error| format!("{} cannot be undone: {error}", damage.what))?;
+fn damage_and_check(run: &RunDir, victims: &[Checkpoint], damage: &Damage, used: usize) -> Result<(), String> {
+    let undo = damage.apply().map_err(|error| format!("{}: {error}", damage.what))?;
+    let outcome = check_newest_valid(run.path(), victims, used).map_err(|loss| format!("{}: {loss}", damage.what));
+    undo.apply().map_err(|error| format!("{} cannot be undone: {error}", damage.what))?;
     outcome
 }
 
-fn found(run: &Path, victims: &[Checkpoint], used: usize) -> Result<(), String> {
+fn check_newest_valid(run: &Path, victims: &[Checkpoint], used: usize) -> Result<(), String> {
     let (found, rejected) = checkpoint::newest_valid(run);
     if rejected.len() != used {
         return Err(format!("{} checkpoints were refused instead of {used}", rejected.len()));
@@ -166,7 +166,7 @@ fn damage_directories(run: &RunDir, victims: &[Checkpoint], table: &mut Table) -
         let hurt = renamed || what.ends_with("weights") || what.contains("weights of");
         let wanted = &victims[usize::from(hurt)];
         let step = found.map(|found| found.manifest.step);
-        row.count(if step == Some(wanted.step) && rejected.len() == refused {
+        row.add_outcome(if step == Some(wanted.step) && rejected.len() == refused {
             Ok(())
         } else {
             Err(format!("{what}: step {step:?} was used, {} refused", rejected.len()))
@@ -185,7 +185,7 @@ fn relink(directory: &Path, to: &Path) -> std::io::Result<()> {
 /// Tests the real program: kills everything, damages checkpoints, resumes as a user would.
 fn resume_over_damage(orders: &Orders, table: &mut Table) -> Failing<()> {
     let text = run_file(if orders.quick { 20 } else { 60 }, 250);
-    let unbroken = unbroken(orders, &text)?;
+    let unbroken = train_unbroken(orders, &text)?;
     let rounds = if orders.quick { 1 } else { 10 };
     for (fault, count) in
         [("newest damaged, resume", 1), ("newest two damaged, resume", 2), ("all damaged, resume", 99)]
@@ -197,7 +197,7 @@ fn resume_over_damage(orders: &Orders, table: &mut Table) -> Failing<()> {
             let outcome = resume_once(&place, &text, count, stream, &unbroken, &mut row.redone);
             let outcome = outcome.map_err(|loss| format!("round {round}: {loss}; see {}", place.keep().display()));
             row.identical = if count == 99 { None } else { Some(row.identical.unwrap_or(true) && outcome.is_ok()) };
-            row.count(outcome);
+            row.add_outcome(outcome);
         }
         table.add(row);
     }
@@ -215,17 +215,17 @@ fn resume_once(
     let (client, run) = place.start(text)?;
     wait_for("three checkpoints", || (checkpoint::list(run.path()).len() >= 3).then_some(()))?;
     for role in [Role::Parent, Role::Keeper, Role::Worker] {
-        for (pid, _) in processes(run.path()).into_iter().filter(|(_, its)| *its == Some(role)) {
+        for (pid, _) in list_processes(run.path()).into_iter().filter(|(_, its)| *its == Some(role)) {
             kill(pid);
         }
     }
     drop(client);
     wait_for("the end of all processes", || {
-        processes(run.path()).iter().all(|(_, role)| role.is_none()).then_some(())
+        list_processes(run.path()).iter().all(|(_, role)| role.is_none()).then_some(())
     })?;
-    let victims = Checkpoint::all(run.path())?;
+    let victims = Checkpoint::read_all(run.path())?;
     for victim in victims.iter().take(count) {
-        damage::flip(victim, stream.below(1000), &mut stream)?.inflict()?;
+        damage::flip_bit(victim, stream.below(1000), &mut stream)?.apply()?;
     }
     let mut client = place.resume(&run)?;
     let code = client.wait()?;
@@ -243,5 +243,5 @@ fn resume_once(
     }
     redone.extend(verdict::attempts(&run)?.iter().map(|attempt| attempt.before.saturating_sub(attempt.from)));
     verdict::check(&run)?;
-    verdict::trace(place, &run)?.check(unbroken)
+    verdict::read_trace(place, &run)?.check(unbroken)
 }

@@ -23,7 +23,7 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// Reads every checkpoint of a run, newest first.
-    pub fn all(run: &Path) -> Failing<Vec<Self>> {
+    pub fn read_all(run: &Path) -> Failing<Vec<Self>> {
         let read = |entry: checkpoint::Entry| {
             let mut files = checkpoint::load(&entry.path)?.files;
             files.insert(MANIFEST.to_owned(), fs::read(entry.path.join(MANIFEST))?);
@@ -63,12 +63,12 @@ pub struct Damage {
 }
 
 impl Damage {
-    fn one(what: String, file: PathBuf, content: Option<Vec<u8>>) -> Self {
+    fn of_file(what: String, file: PathBuf, content: Option<Vec<u8>>) -> Self {
         Self { what, changes: vec![(file, content)] }
     }
 
     /// Applies the damage; returns the damage that undoes it.
-    pub fn inflict(&self) -> io::Result<Self> {
+    pub fn apply(&self) -> io::Result<Self> {
         let mut undo = Self { what: self.what.clone(), changes: Vec::new() };
         for (file, content) in &self.changes {
             undo.changes.push((file.clone(), fs::read(file).ok()));
@@ -90,13 +90,13 @@ impl Damage {
 }
 
 /// Flips one bit in region number `index`, cycling through the regions.
-pub fn flip(victim: &Checkpoint, index: u64, stream: &mut Stream) -> Failing<Damage> {
+pub fn flip_bit(victim: &Checkpoint, index: u64, stream: &mut Stream) -> Failing<Damage> {
     let regions = victim.regions()?;
     let (name, region, range) = &regions[index as usize % regions.len()];
     let mut bytes = victim.files[name].clone();
     let bit = stream.below(range.len() as u64 * 8) as usize;
     bytes[range.start + bit / 8] ^= 1 << (bit % 8);
-    Ok(Damage::one(format!("bit {bit} of {region} flipped"), victim.path.join(name), Some(bytes)))
+    Ok(Damage::of_file(format!("bit {bit} of {region} flipped"), victim.path.join(name), Some(bytes)))
 }
 
 /// Truncates files at many lengths, and extends them by one byte.
@@ -110,10 +110,10 @@ pub fn truncations(victim: &Checkpoint, each: u64, stream: &mut Stream) -> Vec<D
         }
         for length in lengths {
             let cut = bytes[..length as usize].to_vec();
-            found.push(Damage::one(format!("{name} cut to {length} bytes"), victim.path.join(name), Some(cut)));
+            found.push(Damage::of_file(format!("{name} cut to {length} bytes"), victim.path.join(name), Some(cut)));
         }
         let longer = [bytes.as_slice(), b"\0"].concat();
-        found.push(Damage::one(format!("{name} one byte longer"), victim.path.join(name), Some(longer)));
+        found.push(Damage::of_file(format!("{name} one byte longer"), victim.path.join(name), Some(longer)));
     }
     found
 }
@@ -127,7 +127,7 @@ pub fn zeroed(victim: &Checkpoint) -> Vec<Damage> {
             let end = bytes.len().min(start + 512);
             if bytes[start..end].iter().any(|byte| *byte != 0) {
                 bytes[start..end].fill(0);
-                found.push(Damage::one(format!("{name} zeroed from {start}"), victim.path.join(name), Some(bytes)));
+                found.push(Damage::of_file(format!("{name} zeroed from {start}"), victim.path.join(name), Some(bytes)));
             }
         }
     }
@@ -136,12 +136,13 @@ pub fn zeroed(victim: &Checkpoint) -> Vec<Damage> {
 
 /// Deletes each file.
 pub fn missing(victim: &Checkpoint) -> Vec<Damage> {
-    victim.files.keys().map(|name| Damage::one(format!("{name} missing"), victim.path.join(name), None)).collect()
+    victim.files.keys().map(|name| Damage::of_file(format!("{name} missing"), victim.path.join(name), None)).collect()
 }
 
 /// Replaces each file with that of another checkpoint, and swaps two files within one checkpoint.
 pub fn foreign_content(victim: &Checkpoint, other: &Checkpoint) -> Vec<Damage> {
-    let from = |what: String, name: &str, bytes: &[u8]| Damage::one(what, victim.path.join(name), Some(bytes.to_vec()));
+    let from =
+        |what: String, name: &str, bytes: &[u8]| Damage::of_file(what, victim.path.join(name), Some(bytes.to_vec()));
     let mut found = Vec::new();
     for (name, bytes) in &victim.files {
         if other.files.get(name).is_some_and(|theirs| theirs != bytes) {
@@ -163,9 +164,12 @@ pub fn foreign_content(victim: &Checkpoint, other: &Checkpoint) -> Vec<Damage> {
 pub fn swapped(one: &Checkpoint, two: &Checkpoint) -> Vec<Damage> {
     let mut found = Vec::new();
     for name in one.files.keys().filter(|name| one.files[*name] != two.files[*name]) {
-        let there =
-            Damage::one(format!("{name} of two steps exchanged"), one.path.join(name), two.files.get(name).cloned());
-        found.push(there.and(Damage::one(String::new(), two.path.join(name), one.files.get(name).cloned())));
+        let there = Damage::of_file(
+            format!("{name} of two steps exchanged"),
+            one.path.join(name),
+            two.files.get(name).cloned(),
+        );
+        found.push(there.and(Damage::of_file(String::new(), two.path.join(name), one.files.get(name).cloned())));
     }
     found
 }
@@ -183,7 +187,7 @@ pub fn wrong_step(victim: &Checkpoint) -> Failing<Vec<Damage>> {
     manifest.blake3 = blake3::hash(&write(&manifest)?).to_hex().to_string();
     let forged = write(&manifest)?;
     Ok(vec![
-        Damage::one("manifest of another step".to_owned(), file.clone(), Some(stale)),
-        Damage::one("manifest of another step, hash and all".to_owned(), file, Some(forged)),
+        Damage::of_file("manifest of another step".to_owned(), file.clone(), Some(stale)),
+        Damage::of_file("manifest of another step, hash and all".to_owned(), file, Some(forged)),
     ])
 }

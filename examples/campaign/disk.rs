@@ -156,13 +156,13 @@ impl Disk {
 /// Extracts the calls that change or sync anything below `root` from a recorded trace.
 ///
 /// # Errors
-/// Returns an error for a call that changes something but is not understood.
-pub fn read(calls: &[Call], root: &Path) -> Failing<Vec<Op>> {
+/// Returns an error for a call that changes something but is unknown.
+pub fn parse_calls(calls: &[Call], root: &Path) -> Failing<Vec<Op>> {
     let (mut disk, mut ops) = (Disk::empty(), Vec::new());
     for call in calls.iter().filter(|call| !call.result.starts_with("-1")) {
         let op = match call.said() {
             Some(line) => Some(Op::Said(line)),
-            None => understand(&disk, call, root)?,
+            None => parse_call(&disk, call, root)?,
         };
         if let Some(op) = op {
             if let Op::Create { node, folder, .. } = &op {
@@ -178,9 +178,9 @@ pub fn read(calls: &[Call], root: &Path) -> Failing<Vec<Op>> {
     Ok(ops)
 }
 
-fn understand(disk: &Disk, call: &Call, root: &Path) -> Failing<Option<Op>> {
+fn parse_call(disk: &Disk, call: &Call, root: &Path) -> Failing<Option<Op>> {
     let below = |path: Option<PathBuf>| path.and_then(|path| path.strip_prefix(root).map(Path::to_owned).ok());
-    let lost = || format!("{}({}): not understood", call.name, call.arguments.join(", "));
+    let lost = || format!("{}({}): unknown call", call.name, call.arguments.join(", "));
     let place = |path: &Path| disk.place(path).ok_or_else(lost);
     let node = |path: &Path| disk.find(path).ok_or_else(lost);
     let fresh = disk.nodes + 1;
@@ -230,7 +230,7 @@ fn understand(disk: &Disk, call: &Call, root: &Path) -> Failing<Option<Op>> {
 }
 
 /// Returns the calls before `cut` that may or may not be on the disk.
-fn unsynced(ops: &[Op], cut: usize) -> Vec<usize> {
+fn unsynced_calls(ops: &[Op], cut: usize) -> Vec<usize> {
     let synced = |at: usize, node: Node| {
         ops[at + 1..cut].iter().any(|op| matches!(op, Op::Sync { node: synced } if *synced == node))
     };
@@ -246,8 +246,8 @@ fn unsynced(ops: &[Op], cut: usize) -> Vec<usize> {
 
 /// Calls `visit` with the states a power cut before call number `cut` may leave: all of them if there
 /// are at most `most`; otherwise those in which at most one call has a different fate from the rest, plus random ones.
-pub fn states(ops: &[Op], cut: usize, most: u64, stream: &mut Stream, mut visit: impl FnMut(Disk)) {
-    let open = unsynced(ops, cut);
+pub fn visit_states(ops: &[Op], cut: usize, most: u64, stream: &mut Stream, mut visit: impl FnMut(Disk)) {
+    let open = unsynced_calls(ops, cut);
     let choices = |at: usize| -> &[Fate] {
         if matches!(ops[at], Op::Write { .. }) {
             &[Fate::Kept, Fate::Lost, Fate::Zeros, Fate::Half]

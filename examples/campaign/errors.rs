@@ -20,9 +20,9 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     for error in ["ENOSPC", "EIO"] {
         for scenario in SCENARIOS.iter().filter(|scenario| scenario.action.starts_with("save")) {
             let mut row = Row::new(format!("{error} at each call: {}", scenario.name));
-            strike(orders, scenario, error, &mut row)?;
+            fail_each_call(orders, scenario, error, &mut row)?;
             if row.tried == 0 {
-                row.lost("no call was struck; strace works otherwise than expected here");
+                row.add_loss("no call was hit; strace behaves unexpectedly here");
             }
             table.add(row);
         }
@@ -30,7 +30,7 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     Ok(())
 }
 
-fn strike(orders: &Orders, scenario: &Scenario, error: &str, row: &mut Row) -> Failing<()> {
+fn fail_each_call(orders: &Orders, scenario: &Scenario, error: &str, row: &mut Row) -> Failing<()> {
     let mut stage = Stage::new(&orders.dir, scenario.prepared)?;
     for (name, (first, last)) in path_of(&mut stage, scenario)? {
         let always = scenario.always.iter().any(|always| always.starts_with(&format!("{name}:")));
@@ -44,9 +44,9 @@ fn strike(orders: &Orders, scenario: &Scenario, error: &str, row: &mut Row) -> F
             let mut injections: Vec<String> = scenario.always.iter().map(|&always| always.to_owned()).collect();
             injections.push(format!("{name}:error={error}:when={when}"));
             let ended = stage.inject(&dir, &[scenario.action, NEXT], &injections)?;
-            if ended.struck {
-                let outcome = check(&dir, scenario, &ended);
-                row.count(outcome.map_err(|loss| format!("at {name} number {when}: {loss}")));
+            if ended.was_hit {
+                let outcome = check_outcome(&dir, scenario, &ended);
+                row.add_outcome(outcome.map_err(|loss| format!("at {name} number {when}: {loss}")));
             }
             fs::remove_dir_all(&dir)?;
         }
@@ -54,15 +54,15 @@ fn strike(orders: &Orders, scenario: &Scenario, error: &str, row: &mut Row) -> F
     Ok(())
 }
 
-fn check(dir: &Path, scenario: &Scenario, ended: &Ended) -> Result<(), String> {
+fn check_outcome(dir: &Path, scenario: &Scenario, ended: &Ended) -> Result<(), String> {
     let said = &ended.said;
     if ended.code != Some(0) {
-        return Err(format!("the saver ended with {:?}, having said {said:?}", ended.code));
+        return Err(format!("the saver ended with {:?}, after printing {said:?}", ended.code));
     }
     if let Some(refusal) = said.iter().find(|line| line.starts_with("refused")) {
         let sentence = refusal.split_once(": ").map_or("", |(_, sentence)| sentence);
         if !sentence.starts_with("cannot ") || !sentence.contains(&dir.display().to_string()) {
-            return Err(format!("this is no sentence: {refusal}"));
+            return Err(format!("not a sentence: {refusal}"));
         }
     }
     if !said.iter().any(|line| line == "saved 30 0") {
@@ -70,7 +70,7 @@ fn check(dir: &Path, scenario: &Scenario, ended: &Ended) -> Result<(), String> {
     }
     let left = leftovers(dir);
     if left.len() > 1 {
-        return Err(format!("remains pile up: {left:?}"));
+        return Err(format!("leftovers accumulate: {left:?}"));
     }
     syscalls::check(dir, scenario.prepared, said)
 }

@@ -1,7 +1,7 @@
 //! SIGKILL at random moments. A run is started, killed a few times, resumed when nothing is left to
 //! continue it, and must end bit for bit like the uninterrupted run.
 
-use crate::place::{self, Place, Role, kill, processes, wait_for};
+use crate::place::{self, Place, Role, kill, list_processes, wait_for};
 use crate::report::{Row, Table};
 use crate::verdict::{self, Trace};
 use crate::{Failing, Orders};
@@ -12,12 +12,12 @@ use downshift::store::run_dir::RunDir;
 use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The processes a strike kills.
+/// The processes a kill kills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Target {
     name: &'static str,
     roles: &'static [Role],
-    /// Its share of 20 strikes.
+    /// Its share of 20 kills.
     share: u64,
 }
 
@@ -30,7 +30,7 @@ const TARGETS: [Target; 6] = [
     Target { name: "kill -9 parent of the keeper", roles: &[Role::Parent], share: 1 },
 ];
 
-/// The moment of the next strike.
+/// The moment of the next kill.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
     /// After this delay.
@@ -39,18 +39,18 @@ enum Moment {
     Saving(Duration),
 }
 
-/// A planned strike.
+/// A planned kill.
 #[derive(Debug, Clone, Copy)]
-struct Strike {
+struct PlannedKill {
     target: usize,
     moment: Moment,
 }
 
-/// Plans the strikes on one run from the seed alone.
-fn plan(seed: u64, run: u64, most: u64) -> Vec<Strike> {
+/// Plans the kills on one run from the seed alone.
+fn plan_kills(seed: u64, run: u64, most: u64) -> Vec<PlannedKill> {
     let mut stream = Stream::new(seed ^ run.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let count = (6 + stream.below(7)).min(most);
-    let mut strike = || {
+    let mut planned = || {
         let mut left = stream.below(20);
         let target = TARGETS.iter().position(|target| {
             let hit = left < target.share;
@@ -63,9 +63,9 @@ fn plan(seed: u64, run: u64, most: u64) -> Vec<Strike> {
             2..=4 => Moment::Saving(micros(&mut stream, 12_000)),
             _ => Moment::After(micros(&mut stream, 500_000)),
         };
-        Strike { target: target.unwrap_or(0), moment }
+        PlannedKill { target: target.unwrap_or(0), moment }
     };
-    (0..count).map(|_| strike()).collect()
+    (0..count).map(|_| planned()).collect()
 }
 
 /// The run file: enables everything a resume could get wrong, with a high restart budget.
@@ -81,7 +81,7 @@ pub fn run_file(epochs: u64, save_every: u64) -> String {
 }
 
 /// Trains the uninterrupted run.
-pub fn unbroken(orders: &Orders, text: &str) -> Failing<Trace> {
+pub fn train_unbroken(orders: &Orders, text: &str) -> Failing<Trace> {
     let place = Place::new(&orders.dir)?;
     let begun = Instant::now();
     let (mut client, run) = place.start(text)?;
@@ -91,7 +91,7 @@ pub fn unbroken(orders: &Orders, text: &str) -> Failing<Trace> {
         let dir = place.keep();
         return Err(format!("the unbroken run ended with {code:?}; see {}", dir.display()).into());
     }
-    let trace = verdict::trace(&place, &run)?;
+    let trace = verdict::read_trace(&place, &run)?;
     println!("unbroken run: {} steps in {:.1} s", trace.steps(), begun.elapsed().as_secs_f64());
     Ok(trace)
 }
@@ -99,31 +99,31 @@ pub fn unbroken(orders: &Orders, text: &str) -> Failing<Trace> {
 /// Runs this part of the campaign.
 pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     let text = run_file(if orders.quick { 40 } else { 120 }, 250);
-    let unbroken = unbroken(orders, &text)?;
+    let unbroken = train_unbroken(orders, &text)?;
     let mut rows: Vec<Row> = TARGETS.iter().map(|target| Row::new(target.name)).collect();
     let (begun, mut done, mut number) = (Instant::now(), 0, 0);
     while done < orders.kills {
-        let strikes = plan(orders.seed, number, orders.kills - done);
+        let planned_kills = plan_kills(orders.seed, number, orders.kills - done);
         let place = Place::new(&orders.dir)?;
-        let mut torment = Torment { place: &place, struck: Vec::new(), newest: None };
-        let outcome = torment.suffer(&text, &strikes, &unbroken);
-        let struck = std::mem::take(&mut torment.struck);
+        let mut killed_run = KilledRun { place: &place, hits: Vec::new(), newest: None };
+        let outcome = killed_run.run_to_end(&text, &planned_kills, &unbroken);
+        let hits = std::mem::take(&mut killed_run.hits);
         let outcome = outcome.map_err(|error| error.to_string());
-        let (minutes, count) = (begun.elapsed().as_secs_f64() / 60.0, struck.len() as u64);
+        let (minutes, count) = (begun.elapsed().as_secs_f64() / 60.0, hits.len() as u64);
         done += count;
         let verdict = outcome.as_ref().map_or_else(|loss| format!("LOST: {loss}"), |_| "identical".to_owned());
         println!("run {number}: {count} kills, {verdict}; {done} kills, {:.0} a minute", done as f64 / minutes);
         let outcome = outcome.map_err(|loss| format!("run {number}: {loss}; see {}", place.keep().display()));
-        account(&mut rows, &struck, outcome);
+        count_run(&mut rows, &hits, outcome);
         number += 1;
     }
     rows.into_iter().filter(|row| row.tried > 0).for_each(|row| table.add(row));
     Ok(())
 }
 
-/// Adds one run to the table: a loss counts against every strike on it.
-fn account(rows: &mut [Row], struck: &[(usize, i64)], outcome: Result<Vec<verdict::Attempt>, String>) {
-    for (target, _) in struck {
+/// Adds one run to the table: a loss counts against every kill on it.
+fn count_run(rows: &mut [Row], hits: &[(usize, i64)], outcome: Result<Vec<verdict::Attempt>, String>) {
+    for (target, _) in hits {
         let row = &mut rows[*target];
         row.tried += 1;
         row.survived += u64::from(outcome.is_ok());
@@ -132,32 +132,37 @@ fn account(rows: &mut [Row], struck: &[(usize, i64)], outcome: Result<Vec<verdic
     match outcome {
         Ok(attempts) => {
             for attempt in attempts {
-                // A start belongs to the last strike before it.
-                if let Some((target, _)) = struck.iter().rev().find(|(_, at)| *at <= attempt.started_ms) {
+                // A start belongs to the last kill before it.
+                if let Some((target, _)) = hits.iter().rev().find(|(_, at)| *at <= attempt.started_ms) {
                     rows[*target].redone.push(attempt.before.saturating_sub(attempt.from));
                 }
             }
         }
-        Err(loss) => rows[struck.first().map_or(0, |(target, _)| *target)].lost(loss),
+        Err(loss) => rows[hits.first().map_or(0, |(target, _)| *target)].add_loss(loss),
     }
 }
 
-/// One run and the strikes on it.
-struct Torment<'a> {
+/// One run and the kills on it.
+struct KilledRun<'a> {
     place: &'a Place,
     /// The targets hit and when, in Unix milliseconds.
-    struck: Vec<(usize, i64)>,
+    hits: Vec<(usize, i64)>,
     /// The newest step ever acknowledged.
     newest: Option<u64>,
 }
 
-impl Torment<'_> {
-    /// Runs to the end under these strikes; returns every worker start, or an error naming the loss.
-    fn suffer(&mut self, text: &str, strikes: &[Strike], unbroken: &Trace) -> Failing<Vec<verdict::Attempt>> {
+impl KilledRun<'_> {
+    /// Runs to the end under these kills; returns every worker start, or an error naming the loss.
+    fn run_to_end(
+        &mut self,
+        text: &str,
+        planned_kills: &[PlannedKill],
+        unbroken: &Trace,
+    ) -> Failing<Vec<verdict::Attempt>> {
         let (mut client, run) = self.place.start(text)?;
-        for strike in strikes {
-            Self::wait(&run, strike.moment);
-            self.strike(&run, strike.target);
+        for planned in planned_kills {
+            Self::wait_until(&run, planned.moment);
+            self.kill_target(&run, planned.target);
             self.check_acknowledged(&run)?;
             if is_abandoned(&run) && !is_over(&run) {
                 drop(client);
@@ -165,13 +170,13 @@ impl Torment<'_> {
             }
         }
         drop(client);
-        to_the_end(self.place, &run)?;
+        resume_to_end(self.place, &run)?;
         verdict::check(&run)?;
-        verdict::trace(self.place, &run)?.check(unbroken)?;
+        verdict::read_trace(self.place, &run)?.check(unbroken)?;
         verdict::attempts(&run)
     }
 
-    fn wait(run: &RunDir, moment: Moment) {
+    fn wait_until(run: &RunDir, moment: Moment) {
         match moment {
             Moment::After(time) => std::thread::sleep(time),
             Moment::Saving(time) => {
@@ -185,20 +190,20 @@ impl Torment<'_> {
     }
 
     /// Kills the target's processes if all of them are alive.
-    fn strike(&mut self, run: &RunDir, target: usize) {
-        let found = processes(run.path());
+    fn kill_target(&mut self, run: &RunDir, target: usize) {
+        let found = list_processes(run.path());
         let roles = TARGETS[target].roles;
         let pid = |role: &Role| found.iter().find(|(_, its)| *its == Some(*role)).map(|(pid, _)| *pid);
         let Some(pids) = roles.iter().map(pid).collect::<Option<Vec<u32>>>() else { return };
         // Kill the parent first, or it would restart the keeper.
         let killed: Vec<bool> = pids.into_iter().map(kill).collect();
         if killed.into_iter().all(|killed| killed) {
-            self.struck.push((target, unix_ms()));
+            self.hits.push((target, unix_ms()));
         }
     }
 
     fn check_acknowledged(&mut self, run: &RunDir) -> Failing<()> {
-        let newest = verdict::acknowledged(run)?;
+        let newest = verdict::newest_acknowledged(run)?;
         if newest < self.newest {
             return Err(format!("step {:?} was acknowledged, and now {newest:?} is the newest", self.newest).into());
         }
@@ -208,7 +213,7 @@ impl Torment<'_> {
 }
 
 /// Waits until the run is finished; resumes it when its parent gave up after too many keeper deaths.
-pub fn to_the_end(place: &Place, run: &RunDir) -> Failing<()> {
+pub fn resume_to_end(place: &Place, run: &RunDir) -> Failing<()> {
     wait_for_end(run)?;
     while !is_over(run) {
         drop(place.resume(run)?);
@@ -234,7 +239,7 @@ fn wait_for_end(run: &RunDir) -> Failing<()> {
 
 /// Reports whether no process is left to continue the run.
 pub fn is_abandoned(run: &RunDir) -> bool {
-    !processes(run.path()).iter().any(|(_, role)| matches!(role, Some(Role::Parent | Role::Keeper)))
+    !list_processes(run.path()).iter().any(|(_, role)| matches!(role, Some(Role::Parent | Role::Keeper)))
 }
 
 pub fn is_over(run: &RunDir) -> bool {

@@ -117,7 +117,7 @@ fn campaign(options: Options) -> ExitCode {
             Part::Mixed => mixed::run(&orders, &mut table),
         };
         if let Err(error) = done {
-            table.broken(&format!("{part:?}"), &error.to_string());
+            table.add_broken_part(&format!("{part:?}"), &error.to_string());
         }
         println!("{part:?}: {:.1} s", begun.elapsed().as_secs_f64());
     }

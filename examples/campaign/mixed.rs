@@ -1,7 +1,7 @@
 //! SIGKILL and SIGSTOP of worker and keeper in turn, to the end of a long run.
 
-use crate::kills::{is_abandoned, run_file, to_the_end, unbroken};
-use crate::place::{Place, Role, alive, kill, processes, status, wait_for};
+use crate::kills::{is_abandoned, resume_to_end, run_file, train_unbroken};
+use crate::place::{Place, Role, find_process, kill, list_processes, status, wait_for};
 use crate::report::{Row, Table};
 use crate::verdict;
 use crate::{Failing, Orders};
@@ -27,28 +27,28 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
         .replace("accumulation: 2", "accumulation: 60")
         .replace("every: 3 epochs", "every: 50 epochs")
         .replace("watch: {", "watch: { hang_min: 2 s, ending: { grace: 1 s },");
-    let unbroken = unbroken(orders, &text)?;
+    let unbroken = train_unbroken(orders, &text)?;
     let place = Place::new(&orders.dir)?;
     let (client, run) = place.start(&text)?;
     let mut rows: Vec<Row> = FAULTS.iter().map(|(fault, ..)| Row::new(*fault)).collect();
-    let struck = strike(&place, &run, orders.seed, Duration::from_secs(seconds))?;
+    let injected = inject_faults(&place, &run, orders.seed, Duration::from_secs(seconds))?;
     drop(client);
-    let outcome = to_the_end(&place, &run)
+    let outcome = resume_to_end(&place, &run)
         .and_then(|()| verdict::check(&run))
-        .and_then(|()| verdict::trace(&place, &run)?.check(&unbroken));
+        .and_then(|()| verdict::read_trace(&place, &run)?.check(&unbroken));
     let outcome = outcome.map_err(|loss| loss.to_string());
     let outcome = outcome.map_err(|loss| format!("{loss}; see {}", place.keep().display()));
-    for fault in struck {
-        rows[fault].count(outcome.clone());
+    for fault in injected {
+        rows[fault].add_outcome(outcome.clone());
         rows[fault].identical = Some(outcome.is_ok());
     }
     rows.into_iter().filter(|row| row.tried > 0).for_each(|row| table.add(row));
     Ok(())
 }
 
-/// Strikes until the time or the run is over; returns the faults in order.
-fn strike(place: &Place, run: &RunDir, seed: u64, time: Duration) -> Failing<Vec<usize>> {
-    let (mut stream, begun, mut struck) = (Stream::new(seed), Instant::now(), Vec::new());
+/// Injects faults until the time or the run is over; returns the faults in order.
+fn inject_faults(place: &Place, run: &RunDir, seed: u64, time: Duration) -> Failing<Vec<usize>> {
+    let (mut stream, begun, mut injected) = (Stream::new(seed), Instant::now(), Vec::new());
     while begun.elapsed() < time && !status(run).is_some_and(|status| status.state.is_over()) {
         std::thread::sleep(Duration::from_millis(PACE_MS / 2 + stream.below(PACE_MS)));
         if is_abandoned(run) {
@@ -59,25 +59,25 @@ fn strike(place: &Place, run: &RunDir, seed: u64, time: Duration) -> Failing<Vec
         }
         let fault = usize::try_from(stream.below(FAULTS.len() as u64))?;
         let (_, role, signal) = FAULTS[fault];
-        let Some(pid) = alive(run, role) else { continue };
+        let Some(pid) = find_process(run, role) else { continue };
         if signal == Signal::KILL {
             kill(pid);
         } else {
-            send(pid, Signal::STOP);
+            send_signal(pid, Signal::STOP);
         }
         if (role, signal) == (Role::Keeper, Signal::STOP) {
             std::thread::sleep(Duration::from_secs(3));
-            send(pid, Signal::CONT);
+            send_signal(pid, Signal::CONT);
         }
-        struck.push(fault);
+        injected.push(fault);
     }
     // A worker still stopped at the end is left for the keeper to find.
-    wait_for("a living run", || (!processes(run.path()).is_empty() || is_abandoned(run)).then_some(()))?;
-    println!("{} faults in {:.0} s", struck.len(), begun.elapsed().as_secs_f64());
-    Ok(struck)
+    wait_for("a living run", || (!list_processes(run.path()).is_empty() || is_abandoned(run)).then_some(()))?;
+    println!("{} faults in {:.0} s", injected.len(), begun.elapsed().as_secs_f64());
+    Ok(injected)
 }
 
-fn send(pid: u32, signal: Signal) {
+fn send_signal(pid: u32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
         let _ = kill_process(pid, signal);
     }

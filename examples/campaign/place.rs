@@ -83,7 +83,7 @@ impl Place {
     }
 
     fn wait_for_keeper(&self, run: &RunDir) -> Failing<()> {
-        wait_for("a keeper", || alive(run, Role::Keeper).map(drop)).map_err(|error| {
+        wait_for("a keeper", || find_process(run, Role::Keeper).map(drop)).map_err(|error| {
             let said = fs::read_to_string(self.file("client.txt")).unwrap_or_default();
             format!("{error}; the client said: {}", said.trim()).into()
         })
@@ -105,7 +105,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         // A parent that saw its keeper die could restart it, so kill parents first and repeat.
         for _ in 0..3 {
-            let mut left = processes(self.dir.path());
+            let mut left = list_processes(self.dir.path());
             left.sort_by_key(|(_, role)| *role != Some(Role::Parent));
             for (pid, _) in left {
                 kill(pid);
@@ -137,12 +137,12 @@ pub fn status(run: &RunDir) -> Option<Status> {
 }
 
 /// Returns the first living process of a run with this role.
-pub fn alive(run: &RunDir, role: Role) -> Option<u32> {
-    processes(run.path()).into_iter().find(|(_, its)| *its == Some(role)).map(|(pid, _)| pid)
+pub fn find_process(run: &RunDir, role: Role) -> Option<u32> {
+    list_processes(run.path()).into_iter().find(|(_, its)| *its == Some(role)).map(|(pid, _)| pid)
 }
 
 /// Returns the living processes whose command line names this folder; clients have no role.
-pub fn processes(folder: &Path) -> Vec<(u32, Option<Role>)> {
+pub fn list_processes(folder: &Path) -> Vec<(u32, Option<Role>)> {
     let folder = folder.display().to_string();
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

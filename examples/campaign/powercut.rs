@@ -41,42 +41,47 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     for (words, injections) in LIVES {
         let mut stage = Stage::new(&orders.dir, &[])?;
         let root = stage.fresh()?;
-        let ops = disk::read(&stage.record(&root, &LIFE, injections)?, &root)?;
+        let ops = disk::parse_calls(&stage.record(&root, &LIFE, injections)?, &root)?;
         let mut row = Row::new(format!("power cut: states of the disk along {} calls{words}", ops.len()));
-        try_all(orders, &ops, most, |outcome| {
-            row.count(outcome);
+        check_states(orders, &ops, most, |outcome| {
+            row.add_outcome(outcome);
             true
         })?;
         table.add(row);
         if injections.is_empty() {
-            controls(orders, &ops, table)?;
+            run_controls(orders, &ops, table)?;
         }
     }
     Ok(())
 }
 
 /// Repeats the test without the protections: a campaign that finds nothing here is blind.
-fn controls(orders: &Orders, ops: &[Op], table: &mut Table) -> Failing<()> {
+fn run_controls(orders: &Orders, ops: &[Op], table: &mut Table) -> Failing<()> {
     let folder = |op: &Op| if let Op::Create { node, folder: true, .. } = op { Some(*node) } else { None };
     let folders: HashSet<usize> = ops.iter().filter_map(folder).chain([0]).collect();
     for (what, of_folders) in [("files", false), ("folders", true)] {
         let keeps = |op: &&Op| !matches!(op, Op::Sync { node } if folders.contains(node) == of_folders);
         let blind: Vec<Op> = ops.iter().filter(keeps).cloned().collect();
         let (mut lost, mut tried) = (0, 0);
-        try_all(orders, &blind, 8, |outcome| {
+        check_states(orders, &blind, 8, |outcome| {
             lost += u64::from(outcome.is_err());
             tried += 1;
             tried < CONTROL
         })?;
         let mut row = Row::new(format!("control: without syncs of {what}, {lost} of {tried} states lose"));
-        row.count(if lost > 0 { Ok(()) } else { Err("the control lost nothing".to_owned()) });
+        row.add_outcome(if lost > 0 { Ok(()) } else { Err("the control lost nothing".to_owned()) });
         table.add(row);
     }
     Ok(())
 }
 
 /// Counts the outcome of every distinct state until `count` returns false.
-fn try_all(orders: &Orders, ops: &[Op], most: u64, mut count: impl FnMut(Result<(), String>) -> bool) -> Failing<()> {
+fn check_states(
+    orders: &Orders,
+    ops: &[Op],
+    most: u64,
+    mut count: impl FnMut(Result<(), String>) -> bool,
+) -> Failing<()> {
     // The disk is a model here, so its states can be checked in memory.
     let memory = Path::new("/dev/shm");
     let place = if memory.is_dir() { memory } else { &orders.dir };
@@ -85,13 +90,13 @@ fn try_all(orders: &Orders, ops: &[Op], most: u64, mut count: impl FnMut(Result<
     let (mut failed, mut more) = (Ok(()), true);
     for cut in 0..=ops.len() {
         if let Some(Op::Said(line)) = cut.checked_sub(1).map(|before| &ops[before]) {
-            claims.hear(line);
+            claims.record_message(line);
         }
-        disk::states(ops, cut, most, &mut stream, |disk| {
+        disk::visit_states(ops, cut, most, &mut stream, |disk| {
             let mut hasher = DefaultHasher::new();
             (disk.fingerprint(), &claims).hash(&mut hasher);
             if seen.insert(hasher.finish()) && failed.is_ok() && more {
-                match try_one(&disk, &claims, &folder.path().join("state")) {
+                match check_state(&disk, &claims, &folder.path().join("state")) {
                     Ok(outcome) => more = count(outcome.map_err(|loss| format!("cut before call {cut}: {loss}"))),
                     Err(error) => failed = Err(error),
                 }
@@ -102,7 +107,7 @@ fn try_all(orders: &Orders, ops: &[Op], most: u64, mut count: impl FnMut(Result<
 }
 
 /// Builds the state and cleans up first, as every process does.
-fn try_one(disk: &Disk, claims: &Claims, folder: &Path) -> Failing<Result<(), String>> {
+fn check_state(disk: &Disk, claims: &Claims, folder: &Path) -> Failing<Result<(), String>> {
     disk.write_to(folder)?;
     checkpoint::clean(folder);
     let outcome = claims.check(folder);

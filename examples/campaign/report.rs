@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Loss messages printed per row.
-const MOST_LOSSES: usize = 8;
+const MAX_LOSSES: usize = 8;
 
 /// One kind of fault and its outcomes.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Row {
     }
 
     /// Counts one attempt; the error says what was lost.
-    pub fn count(&mut self, outcome: Result<(), String>) {
+    pub fn add_outcome(&mut self, outcome: Result<(), String>) {
         self.tried += 1;
         match outcome {
             Ok(()) => self.survived += 1,
@@ -36,7 +36,7 @@ impl Row {
     }
 
     /// Records a loss that belongs to no single fault.
-    pub fn lost(&mut self, loss: impl Into<String>) {
+    pub fn add_loss(&mut self, loss: impl Into<String>) {
         self.losses.push(loss.into());
     }
 
@@ -59,9 +59,9 @@ impl Table {
     }
 
     /// Records that a part could not run, which counts as a loss.
-    pub fn broken(&mut self, part: &str, why: &str) {
+    pub fn add_broken_part(&mut self, part: &str, why: &str) {
         let mut row = Row::new(part);
-        row.lost(format!("could not be carried out: {why}"));
+        row.add_loss(format!("could not run: {why}"));
         self.rows.push(row);
     }
 
@@ -86,11 +86,11 @@ impl Table {
             );
         }
         for row in &self.rows {
-            for loss in row.losses.iter().take(MOST_LOSSES) {
+            for loss in row.losses.iter().take(MAX_LOSSES) {
                 let _ = writeln!(text, "\nLOST ({}): {loss}", row.fault);
             }
-            if row.losses.len() > MOST_LOSSES {
-                let _ = writeln!(text, "\n… and {} more under {}", row.losses.len() - MOST_LOSSES, row.fault);
+            if row.losses.len() > MAX_LOSSES {
+                let _ = writeln!(text, "\n… and {} more under {}", row.losses.len() - MAX_LOSSES, row.fault);
             }
         }
         let verdict = if self.is_clean() { "nothing was lost" } else { "SOMETHING WAS LOST" };

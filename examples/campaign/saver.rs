@@ -16,7 +16,7 @@ use std::process::ExitCode;
 pub const COMMAND: &str = "saver";
 
 /// Returns the files of one version of one step: pseudo-random, of different lengths.
-pub fn files(step: u64, version: u64) -> Vec<(&'static str, Vec<u8>)> {
+pub fn checkpoint_files(step: u64, version: u64) -> Vec<(&'static str, Vec<u8>)> {
     let mut stream = Stream::new(step * 1000 + version);
     let mut bytes = |length: usize| (0..length).map(|_| stream.next_u64().to_le_bytes()[0]).collect();
     vec![(MODEL, bytes(300)), (OPTIMIZER, bytes(600)), (STATE, bytes(40)), (STEPS, bytes(90))]
@@ -27,17 +27,17 @@ pub fn files(step: u64, version: u64) -> Vec<(&'static str, Vec<u8>)> {
 /// # Errors
 /// Returns the message of the store.
 pub fn save(dir: &Path, step: u64, version: u64) -> Result<(), String> {
-    let files = files(step, version);
+    let files = checkpoint_files(step, version);
     let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
     let contents = Contents { step, samples: step * 8 + version, build: "campaign", files: &files };
     checkpoint::write(dir, &contents).map(drop).map_err(|error| error.to_string())
 }
 
 /// Returns the version of a checkpoint, if it was ever passed to [`save`].
-pub fn version(loaded: &checkpoint::Loaded) -> Option<u64> {
+pub fn saved_version(loaded: &checkpoint::Loaded) -> Option<u64> {
     let step = loaded.manifest.step;
     let same = |version: &u64| {
-        let wanted = files(step, *version);
+        let wanted = checkpoint_files(step, *version);
         wanted.len() == loaded.files.len()
             && wanted.iter().all(|(name, bytes)| loaded.files.get(*name).is_some_and(|found| found == bytes))
     };
@@ -55,7 +55,7 @@ pub struct Claims {
 
 impl Claims {
     /// Parses a message of the saver.
-    pub fn hear(&mut self, line: &str) {
+    pub fn record_message(&mut self, line: &str) {
         let words: Vec<&str> = line.split([' ', ':']).collect();
         let number = |at: usize| words.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
         match words[0] {
@@ -78,7 +78,7 @@ impl Claims {
         let mut accepted = BTreeMap::new();
         for entry in checkpoint::list(dir) {
             match checkpoint::load(&entry.path) {
-                Ok(loaded) => drop(accepted.insert(entry.step, version(&loaded))),
+                Ok(loaded) => drop(accepted.insert(entry.step, saved_version(&loaded))),
                 Err(error) if self.saved.contains_key(&entry.step) => return Err(error.to_string()),
                 Err(_) => {}
             }
@@ -87,15 +87,15 @@ impl Claims {
             let known =
                 found.is_some_and(|found| self.saved.get(step) == Some(&found) || self.begun.contains(&(*step, found)));
             if !known {
-                return Err(format!("step {step} is accepted with content {found:?}, which nobody saved as that"));
+                return Err(format!("step {step} is accepted with content {found:?}, which was never saved"));
             }
         }
         if let Some(step) = self.saved.keys().find(|step| !accepted.contains_key(step)) {
-            return Err(format!("acknowledged step {step} is gone; there are {:?}", accepted.keys()));
+            return Err(format!("acknowledged step {step} is gone; on disk: {:?}", accepted.keys()));
         }
         let newest = checkpoint::newest_valid(dir).0.map(|loaded| loaded.manifest.step);
         if newest < self.saved.keys().next_back().copied() {
-            return Err(format!("the newest is {newest:?}, though {:?} were acknowledged", self.saved.keys()));
+            return Err(format!("the newest valid step is {newest:?}, but {:?} were acknowledged", self.saved.keys()));
         }
         Ok(())
     }
@@ -109,23 +109,23 @@ pub fn main(words: &[String]) -> ExitCode {
         let number = |at: usize| parts.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
         let (step, version) = (number(1), number(2));
         if parts[0] == "remove" {
-            say(&format!("removing {step}"));
+            print_line(&format!("removing {step}"));
             match checkpoint::remove(Path::new(dir), step) {
-                Ok(()) => say(&format!("removed {step}")),
-                Err(error) => say(&format!("refused {step}: {error}")),
+                Ok(()) => print_line(&format!("removed {step}")),
+                Err(error) => print_line(&format!("refused {step}: {error}")),
             }
             continue;
         }
-        say(&format!("saving {step} {version}"));
+        print_line(&format!("saving {step} {version}"));
         match save(Path::new(dir), step, version) {
-            Ok(()) => say(&format!("saved {step} {version}")),
-            Err(sentence) => say(&format!("refused {step}: {sentence}")),
+            Ok(()) => print_line(&format!("saved {step} {version}")),
+            Err(sentence) => print_line(&format!("refused {step}: {sentence}")),
         }
     }
     ExitCode::SUCCESS
 }
 
 /// Prints with a single call, so that the trace has a single event.
-fn say(text: &str) {
+fn print_line(text: &str) {
     let _ = std::io::stdout().write_all(format!("{text}\n").as_bytes());
 }

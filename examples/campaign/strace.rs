@@ -62,7 +62,7 @@ pub struct Ended {
     /// Its exit code if it was not killed.
     pub code: Option<i32>,
     /// Whether the fault was injected at all.
-    pub struck: bool,
+    pub was_hit: bool,
 }
 
 /// A folder in which a saver works, with its initial checkpoints.
@@ -111,8 +111,8 @@ impl Stage {
         let (mut ended, text) = self.strace(dir, actions, &options)?;
         // The last injection is the one under test; the others may fire repeatedly.
         let error = injections.last().and_then(|what| what.split(':').find_map(|part| part.strip_prefix("error=")));
-        let struck = |line: &str| error.is_some_and(|error| line.contains(error) && line.ends_with("(INJECTED)"));
-        ended.struck = ended.killed || text.lines().any(struck);
+        let was_hit = |line: &str| error.is_some_and(|error| line.contains(error) && line.ends_with("(INJECTED)"));
+        ended.was_hit = ended.killed || text.lines().any(was_hit);
         Ok(ended)
     }
 
@@ -137,7 +137,7 @@ impl Stage {
         }
         let said = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
         let killed = output.status.signal() == Some(9);
-        Ok((Ended { said, killed, code: output.status.code(), struck: false }, text))
+        Ok((Ended { said, killed, code: output.status.code(), was_hit: false }, text))
     }
 }
 

@@ -52,13 +52,13 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
                 let ended = stage.inject(&dir, &[scenario.action], &injections)?;
                 if ended.killed {
                     let outcome = check(&dir, scenario.prepared, &ended.said);
-                    row.count(outcome.map_err(|loss| format!("at {name} number {when}: {loss}")));
+                    row.add_outcome(outcome.map_err(|loss| format!("at {name} number {when}: {loss}")));
                 }
                 fs::remove_dir_all(&dir)?;
             }
         }
         if row.tried == 0 {
-            row.lost("no call was struck; strace works otherwise than expected here");
+            row.add_loss("no call was hit; strace behaves unexpectedly here");
         }
         table.add(row);
     }
@@ -77,10 +77,10 @@ pub fn path_of(stage: &mut Stage, scenario: &Scenario) -> Failing<BTreeMap<Strin
 pub fn check(dir: &Path, prepared: &[(u64, u64)], said: &[String]) -> Result<(), String> {
     let mut claims = Claims::default();
     for (step, version) in prepared {
-        claims.hear(&format!("saved {step} {version}"));
+        claims.record_message(&format!("saved {step} {version}"));
     }
     for line in said {
-        claims.hear(line);
+        claims.record_message(line);
     }
     // Every keeper and worker starts by cleaning up; then it saves.
     checkpoint::clean(dir);
@@ -89,7 +89,7 @@ pub fn check(dir: &Path, prepared: &[(u64, u64)], said: &[String]) -> Result<(),
         return Err(format!("{left} is left over after cleaning up"));
     }
     saver::save(dir, 90, 0).map_err(|error| format!("the next save fails: {error}"))?;
-    claims.hear("saved 90 0");
+    claims.record_message("saved 90 0");
     claims.check(dir).map_err(|loss| format!("after the next save: {loss}"))
 }
 

@@ -1,4 +1,4 @@
-//! Compares a run that was struck with the uninterrupted one.
+//! Compares a run with faults with the uninterrupted one.
 
 use crate::Failing;
 use crate::place::Place;
@@ -35,7 +35,7 @@ pub struct Attempt {
 }
 
 /// Reads the trace of a finished run.
-pub fn trace(place: &Place, run: &RunDir) -> Failing<Trace> {
+pub fn read_trace(place: &Place, run: &RunDir) -> Failing<Trace> {
     let mut curve = BTreeMap::new();
     let mut highest = BTreeMap::new();
     for line in String::from_utf8(place.output(&["export"])?.stdout)?.lines() {
@@ -109,7 +109,7 @@ impl Trace {
 
 /// Returns the newest step of all checkpoints the keeper acknowledged and did not retire; an error if
 /// one of them is not intact on disk.
-pub fn acknowledged(run: &RunDir) -> Failing<Option<u64>> {
+pub fn newest_acknowledged(run: &RunDir) -> Failing<Option<u64>> {
     // A run killed right after its start has no store yet.
     let kept = || -> Vec<u64> {
         let rows = Reader::open(run).and_then(|reader| reader.checkpoints()).unwrap_or_default();
@@ -165,7 +165,7 @@ pub fn check(run: &RunDir) -> Failing<()> {
     if let Some(pair) = attempts(run)?.windows(2).find(|pair| pair[0].from > pair[1].from) {
         return Err(format!("a worker began at step {}, the next one at {}", pair[0].from, pair[1].from).into());
     }
-    acknowledged(run)?;
+    newest_acknowledged(run)?;
     let rows = Reader::open(run)?.checkpoints()?;
     for entry in fs::read_dir(run.file(FOLDER))? {
         let name = entry?.file_name().to_string_lossy().into_owned();

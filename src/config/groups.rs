@@ -59,13 +59,13 @@ impl Patterns {
     /// Reports whether any pattern matches a path.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
-        self.as_slice().iter().any(|pattern| matches_path(pattern, path))
+        self.as_slice().iter().any(|pattern| matches(pattern, path))
     }
 }
 
 /// Reports whether a pattern matches a path or one of its parents.
 #[must_use]
-pub fn matches_path(pattern: &str, path: &str) -> bool {
+pub fn matches(pattern: &str, path: &str) -> bool {
     let whole = |path: &str| matches_glob(pattern.as_bytes(), path.as_bytes());
     whole(path) || path.match_indices('.').any(|(dot, _)| whole(&path[..dot]))
 }
@@ -211,7 +211,7 @@ fn default_lr_factor() -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Groups, ParseTrainedError, Trained, matches_path};
+    use super::{Groups, ParseTrainedError, Trained, matches};
 
     #[test]
     fn patterns_match_paths_and_what_lies_below() {
@@ -227,7 +227,7 @@ mod tests {
             ("*lora*", "blocks.0.query.lora_a", true),
             ("", "head", false),
         ] {
-            assert_eq!(matches_path(pattern, path), hit, "{pattern} on {path}");
+            assert_eq!(matches(pattern, path), hit, "{pattern} on {path}");
         }
     }
 
