@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! assets/catalogue.yaml + the user's ─▶ Catalogue ─▶ scan(log) ─▶ findings ─┐
-//! exit code or signal, the worker's own words, kernel log, cgroup, probe ───┴─▶ classify ─▶ Cause
+//! exit code or signal, the worker's report, kernel log, cgroup, probe ───┴─▶ classify ─▶ Cause
 //! ```
 //! Reading (`scan`, `kernel`, `cgroup`) is separate from judging (`classify`), which is a pure function
 //! of its evidence.

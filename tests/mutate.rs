@@ -15,8 +15,8 @@ mod kinds;
 #[path = "mutate/mutator.rs"]
 mod mutator;
 
-use child::{Limits, watch};
-use kinds::{program, source};
+use child::{Limits, run_watched};
+use kinds::{program_command, read_source};
 use mutator::{Draw, mutate};
 use std::env;
 use std::fs;
@@ -30,14 +30,14 @@ use std::time::Duration;
 /// Parallel readers; more would only wait for each other.
 const LANES: usize = 2;
 
-fn number<T: FromStr>(name: &str) -> Option<T> {
+fn env_number<T: FromStr>(name: &str) -> Option<T> {
     env::var(name).ok()?.parse().ok()
 }
 
 #[test]
 fn damaged_files_do_no_harm() {
-    let (count, seed) = (number("DOWNSHIFT_MUTATIONS").unwrap_or(200), number("DOWNSHIFT_SEED").unwrap_or(1));
-    let only: Option<u64> = number("DOWNSHIFT_MUTATION");
+    let (count, seed) = (env_number("DOWNSHIFT_MUTATIONS").unwrap_or(200), env_number("DOWNSHIFT_SEED").unwrap_or(1));
+    let only: Option<u64> = env_number("DOWNSHIFT_MUTATION");
     let (next, failures) = (AtomicU64::new(only.unwrap_or(0)), Mutex::new(Vec::new()));
     let end = only.map_or(count, |only| only + 1);
     std::thread::scope(|scope| {
@@ -48,7 +48,7 @@ fn damaged_files_do_no_harm() {
                     if index >= end {
                         break;
                     }
-                    if let Err(why) = one(seed, index) {
+                    if let Err(why) = test_mutation(seed, index) {
                         failures.lock().unwrap().push(why);
                     }
                 }
@@ -60,8 +60,8 @@ fn damaged_files_do_no_harm() {
 }
 
 /// Tests one damaged file; keeps it if it does harm.
-fn one(seed: u64, index: u64) -> Result<(), String> {
-    let kinds = kinds::all();
+fn test_mutation(seed: u64, index: u64) -> Result<(), String> {
+    let kinds = kinds::all_kinds();
     let (name, prepare) = kinds[index as usize % kinds.len()];
     let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9) ^ (index << 20));
     let folder = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ fn one(seed: u64, index: u64) -> Result<(), String> {
     let bytes = mutate(&reading.sample, &mut draw);
     fs::write(&reading.file, &bytes).unwrap();
     let shown = format!("{:?}", reading.command);
-    let outcome = watch(reading.command, folder.path(), Limits::INPUT);
+    let outcome = run_watched(reading.command, folder.path(), Limits::INPUT);
     outcome.map(drop).map_err(|why| {
         let kept = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("mutation-{seed}-{index}-{name}"));
         fs::write(&kept, &bytes).unwrap();
@@ -82,7 +82,7 @@ fn one(seed: u64, index: u64) -> Result<(), String> {
 #[test]
 fn reader() {
     if let Some((kind, file)) = env::var("DOWNSHIFT_READ").ok().as_deref().and_then(|named| named.split_once(':')) {
-        kinds::read(kind, Path::new(file));
+        kinds::read_file(kind, Path::new(file));
     }
 }
 
@@ -93,8 +93,8 @@ fn harm_is_noticed() {
     for (script, wanted) in [
         ("exit 101", "panicked"),
         ("kill -ABRT $$", "died of signal 6"),
-        ("echo \"thread 'main' panicked at src\"", "said that it panicked"),
-        ("while :; do :; done", "computed for"),
+        ("echo \"thread 'main' panicked at src\"", "printed a panic"),
+        ("while :; do :; done", "of CPU time"),
         ("exec sleep 60", "did not end"),
         ("head -c 700000000 /dev/zero | tail -c 700000000 > /dev/null", "MB of memory"),
         ("printf '\\033[2J'", "printed \\u{1b}"),
@@ -103,23 +103,23 @@ fn harm_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        let why = watch(command, folder.path(), limits).expect_err(script);
+        let why = run_watched(command, folder.path(), limits).expect_err(script);
         assert!(why.contains(wanted), "{script}: {why}");
     }
     let mut command = Command::new("sh");
     command.args(["-c", "echo fine; exit 13"]);
-    assert_eq!(watch(command, tempfile::tempdir().unwrap().path(), limits), Ok("fine\n".to_owned()));
+    assert_eq!(run_watched(command, tempfile::tempdir().unwrap().path(), limits), Ok("fine\n".to_owned()));
 }
 
 /// Returns the digits run file with `line` instead of the line that starts with `key`.
-fn digits(key: &str, line: &str) -> String {
-    let text = String::from_utf8(source("configs/digits.yaml")).unwrap();
+fn digits_with(key: &str, line: &str) -> String {
+    let text = String::from_utf8(read_source("configs/digits.yaml")).unwrap();
     text.lines().map(|old| if old.starts_with(key) { line } else { old }).collect::<Vec<_>>().join("\n")
 }
 
 /// Runs the program on input that once hung, crashed or exhausted memory; returns its output.
-fn refusal(folder: &Path, words: &[&str]) -> String {
-    watch(program(folder, words), folder, Limits::INPUT).unwrap_or_else(|why| panic!("{words:?}: {why}"))
+fn run_safely(folder: &Path, words: &[&str]) -> String {
+    run_watched(program_command(folder, words), folder, Limits::INPUT).unwrap_or_else(|why| panic!("{words:?}: {why}"))
 }
 
 #[test]
@@ -136,23 +136,26 @@ fn endless_and_enormous_run_files_are_refused_in_a_sentence() {
         ("/dev/zero", None, "this is a device"),
         ("sparse.yaml", None, "1024.0 GiB"),
         ("nested.yaml", Some(format!("name: {}", "[".repeat(200_000))), "brackets"),
-        ("rungs.yaml", Some(format!("{}\n", digits("ladder:", &format!("ladder:\n{ladder}")))), "at most 64"),
-        ("unknown.yaml", Some(format!("{unknown}{}", digits("#", ""))), "more errors"),
+        ("rungs.yaml", Some(format!("{}\n", digits_with("ladder:", &format!("ladder:\n{ladder}")))), "at most 64"),
+        ("unknown.yaml", Some(format!("{unknown}{}", digits_with("#", ""))), "more errors"),
         (
             "dotted.yaml",
-            Some(digits("model:", &format!("variant: a\nvariants: {{ a: {{ {}b: 1 }} }}\nmodel:", "a.".repeat(400)))),
+            Some(digits_with(
+                "model:",
+                &format!("variant: a\nvariants: {{ a: {{ {}b: 1 }} }}\nmodel:", "a.".repeat(400)),
+            )),
             "parts",
         ),
         (
             "escape.yaml",
-            Some(digits("name:", "\"\\e]52;c;aGk=\\a\\n\\u202e\": 1\nname: x")),
+            Some(digits_with("name:", "\"\\e]52;c;aGk=\\a\\n\\u202e\": 1\nname: x")),
             "\\u001b]52;c;aGk=\\u0007\\n\\u202e",
         ),
     ] {
         if let Some(text) = text {
             fs::write(at.join(name), text).unwrap();
         }
-        let said = refusal(at, &["check", name]);
+        let said = run_safely(at, &["check", name]);
         assert!(said.contains(wanted), "{name}: {said}");
     }
 }
@@ -163,31 +166,31 @@ fn pipes_are_refused_wherever_a_file_is_named() {
     let at = folder.path();
     let pipe = |name: &str| rustix::fs::mkfifoat(rustix::fs::CWD, at.join(name), rustix::fs::Mode::RWXU).unwrap();
     pipe("log");
-    assert!(refusal(at, &["triage", "log"]).contains("this is a pipe"));
-    assert!(refusal(at, &["triage", "/dev/zero"]).contains("this is a device"));
+    assert!(run_safely(at, &["triage", "log"]).contains("this is a pipe"));
+    assert!(run_safely(at, &["triage", "/dev/zero"]).contains("this is a device"));
     let run = at.join("runs/evil\u{1b}]52;c;aGk=\u{7}\nrun\u{202e}");
     fs::create_dir_all(run.join("checkpoints/step-000000001")).unwrap();
-    fs::write(run.join("run.yaml"), source("configs/digits.yaml")).unwrap();
-    let listed = refusal(at, &["runs"]);
+    fs::write(run.join("run.yaml"), read_source("configs/digits.yaml")).unwrap();
+    let listed = run_safely(at, &["runs"]);
     assert!(listed.contains("evil\\u001b]52;c;aGk=\\u0007\\nrun\\u202e") && listed.lines().count() == 1, "{listed}");
     for name in ["run.db", "keeper.lock", "keeper.log", "worker.log", "checkpoints/step-000000001/manifest.json"] {
         let path = run.join(name);
         rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::RWXU).unwrap();
     }
     for words in [["runs"].as_slice(), &["status"], &["export"], &["checkpoints", "list"], &["checkpoints", "verify"]] {
-        refusal(at, words);
+        run_safely(at, words);
     }
     fs::remove_file(run.join("run.yaml")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, run.join("run.yaml"), rustix::fs::Mode::RWXU).unwrap();
     for words in [["runs"].as_slice(), &["status"], &["checkpoints", "list"], &["resume"]] {
-        refusal(at, words);
+        run_safely(at, words);
     }
 }
 
 #[cfg(feature = "train")]
 mod trained {
-    use super::{Limits, refusal, source, watch};
-    use crate::kinds::program;
+    use super::{Limits, read_source, run_safely, run_watched};
+    use crate::kinds::program_command;
     use std::fs;
     use std::path::Path;
 
@@ -204,7 +207,7 @@ mod trained {
             ("text", "model.width=4194304", "at most 1000000000000"),
             ("text", "model.heads=18446744073709551615", "16777216"),
         ] {
-            let said = refusal(folder.path(), &["check", run, "--device", "cpu", "--set", set]);
+            let said = run_safely(folder.path(), &["check", run, "--device", "cpu", "--set", set]);
             assert!(said.contains(wanted), "{run} {set}: {said}");
         }
     }
@@ -225,13 +228,13 @@ mod trained {
     fn a_config_json_of_terabytes_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         pretrained(folder.path());
-        let config = String::from_utf8(source("tests/fixtures/hf/gpt2/config.json")).unwrap();
+        let config = String::from_utf8(read_source("tests/fixtures/hf/gpt2/config.json")).unwrap();
         let config: String = config
             .lines()
             .map(|line| if line.contains("\"n_layer\"") { "\"n_layer\": 2147483648," } else { line })
             .collect();
         fs::write(folder.path().join("model/config.json"), config).unwrap();
-        let said = refusal(folder.path(), &["check", "run.yaml", "--device", "cpu"]);
+        let said = run_safely(folder.path(), &["check", "run.yaml", "--device", "cpu"]);
         assert!(said.contains("2147483648 blocks, and at most 4096"), "{said}");
     }
 
@@ -239,19 +242,19 @@ mod trained {
     fn a_tokenizer_cut_anywhere_and_pipes_for_models_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         pretrained(folder.path());
-        let whole = source("tests/fixtures/hf/gpt2/tokenizer.json");
+        let whole = read_source("tests/fixtures/hf/gpt2/tokenizer.json");
         let path = folder.path().join("model/tokenizer.json");
         for part in 0..16 {
             fs::write(&path, &whole[..whole.len() * part / 16]).unwrap();
-            let command = program(folder.path(), &["check", "run.yaml", "--device", "cpu"]);
-            watch(command, folder.path(), Limits::INPUT).unwrap_or_else(|why| panic!("{part} of 16: {why}"));
+            let command = program_command(folder.path(), &["check", "run.yaml", "--device", "cpu"]);
+            run_watched(command, folder.path(), Limits::INPUT).unwrap_or_else(|why| panic!("{part} of 16: {why}"));
         }
         for name in ["tokenizer.json", "model.safetensors", "config.json"] {
             let path = folder.path().join("model").join(name);
-            let good = source(&format!("tests/fixtures/hf/gpt2/{name}"));
+            let good = read_source(&format!("tests/fixtures/hf/gpt2/{name}"));
             fs::remove_file(&path).unwrap();
             rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
-            let said = refusal(folder.path(), &["check", "run.yaml", "--device", "cpu"]);
+            let said = run_safely(folder.path(), &["check", "run.yaml", "--device", "cpu"]);
             assert!(said.contains("this is a pipe") || said.contains("holds neither"), "{name}: {said}");
             fs::remove_file(&path).unwrap();
             fs::write(&path, good).unwrap();

@@ -1,128 +1,20 @@
 //! The real probe against a fake NVML library (examples/fake_nvml).
 #![expect(clippy::unwrap_used, clippy::panic, reason = "the helpers of a test fail by panicking, as the test does")]
 
+#[path = "probe/fake.rs"]
+mod fake;
+
 use downshift::probe::reader::{REOPEN, Reader, Source};
-use downshift::protocol::gpu_error::{DRIVER_SILENT, GpuError, GpuProblem};
+use downshift::protocol::gpu_error::{DRIVER_SILENT, GpuProblem};
 use downshift::protocol::line;
 use downshift::protocol::probe::{Ecc, Gpu, GpuMore, GpuProcess, Metric, Pcie, Reading, Standing, Throttle};
+use fake::{Fake, Probe, unknown, wait_until};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
-
-const LIMIT: Duration = Duration::from_secs(20);
-
-/// A copy of the library with its own script.
-struct Fake {
-    dir: TempDir,
-}
-
-impl Fake {
-    fn new(script: &Value) -> Self {
-        let fake = Self { dir: TempDir::new().unwrap() };
-        fs::write(fake.path(), built_library()).unwrap();
-        fake.play(script);
-        fake
-    }
-
-    /// Creates a copy in which `symbol` cannot be found.
-    fn without(symbol: &str) -> Self {
-        let fake = Self::new(&json!({}));
-        let mut bytes = built_library();
-        let name = format!("\0{symbol}\0").into_bytes();
-        let places: Vec<usize> = (0..bytes.len() - name.len()).filter(|at| bytes[*at..].starts_with(&name)).collect();
-        assert!(!places.is_empty(), "{symbol} is not exported");
-        for at in places {
-            bytes[at + 1] = b'x';
-        }
-        fs::write(fake.path(), bytes).unwrap();
-        fake
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("libfake_nvml.so")
-    }
-
-    /// Changes the script atomically.
-    fn play(&self, script: &Value) {
-        let new = self.dir.path().join("new");
-        fs::write(&new, script.to_string()).unwrap();
-        fs::rename(new, self.path().with_extension("json")).unwrap();
-    }
-
-    fn hangs(&self) -> bool {
-        self.path().with_extension("hung").exists()
-    }
-
-    fn reader(&self, now: Instant) -> Reader {
-        self.reader_of(0, now)
-    }
-
-    fn reader_of(&self, gpu: u32, now: Instant) -> Reader {
-        Reader::new(Source { run_dir: self.dir.path().into(), gpu, nvml_path: Some(self.path()) }, now)
-    }
-
-    /// Takes one reading with a new reader.
-    fn read(&self, worker: Option<u32>) -> Result<Gpu, GpuError> {
-        let now = Instant::now();
-        self.reader(now).read(worker, now).gpu
-    }
-
-    /// Starts the program as the keeper does.
-    fn spawn(&self, words: &[&str]) -> Probe {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_downshift"));
-        command.arg("probe").arg("--run-dir").arg(self.dir.path()).args(words);
-        command.env("DOWNSHIFT_NVML_PATH", self.path());
-        Probe(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
-    }
-}
-
-/// Returns the library that `cargo test` built beside the tests.
-fn built_library() -> Vec<u8> {
-    let test = std::env::current_exe().unwrap();
-    let path = test.parent().and_then(Path::parent).unwrap().join("examples/libfake_nvml.so");
-    fs::read(&path).unwrap_or_else(|error| {
-        panic!("{}: {error}; a filtered test run does not build it: cargo build --example fake_nvml", path.display())
-    })
-}
-
-fn not<T>(why: &str) -> Metric<T> {
-    Metric::Not(why.to_owned())
-}
-
-/// Waits until `holds` returns true.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < LIMIT, "{what} did not happen");
-        thread::park_timeout(Duration::from_millis(2));
-    }
-}
-
-/// The program; killed when dropped.
-struct Probe(Child);
-
-impl Probe {
-    fn end(&mut self) -> ExitStatus {
-        let mut status = None;
-        until("the end of the probe", || {
-            status = self.0.try_wait().unwrap();
-            status.is_some()
-        });
-        status.unwrap()
-    }
-}
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[test]
 fn a_healthy_gpu_is_read_whole() {
@@ -155,7 +47,7 @@ fn a_healthy_gpu_is_read_whole() {
             memory_utilisation: Metric::Is(0.11),
             memory_clock_mhz: Metric::Is(10_501),
             sm_clock_max_mhz: Metric::Is(3_105),
-            ecc: not("not supported"),
+            ecc: unknown("not supported"),
             pcie: Metric::Is(Pcie { generation: 4, max_generation: 4, width: 16, max_width: 16 }),
             pcie_rx_bytes_s: Metric::Is(1_500_000),
             pcie_tx_bytes_s: Metric::Is(1_500_000),
@@ -169,8 +61,8 @@ fn a_healthy_gpu_is_read_whole() {
         },
     };
     assert_eq!(fake.read(Some(4242)), Ok(expected));
-    assert_eq!(fake.read(None).unwrap().vram_worker_bytes, not("no worker"));
-    assert_eq!(fake.read(Some(77)).unwrap().vram_worker_bytes, not("worker not listed"));
+    assert_eq!(fake.read(None).unwrap().vram_worker_bytes, unknown("no worker"));
+    assert_eq!(fake.read(Some(77)).unwrap().vram_worker_bytes, unknown("worker not listed"));
 }
 
 #[test]
@@ -183,9 +75,9 @@ fn wsl_refuses_some_metrics_and_gives_the_others() {
     }));
     let gpu = fake.read(Some(4242)).unwrap();
     assert_eq!(gpu.driver, Metric::Is("581.80".into()));
-    assert_eq!(gpu.utilisation, not("not supported"));
-    assert_eq!(gpu.power_limit_w, not("not supported"));
-    assert_eq!(gpu.vram_worker_bytes, not("not reported per process"));
+    assert_eq!(gpu.utilisation, unknown("not supported"));
+    assert_eq!(gpu.power_limit_w, unknown("not supported"));
+    assert_eq!(gpu.vram_worker_bytes, unknown("not reported per process"));
     assert_eq!(gpu.vram_used_bytes, Metric::Is(6_000_000_000));
     assert_eq!(gpu.power_w, Metric::Is(312.5));
 }
@@ -212,7 +104,7 @@ fn xid_events_come_once_each_and_a_driver_without_them_says_so() {
     let fake = Fake::new(&script);
     let mut reader = fake.reader(now);
     let mut heard = Vec::new();
-    until("both events", || {
+    wait_until("both events", || {
         heard.extend(reader.read(None, now).gpu.unwrap().more.xids.value().cloned().unwrap_or_default());
         heard.len() == 2
     });
@@ -225,11 +117,11 @@ fn xid_events_come_once_each_and_a_driver_without_them_says_so() {
     ] {
         let fake = Fake::new(&script);
         let mut reader = fake.reader(now);
-        until("the refusal", || reader.read(None, now).gpu.unwrap().more.xids == not("not supported"));
+        wait_until("the refusal", || reader.read(None, now).gpu.unwrap().more.xids == unknown("not supported"));
     }
-    let fake = Fake::without("nvmlEventSetFree");
+    let fake = Fake::without_symbol("nvmlEventSetFree");
     let mut reader = fake.reader(now);
-    until("the refusal", || reader.read(None, now).gpu.unwrap().more.xids == not("not supported"));
+    wait_until("the refusal", || reader.read(None, now).gpu.unwrap().more.xids == unknown("not supported"));
 }
 
 #[test]
@@ -243,9 +135,9 @@ fn what_fails_for_a_moment_is_stale_with_its_age_and_then_gone() {
     let stale = Metric::Stale { value: 61.0, for_s: 4, why: "unknown driver error".into() };
     assert_eq!((&gpu.temperature_c, gpu.temperature_c.get()), (&stale, None), "never taken for a value of now");
     assert_eq!(gpu.temperature_c.standing(), Standing::Stale);
-    assert_eq!(gpu.power_w, not("not supported"), "a refusal is no hiccup");
+    assert_eq!(gpu.power_w, unknown("not supported"), "a refusal does not pass");
     let later = reader.read(None, now + Duration::from_secs(31)).gpu.unwrap();
-    assert_eq!(later.temperature_c, not("unknown driver error"));
+    assert_eq!(later.temperature_c, unknown("unknown driver error"));
     fake.play(&json!({"*": [{"code": 15}]}));
     let lost = reader.read(None, now + Duration::from_secs(32)).gpu.unwrap();
     assert_eq!((lost.temperature_c.standing(), lost.more.ecc.standing()), (Standing::Lost, Standing::Lost));
@@ -263,7 +155,7 @@ fn memory_that_is_never_released_is_somebody_elses() {
     assert_eq!(with.more.vram_others_bytes, Metric::Is(3_000_000_000));
     let after = reader.read(None, now).gpu.unwrap();
     assert_eq!(after.vram_used_bytes, Metric::Is(9_000_000_000));
-    assert_eq!(after.more.vram_others_bytes, not("no worker"));
+    assert_eq!(after.more.vram_others_bytes, unknown("no worker"));
     assert_eq!(after.more.processes.value().unwrap()[0].pid, 7, "who holds it");
 }
 
@@ -281,7 +173,7 @@ fn the_program_tells_the_kernels_new_lines() {
     assert_eq!(next(), Metric::Is(vec![]));
     let mut file = fs::OpenOptions::new().append(true).open(&log).unwrap();
     writeln!(file, "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.").unwrap();
-    until("the line", || next().value().is_some_and(|lines| lines.len() == 1 && lines[0].text.contains("79")));
+    wait_until("the line", || next().value().is_some_and(|lines| lines.len() == 1 && lines[0].text.contains("79")));
 }
 
 #[test]
@@ -290,7 +182,7 @@ fn a_process_list_that_grows_while_it_is_read_is_unknown() {
     let fake = Fake::new(&json!({
         "nvmlDeviceGetComputeRunningProcesses_v3": [{"value": many[..1]}, {"after": 1, "value": many}],
     }));
-    assert_eq!(fake.read(Some(0)).unwrap().vram_worker_bytes, not("list changed while reading"));
+    assert_eq!(fake.read(Some(0)).unwrap().vram_worker_bytes, unknown("list changed while reading"));
 }
 
 #[test]
@@ -337,8 +229,8 @@ fn a_gpu_lost_in_the_middle_of_a_reading_keeps_what_was_read() {
     let gpu = reader.read(None, now).gpu.unwrap();
     assert_eq!(gpu.name, whole.name);
     assert_eq!(gpu.vram_used_bytes, whole.vram_used_bytes);
-    assert_eq!(gpu.temperature_c, not("GPU is lost"));
-    assert_eq!(gpu.throttle, not("GPU is lost"));
+    assert_eq!(gpu.temperature_c, unknown("GPU is lost"));
+    assert_eq!(gpu.throttle, unknown("GPU is lost"));
 }
 
 #[test]
@@ -376,10 +268,10 @@ fn a_missing_library_says_which_and_what_to_do() {
 
 #[test]
 fn a_missing_symbol_costs_only_its_metric() {
-    let gpu = Fake::without("nvmlDeviceGetMemoryInfo_v2").read(None).unwrap();
-    assert_eq!(gpu.vram_total_bytes, not("not in this driver"));
+    let gpu = Fake::without_symbol("nvmlDeviceGetMemoryInfo_v2").read(None).unwrap();
+    assert_eq!(gpu.vram_total_bytes, unknown("not in this driver"));
     assert_eq!(gpu.temperature_c, Metric::Is(61.0));
-    let refusal = Fake::without("nvmlInit_v2").read(None).unwrap_err();
+    let refusal = Fake::without_symbol("nvmlInit_v2").read(None).unwrap_err();
     assert_eq!(refusal.problem, GpuProblem::LibraryUnusable);
 }
 
@@ -387,7 +279,7 @@ fn a_missing_symbol_costs_only_its_metric() {
 #[test]
 fn a_library_that_cannot_shut_down_is_left_open() {
     let now = Instant::now();
-    let fake = Fake::without("nvmlShutdown");
+    let fake = Fake::without_symbol("nvmlShutdown");
     assert!(fake.reader_of(5, now).read(None, now).gpu.is_err(), "opened, then given up");
     let mut reader = fake.reader(now);
     assert!(reader.read(None, now).gpu.is_ok());
@@ -420,15 +312,15 @@ fn the_program_watches_the_worker_it_is_told_and_ends_with_its_keeper() {
     let mut readings = BufReader::new(probe.0.stdout.take().unwrap()).lines();
     let mut next = move || line::decode::<Reading>(&readings.next().unwrap().unwrap()).unwrap();
 
-    assert_eq!(next().gpu.unwrap().vram_worker_bytes, not("no worker"));
+    assert_eq!(next().gpu.unwrap().vram_worker_bytes, unknown("no worker"));
     writeln!(orders, "{{\"worker_pid\": {own}}}").unwrap();
-    until("a reading of the worker", || {
+    wait_until("a reading of the worker", || {
         let reading = next();
         let of_worker = (reading.gpu.unwrap().vram_worker_bytes.get(), reading.host.ram_worker_bytes.get());
         matches!(of_worker, (Some(123), Some(ram)) if ram > 100 * 1024) && reading.host.cpu.get().is_some()
     });
     writeln!(orders, "{{\"worker_pid\": null}}").unwrap();
-    until("a reading without a worker", || next().host.ram_worker_bytes == not("no worker"));
+    wait_until("a reading without a worker", || next().host.ram_worker_bytes == unknown("no worker"));
     drop(orders);
     assert!(probe.end().success());
 }
@@ -438,7 +330,7 @@ fn the_program_ends_with_its_keeper_while_nvml_hangs() {
     for symbol in ["nvmlInit_v2", "nvmlDeviceGetTemperature"] {
         let fake = Fake::new(&json!({symbol: [{"hang": true}]}));
         let mut probe = fake.spawn(&["--interval-ms", "10"]);
-        until("the hang", || fake.hangs());
+        wait_until("the hang", || fake.hangs());
         assert_eq!(probe.0.try_wait().unwrap(), None, "it hangs in {symbol}");
         drop(probe.0.stdin.take());
         probe.end();
@@ -461,7 +353,7 @@ fn the_machine_is_read_while_nvml_hangs_and_the_card_is_stale() {
     let mut next = move || line::decode::<Reading>(&readings.next().unwrap().unwrap()).unwrap();
     assert_eq!(next().gpu.unwrap().temperature_c, Metric::Is(61.0));
     let mut stale = 0;
-    until("stale readings, with the machine", || {
+    wait_until("stale readings, with the machine", || {
         let Reading { gpu, host } = next();
         let old = matches!(&gpu.unwrap().temperature_c, Metric::Stale { why, .. } if why == DRIVER_SILENT);
         stale += usize::from(old && host.ram_used_bytes.get().is_some());

@@ -17,7 +17,7 @@ fn catalogue() -> Catalogue {
 }
 
 /// Returns the lines of a table, without comments.
-fn rows(text: &str) -> impl Iterator<Item = &str> {
+fn table_rows(text: &str) -> impl Iterator<Item = &str> {
     text.lines().skip(1).filter(|line| !line.trim().is_empty())
 }
 
@@ -25,7 +25,7 @@ fn rows(text: &str) -> impl Iterator<Item = &str> {
 fn real_messages_are_recognised() {
     let catalogue = catalogue();
     let (mut wrong, mut count, mut classes) = (Vec::new(), 0, BTreeSet::new());
-    for row in rows(KNOWN) {
+    for row in table_rows(KNOWN) {
         let (class, message) = row.split_once(" | ").unwrap();
         let found = scan_line(message.as_bytes(), 1, &catalogue).map(|finding| finding.class.word());
         count += 1;
@@ -41,13 +41,13 @@ fn real_messages_are_recognised() {
 #[test]
 fn lookalikes_are_not() {
     let catalogue = catalogue();
-    let found: Vec<String> = rows(LOOKALIKES)
+    let found: Vec<String> = table_rows(LOOKALIKES)
         .filter_map(|line| {
-            scan_line(line.as_bytes(), 1, &catalogue).map(|found| format!("{} is no {}", line, found.name))
+            scan_line(line.as_bytes(), 1, &catalogue).map(|found| format!("{line} is not {}", found.name))
         })
         .collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
-    assert!(rows(LOOKALIKES).count() >= 20);
+    assert!(table_rows(LOOKALIKES).count() >= 20);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn each_of_these_causes_is_told_by_its_messages_and_not_by_lookalikes() {
     let (mut wrong, mut names) = (Vec::new(), BTreeSet::new());
     for block in CAUSES.split("\n\n").skip(1) {
         let (name, lines) = block.split_once('\n').unwrap();
-        assert!(names.insert(name), "{name} stands there twice");
+        assert!(names.insert(name), "{name} is listed twice");
         let mut kinds = BTreeSet::new();
         for line in lines.lines() {
             let (kind, text) = line.split_once(": ").unwrap();
@@ -135,7 +135,7 @@ fn whole_logs_have_their_root_cause() {
     assert_eq!(healthy.findings, []);
 }
 
-fn run(words: &[&str], input: &[u8], config: Option<&str>) -> Output {
+fn run_triage(words: &[&str], input: &[u8], config: Option<&str>) -> Output {
     let home = tempfile::tempdir().unwrap();
     if let Some(text) = config {
         std::fs::create_dir(home.path().join("downshift")).unwrap();
@@ -157,7 +157,7 @@ fn run(words: &[&str], input: &[u8], config: Option<&str>) -> Output {
 #[test]
 fn the_command_prints_json_and_words() {
     let log = b"fine\nRuntimeError: CUDA error: an illegal memory access was encountered\n\xff\xff\n";
-    let output = run(&["-", "--format", "json"], log, None);
+    let output = run_triage(&["-", "--format", "json"], log, None);
     assert!(output.status.success());
     let list: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(list.len(), 1);
@@ -165,13 +165,13 @@ fn the_command_prints_json_and_words() {
     assert_eq!(keys, BTreeSet::from(["class", "line", "text", "meaning", "advice", "keeper", "symptom", "likely"]));
     assert_eq!((list[0]["class"].as_str(), list[0]["line"].as_u64()), (Some("device_fault"), Some(2)));
 
-    let words = String::from_utf8(run(&["-"], log, None).stdout).unwrap();
+    let words = String::from_utf8(run_triage(&["-"], log, None).stdout).unwrap();
     assert!(words.contains("line 2: RuntimeError") && words.contains("do: "), "{words}");
-    assert_eq!(run(&["-", "--format", "json"], b"all is well\n", None).stdout, b"[]\n");
-    let packed = run(&["-"], b"\x1f\x8b\x08\0\0\0\0\0", None);
+    assert_eq!(run_triage(&["-", "--format", "json"], b"all is well\n", None).stdout, b"[]\n");
+    let packed = run_triage(&["-"], b"\x1f\x8b\x08\0\0\0\0\0", None);
     assert_eq!(packed.status.code(), Some(1));
     assert!(String::from_utf8(packed.stderr).unwrap().contains("gzip"));
-    let missing = run(&["/nonexistent.log"], b"", None);
+    let missing = run_triage(&["/nonexistent.log"], b"", None);
     assert_eq!(missing.status.code(), Some(1));
     assert!(String::from_utf8(missing.stderr).unwrap().contains("/nonexistent.log"));
 }
@@ -179,10 +179,10 @@ fn the_command_prints_json_and_words() {
 #[test]
 fn json_marks_the_cause_and_the_keepers_response_as_the_text_does() {
     let log = b"DataLoader worker (pid(s) 4431) exited unexpectedly\nOut of memory: Killed process 4431 (python)\nOut of memory: Killed process 4432 (python)\n";
-    let list: Vec<Value> = serde_json::from_slice(&run(&["-", "--format", "json"], log, None).stdout).unwrap();
+    let list: Vec<Value> = serde_json::from_slice(&run_triage(&["-", "--format", "json"], log, None).stdout).unwrap();
     let marks = |key: &str| list.iter().map(|finding| finding[key].as_bool().unwrap()).collect::<Vec<_>>();
     assert_eq!((marks("likely"), marks("symptom")), (vec![false, true, false], vec![true, false, false]));
-    let words = String::from_utf8(run(&["-"], log, None).stdout).unwrap();
+    let words = String::from_utf8(run_triage(&["-"], log, None).stdout).unwrap();
     assert!(words.starts_with("host_out_of_memory: ") && words.contains("most likely the cause"), "{words}");
     assert!(words.contains(&format!("downshift {}", list[1]["keeper"].as_str().unwrap())), "{words}");
 }
@@ -190,7 +190,7 @@ fn json_marks_the_cause_and_the_keepers_response_as_the_text_does() {
 #[test]
 fn memory_figures_are_tabulated_over_time() {
     let log = b"2025-11-20 03:10:04 step 1 VRAM 11.2/24.0 GB\nno figure\n2025-11-20 03:11:04 [rank1] VRAM 23.5/24.0 GB\n[rank1]: CUDA out of memory. Tried to allocate 512.00 MiB\n";
-    let table = String::from_utf8(run(&["-", "--memory"], log, None).stdout).unwrap();
+    let table = String::from_utf8(run_triage(&["-", "--memory"], log, None).stdout).unwrap();
     let expected = "\
 line  time                 where   figure       GiB     of
    1  2025-11-20 03:10:04          used       11.20  24.00
@@ -203,7 +203,7 @@ peak  requested   0.50 GiB, rank 1, line 4
 ";
     assert_eq!(table, expected);
     let list: Vec<Value> =
-        serde_json::from_slice(&run(&["-", "--memory", "--format", "json"], log, None).stdout).unwrap();
+        serde_json::from_slice(&run_triage(&["-", "--memory", "--format", "json"], log, None).stdout).unwrap();
     assert_eq!(list.len(), 3);
     assert_eq!((list[1]["line"].as_u64(), list[1]["mib"].as_f64()), (Some(3), Some(24064.0)));
     assert_eq!(
@@ -211,19 +211,19 @@ peak  requested   0.50 GiB, rank 1, line 4
         (&"2025-11-20 03:11:04".into(), &"rank 1".into(), &"used".into())
     );
     assert!(list[2]["time"].is_null() && list[2]["of_mib"].is_null());
-    let none = run(&["-", "--memory"], b"step 1\n", None);
+    let none = run_triage(&["-", "--memory"], b"step 1\n", None);
     assert_eq!(String::from_utf8(none.stdout).unwrap(), "No memory figures in 1 line.\n");
 }
 
 #[test]
 fn the_users_catalogue_extends_the_shipped_one() {
     let own = "causes:\n  - name: lab\n    class: data\n    patterns: ['LAB-ERROR \\d+']\n    meaning: the sampler failed\n    advice: call the lab\n";
-    let output = run(&["-", "--format", "json"], b"LAB-ERROR 7\nNo space left on device\n", Some(own));
+    let output = run_triage(&["-", "--format", "json"], b"LAB-ERROR 7\nNo space left on device\n", Some(own));
     let list: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(list[0]["advice"], "call the lab");
     assert_eq!(list[1]["class"], "disk_full");
 
-    let output = run(&["-"], b"", Some(&own.replace("advice: call", "advise: call")));
+    let output = run_triage(&["-"], b"", Some(&own.replace("advice: call", "advise: call")));
     let words = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(words.contains("catalogue.yaml:6:"), "{words}");

@@ -175,20 +175,20 @@ impl Notify {
             };
             let kept = "write env:NAME or file:PATH (a file that only you can read)";
             if matches!(hook.token, Some(Text::Plain(_))) {
-                push("token", "a secret does not belong into this file", kept);
+                push("token", "a secret does not belong in this file", kept);
             }
             match (&hook.url, hook.kind) {
                 (Some(Text::Plain(_)), WebhookKind::Discord) => {
                     push("url", "the address of a Discord webhook is a secret", kept);
                 }
                 (Some(Text::Plain(url)), _) if !url.starts_with("https://") && !url.starts_with("http://") => {
-                    push("url", "this is no address", "write https://…, env:NAME or file:PATH");
+                    push("url", "this is not a URL", "write https://…, env:NAME or file:PATH");
                 }
                 (Some(Text::Plain(url)), _) if url.contains('@') => {
-                    push("url", "a password does not belong into this file", kept);
+                    push("url", "a password does not belong in this file", kept);
                 }
                 (Some(Text::Plain(url)), _) if url.contains('?') || url.contains("hooks.slack.com") => {
-                    push("url", "an address that lets whoever knows it in is a secret", kept);
+                    push("url", "a URL with a token is a secret", kept);
                 }
                 (None, kind) if kind != WebhookKind::Telegram => {
                     push("url", "this key is missing", "write https://…, env:NAME or file:PATH");

@@ -86,8 +86,11 @@ mod tests {
         let (read, problems) = typed::read_tree::<Checkpoint>(&json!({"best": {"metric": "loss", "goal": "min"}}));
         assert_eq!((read, problems.len()), (Some(Checkpoint::default()), 0));
         let (_, problems) = typed::read_tree::<Checkpoint>(&json!({"best": {"metric": "accuracy", "goal": "max"}}));
-        let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        assert!(said[0].contains("best.metric") && said[0].contains("cannot be ranked by `accuracy`"), "{said:?}");
-        assert!(said[1].contains("best.goal") && said[1].contains("write min"), "{said:?}");
+        let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert!(
+            messages[0].contains("best.metric") && messages[0].contains("cannot be ranked by `accuracy`"),
+            "{messages:?}"
+        );
+        assert!(messages[1].contains("best.goal") && messages[1].contains("write min"), "{messages:?}");
     }
 }

@@ -171,8 +171,8 @@ mod tests {
             spec("full", Some(5), None),
         ];
         let (_, problems) = Section { plan }.resolve(&["full", "plain", "safe"]);
-        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        for (index, words) in [
+        let found: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        for (index, expected) in [
             "climb.plan[0].epochs: a stage of length 0 trains nothing",
             "climb.plan[0].rung: the ladder has no rung `save`; did you mean `safe`?",
             "climb.plan[1].rung: this stage has no length",
@@ -183,7 +183,7 @@ mod tests {
         .into_iter()
         .enumerate()
         {
-            assert!(told[index].starts_with(words), "{told:#?}");
+            assert!(found[index].starts_with(expected), "{found:#?}");
         }
     }
 }

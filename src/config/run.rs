@@ -181,11 +181,11 @@ impl Run {
             } else {
                 variants::set_knob(&mut tree, path, yaml::parse_scalar(value))
             };
-            let told = put.unwrap_or_else(|problem| {
+            let reported = put.unwrap_or_else(|problem| {
                 problems.push(problem.clone());
                 problem.path
             });
-            set.push((told, format!("--set {path}={value}")));
+            set.push((reported, format!("--set {path}={value}")));
         }
         settle_length(&mut tree, source.overrides);
         problems.extend(ladder::truncate_lists(&mut tree));
@@ -324,7 +324,7 @@ fn validate_run(
 
 /// Checks every rung. A problem shared by all rungs is reported once, in the body of the file.
 fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path)>, problems: &mut Vec<Problem>) {
-    let mut said = HashSet::new();
+    let mut seen = HashSet::new();
     let sound = |problems: &[Problem]| {
         !problems.iter().any(|problem| problem.path.starts_with("data") || problem.path.starts_with("model"))
     };
@@ -342,7 +342,7 @@ fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path
         }
         found.retain(|problem| {
             let known = problems.iter().any(|earlier| earlier.path == problem.path && earlier.wrong == problem.wrong);
-            !known && said.insert((problem.path.clone(), problem.wrong.clone()))
+            !known && seen.insert((problem.path.clone(), problem.wrong.clone()))
         });
         problems.extend(found.into_iter().map(|problem| rung.blame(problem)));
     }
@@ -369,15 +369,15 @@ fn format_problems(
     chosen: &variants::Places,
     set: &[(String, String)],
 ) -> Vec<String> {
-    let mut said = HashSet::new();
-    let told: Vec<&Problem> =
-        problems.iter().filter(|problem| said.insert((&problem.path, problem.occurrence))).collect();
+    let mut seen = HashSet::new();
+    let listed: Vec<&Problem> =
+        problems.iter().filter(|problem| seen.insert((&problem.path, problem.occurrence))).collect();
     let most = max_listed(source.text);
-    let mut placed: Vec<(yaml::Place, String)> = told
+    let mut placed: Vec<(yaml::Place, String)> = listed
         .iter()
         .take(most)
         .map(|problem| {
-            if let Some((_, set)) = set.iter().rev().find(|(told, _)| problem.path == *told) {
+            if let Some((_, set)) = set.iter().rev().find(|(reported, _)| problem.path == *reported) {
                 return ((0, 0), format!("{set}: {problem}"));
             }
             let written = chosen.iter().find(|(path, _)| problem.path == *path).map(|(_, place)| place);
@@ -386,7 +386,7 @@ fn format_problems(
         })
         .collect();
     placed.sort();
-    let more = told.len().saturating_sub(most);
+    let more = listed.len().saturating_sub(most);
     let rest = (more > 0).then(|| format!("{}: and {more} more errors", source.file));
     placed.into_iter().map(|(_, line)| line).chain(rest).map(|line| text::escape_line(&line).into_owned()).collect()
 }

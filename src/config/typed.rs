@@ -51,13 +51,13 @@ pub fn read_tree<T: DeserializeOwned>(tree: &Value) -> (Option<T>, Vec<Problem>)
 /// Removes all unknown keys of one section at once: one pass per key would take time quadratic in their number.
 fn remove_unknown_keys(tree: &mut Value, path: &str, message: &str) -> Vec<Problem> {
     let Some(rest) = message.strip_prefix("unknown field `") else { return Vec::new() };
-    let mut words = rest.split('`').step_by(2);
-    let named = words.next().unwrap_or_default();
+    let mut names = rest.split('`').step_by(2);
+    let unexpected = names.next().unwrap_or_default();
     let known: Vec<&str> = rest.split('`').skip(2).step_by(2).collect();
     // The path ends with the key itself or with the section that contains it.
     let section = match path.rsplit_once('.') {
-        Some((above, last)) if last == named => above,
-        None if path == named => "",
+        Some((above, last)) if last == unexpected => above,
+        None if path == unexpected => "",
         _ => path,
     };
     let Some(Value::Object(map)) = value_at(tree, section) else { return Vec::new() };
@@ -65,8 +65,8 @@ fn remove_unknown_keys(tree: &mut Value, path: &str, message: &str) -> Vec<Probl
     map.retain(|key, _| known.contains(&key.as_str()));
     let fix =
         |index: usize, key: &str| if index < MAX_SUGGESTIONS { suggest(key, &known) } else { "remove it".to_owned() };
-    let told = |(index, key): (usize, String)| Problem::at(join_path(section, &key), "unknown key", fix(index, &key));
-    unknown.into_iter().enumerate().map(told).collect()
+    let report = |(index, key): (usize, String)| Problem::at(join_path(section, &key), "unknown key", fix(index, &key));
+    unknown.into_iter().enumerate().map(report).collect()
 }
 
 fn join_path(path: &str, field: &str) -> String {
@@ -145,8 +145,8 @@ fn no_section(path: &str, part: &str) -> Problem {
 /// Rewords a serde error for users.
 fn explain_error(path: &str, message: &str) -> Problem {
     if let Some(rest) = message.strip_prefix("unknown field `") {
-        let mut words = rest.split('`').step_by(2);
-        let unknown = words.next().unwrap_or_default();
+        let mut names = rest.split('`').step_by(2);
+        let unknown = names.next().unwrap_or_default();
         let known: Vec<&str> = rest.split('`').skip(2).step_by(2).collect();
         let path = if path.rsplit('.').next() == Some(unknown) { path.to_owned() } else { join_path(path, unknown) };
         return Problem::at(path, "unknown key", suggest(unknown, &known));

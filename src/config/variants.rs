@@ -44,7 +44,7 @@ pub fn apply_variant(tree: &mut Value, overrides: &[(String, String)]) -> (Place
     for (path, value) in flatten_overrides(knobs) {
         let place = format!("variants.{name}.{path}");
         match set_knob(tree, &path, value) {
-            Ok(told) => places.push((told, place)),
+            Ok(reported) => places.push((reported, place)),
             Err(problem) => problems.push(Problem { path: place, ..problem }),
         }
     }

@@ -19,7 +19,7 @@ const SHIPPED: &str = include_str!("../../assets/catalogue.yaml");
 pub struct Entry {
     /// The entry's name.
     pub name: String,
-    /// The class of failure it stands for.
+    /// The class of failure that it identifies.
     pub class: FailureClass,
     /// Patterns; a line that matches any of them belongs to the entry.
     pub patterns: Vec<String>,
@@ -236,8 +236,8 @@ fn check_entries(entries: &[Entry]) -> Vec<Problem> {
                 let path = format!("causes[{index}].{key}[{at}]");
                 match compile_pattern(pattern) {
                     Err(error) => {
-                        let words = error.to_string();
-                        let last = words.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                        let message = error.to_string();
+                        let last = message.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
                         wrong.push(Problem::at(
                             path,
                             format!("invalid regular expression: {last}"),

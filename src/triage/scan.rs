@@ -18,7 +18,7 @@ const SHOWN: usize = 400;
 /// A log line that matches the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The class of failure it stands for.
+    /// The class of failure that it identifies.
     pub class: FailureClass,
     /// The line number, from 1.
     pub line: u64,

@@ -26,7 +26,7 @@ impl Limits {
 
 /// Runs a command in a folder to completion and returns its output. An error names the forbidden behaviour.
 #[expect(clippy::zombie_processes, reason = "`reap` waits, and also gives what was used")]
-pub fn watch(mut command: Command, folder: &Path, limits: Limits) -> Result<String, String> {
+pub fn run_watched(mut command: Command, folder: &Path, limits: Limits) -> Result<String, String> {
     let said = folder.join("said");
     let out = File::create(&said).unwrap();
     command.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out);
@@ -54,10 +54,10 @@ pub fn watch(mut command: Command, folder: &Path, limits: Limits) -> Result<Stri
         Ok(_) => {}
     }
     if text.lines().any(|line| line.starts_with("thread '") && line.contains("panicked at")) {
-        wrong.push("said that it panicked".to_owned());
+        wrong.push("printed a panic".to_owned());
     }
     if ended.computed > limits.computing {
-        wrong.push(format!("computed for {:?}", ended.computed));
+        wrong.push(format!("used {:?} of CPU time", ended.computed));
     }
     if ended.memory > limits.memory {
         wrong.push(format!("had {} MB of memory", ended.memory / 1_000_000));

@@ -1,6 +1,6 @@
 //! Files that only the trainer reads: models, tokenizers, images.
 
-use super::kinds::{Reading, program, source};
+use super::kinds::{Reading, program_command, read_source};
 use super::mutator::{Draw, mutate};
 use image::{ImageFormat, Rgb, RgbImage};
 use std::fs;
@@ -30,17 +30,17 @@ fn check(folder: &Path, task: &str, data: &str, model: &str) -> std::process::Co
     );
     fs::write(folder.join("run.yaml"), text).unwrap();
     fs::write(folder.join("words.txt"), TEXT.repeat(20)).unwrap();
-    program(folder, &["check", "run.yaml", "--device", "cpu"])
+    program_command(folder, &["check", "run.yaml", "--device", "cpu"])
 }
 
 fn tokenizer(folder: &Path, draw: &mut Draw) -> Reading {
     let data = "{ source: words.txt, tokenizer: tokenizer.json, validation: 0.3 }";
     let command = check(folder, "lm", data, "{ layers: 1, heads: 2, width: 8, sequence: 8 }");
     let sample = match draw.below(4) {
-        0 => source("tests/fixtures/hf/gpt2/tokenizer.json"),
+        0 => read_source("tests/fixtures/hf/gpt2/tokenizer.json"),
         1 => unigram().into_bytes(),
         2 => word_piece().into_bytes(),
-        _ => source("tests/fixtures/hf/llama/tokenizer.json"),
+        _ => read_source("tests/fixtures/hf/llama/tokenizer.json"),
     };
     Reading { file: folder.join("tokenizer.json"), sample, command }
 }
@@ -77,7 +77,7 @@ fn word_piece() -> String {
 }
 
 fn words(folder: &Path, draw: &mut Draw) -> Reading {
-    fs::write(folder.join("tokenizer.json"), source("tests/fixtures/hf/gpt2/tokenizer.json")).unwrap();
+    fs::write(folder.join("tokenizer.json"), read_source("tests/fixtures/hf/gpt2/tokenizer.json")).unwrap();
     let tokenizer = draw.pick(&["bytes", "tokenizer.json"]);
     let data = format!("{{ source: words.txt, tokenizer: {tokenizer}, validation: 0.3 }}");
     let command = check(folder, "lm", &data, "{ layers: 1, heads: 2, width: 8, sequence: 8 }");
@@ -97,7 +97,7 @@ fn pretrained(folder: &Path, name: &str) -> std::process::Command {
 /// Half of the time damages only the header, with a matching length, so that its JSON is parsed.
 fn safetensors(folder: &Path, draw: &mut Draw) -> Reading {
     let command = pretrained(folder, "gpt2");
-    let whole = source("tests/fixtures/hf/gpt2/model.safetensors");
+    let whole = read_source("tests/fixtures/hf/gpt2/model.safetensors");
     let length = u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
     let sample = if draw.below(2) == 0 {
         let header = mutate(&whole[8..8 + length], draw);
@@ -110,14 +110,14 @@ fn safetensors(folder: &Path, draw: &mut Draw) -> Reading {
 
 fn shards(folder: &Path, _: &mut Draw) -> Reading {
     let command = pretrained(folder, "llama");
-    let sample = source("tests/fixtures/hf/llama/model.safetensors.index.json");
+    let sample = read_source("tests/fixtures/hf/llama/model.safetensors.index.json");
     Reading { file: folder.join("model/model.safetensors.index.json"), sample, command }
 }
 
 fn config(folder: &Path, draw: &mut Draw) -> Reading {
     let name = draw.pick(&["gpt2", "llama"]);
     let command = pretrained(folder, name);
-    let sample = source(&format!("tests/fixtures/hf/{name}/config.json"));
+    let sample = read_source(&format!("tests/fixtures/hf/{name}/config.json"));
     Reading { file: folder.join("model/config.json"), sample, command }
 }
 

@@ -19,7 +19,7 @@ pub struct Reading {
 type Kind = (&'static str, fn(&Path, &mut Draw) -> Reading);
 
 /// Returns all kinds this build can read.
-pub fn all() -> Vec<Kind> {
+pub fn all_kinds() -> Vec<Kind> {
     #[cfg(feature = "train")]
     let trained: Vec<Kind> = super::data::KINDS.to_vec();
     #[cfg(not(feature = "train"))]
@@ -32,13 +32,13 @@ pub fn all() -> Vec<Kind> {
         ("catalogue", catalogue),
         ("log", log),
         ("kept-run", kept_run),
-        ("override", overriding),
+        ("override", damaged_override),
     ];
     others.into_iter().chain(trained).collect()
 }
 
 /// Returns the program's command, isolated from the configuration of this machine's user.
-pub fn program(folder: &Path, words: &[&str]) -> Command {
+pub fn program_command(folder: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_downshift"));
     command.args(words).current_dir(folder).env_clear();
     command.env("HOME", folder).env("XDG_CONFIG_HOME", folder.join("config")).env("XDG_RUNTIME_DIR", folder);
@@ -46,18 +46,18 @@ pub fn program(folder: &Path, words: &[&str]) -> Command {
     command
 }
 
-pub fn source(name: &str) -> Vec<u8> {
+pub fn read_source(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 fn run_file(folder: &Path, draw: &mut Draw) -> Reading {
     let name = draw.pick(&["digits", "text", "lora", "finetune", "stable", "sizes", "cifar10"]);
-    let sample = source(&format!("configs/{name}.yaml"));
+    let sample = read_source(&format!("configs/{name}.yaml"));
     Reading {
         file: folder.join("run.yaml"),
         sample,
-        command: program(folder, &["check", "run.yaml", "--device", "cpu"]),
+        command: program_command(folder, &["check", "run.yaml", "--device", "cpu"]),
     }
 }
 
@@ -70,7 +70,7 @@ fn reader(kind: &str, file: PathBuf, sample: Vec<u8>) -> Reading {
 
 fn theme(folder: &Path, draw: &mut Draw) -> Reading {
     let name = draw.pick(&["dark", "light", "colour-blind", "high-contrast", "monochrome"]);
-    reader("theme", folder.join("theme.yaml"), source(&format!("themes/{name}.yaml")))
+    reader("theme", folder.join("theme.yaml"), read_source(&format!("themes/{name}.yaml")))
 }
 
 fn keymap(folder: &Path, _: &mut Draw) -> Reading {
@@ -88,31 +88,35 @@ fn notify(folder: &Path, _: &mut Draw) -> Reading {
 fn catalogue(folder: &Path, _: &mut Draw) -> Reading {
     let own = folder.join("config/downshift");
     fs::create_dir_all(&own).unwrap();
-    fs::write(folder.join("log"), source("tests/triage/known.txt")).unwrap();
+    fs::write(folder.join("log"), read_source("tests/triage/known.txt")).unwrap();
     let sample = b"causes:\n  - name: lost-mount\n    class: crash\n    patterns: ['Stale file handle', 'ESTALE [0-9]{1,3}']\n    \
                    unless: ['retrying']\n    meaning: The network file system went away.\n    advice: Mount it again.\n";
-    Reading { file: own.join("catalogue.yaml"), sample: sample.to_vec(), command: program(folder, &["triage", "log"]) }
+    Reading {
+        file: own.join("catalogue.yaml"),
+        sample: sample.to_vec(),
+        command: program_command(folder, &["triage", "log"]),
+    }
 }
 
 fn log(folder: &Path, draw: &mut Draw) -> Reading {
     let format = draw.pick(&["text", "json"]);
-    let command = program(folder, &["triage", "log", "--format", format]);
-    Reading { file: folder.join("log"), sample: source("tests/triage/known.txt"), command }
+    let command = program_command(folder, &["triage", "log", "--format", format]);
+    Reading { file: folder.join("log"), sample: read_source("tests/triage/known.txt"), command }
 }
 
 /// Builds a run directory from an untrusted source.
 fn kept_run(folder: &Path, draw: &mut Draw) -> Reading {
     let run = folder.join("runs/digits-1");
     fs::create_dir_all(run.join("checkpoints/step-000000001")).unwrap();
-    fs::write(run.join("run.yaml"), source("configs/digits.yaml")).unwrap();
+    fs::write(run.join("run.yaml"), read_source("configs/digits.yaml")).unwrap();
     let command = match draw.below(4) {
-        0 => program(folder, &["runs"]),
-        1 => program(folder, &["status", "digits-1"]),
-        2 => program(folder, &["checkpoints", "digits-1", "list"]),
-        _ => program(folder, &["checkpoints", "digits-1", "verify"]),
+        0 => program_command(folder, &["runs"]),
+        1 => program_command(folder, &["status", "digits-1"]),
+        2 => program_command(folder, &["checkpoints", "digits-1", "list"]),
+        _ => program_command(folder, &["checkpoints", "digits-1", "verify"]),
     };
     let (file, sample) = match draw.below(3) {
-        0 => (run.join("run.yaml"), source("configs/digits.yaml")),
+        0 => (run.join("run.yaml"), read_source("configs/digits.yaml")),
         1 => (run.join("keeper.lock"), b"{\"pid\":1,\"start_time\":1,\"boot_id\":\"x\"}".to_vec()),
         _ => {
             let manifest = b"{\"version\":1,\"step\":1,\"samples\":64,\"files\":[{\"name\":\"state.json\",\"bytes\":2,\
@@ -124,7 +128,7 @@ fn kept_run(folder: &Path, draw: &mut Draw) -> Reading {
 }
 
 /// Damages a setting on the command line.
-fn overriding(folder: &Path, draw: &mut Draw) -> Reading {
+fn damaged_override(folder: &Path, draw: &mut Draw) -> Reading {
     const KNOBS: [&str; 26] = [
         "model.layers",
         "model.heads",
@@ -170,12 +174,12 @@ fn overriding(folder: &Path, draw: &mut Draw) -> Reading {
         "\u{1b}[2J",
     ];
     let (run, knob, value) = (draw.pick(&["digits", "text", "lora"]), draw.pick(&KNOBS), draw.pick(&VALUES));
-    let command = program(folder, &["check", run, "--device", "cpu", "--set", &format!("{knob}={value}")]);
+    let command = program_command(folder, &["check", run, "--device", "cpu", "--set", &format!("{knob}={value}")]);
     Reading { file: folder.join("unused"), sample: Vec::new(), command }
 }
 
 /// Reads a file as the cockpit would, and prints its errors as the cockpit would show them.
-pub fn read(kind: &str, file: &Path) {
+pub fn read_file(kind: &str, file: &Path) {
     use downshift::untrusted::file::{Limit, read_text};
     let Ok(text) = read_text(file, Limit::Handwritten) else { return };
     let wrong = match kind {
