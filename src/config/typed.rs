@@ -50,10 +50,7 @@ pub fn read_tree<T: DeserializeOwned>(tree: &Value) -> (Option<T>, Vec<Problem>)
 
 /// Removes all unknown keys of one section at once: one pass per key would take time quadratic in their number.
 fn remove_unknown_keys(tree: &mut Value, path: &str, message: &str) -> Vec<Problem> {
-    let Some(rest) = message.strip_prefix("unknown field `") else { return Vec::new() };
-    let mut names = rest.split('`').step_by(2);
-    let unexpected = names.next().unwrap_or_default();
-    let known: Vec<&str> = rest.split('`').skip(2).step_by(2).collect();
+    let Some((unexpected, known)) = parse_unknown(message, "field") else { return Vec::new() };
     // The path ends with the key itself or with the section that contains it.
     let section = match path.rsplit_once('.') {
         Some((above, last)) if last == unexpected => above,
@@ -142,18 +139,20 @@ fn no_section(path: &str, part: &str) -> Problem {
     )
 }
 
+/// Parses serde's "unknown field `x`, expected one of `a`, `b`" into the unknown name and the known ones.
+fn parse_unknown<'a>(message: &'a str, kind: &str) -> Option<(&'a str, Vec<&'a str>)> {
+    let rest = message.strip_prefix("unknown ")?.strip_prefix(kind)?.strip_prefix(" `")?;
+    let mut quoted = rest.split('`').step_by(2);
+    Some((quoted.next()?, quoted.collect()))
+}
+
 /// Rewords a serde error for users.
 fn explain_error(path: &str, message: &str) -> Problem {
-    if let Some(rest) = message.strip_prefix("unknown field `") {
-        let mut names = rest.split('`').step_by(2);
-        let unknown = names.next().unwrap_or_default();
-        let known: Vec<&str> = rest.split('`').skip(2).step_by(2).collect();
+    if let Some((unknown, known)) = parse_unknown(message, "field") {
         let path = if path.rsplit('.').next() == Some(unknown) { path.to_owned() } else { join_path(path, unknown) };
         return Problem::at(path, "unknown key", suggest(unknown, &known));
     }
-    if let Some(rest) = message.strip_prefix("unknown variant `") {
-        let unknown = rest.split('`').next().unwrap_or_default();
-        let known: Vec<&str> = rest.split('`').skip(2).step_by(2).collect();
+    if let Some((unknown, known)) = parse_unknown(message, "variant") {
         return Problem::at(path, format!("unknown value `{unknown}`"), suggest(unknown, &known));
     }
     let wrong_type = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
