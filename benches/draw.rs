@@ -4,7 +4,7 @@
 //! `cargo bench --no-default-features --bench draw -- [STEPS]`
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use downshift::cockpit::layout::charts_seen;
+use downshift::cockpit::layout::charts_per_page;
 use downshift::cockpit::state::State;
 use downshift::cockpit::state::facts::History;
 use downshift::cockpit::update::{HistoryBox, Msg, update};
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         took.sort();
         println!(
             "{name}: {} charts of {steps} steps on {} × {}: p50 {:.2?}, p99 {:.2?} a frame (aim: 4 ms)",
-            charts_seen(size),
+            charts_per_page(size),
             size.0,
             size.1,
             took[FRAMES / 2],

@@ -13,7 +13,7 @@ mod keys;
 mod terminal;
 
 use downshift::cockpit::glyphs::Glyphs;
-use downshift::cockpit::terminal::Held;
+use downshift::cockpit::terminal::HeldTerminal;
 use downshift::protocol::control::{JournalKind, RunState};
 use downshift::store::run_dir::RunDir;
 use helper::{Place, journal, wait_for, wait_state, wait_status};
@@ -48,7 +48,7 @@ fn shift_down(place: &Place, terminal: &Terminal, run: &RunDir) {
     terminal.wait_words(&["shift down: full → accumulate", "training.micro_batch", "A  same problem", "Enter shift"]);
     let before = wait_status(run, "a status", |status| status.rung == 0 && status.attempts == 1);
     terminal.press(&["Enter"]);
-    terminal.wait_words(&["shifted: full → accumulate", "save at the step border", "first step", "in all"]);
+    terminal.wait_words(&["shifted: full → accumulate", "save at the next step", "first step", "total"]);
     terminal.wait_words(&["accumulate (1 of ", "● full → accumulate in "]);
     let told = wait_for("the journal", || {
         journal(run).into_iter().map(|row| row.text).find(|text| text.starts_with("shifted full → accumulate in "))
@@ -88,7 +88,7 @@ fn act(terminal: &Terminal, run: &RunDir) {
     terminal.press(&["p"]);
     let paused = wait_state(run, RunState::Paused);
     assert_eq!((paused.pid_worker, paused.durable_step), (None, Some(paused.step)));
-    terminal.wait_words(&["○ paused", "p go on"]);
+    terminal.wait_words(&["○ paused", "p resume"]);
     terminal.press(&["p"]);
     let on = wait_status(run, "more steps", |status| status.step > paused.step && status.state == RunState::Training);
     assert_eq!((on.attempts, on.rung), (4, 1));
@@ -102,14 +102,14 @@ fn act(terminal: &Terminal, run: &RunDir) {
 /// `/`, text, Enter: the log shows the lines that contain the text.
 fn filter(terminal: &Terminal) {
     terminal.press(&["/"]);
-    terminal.wait_words(&["filter:", "worker's log ──"]);
+    terminal.wait_words(&["filter:", "worker log ──"]);
     terminal.write("step 17");
-    let screen = terminal.wait_words(&["hold \"step 17\"", "a stray print of step 17"]);
+    let screen = terminal.wait_words(&["match \"step 17\"", "a stray print of step 17"]);
     assert!(!screen.contains("a stray print of step 18"), "{screen}");
     terminal.press(&["Enter"]);
-    terminal.wait("keys again", |screen| !screen.contains("filter:") && screen.contains("hold \"step 17\""));
+    terminal.wait("keys again", |screen| !screen.contains("filter:") && screen.contains("match \"step 17\""));
     terminal.press(&["Escape"]);
-    terminal.wait_words(&["/ filters"]);
+    terminal.wait_words(&["/ filter"]);
 }
 
 fn every_key(size: (u16, u16)) {
@@ -197,7 +197,7 @@ fn the_cockpit_can_be_closed_ended_and_torn_away_and_the_run_goes_on() {
     terminal.enter(&format!("{DOWNSHIFT} attach --read-only"));
     terminal.wait_words(&["● training", "loss ──"]);
     terminal.press(&["c"]);
-    terminal.wait_words(&["opened to look only"]);
+    terminal.wait_words(&["opened with --read-only"]);
     let cockpit = terminal.program().unwrap();
     terminal.vanish();
     let torn = Instant::now();
@@ -249,7 +249,7 @@ const TAKES_AND_PANICS: &str = "DOWNSHIFT_TEST_TAKES_AND_PANICS";
 #[test]
 fn a_panic_gives_the_terminal_back() {
     if std::env::var_os(TAKES_AND_PANICS).is_some() {
-        let held = Held::take(Glyphs::Unicode).unwrap();
+        let held = HeldTerminal::acquire(Glyphs::Unicode).unwrap();
         std::mem::forget(held);
         panic!("on purpose");
     }

@@ -2,8 +2,8 @@
 
 use crate::help::{Outcome, quantile};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use downshift::cockpit::readers;
 use downshift::cockpit::state::State;
-use downshift::cockpit::stored;
 use downshift::cockpit::update::{Effect, HistoryBox, Msg, update};
 use downshift::cockpit::view;
 use downshift::config::theme::Theme;
@@ -18,7 +18,7 @@ const SIZE: (u16, u16) = (200, 60);
 /// Prints frame times of the view with the charts, zooming in and out between frames.
 pub fn times(run: &RunDir) -> Outcome<()> {
     let resolved = run.run()?;
-    let mut state = State::new(stored::ladder(&resolved), resolved.watch.clone(), SIZE, 0, 0);
+    let mut state = State::new(readers::rung_views(&resolved), resolved.watch.clone(), SIZE, 0, 0);
     let effects = update(&mut state, Msg::KeeperLost("not running".to_owned()));
     perform(run, &mut state, effects)?;
     press(run, &mut state, '2')?;
@@ -49,9 +49,9 @@ fn perform(run: &RunDir, state: &mut State, effects: Vec<Effect>) -> Outcome<()>
     for effect in effects {
         let answer = match effect {
             Effect::LoadHistory(asked) => {
-                Msg::History { asked, history: Ok(HistoryBox(Box::new(stored::history(run)?))) }
+                Msg::History { asked, history: Ok(HistoryBox(Box::new(readers::read_history(run)?))) }
             }
-            Effect::LoadRows(steps) => Msg::Rows(stored::rows(run, &steps)),
+            Effect::LoadRows(steps) => Msg::Rows(readers::read_rows(run, &steps)),
             _ => continue,
         };
         let more = update(state, answer);

@@ -10,7 +10,7 @@ use clap::Parser;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use downshift::cockpit::state::State;
 use downshift::cockpit::update::{HistoryBox, Msg, update};
-use downshift::cockpit::{stored, view};
+use downshift::cockpit::{readers, view};
 use downshift::config::theme::Theme;
 use downshift::protocol::control::{RunState, Update};
 use downshift::store::run_dir::RunDir;
@@ -66,10 +66,10 @@ fn read(dir: &RunDir, size: (u16, u16)) -> Result<State, Box<dyn std::error::Err
     let run = dir.run()?;
     let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
     let offset = jiff::Zoned::now().offset().seconds();
-    let mut state = State::new(stored::ladder(&run), run.watch.clone(), size, now, offset);
+    let mut state = State::new(readers::rung_views(&run), run.watch.clone(), size, now, offset);
     update(&mut state, Msg::KeeperBack);
     let asked = state.facts.ask_for_history().ok_or("nothing was asked")?;
-    let history = stored::history(dir).map(|history| HistoryBox(Box::new(history)));
+    let history = readers::read_history(dir).map(|history| HistoryBox(Box::new(history)));
     update(&mut state, Msg::History { asked, history });
     Ok(state)
 }
@@ -85,7 +85,7 @@ fn in_shift(dir: &RunDir, today: &State) -> Result<State, Box<dyn std::error::Er
     passage.stages.truncate(place + 1);
     let loads_ms = passage.stages[place].took_ms.take().unwrap_or(0);
     passage.after = None;
-    let mut history = stored::history_until(dir, next - 1)?;
+    let mut history = readers::read_history_until(dir, next - 1)?;
     let newest = history.recent.back().ok_or("the run took no step before the shift")?;
     (status.state, status.step, status.samples) = (RunState::Starting, newest.step, newest.samples);
     (status.rung, status.loss) = (newest.rung, newest.loss);

@@ -7,6 +7,7 @@ pub mod curve;
 pub mod difference;
 pub mod footer;
 pub mod gauges;
+pub mod geometry;
 pub mod header;
 pub mod journal;
 pub mod ladder;

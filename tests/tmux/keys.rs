@@ -30,9 +30,9 @@ pub fn look_around(terminal: &Terminal) {
     let views: [(&str, &[&str]); 6] = [
         ("2", &["loss ─", "gradient norm ─", "speed without pauses ─", "skipped steps ─"]),
         ("3", &["ladder ─", "rung accumulate ─"]),
-        ("4", &["journal ──", "worker's log ──"]),
+        ("4", &["journal ──", "worker log ──"]),
         ("5", &["checkpoints ──", "health ──"]),
-        ("6", &["runs ──", "losses ──", "config: this run → that one"]),
+        ("6", &["runs ──", "losses ──", "config: open run → chosen run"]),
         ("1", &["loss ──", "health ──", "ladder ──", "journal ──"]),
     ];
     for (key, headings) in views {
@@ -40,16 +40,16 @@ pub fn look_around(terminal: &Terminal) {
         terminal.wait_words(headings);
     }
     terminal.press(&["Tab", "Enter"]);
-    terminal.wait_words(&["RAM of the worker, "]);
+    terminal.wait_words(&["worker RAM, "]);
     terminal.press(&["Escape"]);
     terminal.wait_words(&["loss ──", "ladder ──"]);
     // From the gauges back to the loss, which Enter maximises.
     terminal.press(&["1", "BTab", "Enter"]);
     terminal.wait("a view of its own", |screen| screen.contains("loss ──") && !screen.contains("ladder ──"));
     terminal.press(&["1", "3"]);
-    terminal.wait_words(&["rung accumulate ─", "arrows choose another"]);
+    terminal.wait_words(&["rung accumulate ─", "arrows choose a rung"]);
     terminal.press(&["Down"]);
-    terminal.wait_words(&["rung safe ─", "where it differs from accumulate"]);
+    terminal.wait_words(&["rung safe ─", "differences from accumulate"]);
     terminal.press(&["Up", "k"]);
     terminal.wait_words(&["rung full ─"]);
     terminal.press(&["j", "j"]);
@@ -150,9 +150,9 @@ pub fn runs(terminal: &Terminal) {
         rows.count() >= 2 && screen.contains("training")
     });
     terminal.press(&["Space"]);
-    terminal.wait_words(&["on the chart already"]);
+    terminal.wait_words(&["already on the chart"]);
     terminal.press(&["Tab", "BTab", "Enter"]);
-    terminal.wait_words(&["the run you are looking at"]);
+    terminal.wait_words(&["this run is already open"]);
     terminal.press(&["Escape"]);
     terminal.wait_words(&["journal ──"]);
 }
@@ -166,9 +166,9 @@ pub fn palette_and_themes(terminal: &Terminal) {
     terminal.press(&["t"]);
     wait_for("the second theme", || terminal.coloured().contains(&bar(1)).then_some(()));
     terminal.press(&[":"]);
-    terminal.wait_words(&["╭ actions", "type a few letters"]);
+    terminal.wait_words(&["╭ actions", "type to search"]);
     terminal.write("next the");
-    terminal.wait("the action", |screen| screen.contains("the next theme") && !screen.contains("save a checkpoint"));
+    terminal.wait("the action", |screen| screen.contains("next theme") && !screen.contains("save a checkpoint"));
     terminal.press(&["Enter"]);
     wait_for("the third theme", || terminal.coloured().contains(&bar(2)).then_some(()));
     terminal.press(&["C-l"]);

@@ -106,7 +106,7 @@ impl Series {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
         let leaves = self.leaves_within(Axis::Steps, &(first.step as f64..last.step as f64));
         if self.held + leaves.len() > HELD {
-            self.release(NEWEST);
+            self.release_rows(NEWEST);
         }
         for place in leaves {
             let leaf = &self.leaves[place];

@@ -158,7 +158,7 @@ proptest! {
         // The whole run is exact from the first frame.
         prop_assert_eq!(seen(&whole(&series, width)), naive(&rows, 0.0, f64::MAX));
         let streaks = rows.chunk_by(|a, b| a.skipped == b.skipped).filter(|run| run[0].skipped).map(<[_]>::len);
-        prop_assert_eq!(series.whole().unwrap().longest as usize, streaks.max().unwrap_or(0));
+        prop_assert_eq!(series.aggregate().unwrap().longest as usize, streaks.max().unwrap_or(0));
     }
 
     #[test]

@@ -1,9 +1,14 @@
+mod charts;
+mod other_input;
+mod recovery;
+
 use super::{Effect, HistoryBox, Msg, update};
 use crate::cockpit::fixture::{self, NOW};
 use crate::cockpit::quantity::Quantity;
+use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::facts::{History, Loading};
-use crate::cockpit::state::passage::PassageView;
 use crate::cockpit::state::screen::{Mode, Panel, View};
+use crate::cockpit::state::shift_progress::ShiftProgress;
 use crate::cockpit::state::{Link, State};
 use crate::protocol::control::{Request, RunState, Target, Update};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
@@ -68,13 +73,13 @@ fn each_key_asks_for_its_own() {
 #[test]
 fn the_pause_key_goes_on_with_a_paused_run() {
     let mut state = fixture::training(SIZE);
-    fixture::tell(&mut state, fixture::status(RunState::Paused, 700));
+    fixture::apply_status(&mut state, fixture::status(RunState::Paused, 700));
     assert_eq!(after(&mut state, &[KeyCode::Char('p')]), [Request::Resume]);
 }
 
 #[test]
 fn what_cannot_be_is_refused_in_words() {
-    let told = |state: &mut State, code: char| {
+    let refused = |state: &mut State, code: char| {
         assert_eq!(after(state, &[KeyCode::Char(code)]), []);
         let notice = state.notice.clone().unwrap();
         assert!(notice.refused && state.screen.mode == Mode::Normal, "{notice:?}");
@@ -83,14 +88,14 @@ fn what_cannot_be_is_refused_in_words() {
     let mut lowest = fixture::training(SIZE);
     let mut status = fixture::status(RunState::Training, 700);
     (status.rung, status.rung_name) = (3, "safe".to_owned());
-    fixture::tell(&mut lowest, status);
-    assert_eq!(told(&mut lowest, 'd'), "safe is the safest rung; there is none below");
+    fixture::apply_status(&mut lowest, status);
+    assert_eq!(refused(&mut lowest, 'd'), "safe is the safest rung; there is none below");
     for code in ['d', 'u', 'c', 'r', 'p', 'a', 'x'] {
-        assert!(told(&mut fixture::orphaned(SIZE), code).contains("no keeper answers"));
-        assert!(told(&mut fixture::connected(SIZE), code).contains("not connected"));
+        assert!(refused(&mut fixture::orphaned(SIZE), code).contains("no keeper answers"));
+        assert!(refused(&mut fixture::connected(SIZE), code).contains("not connected"));
         let mut over = fixture::training(SIZE);
-        fixture::tell(&mut over, fixture::status(RunState::Stopped, 700));
-        assert!(told(&mut over, code).contains("downshift resume digits-20261120-140115"));
+        fixture::apply_status(&mut over, fixture::status(RunState::Stopped, 700));
+        assert!(refused(&mut over, code).contains("downshift resume digits-20261120-140115"));
     }
 }
 
@@ -114,7 +119,7 @@ fn closing_the_cockpit_asks_nothing_of_the_run() {
 fn views_and_panels_are_reached_by_keys_and_mouse() {
     let mut state = fixture::training(SIZE);
     for (code, view) in
-        [('2', View::Curves), ('3', View::Rungs), ('4', View::Words), ('5', View::Health), ('6', View::Runs)]
+        [('2', View::Charts), ('3', View::Ladder), ('4', View::Log), ('5', View::Health), ('6', View::Runs)]
     {
         update(&mut state, letter(code));
         assert_eq!(state.screen.view, view);
@@ -126,9 +131,9 @@ fn views_and_panels_are_reached_by_keys_and_mouse() {
     update(&mut state, key(KeyCode::Tab));
     assert_eq!(state.screen.focus, LOSS);
     update(&mut state, key(KeyCode::Enter));
-    assert_eq!((state.screen.view, state.screen.full), (View::Curves, Some(Quantity::Loss)));
+    assert_eq!((state.screen.view, state.screen.full), (View::Charts, Some(Quantity::Loss)));
     update(&mut state, key(KeyCode::Enter));
-    assert_eq!((state.screen.view, state.screen.full), (View::Curves, None));
+    assert_eq!((state.screen.view, state.screen.full), (View::Charts, None));
     update(&mut state, letter('1'));
     let mouse = |kind, column, row| Msg::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE });
     update(&mut state, mouse(MouseEventKind::Down(MouseButton::Left), 100, 35));
@@ -155,7 +160,7 @@ fn the_filter_takes_letters_that_are_keys_elsewhere() {
         []
     );
     update(&mut state, Msg::Paste("ed\n".to_owned()));
-    assert_eq!((state.screen.filter.as_str(), state.screen.view), ("dxqed", View::Words));
+    assert_eq!((state.screen.filter.as_str(), state.screen.view), ("dxqed", View::Log));
     update(&mut state, key(KeyCode::Backspace));
     update(&mut state, key(KeyCode::Enter));
     assert_eq!((state.screen.filter.as_str(), state.screen.mode), ("dxqe", Mode::Normal));
@@ -197,8 +202,8 @@ fn without_a_keeper_the_history_alone_is_shown() {
 #[test]
 fn a_store_that_cannot_be_read_is_said_and_not_fatal() {
     let mut state = fixture::connected(SIZE);
-    fixture::tell(&mut state, fixture::status(RunState::Training, 5));
-    update(&mut state, Msg::History { asked: 1, history: Err("run.db is damaged".to_owned()) });
+    fixture::apply_status(&mut state, fixture::status(RunState::Training, 5));
+    update(&mut state, Msg::History { asked: 1, history: Err(ReadError::Store("file is not a database".to_owned())) });
     assert_eq!(state.facts.loading, Loading::Done);
     update(&mut state, Msg::Keeper(Update::Steps { rows: vec![fixture::step_row(1, 6, NOW)] }));
     assert_eq!(state.facts.series.len(), 1);
@@ -228,7 +233,8 @@ fn the_bell_rings_for_what_needs_a_person_and_not_twice_at_once() {
     assert!(!update(&mut state, status(RunState::Finished)).contains(&Effect::Bell));
     update(&mut state, Msg::Tick(NOW + 60_000));
     update(&mut state, status(RunState::Training));
-    assert!(update(&mut state, Msg::KeeperLost("gone".to_owned())).contains(&Effect::Bell));
+    assert!(!update(&mut state, Msg::KeeperLost("gone".to_owned())).contains(&Effect::Bell));
+    assert!(update(&mut state, Msg::StoredStatus(None)).contains(&Effect::Bell), "nothing brings the keeper back");
 }
 
 #[test]
@@ -245,23 +251,23 @@ fn time_alone_redraws_once_a_second_and_ten_times_while_something_is_under_way()
 #[test]
 fn a_shift_shows_its_box_then_its_proof() {
     let mut state = fixture::shifting(SIZE);
-    assert!(state.passage.is_shown(state.now_ms));
+    assert!(state.shift_progress.is_shown(state.now_ms));
     // A new stage restarts the stage's clock, not the box's.
     let mut status = fixture::status(RunState::Starting, 700);
     status.passage =
-        Some(fixture::passage(&[("save", 1), ("stop", 1), ("start", 1), ("load", 310)], Some("first step")));
-    fixture::tell(&mut state, status);
-    assert_eq!(state.passage, PassageView::Under { stage_since_ms: NOW + 300, stages: 5, hidden: false });
+        Some(fixture::shift_stages(&[("save", 1), ("stop", 1), ("start", 1), ("load", 310)], Some("first step")));
+    fixture::apply_status(&mut state, status);
+    assert_eq!(state.shift_progress, ShiftProgress::Running { stage_since_ms: NOW + 300, stages: 5, hidden: false });
     let mut state = fixture::shifted(SIZE);
-    assert!(state.passage.is_shown(state.now_ms) && state.passage.is_news(state.now_ms));
+    assert!(state.shift_progress.is_shown(state.now_ms) && state.shift_progress.is_news(state.now_ms));
     update(&mut state, Msg::Tick(NOW + 5_000));
-    assert!(!state.passage.is_shown(state.now_ms) && state.passage.is_news(state.now_ms));
+    assert!(!state.shift_progress.is_shown(state.now_ms) && state.shift_progress.is_news(state.now_ms));
     update(&mut state, Msg::Tick(NOW + 10_000));
-    assert!(!state.passage.is_news(state.now_ms));
+    assert!(!state.shift_progress.is_news(state.now_ms));
     // Esc closes the box early.
     let mut state = fixture::shifting(SIZE);
     update(&mut state, key(KeyCode::Esc));
-    assert!(!state.passage.is_shown(state.now_ms));
+    assert!(!state.shift_progress.is_shown(state.now_ms));
 }
 
 #[test]
@@ -291,8 +297,6 @@ fn evaluations_of_a_stretch_that_was_redone_are_gone() {
     update(&mut state, Msg::Keeper(eval(2, 9)));
     assert_eq!(steps(&state), [5, 9]);
 }
-
-mod hands;
 
 #[test]
 fn no_key_answers_a_question_that_is_not_seen() {

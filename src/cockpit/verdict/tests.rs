@@ -1,6 +1,7 @@
 use super::{Tone, verdict};
 use crate::cockpit::action::Action;
 use crate::cockpit::fixture::{self, NOW};
+use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::State;
 use crate::cockpit::update::{Msg, update};
 use crate::config::knobs::Watch;
@@ -21,7 +22,7 @@ fn in_state(run: RunState, why: Option<&str>) -> State {
     let mut state = fixture::training(SIZE);
     let mut status = fixture::status(run, 700);
     status.why = why.map(str::to_owned);
-    fixture::tell(&mut state, status);
+    fixture::apply_status(&mut state, status);
     update(&mut state, Msg::Tick(NOW + 9_000));
     state.facts.heard_ms = Some(NOW + 9_000);
     state
@@ -34,23 +35,23 @@ fn each_state_has_its_sentence() {
             RunState::Paused,
             None,
             Tone::Warn,
-            "paused for 9 s; the worker is gone and its memory free",
+            "paused for 9 s, memory freed",
             Some(Action::Pause),
         ),
-        (RunState::Starting, None, Tone::Busy, "the worker loads data, weights and device, 9 s", None),
+        (RunState::Starting, None, Tone::Busy, "loading data and weights, 9 s", None),
         (RunState::Compiling, None, Tone::Busy, "compiling kernels, 9 s", None),
         (
             RunState::AwaitingVram,
             Some("0.9 GiB still held"),
             Tone::Busy,
-            "waiting for the card to be free, 9 s: 0.9 GiB still held",
+            "waiting for free VRAM, 9 s: 0.9 GiB still held",
             None,
         ),
         (
             RunState::BackingOff,
             Some("device fault at step 861"),
             Tone::Warn,
-            "waiting before the next start, 9 s: device fault at step 861",
+            "restarting soon, waiting 9 s: device fault at step 861",
             None,
         ),
         (RunState::Finished, None, Tone::Good, "finished: 700 steps, accuracy 93.4 %, 3 skipped, 1 shift", None),
@@ -58,21 +59,21 @@ fn each_state_has_its_sentence() {
             RunState::Stopped,
             None,
             Tone::Plain,
-            "stopped at step 700, durable at 600 · `downshift resume digits-20261120-140115` goes on",
+            "stopped at step 700, durable at 600 · `downshift resume digits-20261120-140115` continues",
             None,
         ),
         (
             RunState::Failed,
             Some("the data are gone"),
             Tone::Danger,
-            "failed: the data are gone · `downshift resume digits-20261120-140115` goes on",
+            "failed: the data are gone · `downshift resume digits-20261120-140115` continues",
             None,
         ),
         (
             RunState::NeedsPerson,
             Some("3 restarts without progress"),
             Tone::Danger,
-            "needs you: 3 restarts without progress · `downshift resume digits-20261120-140115` tries again",
+            "needs attention: 3 restarts without progress · `downshift resume digits-20261120-140115` retries",
             None,
         ),
     ];
@@ -84,7 +85,7 @@ fn each_state_has_its_sentence() {
 #[test]
 fn a_run_that_was_paused_before_the_cockpit_came_has_no_made_up_duration() {
     let state = fixture::at(SIZE, fixture::status(RunState::Paused, 700), fixture::history(700, false));
-    assert!(words(&state).1.starts_with("paused; the worker is gone"));
+    assert!(words(&state).1.eq("paused, memory freed"));
 }
 
 #[test]
@@ -102,14 +103,14 @@ fn trouble_is_named_with_the_key_that_helps() {
     let mut stalled = fixture::training(SIZE);
     update(&mut stalled, Msg::Tick(NOW + 4_500));
     stalled.facts.heard_ms = Some(NOW + 4_500);
-    let text = "stalled: no step for 4 s (the last was 700)";
+    let text = "stalled: no step for 4 s (last: 700)";
     assert_eq!(words(&stalled), (Tone::Warn, text.to_owned(), Some(Action::Restart)));
     update(&mut stalled, Msg::Tick(NOW + 3_500));
     assert!(words(&stalled).1.starts_with("healthy"), "{:?}", words(&stalled));
 
     let mut silent = fixture::training(SIZE);
     update(&mut silent, Msg::Tick(NOW + 34_000));
-    assert_eq!(words(&silent).1, "the keeper has been silent for 34 s; what is shown is as old (step 700)");
+    assert_eq!(words(&silent).1, "keeper silent for 34 s; data shown is from step 700");
 
     let mut skipping = fixture::training(SIZE);
     let row = |step| StepRow { loss: None, grad_norm: None, skipped: true, ..fixture::step_row(2, step, NOW) };
@@ -118,7 +119,7 @@ fn trouble_is_named_with_the_key_that_helps() {
         words(&skipping),
         (
             Tone::Warn,
-            "6 % of the last 200 steps were not finite and skipped (limit 5 %)".to_owned(),
+            "skipping: 6 % of the last 200 steps were not finite (limit 5 %)".to_owned(),
             Some(Action::ShiftDown)
         )
     );
@@ -133,10 +134,10 @@ fn trouble_is_named_with_the_key_that_helps() {
     let (tone, text, advice) = gpu(|gpu| gpu.temperature_c = Metric::Is(91.0));
     assert_eq!(
         (tone, text.as_str(), advice),
-        (Tone::Warn, "the GPU is at 91 °C (limit 85 °C)", Some(Action::ShiftDown))
+        (Tone::Warn, "GPU at 91 °C (limit 85 °C)", Some(Action::ShiftDown))
     );
     let (_, text, _) = gpu(|gpu| gpu.vram_used_bytes = gpu.vram_total_bytes.clone());
-    assert_eq!(text, "100 % of the card's memory is in use (limit 95 %)");
+    assert_eq!(text, "VRAM 100 % full (limit 95 %)");
     // An unknown value is not a problem.
     let (tone, ..) = gpu(|gpu| gpu.temperature_c = Metric::Not("not supported".to_owned()));
     assert_eq!(tone, Tone::Good);
@@ -151,18 +152,18 @@ fn a_shift_is_proven_in_a_sentence() {
 #[test]
 fn before_the_first_word_it_says_what_it_waits_for() {
     let mut state = State::new(Vec::new(), Watch::default(), SIZE, NOW, 0);
-    assert_eq!(words(&state).1, "looking for the keeper of this run");
+    assert_eq!(words(&state).1, "connecting to the keeper");
     update(&mut state, Msg::KeeperLost("no such file".to_owned()));
-    assert_eq!(words(&state).1, "no keeper answers; reading what the run left behind");
-    let failed = Msg::History { asked: 1, history: Err("run.db is damaged".to_owned()) };
+    assert_eq!(words(&state).1, "no keeper answers; reading the run directory");
+    let failed = Msg::History { asked: 1, history: Err(ReadError::Store("file is not a database".to_owned())) };
     update(&mut state, failed);
-    assert_eq!((words(&state).0, words(&state).1.as_str()), (Tone::Danger, "no keeper, and run.db is damaged"));
-    assert_eq!(words(&fixture::connected(SIZE)).1, "connected; waiting for the first word of the keeper");
+    assert_eq!((words(&state).0, words(&state).1.as_str()), (Tone::Danger, "no keeper, and run.db: file is not a database"));
+    assert_eq!(words(&fixture::connected(SIZE)).1, "connected; waiting for the first status");
     assert!(words(&fixture::orphaned(SIZE)).1.contains("`downshift resume digits-20261120-140115`"));
 }
 
 #[test]
-fn a_slow_run_says_why_as_far_as_it_can_be_told() {
+fn a_slow_run_says_why() {
     let slow = |change: &dyn Fn(&mut State)| {
         let mut state = fixture::on_gpu(SIZE);
         change(&mut state);
@@ -184,17 +185,17 @@ fn a_slow_run_says_why_as_far_as_it_can_be_told() {
         update(state, Msg::Keeper(Update::Sample(Box::new(newest))));
     };
     let alone = slow(&|state| later(state, 0.0));
-    assert!(alone.starts_with("slow: 150 ms a step, usually 36."), "{alone}");
-    assert!(alone.ends_with(" ms; the steps themselves take longer"), "{alone}");
+    assert!(alone.starts_with("slow: 6.6") && alone.contains(" steps/s, usually 27."), "{alone}");
+    assert!(alone.ends_with(" (compute, not data)"), "{alone}");
     let waiting = slow(&|state| later(state, 150.0));
-    assert!(waiting.ends_with("; 50 % of each step waits for data"), "{waiting}");
+    assert!(waiting.ends_with(" (50 % of each step waits for data)"), "{waiting}");
     let hot = slow(&|state| {
         later(state, 0.0);
         if let Some(Ok(gpu)) = state.facts.samples.back_mut().map(|row| row.reading.gpu.as_mut()) {
             gpu.throttle = Metric::Is(crate::protocol::probe::Throttle { thermal: true, ..Default::default() });
         }
     });
-    assert!(hot.ends_with("; the card is held back by heat"), "{hot}");
+    assert!(hot.ends_with(" (GPU throttled by heat)"), "{hot}");
     // Saves and evaluations between steps slow the run down, but not its steps.
     let pausing = slow(&|state| {
         let row = |step: u64| fixture::step_row(2, step, NOW + (step.cast_signed() - 700) * 80);
@@ -240,7 +241,7 @@ fn memory_that_runs_out_is_told_before_it_does() {
     }
     let (tone, text, advice) = words(&state);
     assert_eq!((tone, advice), (Tone::Warn, Some(Action::ShiftDown)));
-    assert!(text.starts_with("the card's memory grows by ") && text.contains(" a minute and is full in "), "{text}");
+    assert!(text.starts_with("VRAM full in ") && text.contains(": grows by ") && text.ends_with(" per minute"), "{text}");
 }
 
 #[test]
@@ -256,7 +257,7 @@ fn trouble_outranks_the_line_of_a_shift_and_a_proposal() {
     later.facts.heard_ms = Some(NOW + 8_000);
     later.facts.recent.back_mut().unwrap().time_ms = NOW + 8_000;
     assert!(words(&later).1.starts_with("healthy again"), "{:?}", words(&later));
-    assert!(words(&shifted(7)).1.starts_with("the keeper has been silent for 6 s"));
+    assert!(words(&shifted(7)).1.starts_with("keeper silent for 6 s"));
     let mut stalled = shifted(5);
     stalled.facts.heard_ms = Some(NOW + 5_000);
     assert!(words(&stalled).1.starts_with("stalled: no step for"), "{:?}", words(&stalled));
@@ -264,23 +265,23 @@ fn trouble_outranks_the_line_of_a_shift_and_a_proposal() {
     let mut status = fixture::status(RunState::Training, 700);
     status.proposal = Some(proposal);
     let mut asked = fixture::training(SIZE);
-    fixture::tell(&mut asked, status);
+    fixture::apply_status(&mut asked, status);
     assert_eq!(words(&asked), (Tone::Warn, "the keeper would shift down: a hang".to_owned(), Some(Action::Accept)));
     update(&mut asked, Msg::Tick(NOW + 7_000));
-    assert!(words(&asked).1.starts_with("the keeper has been silent"));
+    assert!(words(&asked).1.starts_with("keeper silent"));
     asked.facts.heard_ms = Some(NOW + 7_000);
     let (_, text, action) = words(&asked);
     assert!(text.starts_with("stalled") && action == Some(Action::Accept), "{text}");
 }
 
 #[test]
-fn a_folder_that_is_gone_is_said_until_it_is_back() {
+fn a_missing_run_directory_is_reported_until_it_is_back() {
     let mut state = fixture::shifted(SIZE);
-    update(&mut state, Msg::Home(false));
+    update(&mut state, Msg::RunDirExists(false));
     update(&mut state, Msg::Tick(NOW + 2_300));
     let (tone, text, _) = words(&state);
-    assert!(tone == Tone::Danger && text.starts_with("the run's folder is gone for 2 s; move it back"), "{text}");
-    update(&mut state, Msg::Home(true));
+    assert!(tone == Tone::Danger && text.starts_with("run directory missing for 2 s; move it back"), "{text}");
+    update(&mut state, Msg::RunDirExists(true));
     assert!(words(&state).1.starts_with("accumulate → plain"));
 }
 

@@ -39,7 +39,7 @@ fn click(state: &mut State, button: MouseButton, column: u16, row: u16) -> Vec<E
 }
 
 /// Returns the position of a text on the screen.
-fn find(state: &State, words: &str) -> (u16, u16) {
+fn find_text(state: &State, words: &str) -> (u16, u16) {
     let mut terminal = ratatui::Terminal::new(ratatui::backend::TestBackend::new(SIZE.0, SIZE.1)).unwrap();
     let theme = crate::config::theme::Theme::plain();
     terminal.draw(|frame| crate::cockpit::view::render(frame, state, &theme)).unwrap();
@@ -57,37 +57,25 @@ fn find(state: &State, words: &str) -> (u16, u16) {
 #[test]
 fn the_mouse_does_what_the_words_under_it_say() {
     let mut state = fixture::training(SIZE);
-    let (column, row) = find(&state, "d down");
+    let (column, row) = find_text(&state, "d down");
     click(&mut state, MouseButton::Left, column + 3, row);
     assert_eq!(state.screen.mode, Mode::Preview { to: 2 });
-    let (column, row) = find(&state, "safer rung");
+    let (column, row) = find_text(&state, "safer rung");
     click(&mut state, MouseButton::Left, column, row);
     assert_eq!(state.screen.mode, Mode::Preview { to: 3 });
-    let (column, row) = find(&state, "Enter shift");
+    let (column, row) = find_text(&state, "Enter shift");
     let effects = click(&mut state, MouseButton::Left, column + 7, row);
     assert_eq!(asked(&effects), [Request::Shift { to: Target::Rung("safe".to_owned()) }]);
     // Stop asks for confirmation; a click outside the box declines.
-    let (column, row) = find(&state, "x stop");
+    let (column, row) = find_text(&state, "x stop");
     click(&mut state, MouseButton::Left, column, row);
     assert_eq!(state.screen.mode, Mode::Stop);
     assert_eq!(asked(&click(&mut state, MouseButton::Left, 1, 1)), []);
     assert_eq!(state.screen.mode, Mode::Normal);
     // The right button opens the palette; a click picks an action.
     click(&mut state, MouseButton::Right, 30, 12);
-    let (column, row) = find(&state, "save a checkpoint now");
+    let (column, row) = find_text(&state, "save a checkpoint now");
     assert_eq!(asked(&click(&mut state, MouseButton::Left, column, row)), [Request::Checkpoint]);
-}
-
-#[test]
-fn a_click_reads_a_chart_and_the_wheel_zooms_where_it_is() {
-    let mut state = fixture::training(SIZE);
-    click(&mut state, MouseButton::Left, 40, 10);
-    let cursor = state.screen.chart.cursor.unwrap();
-    assert!((1.0..=700.0).contains(&cursor), "{cursor}");
-    let kind = MouseEventKind::ScrollUp;
-    update(&mut state, Msg::Mouse(MouseEvent { kind, column: 40, row: 10, modifiers: KeyModifiers::NONE }));
-    let (start, end) = state.screen.chart.window((1.0, 700.0));
-    assert!((start..=end).contains(&cursor) && end - start < 400.0, "{start} {cursor} {end}");
 }
 
 #[test]

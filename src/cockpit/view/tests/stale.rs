@@ -47,7 +47,7 @@ fn a_card_that_no_longer_answers_keeps_its_last_figures_with_their_age() {
     update(&mut state, Msg::Tick(NOW + 20_000));
     state.facts.heard_ms = Some(NOW + 20_000);
     let shown = picture(&state);
-    assert!(line(&shown, "VRAM").contains("21 s") && shown.contains("the card does not answer"), "{shown}");
+    assert!(line(&shown, "VRAM").contains("21 s") && shown.contains("GPU not responding"), "{shown}");
     assert!(!line(&shown, "CPU").contains("21 s"), "what is new has no age: {shown}");
 }
 
