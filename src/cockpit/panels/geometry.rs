@@ -89,7 +89,7 @@ impl Geometry {
     pub fn place_at(&self, column: u16) -> f64 {
         let (start, end) = self.window;
         let share = f64::from(column.saturating_sub(self.area.x)) / self.last_column().max(1.0);
-        start + (end - start) * share.min(1.0)
+        (start + (end - start) * share.min(1.0)).min(end)
     }
 
     /// Returns the row of a value.

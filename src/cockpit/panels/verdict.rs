@@ -47,10 +47,12 @@ fn verdict_line(state: &State, theme: &Theme, width: usize, right: usize) -> Lin
     let kept: usize = advice.iter().map(Span::width).sum();
     // The sentence is cut in favour of the advice, but stays readable.
     let least = LEAST.min(verdict.text.width());
-    let fits = |words: &String| kept + words.width() + least <= width;
-    let command = verdict
-        .command
-        .and_then(|(command, what)| [format!(" · {command} {what}"), format!(" · {command}")].into_iter().find(fits));
+    let command = verdict.command.and_then(|(command, effect)| {
+        let (long, short) = (format!(" · {command} {effect}"), format!(" · {command}"));
+        // The reason matters more than the effect of the command.
+        let fits = |part: &String, text: usize| kept + part.width() + text <= width;
+        Some(long).filter(|long| fits(long, verdict.text.width())).or(Some(short).filter(|short| fits(short, least)))
+    });
     let kept = kept + command.as_ref().map_or(0, |words| words.width());
     let text = ui::cut(&verdict.text, width.saturating_sub(kept).max(LEAST));
     let mut line = Line::from(match verdict.tone {

@@ -24,7 +24,7 @@ fn click(state: &mut State, column: u16, row: u16) {
 /// Returns a run whose loss falls over six decades, so that its labels are of different widths.
 fn steep_run() -> State {
     let row = |step: u64| {
-        let row = fixture::step_row(1, step, fixture::NOW + step.cast_signed() * 36);
+        let row = fixture::step_row(1, step, fixture::NOW - (700 - step.cast_signed()) * 36);
         StepRow { loss: Some(2_000.0 * (-(step as f64) / 50.0).exp()), skipped: false, ..row }
     };
     let history = History { samples: fixture::history(700, true).samples, ..History::default() };
@@ -37,7 +37,8 @@ fn drawn_cursor(state: &State) -> u16 {
     terminal.draw(|frame| crate::cockpit::view::render(frame, state, &Theme::plain())).unwrap();
     let buffer = terminal.backend().buffer();
     let mut places = (0..SIZE.1).flat_map(|y| (0..SIZE.0).map(move |x| (x, y)));
-    places.find(|place| buffer[*place].symbol() == "┼").unwrap().0
+    let cursor = places.find(|place| buffer[*place].symbol() == "┼");
+    cursor.unwrap_or_else(|| panic!("no cursor at {:?} in {buffer:?}", state.screen.chart)).0
 }
 
 #[test]
