@@ -168,7 +168,8 @@ fn lay_out_compact_overview(body: Rect) -> Vec<(Panel, Rect)> {
     let [top, journal] = split_rows(body, [Constraint::Min(8), Constraint::Length(journal)]);
     let side = (body.width * 3 / 8).clamp(26, 40);
     let [loss, right] = split_columns(top, [Constraint::Min(20), Constraint::Length(side)], 2);
-    let [gauges, ladder] = split_rows(right, [Constraint::Min(5), Constraint::Length((top.height * 3 / 8).clamp(3, 8))]);
+    let [gauges, ladder] =
+        split_rows(right, [Constraint::Min(5), Constraint::Length((top.height * 3 / 8).clamp(3, 8))]);
     vec![(LOSS, loss), (Panel::Gauges, gauges), (Panel::Ladder, ladder), (Panel::Journal, journal)]
 }
 

@@ -72,13 +72,16 @@ pub fn click_target(state: &State, at: (u16, u16)) -> ClickTarget {
             return ClickTarget::Outside;
         }
         let on_keys = at.1 + 1 == inner.bottom() && at.0 >= inner.x;
-        let action = keys.action_at(usize::from(at.0.saturating_sub(inner.x)), usize::from(inner.width)).filter(|_| on_keys);
+        let action =
+            keys.action_at(usize::from(at.0.saturating_sub(inner.x)), usize::from(inner.width)).filter(|_| on_keys);
         action.map_or(ClickTarget::Nothing, ClickTarget::Action)
     };
     match state.screen.mode {
         Mode::Palette { chosen } => palette::click_target(within, chosen, state, at),
         Mode::Preview { to } => match preview::box_content(within, to, state, None) {
-            Some(content) => keys_at(ui::popup_area(within, content.size(), ui::Stand::Middle), &preview::key_line(state)),
+            Some(content) => {
+                keys_at(ui::popup_area(within, content.size(), ui::Stand::Middle), &preview::key_line(state))
+            }
             None => ClickTarget::Outside,
         },
         Mode::Stop => {

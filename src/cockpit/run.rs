@@ -106,10 +106,10 @@ pub struct Outcome {
 #[derive(Debug, thiserror::Error)]
 pub enum CockpitError {
     /// The terminal failed.
-    #[error("the terminal failed: {0}; the run goes on, `downshift attach` opens the cockpit again")]
+    #[error("the terminal failed: {0}; the run continues; `downshift attach` reopens the cockpit")]
     Terminal(#[from] io::Error),
     /// No theme was given.
-    #[error("no theme was given; this is a fault of the program that opened the cockpit")]
+    #[error("no theme was given; this is a bug in the program that opened the cockpit")]
     NoTheme,
 }
 

@@ -29,7 +29,14 @@ pub fn tone_style(theme: &Theme, tone: Tone) -> Style {
 /// ```text
 /// loss ────────────────────────────── smoothed 0.90
 /// ```
-pub fn render_heading(frame: &mut Frame<'_>, area: Rect, title: &str, right: Line<'_>, focused: bool, theme: &Theme) -> Rect {
+pub fn render_heading(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    title: &str,
+    right: Line<'_>,
+    focused: bool,
+    theme: &Theme,
+) -> Rect {
     let row = Rect { height: area.height.min(1), ..area };
     let used = title.width() + 1;
     let room = usize::from(area.width).saturating_sub(used);
@@ -145,14 +152,28 @@ pub fn popup_inner(within: Rect, area: Rect, stand: Stand) -> Rect {
 }
 
 /// Draws a centred box, sized to its content if it fits; returns the area inside.
-pub fn open_popup(frame: &mut Frame<'_>, within: Rect, size: (u16, u16), title: &str, tone: Tone, theme: &Theme) -> Rect {
+pub fn open_popup(
+    frame: &mut Frame<'_>,
+    within: Rect,
+    size: (u16, u16),
+    title: &str,
+    tone: Tone,
+    theme: &Theme,
+) -> Rect {
     let area = popup_area(within, size, Stand::Middle);
     render_box(frame, area, title, tone, theme);
     popup_inner(within, area, Stand::Middle)
 }
 
 /// Draws a box in the corner; returns the area inside.
-pub fn open_corner_box(frame: &mut Frame<'_>, within: Rect, size: (u16, u16), title: &str, tone: Tone, theme: &Theme) -> Rect {
+pub fn open_corner_box(
+    frame: &mut Frame<'_>,
+    within: Rect,
+    size: (u16, u16),
+    title: &str,
+    tone: Tone,
+    theme: &Theme,
+) -> Rect {
     let area = popup_area(within, size, Stand::Corner);
     render_box(frame, area, title, tone, theme);
     popup_inner(within, area, Stand::Corner)

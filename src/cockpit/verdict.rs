@@ -80,8 +80,12 @@ fn connecting(state: &State) -> Verdict {
     match (&state.link, &state.facts.history_error) {
         (Link::Waiting, _) => Verdict::new(Tone::Busy, "connecting to the keeper"),
         (Link::Live, _) => Verdict::new(Tone::Busy, "connected; waiting for the first status"),
-        (Link::Dropped { .. } | Link::Lost { .. }, Some(reason)) => Verdict::new(Tone::Danger, format!("no keeper, and {reason}")),
-        (Link::Dropped { .. } | Link::Lost { .. }, None) => Verdict::new(Tone::Warn, "no keeper answers; reading the run directory"),
+        (Link::Dropped { .. } | Link::Lost { .. }, Some(reason)) => {
+            Verdict::new(Tone::Danger, format!("no keeper, and {reason}"))
+        }
+        (Link::Dropped { .. } | Link::Lost { .. }, None) => {
+            Verdict::new(Tone::Warn, "no keeper answers; reading the run directory")
+        }
     }
 }
 
@@ -205,8 +209,7 @@ fn silent(state: &State) -> Option<Verdict> {
     let silence = state.silence_ms()?;
     let last = state.status().map_or(0, |status| status.step);
     (silence > SILENT_MS).then(|| {
-        let text =
-            format!("keeper silent for {}; data shown is from step {}", age(silence), count(last));
+        let text = format!("keeper silent for {}; data shown is from step {}", age(silence), count(last));
         Verdict::new(Tone::Warn, text)
     })
 }

@@ -217,11 +217,15 @@ fn free_memory_line(state: &State, then: Option<&RungRecord>, width: usize, them
     Some(Line::styled(ui::cut(&text, width), style))
 }
 
-fn consequence_lines(status: &Status, target: &RungView, class: Class, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+fn consequence_lines(
+    status: &Status,
+    target: &RungView,
+    class: Class,
+    width: usize,
+    theme: &Theme,
+) -> Vec<Line<'static>> {
     let meaning = match class {
-        Class::A => {
-            "Same problem: the loss continues as before, up to rounding and dropout noise."
-        }
+        Class::A => "Same problem: the loss continues as before, up to rounding and dropout noise.",
         Class::B => "Different trajectory: weights, moments and data position are kept; the loss curve may bend.",
         Class::C => {
             "Different shapes: adapters adapt to the new rank; any other change is refused with a list of \

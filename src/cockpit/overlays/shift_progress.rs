@@ -39,12 +39,8 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
         let (earlier, later) = apart(before.1, after.1);
         lines.push(before_and_after("loss", &earlier, &later, theme));
     } else if let Some((step, loss)) = passage.before {
-        let text = format!(
-            "from step {}, loss {}   {} hide",
-            count(step),
-            figure(loss),
-            state.keys.key_of(Action::Back)
-        );
+        let text =
+            format!("from step {}, loss {}   {} hide", count(step), figure(loss), state.keys.key_of(Action::Back));
         lines.push(Line::default());
         lines.push(Line::styled(text, theme.dim));
     }
@@ -60,7 +56,12 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     ui::render_lines(frame, inner, lines);
 }
 
-fn stage_row(sign: &str, name: &str, time: &str, styles: (ratatui::style::Style, ratatui::style::Style)) -> Line<'static> {
+fn stage_row(
+    sign: &str,
+    name: &str,
+    time: &str,
+    styles: (ratatui::style::Style, ratatui::style::Style),
+) -> Line<'static> {
     let name_width = usize::from(WIDTH).saturating_sub(14);
     Line::from(vec![
         Span::styled(ui::pad(sign, 2), styles.0),

@@ -21,9 +21,11 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     }
     let mut lines: Vec<Line<'static>> = question_lines(within, state).into_iter().map(Line::from).collect();
     lines.push(Line::default());
-    lines.extend(resume_lines(within, &state.resume_command()).into_iter().map(|row| match row.strip_prefix(RESUME_LATER) {
-        Some(rest) => Line::from(vec![Span::styled(RESUME_LATER, theme.dim), Span::raw(rest.to_owned())]),
-        None => Line::from(row),
+    lines.extend(resume_lines(within, &state.resume_command()).into_iter().map(|row| {
+        match row.strip_prefix(RESUME_LATER) {
+            Some(rest) => Line::from(vec![Span::styled(RESUME_LATER, theme.dim), Span::raw(rest.to_owned())]),
+            None => Line::from(row),
+        }
     }));
     lines.push(Line::default());
     let (size, keys) = measure_box(within, state);
@@ -68,9 +70,7 @@ fn question_lines(within: Rect, state: &State) -> Vec<String> {
     let text = if status.state == RunState::Stopping {
         let durable =
             status.durable_step.map_or_else(|| "the beginning".to_owned(), |step| format!("step {}", count(step)));
-        format!(
-            "The run is already stopping. Stopping now skips the checkpoint: the run will resume from {durable}."
-        )
+        format!("The run is already stopping. Stopping now skips the checkpoint: the run will resume from {durable}.")
     } else {
         format!("Save at step {} and stop the run? Worker and keeper end; nothing is lost.", count(status.step))
     };

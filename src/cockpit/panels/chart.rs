@@ -127,7 +127,11 @@ fn cursor_reading(quantity: Quantity, state: &State) -> Option<String> {
         |extent| match extent.count {
             0 | 1 => quantity.format_value(f64::from(extent.mean)),
             many => {
-                format!("{} to {} ({many} steps)", figure(f64::from(extent.min)), quantity.format_value(f64::from(extent.max)))
+                format!(
+                    "{} to {} ({many} steps)",
+                    figure(f64::from(extent.min)),
+                    quantity.format_value(f64::from(extent.max))
+                )
             }
         },
     );

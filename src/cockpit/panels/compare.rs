@@ -66,7 +66,13 @@ fn compared_runs(state: &State) -> Vec<Entry<'_>> {
 }
 
 /// Draws the curves; returns the newest value of each.
-fn draw_losses(frame: &mut Frame<'_>, area: Rect, entries: &[Entry<'_>], state: &State, theme: &Theme) -> Vec<Option<f64>> {
+fn draw_losses(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    entries: &[Entry<'_>],
+    state: &State,
+    theme: &Theme,
+) -> Vec<Option<f64>> {
     let chart = state.screen.chart;
     // Runs happened at different times, so they have no common time axis.
     let over = if chart.axis == Axis::Time { Axis::Steps } else { chart.axis };

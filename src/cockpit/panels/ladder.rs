@@ -119,7 +119,11 @@ struct RecordColumns {
 
 fn record_columns(record: Option<&RungRecord>, steps_per_s: Option<f64>, theme: &Theme) -> RecordColumns {
     let Some(record) = record.filter(|record| record.steps > 0 || record.fault.is_some()) else {
-        return RecordColumns { speed: Span::raw(""), memory: Span::raw(""), steps: Span::styled("not run yet", theme.dim) };
+        return RecordColumns {
+            speed: Span::raw(""),
+            memory: Span::raw(""),
+            steps: Span::styled("not run yet", theme.dim),
+        };
     };
     let speed = steps_per_s.map_or_else(String::new, |speed| format!("{} steps/s", rate(speed)));
     let memory = record.vram_bytes.filter(|used| *used > 0).or(record.ram_bytes).map_or_else(String::new, bytes);

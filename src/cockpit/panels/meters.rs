@@ -4,9 +4,9 @@
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{age, bytes, bytes_of, count, counted, figure, percent, rate};
 use crate::cockpit::ratio::Ratio;
+use crate::cockpit::state::facts::SKIP_WINDOW;
 use crate::cockpit::state::screen::View;
 use crate::cockpit::state::{STALE_MS, State};
-use crate::cockpit::state::facts::SKIP_WINDOW;
 use crate::cockpit::verdict::{Tone, summarize_eval};
 use crate::protocol::control::{SampleRow, Status};
 use crate::protocol::probe::{Gpu, Host, Throttle};

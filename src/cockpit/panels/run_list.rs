@@ -41,7 +41,8 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
 /// Returns the first visible run if not all fit.
 #[must_use]
 pub fn first_visible(state: &State) -> usize {
-    let room = lay_out_state(state).area_of(Panel::RunList).map_or(1, |area| usize::from(area.height.saturating_sub(1)));
+    let room =
+        lay_out_state(state).area_of(Panel::RunList).map_or(1, |area| usize::from(area.height.saturating_sub(1)));
     state.runs.chosen.saturating_sub(room.saturating_sub(1))
 }
 

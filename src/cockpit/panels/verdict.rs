@@ -18,7 +18,12 @@ use unicode_width::UnicodeWidthStr;
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let area = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
     let progress = progress_text(state, theme);
-    ui::render_two_sides(frame, area, verdict_line(state, theme, usize::from(area.width), progress.width() + 2), progress);
+    ui::render_two_sides(
+        frame,
+        area,
+        verdict_line(state, theme, usize::from(area.width), progress.width() + 2),
+        progress,
+    );
 }
 
 /// Columns reserved for the sentence beside the advice.

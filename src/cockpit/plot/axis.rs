@@ -51,7 +51,14 @@ fn format_tick(value: f64) -> String {
 
 /// Draws the left axis: `area` is the plot, the labels go to its left. Labels too close to the previous
 /// one are dropped. Returns the rows that have a label.
-pub fn draw_left_axis(buffer: &mut Buffer, area: Rect, gutter: u16, scale: Scale, line: Style, text: Style) -> Vec<u16> {
+pub fn draw_left_axis(
+    buffer: &mut Buffer,
+    area: Rect,
+    gutter: u16,
+    scale: Scale,
+    line: Style,
+    text: Style,
+) -> Vec<u16> {
     let axis = area.x.saturating_sub(1);
     for y in area.top()..area.bottom() {
         write_text(buffer, buffer.area, axis, y, "│", line);
@@ -74,7 +81,13 @@ pub fn draw_left_axis(buffer: &mut Buffer, area: Rect, gutter: u16, scale: Scale
 
 /// Draws the axis below `area`, with its labels one row further down; `place` maps a value to a
 /// fraction of the width. Labels that would touch the previous one or exceed the area are dropped.
-pub fn draw_bottom_axis(buffer: &mut Buffer, area: Rect, labels: impl Iterator<Item = (f64, String)>, line: Style, text: Style) {
+pub fn draw_bottom_axis(
+    buffer: &mut Buffer,
+    area: Rect,
+    labels: impl Iterator<Item = (f64, String)>,
+    line: Style,
+    text: Style,
+) {
     let y = area.bottom();
     write_text(buffer, buffer.area, area.x.saturating_sub(1), y, "└", line);
     for x in area.left()..area.right() {

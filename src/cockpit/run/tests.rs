@@ -61,7 +61,10 @@ async fn it_draws_updates_reads_the_store_sends_requests_and_closes() {
             status: Arc::new(|| None),
             rows: Arc::new(|_| Vec::new()),
             moment: Arc::new(|_| Err(ReadError::Run("not here".to_owned()))),
-            others: Others { list: Arc::new(Vec::new), read: Arc::new(|_, _| Err(ReadError::Run("not here".to_owned()))) },
+            others: Others {
+                list: Arc::new(Vec::new),
+                read: Arc::new(|_, _| Err(ReadError::Run("not here".to_owned()))),
+            },
         },
     };
     let cockpit = tokio::spawn(cockpit.run());

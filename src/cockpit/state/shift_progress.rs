@@ -72,7 +72,9 @@ impl ShiftProgress {
                     _ => Self::Running { stage_since_ms: now_ms, stages, hidden: false },
                 }
             }
-            (Self::Running { hidden, .. }, None) if shift_result(status).is_some() => Self::Done { at_ms: now_ms, hidden },
+            (Self::Running { hidden, .. }, None) if shift_result(status).is_some() => {
+                Self::Done { at_ms: now_ms, hidden }
+            }
             (Self::Running { .. }, None) => Self::None,
             (same, None) => same,
         }

@@ -1,8 +1,8 @@
 //! Handles keys and mouse on the charts.
 
+use super::focus::focus_visible_panel;
 use super::message::Effect;
 use crate::cockpit::action::Action;
-use super::focus::focus_visible_panel;
 use crate::cockpit::layout::{charts_per_page, lay_out_state};
 use crate::cockpit::panels::chart::chart_geometry;
 use crate::cockpit::quantity::Quantity;
@@ -15,7 +15,10 @@ const SMALLEST_WINDOW: f64 = 16.0;
 /// Returns the smallest window on the current axis.
 fn smallest_window(state: &State) -> f64 {
     let steps = state.facts.series.len().max(1) as f64;
-    state.curve_ends().map_or(SMALLEST_WINDOW, |(first, last)| (last - first) / steps * SMALLEST_WINDOW).max(f64::MIN_POSITIVE)
+    state
+        .curve_ends()
+        .map_or(SMALLEST_WINDOW, |(first, last)| (last - first) / steps * SMALLEST_WINDOW)
+        .max(f64::MIN_POSITIVE)
 }
 
 /// Performs a chart action; returns `None` if the action does not concern charts.

@@ -1,7 +1,7 @@
 //! Keys while the palette is open.
 
-use super::message::Effect;
 use super::actions::{close_box, perform_action};
+use super::message::Effect;
 use crate::cockpit::search::matching_actions;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Mode;

@@ -31,13 +31,7 @@ fn in_state(run: RunState, why: Option<&str>) -> State {
 #[test]
 fn each_state_has_its_sentence() {
     let table = [
-        (
-            RunState::Paused,
-            None,
-            Tone::Warn,
-            "paused for 9 s, memory freed",
-            Some(Action::Pause),
-        ),
+        (RunState::Paused, None, Tone::Warn, "paused for 9 s, memory freed", Some(Action::Pause)),
         (RunState::Starting, None, Tone::Busy, "loading data and weights, 9 s", None),
         (RunState::Compiling, None, Tone::Busy, "compiling kernels, 9 s", None),
         (
@@ -132,10 +126,7 @@ fn trouble_is_named_with_the_key_that_helps() {
         words(&state)
     };
     let (tone, text, advice) = gpu(|gpu| gpu.temperature_c = Metric::Is(91.0));
-    assert_eq!(
-        (tone, text.as_str(), advice),
-        (Tone::Warn, "GPU at 91 °C (limit 85 °C)", Some(Action::ShiftDown))
-    );
+    assert_eq!((tone, text.as_str(), advice), (Tone::Warn, "GPU at 91 °C (limit 85 °C)", Some(Action::ShiftDown)));
     let (_, text, _) = gpu(|gpu| gpu.vram_used_bytes = gpu.vram_total_bytes.clone());
     assert_eq!(text, "VRAM 100 % full (limit 95 %)");
     // An unknown value is not a problem.
@@ -157,7 +148,10 @@ fn before_the_first_word_it_says_what_it_waits_for() {
     assert_eq!(words(&state).1, "no keeper answers; reading the run directory");
     let failed = Msg::History { asked: 1, history: Err(ReadError::Store("file is not a database".to_owned())) };
     update(&mut state, failed);
-    assert_eq!((words(&state).0, words(&state).1.as_str()), (Tone::Danger, "no keeper, and run.db: file is not a database"));
+    assert_eq!(
+        (words(&state).0, words(&state).1.as_str()),
+        (Tone::Danger, "no keeper, and run.db: file is not a database")
+    );
     assert_eq!(words(&fixture::connected(SIZE)).1, "connected; waiting for the first status");
     assert!(words(&fixture::orphaned(SIZE)).1.contains("`downshift resume digits-20261120-140115`"));
 }
@@ -241,7 +235,10 @@ fn memory_that_runs_out_is_told_before_it_does() {
     }
     let (tone, text, advice) = words(&state);
     assert_eq!((tone, advice), (Tone::Warn, Some(Action::ShiftDown)));
-    assert!(text.starts_with("VRAM full in ") && text.contains(": grows by ") && text.ends_with(" per minute"), "{text}");
+    assert!(
+        text.starts_with("VRAM full in ") && text.contains(": grows by ") && text.ends_with(" per minute"),
+        "{text}"
+    );
 }
 
 #[test]
