@@ -1,6 +1,7 @@
 //! Why the data of a run cannot be shown. The cockpit reports it and stays open.
 
 use crate::store::run_dir::RunDirError;
+use std::fmt::Display;
 
 /// A failed read of a run directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -13,8 +14,9 @@ pub enum ReadError {
     Run(String),
 }
 
-impl From<rusqlite::Error> for ReadError {
-    fn from(error: rusqlite::Error) -> Self {
+impl ReadError {
+    /// Wraps an error of the store.
+    pub fn from_store(error: impl Display) -> Self {
         Self::Store(error.to_string())
     }
 }

@@ -50,7 +50,7 @@ pub fn run_sources(dir: &RunDir, runs: &Path) -> Sources {
 /// # Errors
 /// Returns an error when the store cannot be read.
 pub fn read_history(dir: &RunDir) -> Result<History, ReadError> {
-    let reader = Reader::open(dir)?;
+    let reader = Reader::open(dir).map_err(ReadError::from_store)?;
     let mut history = read_tables(&reader, None)?;
     read_curve(&reader, &mut history)?;
     history.status = live_status(dir);
@@ -65,7 +65,7 @@ fn read_curve(reader: &Reader, history: &mut History) -> Result<(), ReadError> {
         Piece::Leaf(leaf) => series.extend(stretch.attempt, stretch.rung, leaf),
         Piece::Row(row) => rows.push(*row),
     };
-    reader.curve(collect)?;
+    reader.curve(collect).map_err(ReadError::from_store)?;
     for row in &rows {
         history.push_step(row);
     }
@@ -78,14 +78,14 @@ fn read_curve(reader: &Reader, history: &mut History) -> Result<(), ReadError> {
 /// # Errors
 /// Returns an error when the store cannot be read.
 pub fn read_history_until(dir: &RunDir, until_ms: i64) -> Result<History, ReadError> {
-    let reader = Reader::open(dir)?;
+    let reader = Reader::open(dir).map_err(ReadError::from_store)?;
     let mut history = read_tables(&reader, Some(until_ms))?;
     let each = |row: StepRow| {
         if row.time_ms <= until_ms {
             history.push_step(&row);
         }
     };
-    reader.each_step(each)?;
+    reader.each_step(each).map_err(ReadError::from_store)?;
     Ok(history)
 }
 
@@ -93,10 +93,14 @@ pub fn read_history_until(dir: &RunDir, until_ms: i64) -> Result<History, ReadEr
 fn read_tables(reader: &Reader, until_ms: Option<i64>) -> Result<History, ReadError> {
     let by_then = |time_ms: i64| until_ms.is_none_or(|until| time_ms <= until);
     let mut history = History {
-        evals: reader.evals()?,
-        journal: reader.journal(if until_ms.is_some() { usize::MAX / 2 } else { JOURNAL })?,
-        checkpoints: reader.checkpoints()?,
-        samples: reader.samples(if until_ms.is_some() { SAMPLES } else { FIRST_SAMPLES })?,
+        evals: reader.evals().map_err(ReadError::from_store)?,
+        journal: reader
+            .journal(if until_ms.is_some() { usize::MAX / 2 } else { JOURNAL })
+            .map_err(ReadError::from_store)?,
+        checkpoints: reader.checkpoints().map_err(ReadError::from_store)?,
+        samples: reader
+            .samples(if until_ms.is_some() { SAMPLES } else { FIRST_SAMPLES })
+            .map_err(ReadError::from_store)?,
         ..History::default()
     };
     history.evals.retain(|row| by_then(row.time_ms));
@@ -125,7 +129,7 @@ fn read_other_run(runs: PathBuf) -> OtherSource {
         let run = dir.run()?;
         let series = if with_curve {
             let mut history = History::default();
-            read_curve(&Reader::open(&dir)?, &mut history)?;
+            read_curve(&Reader::open(&dir).map_err(ReadError::from_store)?, &mut history)?;
             Some(history.series)
         } else {
             None

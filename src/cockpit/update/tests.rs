@@ -28,7 +28,7 @@ fn history_of(asked: u64, history: History) -> Msg {
     Msg::History { asked, history: Ok(HistoryBox(Box::new(history))) }
 }
 
-fn asked(effects: &[Effect]) -> Vec<Request> {
+fn sent_requests(effects: &[Effect]) -> Vec<Request> {
     let request = |effect: &Effect| match effect {
         Effect::Send(request) => Some(request.clone()),
         _ => None,
@@ -37,8 +37,8 @@ fn asked(effects: &[Effect]) -> Vec<Request> {
 }
 
 /// Returns the requests that a sequence of keys causes.
-fn after(state: &mut State, keys: &[KeyCode]) -> Vec<Request> {
-    keys.iter().flat_map(|code| asked(&update(state, key(*code)))).collect()
+fn press_all(state: &mut State, keys: &[KeyCode]) -> Vec<Request> {
+    keys.iter().flat_map(|code| sent_requests(&update(state, key(*code)))).collect()
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn each_key_asks_for_its_own() {
     ];
     for (keys, requests) in table {
         let mut state = fixture::training(SIZE);
-        assert_eq!(after(&mut state, keys), requests, "{keys:?}");
+        assert_eq!(press_all(&mut state, keys), requests, "{keys:?}");
         assert_eq!(state.screen.mode == Mode::Normal, keys.len() > 1 || !matches!(keys[0], Char('d' | 'x')));
     }
 }
@@ -74,13 +74,13 @@ fn each_key_asks_for_its_own() {
 fn the_pause_key_goes_on_with_a_paused_run() {
     let mut state = fixture::training(SIZE);
     fixture::apply_status(&mut state, fixture::status(RunState::Paused, 700));
-    assert_eq!(after(&mut state, &[KeyCode::Char('p')]), [Request::Resume]);
+    assert_eq!(press_all(&mut state, &[KeyCode::Char('p')]), [Request::Resume]);
 }
 
 #[test]
 fn what_cannot_be_is_refused_in_words() {
     let refused = |state: &mut State, code: char| {
-        assert_eq!(after(state, &[KeyCode::Char(code)]), []);
+        assert_eq!(press_all(state, &[KeyCode::Char(code)]), []);
         let notice = state.notice.clone().unwrap();
         assert!(notice.refused && state.screen.mode == Mode::Normal, "{notice:?}");
         notice.text
@@ -148,15 +148,15 @@ fn views_and_panels_are_reached_by_keys_and_mouse() {
 fn a_rung_can_be_chosen_on_the_ladder() {
     let mut state = fixture::training(SIZE);
     state.screen.focus = Panel::Ladder;
-    let asked = after(&mut state, &[KeyCode::Down, KeyCode::Down, KeyCode::Enter, KeyCode::Enter]);
-    assert_eq!(asked, [Request::Shift { to: Target::Rung("safe".to_owned()) }]);
+    let requests = press_all(&mut state, &[KeyCode::Down, KeyCode::Down, KeyCode::Enter, KeyCode::Enter]);
+    assert_eq!(requests, [Request::Shift { to: Target::Rung("safe".to_owned()) }]);
 }
 
 #[test]
 fn the_filter_takes_letters_that_are_keys_elsewhere() {
     let mut state = fixture::training(SIZE);
     assert_eq!(
-        after(&mut state, &[KeyCode::Char('/'), KeyCode::Char('d'), KeyCode::Char('x'), KeyCode::Char('q')]),
+        press_all(&mut state, &[KeyCode::Char('/'), KeyCode::Char('d'), KeyCode::Char('x'), KeyCode::Char('q')]),
         []
     );
     update(&mut state, Msg::Paste("ed\n".to_owned()));
@@ -304,7 +304,7 @@ fn no_key_answers_a_question_that_is_not_seen() {
     for size in [(20, 5), (40, 12), (200, 15), (59, 60)] {
         for keys in [&[Char('d'), Enter][..], &[Char('x'), Enter], &[Char(':'), Down, Enter]] {
             let mut state = fixture::training(size);
-            assert_eq!(after(&mut state, keys), [], "{keys:?} at {size:?}");
+            assert_eq!(press_all(&mut state, keys), [], "{keys:?} at {size:?}");
             assert!(state.notice.as_ref().is_some_and(|notice| notice.text.contains("60×16")), "{keys:?} at {size:?}");
         }
         // A box that was open before the window shrank.
@@ -312,7 +312,7 @@ fn no_key_answers_a_question_that_is_not_seen() {
             let mut state = fixture::training(SIZE);
             update(&mut state, letter(opened));
             update(&mut state, Msg::Resize(size.0, size.1));
-            assert_eq!((state.screen.mode, after(&mut state, &[Enter])), (Mode::Normal, vec![]), "{opened}");
+            assert_eq!((state.screen.mode, press_all(&mut state, &[Enter])), (Mode::Normal, vec![]), "{opened}");
         }
     }
 }

@@ -47,11 +47,11 @@ fn text(buffer: &Buffer) -> String {
     rows.map(row).collect::<Vec<_>>().join("\n")
 }
 
-fn picture(state: &State) -> String {
+fn draw_text(state: &State) -> String {
     text(&draw(state, &Theme::shipped().unwrap().remove(0).shown_with(Colours::None)))
 }
 
-fn press(state: &mut State, letters: &str) {
+fn press_keys(state: &mut State, letters: &str) {
     for letter in letters.chars() {
         update(state, Msg::Key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::NONE)));
     }
@@ -60,7 +60,7 @@ fn press(state: &mut State, letters: &str) {
 const SIZES: [(u16, u16); 4] = [(80, 24), (120, 40), (200, 60), (40, 12)];
 
 /// Returns the conditions a run may be in.
-fn conditions(size: (u16, u16)) -> Vec<(&'static str, State)> {
+fn run_conditions(size: (u16, u16)) -> Vec<(&'static str, State)> {
     let mut starting = fixture::young(size);
     update(&mut starting, Msg::Log(vec!["loading data".to_owned()]));
     let mut trouble = fixture::on_gpu(size);
@@ -93,7 +93,7 @@ fn with_runs(state: &mut State) {
     ];
     update(state, Msg::Runs(rows));
     update(state, Msg::Key(KeyEvent::new(KeyCode::Down, KeyModifiers::NONE)));
-    press(state, " ");
+    press_keys(state, " ");
     let mut ladder = fixture::ladder();
     ladder[0].preset["optimizer"]["lr"] = 1e-3.into();
     let watch = Some(crate::config::knobs::Watch { vram: 0.8, ..state.watch.clone() });
@@ -106,14 +106,14 @@ fn every_view_in_every_condition_at_every_size() {
     for (key, view) in ('1'..='6').zip(View::ALL) {
         for size in SIZES {
             let mut pictures = String::new();
-            for (condition, mut state) in conditions(size) {
-                press(&mut state, &key.to_string());
+            for (condition, mut state) in run_conditions(size) {
+                press_keys(&mut state, &key.to_string());
                 // A box would hide the view; boxes have their own snapshots.
                 state.screen.trouble_hidden = true;
                 if view == View::Runs {
                     with_runs(&mut state);
                 }
-                let _ = writeln!(pictures, "══ {condition} ══\n{}\n", picture(&state));
+                let _ = writeln!(pictures, "══ {condition} ══\n{}\n", draw_text(&state));
             }
             assert_snapshot!(format!("{}_{}x{}", view.name(), size.0, size.1), pictures);
         }
@@ -121,20 +121,20 @@ fn every_view_in_every_condition_at_every_size() {
 }
 
 /// Returns the boxes and the keys that open them.
-fn boxes(size: (u16, u16)) -> Vec<(&'static str, State)> {
+fn open_boxes(size: (u16, u16)) -> Vec<(&'static str, State)> {
     let pressed = |keys: &str| {
         let mut state = fixture::training(size);
-        press(&mut state, keys);
+        press_keys(&mut state, keys);
         state
     };
     let mut on_gpu = fixture::on_gpu(size);
-    press(&mut on_gpu, "u");
+    press_keys(&mut on_gpu, "u");
     let mut full = pressed("2v");
     full.screen.full = Some(Quantity::Loss);
     let mut past = pressed("g");
     let at_ms = past.replay.as_ref().unwrap().at_ms;
     update(&mut past, Msg::Moment { at_ms, history: Ok(HistoryBox(Box::new(fixture::history(450, false)))) });
-    let trouble = conditions(size).swap_remove(3).1;
+    let trouble = run_conditions(size).swap_remove(3).1;
     vec![
         ("preview of a shift down", pressed("d")),
         ("preview of a shift up, on a GPU", on_gpu),
@@ -160,8 +160,8 @@ fn boxes(size: (u16, u16)) -> Vec<(&'static str, State)> {
 fn every_box_at_every_size() {
     for size in SIZES {
         let mut pictures = String::new();
-        for (name, state) in boxes(size) {
-            let _ = writeln!(pictures, "══ {name} ══\n{}\n", picture(&state));
+        for (name, state) in open_boxes(size) {
+            let _ = writeln!(pictures, "══ {name} ══\n{}\n", draw_text(&state));
         }
         assert_snapshot!(format!("boxes_{}x{}", size.0, size.1), pictures);
     }
@@ -169,7 +169,7 @@ fn every_box_at_every_size() {
 
 #[test]
 fn the_whole_ladder_is_seen_on_80_columns() {
-    let shown = picture(&fixture::training((80, 24)));
+    let shown = draw_text(&fixture::training((80, 24)));
     for rung in fixture::ladder() {
         assert!(shown.contains(&rung.name), "{} in {shown}", rung.name);
     }
@@ -178,9 +178,9 @@ fn the_whole_ladder_is_seen_on_80_columns() {
 #[test]
 fn help_scrolls_where_it_does_not_fit() {
     let mut state = fixture::training((80, 24));
-    press(&mut state, "?");
-    press(&mut state, &"j".repeat(99));
-    assert!(picture(&state).contains("close the cockpit; the run continues"));
-    press(&mut state, "w");
+    press_keys(&mut state, "?");
+    press_keys(&mut state, &"j".repeat(99));
+    assert!(draw_text(&state).contains("close the cockpit; the run continues"));
+    press_keys(&mut state, "w");
     assert_eq!(state.screen.mode, Mode::Normal);
 }

@@ -1,6 +1,6 @@
 //! The keeper dies: its parent restarts it, or nobody does.
 
-use super::{SIZE, after, key, letter};
+use super::{SIZE, key, letter, press_all};
 use crate::cockpit::fixture::{self, NOW};
 use crate::cockpit::state::requests::Refusal;
 use crate::cockpit::state::screen::View;
@@ -28,7 +28,7 @@ fn a_keeper_that_is_restarted_raises_no_alarm() {
     assert!(state.is_recovering() && !state.is_orphaned());
     // Requests have nobody to answer them; everything else works.
     for code in ['d', 'u', 'c', 'r', 'p', 'a', 'x'] {
-        assert_eq!(after(&mut state, &[KeyCode::Char(code)]), []);
+        assert_eq!(press_all(&mut state, &[KeyCode::Char(code)]), []);
         assert_eq!(state.notice.clone().unwrap().text, Refusal::KeeperRestarting.to_string(), "{code}");
     }
     update(&mut state, letter('2'));

@@ -1,6 +1,6 @@
 //! Properties of the view in any state, at any size.
 
-use super::{boxes, draw, picture, press};
+use super::{draw, draw_text, open_boxes, press_keys};
 use crate::cockpit::fixture;
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 #[test]
 fn unknown_is_never_a_zero() {
-    let shown = picture(&fixture::young((120, 40)));
+    let shown = draw_text(&fixture::young((120, 40)));
     assert!(shown.contains("n/a"), "{shown}");
     assert!(!shown.contains("0 %  of") && !shown.contains("0.00 steps/s"), "{shown}");
 }
@@ -29,7 +29,7 @@ fn any_state() -> impl Strategy<Value = State> {
         5 => fixture::orphaned(size),
         8 => fixture::recovering(size),
         6 => fixture::at(size, fixture::status(RunState::Finished, 1), fixture::history(1, false)),
-        7 => boxes(size).swap_remove(9).1,
+        7 => open_boxes(size).swap_remove(9).1,
         _ => fixture::training(size),
     });
     let mode = prop_oneof![
@@ -40,7 +40,7 @@ fn any_state() -> impl Strategy<Value = State> {
         |(mut state, view, mode, keys, full)| {
             (state.screen.view, state.screen.mode) = (View::ALL[view], mode);
             state.screen.full = full.then_some(Quantity::Vram);
-            press(&mut state, &keys);
+            press_keys(&mut state, &keys);
             state
         },
     )
@@ -68,7 +68,7 @@ proptest! {
         state.screen.view = View::ALL[view];
         for panel in [Panel::Gauges, Panel::Ladder] {
             state.screen.focus = panel;
-            let shown = picture(&state);
+            let shown = draw_text(&state);
             for lie in ["0 steps/s", "0.00 steps/s", "NaN", "inf", "0 °C", "0 B ", "0.0 GiB", "loss 0"] {
                 prop_assert!(!shown.contains(lie), "{} in {}", lie, shown);
             }

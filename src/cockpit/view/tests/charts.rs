@@ -1,15 +1,15 @@
 //! What charts mark and read.
 
-use super::{picture, press};
+use super::{draw_text, press_keys};
 use crate::cockpit::fixture;
 use crate::cockpit::quantity::Quantity;
 
 #[test]
 fn the_best_is_the_one_whose_weights_are_on_the_disk() {
     let mut state = fixture::training((120, 40));
-    assert!(picture(&state).contains("best 0.298 @ 600"), "{}", picture(&state));
+    assert!(draw_text(&state).contains("best 0.298 @ 600"), "{}", draw_text(&state));
     state.facts.checkpoints.values_mut().for_each(|row| row.best = false);
-    let shown = picture(&state);
+    let shown = draw_text(&state);
     assert!(!shown.contains("best 0"), "an evaluation alone is none: {shown}");
 }
 
@@ -24,9 +24,9 @@ fn names_of_rungs_never_lie_over_each_other() {
         history.push_step(&row);
     }
     state.facts.series = history.series;
-    press(&mut state, "2");
+    press_keys(&mut state, "2");
     state.screen.full = Some(Quantity::Loss);
-    let shown = picture(&state);
+    let shown = draw_text(&state);
     let row = shown.lines().find(|line| line.contains('┊') && !line.contains('│')).unwrap();
     let known = ["full", "accumulate", "plain", "safe"];
     let words: Vec<_> = row.split(['┊', ' ']).filter(|word| !word.is_empty()).collect();
@@ -36,13 +36,13 @@ fn names_of_rungs_never_lie_over_each_other() {
 #[test]
 fn the_cursor_reads_the_exact_value_of_a_step() {
     let mut state = fixture::training((120, 40));
-    press(&mut state, "2v");
+    press_keys(&mut state, "2v");
     let row = fixture::step_row(2, 700, 0);
-    let shown = picture(&state);
+    let shown = draw_text(&state);
     let value = crate::cockpit::format::figure(row.loss.unwrap());
     assert!(shown.contains(&format!("step 700  {value}")), "{value} in {shown}");
     let mut skipped = fixture::training((120, 40));
-    press(&mut skipped, "2");
+    press_keys(&mut skipped, "2");
     skipped.screen.chart.cursor = Some(77.0);
-    assert!(picture(&skipped).contains("step 77  –, skipped"), "{}", picture(&skipped));
+    assert!(draw_text(&skipped).contains("step 77  –, skipped"), "{}", draw_text(&skipped));
 }

@@ -1,6 +1,6 @@
 //! Themes and symbols: all themes show the same, in symbols that every terminal can draw.
 
-use super::{SIZES, boxes, conditions, draw, picture, press, text};
+use super::{SIZES, draw, draw_text, open_boxes, press_keys, run_conditions, text};
 use crate::cockpit::fixture;
 use crate::cockpit::glyphs::replace_with_ascii;
 use crate::cockpit::state::screen::Mode;
@@ -38,11 +38,11 @@ fn all_themes_say_the_same_and_colour_the_same_roles() {
     let themes = Theme::shipped().unwrap();
     let (dark, light) = (&themes[0], &themes[1]);
     for size in SIZES {
-        let views = conditions(size).into_iter().chain(boxes(size));
+        let views = run_conditions(size).into_iter().chain(open_boxes(size));
         for (name, mut state) in views {
             for key in '1'..='6' {
                 if state.screen.mode == Mode::Normal {
-                    press(&mut state, &key.to_string());
+                    press_keys(&mut state, &key.to_string());
                 }
                 let pictures: Vec<_> = themes.iter().map(|theme| text(&draw(&state, theme))).collect();
                 assert!(pictures.windows(2).all(|pair| pair[0] == pair[1]), "{name} {size:?} {key}");
@@ -52,7 +52,7 @@ fn all_themes_say_the_same_and_colour_the_same_roles() {
         }
     }
     assert_snapshot!("roles", roles(&draw(&fixture::on_gpu((80, 24)), dark), dark));
-    assert_snapshot!("roles_in_trouble", roles(&draw(&conditions((80, 24)).swap_remove(3).1, dark), dark));
+    assert_snapshot!("roles_in_trouble", roles(&draw(&run_conditions((80, 24)).swap_remove(3).1, dark), dark));
 }
 
 #[test]
@@ -67,10 +67,10 @@ fn every_symbol_is_from_the_safe_set() {
     // Geometric shapes that some terminals draw as emoji.
     let pictures = ['\u{25aa}', '\u{25ab}', '\u{25b6}', '\u{25c0}', '\u{25fb}', '\u{25fc}', '\u{25fd}', '\u{25fe}'];
     let plain = Theme::plain();
-    for (name, mut state) in boxes((120, 40)).into_iter().chain(conditions((200, 60))) {
+    for (name, mut state) in open_boxes((120, 40)).into_iter().chain(run_conditions((200, 60))) {
         for key in '1'..='6' {
             if state.screen.mode == Mode::Normal {
-                press(&mut state, &key.to_string());
+                press_keys(&mut state, &key.to_string());
             }
             let mut buffer = draw(&state, &plain);
             let shown = text(&buffer);
@@ -94,7 +94,7 @@ fn wide_letters_in_a_name_keep_the_screen_in_its_columns() {
         let mut status = fixture::status(RunState::Training, 700);
         status.run = "東京の実験-その一".to_owned();
         fixture::apply_status(&mut state, status);
-        let shown = picture(&state);
+        let shown = draw_text(&state);
         assert!(shown.contains("東京"), "{shown}");
         let widths = shown.lines().map(unicode_width::UnicodeWidthStr::width);
         assert!(widths.max() <= Some(usize::from(width)), "{shown}");
