@@ -13,6 +13,7 @@ pub mod journal;
 pub mod ladder;
 pub mod log;
 pub mod meters;
+pub mod outcome;
 pub mod progress;
 pub mod run_list;
 pub mod rung;

@@ -46,6 +46,8 @@ fn apply_message(state: &mut State, msg: Msg) -> Vec<Effect> {
         Msg::Keeper(update) => apply_keeper_update(state, update),
         Msg::KeeperBack => {
             state.link = Link::Live;
+            // A refusal may have said that the keeper was gone.
+            state.notice.take_if(|notice| notice.refused);
             state.screen.trouble_hidden = false;
             state.facts.heard_ms = Some(state.now_ms);
             state.facts.loading = Loading::Needed;

@@ -95,7 +95,11 @@ fn ended(state: &State, status: &Status) -> Option<Verdict> {
     Some(match status.state {
         RunState::Finished => Verdict::new(Tone::Good, format!("finished: {}", result(state, status))),
         RunState::Stopped => {
-            let durable = status.durable_step.map_or_else(String::new, |step| format!(", durable at {}", count(step)));
+            let durable = match status.durable_step {
+                Some(step) if step == status.step => ", checkpoint saved".to_owned(),
+                Some(step) => format!(", durable up to {}", count(step)),
+                None => String::new(),
+            };
             let at = count(status.step);
             Verdict::new(Tone::Plain, format!("stopped at step {at}{durable}")).typed(command, "continues")
         }

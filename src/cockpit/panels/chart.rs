@@ -103,10 +103,16 @@ fn draw_evaluations(frame: &mut Frame<'_>, area: Rect, plot: Plot, state: &State
     }
 }
 
-/// Formats a position on an axis.
+/// Formats a position on an axis, naming it: `step 700`.
+fn name_place(state: &State, axis: Axis, place: f64) -> String {
+    let text = format_place(state, axis, place);
+    if axis == Axis::Steps { format!("step {text}") } else { text }
+}
+
+/// Formats a position on an axis: `700`, `22 400 samples`, `14:02:11`.
 fn format_place(state: &State, axis: Axis, place: f64) -> String {
     match axis {
-        Axis::Steps => format!("step {}", count(place.max(0.0).round() as u64)),
+        Axis::Steps => count(place.max(0.0).round() as u64),
         Axis::Samples => {
             let unit = state.status().map_or("samples", |status| status.unit.as_str());
             format!("{} {unit}", count(place.max(0.0).round() as u64))
@@ -120,7 +126,7 @@ fn cursor_reading(quantity: Quantity, state: &State) -> Option<String> {
     let axis = state.screen.chart.axis;
     let place = state.screen.chart.cursor?;
     let at = state.facts.series.at(axis, place)?;
-    let whereabouts = format_place(state, axis, at.spot().on(axis));
+    let whereabouts = name_place(state, axis, at.spot().on(axis));
     let skipped = if at.is_skipped() { ", skipped" } else { "" };
     let value = quantity.value_at(state, axis, place).map_or_else(
         || UNKNOWN.to_owned(),
@@ -138,28 +144,41 @@ fn cursor_reading(quantity: Quantity, state: &State) -> Option<String> {
     Some(format!("{whereabouts}  {value}{skipped}"))
 }
 
+/// An entry of the legend.
+struct LegendPart {
+    spans: Vec<Span<'static>>,
+    /// Whether the entries after it make no sense without it.
+    explains_rest: bool,
+}
+
+impl LegendPart {
+    fn new(spans: Vec<Span<'static>>) -> Self {
+        Self { spans, explains_rest: false }
+    }
+}
+
 /// Returns the legend: the visible range and the meaning of the symbols, most important first, as space allows.
 fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, room: usize) -> Line<'static> {
     let chart = state.screen.chart;
-    let mut parts: Vec<Vec<Span<'static>>> = Vec::new();
+    let mut parts: Vec<LegendPart> = Vec::new();
     if let Some(text) = cursor_reading(quantity, state) {
-        parts.push(vec![Span::styled(text, theme.accent)]);
+        parts.push(LegendPart::new(vec![Span::styled(text, theme.accent)]));
     } else if quantity != Quantity::Loss && quantity.names_newest() {
         let newest = plot.and_then(|plot| plot.newest).map(|value| quantity.format_value(value));
-        parts.extend(newest.map(|text| vec![Span::styled(text, theme.strong)]));
+        parts.extend(newest.map(|text| LegendPart::new(vec![Span::styled(text, theme.strong)])));
     }
     if let (false, Some(ends)) = (chart.is_fit() && chart.follows(), state.curve_ends()) {
         let (start, end) = chart.window(ends);
-        let from = format_place(state, chart.axis, start.ceil());
-        let text = format!("{from} to {}", format_place(state, chart.axis, end).trim_start_matches("step "));
-        parts.push(vec![Span::styled(text, theme.accent)]);
+        let from = name_place(state, chart.axis, start.ceil());
+        let text = format!("{from} to {}", format_place(state, chart.axis, end));
+        parts.push(LegendPart::new(vec![Span::styled(text, theme.accent)]));
     }
     if chart.log && plot.is_some_and(|plot| plot.geometry.scale.is_log()) {
-        parts.push(vec![Span::styled("log", theme.accent)]);
+        parts.push(LegendPart::new(vec![Span::styled("log", theme.accent)]));
     }
     if let Some(highest) = plot.and_then(|plot| plot.geometry.cut) {
         let text = format!("▴ off scale, up to {}", quantity.format_value(highest));
-        parts.push(vec![Span::styled(text, theme.second)]);
+        parts.push(LegendPart::new(vec![Span::styled(text, theme.second)]));
     }
     if quantity == Quantity::Loss {
         parts.extend(loss_legend(plot, state, theme));
@@ -167,21 +186,20 @@ fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, 
     let mut line = Line::default();
     let mut left_out = false;
     for part in parts {
-        let width: usize = part.iter().map(Span::width).sum();
-        // The entries after the smoothed line's make no sense without it.
+        let width: usize = part.spans.iter().map(Span::width).sum();
         if left_out || line.width() + width + 3 > room {
-            left_out |= part.iter().any(|span| span.content.contains("smoothed"));
+            left_out |= part.explains_rest;
             continue;
         }
         if !line.spans.is_empty() {
             line.push_span(Span::raw("   "));
         }
-        line.spans.extend(part);
+        line.spans.extend(part.spans);
     }
     line
 }
 
-fn loss_legend(plot: Option<Plot>, state: &State, theme: &Theme) -> Vec<Vec<Span<'static>>> {
+fn loss_legend(plot: Option<Plot>, state: &State, theme: &Theme) -> Vec<LegendPart> {
     let chart = state.screen.chart;
     let best = visible_best(state);
     // The best evaluation is one whose weights are on disk; without one, only the lowest loss is shown.
@@ -191,24 +209,25 @@ fn loss_legend(plot: Option<Plot>, state: &State, theme: &Theme) -> Vec<Vec<Span
     };
     let mut parts = Vec::new();
     if let Some((place, loss)) = best {
-        let whereabouts = format_place(state, chart.axis, place).replace("step ", "");
-        parts.push(vec![
+        let whereabouts = format_place(state, chart.axis, place);
+        parts.push(LegendPart::new(vec![
             Span::styled(sign, theme.good),
             Span::styled(word, theme.dim),
             Span::raw(figure(loss)),
             Span::styled(format!(" @ {whereabouts}"), theme.dim),
-        ]);
+        ]));
     }
     let weight = chart.weight();
     let line = plot.map_or(theme.smooth, |plot| plot.style);
     if weight > 0.0 {
-        parts.push(vec![Span::styled("━", line), Span::styled(format!(" smoothed {weight:.2}"), theme.dim)]);
-        parts.push(vec![Span::styled("⠿", theme.raw), Span::styled(" measured", theme.dim)]);
+        let spans = vec![Span::styled("━", line), Span::styled(format!(" smoothed {weight:.2}"), theme.dim)];
+        parts.push(LegendPart { spans, explains_rest: true });
+        parts.push(LegendPart::new(vec![Span::styled("⠿", theme.raw), Span::styled(" measured", theme.dim)]));
     } else {
-        parts.push(vec![Span::styled("━", line), Span::styled(" measured", theme.dim)]);
+        parts.push(LegendPart::new(vec![Span::styled("━", line), Span::styled(" measured", theme.dim)]));
     }
     if !visible_evaluations(state).is_empty() {
-        parts.push(vec![Span::styled("◇", theme.second), Span::styled(" evaluation", theme.dim)]);
+        parts.push(LegendPart::new(vec![Span::styled("◇", theme.second), Span::styled(" evaluation", theme.dim)]));
     }
     parts
 }

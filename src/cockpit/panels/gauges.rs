@@ -1,6 +1,7 @@
 //! The gauges: a value, a bar and a note each, in fewer rows each where space is short.
 
 use super::meters::{Body, Fill, Meter, NOT_KNOWN, gpu_hint, meters, why_no_gpu, why_stale};
+use super::outcome::outcome_meters;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::ui;
@@ -18,7 +19,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Gauges;
     let title = if state.is_over() { "outcome" } else { "health" };
     let inner = ui::render_heading(frame, area, title, Line::default(), focused, theme);
-    let meters = meters(state);
+    let meters = if state.is_over() { outcome_meters(state) } else { meters(state) };
     let width = usize::from(inner.width);
     let why = match (why_stale(state), state.screen.view) {
         (Some(why), View::Health) => ui::wrap(&why, width),

@@ -15,14 +15,19 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let matches = |line: &&String| filter.is_empty() || line.to_lowercase().contains(&filter);
     let found = state.facts.log.iter().filter(matches).count();
     let note = match (filter.is_empty(), state.screen.mode) {
-        (true, Mode::Filter) | (false, _) => {
+        (true, Mode::Filter) => "type to filter".to_owned(),
+        (false, _) => {
             format!("{} of {} match \"{filter}\"", count(found as u64), count(state.facts.log.len() as u64))
         }
         (true, _) => format!("{} filter", state.keys.key_of(Action::Filter)),
     };
     let inner = ui::render_heading(frame, area, "worker log", Line::styled(note, theme.dim), focused, theme);
     if found == 0 {
-        let text = if filter.is_empty() { "no output yet" } else { "no matching lines" };
+        let text = match (filter.is_empty(), state.moment.is_some()) {
+            (_, true) => "the replay leaves out the worker log",
+            (true, false) => "no output yet",
+            (false, false) => "no matching lines",
+        };
         return ui::render_placeholder(frame, inner, text, theme);
     }
     let room = usize::from(inner.height);

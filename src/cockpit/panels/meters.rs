@@ -2,15 +2,14 @@
 //! decides how to draw them.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::{age, bytes, bytes_of, count, counted, figure, percent, rate};
+use crate::cockpit::format::{age, bytes, bytes_of, count, percent, rate};
 use crate::cockpit::ratio::Ratio;
 use crate::cockpit::state::facts::SKIP_WINDOW;
 use crate::cockpit::state::screen::View;
 use crate::cockpit::state::{STALE_MS, State};
-use crate::cockpit::verdict::{Tone, summarize_eval};
-use crate::protocol::control::{SampleRow, Status};
+use crate::cockpit::verdict::Tone;
+use crate::protocol::control::SampleRow;
 use crate::protocol::probe::{Gpu, Host, Throttle};
-use crate::protocol::worker::Eval;
 use unicode_width::UnicodeWidthStr;
 
 /// Meaning of a segment of a bar.
@@ -55,14 +54,11 @@ pub struct Meter {
 /// Shown in place of an unknown value.
 pub const NOT_KNOWN: &str = "n/a";
 /// Width of the panel, in columns, on a screen of 80.
-const NARROWEST: usize = 29;
+pub const NARROWEST: usize = 29;
 
-/// Returns the gauges for the state, most important first; once the run is over, its outcome.
+/// Returns the gauges of a run that is not over, most important first.
 #[must_use]
 pub fn meters(state: &State) -> Vec<Meter> {
-    if state.is_over() {
-        return outcome(state);
-    }
     let mut meters = vec![speed(state), skips(state)];
     let Some(newest) = state.facts.samples.back() else {
         meters.push(unknown("RAM", "no probe reading yet"));
@@ -110,52 +106,6 @@ pub fn why_stale(state: &State) -> Option<String> {
     let had_gpu = state.facts.samples.iter().any(|row| row.reading.gpu.is_ok());
     let why = newest.reading.gpu.as_ref().err().filter(|_| had_gpu)?;
     Some(format!("GPU not responding: {why}"))
-}
-
-/// Returns the outcome of a run that is over.
-fn outcome(state: &State) -> Vec<Meter> {
-    let plain = |label: &'static str, value: String, notes: Vec<String>| Meter {
-        label,
-        value: Some(value),
-        short_value: None,
-        tone: Tone::Plain,
-        body: Body::Nothing,
-        notes,
-        age: None,
-    };
-    let measured = |label: &'static str, eval: &Eval| {
-        let notes = vec![format!("at step {}", count(eval.step)), format!("evaluation loss {}", figure(eval.loss))];
-        plain(label, summarize_eval(eval.loss, eval.accuracy, eval.perplexity), notes)
-    };
-    let evals = || state.facts.evals.values().map(|row| &row.eval);
-    let last = state.status().and_then(|status| status.eval.as_ref()).or(evals().next_back());
-    let best = state.best().and_then(|row| state.facts.evals.get(&row.step)).map(|row| &row.eval);
-    let mut meters: Vec<Meter> = last.map(|last| measured("result", last)).into_iter().collect();
-    let other = best.filter(|best| last.is_none_or(|last| last.step != best.step));
-    meters.extend(other.map(|best| measured("best", best)));
-    meters.push(skips(state));
-    if let Some(status) = state.status() {
-        meters.push(plain("workers", count(status.attempts), worker_causes(status)));
-    }
-    meters
-}
-
-/// Explains why there was more than one worker. Each worker after the first followed a shift, a pause
-/// or a restart, so these add up; the number of them caused by a fault comes first.
-fn worker_causes(status: &Status) -> Vec<String> {
-    let others = status.attempts.saturating_sub(1);
-    let restarts = others.saturating_sub(status.shifts).saturating_sub(status.pauses);
-    let counts =
-        [(status.restarts, "fault"), (status.shifts, "shift"), (restarts, "restart"), (status.pauses, "pause")];
-    let seen = counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, name)| counted(count, name));
-    let seen: Vec<String> = seen.collect();
-    // All of them on one line, if they fit the narrowest panel.
-    let joined = seen.join(", ");
-    match joined.width() {
-        0 => vec!["no restarts".to_owned()],
-        1..=NARROWEST => vec![joined],
-        _ => seen,
-    }
 }
 
 impl Meter {
@@ -223,7 +173,9 @@ fn speed(state: &State) -> Meter {
     }
 }
 
-fn skips(state: &State) -> Meter {
+/// Returns the gauge of skipped steps.
+#[must_use]
+pub fn skips(state: &State) -> Meter {
     let series = &state.facts.series;
     let ((near, near_of), (far, far_of)) = (series.skipped_among(SKIP_WINDOW), series.skipped_among(2000));
     let Some(share) = Ratio::of(near, near_of) else { return unknown("skips", "no steps yet") };

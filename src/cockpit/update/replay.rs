@@ -16,6 +16,8 @@ pub fn toggle_replay(state: &mut State) -> Vec<Effect> {
         state.show_notice("nothing to replay yet", true);
         return vec![Effect::Redraw];
     };
+    // The keys of the replay take the place of a notice.
+    state.notice = None;
     state.replay = Some(Replay { at_ms: last, playing: false, reading: None, error: None, shown: None });
     read_moment(state)
 }

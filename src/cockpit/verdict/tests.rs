@@ -53,7 +53,7 @@ fn each_state_has_its_sentence() {
             RunState::Stopped,
             None,
             Tone::Plain,
-            "stopped at step 700, durable at 600 · `downshift resume digits-20261120-140115` continues",
+            "stopped at step 700, durable up to 600 · `downshift resume digits-20261120-140115` continues",
             None,
         ),
         (

@@ -12,25 +12,6 @@ fn meter_note(state: &State, label: &str) -> String {
 }
 
 #[test]
-fn every_way_to_another_worker_is_counted_once() {
-    let mut state = fixture::training(SIZE);
-    let mut status = fixture::status(RunState::Stopped, 700);
-    (status.attempts, status.shifts, status.pauses, status.restarts) = (5, 1, 2, 0);
-    fixture::apply_status(&mut state, status.clone());
-    assert_eq!(meter_note(&state, "workers"), "1 shift, 1 restart, 2 pauses");
-    // A fault that led to a shift counts as both; so does one that led to a restart.
-    (status.attempts, status.shifts, status.pauses, status.restarts) = (3, 1, 0, 2);
-    fixture::apply_status(&mut state, status.clone());
-    assert_eq!(meter_note(&state, "workers"), "2 faults, 1 shift, 1 restart");
-    (status.attempts, status.pauses) = (14, 10);
-    fixture::apply_status(&mut state, status.clone());
-    assert_eq!(meter_note(&state, "workers"), "2 faults · 1 shift · 2 restarts · 10 pauses", "too much for one note");
-    (status.attempts, status.shifts, status.pauses, status.restarts) = (1, 0, 0, 0);
-    fixture::apply_status(&mut state, status);
-    assert_eq!(meter_note(&state, "workers"), "no restarts");
-}
-
-#[test]
 fn a_window_says_how_many_steps_it_holds_and_of_how_many() {
     let mut state = fixture::training(SIZE);
     assert!(meter_note(&state, "skips").starts_with("3 of 700 in total · "), "{}", meter_note(&state, "skips"));

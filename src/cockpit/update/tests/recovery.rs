@@ -36,7 +36,9 @@ fn a_keeper_that_is_restarted_raises_no_alarm() {
     // No dialog takes the key.
     update(&mut state, key(KeyCode::Esc));
     assert_eq!(state.screen.view, View::Overview);
+    update(&mut state, letter('c'));
     update(&mut state, Msg::KeeperBack);
+    assert_eq!(state.notice, None, "the refusal no longer holds");
     fixture::apply_status(&mut state, fixture::status(RunState::Training, 701));
     assert_eq!((&state.link, state.request_refusal()), (&Link::Live, None));
 }
