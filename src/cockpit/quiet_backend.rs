@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_where_nothing_changes() {
+    fn nothing_is_written_while_nothing_changes() {
         let sink = Sink::default();
         let mut quiet = QuietBackend::with_writer(sink.clone());
         quiet.hide_cursor().unwrap();

@@ -42,7 +42,7 @@ fn press_all(state: &mut State, keys: &[KeyCode]) -> Vec<Request> {
 }
 
 #[test]
-fn each_key_asks_for_its_own() {
+fn each_key_sends_its_request() {
     use KeyCode::{Char, Down, Enter, Esc};
     let rung = |name: &str| Request::Shift { to: Target::Rung(name.to_owned()) };
     let table: [(&[KeyCode], Vec<Request>); 15] = [
@@ -71,14 +71,14 @@ fn each_key_asks_for_its_own() {
 }
 
 #[test]
-fn the_pause_key_goes_on_with_a_paused_run() {
+fn the_pause_key_resumes_a_paused_run() {
     let mut state = fixture::training(SIZE);
     fixture::apply_status(&mut state, fixture::status(RunState::Paused, 700));
     assert_eq!(press_all(&mut state, &[KeyCode::Char('p')]), [Request::Resume]);
 }
 
 #[test]
-fn what_cannot_be_is_refused_in_words() {
+fn impossible_actions_are_refused_with_a_reason() {
     let refused = |state: &mut State, code: char| {
         assert_eq!(press_all(state, &[KeyCode::Char(code)]), []);
         let notice = state.notice.clone().unwrap();
@@ -100,7 +100,7 @@ fn what_cannot_be_is_refused_in_words() {
 }
 
 #[test]
-fn closing_the_cockpit_asks_nothing_of_the_run() {
+fn closing_the_cockpit_sends_no_request() {
     for mode in [Mode::Normal, Mode::Help { from: 0 }] {
         let mut state = fixture::training(SIZE);
         state.screen.mode = mode;
@@ -200,7 +200,7 @@ fn without_a_keeper_the_history_alone_is_shown() {
 }
 
 #[test]
-fn a_store_that_cannot_be_read_is_said_and_not_fatal() {
+fn an_unreadable_store_is_reported_and_not_fatal() {
     let mut state = fixture::connected(SIZE);
     fixture::apply_status(&mut state, fixture::status(RunState::Training, 5));
     update(&mut state, Msg::History { asked: 1, history: Err(ReadError::Store("file is not a database".to_owned())) });
@@ -224,7 +224,7 @@ fn a_keeper_that_comes_back_is_read_again() {
 }
 
 #[test]
-fn the_bell_rings_for_what_needs_a_person_and_not_twice_at_once() {
+fn the_bell_rings_for_what_needs_attention_and_not_twice_at_once() {
     let mut state = fixture::training(SIZE);
     let status = |state| Msg::Keeper(Update::Status(Box::new(fixture::status(state, 700))));
     assert!(update(&mut state, status(RunState::NeedsPerson)).contains(&Effect::Bell));
@@ -299,7 +299,7 @@ fn evaluations_of_a_stretch_that_was_redone_are_gone() {
 }
 
 #[test]
-fn no_key_answers_a_question_that_is_not_seen() {
+fn no_key_answers_an_invisible_question() {
     use KeyCode::{Char, Down, Enter};
     for size in [(20, 5), (40, 12), (200, 15), (59, 60)] {
         for keys in [&[Char('d'), Enter][..], &[Char('x'), Enter], &[Char(':'), Down, Enter]] {

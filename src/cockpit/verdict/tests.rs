@@ -210,7 +210,7 @@ fn a_slow_run_says_why() {
 }
 
 #[test]
-fn a_card_that_the_run_does_not_use_is_no_trouble() {
+fn a_gpu_that_the_run_does_not_use_raises_no_warning() {
     let mut state = fixture::on_gpu(SIZE);
     if let Some(Ok(gpu)) = state.facts.samples.back_mut().map(|row| row.reading.gpu.as_mut()) {
         gpu.temperature_c = Metric::Is(91.0);
@@ -223,7 +223,7 @@ fn a_card_that_the_run_does_not_use_is_no_trouble() {
 }
 
 #[test]
-fn memory_that_runs_out_is_told_before_it_does() {
+fn memory_that_runs_out_is_reported_before_it_does() {
     let mut state = fixture::on_gpu(SIZE);
     for second in 1..=120i64 {
         let mut reading = fixture::reading(true, 0);
