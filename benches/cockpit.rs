@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// The pane size for both programs.
 pub const PANE: (u16, u16) = (200, 50);
 
-struct Wishes {
+struct Options {
     steps: Vec<u64>,
     leet: Vec<u64>,
     times: usize,
@@ -48,14 +48,14 @@ pub struct Opened {
 
 impl Opened {
     /// Adds a measurement.
-    pub fn take(&mut self, seconds: f64, pid: u32) {
+    pub fn record(&mut self, seconds: f64, pid: u32) {
         self.seconds.push(seconds);
         self.seconds.sort_by(f64::total_cmp);
         self.mib = self.mib.max(memory_mib(pid).1);
         self.cpu_s = self.cpu_s.max(cpu_s(pid));
     }
 
-    fn row(&self, who: &str, steps: u64, aim: &str) -> String {
+    fn table_row(&self, who: &str, steps: u64, aim: &str) -> String {
         let (median, most) = (quantile(&self.seconds, 0.5), self.seconds.last().copied().unwrap_or(f64::NAN));
         let (mib, cpu) = (self.mib, self.cpu_s);
         format!("| {who} | {} | {median:.3} s | {most:.3} s | {cpu:.2} s | {mib:.1} MiB | {aim} |", count(steps))
@@ -63,64 +63,64 @@ impl Opened {
 }
 
 fn main() -> Outcome<()> {
-    let wishes = wishes()?;
+    let options = parse_options()?;
     let place = tempfile::tempdir()?;
     let runs = place.path().join("runs");
     let mut last = None;
     println!("Opening a finished run of six metrics a step, {} × {} cells:\n", PANE.0, PANE.1);
     println!("| screen | steps | median | slowest | CPU | most memory | aim |\n|---|---:|---:|---:|---:|---:|---|");
-    for steps in &wishes.steps {
+    for steps in &options.steps {
         let run = make::long_run(&runs, &format!("long-{steps}"), *steps)?;
         let aim = if *steps > 100_000 { "0.3 s, 40 MB" } else { "0.2 s" };
-        println!("{}", opened(&run, *steps, wishes.times)?.row("downshift", *steps, aim));
+        println!("{}", measure_opening(&run, *steps, options.times)?.table_row("downshift", *steps, aim));
         last = Some((run, *steps));
     }
-    for steps in &wishes.leet {
-        match leet::opened(place.path(), *steps, wishes.times.min(3))? {
-            Some(opened) => println!("{}", opened.row("W&B LEET", *steps, "")),
-            None => println!("\nW&B LEET is not installed here (see the head of benches/cockpit.rs); left out"),
+    for steps in &options.leet {
+        match leet::measure_opening(place.path(), *steps, options.times.min(3))? {
+            Some(opened) => println!("{}", opened.table_row("W&B LEET", *steps, "")),
+            None => println!("\nW&B LEET is not installed (see benches/cockpit.rs); skipped"),
         }
     }
     let (run, steps) = last.ok_or("--steps names no length")?;
     println!("\nA finished run of {} steps, then a live one:\n", count(steps));
     println!("| what | figure | aim |\n|---|---:|---|");
-    keys(&run, steps)?;
-    idle(&run, steps, wishes.seconds)?;
-    frame::times(&run)?;
+    measure_keys(&run, steps)?;
+    measure_idle(&run, steps, options.seconds)?;
+    frame::measure_frames(&run)?;
     for (rate, aim) in [(1, "–"), (20, "2 %"), (1000, "5 %")] {
-        live::watched(&runs, rate, wishes.seconds, aim)?;
+        live::measure_live_run(&runs, rate, options.seconds, aim)?;
     }
     Ok(())
 }
 
-fn wishes() -> Outcome<Wishes> {
-    let mut wishes = Wishes { steps: vec![100_000, 1_000_000], leet: vec![100_000], times: 10, seconds: 20 };
+fn parse_options() -> Outcome<Options> {
+    let mut options = Options { steps: vec![100_000, 1_000_000], leet: vec![100_000], times: 10, seconds: 20 };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         let numbers = |text: String| text.split(',').map(str::parse).collect::<Result<Vec<u64>, _>>();
         match word.as_str() {
-            "--steps" => wishes.steps = numbers(value()?)?,
-            "--leet" => wishes.leet = numbers(value()?)?,
-            "--times" => wishes.times = value()?.parse()?,
-            "--seconds" => wishes.seconds = value()?.parse()?,
+            "--steps" => options.steps = numbers(value()?)?,
+            "--leet" => options.leet = numbers(value()?)?,
+            "--times" => options.times = value()?.parse()?,
+            "--seconds" => options.seconds = value()?.parse()?,
             "--bench" => {}
-            _ => return Err(format!("{word} is unknown; see the head of benches/cockpit.rs").into()),
+            _ => return Err(format!("unknown option {word}; see the head of benches/cockpit.rs").into()),
         }
     }
-    Ok(wishes)
+    Ok(options)
 }
 
-fn open(run: &RunDir, size: (u16, u16)) -> Outcome<Pty> {
+fn open_cockpit(run: &RunDir, size: (u16, u16)) -> Outcome<Pty> {
     let path = run.path().display().to_string();
     Pty::start(&[PROGRAM, "attach", &path], run.path(), size)
 }
 
 /// Opens a run `times` times, each time until the first frame with a curve and the last step on it.
-fn opened(run: &RunDir, steps: u64, times: usize) -> Outcome<Opened> {
+fn measure_opening(run: &RunDir, steps: u64, times: usize) -> Outcome<Opened> {
     let mut opened = Opened::default();
     for _ in 0..times {
-        let mut pty = open(run, PANE)?;
+        let mut pty = open_cockpit(run, PANE)?;
         let last = count(steps);
         let whole = |screen: &vt100::Screen| {
             let text = screen.contents();
@@ -131,14 +131,14 @@ fn opened(run: &RunDir, steps: u64, times: usize) -> Outcome<Opened> {
         }
         let seconds = pty.begun.elapsed().as_secs_f64();
         pty.settle(Duration::from_millis(300), Duration::from_secs(5))?;
-        opened.take(seconds, pty.pid());
+        opened.record(seconds, pty.pid());
     }
     Ok(opened)
 }
 
 /// Measures the time from a key press to the changed screen, on the longest run.
-fn keys(run: &RunDir, steps: u64) -> Outcome<()> {
-    let mut pty = open(run, PANE)?;
+fn measure_keys(run: &RunDir, steps: u64) -> Outcome<()> {
+    let mut pty = open_cockpit(run, PANE)?;
     let last = count(steps);
     pty.watch(Duration::from_mins(1), |screen| screen.contents().contains(&last))?;
     pty.settle(Duration::from_millis(500), Duration::from_secs(10))?;
@@ -159,8 +159,8 @@ fn keys(run: &RunDir, steps: u64) -> Outcome<()> {
 }
 
 /// Measures the cost of leaving a finished run open.
-fn idle(run: &RunDir, steps: u64, seconds: u64) -> Outcome<()> {
-    let mut pty = open(run, PANE)?;
+fn measure_idle(run: &RunDir, steps: u64, seconds: u64) -> Outcome<()> {
+    let mut pty = open_cockpit(run, PANE)?;
     let last = count(steps);
     pty.watch(Duration::from_mins(1), |screen| screen.contents().contains(&last))?;
     pty.settle(Duration::from_millis(500), Duration::from_secs(10))?;

@@ -4,7 +4,7 @@
 //! `cargo bench --no-default-features --bench draw -- [STEPS]`
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use downshift::cockpit::layout::charts_seen;
+use downshift::cockpit::layout::charts_per_page;
 use downshift::cockpit::state::State;
 use downshift::cockpit::state::facts::History;
 use downshift::cockpit::update::{HistoryBox, Msg, update};
@@ -20,7 +20,7 @@ const SIZE: (u16, u16) = (200, 60);
 const FOUR: (u16, u16) = (120, 40);
 const FRAMES: usize = 500;
 
-fn row(step: u64) -> StepRow {
+fn step_row(step: u64) -> StepRow {
     let noise = (step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / f64::from(1 << 24);
     let skipped = step.is_multiple_of(9_973);
     let value = |value: f64| (!skipped).then_some(value);
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut state = State::new(Vec::new(), Watch::default(), size, 0, 0);
         update(&mut state, Msg::KeeperLost("none".to_owned()));
         let asked = state.facts.asked;
-        let history = History::default().with_steps((1..=steps).map(row));
+        let history = History::default().with_steps((1..=steps).map(step_row));
         update(&mut state, Msg::History { asked, history: Ok(HistoryBox(Box::new(history))) });
         update(&mut state, Msg::Key(KeyEvent::new(KeyCode::Char('2'), KeyModifiers::NONE)));
         state.screen.trouble_hidden = true;
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         took.sort();
         println!(
             "{name}: {} charts of {steps} steps on {} × {}: p50 {:.2?}, p99 {:.2?} a frame (aim: 4 ms)",
-            charts_seen(size),
+            charts_per_page(size),
             size.0,
             size.1,
             took[FRAMES / 2],

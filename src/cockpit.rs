@@ -11,6 +11,7 @@
 //! the guard that restores the terminal, `connect` the keeper's client.
 
 pub mod action;
+pub mod chart_data;
 pub mod connect;
 #[cfg(test)]
 mod fixture;
@@ -22,14 +23,17 @@ pub mod log_tail;
 pub mod overlays;
 pub mod panels;
 pub mod plot;
+pub mod preferences;
 pub mod quantity;
-pub mod quiet;
+pub mod quiet_backend;
 pub mod ratio;
+pub mod read_error;
+pub mod readers;
 pub mod run;
+pub mod search;
 pub mod series;
 pub mod state;
-pub mod stored;
-pub mod taste;
+pub mod surface;
 pub mod terminal;
 pub mod ui;
 pub mod update;

@@ -13,7 +13,7 @@ mod keys;
 mod terminal;
 
 use downshift::cockpit::glyphs::Glyphs;
-use downshift::cockpit::terminal::Held;
+use downshift::cockpit::terminal::HeldTerminal;
 use downshift::protocol::control::{JournalKind, RunState};
 use downshift::store::run_dir::RunDir;
 use helper::{Place, journal, wait_for, wait_state, wait_status};
@@ -26,29 +26,29 @@ const LARGE: (u16, u16) = (200, 50);
 const DOWNSHIFT: &str = env!("CARGO_BIN_EXE_downshift");
 
 /// Opens a terminal with the cockpit on a new run of the scripted worker.
-fn cockpit(place: &Place, size: (u16, u16)) -> (Terminal, RunDir) {
+fn open_cockpit(place: &Place, size: (u16, u16)) -> (Terminal, RunDir) {
     place.script("{ step_ms: 20, save_ms: 1, noise: true }", "");
     let terminal = Terminal::open(place, size);
     terminal.enter(&format!("{DOWNSHIFT} run run.yaml --set training.steps=100000 --set 'checkpoint.every=1 h'"));
     let run = wait_for("a run directory", || place.newest());
-    terminal.wait("steps", |screen| screen.contains("● training") && step(screen) > Some(5));
+    terminal.wait("steps", |screen| screen.contains("● training") && shown_step(screen) > Some(5));
     (terminal, run)
 }
 
 /// Returns the step in the first line.
-fn step(screen: &str) -> Option<u64> {
+fn shown_step(screen: &str) -> Option<u64> {
     let text = screen.lines().next()?.split_once("step ")?.1;
     text.split("  ").next()?.replace(' ', "").parse().ok()
 }
 
 /// The main task: the loss falls; `d`, Enter; the run continues from the same step on the next rung.
 fn shift_down(place: &Place, terminal: &Terminal, run: &RunDir) {
-    terminal.wait("falling loss", |screen| screen.contains("loss falling") && step(screen) >= Some(40));
+    terminal.wait("falling loss", |screen| screen.contains("loss falling") && shown_step(screen) >= Some(40));
     terminal.press(&["d"]);
     terminal.wait_words(&["shift down: full → accumulate", "training.micro_batch", "A  same problem", "Enter shift"]);
     let before = wait_status(run, "a status", |status| status.rung == 0 && status.attempts == 1);
     terminal.press(&["Enter"]);
-    terminal.wait_words(&["shifted: full → accumulate", "save at the step border", "first step", "in all"]);
+    terminal.wait_words(&["shifted: full → accumulate", "save at the next step", "first step", "total"]);
     terminal.wait_words(&["accumulate (1 of ", "● full → accumulate in "]);
     let told = wait_for("the journal", || {
         journal(run).into_iter().map(|row| row.text).find(|text| text.starts_with("shifted full → accumulate in "))
@@ -75,7 +75,7 @@ fn shift_down(place: &Place, terminal: &Terminal, run: &RunDir) {
 }
 
 /// Presses the keys that act on the run, except shift and stop.
-fn act(terminal: &Terminal, run: &RunDir) {
+fn press_run_keys(terminal: &Terminal, run: &RunDir) {
     let saved = || journal(run).iter().filter(|row| row.kind == JournalKind::Checkpoint).count();
     let before = saved();
     terminal.press(&["c"]);
@@ -88,7 +88,7 @@ fn act(terminal: &Terminal, run: &RunDir) {
     terminal.press(&["p"]);
     let paused = wait_state(run, RunState::Paused);
     assert_eq!((paused.pid_worker, paused.durable_step), (None, Some(paused.step)));
-    terminal.wait_words(&["○ paused", "p go on"]);
+    terminal.wait_words(&["○ paused", "p resume"]);
     terminal.press(&["p"]);
     let on = wait_status(run, "more steps", |status| status.step > paused.step && status.state == RunState::Training);
     assert_eq!((on.attempts, on.rung), (4, 1));
@@ -100,32 +100,32 @@ fn act(terminal: &Terminal, run: &RunDir) {
 }
 
 /// `/`, text, Enter: the log shows the lines that contain the text.
-fn filter(terminal: &Terminal) {
+fn filter_log(terminal: &Terminal) {
     terminal.press(&["/"]);
-    terminal.wait_words(&["filter:", "worker's log ──"]);
+    terminal.wait_words(&["filter:", "worker log ──"]);
     terminal.write("step 17");
-    let screen = terminal.wait_words(&["hold \"step 17\"", "a stray print of step 17"]);
+    let screen = terminal.wait_words(&["match \"step 17\"", "a stray print of step 17"]);
     assert!(!screen.contains("a stray print of step 18"), "{screen}");
     terminal.press(&["Enter"]);
-    terminal.wait("keys again", |screen| !screen.contains("filter:") && screen.contains("hold \"step 17\""));
+    terminal.wait("keys again", |screen| !screen.contains("filter:") && screen.contains("match \"step 17\""));
     terminal.press(&["Escape"]);
-    terminal.wait_words(&["/ filters"]);
+    terminal.wait_words(&["/ filter"]);
 }
 
 fn every_key(size: (u16, u16)) {
     let place = Place::scripted();
-    let (terminal, run) = cockpit(&place, size);
+    let (terminal, run) = open_cockpit(&place, size);
     shift_down(&place, &terminal, &run);
-    act(&terminal, &run);
+    press_run_keys(&terminal, &run);
     keys::look_around(&terminal);
-    keys::chart(&terminal, &run);
-    keys::pages(&terminal, size == LARGE);
-    keys::past(&terminal);
-    keys::runs(&terminal);
+    keys::use_chart(&terminal, &run);
+    keys::page_charts(&terminal, size == LARGE);
+    keys::replay(&terminal);
+    keys::list_runs(&terminal);
     keys::palette_and_themes(&terminal);
-    keys::suspend(&terminal);
-    filter(&terminal);
-    keys::help(&terminal);
+    keys::suspend_and_resume(&terminal);
+    filter_log(&terminal);
+    keys::read_help(&terminal);
     terminal.press(&["x"]);
     terminal.wait_words(&["╭ stop the run", "Enter save and stop"]);
     terminal.press(&["Enter"]);
@@ -161,7 +161,7 @@ fn the_shipped_digits_are_learnt_and_shifted() {
 #[test]
 fn the_cockpit_can_be_closed_ended_and_torn_away_and_the_run_goes_on() {
     let place = Place::scripted();
-    let (terminal, run) = cockpit(&place, SMALL);
+    let (terminal, run) = open_cockpit(&place, SMALL);
     let keeper = wait_status(&run, "a keeper", |status| status.pid_keeper.is_some()).pid_keeper;
     let goes_on = |after: &str| {
         let seen = wait_status(&run, after, |status| status.state == RunState::Training).step;
@@ -197,7 +197,7 @@ fn the_cockpit_can_be_closed_ended_and_torn_away_and_the_run_goes_on() {
     terminal.enter(&format!("{DOWNSHIFT} attach --read-only"));
     terminal.wait_words(&["● training", "loss ──"]);
     terminal.press(&["c"]);
-    terminal.wait_words(&["opened to look only"]);
+    terminal.wait_words(&["opened with --read-only"]);
     let cockpit = terminal.program().unwrap();
     terminal.vanish();
     let torn = Instant::now();
@@ -214,7 +214,7 @@ fn the_cockpit_can_be_closed_ended_and_torn_away_and_the_run_goes_on() {
 #[test]
 fn a_busy_device_and_a_bare_stop_are_asked_about() {
     let place = Place::scripted();
-    let (terminal, first) = cockpit(&place, SMALL);
+    let (terminal, first) = open_cockpit(&place, SMALL);
     let run = |answer: &str, then: &[&str]| {
         terminal.enter(&format!("clear; {DOWNSHIFT} run run.yaml --set training.steps=100000"));
         terminal.wait_words(&["ok    config", "is in use by", "[q]uit?"]);
@@ -249,7 +249,7 @@ const TAKES_AND_PANICS: &str = "DOWNSHIFT_TEST_TAKES_AND_PANICS";
 #[test]
 fn a_panic_gives_the_terminal_back() {
     if std::env::var_os(TAKES_AND_PANICS).is_some() {
-        let held = Held::take(Glyphs::Unicode).unwrap();
+        let held = HeldTerminal::acquire(Glyphs::Unicode).unwrap();
         std::mem::forget(held);
         panic!("on purpose");
     }

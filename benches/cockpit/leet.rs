@@ -21,7 +21,7 @@ run.finish()
 ";
 
 /// Opens the same steps in LEET `times` times; returns None if LEET is not installed.
-pub fn opened(place: &Path, steps: u64, times: usize) -> Outcome<Option<Opened>> {
+pub fn measure_opening(place: &Path, steps: u64, times: usize) -> Outcome<Option<Opened>> {
     let wandb = std::env::var("WANDB").unwrap_or_else(|_| "wandb".to_owned());
     // LEET runs in another directory, so resolve the path.
     let wandb = fs::canonicalize(&wandb).map_or(wandb, |path| path.display().to_string());
@@ -53,7 +53,7 @@ pub fn opened(place: &Path, steps: u64, times: usize) -> Outcome<Option<Opened>>
         }
         // The step number may appear before the curves: they are complete once the output settles.
         let wrote = pty.settle(Duration::from_secs(3), Duration::from_mins(10))?;
-        opened.take((wrote - pty.begun).as_secs_f64(), pty.pid());
+        opened.record((wrote - pty.begun).as_secs_f64(), pty.pid());
     }
     Ok(Some(opened))
 }

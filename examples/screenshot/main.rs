@@ -10,7 +10,7 @@ use clap::Parser;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use downshift::cockpit::state::State;
 use downshift::cockpit::update::{HistoryBox, Msg, update};
-use downshift::cockpit::{stored, view};
+use downshift::cockpit::{readers, view};
 use downshift::config::theme::Theme;
 use downshift::protocol::control::{RunState, Update};
 use downshift::store::run_dir::RunDir;
@@ -48,45 +48,45 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let size = (columns.parse()?, rows.parse()?);
     let themes = Theme::shipped()?;
     let theme = themes.iter().find(|theme| theme.name == arguments.theme).ok_or("no such theme")?;
-    let mut state = read(&RunDir::open(&arguments.run_dir)?, size)?;
+    let mut state = open_state(&RunDir::open(&arguments.run_dir)?, size)?;
     if arguments.progress {
-        state = in_shift(&RunDir::open(&arguments.run_dir)?, &state)?;
+        state = rewind_to_shift(&RunDir::open(&arguments.run_dir)?, &state)?;
     }
     for key in [arguments.view].into_iter().chain(arguments.shift.then_some('d')) {
         update(&mut state, Msg::Key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE)));
     }
     let mut terminal = Terminal::new(TestBackend::new(size.0, size.1))?;
     terminal.draw(|frame| view::render(frame, &state, theme))?;
-    std::fs::write(&arguments.out, svg::picture(terminal.backend().buffer(), theme.base))?;
+    std::fs::write(&arguments.out, svg::render_buffer(terminal.backend().buffer(), theme.base))?;
     Ok(())
 }
 
 /// Returns the state of a cockpit just opened on the run.
-fn read(dir: &RunDir, size: (u16, u16)) -> Result<State, Box<dyn std::error::Error>> {
+fn open_state(dir: &RunDir, size: (u16, u16)) -> Result<State, Box<dyn std::error::Error>> {
     let run = dir.run()?;
     let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
     let offset = jiff::Zoned::now().offset().seconds();
-    let mut state = State::new(stored::ladder(&run), run.watch.clone(), size, now, offset);
+    let mut state = State::new(readers::rung_views(&run), run.watch.clone(), size, now, offset);
     update(&mut state, Msg::KeeperBack);
-    let asked = state.facts.ask_for_history().ok_or("nothing was asked")?;
-    let history = stored::history(dir).map(|history| HistoryBox(Box::new(history)));
+    let asked = state.facts.ask_for_history().ok_or("the history was already requested")?;
+    let history = readers::read_history(dir).map(|history| HistoryBox(Box::new(history)));
     update(&mut state, Msg::History { asked, history });
     Ok(state)
 }
 
 /// Returns the state while the worker of the newest shift was loading: the store's contents by then, and
 /// the shift's progress so far.
-fn in_shift(dir: &RunDir, today: &State) -> Result<State, Box<dyn std::error::Error>> {
-    let mut status = today.status().cloned().ok_or("nothing is known of the run")?;
-    let next = today.facts.series.segments().last().ok_or("the run took no step")?.spot.time_ms;
+fn rewind_to_shift(dir: &RunDir, today: &State) -> Result<State, Box<dyn std::error::Error>> {
+    let mut status = today.status().cloned().ok_or("the run has no status")?;
+    let next = today.facts.series.segments().last().ok_or("the run has no steps")?.spot.time_ms;
     let passage = status.passage.as_mut().ok_or("the run has not shifted yet")?;
     let place = passage.stages.iter().position(|stage| stage.name == "start and load");
     let place = place.ok_or("the newest shift started no worker")?;
     passage.stages.truncate(place + 1);
     let loads_ms = passage.stages[place].took_ms.take().unwrap_or(0);
     passage.after = None;
-    let mut history = stored::history_until(dir, next - 1)?;
-    let newest = history.recent.back().ok_or("the run took no step before the shift")?;
+    let mut history = readers::read_history_until(dir, next - 1)?;
+    let newest = history.recent.back().ok_or("no step before the shift")?;
     (status.state, status.step, status.samples) = (RunState::Starting, newest.step, newest.samples);
     (status.rung, status.loss) = (newest.rung, newest.loss);
     // Drop everything that came later.

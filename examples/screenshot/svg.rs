@@ -7,20 +7,20 @@ use std::fmt::Write;
 
 /// Width and height of a cell, and the margin around the screen.
 const CELL: (f64, f64) = (8.4, 17.0);
-const AIR: f64 = 12.0;
+const MARGIN: f64 = 12.0;
 
 /// Renders a buffer; `base` sets the background.
-pub fn picture(buffer: &Buffer, base: Style) -> String {
+pub fn render_buffer(buffer: &Buffer, base: Style) -> String {
     let (width, height) = (f64::from(buffer.area.width) * CELL.0, f64::from(buffer.area.height) * CELL.1);
-    let (ground, mut out) = (colour(base.bg, "#000000"), String::new());
+    let (ground, mut out) = (hex_colour(base.bg, "#000000"), String::new());
     let _ = write!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"{0} {0} {1:.1} {2:.1}\" font-size=\"14\" \
          font-family=\"ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace\">\n\
          <rect x=\"{0}\" y=\"{0}\" width=\"{1:.1}\" height=\"{2:.1}\" rx=\"8\" fill=\"{ground}\"/>\n",
-        -AIR,
-        width + 2.0 * AIR,
-        height + 2.0 * AIR
+        -MARGIN,
+        width + 2.0 * MARGIN,
+        height + 2.0 * MARGIN
     );
     for y in 0..buffer.area.height {
         let mut x = 0;
@@ -29,7 +29,7 @@ pub fn picture(buffer: &Buffer, base: Style) -> String {
             let end = (x..buffer.area.width).find(|x| buffer[(*x, y)].style() != style).unwrap_or(buffer.area.width);
             let cells: Vec<(u16, char)> =
                 (x..end).map(|x| (x, buffer[(x, y)].symbol().chars().next().unwrap_or(' '))).collect();
-            run(&mut out, &cells, y, style, &ground);
+            render_run(&mut out, &cells, y, style, &ground);
             x = end;
         }
     }
@@ -38,8 +38,8 @@ pub fn picture(buffer: &Buffer, base: Style) -> String {
 }
 
 /// Renders adjacent cells of one style: background, shapes, letters.
-fn run(out: &mut String, cells: &[(u16, char)], y: u16, style: Style, ground: &str) {
-    let (mut ink, mut paper) = (colour(style.fg, "#ffffff"), colour(style.bg, ground));
+fn render_run(out: &mut String, cells: &[(u16, char)], y: u16, style: Style, ground: &str) {
+    let (mut ink, mut paper) = (hex_colour(style.fg, "#ffffff"), hex_colour(style.bg, ground));
     if style.add_modifier.contains(Modifier::REVERSED) {
         (ink, paper) = (paper, ink);
     }
@@ -55,14 +55,14 @@ fn run(out: &mut String, cells: &[(u16, char)], y: u16, style: Style, ground: &s
         match letter {
             ' ' => letters.push((left, ' ')),
             '\u{2800}'..='\u{28ff}' => {
-                dots.push_str(&braille(letter, left, top));
+                dots.push_str(&braille_path(letter, left, top));
                 letters.push((left, ' '));
             }
             _ => {
-                let arms = strokes(letter);
+                let arms = line_arms(letter);
                 match arms {
-                    Some((true, arms)) => thick.push_str(&lines(arms, left, top)),
-                    Some((false, arms)) => thin.push_str(&lines(arms, left, top)),
+                    Some((true, arms)) => thick.push_str(&line_path(arms, left, top)),
+                    Some((false, arms)) => thin.push_str(&line_path(arms, left, top)),
                     None => {}
                 }
                 // A space stands in for a drawn shape: not every renderer honours the position list.
@@ -70,7 +70,7 @@ fn run(out: &mut String, cells: &[(u16, char)], y: u16, style: Style, ground: &s
             }
         }
     }
-    let (places, text) = placed(&letters);
+    let (places, text) = place_letters(&letters);
     for (path, width, more) in [(thin, "1", ""), (thick, "2.6", ""), (dots, "1.9", " stroke-linecap=\"round\"")] {
         if !path.is_empty() {
             let _ = writeln!(out, "<path stroke=\"{ink}\" stroke-width=\"{width}\"{more} fill=\"none\" d=\"{path}\"/>");
@@ -87,7 +87,7 @@ fn run(out: &mut String, cells: &[(u16, char)], y: u16, style: Style, ground: &s
 }
 
 /// Returns the positions of letters, from the first to the last non-space, and the letters themselves.
-fn placed(letters: &[(f64, char)]) -> (String, String) {
+fn place_letters(letters: &[(f64, char)]) -> (String, String) {
     let seen = |(_, letter): &(f64, char)| *letter != ' ';
     let (Some(first), Some(last)) = (letters.iter().position(seen), letters.iter().rposition(seen)) else {
         return (String::new(), String::new());
@@ -105,7 +105,7 @@ fn placed(letters: &[(f64, char)]) -> (String, String) {
 }
 
 /// Returns whether a line is thick, and its arms from the centre: left, right, up, down; 2 = dotted.
-fn strokes(letter: char) -> Option<(bool, [u8; 4])> {
+fn line_arms(letter: char) -> Option<(bool, [u8; 4])> {
     let arms = match letter {
         '─' | '━' => [1, 1, 0, 0],
         '╸' => [1, 0, 0, 0],
@@ -125,7 +125,7 @@ fn strokes(letter: char) -> Option<(bool, [u8; 4])> {
     Some((matches!(letter, '━' | '╸'), arms))
 }
 
-fn lines(arms: [u8; 4], left: f64, top: f64) -> String {
+fn line_path(arms: [u8; 4], left: f64, top: f64) -> String {
     let (x, y) = (left + CELL.0 / 2.0, top + CELL.1 / 2.0);
     let ways = [(-CELL.0 / 2.0, 0.0), (CELL.0 / 2.0, 0.0), (0.0, -CELL.1 / 2.0), (0.0, CELL.1 / 2.0)];
     let mut path = String::new();
@@ -138,7 +138,7 @@ fn lines(arms: [u8; 4], left: f64, top: f64) -> String {
     path
 }
 
-fn braille(letter: char, left: f64, top: f64) -> String {
+fn braille_path(letter: char, left: f64, top: f64) -> String {
     const PLACES: [(f64, f64); 8] =
         [(0.0, 0.0), (0.0, 1.0), (0.0, 2.0), (1.0, 0.0), (1.0, 1.0), (1.0, 2.0), (0.0, 3.0), (1.0, 3.0)];
     let bits = u32::from(letter) - 0x2800;
@@ -151,7 +151,7 @@ fn braille(letter: char, left: f64, top: f64) -> String {
     path
 }
 
-fn colour(colour: Option<Color>, default: &str) -> String {
+fn hex_colour(colour: Option<Color>, default: &str) -> String {
     match colour {
         Some(Color::Rgb(red, green, blue)) => format!("#{red:02x}{green:02x}{blue:02x}"),
         _ => default.to_owned(),

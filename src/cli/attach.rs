@@ -4,9 +4,9 @@ use super::taste::{self, Own};
 use super::{Failure, Outcome, Which, find_run, say};
 use crate::cockpit::action::Action;
 use crate::cockpit::glyphs::Glyphs;
+use crate::cockpit::readers;
 use crate::cockpit::run::{self, Attach};
 use crate::cockpit::state::screen::View;
-use crate::cockpit::stored;
 use crate::config::theme::Colours;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
@@ -50,7 +50,7 @@ fn look(dir: &RunDir, read_only: bool) -> Outcome {
         let way_back = before.map(|name| format!("{list} lists the runs; Enter on {name} goes back to it"));
         attach.notice = attach.notice.or(way_back);
         let outcome = runtime.block_on(run::run(attach))?;
-        taste::remember(&outcome.taste);
+        taste::remember(&outcome.preferences);
         match outcome.open {
             Some(name) => {
                 before = Some(dir.name());
@@ -75,14 +75,14 @@ fn attach_to(dir: &RunDir, runs: &Path, read_only: bool) -> Result<Attach, Failu
             let dir = dir.clone();
             move || dir.socket()
         }),
-        ladder: stored::ladder(&run),
+        ladder: readers::rung_views(&run),
         watch: run.watch.clone(),
         themes: own.themes.into_iter().map(|theme| theme.reduced_to(colours)).collect(),
-        sources: stored::sources(dir, runs),
+        sources: readers::run_sources(dir, runs),
         keys: own.keys,
         read_only,
         glyphs: Glyphs::detect(variable),
-        taste: taste::remembered(),
+        preferences: taste::remembered(),
         notice: wrong,
     })
 }

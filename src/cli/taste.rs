@@ -2,7 +2,7 @@
 //! folder. Unreadable files are reported and ignored: they never keep the cockpit from opening.
 
 use crate::cockpit::keymap::Keymap;
-use crate::cockpit::taste::Taste;
+use crate::cockpit::preferences::Preferences;
 use crate::config::theme::{Theme, ThemeError};
 use crate::untrusted::file::{self, Limit};
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ impl Own {
         match file::read_text(&path, Limit::Handwritten) {
             Ok(text) => match Keymap::parse(&text) {
                 Ok(keys) => own.keys = keys,
-                Err(why) => own.wrong.push(format!("{}: {}", path.display(), why.replace('\n', "; "))),
+                Err(why) => own.wrong.push(format!("{}: {}", path.display(), why.to_string().replace('\n', "; "))),
             },
             Err(error) if error.is_missing() => {}
             Err(error) => own.wrong.push(format!("{}: {error}", path.display())),
@@ -75,7 +75,7 @@ pub fn tmux_clash(keys: &Keymap) -> Option<String> {
     let mut command = Command::new("tmux");
     command.args(["show-options", "-gqv", "prefix"]).stdin(Stdio::null()).stderr(Stdio::null());
     let prefix = String::from_utf8(command.output().ok()?.stdout).ok()?;
-    keys.clash(prefix.trim())
+    keys.prefix_hint(prefix.trim())
 }
 
 fn choices() -> Option<PathBuf> {
@@ -83,17 +83,17 @@ fn choices() -> Option<PathBuf> {
 }
 
 /// Returns the saved preferences.
-pub fn remembered() -> Taste {
+pub fn remembered() -> Preferences {
     let text = choices().and_then(|path| file::read_text(&path, Limit::Handwritten).ok());
-    text.map_or_else(Taste::default, |text| Taste::parse(&text))
+    text.map_or_else(Preferences::default, |text| Preferences::parse(&text))
 }
 
 /// Saves the preferences; if that fails, the next cockpit starts with the previous ones.
-pub fn remember(taste: &Taste) {
+pub fn remember(preferences: &Preferences) {
     let Some(path) = choices() else { return };
     let made = path.parent().is_some_and(|folder| fs::create_dir_all(folder).is_ok());
     if made {
-        let _ = crate::store::run_dir::write_whole(&path, taste.text().as_bytes());
+        let _ = crate::store::run_dir::write_whole(&path, preferences.to_text().as_bytes());
     }
 }
 
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(own.themes.last().map(|theme| theme.name.as_str()), Some("mine"));
         assert_eq!(own.wrong.len(), 2, "{:?}", own.wrong);
         assert!(own.wrong[0].contains("bad.yaml") && own.wrong[0].contains("line 9"), "{}", own.wrong[0]);
-        assert!(own.wrong[1].contains("keymap.yaml: line 2: u would ask for both"), "{}", own.wrong[1]);
+        assert!(own.wrong[1].contains("keymap.yaml: line 2: u is bound to both"), "{}", own.wrong[1]);
         assert_eq!(own.keys, crate::cockpit::keymap::Keymap::default());
     }
 }

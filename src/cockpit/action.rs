@@ -80,6 +80,24 @@ pub enum Action {
     Quit,
 }
 
+impl Action {
+    /// Reports whether the action is a request to the run, rather than a change of the display.
+    #[must_use]
+    pub fn is_request(self) -> bool {
+        matches!(
+            self,
+            Self::ShiftDown
+                | Self::ShiftUp
+                | Self::Checkpoint
+                | Self::Restart
+                | Self::Pause
+                | Self::Autopilot
+                | Self::Accept
+                | Self::Stop
+        )
+    }
+}
+
 /// A key as the terminal reports it, normalized across terminals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
@@ -92,7 +110,7 @@ pub struct Key {
 impl Key {
     /// Returns the key of a terminal event.
     #[must_use]
-    pub fn of(event: KeyEvent) -> Self {
+    pub fn from_event(event: KeyEvent) -> Self {
         Self { code: event.code, ctrl: event.modifiers.contains(KeyModifiers::CONTROL) }
     }
 
@@ -165,7 +183,7 @@ pub enum Group {
     /// Acts on the run.
     Run,
     /// Changes what is displayed.
-    Look,
+    Views,
     /// Changes the chart.
     Chart,
     /// Affects the cockpit itself.
@@ -177,10 +195,10 @@ impl Group {
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
-            Self::Run => "the run",
-            Self::Look => "where to look",
-            Self::Chart => "the chart",
-            Self::Cockpit => "the cockpit",
+            Self::Run => "run",
+            Self::Views => "views",
+            Self::Chart => "charts",
+            Self::Cockpit => "cockpit",
         }
     }
 }
@@ -195,74 +213,74 @@ pub struct Entry {
     /// Default keys; the first is the one displayed.
     pub keys: &'static [Key],
     /// Label of one or two words for the footer.
-    pub word: &'static str,
+    pub label: &'static str,
     /// Sentence for the help.
     pub help: &'static str,
     /// Heading in the help.
     pub group: Group,
 }
 
-const fn key(letter: char) -> Key {
+const fn letter_key(letter: char) -> Key {
     Key { code: KeyCode::Char(letter), ctrl: false }
 }
 
-const fn ctrl(letter: char) -> Key {
+const fn ctrl_key(letter: char) -> Key {
     Key { code: KeyCode::Char(letter), ctrl: true }
 }
 
-const fn named(code: KeyCode) -> Key {
+const fn named_key(code: KeyCode) -> Key {
     Key { code, ctrl: false }
 }
 
 macro_rules! table {
-    ($($group:ident $name:literal $action:expr, [$($key:expr),*], $word:literal, $help:literal;)*) => {
-        &[$(Entry { action: $action, name: $name, keys: &[$($key),*], word: $word, help: $help, group: Group::$group }),*]
+    ($($group:ident $name:literal $action:expr, [$($key:expr),*], $label:literal, $help:literal;)*) => {
+        &[$(Entry { action: $action, name: $name, keys: &[$($key),*], label: $label, help: $help, group: Group::$group }),*]
     };
 }
 
 /// Every action in help order, with its default keys.
 pub const TABLE: &[Entry] = table![
-    Run "shift-down" Action::ShiftDown, [key('d')], "down", "shift down: see what changes, then Enter";
-    Run "shift-up" Action::ShiftUp, [key('u')], "up", "shift up: see what changes, then Enter";
-    Run "checkpoint" Action::Checkpoint, [key('c')], "checkpoint", "save a checkpoint now";
-    Run "restart" Action::Restart, [key('r')], "restart", "save, then start again on the same rung";
-    Run "pause" Action::Pause, [key('p')], "pause", "pause (saves, frees the memory), or go on";
-    Run "autopilot" Action::Autopilot, [key('a')], "autopilot", "may the keeper shift alone, or not";
-    Run "accept" Action::Accept, [key('y')], "accept", "do what the keeper proposes";
-    Run "stop" Action::Stop, [key('x')], "stop", "stop the run; asks first";
-    Look "overview" Action::View(View::Overview), [key('1')], "all", "everything at a glance";
-    Look "charts" Action::View(View::Curves), [key('2')], "charts", "charts of every figure";
-    Look "ladder" Action::View(View::Rungs), [key('3')], "ladder", "the ladder, and a rung in full";
-    Look "log" Action::View(View::Words), [key('4')], "log", "journal and the worker's log";
-    Look "health" Action::View(View::Health), [key('5')], "health", "checkpoints, GPU and machine";
-    Look "runs" Action::View(View::Runs), [key('6')], "runs", "all runs: open, overlay, compare";
-    Look "next-panel" Action::NextPanel, [named(KeyCode::Tab)], "panel", "focus the next panel";
-    Look "previous-panel" Action::PreviousPanel, [named(KeyCode::BackTab)], "panel", "focus the panel before";
-    Look "up" Action::Up, [named(KeyCode::Up), key('k')], "up", "up in the focused panel";
-    Look "down" Action::Down, [named(KeyCode::Down), key('j')], "down", "down in the focused panel";
-    Look "page-up" Action::PageUp, [named(KeyCode::PageUp), key('N')], "page up", "a page up, or the charts before";
-    Look "page-down" Action::PageDown, [named(KeyCode::PageDown), key('n')], "page down", "a page down, or the next charts";
-    Look "open" Action::Confirm, [named(KeyCode::Enter)], "open", "open the focused panel, or say yes";
-    Look "back" Action::Back, [named(KeyCode::Esc)], "back", "back to where you were";
-    Look "filter" Action::Filter, [key('/')], "filter", "filter journal and log by some words";
-    Look "mark" Action::Toggle, [key(' ')], "mark", "mark a run to overlay; play the replay";
-    Look "replay" Action::Replay, [key('g')], "replay", "the run as it was: go back in time";
-    Chart "left" Action::Left, [named(KeyCode::Left)], "older", "towards older steps";
-    Chart "right" Action::Right, [named(KeyCode::Right)], "newer", "towards newer steps";
-    Chart "zoom-in" Action::ZoomIn, [key('+'), key('=')], "nearer", "from nearer; the mouse wheel does it too";
-    Chart "zoom-out" Action::ZoomOut, [key('-')], "farther", "from farther";
-    Chart "fit" Action::Fit, [key('0')], "fit", "the whole run, following the newest step";
-    Chart "follow" Action::Follow, [key('f')], "follow", "follow the newest step, or hold still";
-    Chart "cursor" Action::Cursor, [key('v')], "values", "exact values, by arrows or a click";
-    Chart "axis" Action::Axis, [key('b')], "axis", "over steps, samples or time";
-    Chart "log-scale" Action::LogScale, [key('l')], "log scale", "logarithmic or linear";
-    Chart "smoothing" Action::Smoothing, [key('s')], "smoothing", "smoothing: 0.90, 0.97, 0.99, none, 0.60";
-    Cockpit "palette" Action::Palette, [key(':')], "actions", "find any action by its words";
-    Cockpit "theme" Action::Theme, [key('t')], "theme", "the next theme";
-    Cockpit "help" Action::Help, [key('?')], "help", "this list";
-    Cockpit "repaint" Action::Repaint, [ctrl('l')], "repaint", "draw everything anew";
-    Cockpit "suspend" Action::Suspend, [ctrl('z')], "suspend", "back to the shell; fg comes back";
-    Cockpit "close" Action::Quit, [key('q'), ctrl('c')], "close", "close the cockpit; the run goes on";
+    Run "shift-down" Action::ShiftDown, [letter_key('d')], "down", "shift down: preview, then Enter";
+    Run "shift-up" Action::ShiftUp, [letter_key('u')], "up", "shift up: preview, then Enter";
+    Run "checkpoint" Action::Checkpoint, [letter_key('c')], "checkpoint", "save a checkpoint now";
+    Run "restart" Action::Restart, [letter_key('r')], "restart", "save, then restart on the same rung";
+    Run "pause" Action::Pause, [letter_key('p')], "pause", "pause (saves, frees memory) or resume";
+    Run "autopilot" Action::Autopilot, [letter_key('a')], "autopilot", "autopilot on/off";
+    Run "accept" Action::Accept, [letter_key('y')], "accept", "accept the keeper's proposal";
+    Run "stop" Action::Stop, [letter_key('x')], "stop", "stop the run; asks first";
+    Views "overview" Action::View(View::Overview), [letter_key('1')], "overview", "overview: everything at a glance";
+    Views "charts" Action::View(View::Charts), [letter_key('2')], "charts", "all charts";
+    Views "ladder" Action::View(View::Ladder), [letter_key('3')], "ladder", "ladder and rung details";
+    Views "log" Action::View(View::Log), [letter_key('4')], "log", "journal and worker log";
+    Views "health" Action::View(View::Health), [letter_key('5')], "health", "checkpoints, GPU and machine";
+    Views "runs" Action::View(View::Runs), [letter_key('6')], "runs", "all runs: open, overlay, compare";
+    Views "next-panel" Action::NextPanel, [named_key(KeyCode::Tab)], "panel", "next panel";
+    Views "previous-panel" Action::PreviousPanel, [named_key(KeyCode::BackTab)], "panel", "previous panel";
+    Views "up" Action::Up, [named_key(KeyCode::Up), letter_key('k')], "up", "up in the focused panel";
+    Views "down" Action::Down, [named_key(KeyCode::Down), letter_key('j')], "down", "down in the focused panel";
+    Views "page-up" Action::PageUp, [named_key(KeyCode::PageUp), letter_key('N')], "page up", "page up, or previous charts";
+    Views "page-down" Action::PageDown, [named_key(KeyCode::PageDown), letter_key('n')], "page down", "page down, or next charts";
+    Views "open" Action::Confirm, [named_key(KeyCode::Enter)], "open", "open the focused panel, or confirm";
+    Views "back" Action::Back, [named_key(KeyCode::Esc)], "back", "back, or close";
+    Views "filter" Action::Filter, [letter_key('/')], "filter", "filter journal and log";
+    Views "mark" Action::Toggle, [letter_key(' ')], "mark", "mark a run to overlay; play the replay";
+    Views "replay" Action::Replay, [letter_key('g')], "replay", "replay: the run at an earlier time";
+    Chart "left" Action::Left, [named_key(KeyCode::Left)], "older", "older steps";
+    Chart "right" Action::Right, [named_key(KeyCode::Right)], "newer", "newer steps";
+    Chart "zoom-in" Action::ZoomIn, [letter_key('+'), letter_key('=')], "zoom in", "zoom in (or mouse wheel)";
+    Chart "zoom-out" Action::ZoomOut, [letter_key('-')], "zoom out", "zoom out";
+    Chart "fit" Action::Fit, [letter_key('0')], "fit", "whole run, following the newest step";
+    Chart "follow" Action::Follow, [letter_key('f')], "follow", "follow the newest step, or freeze";
+    Chart "cursor" Action::Cursor, [letter_key('v')], "values", "exact values, with arrows or a click";
+    Chart "axis" Action::Axis, [letter_key('b')], "axis", "x axis: steps, samples or time";
+    Chart "log-scale" Action::LogScale, [letter_key('l')], "log scale", "logarithmic or linear scale";
+    Chart "smoothing" Action::Smoothing, [letter_key('s')], "smoothing", "smoothing: 0.90, 0.97, 0.99, none, 0.60";
+    Cockpit "palette" Action::Palette, [letter_key(':')], "actions", "search all actions";
+    Cockpit "theme" Action::Theme, [letter_key('t')], "theme", "next theme";
+    Cockpit "help" Action::Help, [letter_key('?')], "help", "help: all keys";
+    Cockpit "repaint" Action::Repaint, [ctrl_key('l')], "repaint", "redraw the screen";
+    Cockpit "suspend" Action::Suspend, [ctrl_key('z')], "suspend", "suspend to the shell; fg resumes";
+    Cockpit "close" Action::Quit, [letter_key('q'), ctrl_key('c')], "close", "close the cockpit; the run continues";
 ];
 
 /// Returns the table entry of an action.

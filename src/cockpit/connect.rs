@@ -19,16 +19,16 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// Returns the keeper's current socket; a new keeper may listen elsewhere.
 pub type SocketSource = Arc<dyn Fn() -> PathBuf + Send + Sync>;
 
-/// Serves the cockpit until it closes: sends requests, receives updates, and reconnects as often as
+/// Runs until the cockpit closes: sends requests, receives updates, and reconnects as often as
 /// needed. Requests made while disconnected are dropped; the screen already shows that the keeper is
 /// unreachable.
-pub async fn keep(socket: SocketSource, mut requests: Receiver<Request>, inbox: Sender<Msg>) {
+pub async fn run_client(socket: SocketSource, mut requests: Receiver<Request>, inbox: Sender<Msg>) {
     let mut wait = FIRST_WAIT;
     loop {
-        let ended = match connect(&socket()).await {
+        let ended = match subscribe(&socket()).await {
             Ok(stream) => {
                 wait = FIRST_WAIT;
-                serve(stream, &mut requests, &inbox).await
+                exchange_messages(stream, &mut requests, &inbox).await
             }
             Err(error) => Ended::Lost(error.to_string()),
         };
@@ -47,19 +47,19 @@ enum Ended {
     CockpitClosed,
 }
 
-async fn connect(socket: &Path) -> io::Result<UnixStream> {
+async fn subscribe(socket: &Path) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect(socket).await?;
     peer::check_listener(&stream, socket)?;
-    say(&mut stream, &Request::Subscribe).await?;
+    send_request(&mut stream, &Request::Subscribe).await?;
     Ok(stream)
 }
 
-async fn say(stream: &mut (impl AsyncWriteExt + Unpin), request: &Request) -> io::Result<()> {
+async fn send_request(stream: &mut (impl AsyncWriteExt + Unpin), request: &Request) -> io::Result<()> {
     let text = line::encode(request).map_err(io::Error::other)?;
     stream.write_all(text.as_bytes()).await
 }
 
-async fn serve(stream: UnixStream, requests: &mut Receiver<Request>, inbox: &Sender<Msg>) -> Ended {
+async fn exchange_messages(stream: UnixStream, requests: &mut Receiver<Request>, inbox: &Sender<Msg>) -> Ended {
     let (read, mut write) = stream.into_split();
     let mut lines = BufReader::new(read.take(peer::MAX_LINE)).lines();
     if inbox.send(Msg::KeeperBack).await.is_err() {
@@ -79,7 +79,7 @@ async fn serve(stream: UnixStream, requests: &mut Receiver<Request>, inbox: &Sen
                 Err(error) => return Ended::Lost(error.to_string()),
             },
             request = requests.recv() => match request {
-                Some(request) => if let Err(error) = say(&mut write, &request).await {
+                Some(request) => if let Err(error) = send_request(&mut write, &request).await {
                     return Ended::Lost(error.to_string());
                 },
                 None => return Ended::CockpitClosed,
@@ -90,7 +90,7 @@ async fn serve(stream: UnixStream, requests: &mut Receiver<Request>, inbox: &Sen
 
 #[cfg(test)]
 mod tests {
-    use super::keep;
+    use super::run_client;
     use crate::cockpit::update::Msg;
     use crate::protocol::control::{Request, Update};
     use crate::protocol::line;
@@ -101,7 +101,7 @@ mod tests {
     use tokio::sync::mpsc;
     use tokio::time::timeout;
 
-    async fn next(inbox: &mut mpsc::Receiver<Msg>) -> Msg {
+    async fn next_message(inbox: &mut mpsc::Receiver<Msg>) -> Msg {
         timeout(Duration::from_secs(10), inbox.recv()).await.unwrap().unwrap()
     }
 
@@ -112,8 +112,8 @@ mod tests {
         let (inbox, mut messages) = mpsc::channel(16);
         let (ask, requests) = mpsc::channel(16);
         let place = socket.clone();
-        let client = tokio::spawn(keep(Arc::new(move || place.clone()), requests, inbox));
-        assert!(matches!(next(&mut messages).await, Msg::KeeperLost(_)));
+        let client = tokio::spawn(run_client(Arc::new(move || place.clone()), requests, inbox));
+        assert!(matches!(next_message(&mut messages).await, Msg::KeeperLost(_)));
         for round in 0..2 {
             let _ = std::fs::remove_file(&socket);
             let keeper = UnixListener::bind(&socket).unwrap();
@@ -123,7 +123,7 @@ mod tests {
             let first = lines.next_line().await.unwrap().unwrap();
             assert_eq!(line::decode(&first), Some(Request::Subscribe));
             loop {
-                match next(&mut messages).await {
+                match next_message(&mut messages).await {
                     Msg::KeeperBack => break,
                     other => assert!(matches!(other, Msg::KeeperLost(_))),
                 }
@@ -131,12 +131,12 @@ mod tests {
             let reply = Update::Reply { accepted: true, message: format!("round {round}") };
             write.write_all(b"a line that is no message\n").await.unwrap();
             write.write_all(line::encode(&reply).unwrap().as_bytes()).await.unwrap();
-            assert_eq!(next(&mut messages).await, Msg::Keeper(reply));
+            assert_eq!(next_message(&mut messages).await, Msg::Keeper(reply));
             ask.send(Request::Pause).await.unwrap();
             let second = lines.next_line().await.unwrap().unwrap();
             assert_eq!(line::decode(&second), Some(Request::Pause));
             drop((lines, write, keeper));
-            assert!(matches!(next(&mut messages).await, Msg::KeeperLost(_)));
+            assert!(matches!(next_message(&mut messages).await, Msg::KeeperLost(_)));
         }
         drop((ask, messages));
         timeout(Duration::from_secs(10), client).await.unwrap().unwrap();

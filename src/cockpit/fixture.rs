@@ -235,19 +235,19 @@ pub fn on_gpu(size: (u16, u16)) -> State {
 /// Returns a run with the given status and history.
 pub fn at(size: (u16, u16), status: Status, history: History) -> State {
     let mut state = connected(size);
-    tell(&mut state, status);
+    apply_status(&mut state, status);
     let asked = state.facts.asked;
     update(&mut state, Msg::History { asked, history: Ok(HistoryBox(Box::new(history))) });
     assert_eq!(state.facts.loading, Loading::Done);
     state
 }
 
-pub fn tell(state: &mut State, status: Status) {
+pub fn apply_status(state: &mut State, status: Status) {
     update(state, Msg::Keeper(Update::Status(Box::new(status))));
 }
 
 /// Returns a shift in progress: the completed stages, then the open one if any.
-pub fn passage(done: &[(&str, u64)], open: Option<&str>) -> Passage {
+pub fn shift_stages(done: &[(&str, u64)], open: Option<&str>) -> Passage {
     let stage = |name: &str, took_ms| Stage { name: name.to_owned(), took_ms };
     let mut stages: Vec<_> = done.iter().map(|(name, took)| stage(name, Some(*took))).collect();
     stages.extend(open.map(|name| stage(name, None)));
@@ -258,8 +258,8 @@ pub fn passage(done: &[(&str, u64)], open: Option<&str>) -> Passage {
 pub fn shifting(size: (u16, u16)) -> State {
     let mut state = training(size);
     let mut status = status(RunState::Starting, 700);
-    status.passage = Some(passage(&[("save", 212), ("stop", 94)], Some("start and load")));
-    tell(&mut state, status);
+    status.passage = Some(shift_stages(&[("save", 212), ("stop", 94)], Some("start and load")));
+    apply_status(&mut state, status);
     update(&mut state, Msg::Tick(NOW + 300));
     state
 }
@@ -269,10 +269,10 @@ pub fn shifted(size: (u16, u16)) -> State {
     let mut state = shifting(size);
     let mut status = status(RunState::Training, 701);
     (status.rung, status.rung_name) = (2, "plain".to_owned());
-    let mut passage = passage(&[("save", 212), ("stop", 94), ("start and load", 470), ("first step", 38)], None);
+    let mut passage = shift_stages(&[("save", 212), ("stop", 94), ("start and load", 470), ("first step", 38)], None);
     passage.after = Some((701, 0.309));
     status.passage = Some(passage);
-    tell(&mut state, status);
+    apply_status(&mut state, status);
     state
 }
 
@@ -280,8 +280,20 @@ pub fn shifted(size: (u16, u16)) -> State {
 pub fn orphaned(size: (u16, u16)) -> State {
     let mut state = training(size);
     update(&mut state, Msg::KeeperLost("connection refused".to_owned()));
+    update(&mut state, Msg::StoredStatus(None));
     update(&mut state, Msg::Tick(NOW + 12_000));
     assert!(matches!(state.link, Link::Lost { .. }));
+    state
+}
+
+/// Returns a run whose keeper is being restarted.
+pub fn recovering(size: (u16, u16)) -> State {
+    let mut state = training(size);
+    update(&mut state, Msg::KeeperLost("connection refused".to_owned()));
+    let mut status = status(RunState::Recovering, 700);
+    status.why = Some("the keeper was killed by signal 9; restarting it".to_owned());
+    update(&mut state, Msg::StoredStatus(Some(Box::new(status))));
+    update(&mut state, Msg::Tick(NOW + 2_000));
     state
 }
 

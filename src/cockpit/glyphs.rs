@@ -36,7 +36,7 @@ impl Glyphs {
 
 /// Removes characters from a frame that control the terminal or reverse text direction. Ratatui drops
 /// control characters and attaches zero-width characters to the preceding cell.
-pub fn disarm(buffer: &mut Buffer) {
+pub fn strip_unsafe(buffer: &mut Buffer) {
     for cell in &mut buffer.content {
         if cell.symbol().contains(is_unsafe) {
             let kept: String = cell.symbol().chars().filter(|letter| !is_unsafe(*letter)).collect();
@@ -46,20 +46,20 @@ pub fn disarm(buffer: &mut Buffer) {
 }
 
 /// Replaces every symbol of a frame with ASCII.
-pub fn bring_down(buffer: &mut Buffer) {
-    arrows(buffer);
+pub fn replace_with_ascii(buffer: &mut Buffer) {
+    replace_arrows(buffer);
     for cell in &mut buffer.content {
         let symbol = cell.symbol();
         if !symbol.is_ascii() {
             let mut letters = symbol.chars();
-            let sign = letters.next().map_or(' ', ascii);
+            let sign = letters.next().map_or(' ', closest_ascii);
             cell.set_char(sign);
         }
     }
 }
 
 /// Renders `32 → 16` as `32-> 16`: a lone `>` would read as "greater than".
-fn arrows(buffer: &mut Buffer) {
+fn replace_arrows(buffer: &mut Buffer) {
     for place in 2..buffer.content.len().saturating_sub(2) {
         let symbol = |at: usize| buffer.content[at].symbol();
         let between = symbol(place) == "→" && symbol(place - 1) == " " && symbol(place + 1) == " ";
@@ -70,9 +70,9 @@ fn arrows(buffer: &mut Buffer) {
 }
 
 /// Returns the ASCII character closest to a symbol.
-fn ascii(letter: char) -> char {
+fn closest_ascii(letter: char) -> char {
     match letter {
-        '\u{2800}'..='\u{28ff}' => braille(letter as u32 - 0x2800),
+        '\u{2800}'..='\u{28ff}' => braille_as_ascii(letter as u32 - 0x2800),
         '─' | '╾' | '–' => '-',
         '━' | '╸' => '=',
         '┈' | '╌' | '·' | '…' => '.',
@@ -92,7 +92,7 @@ fn ascii(letter: char) -> char {
 }
 
 /// Returns the ASCII character whose ink lies where the braille dots are.
-fn braille(bits: u32) -> char {
+fn braille_as_ascii(bits: u32) -> char {
     let row = |mask: u32| bits & mask != 0;
     match (row(0x09), row(0x12), row(0x24), row(0xc0)) {
         (false, false, false, false) => ' ',
@@ -106,7 +106,7 @@ fn braille(bits: u32) -> char {
 
 #[cfg(test)]
 mod tests {
-    use super::{Glyphs, bring_down, disarm};
+    use super::{Glyphs, replace_with_ascii, strip_unsafe};
     use crate::untrusted::text::is_unsafe;
     use ratatui::{buffer::Buffer, style::Style, text::Line, widgets::Widget};
 
@@ -116,7 +116,7 @@ mod tests {
         Line::from("no\u{202e}te\u{1b}[2J\u{9b}\u{2066}x").render(buffer.area, &mut buffer);
         let text = |buffer: &Buffer| buffer.content.iter().map(ratatui::buffer::Cell::symbol).collect::<String>();
         assert!(text(&buffer).contains('\u{202e}'), "ratatui filters this itself by now");
-        disarm(&mut buffer);
+        strip_unsafe(&mut buffer);
         assert_eq!(text(&buffer).trim_end(), "note[2Jx");
         assert!(!text(&buffer).contains(is_unsafe));
     }
@@ -125,7 +125,7 @@ mod tests {
     fn every_sign_becomes_ascii_in_its_own_column() {
         let mut buffer = Buffer::with_lines(["╭─ loss ─╮ 71 °C", "│⣀⠤⠒⠉ ┊ ▾│ 3 × 2", "╰── 東京 ╯ ━━╸──"]);
         buffer.set_style(buffer.area, Style::new());
-        bring_down(&mut buffer);
+        replace_with_ascii(&mut buffer);
         let text: String = buffer.content.iter().map(ratatui::buffer::Cell::symbol).collect();
         assert!(text.is_ascii(), "{text}");
         assert!(text.starts_with("+- loss -+ 71  C|_.-' : v| 3 x 2"), "{text}");

@@ -9,11 +9,68 @@
 //! A file is rejected as a whole if it names an unknown action or key, binds one key to two actions, or
 //! leaves a way out (`close`, `back`, `help`) without a key.
 
-use super::action::{Action, Entry, Key, TABLE};
+use super::action::{Action, Entry, Key, TABLE, entry_of};
 use crate::config::problem::max_listed;
 use crate::config::yaml;
 use serde_json::Value;
 use std::collections::HashMap;
+use std::fmt;
+
+/// A mistake in a keymap file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeymapMistake {
+    /// Not valid YAML; holds the parser's message.
+    #[error("{0}")]
+    Yaml(String),
+    /// Not a mapping.
+    #[error("a keymap has `name:` and `keys:`")]
+    NotAKeymap,
+    /// A field that keymaps do not have.
+    #[error("unknown field `{0}`; a keymap has `name` and `keys`")]
+    UnknownField(String),
+    /// An action that does not exist.
+    #[error("unknown action `{name}`; did you mean `{near}`?")]
+    UnknownAction {
+        /// The name in the file.
+        name: String,
+        /// The most similar action.
+        near: &'static str,
+    },
+    /// A key name that does not exist.
+    #[error("unknown key `{0}`; write d, Space, Ctrl-l, PgUp, Tab, F5")]
+    UnknownKey(String),
+    /// A value that is not the name of a key.
+    #[error("`{0}` is not a key; quote a letter that YAML reads as something else")]
+    NotAKey(String),
+    /// A key bound to two actions.
+    #[error("{key} is bound to both {first} and {second}; give one of them another key")]
+    SharedKey {
+        /// The key.
+        key: String,
+        /// The action that had it first.
+        first: &'static str,
+        /// The other action.
+        second: &'static str,
+    },
+    /// An action that closes or explains the cockpit has no key.
+    #[error("{0} needs a key: without it there is no way out")]
+    NoWayOut(&'static str),
+}
+
+/// Every mistake in a keymap file, with its line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeymapError(pub Vec<(usize, KeymapMistake)>);
+
+impl fmt::Display for KeymapError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (line, mistake)) in self.0.iter().enumerate() {
+            write!(formatter, "{}line {line}: {mistake}", if place > 0 { "\n" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for KeymapError {}
 
 /// Keys and the actions they are bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,19 +93,19 @@ impl Keymap {
     /// Parses a keymap from YAML.
     ///
     /// # Errors
-    /// Returns an error that lists every problem with its line, one per row.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let (tree, problems) =
-            yaml::parse(text).map_err(|error| format!("line {}: {}", error.place.0, error.message))?;
+    /// Returns an error that lists every mistake with its line.
+    pub fn parse(text: &str) -> Result<Self, KeymapError> {
+        let (tree, problems) = yaml::parse(text)
+            .map_err(|error| KeymapError(vec![(error.place.0, KeymapMistake::Yaml(error.message))]))?;
         let line = |path: &str| yaml::locate(text, path, 0).0;
-        let mut wrong: Vec<String> = problems
+        let mut wrong: Vec<(usize, KeymapMistake)> = problems
             .iter()
             .take(max_listed(text))
-            .map(|problem| format!("line {}: {problem}", line(&problem.path)))
+            .map(|problem| (line(&problem.path), KeymapMistake::Yaml(problem.to_string())))
             .collect();
-        let Some(fields) = tree.as_object() else { return Err("line 1: a keymap is `name:` and `keys:`".to_owned()) };
+        let Some(fields) = tree.as_object() else { return Err(KeymapError(vec![(1, KeymapMistake::NotAKeymap)])) };
         for field in fields.keys().filter(|field| !matches!(field.as_str(), "name" | "keys")).take(max_listed(text)) {
-            wrong.push(format!("line {}: `{field}` is no part of a keymap; it has `name` and `keys`", line(field)));
+            wrong.push((line(field), KeymapMistake::UnknownField(field.clone())));
         }
         let name = fields.get("name").and_then(Value::as_str).unwrap_or("own").to_owned();
         let mut map = Self { name, ..Self::default() };
@@ -60,37 +117,34 @@ impl Keymap {
                 break;
             }
             let path = format!("keys.{action}");
-            match (entry(action), keys_of(keys)) {
-                (Err(why), _) | (_, Err(why)) => wrong.push(format!("line {}: {why}", line(&path))),
+            match (find_entry(action), parse_keys(keys)) {
+                (Err(mistake), _) | (_, Err(mistake)) => wrong.push((line(&path), mistake)),
                 (Ok(entry), Ok(keys)) => {
                     lines.insert(entry.action, line(&path));
                     map.keys.insert(entry.action, keys);
                 }
             }
         }
-        wrong.extend(map.index(&lines));
-        if wrong.is_empty() { Ok(map) } else { Err(wrong.join("\n")) }
+        wrong.extend(map.index_keys(&lines));
+        if wrong.is_empty() { Ok(map) } else { Err(KeymapError(wrong)) }
     }
 
-    /// Builds the index from key to action; returns a problem for every key bound to two actions.
-    fn index(&mut self, lines: &HashMap<Action, usize>) -> Vec<String> {
+    /// Builds the index from key to action; returns a mistake for every key bound to two actions.
+    fn index_keys(&mut self, lines: &HashMap<Action, usize>) -> Vec<(usize, KeymapMistake)> {
         let mut wrong = Vec::new();
         self.actions.clear();
         for entry in TABLE {
             for key in self.keys.get(&entry.action).into_iter().flatten() {
                 let Some(other) = self.actions.insert(*key, entry.action) else { continue };
                 let at = lines.get(&entry.action).or_else(|| lines.get(&other)).copied().unwrap_or(1);
-                let (key, other) = (key.plain_name(), name_of(other));
-                wrong.push(format!(
-                    "line {at}: {key} would ask for both {other} and {}; give one of them another key",
-                    entry.name
-                ));
+                let (key, first) = (key.plain_name(), action_name(other));
+                wrong.push((at, KeymapMistake::SharedKey { key, first, second: entry.name }));
             }
         }
         for needed in [Action::Quit, Action::Back, Action::Help, Action::Confirm] {
             if self.keys.get(&needed).is_none_or(Vec::is_empty) {
                 let at = lines.get(&needed).copied().unwrap_or(1);
-                wrong.push(format!("line {at}: {} needs a key: nobody would find the way out", name_of(needed)));
+                wrong.push((at, KeymapMistake::NoWayOut(action_name(needed))));
             }
         }
         wrong
@@ -116,47 +170,47 @@ impl Keymap {
 
     /// Returns a hint for use inside tmux if its prefix key, which tmux intercepts, is bound to an action.
     #[must_use]
-    pub fn clash(&self, prefix: &str) -> Option<String> {
+    pub fn prefix_hint(&self, prefix: &str) -> Option<String> {
         // tmux writes C-b for Ctrl-b.
         let name = prefix.strip_prefix("C-").map_or_else(|| prefix.to_owned(), |rest| format!("Ctrl-{rest}"));
         let action = self.action_of(Key::parse(&name)?)?;
-        Some(format!("{name} is tmux's prefix: press it twice for {}, or give that another key", name_of(action)))
+        Some(format!("{name} is tmux's prefix: press it twice for {}, or bind another key", action_name(action)))
     }
 }
 
-fn name_of(action: Action) -> &'static str {
-    super::action::entry_of(action).map_or("", |entry| entry.name)
+fn action_name(action: Action) -> &'static str {
+    entry_of(action).map_or("", |entry| entry.name)
 }
 
-fn entry(name: &str) -> Result<&'static Entry, String> {
+fn find_entry(name: &str) -> Result<&'static Entry, KeymapMistake> {
     TABLE.iter().find(|entry| entry.name == name).ok_or_else(|| {
         let near = TABLE
             .iter()
             .max_by(|a, b| strsim::jaro_winkler(a.name, name).total_cmp(&strsim::jaro_winkler(b.name, name)));
-        let near = near.map_or("", |entry| entry.name);
-        format!("`{name}` is no action; did you mean `{near}`?")
+        KeymapMistake::UnknownAction { name: name.to_owned(), near: near.map_or("", |entry| entry.name) }
     })
 }
 
-fn keys_of(value: &Value) -> Result<Vec<Key>, String> {
-    let one = |value: &Value| -> Result<Key, String> {
-        let name = match value {
-            Value::String(name) => name.clone(),
-            // YAML reads unquoted digits as numbers.
-            Value::Number(digit) => digit.to_string(),
-            other => return Err(format!("`{other}` is no key; quote it if it is one letter of YAML's own")),
-        };
-        Key::parse(&name).ok_or_else(|| format!("`{name}` is no key; write d, Space, Ctrl-l, PgUp, Tab, F5"))
-    };
+fn parse_keys(value: &Value) -> Result<Vec<Key>, KeymapMistake> {
     match value {
-        Value::Array(keys) => keys.iter().map(one).collect(),
-        other => one(other).map(|key| vec![key]),
+        Value::Array(keys) => keys.iter().map(parse_key).collect(),
+        other => parse_key(other).map(|key| vec![key]),
     }
+}
+
+fn parse_key(value: &Value) -> Result<Key, KeymapMistake> {
+    let name = match value {
+        Value::String(name) => name.clone(),
+        // YAML reads unquoted digits as numbers.
+        Value::Number(digit) => digit.to_string(),
+        other => return Err(KeymapMistake::NotAKey(other.to_string())),
+    };
+    Key::parse(&name).ok_or(KeymapMistake::UnknownKey(name))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Keymap;
+    use super::{Keymap, KeymapError, KeymapMistake};
     use crate::cockpit::action::{Action, Key, TABLE};
     use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -181,10 +235,10 @@ mod tests {
             }
         }
         let event = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(keys.action_of(Key::of(event)), Some(Action::Quit));
+        assert_eq!(keys.action_of(Key::from_event(event)), Some(Action::Quit));
         // Most terminals fold Shift into the character; some also report it as a modifier.
         let event = KeyEvent::new(KeyCode::Char('?'), KeyModifiers::SHIFT);
-        assert_eq!(keys.action_of(Key::of(event)), Some(Action::Help));
+        assert_eq!(keys.action_of(Key::from_event(event)), Some(Action::Help));
     }
 
     #[test]
@@ -197,24 +251,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
-        let wrong = |text: &str| Keymap::parse(text).unwrap_err();
+    fn mistakes_are_named_with_their_lines() {
+        use KeymapMistake::{NoWayOut, SharedKey, UnknownAction, UnknownField, UnknownKey};
+        let shared = SharedKey { key: "u".to_owned(), first: "shift-up", second: "stop" };
         let table = [
-            ("keys:\n  shift-donw: [J]\n", "line 2: `shift-donw` is no action; did you mean `shift-down`?"),
-            ("keys:\n  stop: [u]\n", "line 2: u would ask for both shift-up and stop; give one of them another key"),
-            ("keys:\n  stop: [Hyper-q]\n", "line 2: `Hyper-q` is no key; write d, Space, Ctrl-l, PgUp, Tab, F5"),
-            ("keys:\n  close: []\n", "line 2: close needs a key: nobody would find the way out"),
-            ("name: x\nkesy: {}\n", "line 2: `kesy` is no part of a keymap; it has `name` and `keys`"),
+            ("keys:\n  shift-donw: [J]\n", 2, UnknownAction { name: "shift-donw".to_owned(), near: "shift-down" }),
+            ("keys:\n  stop: [u]\n", 2, shared),
+            ("keys:\n  stop: [Hyper-q]\n", 2, UnknownKey("Hyper-q".to_owned())),
+            ("keys:\n  close: []\n", 2, NoWayOut("close")),
+            ("name: x\nkesy: {}\n", 2, UnknownField("kesy".to_owned())),
         ];
-        for (text, message) in table {
-            assert_eq!(wrong(text), message);
+        for (text, line, mistake) in table {
+            assert_eq!(Keymap::parse(text), Err(KeymapError(vec![(line, mistake)])), "{text}");
         }
+        let both = Keymap::parse("keys:\n  shift-donw: [J]\n  close: []\n").unwrap_err();
+        assert_eq!(
+            both.to_string(),
+            "line 2: unknown action `shift-donw`; did you mean `shift-down`?\n\
+             line 3: close needs a key: without it there is no way out"
+        );
     }
 
     #[test]
     fn the_prefix_of_tmux_is_pointed_out() {
-        assert_eq!(Keymap::default().clash("C-b"), None);
-        let said = Keymap::default().clash("C-l").unwrap();
-        assert_eq!(said, "Ctrl-l is tmux's prefix: press it twice for repaint, or give that another key");
+        assert_eq!(Keymap::default().prefix_hint("C-b"), None);
+        let said = Keymap::default().prefix_hint("C-l").unwrap();
+        assert_eq!(said, "Ctrl-l is tmux's prefix: press it twice for repaint, or bind another key");
     }
 }

@@ -13,7 +13,7 @@
 
 use super::quantity::Quantity;
 use super::state::State;
-use super::state::gauged::Gauge;
+use super::state::readings::Gauge;
 use super::state::screen::{Panel, View};
 use ratatui::layout::{Constraint, Layout, Rect};
 
@@ -61,7 +61,7 @@ impl Places {
 
 /// The part of the state that determines the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub struct LayoutInput {
     /// The view.
     pub view: View,
     /// Number of charts scrolled past before the first visible one.
@@ -72,20 +72,20 @@ pub struct Look {
     pub gpu: bool,
 }
 
-impl Look {
+impl LayoutInput {
     /// Extracts the layout inputs from a state.
     #[must_use]
-    pub fn of(state: &State) -> Self {
+    pub fn from_state(state: &State) -> Self {
         let screen = &state.screen;
-        let gpu = state.facts.gauged.has(Gauge::Vram);
+        let gpu = state.facts.readings.has(Gauge::Vram);
         Self { view: screen.view, charts_from: screen.charts_from, full: screen.full, gpu }
     }
 }
 
 /// Lays out a state on its own screen.
 #[must_use]
-pub fn places_of(state: &State) -> Places {
-    places(state.screen.size, Look::of(state))
+pub fn lay_out_state(state: &State) -> Places {
+    lay_out(state.screen.size, LayoutInput::from_state(state))
 }
 
 /// The smallest screen with panels.
@@ -93,7 +93,7 @@ pub const SMALLEST: (u16, u16) = (60, 16);
 
 /// Lays out a screen of the given columns and rows.
 #[must_use]
-pub fn places((width, height): (u16, u16), look: Look) -> Places {
+pub fn lay_out((width, height): (u16, u16), look: LayoutInput) -> Places {
     let area = Rect::new(0, 0, width, height);
     if width < SMALLEST.0 || height < SMALLEST.1 {
         let none = Rect::ZERO;
@@ -120,78 +120,79 @@ pub fn places((width, height): (u16, u16), look: Look) -> Places {
     // One blank column on each side.
     let body = Rect { x: 1, width: width - 2, ..body };
     let panels = match (look.view, room) {
-        (View::Overview, Room::Wide) => overview_wide(body),
-        (View::Overview, _) => overview_compact(body),
-        (View::Curves, _) => curves(body, look),
-        (View::Rungs, _) => rungs(body),
-        (View::Words, _) => words(body),
-        (View::Health, _) => health(body, look.gpu),
-        (View::Runs, _) => runs(body),
+        (View::Overview, Room::Wide) => lay_out_wide_overview(body),
+        (View::Overview, _) => lay_out_compact_overview(body),
+        (View::Charts, _) => lay_out_charts(body, look),
+        (View::Ladder, _) => lay_out_ladder(body),
+        (View::Log, _) => lay_out_log(body),
+        (View::Health, _) => lay_out_health(body, look.gpu),
+        (View::Runs, _) => lay_out_runs(body),
     };
     Places { room, header, progress, verdict, panels, footer }
 }
 
-fn rows<const N: usize>(area: Rect, constraints: [Constraint; N]) -> [Rect; N] {
+fn split_rows<const N: usize>(area: Rect, constraints: [Constraint; N]) -> [Rect; N] {
     Layout::vertical(constraints).areas(area)
 }
 
-fn columns<const N: usize>(area: Rect, constraints: [Constraint; N], gap: u16) -> [Rect; N] {
+fn split_columns<const N: usize>(area: Rect, constraints: [Constraint; N], gap: u16) -> [Rect; N] {
     Layout::horizontal(constraints).spacing(gap).areas(area)
 }
 
-fn overview_wide(body: Rect) -> Vec<(Panel, Rect)> {
+fn lay_out_wide_overview(body: Rect) -> Vec<(Panel, Rect)> {
     let side = (body.width / 4).clamp(38, 52);
     let bottom = (body.height * 3 / 8).clamp(11, 26);
-    let [top, lower] = rows(body, [Constraint::Min(8), Constraint::Length(bottom)]);
-    let [loss, gauges] = columns(top, [Constraint::Min(40), Constraint::Length(side)], 3);
+    let [top, lower] = split_rows(body, [Constraint::Min(8), Constraint::Length(bottom)]);
+    let [loss, gauges] = split_columns(top, [Constraint::Min(40), Constraint::Length(side)], 3);
     let loss = Rect { height: loss.height.saturating_sub(1), ..loss };
     let left = (body.width / 2).clamp(46, 60);
-    let [left, right] = columns(lower, [Constraint::Length(left), Constraint::Min(40)], 3);
+    let [left, right] = split_columns(lower, [Constraint::Length(left), Constraint::Min(40)], 3);
     let ladder = (lower.height / 2).clamp(6, 8);
-    let [ladder, checkpoints] = rows(left, [Constraint::Length(ladder), Constraint::Min(3)]);
+    let [ladder, checkpoints] = split_rows(left, [Constraint::Length(ladder), Constraint::Min(3)]);
     let log = if lower.height >= 18 { lower.height / 2 } else { 0 };
     let mut panels = vec![(LOSS, loss), (Panel::Gauges, gauges)];
     panels.extend([(Panel::Ladder, ladder), (Panel::Checkpoints, checkpoints)]);
     if right.width >= 120 {
-        let [journal, log] = columns(right, [Constraint::Fill(1), Constraint::Fill(1)], 3);
+        let [journal, log] = split_columns(right, [Constraint::Fill(1), Constraint::Fill(1)], 3);
         panels.extend([(Panel::Journal, journal), (Panel::Log, log)]);
     } else {
-        let [journal, log] = rows(right, [Constraint::Min(3), Constraint::Length(log)]);
+        let [journal, log] = split_rows(right, [Constraint::Min(3), Constraint::Length(log)]);
         panels.push((Panel::Journal, journal));
         panels.extend((log.height > 0).then_some((Panel::Log, log)));
     }
     panels
 }
 
-fn overview_compact(body: Rect) -> Vec<(Panel, Rect)> {
+fn lay_out_compact_overview(body: Rect) -> Vec<(Panel, Rect)> {
     let journal = (body.height / 4).clamp(3, 9);
-    let [top, journal] = rows(body, [Constraint::Min(8), Constraint::Length(journal)]);
+    let [top, journal] = split_rows(body, [Constraint::Min(8), Constraint::Length(journal)]);
     let side = (body.width * 3 / 8).clamp(26, 40);
-    let [loss, right] = columns(top, [Constraint::Min(20), Constraint::Length(side)], 2);
-    let [gauges, ladder] = rows(right, [Constraint::Min(5), Constraint::Length((top.height * 3 / 8).clamp(3, 8))]);
+    let [loss, right] = split_columns(top, [Constraint::Min(20), Constraint::Length(side)], 2);
+    let [gauges, ladder] =
+        split_rows(right, [Constraint::Min(5), Constraint::Length((top.height * 3 / 8).clamp(3, 8))]);
     vec![(LOSS, loss), (Panel::Gauges, gauges), (Panel::Ladder, ladder), (Panel::Journal, journal)]
 }
 
 const LOSS: Panel = Panel::Chart(Quantity::Loss);
 
 /// Returns how many charts fit side by side and on top of each other.
-fn grid(body: Rect) -> (usize, usize) {
+fn chart_grid(body: Rect) -> (usize, usize) {
     let (wide, high) = if body.width < 108 || body.height < 26 { (37, 9) } else { (56, 13) };
     (usize::from(body.width / wide).max(1), usize::from(body.height / high).max(1))
 }
 
 /// Returns how many charts a screen of this size shows at once.
 #[must_use]
-pub fn charts_seen(size: (u16, u16)) -> usize {
-    let look = Look { view: View::Curves, charts_from: 0, full: None, gpu: false };
-    places(size, look).panels.len()
+pub fn charts_per_page(size: (u16, u16)) -> usize {
+    let look = LayoutInput { view: View::Charts, charts_from: 0, full: None, gpu: false };
+    lay_out(size, look).panels.len()
 }
 
-fn curves(body: Rect, look: Look) -> Vec<(Panel, Rect)> {
+fn lay_out_charts(body: Rect, look: LayoutInput) -> Vec<(Panel, Rect)> {
     if let Some(full) = look.full {
         return vec![(Panel::Chart(full), body)];
     }
-    let (columns, rows) = grid(body);
+    let (columns, rows) = chart_grid(body);
     let seen = (columns * rows).min(Quantity::ALL.len());
     let from = look.charts_from.min(Quantity::ALL.len() - seen);
     let rows = seen.div_ceil(columns);
@@ -203,37 +204,37 @@ fn curves(body: Rect, look: Look) -> Vec<(Panel, Rect)> {
     Quantity::ALL.into_iter().skip(from).take(seen).map(Panel::Chart).zip(cells).collect()
 }
 
-fn rungs(body: Rect) -> Vec<(Panel, Rect)> {
+fn lay_out_ladder(body: Rect) -> Vec<(Panel, Rect)> {
     let ladder = (body.height / 2).clamp(6, 22);
     let [ladder, rung] = Layout::vertical([Constraint::Length(ladder), Constraint::Fill(1)]).spacing(1).areas(body);
     vec![(Panel::Ladder, ladder), (Panel::Rung, rung)]
 }
 
-fn runs(body: Rect) -> Vec<(Panel, Rect)> {
+fn lay_out_runs(body: Rect) -> Vec<(Panel, Rect)> {
     let list = (body.height * 2 / 5).clamp(5, 16);
     let [list, rest] = Layout::vertical([Constraint::Length(list), Constraint::Fill(1)]).spacing(1).areas(body);
     let [chart, difference] = if rest.width >= 100 {
-        columns(rest, [Constraint::Fill(3), Constraint::Fill(2)], 3)
+        split_columns(rest, [Constraint::Fill(3), Constraint::Fill(2)], 3)
     } else {
-        let [chart, difference] = rows(rest, [Constraint::Fill(3), Constraint::Length((rest.height / 3).max(3))]);
+        let [chart, difference] = split_rows(rest, [Constraint::Fill(3), Constraint::Length((rest.height / 3).max(3))]);
         [chart, difference]
     };
     vec![(Panel::RunList, list), (Panel::Compare, chart), (Panel::Difference, difference)]
 }
 
-fn words(body: Rect) -> Vec<(Panel, Rect)> {
+fn lay_out_log(body: Rect) -> Vec<(Panel, Rect)> {
     let [journal, log] = if body.width >= 160 {
-        columns(body, [Constraint::Fill(1), Constraint::Fill(1)], 3)
+        split_columns(body, [Constraint::Fill(1), Constraint::Fill(1)], 3)
     } else {
         Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).spacing(1).areas(body)
     };
     vec![(Panel::Journal, journal), (Panel::Log, log)]
 }
 
-fn health(body: Rect, gpu: bool) -> Vec<(Panel, Rect)> {
+fn lay_out_health(body: Rect, gpu: bool) -> Vec<(Panel, Rect)> {
     use Quantity::{Cpu, Power, Ram, Temperature, Utilisation, Vram};
     let side = (body.width / 3).clamp(26, 52);
-    let [left, gauges] = columns(body, [Constraint::Min(20), Constraint::Length(side)], 3);
+    let [left, gauges] = split_columns(body, [Constraint::Min(20), Constraint::Length(side)], 3);
     let checkpoints = (body.height / 3).clamp(5, 12);
     let [checkpoints, charts] =
         Layout::vertical([Constraint::Length(checkpoints), Constraint::Fill(1)]).spacing(1).areas(left);
@@ -251,7 +252,7 @@ fn health(body: Rect, gpu: bool) -> Vec<(Panel, Rect)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Look, Room, SMALLEST, charts_seen, places};
+    use super::{LayoutInput, Room, SMALLEST, charts_per_page, lay_out};
     use crate::cockpit::quantity::Quantity;
     use crate::cockpit::state::screen::View;
     use proptest::prelude::*;
@@ -259,7 +260,7 @@ mod tests {
 
     #[test]
     fn four_charts_on_80_columns_and_more_on_a_large_screen() {
-        assert_eq!([(80, 24), (120, 40), (200, 50)].map(charts_seen), [4, 4, 9]);
+        assert_eq!([(80, 24), (120, 40), (200, 50)].map(charts_per_page), [4, 4, 9]);
     }
 
     proptest! {
@@ -268,7 +269,7 @@ mod tests {
             width in 0u16..420, height in 0u16..120, view in 0usize..6, charts_from in 0usize..30, full: bool, gpu: bool,
         ) {
             let full = full.then_some(Quantity::Loss);
-            let places = places((width, height), Look { view: View::ALL[view], charts_from, full, gpu });
+            let places = lay_out((width, height), LayoutInput { view: View::ALL[view], charts_from, full, gpu });
             prop_assert_eq!(places.room == Room::Tiny, width < SMALLEST.0 || height < SMALLEST.1);
             let screen = Rect::new(0, 0, width, height);
             let areas: Vec<_> = places.panels.iter().map(|(_, area)| *area).chain([places.footer]).collect();

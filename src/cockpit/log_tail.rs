@@ -26,11 +26,11 @@ impl LogTail {
 
     /// Returns the lines since the last call; the first call returns those in the last 256 KiB. A file
     /// that cannot be read yields no lines and is retried on the next call.
-    pub fn more(&mut self) -> Vec<String> {
-        self.read().unwrap_or_default()
+    pub fn read_new_lines(&mut self) -> Vec<String> {
+        self.try_read().unwrap_or_default()
     }
 
-    fn read(&mut self) -> io::Result<Vec<String>> {
+    fn try_read(&mut self) -> io::Result<Vec<String>> {
         let mut file = open(&self.path)?;
         let length = file.metadata()?.len();
         let mut from = self.offset.unwrap_or_else(|| length.saturating_sub(FIRST));
@@ -52,13 +52,13 @@ impl LogTail {
         let rest = self.rest.split_off(end + 1);
         let whole = std::mem::replace(&mut self.rest, rest);
         let text = String::from_utf8_lossy(&whole);
-        Ok(text.lines().skip(usize::from(within_a_line)).map(plain).collect())
+        Ok(text.lines().skip(usize::from(within_a_line)).map(strip_escapes).collect())
     }
 }
 
 /// Strips a line to its visible text: removes escape sequences and keeps only the last state of a progress bar.
 #[must_use]
-pub fn plain(line: &str) -> String {
+pub fn strip_escapes(line: &str) -> String {
     let line = line.trim_end_matches('\r');
     let last = line.rsplit('\r').next().unwrap_or(line);
     let mut text = String::new();
@@ -95,7 +95,7 @@ fn skip_sequence(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{LogTail, plain};
+    use super::{LogTail, strip_escapes};
     use std::fs::OpenOptions;
     use std::io::Write;
 
@@ -104,15 +104,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("worker.log");
         let mut tail = LogTail::new(path.clone());
-        assert!(tail.more().is_empty());
+        assert!(tail.read_new_lines().is_empty());
         let mut file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
         write!(file, "one\ntwo\nthr").unwrap();
-        assert_eq!(tail.more(), ["one", "two"]);
+        assert_eq!(tail.read_new_lines(), ["one", "two"]);
         writeln!(file, "ee").unwrap();
-        assert_eq!(tail.more(), ["three"]);
-        assert!(tail.more().is_empty());
+        assert_eq!(tail.read_new_lines(), ["three"]);
+        assert!(tail.read_new_lines().is_empty());
         std::fs::write(&path, "anew\n").unwrap();
-        assert_eq!(tail.more(), ["anew"]);
+        assert_eq!(tail.read_new_lines(), ["anew"]);
     }
 
     #[test]
@@ -121,15 +121,15 @@ mod tests {
         let path = folder.path().join("worker.log");
         let lines: Vec<_> = (0..100_000).map(|line| format!("line {line}\n")).collect();
         std::fs::write(&path, lines.concat()).unwrap();
-        let read = LogTail::new(path).more();
+        let read = LogTail::new(path).read_new_lines();
         assert_eq!(read.last().map(String::as_str), Some("line 99999"));
         assert!(read.len() < 30_000 && read.iter().all(|line| line.starts_with("line ")));
     }
 
     #[test]
     fn escapes_and_progress_bars_are_plain_text() {
-        assert_eq!(plain("\u{1b}[1;31mred\u{1b}[0m and \u{1b}]0;title\u{7}more"), "red and more");
-        assert_eq!(plain("10 %\r20 %\r30 %\r"), "30 %");
-        assert_eq!(plain("a\tb\u{8}"), "a    b");
+        assert_eq!(strip_escapes("\u{1b}[1;31mred\u{1b}[0m and \u{1b}]0;title\u{7}more"), "red and more");
+        assert_eq!(strip_escapes("10 %\r20 %\r30 %\r"), "30 %");
+        assert_eq!(strip_escapes("a\tb\u{8}"), "a    b");
     }
 }

@@ -1,12 +1,12 @@
 //! Boxes above the screen, one file each. The user opens some of them. Others appear automatically
 //! while something is under way or wrong; those capture no keys except the one that closes them.
 
-pub mod ended;
+pub mod failed;
 pub mod help;
-pub mod lost;
+pub mod no_keeper;
 pub mod palette;
-pub mod passage;
 pub mod preview;
+pub mod shift_progress;
 pub mod stop;
 
 use super::action::Action;
@@ -18,7 +18,7 @@ use crate::config::theme::Theme;
 use ratatui::{Frame, layout::Rect};
 
 /// Returns the area available for boxes: between the first and the last line.
-fn room(screen: Rect) -> Rect {
+fn box_room(screen: Rect) -> Rect {
     Rect { y: screen.height.min(1), height: screen.height.saturating_sub(2), ..screen }
 }
 
@@ -27,7 +27,7 @@ pub fn render(frame: &mut Frame<'_>, screen: Rect, state: &State, theme: &Theme)
     if screen.width < SMALLEST.0 || screen.height < SMALLEST.1 {
         return;
     }
-    let within = room(screen);
+    let within = box_room(screen);
     match state.screen.mode {
         Mode::Help { from } => help::render(frame, within, from, state, theme),
         Mode::Palette { chosen } => palette::render(frame, within, chosen, state, theme),
@@ -36,13 +36,13 @@ pub fn render(frame: &mut Frame<'_>, screen: Rect, state: &State, theme: &Theme)
         // The replay has no automatic boxes.
         Mode::Normal | Mode::Filter if state.moment.is_some() || state.replay.is_some() => {}
         Mode::Normal | Mode::Filter if state.is_orphaned() && !state.screen.trouble_hidden => {
-            lost::render(frame, within, state, theme);
+            no_keeper::render(frame, within, state, theme);
         }
         Mode::Normal | Mode::Filter if state.is_broken() && !state.screen.trouble_hidden => {
-            ended::render(frame, within, state, theme);
+            failed::render(frame, within, state, theme);
         }
-        Mode::Normal | Mode::Filter if state.passage.is_shown(state.now_ms) => {
-            passage::render(frame, within, state, theme);
+        Mode::Normal | Mode::Filter if state.shift_progress.is_shown(state.now_ms) => {
+            shift_progress::render(frame, within, state, theme);
         }
         Mode::Normal | Mode::Filter => {}
     }
@@ -50,7 +50,7 @@ pub fn render(frame: &mut Frame<'_>, screen: Rect, state: &State, theme: &Theme)
 
 /// Target of a click while a box is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hit {
+pub enum ClickTarget {
     /// Inert area.
     Nothing,
     /// Screen outside the box.
@@ -63,29 +63,32 @@ pub enum Hit {
 
 /// Returns the click target under the mouse.
 #[must_use]
-pub fn hit(state: &State, at: (u16, u16)) -> Hit {
+pub fn click_target(state: &State, at: (u16, u16)) -> ClickTarget {
     let (width, height) = state.screen.size;
-    let within = room(Rect::new(0, 0, width, height));
+    let within = box_room(Rect::new(0, 0, width, height));
     let keys_at = |area: Rect, keys: &ui::KeyLine| {
         let inner = ui::popup_inner(within, area, ui::Stand::Middle);
         if !area.contains(at.into()) {
-            return Hit::Outside;
+            return ClickTarget::Outside;
         }
         let on_keys = at.1 + 1 == inner.bottom() && at.0 >= inner.x;
-        let action = keys.at(usize::from(at.0.saturating_sub(inner.x)), usize::from(inner.width)).filter(|_| on_keys);
-        action.map_or(Hit::Nothing, Hit::Action)
+        let action =
+            keys.action_at(usize::from(at.0.saturating_sub(inner.x)), usize::from(inner.width)).filter(|_| on_keys);
+        action.map_or(ClickTarget::Nothing, ClickTarget::Action)
     };
     match state.screen.mode {
-        Mode::Palette { chosen } => palette::hit(within, chosen, state, at),
-        Mode::Preview { to } => match preview::content(within, to, state, None) {
-            Some(content) => keys_at(ui::popup_area(within, content.size(), ui::Stand::Middle), &preview::keys(state)),
-            None => Hit::Outside,
+        Mode::Palette { chosen } => palette::click_target(within, chosen, state, at),
+        Mode::Preview { to } => match preview::box_content(within, to, state, None) {
+            Some(content) => {
+                keys_at(ui::popup_area(within, content.size(), ui::Stand::Middle), &preview::key_line(state))
+            }
+            None => ClickTarget::Outside,
         },
         Mode::Stop => {
-            let (size, keys) = stop::measure(within, state);
+            let (size, keys) = stop::measure_box(within, state);
             keys_at(ui::popup_area(within, size, ui::Stand::Middle), &keys)
         }
-        Mode::Help { .. } => Hit::Outside,
-        Mode::Normal | Mode::Filter => Hit::Nothing,
+        Mode::Help { .. } => ClickTarget::Outside,
+        Mode::Normal | Mode::Filter => ClickTarget::Nothing,
     }
 }

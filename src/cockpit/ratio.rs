@@ -29,7 +29,7 @@ mod tests {
     use super::Ratio;
 
     #[test]
-    fn what_is_no_share_is_none() {
+    fn a_value_that_is_not_finite_has_no_ratio() {
         assert_eq!(Ratio::new(f64::NAN), None);
         assert_eq!(Ratio::new(f64::INFINITY), None);
         assert_eq!(Ratio::of(1, 0), None);

@@ -5,11 +5,13 @@ use super::connect::{self, SocketSource};
 use super::glyphs::Glyphs;
 use super::keymap::Keymap;
 use super::log_tail::LogTail;
+use super::preferences::Preferences;
+use super::read_error::ReadError;
 use super::state::facts::History;
 use super::state::runs::{OtherRun, RunRow};
 use super::state::{Link, Notice, RungView, State};
-use super::taste::Taste;
-use super::terminal::Held;
+use super::surface::Surface;
+use super::terminal::HeldTerminal;
 use super::update::{Effect, HistoryBox, Msg, OtherBox, update};
 use crate::config::knobs::Watch;
 use crate::config::theme::Theme;
@@ -29,10 +31,10 @@ use tokio::task::JoinSet;
 
 /// Reads the run's history from the store. Called on a blocking thread, and again after a keeper
 /// reconnects.
-pub type HistorySource = Arc<dyn Fn() -> Result<History, String> + Send + Sync>;
+pub type HistorySource = Arc<dyn Fn() -> Result<History, ReadError> + Send + Sync>;
 
 /// Reads another run by name, with or without its curve.
-pub type OtherSource = Arc<dyn Fn(&str, bool) -> Result<OtherRun, String> + Send + Sync>;
+pub type OtherSource = Arc<dyn Fn(&str, bool) -> Result<OtherRun, ReadError> + Send + Sync>;
 
 /// Reads the rows of a range of steps in full.
 pub type RowsSource = Arc<dyn Fn(&Range<u64>) -> Vec<StepRow> + Send + Sync>;
@@ -52,11 +54,11 @@ pub struct Sources {
     /// The whole history.
     pub history: HistorySource,
     /// The run's status as far as it is known without the keeper.
-    pub standing: Arc<dyn Fn() -> Option<Status> + Send + Sync>,
+    pub status: Arc<dyn Fn() -> Option<Status> + Send + Sync>,
     /// Rows of a range of steps in full.
     pub rows: RowsSource,
     /// The history up to a moment, Unix milliseconds.
-    pub moment: Arc<dyn Fn(i64) -> Result<History, String> + Send + Sync>,
+    pub moment: Arc<dyn Fn(i64) -> Result<History, ReadError> + Send + Sync>,
     /// Other runs.
     pub others: Others,
 }
@@ -82,7 +84,7 @@ pub struct Attach {
     /// Symbols the terminal can display.
     pub glyphs: Glyphs,
     /// Preferences from the last session.
-    pub taste: Taste,
+    pub preferences: Preferences,
     /// Notice to show first: a theme that failed to load, a key that tmux intercepts.
     pub notice: Option<String>,
 }
@@ -97,45 +99,18 @@ pub struct Outcome {
     /// Another run to open next.
     pub open: Option<String>,
     /// Preferences to remember.
-    pub taste: Taste,
+    pub preferences: Preferences,
 }
 
 /// Reasons why a cockpit ends early. The run continues.
 #[derive(Debug, thiserror::Error)]
 pub enum CockpitError {
     /// The terminal failed.
-    #[error("the terminal failed: {0}; the run goes on, `downshift attach` opens the cockpit again")]
+    #[error("the terminal failed: {0}; the run continues; `downshift attach` reopens the cockpit")]
     Terminal(#[from] io::Error),
     /// No theme was given.
-    #[error("no theme was given; this is a fault of the program that opened the cockpit")]
+    #[error("no theme was given; this is a bug in the program that opened the cockpit")]
     NoTheme,
-}
-
-/// A display to draw on.
-pub trait Screen {
-    /// Draws a frame.
-    ///
-    /// # Errors
-    /// Returns an error when the terminal is gone.
-    fn draw(&mut self, state: &State, theme: &Theme) -> io::Result<()>;
-
-    /// Invalidates the screen, so that the next frame redraws every cell.
-    ///
-    /// # Errors
-    /// Returns an error when the terminal is gone.
-    fn repaint(&mut self) -> io::Result<()>;
-
-    /// Rings the bell.
-    ///
-    /// # Errors
-    /// Returns an error when the terminal is gone.
-    fn bell(&mut self) -> io::Result<()>;
-
-    /// Restores the terminal, stops the process, and takes the terminal again on resume.
-    ///
-    /// # Errors
-    /// Returns an error when the terminal is gone.
-    fn suspend(&mut self) -> io::Result<()>;
 }
 
 /// Opens the cockpit on a run and returns when the user closes it.
@@ -143,27 +118,27 @@ pub trait Screen {
 /// # Errors
 /// Returns an error when the terminal fails; by then the terminal has been restored.
 pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
-    let screen = Held::take(attach.glyphs)?;
+    let screen = HeldTerminal::acquire(attach.glyphs)?;
     let size = screen.size()?;
     let (inbox, messages) = mpsc::channel(1024);
     let (ask, requests) = mpsc::channel(64);
     // Dropping it on return aborts the background tasks.
-    let mut beside = JoinSet::new();
-    beside.spawn(read_terminal(inbox.clone()));
-    beside.spawn(connect::keep(attach.socket, requests, inbox.clone()));
-    beside.spawn(watch_stops(inbox.clone()));
+    let mut background = JoinSet::new();
+    background.spawn(read_terminal(inbox.clone()));
+    background.spawn(connect::run_client(attach.socket, requests, inbox.clone()));
+    background.spawn(forward_stops(inbox.clone()));
     let now = unix_ms(SystemTime::now());
     let mut state = State::new(attach.ladder, attach.watch, size, now, utc_offset_s());
     (state.keys, state.read_only) = (attach.keys, attach.read_only);
     state.resume = RunDir::open(&attach.run_dir).ok().map(|run| run.command("resume"));
     state.themes = attach.themes.iter().map(|theme| theme.name.clone()).collect();
-    attach.taste.apply(&mut state.screen, &attach.themes);
+    attach.preferences.apply(&mut state.screen, &attach.themes);
     let until_ms = now.saturating_add(10_000);
     state.notice = attach.notice.map(|text| Notice { text, refused: true, until_ms });
     let log = LogTail::new(attach.run_dir.join("worker.log"));
     let (themes, sources) = (attach.themes, attach.sources);
-    let home = attach.run_dir;
-    Cockpit { state, screen, themes, messages, inbox, ask, log, home, sources }.run().await
+    let run_dir = attach.run_dir;
+    Cockpit { state, screen, themes, messages, inbox, ask, log, run_dir, sources }.run().await
 }
 
 async fn read_terminal(inbox: Sender<Msg>) {
@@ -187,11 +162,11 @@ async fn read_terminal(inbox: Sender<Msg>) {
 }
 
 /// Forwards stop signals. Ctrl-Z arrives as a key; a stop sent by another process arrives as a signal.
-async fn watch_stops(inbox: Sender<Msg>) {
+async fn forward_stops(inbox: Sender<Msg>) {
     let stop = rustix::process::Signal::TSTP.as_raw();
     let Ok(mut stops) = signal(SignalKind::from_raw(stop)) else { return };
     while stops.recv().await.is_some() {
-        if inbox.send(Msg::Stopped).await.is_err() {
+        if inbox.send(Msg::SuspendRequested).await.is_err() {
             return;
         }
     }
@@ -217,7 +192,7 @@ struct Cockpit<S> {
     inbox: Sender<Msg>,
     ask: Sender<Request>,
     log: LogTail,
-    home: PathBuf,
+    run_dir: PathBuf,
     sources: Sources,
 }
 
@@ -237,7 +212,7 @@ enum Owed {
     Now,
 }
 
-impl<S: Screen> Cockpit<S> {
+impl<S: Surface> Cockpit<S> {
     async fn run(mut self) -> Result<Outcome, CockpitError> {
         let mut drawn = Instant::now();
         let mut owed = Owed::Now;
@@ -256,12 +231,12 @@ impl<S: Screen> Cockpit<S> {
             let queued = std::iter::from_fn(|| self.messages.try_recv().ok()).take(BURST);
             let batch: Vec<_> = std::iter::once(tick).chain(first).chain(queued).collect();
             for msg in batch {
-                match self.take(msg)? {
+                match self.handle_message(msg)? {
                     Next::Owed(more) => owed = owed.max(more),
                     Next::Close(open) => {
                         let keeper_answers = self.state.link == Link::Live;
-                        let taste = Taste::of(&self.state.screen, &self.themes);
-                        return Ok(Outcome { keeper_answers, open, taste, status: self.state.facts.status });
+                        let preferences = Preferences::from_screen(&self.state.screen, &self.themes);
+                        return Ok(Outcome { keeper_answers, open, preferences, status: self.state.facts.status });
                     }
                 }
             }
@@ -269,7 +244,7 @@ impl<S: Screen> Cockpit<S> {
     }
 
     /// Handles a message and runs its effects.
-    fn take(&mut self, msg: Msg) -> Result<Next, CockpitError> {
+    fn handle_message(&mut self, msg: Msg) -> Result<Next, CockpitError> {
         let at_once = matches!(msg, Msg::Key(_) | Msg::Mouse(_) | Msg::Paste(_));
         let mut effects = VecDeque::from(update(&mut self.state, msg));
         let mut owed = Owed::Nothing;
@@ -280,44 +255,44 @@ impl<S: Screen> Cockpit<S> {
                     self.screen.repaint()?;
                     owed = Owed::Now;
                 }
-                Effect::Bell => self.screen.bell()?,
+                Effect::Bell => self.screen.ring_bell()?,
                 Effect::Quit => return Ok(Next::Close(None)),
                 Effect::Open(name) => return Ok(Next::Close(Some(name))),
                 Effect::Suspend => {
                     self.screen.suspend()?;
-                    effects.extend(update(&mut self.state, Msg::Woken));
+                    effects.extend(update(&mut self.state, Msg::Resumed));
                 }
                 // A full queue means that the keeper is not reading; its next update shows the result.
                 Effect::Send(request) => drop(self.ask.try_send(request)),
                 Effect::LoadHistory(asked) => self.load_history(asked),
-                Effect::LoadStanding => {
-                    let source = Arc::clone(&self.sources.standing);
-                    self.beside(move || Msg::Standing(source().map(Box::new)));
+                Effect::LoadStatus => {
+                    let source = Arc::clone(&self.sources.status);
+                    self.spawn_read(move || Msg::StoredStatus(source().map(Box::new)));
                 }
                 Effect::LoadRows(steps) => {
                     let source = Arc::clone(&self.sources.rows);
-                    self.beside(move || Msg::Rows(source(&steps)));
+                    self.spawn_read(move || Msg::Rows(source(&steps)));
                 }
                 Effect::LoadMoment(at_ms) => {
                     let source = Arc::clone(&self.sources.moment);
-                    self.beside(move || Msg::Moment { at_ms, history: source(at_ms).map(boxed) });
+                    self.spawn_read(move || Msg::Moment { at_ms, history: source(at_ms).map(boxed_history) });
                 }
                 Effect::ListRuns => {
                     let source = Arc::clone(&self.sources.others.list);
-                    self.beside(move || Msg::Runs(source()));
+                    self.spawn_read(move || Msg::Runs(source()));
                 }
                 Effect::LoadOther(name, with_curve) => {
                     let source = Arc::clone(&self.sources.others.read);
-                    self.beside(move || {
+                    self.spawn_read(move || {
                         let run = source(&name, with_curve).map(|run| OtherBox(Box::new(run)));
                         Msg::Other { name, run }
                     });
                 }
-                Effect::LookForHome => {
-                    let home = self.home.clone();
-                    self.beside(move || Msg::Home(home.is_dir()));
+                Effect::CheckRunDir => {
+                    let run_dir = self.run_dir.clone();
+                    self.spawn_read(move || Msg::RunDirExists(run_dir.is_dir()));
                 }
-                Effect::ReadLog => effects.extend(update(&mut self.state, Msg::Log(self.log.more()))),
+                Effect::ReadLog => effects.extend(update(&mut self.state, Msg::Log(self.log.read_new_lines()))),
             }
         }
         Ok(Next::Owed(owed))
@@ -331,17 +306,17 @@ impl<S: Screen> Cockpit<S> {
 
     fn load_history(&self, asked: u64) {
         let source = Arc::clone(&self.sources.history);
-        self.beside(move || Msg::History { asked, history: source().map(boxed) });
+        self.spawn_read(move || Msg::History { asked, history: source().map(boxed_history) });
     }
 
     /// Runs work on a blocking thread; its result arrives as a message.
-    fn beside(&self, work: impl FnOnce() -> Msg + Send + 'static) {
+    fn spawn_read(&self, work: impl FnOnce() -> Msg + Send + 'static) {
         let inbox = self.inbox.clone();
         tokio::task::spawn_blocking(move || drop(inbox.blocking_send(work())));
     }
 }
 
-fn boxed(history: History) -> HistoryBox {
+fn boxed_history(history: History) -> HistoryBox {
     HistoryBox(Box::new(history))
 }
 

@@ -84,22 +84,22 @@ impl Series {
             return false;
         }
         if known {
-            self.cut(row.step);
+            self.truncate_from(row.step);
         }
         let point = Point::of(row);
-        self.begin(row.attempt, row.rung, point.spot);
+        self.begin_segment(row.attempt, row.rung, point.spot);
         self.open.push(point);
         if self.open.len() as u64 == LEAF {
-            self.close();
+            self.close_leaf();
         }
         true
     }
 
     /// Appends consecutive steps from the store that follow everything known so far.
     pub fn extend(&mut self, attempt: u64, rung: usize, leaf: &Bucket) {
-        self.close();
-        self.begin(attempt, rung, leaf.first);
-        self.add(*leaf, None);
+        self.close_leaf();
+        self.begin_segment(attempt, rung, leaf.first);
+        self.add_leaf(*leaf, None);
     }
 
     /// Returns the number of steps.
@@ -148,7 +148,7 @@ impl Series {
 
     /// Aggregates all steps: extremes, skips and the longest streak.
     #[must_use]
-    pub fn whole(&self) -> Option<Bucket> {
+    pub fn aggregate(&self) -> Option<Bucket> {
         let mut whole: Option<Bucket> = None;
         let mut join = |bucket: &Bucket| whole = Some(whole.map_or(*bucket, |all| all.with(bucket)));
         self.walk(0..self.leaves.len(), self.levels.len(), &mut join);
@@ -160,7 +160,7 @@ impl Series {
     /// in memory, returns the middle of the leaf.
     #[must_use]
     pub fn best(&self, metric: Metric) -> Option<(u64, f32)> {
-        let least = self.whole()?.extents[metric as usize]?.min;
+        let least = self.aggregate()?.extents[metric as usize]?.min;
         let is = |extent: Option<Extent>| extent.is_some_and(|extent| extent.min.to_bits() == least.to_bits());
         let within = |points: &[Point]| {
             points.iter().find(|point| point.values[metric as usize].to_bits() == least.to_bits()).map(|p| p.spot.step)
@@ -202,7 +202,7 @@ impl Series {
     /// Returns the statistics of skipped steps.
     #[must_use]
     pub fn skips(&self) -> Skips {
-        let whole = self.whole();
+        let whole = self.aggregate();
         let longest = whole.map_or(0, |whole| u64::from(whole.longest));
         Skips { first: whole.and_then(|whole| whole.skipped_at), longest, streak: self.streak() }
     }
@@ -235,32 +235,32 @@ impl Series {
         })
     }
 
-    fn begin(&mut self, attempt: u64, rung: usize, spot: Spot) {
+    fn begin_segment(&mut self, attempt: u64, rung: usize, spot: Spot) {
         if self.segments.last().is_none_or(|segment| segment.attempt != attempt) {
             self.segments.push(Segment { first: spot.step, spot, attempt, rung });
         }
     }
 
     /// Turns the open rows into a leaf.
-    fn close(&mut self) {
+    fn close_leaf(&mut self) {
         let points = std::mem::take(&mut self.open);
         if let Some(leaf) = Bucket::of(&points) {
-            self.add(leaf, Some(points.into()));
+            self.add_leaf(leaf, Some(points.into()));
         }
         if self.held > HELD {
-            self.release(HELD / 2);
+            self.release_rows(HELD / 2);
         }
     }
 
-    fn add(&mut self, leaf: Bucket, rows: Option<Box<[Point]>>) {
+    fn add_leaf(&mut self, leaf: Bucket, rows: Option<Box<[Point]>>) {
         self.held += usize::from(rows.is_some());
         self.leaves.push(leaf);
         self.rows.push(rows);
-        self.fold();
+        self.build_levels();
     }
 
     /// Releases all rows except those of the newest leaves.
-    fn release(&mut self, newest: usize) {
+    fn release_rows(&mut self, newest: usize) {
         let keep = self.rows.len().saturating_sub(newest);
         for rows in &mut self.rows[..keep] {
             self.held -= usize::from(rows.take().is_some());
@@ -268,7 +268,7 @@ impl Series {
     }
 
     /// Builds the buckets that the newest leaf completed.
-    fn fold(&mut self) {
+    fn build_levels(&mut self) {
         let mut level = 0;
         while self.leaves.len().is_multiple_of(FAN.pow(level as u32 + 1)) {
             let below = if level == 0 { &self.leaves } else { &self.levels[level - 1] };
@@ -282,7 +282,7 @@ impl Series {
     }
 
     /// Removes `step` and everything after it.
-    fn cut(&mut self, step: u64) {
+    fn truncate_from(&mut self, step: u64) {
         self.open.retain(|point| point.spot.step < step);
         let keep = self.leaves.partition_point(|leaf| leaf.last.step < step);
         if let Some(leaf) = self.leaves.get(keep)
@@ -306,9 +306,8 @@ impl Series {
 }
 
 pub mod axis;
-mod columns;
+pub mod columns;
 pub mod pyramid;
-pub use columns::At;
 
 #[cfg(test)]
 mod tests;

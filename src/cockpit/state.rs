@@ -4,32 +4,25 @@
 pub mod chart;
 pub mod facts;
 pub mod forecast;
-pub mod gauged;
+pub mod ladder;
 pub mod pace;
-pub mod passage;
+pub mod readings;
 pub mod replay;
+pub mod requests;
 pub mod runs;
 pub mod screen;
+pub mod shift_progress;
+
+pub use ladder::RungView;
 
 use super::keymap::Keymap;
-use crate::config::knobs::{Relief, Watch};
+use crate::config::knobs::Watch;
 use crate::protocol::control::{CheckpointRow, RunState, Status};
 use facts::Facts;
-use passage::PassageView;
 use replay::Replay;
 use runs::Runs;
 use screen::Screen;
-
-/// A rung of the ladder, as resolved from the run file.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RungView {
-    /// Name.
-    pub name: String,
-    /// Problems it relieves.
-    pub relieves: Vec<Relief>,
-    /// Knobs, as JSON.
-    pub preset: serde_json::Value,
-}
+use shift_progress::ShiftProgress;
 
 /// Connection to the keeper.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,13 +31,33 @@ pub enum Link {
     Waiting,
     /// Connected.
     Live,
-    /// Keeper unreachable.
+    /// Connection broken; the run's status is being read from its directory.
+    Dropped {
+        /// Time of the loss, Unix milliseconds.
+        since_ms: i64,
+        /// Error from the operating system.
+        reason: String,
+        /// Whether the keeper answered before.
+        was_live: bool,
+    },
+    /// Keeper unreachable; the status read from the run directory says why, if it could be read.
     Lost {
         /// Time of the loss, Unix milliseconds.
         since_ms: i64,
         /// Error from the operating system.
         reason: String,
     },
+}
+
+impl Link {
+    /// Returns the time since which the keeper is unreachable, Unix milliseconds.
+    #[must_use]
+    pub fn lost_since_ms(&self) -> Option<i64> {
+        match self {
+            Self::Waiting | Self::Live => None,
+            Self::Dropped { since_ms, .. } | Self::Lost { since_ms, .. } => Some(*since_ms),
+        }
+    }
 }
 
 /// A short response to a key, shown for some seconds in place of the verdict.
@@ -68,7 +81,7 @@ pub struct State {
     /// Connection to the keeper.
     pub link: Link,
     /// Shift or restart on display.
-    pub passage: PassageView,
+    pub shift_progress: ShiftProgress,
     /// Response to the latest key.
     pub notice: Option<Notice>,
     /// Rungs, fastest first.
@@ -105,7 +118,7 @@ impl State {
             facts: Facts::default(),
             screen: Screen::new(size),
             link: Link::Waiting,
-            passage: PassageView::None,
+            shift_progress: ShiftProgress::None,
             notice: None,
             ladder,
             watch,
@@ -156,10 +169,22 @@ impl State {
         self.status().and_then(|status| status.device.as_deref()).is_some_and(|device| device.starts_with("cuda"))
     }
 
-    /// Reports whether a keeper should be running but is not.
+    /// Reports whether the run should have a keeper, but none answers.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        self.link.lost_since_ms().is_some() && !self.is_over()
+    }
+
+    /// Reports whether the keeper is being restarted automatically.
+    #[must_use]
+    pub fn is_recovering(&self) -> bool {
+        self.run_state() == Some(RunState::Recovering)
+    }
+
+    /// Reports whether the keeper is gone and nothing brings it back.
     #[must_use]
     pub fn is_orphaned(&self) -> bool {
-        matches!(self.link, Link::Lost { .. }) && !self.is_over()
+        matches!(self.link, Link::Lost { .. }) && !self.is_over() && !self.is_recovering()
     }
 
     /// Reports whether the run failed or needs attention.
@@ -188,10 +213,11 @@ impl State {
         self.status().map(|status| status.rung).filter(|rung| *rung < self.ladder.len())
     }
 
-    /// Returns the learning rate of the newest step.
+    /// Returns the first and the newest position of the curve on the current axis of the charts.
     #[must_use]
-    pub fn recent_lr(&self) -> Option<f64> {
-        self.facts.recent.back().map(|row| row.lr).filter(|lr| lr.is_finite())
+    pub fn curve_ends(&self) -> Option<(f64, f64)> {
+        let axis = self.screen.chart.axis;
+        self.facts.series.spots().map(|(first, last)| (first.on(axis), last.on(axis)))
     }
 
     /// Returns the command that resumes the run.
@@ -204,6 +230,12 @@ impl State {
     #[must_use]
     pub fn run_name(&self) -> &str {
         self.status().map_or("", |status| &status.run)
+    }
+
+    /// Shows a notice in place of the verdict for some seconds.
+    pub fn show_notice(&mut self, text: impl Into<String>, refused: bool) {
+        let until_ms = self.now_ms.saturating_add(if refused { 2 * NOTICE_MS } else { NOTICE_MS });
+        self.notice = Some(Notice { text: text.into(), refused, until_ms });
     }
 
     /// Returns how long the keeper has been silent, in milliseconds; `None` if it is not expected to speak or cannot.
@@ -227,5 +259,7 @@ impl State {
     }
 }
 
+/// Time a notice stays; a refusal stays twice as long, milliseconds.
+const NOTICE_MS: i64 = 4_000;
 /// Data older than this is shown with its age, milliseconds.
 pub const STALE_MS: i64 = 3_000;

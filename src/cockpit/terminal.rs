@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! return, error ─▶ Drop ─┐
-//! panic ─────────▶ hook ─┼─▶ give_back: runs once, however many paths reach it
+//! panic ─────────▶ hook ─┼─▶ restore_terminal: runs once, however many paths reach it
 //! SIGTERM, SIGHUP ▶ dedicated thread, then exit
 //! ```
 //! The thread is necessary: when the terminal vanishes, crossterm's reader spins and never returns, so
 //! cleanup must not depend on the loop noticing.
 
-use super::glyphs::{Glyphs, bring_down, disarm};
-use super::quiet::Quiet;
-use super::run::Screen;
+use super::glyphs::{Glyphs, replace_with_ascii, strip_unsafe};
+use super::quiet_backend::QuietBackend;
 use super::state::State;
+use super::surface::Surface;
 use super::view;
 use crate::config::theme::Theme;
 use crossterm::event::{DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture};
@@ -33,22 +33,22 @@ static WATCH: Once = Once::new();
 
 /// The terminal while the cockpit holds it.
 #[derive(Debug)]
-pub struct Held {
-    terminal: Terminal<Quiet>,
+pub struct HeldTerminal {
+    terminal: Terminal<QuietBackend>,
     glyphs: Glyphs,
 }
 
-impl Held {
+impl HeldTerminal {
     /// Takes the terminal: raw mode, alternate screen, bracketed paste and mouse capture.
     ///
     /// # Errors
     /// Returns an error when standard output is not a terminal, or when the terminal refuses.
-    pub fn take(glyphs: Glyphs) -> io::Result<Self> {
-        WATCH.call_once(watch);
-        let entered = enter();
-        let terminal = entered.and_then(|()| Terminal::new(Quiet::new()));
+    pub fn acquire(glyphs: Glyphs) -> io::Result<Self> {
+        WATCH.call_once(install_restore_hooks);
+        let entered = enter_screen();
+        let terminal = entered.and_then(|()| Terminal::new(QuietBackend::new()));
         if terminal.is_err() {
-            give_back();
+            restore_terminal();
         }
         Ok(Self { terminal: terminal?, glyphs })
     }
@@ -62,27 +62,27 @@ impl Held {
     }
 }
 
-fn enter() -> io::Result<()> {
+fn enter_screen() -> io::Result<()> {
     TAKEN.store(true, Ordering::SeqCst);
     enable_raw_mode()?;
     let mut out = io::stdout();
     execute!(out, EnterAlternateScreen, EnableBracketedPaste, EnableMouseCapture, cursor::Hide)
 }
 
-impl Drop for Held {
+impl Drop for HeldTerminal {
     fn drop(&mut self) {
-        give_back();
+        restore_terminal();
     }
 }
 
-impl Screen for Held {
+impl Surface for HeldTerminal {
     fn draw(&mut self, state: &State, theme: &Theme) -> io::Result<()> {
         let ascii = self.glyphs == Glyphs::Ascii;
         self.terminal.draw(|frame| {
             view::render(frame, state, theme);
-            disarm(frame.buffer_mut());
+            strip_unsafe(frame.buffer_mut());
             if ascii {
-                bring_down(frame.buffer_mut());
+                replace_with_ascii(frame.buffer_mut());
             }
         })?;
         Ok(())
@@ -92,21 +92,21 @@ impl Screen for Held {
         self.terminal.clear()
     }
 
-    fn bell(&mut self) -> io::Result<()> {
+    fn ring_bell(&mut self) -> io::Result<()> {
         execute!(io::stdout(), style::Print("\u{7}"))
     }
 
     fn suspend(&mut self) -> io::Result<()> {
-        give_back();
+        restore_terminal();
         // Returns on `fg`. Not TSTP, which is caught and arrives as a message.
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
-        enter()?;
+        enter_screen()?;
         self.terminal.clear()
     }
 }
 
 /// Restores the terminal if the cockpit holds it.
-pub fn give_back() {
+pub fn restore_terminal() {
     if !TAKEN.swap(false, Ordering::SeqCst) {
         return;
     }
@@ -119,10 +119,10 @@ pub fn give_back() {
 }
 
 /// Restores the terminal before a panic is reported and before a signal ends the process.
-fn watch() {
+fn install_restore_hooks() {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        give_back();
+        restore_terminal();
         report(info);
     }));
     // Without the thread, a signal ends the process in the default way and leaves the terminal as it is.
@@ -130,7 +130,7 @@ fn watch() {
         if let Some(code) = ending_signal() {
             let (done, finished) = std::sync::mpsc::channel();
             let restore = thread::Builder::new().spawn(move || {
-                give_back();
+                restore_terminal();
                 let _ = done.send(());
             });
             // The write may block if nothing reads the terminal any more; wait half a second at most.

@@ -29,7 +29,14 @@ pub fn tone_style(theme: &Theme, tone: Tone) -> Style {
 /// ```text
 /// loss ────────────────────────────── smoothed 0.90
 /// ```
-pub fn heading(frame: &mut Frame<'_>, area: Rect, title: &str, right: Line<'_>, focused: bool, theme: &Theme) -> Rect {
+pub fn render_heading(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    title: &str,
+    right: Line<'_>,
+    focused: bool,
+    theme: &Theme,
+) -> Rect {
     let row = Rect { height: area.height.min(1), ..area };
     let used = title.width() + 1;
     let room = usize::from(area.width).saturating_sub(used);
@@ -47,7 +54,7 @@ pub fn heading(frame: &mut Frame<'_>, area: Rect, title: &str, right: Line<'_>, 
 }
 
 /// Draws the left line, and the right one at the end of the row if both fit.
-pub fn two_sides(frame: &mut Frame<'_>, area: Rect, left: Line<'_>, right: Line<'_>) {
+pub fn render_two_sides(frame: &mut Frame<'_>, area: Rect, left: Line<'_>, right: Line<'_>) {
     let room = usize::from(area.width);
     let fits = left.width() + right.width() < room;
     let width = u16::try_from(right.width()).unwrap_or(u16::MAX).min(area.width);
@@ -79,7 +86,7 @@ pub fn bar(width: u16, parts: &[(Ratio, Style)], limit: Option<Ratio>, theme: &T
         (Some(style), None) => Span::styled("╸", style),
         _ => Span::styled("─", theme.faint),
     };
-    merged((0..width).map(cell))
+    merge_spans((0..width).map(cell))
 }
 
 /// Renders the newest values as a line of dots, two per cell, scaled from 0 to the largest: `⠒⠒⠊⠉`.
@@ -95,7 +102,7 @@ pub fn spark(width: u16, values: &[f64], style: Style) -> Line<'static> {
     Line::styled(newest.chunks(2).map(cell).collect::<String>(), style)
 }
 
-fn merged(cells: impl Iterator<Item = Span<'static>>) -> Line<'static> {
+fn merge_spans(cells: impl Iterator<Item = Span<'static>>) -> Line<'static> {
     let mut spans: Vec<Span<'static>> = Vec::new();
     for cell in cells {
         match spans.last_mut() {
@@ -145,20 +152,34 @@ pub fn popup_inner(within: Rect, area: Rect, stand: Stand) -> Rect {
 }
 
 /// Draws a centred box, sized to its content if it fits; returns the area inside.
-pub fn popup(frame: &mut Frame<'_>, within: Rect, size: (u16, u16), title: &str, tone: Tone, theme: &Theme) -> Rect {
+pub fn open_popup(
+    frame: &mut Frame<'_>,
+    within: Rect,
+    size: (u16, u16),
+    title: &str,
+    tone: Tone,
+    theme: &Theme,
+) -> Rect {
     let area = popup_area(within, size, Stand::Middle);
-    boxed(frame, area, title, tone, theme);
+    render_box(frame, area, title, tone, theme);
     popup_inner(within, area, Stand::Middle)
 }
 
 /// Draws a box in the corner; returns the area inside.
-pub fn corner(frame: &mut Frame<'_>, within: Rect, size: (u16, u16), title: &str, tone: Tone, theme: &Theme) -> Rect {
+pub fn open_corner_box(
+    frame: &mut Frame<'_>,
+    within: Rect,
+    size: (u16, u16),
+    title: &str,
+    tone: Tone,
+    theme: &Theme,
+) -> Rect {
     let area = popup_area(within, size, Stand::Corner);
-    boxed(frame, area, title, tone, theme);
+    render_box(frame, area, title, tone, theme);
     popup_inner(within, area, Stand::Corner)
 }
 
-fn boxed(frame: &mut Frame<'_>, area: Rect, title: &str, tone: Tone, theme: &Theme) {
+fn render_box(frame: &mut Frame<'_>, area: Rect, title: &str, tone: Tone, theme: &Theme) {
     let border = if tone == Tone::Plain { theme.mark } else { tone_style(theme, tone) };
     let block = Block::bordered()
         .border_type(BorderType::Rounded)
@@ -183,7 +204,7 @@ impl KeyLine {
 
     /// Renders the line in the given columns.
     #[must_use]
-    pub fn line(&self, width: usize, theme: &Theme) -> Line<'static> {
+    pub fn render(&self, width: usize, theme: &Theme) -> Line<'static> {
         let gap = self.gap(width);
         let mut line = Line::default();
         for (place, (key, word, _)) in self.0.iter().enumerate() {
@@ -196,7 +217,7 @@ impl KeyLine {
 
     /// Returns the action at a column of the line.
     #[must_use]
-    pub fn at(&self, column: usize, width: usize) -> Option<super::action::Action> {
+    pub fn action_at(&self, column: usize, width: usize) -> Option<super::action::Action> {
         let gap = self.gap(width);
         let mut start = 0;
         for (key, word, action) in &self.0 {
@@ -211,14 +232,14 @@ impl KeyLine {
 }
 
 /// Draws lines below each other, as many as fit.
-pub fn lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>) {
+pub fn render_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>) {
     for (row, line) in area.rows().zip(lines) {
         frame.render_widget(line, row);
     }
 }
 
 /// Draws a centred placeholder in an area that has nothing to show yet.
-pub fn quiet(frame: &mut Frame<'_>, area: Rect, text: &str, theme: &Theme) {
+pub fn render_placeholder(frame: &mut Frame<'_>, area: Rect, text: &str, theme: &Theme) {
     let wrapped = wrap(text, usize::from(area.width.saturating_sub(4)).max(1));
     let top = (usize::from(area.height).saturating_sub(wrapped.len()) / 2).min(usize::from(area.height));
     for (row, text) in area.rows().skip(top).zip(wrapped) {
@@ -233,7 +254,7 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut rows = Vec::new();
     let mut row = String::new();
-    for word in words(text) {
+    for word in unbreakable_words(text) {
         if !row.is_empty() && row.width() + 1 + word.width() > width {
             rows.push(std::mem::take(&mut row));
         }
@@ -255,7 +276,7 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
 
 const UNITS: [&str; 13] = ["s", "ms", "min", "h", "d", "%", "B", "KiB", "MiB", "GiB", "TiB", "°C", "W"];
 
-fn words(text: &str) -> Vec<String> {
+fn unbreakable_words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         let digits = word.len() >= 3 && word.bytes().take(3).all(|byte| byte.is_ascii_digit());

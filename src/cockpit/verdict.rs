@@ -5,7 +5,8 @@
 use super::action::Action;
 use super::format::{age, apart, bytes, count, counted, figure, percent, rate, took};
 use super::series::Metric;
-use super::state::passage::proof;
+use super::state::facts::SKIP_WINDOW;
+use super::state::shift_progress::shift_result;
 use super::state::{Link, State};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::probe::Gpu;
@@ -59,44 +60,52 @@ impl Verdict {
 /// Returns the verdict on the run.
 #[must_use]
 pub fn verdict(state: &State) -> Verdict {
-    let Some(status) = state.status() else { return before_all(state) };
-    over(state, status)
-        .or_else(|| orphaned(state))
+    let Some(status) = state.status() else { return connecting(state) };
+    ended(state, status)
+        .or_else(|| cut_off(state))
         .or_else(|| silent(state))
-        .or_else(|| homeless(state, status))
+        .or_else(|| run_dir_missing(state, status))
         .or_else(|| waiting(state, status))
         .or_else(|| stalled(state, status))
         .or_else(|| proposal(status))
         .or_else(|| skipping(state))
         .or_else(|| hot_or_full(state))
         .or_else(|| filling(state))
-        .or_else(|| news(state, status))
+        .or_else(|| shift_done(state, status))
         .or_else(|| slow(state, status))
         .unwrap_or_else(|| healthy(state, status))
 }
 
-fn before_all(state: &State) -> Verdict {
+fn connecting(state: &State) -> Verdict {
     match (&state.link, &state.facts.history_error) {
-        (Link::Waiting, _) => Verdict::new(Tone::Busy, "looking for the keeper of this run"),
-        (Link::Live, _) => Verdict::new(Tone::Busy, "connected; waiting for the first word of the keeper"),
-        (Link::Lost { .. }, Some(reason)) => Verdict::new(Tone::Danger, format!("no keeper, and {reason}")),
-        (Link::Lost { .. }, None) => Verdict::new(Tone::Warn, "no keeper answers; reading what the run left behind"),
+        (Link::Waiting, _) => Verdict::new(Tone::Busy, "connecting to the keeper"),
+        (Link::Live, _) => Verdict::new(Tone::Busy, "connected; waiting for the first status"),
+        (Link::Dropped { .. } | Link::Lost { .. }, Some(reason)) => {
+            Verdict::new(Tone::Danger, format!("no keeper, and {reason}"))
+        }
+        (Link::Dropped { .. } | Link::Lost { .. }, None) => {
+            Verdict::new(Tone::Warn, "no keeper answers; reading the run directory")
+        }
     }
 }
 
-fn over(state: &State, status: &Status) -> Option<Verdict> {
-    let why = status.why.clone().unwrap_or_else(|| "the journal says more".to_owned());
-    let type_this = format!("`{}`", state.resume_command());
+fn ended(state: &State, status: &Status) -> Option<Verdict> {
+    let why = status.why.clone().unwrap_or_else(|| "the journal has the details".to_owned());
+    let command = format!("`{}`", state.resume_command());
     Some(match status.state {
         RunState::Finished => Verdict::new(Tone::Good, format!("finished: {}", result(state, status))),
         RunState::Stopped => {
-            let durable = status.durable_step.map_or_else(String::new, |step| format!(", durable at {}", count(step)));
+            let durable = match status.durable_step {
+                Some(step) if step == status.step => ", checkpoint saved".to_owned(),
+                Some(step) => format!(", durable up to {}", count(step)),
+                None => String::new(),
+            };
             let at = count(status.step);
-            Verdict::new(Tone::Plain, format!("stopped at step {at}{durable}")).typed(type_this, "goes on")
+            Verdict::new(Tone::Plain, format!("stopped at step {at}{durable}")).typed(command, "continues")
         }
-        RunState::Failed => Verdict::new(Tone::Danger, format!("failed: {why}")).typed(type_this, "goes on"),
+        RunState::Failed => Verdict::new(Tone::Danger, format!("failed: {why}")).typed(command, "continues"),
         RunState::NeedsPerson => {
-            Verdict::new(Tone::Danger, format!("needs you: {why}")).typed(type_this, "tries again")
+            Verdict::new(Tone::Danger, format!("needs attention: {why}")).typed(command, "retries")
         }
         _ => return None,
     })
@@ -106,7 +115,7 @@ fn result(state: &State, status: &Status) -> String {
     let mut parts = vec![counted(status.step, "step")];
     let newest = || state.facts.evals.values().next_back().map(|row| row.eval);
     if let Some(eval) = status.eval.or_else(newest) {
-        parts.push(eval_words(eval.loss, eval.accuracy, eval.perplexity));
+        parts.push(summarize_eval(eval.loss, eval.accuracy, eval.perplexity));
     }
     if status.skipped > 0 {
         parts.push(format!("{} skipped", count(status.skipped)));
@@ -119,9 +128,9 @@ fn result(state: &State, status: &Status) -> String {
 
 /// Summarizes an evaluation in a few words.
 #[must_use]
-pub fn eval_words(loss: f64, accuracy: Option<f64>, perplexity: Option<f64>) -> String {
+pub fn summarize_eval(loss: f64, accuracy: Option<f64>, perplexity: Option<f64>) -> String {
     match (accuracy, perplexity) {
-        (Some(share), _) => format!("accuracy {}", accuracy_words(share)),
+        (Some(share), _) => format!("accuracy {}", format_accuracy(share)),
         (None, Some(perplexity)) => format!("perplexity {}", figure(perplexity)),
         (None, None) => format!("evaluation loss {}", figure(loss)),
     }
@@ -129,19 +138,21 @@ pub fn eval_words(loss: f64, accuracy: Option<f64>, perplexity: Option<f64>) -> 
 
 /// Formats accuracy to a tenth of a percent: `97.8 %`.
 #[must_use]
-pub fn accuracy_words(share: f64) -> String {
+pub fn format_accuracy(share: f64) -> String {
     if share.is_finite() { format!("{:.1} %", share * 100.0) } else { percent(share) }
 }
 
-fn orphaned(state: &State) -> Option<Verdict> {
-    let Link::Lost { since_ms, .. } = state.link else { return None };
-    let since = age(state.now_ms.saturating_sub(since_ms));
-    if let Some(status) = state.status().filter(|status| status.state == RunState::Recovering) {
-        let why = status.why.as_deref().unwrap_or("the keeper is started again");
+fn cut_off(state: &State) -> Option<Verdict> {
+    let since = age(state.now_ms.saturating_sub(state.link.lost_since_ms()?));
+    if state.is_recovering() {
+        let why = state.status().and_then(|status| status.why.as_deref()).unwrap_or("the keeper is restarting");
         return Some(Verdict::new(Tone::Warn, format!("recovering for {since}: {why}")));
     }
+    if !state.is_orphaned() {
+        return Some(Verdict::new(Tone::Warn, "connection to the keeper lost; checking the run"));
+    }
     let command = format!("`{}`", state.resume_command());
-    Some(Verdict::new(Tone::Danger, format!("no keeper for {since}")).typed(command, "brings the run back"))
+    Some(Verdict::new(Tone::Danger, format!("no keeper for {since}")).typed(command, "continues the run"))
 }
 
 fn waiting(state: &State, status: &Status) -> Option<Verdict> {
@@ -151,15 +162,15 @@ fn waiting(state: &State, status: &Status) -> Option<Verdict> {
     let busy = |text: String| Some(Verdict::new(Tone::Busy, text));
     match status.state {
         RunState::Paused => {
-            let text = format!("paused{}{because}; the worker is gone and its memory free", since(" for "));
-            Some(Verdict::new(Tone::Warn, text).advise(Action::Pause, "goes on"))
+            let text = format!("paused{}, memory freed{because}", since(" for "));
+            Some(Verdict::new(Tone::Warn, text).advise(Action::Pause, "resumes"))
         }
         RunState::BackingOff => {
-            Some(Verdict::new(Tone::Warn, format!("waiting before the next start{}{because}", since(", "))))
+            Some(Verdict::new(Tone::Warn, format!("restarting soon, waiting{}{because}", since(" "))))
         }
         RunState::Stopping => busy(format!("stopping{because}")),
-        RunState::AwaitingVram => busy(format!("waiting for the card to be free{}{because}", since(", "))),
-        RunState::Starting => busy(format!("the worker loads data, weights and device{}{because}", since(", "))),
+        RunState::AwaitingVram => busy(format!("waiting for free VRAM{}{because}", since(", "))),
+        RunState::Starting => busy(format!("loading data and weights{}{because}", since(", "))),
         RunState::Compiling => busy(format!("compiling kernels{}{because}", since(", "))),
         _ => None,
     }
@@ -170,15 +181,15 @@ fn proposal(status: &Status) -> Option<Verdict> {
     let proposal = status.proposal.as_ref()?;
     // The action comes before the cause, because a narrow screen cuts the end.
     let text = format!("the keeper {}: {}", proposal.does, proposal.why);
-    Some(Verdict::new(Tone::Warn, text).advise(Action::Accept, "lets it"))
+    Some(Verdict::new(Tone::Warn, text).advise(Action::Accept, "accepts"))
 }
 
-fn news(state: &State, status: &Status) -> Option<Verdict> {
-    if !state.passage.is_news(state.now_ms) {
+fn shift_done(state: &State, status: &Status) -> Option<Verdict> {
+    if !state.shift_progress.is_news(state.now_ms) {
         return None;
     }
     let passage = status.passage.as_ref()?;
-    let (before, after) = proof(status)?;
+    let (before, after) = shift_result(status)?;
     let what = if passage.from == passage.to {
         format!("restarted {}", passage.to)
     } else {
@@ -202,71 +213,67 @@ fn silent(state: &State) -> Option<Verdict> {
     let silence = state.silence_ms()?;
     let last = state.status().map_or(0, |status| status.step);
     (silence > SILENT_MS).then(|| {
-        let text =
-            format!("the keeper has been silent for {}; what is shown is as old (step {})", age(silence), count(last));
+        let text = format!("keeper silent for {}; data shown is from step {}", age(silence), count(last));
         Verdict::new(Tone::Warn, text)
     })
 }
 
 /// Warns that the run directory is missing: the keeper ends the run soon unless it comes back.
-fn homeless(state: &State, status: &Status) -> Option<Verdict> {
-    let since = age(state.now_ms.saturating_sub(state.facts.homeless_ms?));
-    let text = format!("the run's folder is gone for {since}; move it back, or the run ends: {}", status.run_dir);
+fn run_dir_missing(state: &State, status: &Status) -> Option<Verdict> {
+    let since = age(state.now_ms.saturating_sub(state.facts.run_dir_missing_ms?));
+    let text = format!("run directory missing for {since}; move it back, or the run ends: {}", status.run_dir);
     Some(Verdict::new(Tone::Danger, text))
 }
 
 fn stalled(state: &State, status: &Status) -> Option<Verdict> {
     let still = state.stalled_ms()?;
-    let text = format!("stalled: no step for {} (the last was {})", age(still), count(status.step));
+    let text = format!("stalled: no step for {} (last: {})", age(still), count(status.step));
     let verdict = Verdict::new(Tone::Warn, text);
     Some(match &status.proposal {
-        Some(_) => verdict.advise(Action::Accept, "does what the keeper proposes"),
+        Some(_) => verdict.advise(Action::Accept, "accepts the keeper's proposal"),
         None => verdict.advise(Action::Restart, "restarts the worker"),
     })
 }
-
-/// Number of newest steps over which the skip rate is computed.
-pub const SKIP_WINDOW: usize = 200;
 
 fn skipping(state: &State) -> Option<Verdict> {
     let (skipped, of) = state.facts.series.skipped_among(SKIP_WINDOW);
     let share = skipped as f64 / of.max(1) as f64;
     (of >= 20 && share > state.watch.skip_rate).then(|| {
         let limit = percent(state.watch.skip_rate);
-        let text = format!("{} of the last {of} steps were not finite and skipped (limit {limit})", percent(share));
+        let text = format!("skipping: {} of the last {of} steps were not finite (limit {limit})", percent(share));
         Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung")
     })
 }
 
 /// Returns the newest reading of the GPU the run trains on.
-fn used_card(state: &State) -> Option<&Gpu> {
+fn training_gpu(state: &State) -> Option<&Gpu> {
     let newest = state.facts.samples.back().filter(|_| state.uses_card())?;
     newest.reading.gpu.as_ref().ok()
 }
 
 fn hot_or_full(state: &State) -> Option<Verdict> {
-    let gpu = used_card(state)?;
+    let gpu = training_gpu(state)?;
     if let Some(celsius) = gpu.temperature_c.get().filter(|celsius| *celsius > state.watch.temperature_c) {
         let limit = state.watch.temperature_c;
-        let text = format!("the GPU is at {celsius:.0} °C (limit {limit:.0} °C)");
+        let text = format!("GPU at {celsius:.0} °C (limit {limit:.0} °C)");
         return Some(Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung"));
     }
     let share = gpu.vram_used_bytes.get()? as f64 / gpu.vram_total_bytes.get()? as f64;
     (share > state.watch.vram).then(|| {
-        let text = format!("{} of the card's memory is in use (limit {})", percent(share), percent(state.watch.vram));
+        let text = format!("VRAM {} full (limit {})", percent(share), percent(state.watch.vram));
         Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung")
     })
 }
 
 /// Warns if memory will run out within half an hour at the current rate.
 fn filling(state: &State) -> Option<Verdict> {
-    let gpu = used_card(state)?;
+    let gpu = training_gpu(state)?;
     let forecast = state.facts.vram_forecast(gpu.vram_total_bytes.get()?)?;
     let minutes = forecast.minutes_to_full.filter(|minutes| *minutes < 30.0)?;
     let text = format!(
-        "the card's memory grows by {} a minute and is full in {}",
-        bytes(forecast.bytes_per_min as u64),
-        age((minutes * 60e3) as i64)
+        "VRAM full in {}: grows by {} per minute",
+        age((minutes * 60e3) as i64),
+        bytes(forecast.bytes_per_min as u64)
     );
     Some(Verdict::new(Tone::Warn, text).advise(Action::ShiftDown, "shifts to a safer rung"))
 }
@@ -283,20 +290,21 @@ fn slow(state: &State, status: &Status) -> Option<Verdict> {
     if !(share.is_finite() && share < 0.6) {
         return None;
     }
-    let gpu = used_card(state);
-    let held = gpu.and_then(|gpu| gpu.throttle.get());
-    let why = if held.is_some_and(|held| held.thermal) {
-        "the card is held back by heat".to_owned()
-    } else if held.is_some_and(|held| held.power || held.hardware) {
-        "the card is held back by its power supply".to_owned()
+    let gpu = training_gpu(state);
+    let throttle = gpu.and_then(|gpu| gpu.throttle.get());
+    let why = if throttle.is_some_and(|throttle| throttle.thermal) {
+        Some("GPU throttled by heat".to_owned())
+    } else if throttle.is_some_and(|throttle| throttle.power || throttle.hardware) {
+        Some("GPU throttled by its power limit".to_owned())
     } else if let Some(waiting) = pace.waiting.filter(|waiting| *waiting > 0.3) {
-        format!("{} of each step waits for data", percent(waiting))
+        Some(format!("{} of each step waits for data", percent(waiting)))
     } else if gpu.and_then(|gpu| gpu.utilisation.get()).is_some_and(|load| load < 0.5) {
-        "the card is idle half of the time".to_owned()
+        Some("GPU idle over half the time".to_owned())
     } else {
-        "the steps themselves take longer".to_owned()
+        pace.waiting.map(|_| "compute, not data".to_owned())
     };
-    let text = format!("slow: {} ms a step, usually {} ms; {why}", figure(now_ms), figure(usual_ms));
+    let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+    let text = format!("slow: {} steps/s, usually {}{why}", rate(1e3 / now_ms), rate(1e3 / usual_ms));
     Some(Verdict::new(Tone::Warn, text))
 }
 
@@ -314,12 +322,12 @@ fn healthy(state: &State, status: &Status) -> Verdict {
     }
     let again = since_restart(state, status);
     let head = match (status.state, again) {
-        (RunState::Evaluating, _) => "measuring on the validation set".to_owned(),
+        (RunState::Evaluating, _) => "evaluating".to_owned(),
         (RunState::Checkpointing, _) => "saving a checkpoint".to_owned(),
         (_, Some((steps, what))) if steps < 1000 => {
             format!("healthy again: {} since the {what}", counted(steps, "step"))
         }
-        _ if parts.is_empty() => return Verdict::new(Tone::Busy, "training has begun"),
+        _ if parts.is_empty() => return Verdict::new(Tone::Busy, "training started"),
         _ => "healthy".to_owned(),
     };
     Verdict { more: parts, ..Verdict::new(Tone::Good, head) }

@@ -1,6 +1,6 @@
 //! Renders the state: panels where the layout puts them, boxes on top.
 
-use super::layout::{Look, Room, places};
+use super::layout::{LayoutInput, Room, lay_out};
 use super::overlays;
 use super::panels;
 use super::state::State;
@@ -11,15 +11,15 @@ use ratatui::Frame;
 /// Draws everything: the present, or the moment shown in the replay.
 pub fn render(frame: &mut Frame<'_>, state: &State, theme: &Theme) {
     let past = state.replay.as_ref().and_then(|replay| replay.shown.as_deref());
-    draw(frame, past.unwrap_or(state), theme);
+    draw_panels(frame, past.unwrap_or(state), theme);
     // Boxes always belong to the present.
     overlays::render(frame, frame.area(), state, theme);
 }
 
-fn draw(frame: &mut Frame<'_>, state: &State, theme: &Theme) {
+fn draw_panels(frame: &mut Frame<'_>, state: &State, theme: &Theme) {
     let screen = frame.area();
     frame.buffer_mut().set_style(screen, theme.base);
-    let places = places((screen.width, screen.height), Look::of(state));
+    let places = lay_out((screen.width, screen.height), LayoutInput::from_state(state));
     if places.room == Room::Tiny {
         return panels::tiny::render(frame, screen, state, theme);
     }

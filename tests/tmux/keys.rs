@@ -1,7 +1,7 @@
 //! The effect of each key in the help on the screen.
 
 use crate::helper::{wait_for, wait_status};
-use crate::step;
+use crate::shown_step;
 use crate::terminal::Terminal;
 use downshift::cockpit::action::TABLE;
 use downshift::config::theme::Theme;
@@ -30,9 +30,9 @@ pub fn look_around(terminal: &Terminal) {
     let views: [(&str, &[&str]); 6] = [
         ("2", &["loss ─", "gradient norm ─", "speed without pauses ─", "skipped steps ─"]),
         ("3", &["ladder ─", "rung accumulate ─"]),
-        ("4", &["journal ──", "worker's log ──"]),
+        ("4", &["journal ──", "worker log ──"]),
         ("5", &["checkpoints ──", "health ──"]),
-        ("6", &["runs ──", "losses ──", "config: this run → that one"]),
+        ("6", &["runs ──", "losses ──", "config: open run → chosen run"]),
         ("1", &["loss ──", "health ──", "ladder ──", "journal ──"]),
     ];
     for (key, headings) in views {
@@ -40,16 +40,16 @@ pub fn look_around(terminal: &Terminal) {
         terminal.wait_words(headings);
     }
     terminal.press(&["Tab", "Enter"]);
-    terminal.wait_words(&["RAM of the worker, "]);
+    terminal.wait_words(&["worker RAM, "]);
     terminal.press(&["Escape"]);
     terminal.wait_words(&["loss ──", "ladder ──"]);
     // From the gauges back to the loss, which Enter maximises.
     terminal.press(&["1", "BTab", "Enter"]);
     terminal.wait("a view of its own", |screen| screen.contains("loss ──") && !screen.contains("ladder ──"));
     terminal.press(&["1", "3"]);
-    terminal.wait_words(&["rung accumulate ─", "arrows choose another"]);
+    terminal.wait_words(&["rung accumulate ─", "arrows choose a rung"]);
     terminal.press(&["Down"]);
-    terminal.wait_words(&["rung safe ─", "where it differs from accumulate"]);
+    terminal.wait_words(&["rung safe ─", "differences from accumulate"]);
     terminal.press(&["Up", "k"]);
     terminal.wait_words(&["rung full ─"]);
     terminal.press(&["j", "j"]);
@@ -65,7 +65,7 @@ pub fn look_around(terminal: &Terminal) {
 }
 
 /// Zoom, pan, fit, follow, scale, smoothing, axis and cursor, on the loss alone.
-pub fn chart(terminal: &Terminal, run: &RunDir) {
+pub fn use_chart(terminal: &Terminal, run: &RunDir) {
     wait_status(run, "enough steps to zoom", |status| status.step > 200);
     terminal.press(&["2", "Enter"]);
     terminal.wait("the loss alone", |screen| screen.contains("loss ──") && !screen.contains("gradient norm ─"));
@@ -108,7 +108,7 @@ pub fn chart(terminal: &Terminal, run: &RunDir) {
 }
 
 /// Pages through the charts, forward and back.
-pub fn pages(terminal: &Terminal, large: bool) {
+pub fn page_charts(terminal: &Terminal, large: bool) {
     let further = if large { "CPU ─" } else { "learning rate ─" };
     for (next, before) in [("n", "N"), ("NPage", "PPage")] {
         terminal.press(&[next]);
@@ -119,40 +119,40 @@ pub fn pages(terminal: &Terminal, large: bool) {
 }
 
 /// Goes back in time in small and large steps, plays, and returns to now.
-pub fn past(terminal: &Terminal) {
+pub fn replay(terminal: &Terminal) {
     terminal.press(&["1", "g"]);
     let screen = terminal.wait_words(&["◐ at ", "the past"]);
-    let now = step(&screen).unwrap();
+    let now = shown_step(&screen).unwrap();
     terminal.press(&["PPage", "PPage", "PPage"]);
     let screen = terminal.wait("an earlier step", |screen| {
-        screen.contains("◐ at ") && step(screen).is_some_and(|then| then < now * 9 / 10)
+        screen.contains("◐ at ") && shown_step(screen).is_some_and(|then| then < now * 9 / 10)
     });
-    let then = step(&screen).unwrap();
+    let then = shown_step(&screen).unwrap();
     terminal.press(&["Left", "Left"]);
-    terminal.wait("a little earlier", |screen| step(screen).is_some_and(|earlier| earlier < then));
+    terminal.wait("a little earlier", |screen| shown_step(screen).is_some_and(|earlier| earlier < then));
     terminal.press(&["Right", "NPage"]);
-    terminal.wait("later", |screen| step(screen).is_some_and(|later| later > then));
+    terminal.wait("later", |screen| shown_step(screen).is_some_and(|later| later > then));
     terminal.press(&["c"]);
     terminal.wait_words(&["this is the past"]);
     let screen = terminal.screen();
-    let before = step(&screen).unwrap();
+    let before = shown_step(&screen).unwrap();
     terminal.press(&["Space"]);
-    terminal.wait("it plays", |screen| step(screen).is_some_and(|later| later > before));
+    terminal.wait("it plays", |screen| shown_step(screen).is_some_and(|later| later > before));
     terminal.press(&["Escape"]);
     terminal.wait_words(&["● training"]);
 }
 
 /// The list of runs describes this run, and marks it as the open one.
-pub fn runs(terminal: &Terminal) {
+pub fn list_runs(terminal: &Terminal) {
     terminal.press(&["6"]);
     terminal.wait("the run in its list", |screen| {
         let rows = screen.lines().filter(|line| line.contains("scripted-"));
         rows.count() >= 2 && screen.contains("training")
     });
     terminal.press(&["Space"]);
-    terminal.wait_words(&["on the chart already"]);
+    terminal.wait_words(&["already on the chart"]);
     terminal.press(&["Tab", "BTab", "Enter"]);
-    terminal.wait_words(&["the run you are looking at"]);
+    terminal.wait_words(&["this run is already open"]);
     terminal.press(&["Escape"]);
     terminal.wait_words(&["journal ──"]);
 }
@@ -166,9 +166,9 @@ pub fn palette_and_themes(terminal: &Terminal) {
     terminal.press(&["t"]);
     wait_for("the second theme", || terminal.coloured().contains(&bar(1)).then_some(()));
     terminal.press(&[":"]);
-    terminal.wait_words(&["╭ actions", "type a few letters"]);
+    terminal.wait_words(&["╭ actions", "type to search"]);
     terminal.write("next the");
-    terminal.wait("the action", |screen| screen.contains("the next theme") && !screen.contains("save a checkpoint"));
+    terminal.wait("the action", |screen| screen.contains("next theme") && !screen.contains("save a checkpoint"));
     terminal.press(&["Enter"]);
     wait_for("the third theme", || terminal.coloured().contains(&bar(2)).then_some(()));
     terminal.press(&["C-l"]);
@@ -176,7 +176,7 @@ pub fn palette_and_themes(terminal: &Terminal) {
 }
 
 /// Ctrl-Z returns to the shell; `fg` restores the same screen.
-pub fn suspend(terminal: &Terminal) {
+pub fn suspend_and_resume(terminal: &Terminal) {
     terminal.press(&["C-z"]);
     terminal.wait("the shell", |screen| screen.contains("Stopped") && !screen.contains("● training"));
     terminal.enter("fg");
@@ -184,7 +184,7 @@ pub fn suspend(terminal: &Terminal) {
 }
 
 /// The help lists every action.
-pub fn help(terminal: &Terminal) {
+pub fn read_help(terminal: &Terminal) {
     terminal.press(&["?"]);
     let mut seen = String::new();
     wait_for("every action in the help", || {

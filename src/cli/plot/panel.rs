@@ -2,7 +2,7 @@
 
 use super::Loaded;
 use super::figure::Figure;
-use crate::cockpit::plot::curve::top;
+use crate::cockpit::plot::curve::range_top;
 use crate::cockpit::plot::scale::Scale;
 use crate::cockpit::series::{Column, Metric};
 
@@ -67,7 +67,7 @@ pub fn panel(runs: &[Loaded], figure: Figure, window: (f64, f64), pixels: usize,
     let bands = traces.iter().map(|trace| trace.band.iter().flatten().map(|(.., high)| *high).collect::<Vec<f64>>());
     let evals = traces.iter().map(|trace| trace.evals.iter().map(|(_, value)| *value).collect::<Vec<f64>>());
     let lines: Vec<Vec<f64>> = bands.chain(evals).collect();
-    let (high, cut) = top(low, lines.iter().map(Vec::as_slice))?;
+    let (high, cut) = range_top(low, lines.iter().map(Vec::as_slice))?;
     let log = wishes.log && low > 0.0;
     // A margin above and below.
     let (low, high) = if log {
@@ -165,18 +165,18 @@ fn smooth(columns: &[Column], weight: f64, at: impl Fn(usize) -> f64) -> Vec<Vec
 
 #[cfg(test)]
 mod tests {
-    use super::{smooth, top};
+    use super::{range_top, smooth};
     use crate::cockpit::series::{Column, Extent};
 
     #[test]
     fn a_spike_does_not_flatten_the_chart_and_is_told() {
         let mut values: Vec<f64> = (0..100).map(|step| 1.0 + f64::from(step) / 100.0).collect();
-        assert_eq!(top(1.0, [&values[..]]), Some((1.99, None)));
+        assert_eq!(range_top(1.0, [&values[..]]), Some((1.99, None)));
         values[50] = 400.0;
         // A second run that begins higher extends the range.
         let other: Vec<f64> = (0..100).map(|step| 1.0 + 1.7 * (-f64::from(step) / 10.0).exp()).collect();
-        assert_eq!(top(1.0, [&other[..]]), Some((2.7, None)));
-        let (high, cut) = top(1.0, [&values[..], &other[..]]).unwrap();
+        assert_eq!(range_top(1.0, [&other[..]]), Some((2.7, None)));
+        let (high, cut) = range_top(1.0, [&values[..], &other[..]]).unwrap();
         assert!(high < 4.0 && cut == Some(400.0), "{high} {cut:?}");
     }
 

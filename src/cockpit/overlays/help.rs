@@ -11,45 +11,45 @@ use ratatui::{
     text::{Line, Span},
 };
 
-const GROUPS: [Group; 4] = [Group::Run, Group::Look, Group::Chart, Group::Cockpit];
+const GROUPS: [Group; 4] = [Group::Run, Group::Views, Group::Chart, Group::Cockpit];
 
 /// Draws the box; `from` is the first visible line if not all fit.
 pub fn render(frame: &mut Frame<'_>, within: Rect, from: usize, state: &State, theme: &Theme) {
-    let mut blocks = GROUPS.into_iter().map(|group| block(group, state, theme));
+    let mut blocks = GROUPS.into_iter().map(|group| group_lines(group, state, theme));
     if within.width >= 118 {
         let lanes: [Vec<_>; 2] = [blocks.by_ref().take(2).flatten().collect(), blocks.flatten().collect()];
         let high = u16::try_from(lanes[0].len().max(lanes[1].len())).unwrap_or(u16::MAX);
-        let inner = ui::popup(frame, within, (110, high), "keys", Tone::Plain, theme);
+        let inner = ui::open_popup(frame, within, (110, high), "keys", Tone::Plain, theme);
         let areas: [Rect; 2] = Layout::horizontal([Constraint::Fill(1); 2]).spacing(3).areas(inner);
         for (area, lines) in areas.into_iter().zip(lanes) {
-            ui::lines(frame, area, lines);
+            ui::render_lines(frame, area, lines);
         }
         return;
     }
     let lines: Vec<_> = blocks.flatten().collect();
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);
-    let inner = ui::popup(frame, within, (62, high), "keys", Tone::Plain, theme);
+    let inner = ui::open_popup(frame, within, (62, high), "keys", Tone::Plain, theme);
     let hidden = lines.len().saturating_sub(usize::from(inner.height));
     if hidden == 0 {
-        return ui::lines(frame, inner, lines);
+        return ui::render_lines(frame, inner, lines);
     }
     let [list, hint] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(inner);
     let from = from.min(hidden + 1);
-    ui::lines(frame, list, lines.into_iter().skip(from).collect());
+    ui::render_lines(frame, list, lines.into_iter().skip(from).collect());
     let words = if from > hidden { "↑ more above" } else { "↓ more below" };
     frame.render_widget(Line::styled(words, theme.accent).right_aligned(), hint);
 }
 
-fn block(group: Group, state: &State, theme: &Theme) -> Vec<Line<'static>> {
+fn group_lines(group: Group, state: &State, theme: &Theme) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled(group.title(), theme.strong)];
-    lines.extend(TABLE.iter().filter(|entry| entry.group == group).map(|entry| line(entry, state, theme)));
+    lines.extend(TABLE.iter().filter(|entry| entry.group == group).map(|entry| entry_line(entry, state, theme)));
     if group != Group::Cockpit {
         lines.push(Line::default());
     }
     lines
 }
 
-fn line(entry: &Entry, state: &State, theme: &Theme) -> Line<'static> {
+fn entry_line(entry: &Entry, state: &State, theme: &Theme) -> Line<'static> {
     let keys: Vec<_> = state.keys.keys_of(entry.action).iter().map(|key| key.name()).collect();
     Line::from(vec![
         Span::styled(ui::pad_left(&keys.join(" "), 10), theme.accent),

@@ -2,7 +2,6 @@
 
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{bytes, count, in_words, rate};
-use crate::cockpit::panels::ladder::ended;
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
@@ -17,6 +16,7 @@ use ratatui::{
 };
 
 const WIDTH: u16 = 74;
+const NOT_RUN: &str = "not run yet";
 
 /// Content of the box.
 pub struct Content {
@@ -34,14 +34,14 @@ impl Content {
 
 /// Draws the box.
 pub fn render(frame: &mut Frame<'_>, within: Rect, to: usize, state: &State, theme: &Theme) {
-    if let Some(content) = content(within, to, state, Some(theme)) {
-        let inner = ui::popup(frame, within, content.size(), &content.title, Tone::Busy, theme);
-        ui::lines(frame, inner, content.lines);
+    if let Some(content) = box_content(within, to, state, Some(theme)) {
+        let inner = ui::open_popup(frame, within, content.size(), &content.title, Tone::Busy, theme);
+        ui::render_lines(frame, inner, content.lines);
     }
 }
 
 /// Returns the lines of the box, styled with the theme, or unstyled to measure the box.
-pub fn content(within: Rect, to: usize, state: &State, theme: Option<&Theme>) -> Option<Content> {
+pub fn box_content(within: Rect, to: usize, state: &State, theme: Option<&Theme>) -> Option<Content> {
     let status = state.status()?;
     let (here, target) = (state.ladder.get(status.rung)?, state.ladder.get(to)?);
     let plain = Theme::plain();
@@ -49,17 +49,17 @@ pub fn content(within: Rect, to: usize, state: &State, theme: Option<&Theme>) ->
     let width = usize::from(within.width.saturating_sub(8)).clamp(1, usize::from(WIDTH));
     let changes = compare(&here.preset, &target.preset);
     let class = gravest(&changes);
-    let knobs = knobs(&changes, here, width, theme);
-    let cost = cost(state, status, to, width, theme);
-    let keys = keys(state).line(usize::from(within.width.saturating_sub(6)).min(usize::from(WIDTH)), theme);
+    let knobs = knob_lines(&changes, here, width, theme);
+    let cost = cost_lines(state, status, to, width, theme);
+    let keys = key_line(state).render(usize::from(within.width.saturating_sub(6)).min(usize::from(WIDTH)), theme);
     let room = usize::from(within.height.saturating_sub(2));
-    let long = consequences(status, target, class, width, theme);
+    let long = consequence_lines(status, target, class, width, theme);
     let roomy = knobs.len() + cost.len() + long.len() + 4 <= room;
     // If space is short, the sentences are shortened first, then the list of knobs is cut. The cost of
     // the rung and the keys always stay.
-    let (air, tail) = if roomy { (1, long) } else { (0, in_short(status, target, class, width)) };
+    let (air, tail) = if roomy { (1, long) } else { (0, short_consequences(status, target, class, width)) };
     let fixed = cost.len() + tail.len() + 1;
-    let mut lines = fitting(knobs, if roomy { usize::MAX } else { room.saturating_sub(fixed) }, theme);
+    let mut lines = lines_that_fit(knobs, if roomy { usize::MAX } else { room.saturating_sub(fixed) }, theme);
     let gap = || std::iter::repeat_n(Line::default(), air);
     lines.extend(gap().chain(cost).chain(gap()).chain(tail).chain(gap()));
     lines.push(keys);
@@ -68,32 +68,32 @@ pub fn content(within: Rect, to: usize, state: &State, theme: Option<&Theme>) ->
 }
 
 /// Keeps the lines that fit; if some are left out, the last line says how many.
-fn fitting(mut lines: Vec<Line<'static>>, room: usize, theme: &Theme) -> Vec<Line<'static>> {
+fn lines_that_fit(mut lines: Vec<Line<'static>>, room: usize, theme: &Theme) -> Vec<Line<'static>> {
     if lines.len() > room {
         let hidden = lines.len() - room.saturating_sub(1);
         lines.truncate(room.saturating_sub(1));
-        lines.push(Line::styled(format!("… {hidden} more; a larger window shows them"), theme.dim));
+        lines.push(Line::styled(format!("… {hidden} more; enlarge the window to see them"), theme.dim));
     }
     lines
 }
 
 /// Summarizes the effect of the shift in two lines.
-fn in_short(status: &Status, target: &RungView, class: Class, width: usize) -> Vec<Line<'static>> {
+fn short_consequences(status: &Status, target: &RungView, class: Class, width: usize) -> Vec<Line<'static>> {
     let relieves: Vec<_> = target.relieves.iter().map(ToString::to_string).collect();
     let relieves = if relieves.is_empty() { String::new() } else { format!("; relieves {}", relieves.join(", ")) };
     let meaning = format!("class {class}: {}{relieves}", class.meaning());
     let when = match status.state {
-        RunState::Paused => "takes effect when the run goes on".to_owned(),
+        RunState::Paused => "takes effect on resume".to_owned(),
         RunState::BackingOff | RunState::AwaitingVram => "takes effect at the next start".to_owned(),
-        RunState::Starting | RunState::Compiling => "takes effect once the worker has taken a step".to_owned(),
-        _ => format!("takes effect at the next step border, step {}", count(status.step.saturating_add(1))),
+        RunState::Starting | RunState::Compiling => "takes effect after the first step".to_owned(),
+        _ => format!("takes effect at step {}", count(status.step.saturating_add(1))),
     };
     [meaning, when].into_iter().map(|text| Line::from(ui::cut(&text, width))).collect()
 }
 
-fn knobs(changes: &[Change], here: &RungView, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+fn knob_lines(changes: &[Change], here: &RungView, width: usize, theme: &Theme) -> Vec<Line<'static>> {
     if changes.is_empty() {
-        return vec![Line::styled("Nothing changes: both rungs have the same knobs.", theme.dim)];
+        return vec![Line::styled("No change: both rungs have the same knobs.", theme.dim)];
     }
     let path_width = changes.iter().map(|change| change.path.chars().count()).max().unwrap_or(0).min(36);
     let values = |change: &Change| format!("{} → {}", in_words(&change.from), in_words(&change.to));
@@ -139,21 +139,20 @@ fn class_style(class: Class, theme: &Theme) -> ratatui::style::Style {
 
 /// Describes the cost of the rung (measured if it ran before, otherwise from the plan, otherwise
 /// unknown) and the available memory.
-fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+fn cost_lines(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) -> Vec<Line<'static>> {
     let (now, then) = (status.rungs.get(status.rung), status.rungs.get(to));
+    let target = state.ladder.get(to).map_or("", |rung| rung.name.as_str());
     let row = |label: &'static str, present: Option<String>, what: &dyn Fn(&RungRecord) -> Option<String>| {
         let before = || now.and_then(what).map_or_else(|| "not measured".to_owned(), |text| format!("{text} so far"));
         let now = present.map_or_else(before, |text| format!("{text} now"));
-        let then = then
-            .and_then(what)
-            .map_or_else(|| "not run yet on this rung".to_owned(), |text| format!("{text} measured there"));
+        let then = then.and_then(what).map_or_else(|| NOT_RUN.to_owned(), |text| format!("{text} on {target}"));
         Line::from(vec![
             Span::styled(ui::pad(label, 8), theme.dim),
             Span::raw(ui::pad(&now, 26)),
             Span::styled(then, theme.dim),
         ])
     };
-    let on_gpu = on_gpu(state, status);
+    let on_gpu = trains_on_gpu(state, status);
     // Current values as the gauges show them; none while no steps are taken.
     let live = state.is_moving() && state.stalled_ms().or(state.silence_ms()).is_none();
     let reading = state.facts.samples.back().map(|row| &row.reading).filter(|_| live);
@@ -167,80 +166,84 @@ fn cost(state: &State, status: &Status, to: usize, width: usize, theme: &Theme) 
     } else {
         ("RAM", reading.and_then(|reading| reading.host.ram_worker_bytes.get()), |record| record.ram_bytes)
     };
-    let planned = |record: Option<&RungRecord>| Some(format!("{} by the plan", bytes(record?.planned_bytes?)));
+    let planned = |record: Option<&RungRecord>| Some(format!("{} planned", bytes(record?.planned_bytes?)));
     let so_far = || now.and_then(seen).map(|size| format!("{} so far", bytes(size)));
     let held = held.map(|size| format!("{} now", bytes(size))).or_else(so_far).or_else(|| planned(now));
-    let known = then.and_then(seen).map(|size| format!("{} measured there", bytes(size))).or_else(|| planned(then));
+    let known = then.and_then(seen).map(|size| format!("{} on {target}", bytes(size))).or_else(|| planned(then));
     let memory = Line::from(vec![
         Span::styled(ui::pad(label, 8), theme.dim),
         Span::raw(ui::pad(&held.unwrap_or_else(|| "not measured".to_owned()), 26)),
-        Span::styled(known.unwrap_or_else(|| "not run yet on this rung".to_owned()), theme.dim),
+        Span::styled(known.unwrap_or_else(|| NOT_RUN.to_owned()), theme.dim),
     ]);
     let mut rows = vec![speed, memory];
     if on_gpu {
-        rows.extend(room(state, then, width, theme));
+        rows.extend(free_memory_line(state, then, width, theme));
     }
     if let Some((what, step)) = then.and_then(|record| record.fault.as_ref()) {
-        let text = format!("        that rung last {} at step {}", ended(what), count(*step));
+        let text = format!("        last fault there: {what}, at step {}", count(*step));
         rows.push(Line::styled(ui::cut(&text, width), theme.warn));
     }
     rows
 }
 
 /// Reports whether the run trains on a GPU. A GPU in the machine is irrelevant to a run on the CPU.
-fn on_gpu(state: &State, status: &Status) -> bool {
+fn trains_on_gpu(state: &State, status: &Status) -> bool {
     match status.device.as_deref() {
         Some(device) => !device.starts_with("cpu"),
-        None => gpu(state).is_some() || status.rungs.iter().any(|record| record.vram_bytes.is_some()),
+        None => newest_gpu(state).is_some() || status.rungs.iter().any(|record| record.vram_bytes.is_some()),
     }
 }
 
 /// Returns the latest GPU reading.
-fn gpu(state: &State) -> Option<&Gpu> {
+fn newest_gpu(state: &State) -> Option<&Gpu> {
     state.facts.samples.back()?.reading.gpu.as_ref().ok()
 }
 
 /// Describes the GPU memory available to the next worker once this one is gone, and whether the rung
 /// fits, judged by its recorded usage or, without a record, by the plan.
-fn room(state: &State, then: Option<&RungRecord>, width: usize, theme: &Theme) -> Option<Line<'static>> {
-    let gpu = gpu(state)?;
+fn free_memory_line(state: &State, then: Option<&RungRecord>, width: usize, theme: &Theme) -> Option<Line<'static>> {
+    let gpu = newest_gpu(state)?;
     let (total, used) = (gpu.vram_total_bytes.get()?, gpu.vram_used_bytes.get()?);
     let own = gpu.vram_worker_bytes.get().unwrap_or(0).min(used);
     let free = total.saturating_sub(used - own);
     let needed = then.and_then(|record| record.vram_bytes.or(record.planned_bytes));
     let (fits, style) = match needed {
-        Some(needed) if needed > free => ("too little", theme.warn),
-        Some(needed) if needed > free - free / 10 => ("it fits tightly", theme.warn),
-        Some(_) => ("it should fit", theme.dim),
-        None => ("its need is not known yet", theme.dim),
+        Some(needed) if needed > free => ("not enough", theme.warn),
+        Some(needed) if needed > free - free / 10 => ("a tight fit", theme.warn),
+        Some(_) => ("should fit", theme.dim),
+        None => ("memory need unknown", theme.dim),
     };
-    let text = format!("        {} of {} are free for it: {fits}", bytes(free), bytes(total));
+    let text = format!("        {} of {} free for it: {fits}", bytes(free), bytes(total));
     Some(Line::styled(ui::cut(&text, width), style))
 }
 
-fn consequences(status: &Status, target: &RungView, class: Class, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+fn consequence_lines(
+    status: &Status,
+    target: &RungView,
+    class: Class,
+    width: usize,
+    theme: &Theme,
+) -> Vec<Line<'static>> {
     let meaning = match class {
-        Class::A => {
-            "The same problem: the loss curve goes on as if nothing had happened, up to rounding and the draw of dropout."
-        }
-        Class::B => "Another trajectory: weights, moments and data position are kept; the curve may bend.",
+        Class::A => "Same problem: the loss continues as before, up to rounding and dropout noise.",
+        Class::B => "Different trajectory: weights, moments and data position are kept; the loss curve may bend.",
         Class::C => {
-            "Other shapes: adapters are fitted to their new rank; anything else is refused with the list of \
-             parameters, unless the rung says warm_start: true, which loads what fits."
+            "Different shapes: adapters adapt to the new rank; any other change is refused with a list of \
+             parameters, unless the rung sets warm_start: true, which loads what fits."
         }
     };
     let next = count(status.step.saturating_add(1));
     let when = match status.state {
-        RunState::Paused => format!("Takes effect when the run goes on, at step {next}."),
+        RunState::Paused => format!("Takes effect on resume, at step {next}."),
         // No worker is alive to save: the next one loads the latest checkpoint on disk.
         RunState::BackingOff | RunState::AwaitingVram => match status.durable_step {
-            Some(durable) => format!("Takes effect at the next start, from the checkpoint of step {}.", count(durable)),
-            None => "Takes effect at the next start, from the beginning: there is no checkpoint yet.".to_owned(),
+            Some(durable) => format!("Takes effect at the next start, from checkpoint {}.", count(durable)),
+            None => "Takes effect at the next start, from the beginning: no checkpoint yet.".to_owned(),
         },
-        RunState::Starting | RunState::Compiling => "Takes effect once the worker has taken a step.".to_owned(),
+        RunState::Starting | RunState::Compiling => "Takes effect after the first step.".to_owned(),
         _ => format!(
-            "Takes effect at the next step border: save, end the worker, wait for its memory, start the next one, \
-             load, verify, go on at step {next}. Nothing is redone."
+            "Takes effect at the next step: save, stop the worker, wait for its memory, start, load, verify, continue \
+             at step {next}. No step is repeated."
         ),
     };
     let relieves: Vec<_> = target.relieves.iter().map(ToString::to_string).collect();
@@ -256,7 +259,7 @@ fn consequences(status: &Status, target: &RungView, class: Class, width: usize, 
 
 /// Returns the keys of the box.
 #[must_use]
-pub fn keys(state: &State) -> ui::KeyLine {
+pub fn key_line(state: &State) -> ui::KeyLine {
     let key = |action: Action| state.keys.key_of(action);
     ui::KeyLine(vec![
         (key(Action::Confirm), "shift", Action::Confirm),

@@ -1,10 +1,12 @@
 //! A chart: a heading with the legend and the cursor's reading, the curve, and, on the loss, the
 //! evaluations.
 
-use super::curve::{self, Curve, Plot, ends};
-use crate::cockpit::format::{clock, count, figure};
+use super::curve::{Plot, draw_curve};
+use super::geometry::{Curve, Geometry};
+use crate::cockpit::chart_data::evaluation_spot;
+use crate::cockpit::format::{UNKNOWN, clock, count, figure};
 use crate::cockpit::plot::axis;
-use crate::cockpit::quantity::{Quantity, spot_of};
+use crate::cockpit::quantity::Quantity;
 use crate::cockpit::series::Axis;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
@@ -20,57 +22,58 @@ use ratatui::{
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, quantity: Quantity, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Chart(quantity);
-    let chart = state.screen.chart;
-    let log = chart.log
-        && matches!(quantity, Quantity::Loss | Quantity::GradNorm | Quantity::LearningRate | Quantity::Evaluation);
-    let evals = (quantity == Quantity::Loss).then(|| eval_range(state)).flatten();
-    let hold = quantity.hold(state).or(evals);
-    let inner = Rect { y: area.y + area.height.min(1), height: area.height.saturating_sub(1), ..area };
-    let plot = curve::draw(frame, inner, Curve { quantity, weight: chart.weight(), log, hold }, state, theme);
+    let inner = below_heading(area);
+    let plot = draw_curve(frame, inner, curve_of(quantity, state), state, theme);
     if let Some(plot) = plot.filter(|_| quantity == Quantity::Loss) {
-        evaluations(frame, inner, plot, state, theme);
+        draw_evaluations(frame, inner, plot, state, theme);
     }
     if plot.is_none() {
-        ui::quiet(frame, inner, &quantity.why_nothing(state), theme);
+        ui::render_placeholder(frame, inner, &quantity.why_empty(state), theme);
     }
-    let unit = plot.map_or("", |plot| plot.unit);
+    let unit = plot.map_or("", |plot| plot.geometry.unit);
     let title = if unit.is_empty() { quantity.title().to_owned() } else { format!("{}, {unit}", quantity.title()) };
     let room = usize::from(area.width).saturating_sub(title.len() + 6);
     let legend = legend(quantity, plot, state, theme, room);
-    ui::heading(frame, area, &title, legend, focused, theme);
+    ui::render_heading(frame, area, &title, legend, focused, theme);
 }
 
-/// Formats a value for the end of its curve, where the unit does not fit.
+/// Returns where the chart draws its curve in its panel; `None` if it draws none.
 #[must_use]
-pub fn bare(quantity: Quantity, value: f64, unit: &str) -> String {
-    match quantity {
-        Quantity::Vram | Quantity::Ram if unit == "MiB" => format!("{value:.1}"),
-        Quantity::Throughput => crate::cockpit::format::rate(value),
-        Quantity::Vram | Quantity::Ram => format!("{value:.2}"),
-        Quantity::StepTime => figure(value),
-        _ => quantity.words(value),
-    }
+pub fn chart_geometry(area: Rect, quantity: Quantity, state: &State) -> Option<Geometry> {
+    Geometry::lay_out(below_heading(area), curve_of(quantity, state), state)
+}
+
+fn below_heading(area: Rect) -> Rect {
+    Rect { y: area.y + area.height.min(1), height: area.height.saturating_sub(1), ..area }
+}
+
+fn curve_of(quantity: Quantity, state: &State) -> Curve {
+    let chart = state.screen.chart;
+    let log = chart.log
+        && matches!(quantity, Quantity::Loss | Quantity::GradNorm | Quantity::LearningRate | Quantity::Evaluation);
+    let evaluations = (quantity == Quantity::Loss).then(|| evaluation_range(state)).flatten();
+    Curve { quantity, weight: chart.weight(), log, hold: quantity.held_range(state).or(evaluations) }
 }
 
 /// Returns the visible evaluations: position and loss.
-fn seen(state: &State) -> Vec<(f64, f64)> {
-    let Some(ends) = ends(state) else { return Vec::new() };
+fn visible_evaluations(state: &State) -> Vec<(f64, f64)> {
+    let Some(ends) = state.curve_ends() else { return Vec::new() };
     let chart = state.screen.chart;
     let (start, end) = chart.window(ends);
-    let evals = state.facts.evals.values().map(|row| (spot_of(row).on(chart.axis), row.eval.loss));
+    let evals = state.facts.evals.values().map(|row| (evaluation_spot(row).on(chart.axis), row.eval.loss));
     evals.filter(|(place, loss)| (start..=end).contains(place) && loss.is_finite()).collect()
 }
 
 /// Returns position and loss of the best evaluation whose weights are on disk, if visible.
-fn best_seen(state: &State) -> Option<(f64, f64)> {
+fn visible_best(state: &State) -> Option<(f64, f64)> {
     let (row, chart) = (state.best()?, state.screen.chart);
-    let (start, end) = chart.window(ends(state)?);
+    let (start, end) = chart.window(state.curve_ends()?);
     let place = Spot { step: row.step, samples: row.samples, time_ms: row.time_ms }.on(chart.axis);
     (start..=end).contains(&place).then_some((place, row.eval_loss?))
 }
 
-fn eval_range(state: &State) -> Option<(f64, f64)> {
-    let seen = seen(state);
+fn evaluation_range(state: &State) -> Option<(f64, f64)> {
+    let seen = visible_evaluations(state);
     let losses = || seen.iter().map(|(_, loss)| *loss);
     Some((losses().reduce(f64::min)?, losses().reduce(f64::max)?))
 }
@@ -80,30 +83,36 @@ const APART: u16 = 6;
 
 /// Draws evaluations as diamonds: the best one on disk filled, the newest one labeled. Where they are
 /// dense only some are drawn; the evaluation chart shows all of them.
-fn evaluations(frame: &mut Frame<'_>, area: Rect, plot: Plot, state: &State, theme: &Theme) {
-    let buffer = frame.buffer_mut();
-    let seen = seen(state);
-    let best = best_seen(state);
+fn draw_evaluations(frame: &mut Frame<'_>, area: Rect, plot: Plot, state: &State, theme: &Theme) {
+    let (buffer, geometry) = (frame.buffer_mut(), plot.geometry);
+    let seen = visible_evaluations(state);
+    let best = visible_best(state);
     let mut free_left_of = u16::MAX;
     for (place, loss) in seen.iter().rev() {
-        let Some(x) = plot.column(*place).filter(|x| *x < free_left_of) else { continue };
-        axis::write(buffer, plot.area, x, plot.row(*loss), "◇", theme.second);
+        let Some(x) = geometry.column(*place).filter(|x| *x < free_left_of) else { continue };
+        axis::write_text(buffer, geometry.area, x, geometry.row(*loss), "◇", theme.second);
         free_left_of = x.saturating_sub(APART);
     }
-    if let Some((x, loss)) = best.and_then(|(place, loss)| Some((plot.column(place)?, loss))) {
-        axis::write(buffer, plot.area, x, plot.row(loss), "◆", theme.good);
+    if let Some((x, loss)) = best.and_then(|(place, loss)| Some((geometry.column(place)?, loss))) {
+        axis::write_text(buffer, geometry.area, x, geometry.row(loss), "◆", theme.good);
     }
     let Some((_, loss)) = seen.last().copied() else { return };
-    let y = plot.row(loss);
-    if plot.newest.is_none_or(|value| plot.row(value) != y) {
-        axis::write(buffer, area, plot.area.right() + 1, y, &figure(loss), theme.second);
+    let y = geometry.row(loss);
+    if plot.newest.is_none_or(|value| geometry.row(value) != y) {
+        axis::write_text(buffer, area, geometry.area.right() + 1, y, &figure(loss), theme.second);
     }
 }
 
-/// Formats a position on an axis.
-fn place_words(state: &State, axis: Axis, place: f64) -> String {
+/// Formats a position on an axis, naming it: `step 700`.
+fn name_place(state: &State, axis: Axis, place: f64) -> String {
+    let text = format_place(state, axis, place);
+    if axis == Axis::Steps { format!("step {text}") } else { text }
+}
+
+/// Formats a position on an axis: `700`, `22 400 samples`, `14:02:11`.
+fn format_place(state: &State, axis: Axis, place: f64) -> String {
     match axis {
-        Axis::Steps => format!("step {}", count(place.max(0.0).round() as u64)),
+        Axis::Steps => count(place.max(0.0).round() as u64),
         Axis::Samples => {
             let unit = state.status().map_or("samples", |status| status.unit.as_str());
             format!("{} {unit}", count(place.max(0.0).round() as u64))
@@ -113,70 +122,86 @@ fn place_words(state: &State, axis: Axis, place: f64) -> String {
 }
 
 /// Returns the cursor's reading: the exact value of a step, or the range over the steps of a bucket.
-fn reading(quantity: Quantity, state: &State) -> Option<String> {
+fn cursor_reading(quantity: Quantity, state: &State) -> Option<String> {
     let axis = state.screen.chart.axis;
     let place = state.screen.chart.cursor?;
     let at = state.facts.series.at(axis, place)?;
-    let whereabouts = place_words(state, axis, at.spot().on(axis));
+    let whereabouts = name_place(state, axis, at.spot().on(axis));
     let skipped = if at.is_skipped() { ", skipped" } else { "" };
-    let value = quantity.at(state, axis, place).map_or_else(
-        || crate::cockpit::format::UNKNOWN.to_owned(),
+    let value = quantity.value_at(state, axis, place).map_or_else(
+        || UNKNOWN.to_owned(),
         |extent| match extent.count {
-            0 | 1 => quantity.words(f64::from(extent.mean)),
+            0 | 1 => quantity.format_value(f64::from(extent.mean)),
             many => {
-                format!("{} to {} ({many} steps)", figure(f64::from(extent.min)), quantity.words(f64::from(extent.max)))
+                format!(
+                    "{} to {} ({many} steps)",
+                    figure(f64::from(extent.min)),
+                    quantity.format_value(f64::from(extent.max))
+                )
             }
         },
     );
     Some(format!("{whereabouts}  {value}{skipped}"))
 }
 
+/// An entry of the legend.
+struct LegendPart {
+    spans: Vec<Span<'static>>,
+    /// Whether the entries after it make no sense without it.
+    explains_rest: bool,
+}
+
+impl LegendPart {
+    fn new(spans: Vec<Span<'static>>) -> Self {
+        Self { spans, explains_rest: false }
+    }
+}
+
 /// Returns the legend: the visible range and the meaning of the symbols, most important first, as space allows.
 fn legend(quantity: Quantity, plot: Option<Plot>, state: &State, theme: &Theme, room: usize) -> Line<'static> {
     let chart = state.screen.chart;
-    let mut parts: Vec<Vec<Span<'static>>> = Vec::new();
-    if let Some(text) = reading(quantity, state) {
-        parts.push(vec![Span::styled(text, theme.accent)]);
+    let mut parts: Vec<LegendPart> = Vec::new();
+    if let Some(text) = cursor_reading(quantity, state) {
+        parts.push(LegendPart::new(vec![Span::styled(text, theme.accent)]));
     } else if quantity != Quantity::Loss && quantity.names_newest() {
-        let newest = plot.and_then(|plot| plot.newest).map(|value| quantity.words(value));
-        parts.extend(newest.map(|text| vec![Span::styled(text, theme.strong)]));
+        let newest = plot.and_then(|plot| plot.newest).map(|value| quantity.format_value(value));
+        parts.extend(newest.map(|text| LegendPart::new(vec![Span::styled(text, theme.strong)])));
     }
-    if let (false, Some(ends)) = (chart.is_fit() && chart.follows(), ends(state)) {
+    if let (false, Some(ends)) = (chart.is_fit() && chart.follows(), state.curve_ends()) {
         let (start, end) = chart.window(ends);
-        let from = place_words(state, chart.axis, start.ceil());
-        let text = format!("{from} to {}", place_words(state, chart.axis, end).trim_start_matches("step "));
-        parts.push(vec![Span::styled(text, theme.accent)]);
+        let from = name_place(state, chart.axis, start.ceil());
+        let text = format!("{from} to {}", format_place(state, chart.axis, end));
+        parts.push(LegendPart::new(vec![Span::styled(text, theme.accent)]));
     }
-    if chart.log && plot.is_some_and(|plot| plot.scale.is_log()) {
-        parts.push(vec![Span::styled("log", theme.accent)]);
+    if chart.log && plot.is_some_and(|plot| plot.geometry.scale.is_log()) {
+        parts.push(LegendPart::new(vec![Span::styled("log", theme.accent)]));
     }
-    if let Some(highest) = plot.and_then(|plot| plot.cut) {
-        let text = format!("▴ beyond, up to {}", quantity.words(highest));
-        parts.push(vec![Span::styled(text, theme.second)]);
+    if let Some(highest) = plot.and_then(|plot| plot.geometry.cut) {
+        let text = format!("▴ off scale, up to {}", quantity.format_value(highest));
+        parts.push(LegendPart::new(vec![Span::styled(text, theme.second)]));
     }
     if quantity == Quantity::Loss {
-        parts.extend(loss_parts(plot, state, theme));
+        parts.extend(loss_legend(plot, state, theme));
     }
     let mut line = Line::default();
     let mut left_out = false;
     for part in parts {
-        let width: usize = part.iter().map(Span::width).sum();
-        // The entries after the smoothed line's make no sense without it.
+        let width: usize = part.spans.iter().map(Span::width).sum();
         if left_out || line.width() + width + 3 > room {
-            left_out |= part.iter().any(|span| span.content.contains("smoothed"));
+            left_out |= part.explains_rest;
             continue;
         }
         if !line.spans.is_empty() {
             line.push_span(Span::raw("   "));
         }
-        line.spans.extend(part);
+        line.spans.extend(part.spans);
     }
     line
 }
 
-fn loss_parts(plot: Option<Plot>, state: &State, theme: &Theme) -> Vec<Vec<Span<'static>>> {
+fn loss_legend(plot: Option<Plot>, state: &State, theme: &Theme) -> Vec<LegendPart> {
     let chart = state.screen.chart;
-    let best = best_seen(state);
+    let best = visible_best(state);
     // The best evaluation is one whose weights are on disk; without one, only the lowest loss is shown.
     let (sign, word, best) = match best {
         Some(best) => ("◆", " best ", Some(best)),
@@ -184,24 +209,25 @@ fn loss_parts(plot: Option<Plot>, state: &State, theme: &Theme) -> Vec<Vec<Span<
     };
     let mut parts = Vec::new();
     if let Some((place, loss)) = best {
-        let whereabouts = place_words(state, chart.axis, place).replace("step ", "");
-        parts.push(vec![
+        let whereabouts = format_place(state, chart.axis, place);
+        parts.push(LegendPart::new(vec![
             Span::styled(sign, theme.good),
             Span::styled(word, theme.dim),
             Span::raw(figure(loss)),
             Span::styled(format!(" @ {whereabouts}"), theme.dim),
-        ]);
+        ]));
     }
     let weight = chart.weight();
     let line = plot.map_or(theme.smooth, |plot| plot.style);
     if weight > 0.0 {
-        parts.push(vec![Span::styled("━", line), Span::styled(format!(" smoothed {weight:.2}"), theme.dim)]);
-        parts.push(vec![Span::styled("⠿", theme.raw), Span::styled(" measured", theme.dim)]);
+        let spans = vec![Span::styled("━", line), Span::styled(format!(" smoothed {weight:.2}"), theme.dim)];
+        parts.push(LegendPart { spans, explains_rest: true });
+        parts.push(LegendPart::new(vec![Span::styled("⠿", theme.raw), Span::styled(" measured", theme.dim)]));
     } else {
-        parts.push(vec![Span::styled("━", line), Span::styled(" measured", theme.dim)]);
+        parts.push(LegendPart::new(vec![Span::styled("━", line), Span::styled(" measured", theme.dim)]));
     }
-    if !seen(state).is_empty() {
-        parts.push(vec![Span::styled("◇", theme.second), Span::styled(" evaluation", theme.dim)]);
+    if !visible_evaluations(state).is_empty() {
+        parts.push(LegendPart::new(vec![Span::styled("◇", theme.second), Span::styled(" evaluation", theme.dim)]));
     }
     parts
 }

@@ -24,18 +24,18 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         (false, true) => format!("{} saved by then", all.len()),
         (false, false) => format!("{} saved, {} kept", all.len(), kept.len()),
     };
-    let inner = ui::heading(frame, area, "checkpoints", Line::styled(note, theme.dim), focused, theme);
+    let inner = ui::render_heading(frame, area, "checkpoints", Line::styled(note, theme.dim), focused, theme);
     if kept.is_empty() {
-        return ui::quiet(frame, inner, "none yet", theme);
+        return ui::render_placeholder(frame, inner, "no checkpoints yet", theme);
     }
     let skip = state.screen.checkpoints_back.min(kept.len().saturating_sub(1));
     let durable = state.status().and_then(|status| status.durable_step);
     let rows = kept.into_iter().skip(skip).take(usize::from(inner.height));
-    let lines = rows.map(|row| line(row, durable, state.now_ms, inner.width, theme)).collect();
-    ui::lines(frame, inner, lines);
+    let lines = rows.map(|row| checkpoint_line(row, durable, state.now_ms, inner.width, theme)).collect();
+    ui::render_lines(frame, inner, lines);
 }
 
-fn line(row: &CheckpointRow, durable: Option<u64>, now_ms: i64, width: u16, theme: &Theme) -> Line<'static> {
+fn checkpoint_line(row: &CheckpointRow, durable: Option<u64>, now_ms: i64, width: u16, theme: &Theme) -> Line<'static> {
     let verified = durable.is_some_and(|durable| row.step <= durable);
     let (dot, style) = if verified { ("●", theme.good) } else { ("○", theme.warn) };
     let mut line = Line::from(vec![
@@ -48,14 +48,14 @@ fn line(row: &CheckpointRow, durable: Option<u64>, now_ms: i64, width: u16, them
     let mark = match (row.best, row.kept) {
         (true, _) => Span::styled("  ◆ best   ", theme.good),
         (false, true) => Span::raw(" ".repeat(11)),
-        (false, false) => Span::styled("  gone now ", theme.dim),
+        (false, false) => Span::styled("  deleted  ", theme.dim),
     };
     line.push_span(mark);
     if width >= 90 {
         let loss = row.eval_loss.map_or_else(String::new, |loss| format!("evaluation loss {}", figure(loss)));
-        let stood = row.pause_ms.max(0.0).round() as u64;
+        let paused = row.pause_ms.max(0.0).round() as u64;
         let total = row.total_ms.max(0.0).round() as u64;
-        let times = format!("paused {}, durable in {}", took(stood), took(total));
+        let times = format!("paused {}, durable in {}", took(paused), took(total));
         let verdict = if row.proven { "proven" } else { ["unproven", "verified"][usize::from(verified)] };
         line.push_span(Span::raw(ui::pad(verdict, 10)));
         line.push_span(Span::raw(ui::pad(&loss, 23)));

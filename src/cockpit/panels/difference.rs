@@ -18,24 +18,24 @@ use serde_json::json;
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Difference;
-    let inner = ui::heading(frame, area, "config: this run → that one", Line::default(), focused, theme);
-    let Some(run) = state.runs.chosen() else { return ui::quiet(frame, inner, "no run is chosen", theme) };
+    let inner = ui::render_heading(frame, area, "config: open run → chosen run", Line::default(), focused, theme);
+    let Some(run) = state.runs.chosen() else { return ui::render_placeholder(frame, inner, "no run chosen", theme) };
     if run.name == state.run_name() {
-        return ui::quiet(frame, inner, "choose another run to see where its config differs", theme);
+        return ui::render_placeholder(frame, inner, "choose another run to compare its config", theme);
     }
     let other = match state.runs.read.get(&run.name) {
         Some(Ok(other)) => other,
-        Some(Err(why)) => return ui::quiet(frame, inner, why, theme),
-        None => return ui::quiet(frame, inner, "being read", theme),
+        Some(Err(why)) => return ui::render_placeholder(frame, inner, &why.to_string(), theme),
+        None => return ui::render_placeholder(frame, inner, "reading …", theme),
     };
     let names = |ladder: &[crate::cockpit::state::RungView]| {
         ladder.iter().map(|rung| rung.name.clone()).collect::<Vec<_>>().join(", ")
     };
     let (Some(ours), Some(theirs)) = (state.ladder.first(), other.ladder.first()) else {
-        return ui::quiet(frame, inner, "one of them has no config", theme);
+        return ui::render_placeholder(frame, inner, "no config to compare", theme);
     };
     let mut changes = compare(&ours.preset, &theirs.preset);
-    changes.extend(watched(state, other));
+    changes.extend(watch_changes(state, other));
     let width = usize::from(inner.width);
     let mut lines: Vec<Line<'static>> = changes
         .iter()
@@ -55,13 +55,13 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         ]));
     }
     if lines.is_empty() {
-        return ui::quiet(frame, inner, "the same knobs and the same ladder", theme);
+        return ui::render_placeholder(frame, inner, "same knobs, same ladder", theme);
     }
-    ui::lines(frame, inner, lines);
+    ui::render_lines(frame, inner, lines);
 }
 
-/// Returns the differences in what the two keepers watch.
-fn watched(state: &State, other: &OtherRun) -> Vec<Change> {
+/// Returns the differences between the `watch:` sections.
+fn watch_changes(state: &State, other: &OtherRun) -> Vec<Change> {
     let tree = |watch: &Watch| serde_json::to_value(watch).map(|watch| json!({ "watch": watch }));
     match other.watch.as_ref().map(|theirs| (tree(&state.watch), tree(theirs))) {
         Some((Ok(ours), Ok(theirs))) => compare(&ours, &theirs),

@@ -5,7 +5,6 @@
 use crate::cockpit::action::{Action, entry_of};
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::{Mode, View};
-use crate::cockpit::update::act::{is_possible, refusal};
 use crate::config::theme::Theme;
 use crate::protocol::control::RunState;
 use ratatui::{
@@ -43,27 +42,27 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         ];
         return frame.render_widget(Line::from(text), inner);
     }
-    for (x, action) in placed(state, inner) {
-        let item = item(state, action, theme);
+    for (x, action) in place_actions(state, inner) {
+        let item = action_item(state, action, theme);
         let width = inner.right().saturating_sub(x);
         frame.render_widget(item, Rect { x, width, ..inner });
     }
 }
 
 /// Returns the column of each action on the line.
-fn placed(state: &State, inner: Rect) -> Vec<(u16, Action)> {
+fn place_actions(state: &State, inner: Rect) -> Vec<(u16, Action)> {
     let width = |action: Action| {
-        let (key, word) = words(state, action);
-        key.width() + 1 + word.width() + 2
+        let (key, label) = key_and_label(state, action);
+        key.width() + 1 + label.width() + 2
     };
     let last = [Action::Palette, Action::Help, Action::Quit];
     let mut room = usize::from(inner.width).saturating_sub(last.iter().map(|action| width(*action)).sum());
     // Actions on the run are dropped once the run is gone, which makes room.
-    let gone = refusal(state).is_some();
+    let gone = state.request_refusal().is_some();
     let mut shown: Vec<Action> = Vec::new();
     // A decision waiting for the user comes first.
-    let asked = is_possible(state, Action::Accept).then_some(Action::Accept);
-    for action in asked.into_iter().chain(SHOWN).filter(|action| !gone || is_possible(state, *action)) {
+    let asked = state.is_possible(Action::Accept).then_some(Action::Accept);
+    for action in asked.into_iter().chain(SHOWN).filter(|action| !gone || state.is_possible(*action)) {
         if width(action) > room {
             break;
         }
@@ -83,25 +82,25 @@ fn placed(state: &State, inner: Rect) -> Vec<(u16, Action)> {
 #[must_use]
 pub fn action_at(state: &State, area: Rect, column: u16) -> Option<Action> {
     let inner = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
-    let (_, action) = placed(state, inner).into_iter().rev().find(|(x, _)| *x <= column)?;
-    is_possible(state, action).then_some(action)
+    let (_, action) = place_actions(state, inner).into_iter().rev().find(|(x, _)| *x <= column)?;
+    state.is_possible(action).then_some(action)
 }
 
 /// Returns an action's current key and label.
-fn words(state: &State, action: Action) -> (String, &'static str) {
-    let word = entry_of(action).map_or("", |entry| entry.word);
+fn key_and_label(state: &State, action: Action) -> (String, &'static str) {
+    let label = entry_of(action).map_or("", |entry| entry.label);
     match action {
         Action::View(_) => ("1-6".to_owned(), "views"),
-        Action::Pause if state.run_state() == Some(RunState::Paused) => (state.keys.key_of(action), "go on"),
-        _ => (state.keys.key_of(action), word),
+        Action::Pause if state.run_state() == Some(RunState::Paused) => (state.keys.key_of(action), "resume"),
+        _ => (state.keys.key_of(action), label),
     }
 }
 
-fn item(state: &State, action: Action, theme: &Theme) -> Line<'static> {
-    let (key, word) = words(state, action);
-    if is_possible(state, action) {
-        Line::from(vec![Span::styled(key, theme.key), Span::raw(format!(" {word}"))])
+fn action_item(state: &State, action: Action, theme: &Theme) -> Line<'static> {
+    let (key, label) = key_and_label(state, action);
+    if state.is_possible(action) {
+        Line::from(vec![Span::styled(key, theme.key), Span::raw(format!(" {label}"))])
     } else {
-        Line::from(Span::styled(format!("{key} {word}"), theme.faint))
+        Line::from(Span::styled(format!("{key} {label}"), theme.faint))
     }
 }

@@ -1,6 +1,7 @@
 //! The gauges: a value, a bar and a note each, in fewer rows each where space is short.
 
-use super::meters::{Body, Fill, Meter, meters, why_no_gpu, why_no_gpu_in_short, why_old};
+use super::meters::{Body, Fill, Meter, NOT_KNOWN, gpu_hint, meters, why_no_gpu, why_stale};
+use super::outcome::outcome_meters;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::ui;
@@ -17,14 +18,14 @@ use unicode_width::UnicodeWidthStr;
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Gauges;
     let title = if state.is_over() { "outcome" } else { "health" };
-    let inner = ui::heading(frame, area, title, Line::default(), focused, theme);
-    let meters = meters(state);
+    let inner = ui::render_heading(frame, area, title, Line::default(), focused, theme);
+    let meters = if state.is_over() { outcome_meters(state) } else { meters(state) };
     let width = usize::from(inner.width);
-    let why = match state.screen.view {
-        View::Health if why_old(state).is_some() => ui::wrap(&why_old(state).unwrap_or_default(), width),
-        _ if why_old(state).is_some() => why_old(state).map(|why| ui::cut(&why, width)).into_iter().collect(),
-        View::Health => why_no_gpu(state).map(|why| ui::wrap(&why, width)).unwrap_or_default(),
-        _ => why_no_gpu_in_short(state, width).into_iter().collect(),
+    let why = match (why_stale(state), state.screen.view) {
+        (Some(why), View::Health) => ui::wrap(&why, width),
+        (Some(why), _) => vec![ui::cut(&why, width)],
+        (None, View::Health) => why_no_gpu(state).map(|why| ui::wrap(&why, width)).unwrap_or_default(),
+        (None, _) => gpu_hint(state).into_iter().collect(),
     };
     let room = usize::from(inner.height);
     // In order of preference: value, bar, note and a blank row, dropping the last gauge if needed;
@@ -42,21 +43,21 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         lines.push(Line::default());
     }
     lines.extend(why.into_iter().map(|row| Line::styled(row, theme.dim)));
-    ui::lines(frame, inner, lines);
+    ui::render_lines(frame, inner, lines);
 }
 
 fn several_rows(meter: &Meter, width: u16, rows: usize, theme: &Theme) -> Vec<Line<'static>> {
     // Without a row for notes, the age goes beside the name.
-    let label = match &meter.old {
-        Some(old) if rows < 3 => format!("{}, {old}", meter.label),
+    let label = match &meter.age {
+        Some(age) if rows < 3 => format!("{}, {age} old", meter.label),
         _ => meter.label.to_owned(),
     };
     let value_width = usize::from(width).saturating_sub(label.width());
-    let value = ui::pad_left(&meter.value, value_width);
+    let value = ui::pad_left(meter.value.as_deref().unwrap_or(NOT_KNOWN), value_width);
     let mut lines =
         vec![Line::from(vec![Span::styled(label, theme.dim), Span::styled(value, value_style(meter, theme))])];
     if meter.body != Body::Nothing {
-        lines.push(body(meter, width, theme));
+        lines.push(meter_graphic(meter, width, theme));
     }
     if rows >= 3 && !meter.notes.is_empty() {
         lines.push(Line::styled(meter.note(usize::from(width)), theme.dim));
@@ -70,45 +71,44 @@ fn several_rows(meter: &Meter, width: u16, rows: usize, theme: &Theme) -> Vec<Li
 /// Renders `skips  0.5 %  ━━━╾─────`: one row per gauge, with values and bars aligned.
 fn one_row_each(meters: &[Meter], width: u16, theme: &Theme) -> Vec<Line<'static>> {
     const LABEL: usize = 6;
-    let values: Vec<_> = meters.iter().map(|meter| short(&meter.value)).collect();
+    let values: Vec<_> = meters.iter().map(short_value).collect();
     let value_width = values.iter().map(|value| value.width()).max().unwrap_or(0);
     let rest = u16::try_from(usize::from(width).saturating_sub(LABEL + value_width + 2)).unwrap_or(0);
-    let aged = |old: &String| {
-        let short = old.trim_end_matches(" old");
-        let text = if old.width() <= usize::from(rest) { old.as_str() } else { short };
+    let aged = |age: &String| {
+        let long = format!("{age} old");
+        let text = if long.width() <= usize::from(rest) { &long } else { age };
         Span::styled(ui::cut(text, usize::from(rest)), theme.warn)
     };
-    let row = |(meter, value): (&Meter, &String)| {
+    let row = |(meter, value): (&Meter, &&str)| {
         let mut line = Line::from(vec![
             Span::styled(ui::pad(meter.label, LABEL), theme.dim),
             Span::styled(ui::pad_left(value, value_width), value_style(meter, theme)),
             Span::raw("  "),
         ]);
-        if let Some(old) = &meter.old {
-            line.push_span(aged(old));
+        if let Some(age) = &meter.age {
+            line.push_span(aged(age));
         } else if rest >= 4 {
-            line.spans.extend(body(meter, rest, theme).spans);
+            line.spans.extend(meter_graphic(meter, rest, theme).spans);
         }
         line
     };
     meters.iter().zip(&values).map(row).collect()
 }
 
-/// Shortens a value to fit its row.
-fn short(value: &str) -> String {
-    value.split(" of the last").next().unwrap_or(value).to_owned()
+fn short_value(meter: &Meter) -> &str {
+    meter.short_value.as_deref().or(meter.value.as_deref()).unwrap_or(NOT_KNOWN)
 }
 
 fn value_style(meter: &Meter, theme: &Theme) -> ratatui::style::Style {
     match (&meter.body, meter.tone) {
-        _ if meter.old.is_some() => theme.dim,
+        _ if meter.age.is_some() => theme.dim,
         (_, Tone::Warn | Tone::Danger) => ui::tone_style(theme, meter.tone),
-        (Body::Nothing, _) if meter.value == "n/a" => theme.dim,
+        _ if meter.value.is_none() => theme.dim,
         _ => theme.strong,
     }
 }
 
-fn body(meter: &Meter, width: u16, theme: &Theme) -> Line<'static> {
+fn meter_graphic(meter: &Meter, width: u16, theme: &Theme) -> Line<'static> {
     match &meter.body {
         Body::Nothing => Line::default(),
         Body::Spark(values) => ui::spark(width, values, theme.smooth),

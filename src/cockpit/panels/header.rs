@@ -20,9 +20,9 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         frame.render_widget(Line::from(vec![Span::raw(" "), Span::styled("downshift", theme.strong)]), area);
         return;
     };
-    let (left, right) = fields(state, status, theme);
+    let (left, right) = header_fields(state, status, theme);
     let room = usize::from(area.width).saturating_sub(2);
-    let kept = fitting(&left, &right, room);
+    let kept = ranks_that_fit(&left, &right, room);
     let join = |fields: Vec<Field>| {
         let mut spans = Vec::new();
         for field in fields.into_iter().filter(|field| kept.contains(&field.rank)) {
@@ -34,7 +34,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         Line::from(spans)
     };
     let inner = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
-    ui::two_sides(frame, inner, join(left), join(right));
+    ui::render_two_sides(frame, inner, join(left), join(right));
 }
 
 /// A field of the line; the lowest rank is dropped last.
@@ -53,11 +53,11 @@ impl Field {
     }
 }
 
-fn fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Field>) {
+fn header_fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Field>) {
     let text = |text: String| Span::raw(text);
     let label = |text: &'static str| Span::styled(text, theme.dim);
     let value = |text: String| Span::styled(text, theme.strong);
-    let (dot, tone) = dot(state, status.state);
+    let (dot, tone) = state_dot(state, status.state);
     let style = ui::tone_style(theme, tone);
     let since = state.silence_ms().map_or_else(String::new, |silence| format!(", {} ago", age(silence)));
     let mut left = vec![
@@ -91,14 +91,14 @@ fn fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, Vec<Fie
     (left, right)
 }
 
-fn dot(state: &State, run: RunState) -> (&'static str, Tone) {
+fn state_dot(state: &State, run: RunState) -> (&'static str, Tone) {
     if run == RunState::Recovering {
         return ("◐", Tone::Warn);
     }
     if state.is_orphaned() {
         return ("○", Tone::Danger);
     }
-    if state.silence_ms().is_some() || state.stalled_ms().is_some() {
+    if state.is_cut_off() || state.silence_ms().is_some() || state.stalled_ms().is_some() {
         return ("○", Tone::Warn);
     }
     match run {
@@ -110,7 +110,7 @@ fn dot(state: &State, run: RunState) -> (&'static str, Tone) {
     }
 }
 
-fn fitting(left: &[Field], right: &[Field], room: usize) -> Vec<u8> {
+fn ranks_that_fit(left: &[Field], right: &[Field], room: usize) -> Vec<u8> {
     let mut fields: Vec<_> = left.iter().chain(right).collect();
     fields.sort_by_key(|field| field.rank);
     let mut used = 0;

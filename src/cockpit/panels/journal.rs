@@ -18,26 +18,26 @@ use ratatui::{
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Journal;
     let filter = state.screen.filter.to_lowercase();
-    let holds = |row: &&JournalRow| filter.is_empty() || row.text.to_lowercase().contains(&filter);
+    let matches = |row: &&JournalRow| filter.is_empty() || row.text.to_lowercase().contains(&filter);
     let found =
-        if filter.is_empty() { state.facts.journal.len() } else { state.facts.journal.iter().filter(holds).count() };
+        if filter.is_empty() { state.facts.journal.len() } else { state.facts.journal.iter().filter(matches).count() };
     let back = state.screen.journal_back.min(found.saturating_sub(1));
     let note = match (back, filter.is_empty()) {
         (0, true) => String::new(),
-        (0, false) => format!("{found} of {} hold \"{filter}\"", state.facts.journal.len()),
+        (0, false) => format!("{found} of {} match \"{filter}\"", state.facts.journal.len()),
         (back, _) => format!("{back} newer below"),
     };
-    let inner = ui::heading(frame, area, "journal", Line::styled(note, theme.accent), focused, theme);
+    let inner = ui::render_heading(frame, area, "journal", Line::styled(note, theme.accent), focused, theme);
     if state.facts.journal.is_empty() {
-        return ui::quiet(frame, inner, "nothing has happened yet", theme);
+        return ui::render_placeholder(frame, inner, "no events yet", theme);
     }
     if found == 0 {
-        return ui::quiet(frame, inner, "no line holds these words", theme);
+        return ui::render_placeholder(frame, inner, "no matching lines", theme);
     }
     let room = usize::from(inner.height);
     let mut lines: Vec<Line<'static>> = Vec::new();
-    for row in state.facts.journal.iter().rev().filter(holds).skip(back) {
-        let entry = entry(row, usize::from(inner.width), state.utc_offset_s, theme);
+    for row in state.facts.journal.iter().rev().filter(matches).skip(back) {
+        let entry = entry_lines(row, usize::from(inner.width), state.utc_offset_s, theme);
         // Only the first entry may be cut; any other is shown whole or not at all.
         if !lines.is_empty() && lines.len() + entry.len() > room {
             break;
@@ -46,10 +46,10 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     }
     lines.truncate(room);
     lines.reverse();
-    ui::lines(frame, inner, lines);
+    ui::render_lines(frame, inner, lines);
 }
 
-fn entry(row: &JournalRow, width: usize, offset_s: i32, theme: &Theme) -> Vec<Line<'static>> {
+fn entry_lines(row: &JournalRow, width: usize, offset_s: i32, theme: &Theme) -> Vec<Line<'static>> {
     const INDENT: usize = 11;
     let text_style = match (row.level, row.kind) {
         (Level::Error, _) => theme.danger,

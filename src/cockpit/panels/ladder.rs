@@ -19,40 +19,34 @@ use unicode_width::UnicodeWidthStr;
 /// Draws the panel.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Ladder;
-    let note = Line::styled(plans(state, usize::from(area.width).saturating_sub(12)), theme.dim);
-    let inner = ui::heading(frame, area, "ladder", note, focused, theme);
+    let note = Line::styled(autopilot_note(state, usize::from(area.width).saturating_sub(12)), theme.dim);
+    let inner = ui::render_heading(frame, area, "ladder", note, focused, theme);
     if state.ladder.is_empty() {
-        return ui::quiet(frame, inner, "this run has one preset and no ladder", theme);
+        return ui::render_placeholder(frame, inner, "this run has a single preset, no ladder", theme);
     }
     let room = usize::from(inner.height);
     let per_rung = lines_each(state.ladder.len(), room, inner.width);
     let visible = (room / per_rung).max(1);
-    let start = first_shown(state, visible);
+    let start = first_visible(state, visible);
     let mut lines = Vec::new();
     for rung in (start..state.ladder.len()).take(visible) {
-        lines.push(row(state, rung, inner.width, theme));
-        lines.extend((per_rung > 1).then(|| difference(state, rung, inner.width, theme)));
+        lines.push(rung_line(state, rung, inner.width, theme));
+        lines.extend((per_rung > 1).then(|| difference_line(state, rung, inner.width, theme)));
         lines.extend((per_rung > 2).then(Line::default));
     }
     if lines.len() < room && focused && state.screen.chosen_rung.is_some_and(|chosen| Some(chosen) != state.rung()) {
-        let hint = format!("{} shows what a shift there changes", state.keys.key_of(Action::Confirm));
+        let hint = format!("{} previews a shift there", state.keys.key_of(Action::Confirm));
         lines.push(Line::styled(hint, theme.dim));
     }
-    ui::lines(frame, inner, lines);
+    ui::render_lines(frame, inner, lines);
 }
 
 /// Describes the keeper's automatic actions in at most `width` columns; empty once the run is over.
-fn plans(state: &State, width: usize) -> String {
+fn autopilot_note(state: &State, width: usize) -> String {
     let Some(status) = state.status().filter(|_| !state.is_over()) else { return String::new() };
     let autopilot = if status.autopilot { "autopilot on" } else { "autopilot off" };
     let both = status.climb.as_ref().map(|climb| format!("{climb} · {autopilot}"));
     both.filter(|both| both.width() <= width).unwrap_or_else(|| autopilot.to_owned())
-}
-
-/// Describes how a rung ended badly: `ended with out of memory`, `ended by signal 15`.
-#[must_use]
-pub fn ended(what: &str) -> String {
-    if what.starts_with("ended ") { what.to_owned() } else { format!("ended with {what}") }
 }
 
 /// Returns the number of lines each rung gets in the given rows and columns: its record, then its
@@ -65,20 +59,20 @@ fn lines_each(rungs: usize, room: usize, width: u16) -> usize {
 /// Returns the rung in a row below the heading of a ladder of the given height.
 #[must_use]
 pub fn rung_at(state: &State, height: u16, row: usize) -> Option<usize> {
-    let width = crate::cockpit::layout::places_of(state).area_of(Panel::Ladder)?.width;
+    let width = crate::cockpit::layout::lay_out_state(state).area_of(Panel::Ladder)?.width;
     let room = usize::from(height.saturating_sub(1));
     let each = lines_each(state.ladder.len(), room, width);
-    let rung = first_shown(state, (room / each).max(1)) + row / each;
+    let rung = first_visible(state, (room / each).max(1)) + row / each;
     (rung < state.ladder.len()).then_some(rung)
 }
 
 /// Returns the first visible rung if not all fit.
-fn first_shown(state: &State, visible: usize) -> usize {
+fn first_visible(state: &State, visible: usize) -> usize {
     let cursor = state.screen.chosen_rung.or(state.rung()).unwrap_or(0);
     cursor.saturating_sub(visible.saturating_sub(1)).min(state.ladder.len().saturating_sub(visible))
 }
 
-fn row(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
+fn rung_line(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
     let Some(view) = state.ladder.get(rung) else { return Line::default() };
     let current = state.rung() == Some(rung);
     let on_ladder = matches!(state.screen.focus, Panel::Ladder | Panel::Rung);
@@ -96,7 +90,7 @@ fn row(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
         Span::styled(ui::pad(&view.name, name_width), name_style),
     ]);
     let relieves = view.relieves.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let shown = shown(record, state.steps_per_s_on(rung), theme);
+    let shown = record_columns(record, state.steps_per_s_on(rung), theme);
     let columns = [(14, shown.speed), (11, shown.memory), (15, shown.steps)];
     // Least important dropped first: memory, then steps, then speed.
     let mut room = width.saturating_sub(4 + name_width);
@@ -117,15 +111,19 @@ fn row(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
 }
 
 /// The record of a rung, by column.
-struct Shown {
+struct RecordColumns {
     speed: Span<'static>,
     memory: Span<'static>,
     steps: Span<'static>,
 }
 
-fn shown(record: Option<&RungRecord>, steps_per_s: Option<f64>, theme: &Theme) -> Shown {
+fn record_columns(record: Option<&RungRecord>, steps_per_s: Option<f64>, theme: &Theme) -> RecordColumns {
     let Some(record) = record.filter(|record| record.steps > 0 || record.fault.is_some()) else {
-        return Shown { speed: Span::raw(""), memory: Span::raw(""), steps: Span::styled("not run yet", theme.dim) };
+        return RecordColumns {
+            speed: Span::raw(""),
+            memory: Span::raw(""),
+            steps: Span::styled("not run yet", theme.dim),
+        };
     };
     let speed = steps_per_s.map_or_else(String::new, |speed| format!("{} steps/s", rate(speed)));
     let memory = record.vram_bytes.filter(|used| *used > 0).or(record.ram_bytes).map_or_else(String::new, bytes);
@@ -133,15 +131,15 @@ fn shown(record: Option<&RungRecord>, steps_per_s: Option<f64>, theme: &Theme) -
         Some((_, step)) => Span::styled(format!("fault at {}", count(*step)), theme.warn),
         None => Span::styled(counted(record.steps, "step"), theme.dim),
     };
-    Shown { speed: Span::raw(speed), memory: Span::raw(memory), steps }
+    RecordColumns { speed: Span::raw(speed), memory: Span::raw(memory), steps }
 }
 
 /// Describes how a rung differs from the current one, or how it ended badly.
-fn difference(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
+fn difference_line(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'static> {
     let record = state.status().and_then(|status| status.rungs.get(rung));
     let fault = record.and_then(|record| record.fault.as_ref());
     let mut text = match (state.rung() == Some(rung), state.ladder.get(rung)) {
-        (true, Some(view)) => batch(view),
+        (true, Some(view)) => describe_batch(view),
         _ => String::new(),
     };
     if let (Some(here), Some(there)) = (state.rung().and_then(|here| state.ladder.get(here)), state.ladder.get(rung))
@@ -150,32 +148,32 @@ fn difference(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'st
         let changes = compare(&here.preset, &there.preset);
         let class = gravest(&changes);
         let knobs: Vec<_> =
-            changes.iter().map(|change| format!("{} {}", knob(&change.path), in_words(&change.to))).collect();
+            changes.iter().map(|change| format!("{} {}", last_part(&change.path), in_words(&change.to))).collect();
         text = if knobs.is_empty() {
-            "the same knobs".to_owned()
+            "same knobs".to_owned()
         } else {
             format!("class {class}, {}: {}", class.meaning(), knobs.join(", "))
         };
     }
     if let Some((what, step)) = fault {
-        let ended = format!("{} at step {}", ended(what), count(*step));
-        text = if text.is_empty() { ended } else { format!("{ended} · {text}") };
+        let fault = format!("last fault: {what}, at step {}", count(*step));
+        text = if text.is_empty() { fault } else { format!("{fault} · {text}") };
     }
     Line::styled(format!("    {}", ui::cut(&text, usize::from(width).saturating_sub(4))), theme.dim)
 }
 
 /// Returns the last part of a knob's path; the preview shows the rest.
-fn knob(path: &str) -> &str {
+fn last_part(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
 /// Describes how a rung composes its batch: `16 samples × 2 passes = batch of 32`.
-fn batch(view: &RungView) -> String {
+fn describe_batch(view: &RungView) -> String {
     let training = view.preset.get("training");
     let number = |key: &str| training?.get(key)?.as_u64();
     match (number("micro_batch"), number("accumulation"), effective_batch(&view.preset)) {
         (Some(micro), Some(passes), Some(batch)) => {
-            format!("now: micro-batch {micro} × {passes} = effective batch {batch}")
+            format!("micro-batch {micro} × {passes} = effective batch {batch}")
         }
         _ => String::new(),
     }

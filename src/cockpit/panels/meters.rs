@@ -2,14 +2,14 @@
 //! decides how to draw them.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::{age, bytes, bytes_of, count, counted, figure, percent, rate};
+use crate::cockpit::format::{age, bytes, bytes_of, count, percent, rate};
 use crate::cockpit::ratio::Ratio;
+use crate::cockpit::state::facts::SKIP_WINDOW;
 use crate::cockpit::state::screen::View;
 use crate::cockpit::state::{STALE_MS, State};
-use crate::cockpit::verdict::{SKIP_WINDOW, Tone, eval_words};
-use crate::protocol::control::{SampleRow, Status};
+use crate::cockpit::verdict::Tone;
+use crate::protocol::control::SampleRow;
 use crate::protocol::probe::{Gpu, Host, Throttle};
-use crate::protocol::worker::Eval;
 use unicode_width::UnicodeWidthStr;
 
 /// Meaning of a segment of a bar.
@@ -37,8 +37,10 @@ pub enum Body {
 pub struct Meter {
     /// Name.
     pub label: &'static str,
-    /// Value with its unit; `n/a` if unknown.
-    pub value: String,
+    /// Value with its unit, if known.
+    pub value: Option<String>,
+    /// The value without its explanation, for a row of its own.
+    pub short_value: Option<String>,
     /// Tone to draw it in.
     pub tone: Tone,
     /// Graphic.
@@ -46,27 +48,25 @@ pub struct Meter {
     /// Additional notes, most important first.
     pub notes: Vec<String>,
     /// Age of the value, if it is too old to be current.
-    pub old: Option<String>,
+    pub age: Option<String>,
 }
 
-const NOT_KNOWN: &str = "n/a";
+/// Shown in place of an unknown value.
+pub const NOT_KNOWN: &str = "n/a";
 /// Width of the panel, in columns, on a screen of 80.
-const NARROWEST: usize = 29;
+pub const NARROWEST: usize = 29;
 
-/// Returns the gauges for the state, most important first; once the run is over, its outcome.
+/// Returns the gauges of a run that is not over, most important first.
 #[must_use]
 pub fn meters(state: &State) -> Vec<Meter> {
-    if state.is_over() {
-        return outcome(state);
-    }
     let mut meters = vec![speed(state), skips(state)];
     let Some(newest) = state.facts.samples.back() else {
-        meters.push(unknown("RAM", "no reading of the probe yet"));
+        meters.push(unknown("RAM", "no probe reading yet"));
         return meters;
     };
     let aged = |rows: Vec<Meter>, time_ms: i64| {
-        let old = old(state, time_ms);
-        rows.into_iter().map(move |row| Meter { old: old.clone(), ..row })
+        let age = age_if_old(state, time_ms);
+        rows.into_iter().map(move |row| Meter { age: age.clone(), ..row })
     };
     // A GPU that stops answering keeps its last reading, shown with its age.
     let of_gpu = state.facts.samples.iter().rev().find_map(|row| Some((row, row.reading.gpu.as_ref().ok()?)));
@@ -83,17 +83,20 @@ pub fn meters(state: &State) -> Vec<Meter> {
 }
 
 /// Returns the age of a value, if it is too old to be current.
-fn old(state: &State, time_ms: i64) -> Option<String> {
+fn age_if_old(state: &State, time_ms: i64) -> Option<String> {
     let age_ms = state.now_ms.saturating_sub(time_ms);
-    (age_ms > STALE_MS).then(|| format!("{} old", age(age_ms)))
+    (age_ms > STALE_MS).then(|| age(age_ms))
 }
 
 /// Explains why the probe's readings are old, if they are.
 #[must_use]
-pub fn why_old(state: &State) -> Option<String> {
+pub fn why_stale(state: &State) -> Option<String> {
     let newest = state.facts.samples.back().filter(|_| !state.is_over())?;
     let age_ms = state.now_ms.saturating_sub(newest.time_ms);
-    if state.is_orphaned() {
+    if state.is_recovering() {
+        return Some("old: the keeper is restarting".to_owned());
+    }
+    if state.is_cut_off() {
         return Some("old: no keeper".to_owned());
     }
     if age_ms > STALE_MS {
@@ -102,52 +105,7 @@ pub fn why_old(state: &State) -> Option<String> {
     }
     let had_gpu = state.facts.samples.iter().any(|row| row.reading.gpu.is_ok());
     let why = newest.reading.gpu.as_ref().err().filter(|_| had_gpu)?;
-    Some(format!("the card does not answer: {why}"))
-}
-
-/// Returns the outcome of a run that is over.
-fn outcome(state: &State) -> Vec<Meter> {
-    let plain = |label: &'static str, value: String, notes: Vec<String>| Meter {
-        label,
-        value,
-        tone: Tone::Plain,
-        body: Body::Nothing,
-        notes,
-        old: None,
-    };
-    let measured = |label: &'static str, eval: &Eval| {
-        let notes = vec![format!("at step {}", count(eval.step)), format!("evaluation loss {}", figure(eval.loss))];
-        plain(label, eval_words(eval.loss, eval.accuracy, eval.perplexity), notes)
-    };
-    let evals = || state.facts.evals.values().map(|row| &row.eval);
-    let last = state.status().and_then(|status| status.eval.as_ref()).or(evals().next_back());
-    let best = state.best().and_then(|row| state.facts.evals.get(&row.step)).map(|row| &row.eval);
-    let mut meters: Vec<Meter> = last.map(|last| measured("result", last)).into_iter().collect();
-    let other = best.filter(|best| last.is_none_or(|last| last.step != best.step));
-    meters.extend(other.map(|best| measured("best", best)));
-    meters.push(skips(state));
-    if let Some(status) = state.status() {
-        meters.push(plain("lives", counted(status.attempts, "worker"), lives(status)));
-    }
-    meters
-}
-
-/// Explains why there was more than one worker. Each worker after the first followed a shift, a pause
-/// or a restart, so these add up; the number of them caused by a fault comes first.
-fn lives(status: &Status) -> Vec<String> {
-    let others = status.attempts.saturating_sub(1);
-    let restarts = others.saturating_sub(status.shifts).saturating_sub(status.pauses);
-    let counts =
-        [(status.restarts, "fault"), (status.shifts, "shift"), (restarts, "restart"), (status.pauses, "pause")];
-    let seen = counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, name)| counted(count, name));
-    let seen: Vec<String> = seen.collect();
-    // All of them on one line, if they fit the narrowest panel.
-    let joined = seen.join(", ");
-    match joined.width() {
-        0 => vec!["no restart".to_owned()],
-        1..=NARROWEST => vec![joined],
-        _ => seen,
-    }
+    Some(format!("GPU not responding: {why}"))
 }
 
 impl Meter {
@@ -155,8 +113,8 @@ impl Meter {
     #[must_use]
     pub fn note(&self, width: usize) -> String {
         let mut text = String::new();
-        for note in self.old.iter().chain(&self.notes) {
-            let joined = if text.is_empty() { note.clone() } else { format!("{text} · {note}") };
+        for note in self.age.iter().map(|age| format!("{age} old")).chain(self.notes.iter().cloned()) {
+            let joined = if text.is_empty() { note } else { format!("{text} · {note}") };
             if joined.width() > width {
                 break;
             }
@@ -173,61 +131,60 @@ pub fn why_no_gpu(state: &State) -> Option<String> {
     newest.reading.gpu.as_ref().err().map(ToString::to_string)
 }
 
-/// Returns the same reason in one line of at most `width` columns.
+/// Reports in one line that there are no GPU gauges, and the key of the view that shows why.
 #[must_use]
-pub fn why_no_gpu_in_short(state: &State, width: usize) -> Option<String> {
-    let why = why_no_gpu(state)?;
-    let what = if state.uses_card() { "GPU unknown" } else { "no GPU here" };
-    // Names only what is missing; the Health view shows the remedy.
-    let end = [why.find(" ("), why.find(": ")].into_iter().flatten().min().unwrap_or(why.len());
-    let why = why[..end].trim_start_matches("the ").replace(" was ", " ").replace(" is ", " ");
-    let long = format!("{what}: {why}");
-    let short = format!("{what}; {} says why", state.keys.key_of(Action::View(View::Health)));
-    [long, short].into_iter().find(|text| text.width() <= width)
+pub fn gpu_hint(state: &State) -> Option<String> {
+    why_no_gpu(state)?;
+    let what = if state.uses_card() { "GPU unknown" } else { "no GPU" };
+    Some(format!("{what}; {} shows why", state.keys.key_of(Action::View(View::Health))))
 }
 
 fn unknown(label: &'static str, note: &str) -> Meter {
     Meter {
         label,
-        value: NOT_KNOWN.to_owned(),
+        value: None,
+        short_value: None,
         tone: Tone::Plain,
         body: Body::Nothing,
         notes: vec![note.to_owned()],
-        old: None,
+        age: None,
     }
 }
 
 fn speed(state: &State) -> Meter {
     let unit = state.status().map_or("samples", |status| status.unit.as_str());
     if !state.is_moving() {
-        return unknown("speed", "no steps just now");
+        return unknown("speed", "no steps right now");
     }
-    let Some(pace) = state.facts.pace() else { return unknown("speed", "no two steps yet") };
+    let Some(pace) = state.facts.pace() else { return unknown("speed", "measuring") };
     // A speed describes steps that were taken; without new steps it is not current.
-    let quiet = state.stalled_ms().or(state.silence_ms()).is_some() || state.is_orphaned();
-    let old = state.facts.recent.back().filter(|_| quiet).and_then(|row| old(state, row.time_ms));
+    let quiet = state.stalled_ms().or(state.silence_ms()).is_some() || state.is_cut_off();
+    let age = state.facts.recent.back().filter(|_| quiet).and_then(|row| age_if_old(state, row.time_ms));
     let mut notes = vec![format!("{} {unit}/s", count(pace.units_per_s.max(0.0).round() as u64))];
     notes.extend(pace.waiting.map(|share| format!("{} waiting for data", percent(share))));
     Meter {
         label: "speed",
-        value: format!("{} steps/s", rate(pace.steps_per_s)),
+        value: Some(format!("{} steps/s", rate(pace.steps_per_s))),
+        short_value: None,
         tone: Tone::Plain,
         body: Body::Spark(state.facts.pace_over_time(64)),
         notes,
-        old,
+        age,
     }
 }
 
-fn skips(state: &State) -> Meter {
+/// Returns the gauge of skipped steps.
+#[must_use]
+pub fn skips(state: &State) -> Meter {
     let series = &state.facts.series;
     let ((near, near_of), (far, far_of)) = (series.skipped_among(SKIP_WINDOW), series.skipped_among(2000));
-    let Some(share) = Ratio::of(near, near_of) else { return unknown("skips", "no step yet") };
+    let Some(share) = Ratio::of(near, near_of) else { return unknown("skips", "no steps yet") };
     let limit = state.watch.skip_rate;
     // The bar ends at twice the limit, which puts the limit in its middle.
     let scale = if limit > 0.0 { 2.0 * limit } else { 1.0 };
     let all = state.status().map_or(far, |status| status.skipped.max(far));
     let steps = state.status().map_or(far_of, |status| status.step.max(far_of));
-    let mut notes = vec![format!("{} of {} in all", count(all), count(steps))];
+    let mut notes = vec![format!("{} of {} in total", count(all), count(steps))];
     // A window that covers the whole run would repeat the total.
     if steps > far_of {
         notes.push(format!("{} of the last {}", percent(far as f64 / far_of.max(1) as f64), count(far_of)));
@@ -241,14 +198,15 @@ fn skips(state: &State) -> Meter {
     let tone = if share.get() > limit && near_of >= 20 { Tone::Warn } else { Tone::Plain };
     Meter {
         label: "skips",
-        value: format!("{} of the last {}", percent(share.get()), count(near_of)),
+        value: Some(format!("{} of the last {}", percent(share.get()), count(near_of))),
+        short_value: Some(percent(share.get())),
         tone,
         body: Body::Bar(
             Ratio::new(share.get() / scale).map(|ratio| (ratio, Fill::Own)).into_iter().collect(),
             Ratio::new(limit / scale),
         ),
         notes,
-        old: None,
+        age: None,
     }
 }
 
@@ -271,7 +229,7 @@ fn vram(state: &State, gpu: &Gpu) -> Meter {
         format!("{sign}{}/min", bytes(forecast.bytes_per_min.abs() as u64))
     }));
     let body = Body::Bar(shares(worker, used, total), limit);
-    Meter { label: "VRAM", value: bytes_of(used, total), tone, body, notes, old: None }
+    Meter { label: "VRAM", value: Some(bytes_of(used, total)), short_value: None, tone, body, notes, age: None }
 }
 
 fn memory_notes(worker: Option<u64>, used: u64, total: u64) -> Vec<String> {
@@ -304,14 +262,15 @@ fn temperature(state: &State, gpu: &Gpu) -> Meter {
     let notes = [slowed, to_slowdown, load, power].into_iter().flatten().collect();
     Meter {
         label: "heat",
-        value: format!("{celsius:.0} °C"),
+        value: Some(format!("{celsius:.0} °C")),
+        short_value: None,
         tone: if state.uses_card() && celsius > state.watch.temperature_c { Tone::Warn } else { Tone::Plain },
         body: Body::Bar(
             Ratio::new(celsius / scale).map(|ratio| (ratio, Fill::Own)).into_iter().collect(),
             Ratio::new(state.watch.temperature_c / scale),
         ),
         notes,
-        old: None,
+        age: None,
     }
 }
 
@@ -327,16 +286,17 @@ fn ecc(state: &State, gpu: &Gpu) -> Option<Meter> {
         (now.corrected.saturating_sub(before.corrected), now.uncorrected.saturating_sub(before.uncorrected));
     let over = age(newest_ms.saturating_sub(since));
     let notes = vec![match (corrected, uncorrected) {
-        (0, 0) => format!("none new in {over}"),
+        (0, 0) => format!("no new errors in {over}"),
         _ => format!("+{} and +{} in {over}", count(corrected), count(uncorrected)),
     }];
     Some(Meter {
         label: "ECC",
-        value: format!("{} corrected, {} not", count(now.corrected), count(now.uncorrected)),
+        value: Some(format!("{} corrected, {} not", count(now.corrected), count(now.uncorrected))),
+        short_value: None,
         tone: if uncorrected > 0 { Tone::Danger } else { Tone::Plain },
         body: Body::Nothing,
         notes,
-        old: None,
+        age: None,
     })
 }
 
@@ -355,7 +315,7 @@ fn ram(host: &Host) -> Meter {
     let tone = if over { Tone::Warn } else { Tone::Plain };
     let notes = memory_notes(worker, used, total);
     let body = Body::Bar(shares(worker, used, total), None);
-    Meter { label: "RAM", value: bytes_of(used, total), tone, body, notes, old: None }
+    Meter { label: "RAM", value: Some(bytes_of(used, total)), short_value: None, tone, body, notes, age: None }
 }
 
 fn cpu(host: &Host) -> Meter {
@@ -365,11 +325,12 @@ fn cpu(host: &Host) -> Meter {
     let body = Body::Bar(vec![(share, Fill::Own)], None);
     Meter {
         label: "CPU",
-        value: percent(share.get()),
+        value: Some(percent(share.get())),
+        short_value: None,
         tone: Tone::Plain,
         body,
         notes: vec!["of all cores".to_owned()],
-        old: None,
+        age: None,
     }
 }
 
@@ -380,11 +341,12 @@ fn disk(state: &State, host: &Host) -> Meter {
     let tone = if free < state.watch.disk_free_mib << 20 { Tone::Warn } else { Tone::Plain };
     Meter {
         label: "disk",
-        value: format!("{} free", bytes(free)),
+        value: Some(format!("{} free", bytes(free))),
+        short_value: None,
         tone,
         body: Body::Nothing,
         notes: Vec::new(),
-        old: None,
+        age: None,
     }
 }
 

@@ -8,14 +8,14 @@ use ratatui::{Frame, layout::Rect};
 
 /// Draws the line.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
-    if let Some(done) = done(state) {
+    if let Some(done) = completed(state) {
         frame.render_widget(ui::bar(area.width, &[(done, theme.accent)], None, theme), area);
     }
 }
 
 /// Returns the fraction of the run's clock that has passed.
 #[must_use]
-pub fn done(state: &State) -> Option<Ratio> {
+pub fn completed(state: &State) -> Option<Ratio> {
     let status = state.status()?;
     Ratio::of(status.samples, status.total_samples?)
 }

@@ -2,13 +2,13 @@
 
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{count, figure, percent};
-use crate::cockpit::layout::places_of;
+use crate::cockpit::layout::lay_out_state;
 use crate::cockpit::ratio::Ratio;
 use crate::cockpit::state::State;
 use crate::cockpit::state::runs::RunRow;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
-use crate::cockpit::verdict::{Tone, eval_words};
+use crate::cockpit::verdict::{Tone, summarize_eval};
 use crate::config::theme::Theme;
 use crate::protocol::control::RunState;
 use ratatui::{
@@ -23,29 +23,30 @@ use unicode_width::UnicodeWidthStr;
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::RunList;
     let key = |action: Action| state.keys.key_of(action);
-    let note = format!("{} overlays, {} opens", key(Action::Toggle), key(Action::Confirm));
-    let inner = ui::heading(frame, area, "runs", Line::styled(note, theme.dim), focused, theme);
+    let note = format!("{} overlay   {} open", key(Action::Toggle), key(Action::Confirm));
+    let inner = ui::render_heading(frame, area, "runs", Line::styled(note, theme.dim), focused, theme);
     let Some(rows) = state.runs.rows.as_ref().filter(|rows| !rows.is_empty()) else {
-        let text = if state.runs.rows.is_none() { "looking for runs" } else { "no run in this folder" };
-        return ui::quiet(frame, inner, text, theme);
+        let text = if state.runs.rows.is_none() { "listing runs" } else { "no runs in this folder" };
+        return ui::render_placeholder(frame, inner, text, theme);
     };
     let longest = rows.iter().map(|row| row.name.width()).max().unwrap_or(0);
     let name_width = longest.min(usize::from(inner.width) * 2 / 5);
-    let first = first_shown(state);
+    let first = first_visible(state);
     let shown = rows.iter().enumerate().skip(first).take(usize::from(inner.height));
     let widths = (name_width, usize::from(inner.width));
-    let lines = shown.map(|(place, row)| line(state, place, row, widths, theme)).collect();
-    ui::lines(frame, inner, lines);
+    let lines = shown.map(|(place, row)| run_line(state, place, row, widths, theme)).collect();
+    ui::render_lines(frame, inner, lines);
 }
 
 /// Returns the first visible run if not all fit.
 #[must_use]
-pub fn first_shown(state: &State) -> usize {
-    let room = places_of(state).area_of(Panel::RunList).map_or(1, |area| usize::from(area.height.saturating_sub(1)));
+pub fn first_visible(state: &State) -> usize {
+    let room =
+        lay_out_state(state).area_of(Panel::RunList).map_or(1, |area| usize::from(area.height.saturating_sub(1)));
     state.runs.chosen.saturating_sub(room.saturating_sub(1))
 }
 
-fn line(state: &State, place: usize, row: &RunRow, widths: (usize, usize), theme: &Theme) -> Line<'static> {
+fn run_line(state: &State, place: usize, row: &RunRow, widths: (usize, usize), theme: &Theme) -> Line<'static> {
     let (name_width, width) = widths;
     let here = row.name == state.run_name();
     let marked = state.runs.marked.iter().position(|marked| *marked == row.name);
@@ -70,7 +71,7 @@ fn line(state: &State, place: usize, row: &RunRow, widths: (usize, usize), theme
             };
             let done = status.total_samples.and_then(|total| Ratio::of(status.samples, total));
             let done = done.map_or_else(String::new, |done| percent(done.get()));
-            let result = status.eval.map(|eval| eval_words(eval.loss, eval.accuracy, eval.perplexity));
+            let result = status.eval.map(|eval| summarize_eval(eval.loss, eval.accuracy, eval.perplexity));
             let result = result.or(status.loss.map(|loss| format!("loss {}", figure(loss))));
             line.push_span(Span::styled(
                 ui::pad(status.state.word(), if width < 90 { 15 } else { 16 }),
@@ -86,7 +87,7 @@ fn line(state: &State, place: usize, row: &RunRow, widths: (usize, usize), theme
             }
             line.push_span(Span::raw(result));
         }
-        None => line.push_span(Span::styled("never began", theme.dim)),
+        None => line.push_span(Span::styled("never started", theme.dim)),
     }
     if place == state.runs.chosen { line.patch_style(theme.selected) } else { line }
 }

@@ -19,33 +19,33 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let focused = state.screen.focus == Panel::Rung;
     let rung = state.screen.chosen_rung.or(state.rung()).filter(|rung| *rung < state.ladder.len());
     let Some((rung, view)) = rung.and_then(|rung| Some((rung, state.ladder.get(rung)?))) else {
-        let inner = ui::heading(frame, area, "rung", Line::default(), focused, theme);
-        return ui::quiet(frame, inner, "no rung is known yet", theme);
+        let inner = ui::render_heading(frame, area, "rung", Line::default(), focused, theme);
+        return ui::render_placeholder(frame, inner, "current rung not known yet", theme);
     };
     let here = state.rung().and_then(|here| state.ladder.get(here)).filter(|_| state.rung() != Some(rung));
     let hint = match here {
-        Some(_) => format!("{} shows what a shift there means", state.keys.key_of(Action::Confirm)),
-        None => "arrows choose another".to_owned(),
+        Some(_) => format!("{} previews a shift to it", state.keys.key_of(Action::Confirm)),
+        None => "arrows choose a rung".to_owned(),
     };
     let title = format!("rung {}", view.name);
-    let inner = ui::heading(frame, area, &title, Line::styled(hint, theme.dim), focused, theme);
-    let mut lines = shown(state, rung, view, theme);
+    let inner = ui::render_heading(frame, area, &title, Line::styled(hint, theme.dim), focused, theme);
+    let mut lines = record_lines(state, rung, view, theme);
     lines.push(Line::default());
     let width = usize::from(inner.width);
     match here {
-        Some(here) => lines.extend(differences(here, view, width, theme)),
-        None => lines.extend(knobs(view, inner, theme)),
+        Some(here) => lines.extend(difference_lines(here, view, width, theme)),
+        None => lines.extend(knob_lines(view, inner, theme)),
     }
-    ui::lines(frame, inner, lines);
+    ui::render_lines(frame, inner, lines);
 }
 
-fn shown(state: &State, rung: usize, view: &RungView, theme: &Theme) -> Vec<Line<'static>> {
+fn record_lines(state: &State, rung: usize, view: &RungView, theme: &Theme) -> Vec<Line<'static>> {
     let label = |text: &str| Span::styled(ui::pad(text, 12), theme.dim);
     let relieves: Vec<_> = view.relieves.iter().map(ToString::to_string).collect();
-    let relieves = if relieves.is_empty() { "nothing: the fastest one".to_owned() } else { relieves.join(", ") };
+    let relieves = if relieves.is_empty() { "nothing: the fastest rung".to_owned() } else { relieves.join(", ") };
     let mut lines = vec![Line::from(vec![label("relieves"), Span::raw(relieves)])];
     if let Some(batch) = effective_batch(&view.preset) {
-        lines.push(Line::from(vec![label("batch"), Span::raw(format!("{} samples a step", count(batch)))]));
+        lines.push(Line::from(vec![label("batch"), Span::raw(format!("{} samples per step", count(batch)))]));
     }
     let record = state.status().and_then(|status| status.rungs.get(rung)).filter(|record| record.steps > 0);
     let ran = record.map_or_else(
@@ -66,13 +66,13 @@ fn shown(state: &State, rung: usize, view: &RungView, theme: &Theme) -> Vec<Line
     lines
 }
 
-fn differences(current: &RungView, chosen: &RungView, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+fn difference_lines(current: &RungView, chosen: &RungView, width: usize, theme: &Theme) -> Vec<Line<'static>> {
     let changes = compare(&current.preset, &chosen.preset);
     if changes.is_empty() {
-        return vec![Line::styled(format!("the same knobs as {}", current.name), theme.dim)];
+        return vec![Line::styled(format!("same knobs as {}", current.name), theme.dim)];
     }
     let path_width = changes.iter().map(|change| change.path.len()).max().unwrap_or(0).min(width / 2);
-    let mut lines = vec![Line::styled(format!("where it differs from {}", current.name), theme.dim)];
+    let mut lines = vec![Line::styled(format!("differences from {}", current.name), theme.dim)];
     for change in changes {
         let style = match change.class {
             Class::A => theme.good,
@@ -91,13 +91,13 @@ fn differences(current: &RungView, chosen: &RungView, width: usize, theme: &Them
 }
 
 /// Returns the knobs of a preset, in two columns if they fit.
-fn knobs(view: &RungView, area: Rect, theme: &Theme) -> Vec<Line<'static>> {
+fn knob_lines(view: &RungView, area: Rect, theme: &Theme) -> Vec<Line<'static>> {
     let mut knobs = Vec::new();
-    flatten(String::new(), &view.preset, &mut knobs);
+    flatten_knobs(String::new(), &view.preset, &mut knobs);
     let columns = usize::from(area.width / 48).clamp(1, 3);
     let width = usize::from(area.width) / columns;
     let rows = knobs.len().div_ceil(columns);
-    let mut lines = vec![Line::styled("its knobs", theme.dim)];
+    let mut lines = vec![Line::styled("knobs", theme.dim)];
     for row in 0..rows {
         let mut line = Line::default();
         for (path, value) in knobs.iter().skip(row).step_by(rows.max(1)) {
@@ -111,12 +111,12 @@ fn knobs(view: &RungView, area: Rect, theme: &Theme) -> Vec<Line<'static>> {
     lines
 }
 
-fn flatten(path: String, value: &serde_json::Value, knobs: &mut Vec<(String, String)>) {
+fn flatten_knobs(path: String, value: &serde_json::Value, knobs: &mut Vec<(String, String)>) {
     match value {
         serde_json::Value::Object(fields) => {
             for (name, value) in fields {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                flatten(path, value, knobs);
+                flatten_knobs(path, value, knobs);
             }
         }
         serde_json::Value::Null => {}

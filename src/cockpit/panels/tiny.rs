@@ -29,15 +29,15 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
         }
     };
     lines.extend(ui::wrap(&text, width).into_iter().map(|row| Line::styled(row, style)));
-    lines.extend(trace(area, lines.len(), state, theme));
+    lines.extend(loss_trace(area, lines.len(), state, theme));
     let size =
-        format!("{}×{} is too small for panels; {}×{} would do", area.width, area.height, SMALLEST.0, SMALLEST.1);
+        format!("{}×{} is too small for panels; they need {}×{}", area.width, area.height, SMALLEST.0, SMALLEST.1);
     lines.extend(ui::wrap(&size, width).into_iter().map(|row| Line::styled(row, theme.dim)));
-    ui::lines(frame, area, lines);
+    ui::render_lines(frame, area, lines);
 }
 
 /// Draws the loss over the run in one line if a row is free, for a terminal kept as a strip below other panes.
-fn trace(area: Rect, used: usize, state: &State, theme: &Theme) -> Option<Line<'static>> {
+fn loss_trace(area: Rect, used: usize, state: &State, theme: &Theme) -> Option<Line<'static>> {
     if usize::from(area.height) < used + 2 || area.width < 20 {
         return None;
     }

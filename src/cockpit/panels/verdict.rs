@@ -1,6 +1,6 @@
 //! The verdict, or the response to the latest key, and the run's progress in words.
 
-use super::progress::done;
+use super::progress::completed;
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{age, percent};
 use crate::cockpit::state::State;
@@ -17,8 +17,13 @@ use unicode_width::UnicodeWidthStr;
 /// Draws the line.
 pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let area = Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area };
-    let progress = progress_words(state, theme);
-    ui::two_sides(frame, area, sentence(state, theme, usize::from(area.width), progress.width() + 2), progress);
+    let progress = progress_text(state, theme);
+    ui::render_two_sides(
+        frame,
+        area,
+        verdict_line(state, theme, usize::from(area.width), progress.width() + 2),
+        progress,
+    );
 }
 
 /// Columns reserved for the sentence beside the advice.
@@ -26,14 +31,14 @@ const LEAST: usize = 24;
 
 /// Builds the verdict or the response, cut to the width, with the key to press and as many notes as fit
 /// before the right side.
-fn sentence(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'static> {
+fn verdict_line(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'static> {
     let (width, room) = (width.saturating_sub(2), width.saturating_sub(right));
     if let Some(notice) = &state.notice {
         let style = if notice.refused { theme.warn } else { theme.accent };
         return Line::from(vec![Span::styled("▸ ", style), Span::styled(ui::cut(&notice.text, width), style)]);
     }
     if state.moment.is_some() {
-        return past(state, theme);
+        return replay_keys(state, theme);
     }
     let verdict = verdict(state);
     let advice = verdict.advice.map(|(action, why)| {
@@ -47,10 +52,12 @@ fn sentence(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'s
     let kept: usize = advice.iter().map(Span::width).sum();
     // The sentence is cut in favour of the advice, but stays readable.
     let least = LEAST.min(verdict.text.width());
-    let fits = |words: &String| kept + words.width() + least <= width;
-    let command = verdict
-        .command
-        .and_then(|(command, what)| [format!(" · {command} {what}"), format!(" · {command}")].into_iter().find(fits));
+    let command = verdict.command.and_then(|(command, effect)| {
+        let (long, short) = (format!(" · {command} {effect}"), format!(" · {command}"));
+        // The reason matters more than the effect of the command.
+        let fits = |part: &String, text: usize| kept + part.width() + text <= width;
+        Some(long).filter(|long| fits(long, verdict.text.width())).or(Some(short).filter(|short| fits(short, least)))
+    });
     let kept = kept + command.as_ref().map_or(0, |words| words.width());
     let text = ui::cut(&verdict.text, width.saturating_sub(kept).max(LEAST));
     let mut line = Line::from(match verdict.tone {
@@ -73,15 +80,15 @@ fn sentence(state: &State, theme: &Theme, width: usize, right: usize) -> Line<'s
 }
 
 /// Describes the keys of the replay.
-fn past(state: &State, theme: &Theme) -> Line<'static> {
+fn replay_keys(state: &State, theme: &Theme) -> Line<'static> {
     let mut line = Line::styled("the past", theme.accent);
     let keys =
         |actions: &[Action]| actions.iter().map(|action| state.keys.key_of(*action)).collect::<Vec<_>>().join(" ");
     for (keys, word) in [
         (keys(&[Action::Back]), "back to now"),
-        (keys(&[Action::Left, Action::Right]), "go in time"),
-        (keys(&[Action::Toggle]), "plays"),
-        (keys(&[Action::PageUp, Action::PageDown]), "by tenths"),
+        (keys(&[Action::Left, Action::Right]), "step"),
+        (keys(&[Action::Toggle]), "play"),
+        (keys(&[Action::PageUp, Action::PageDown]), "jump"),
     ] {
         line.push_span(Span::styled(format!(" · {keys}"), theme.accent));
         line.push_span(Span::styled(format!(" {word}"), theme.dim));
@@ -89,18 +96,18 @@ fn past(state: &State, theme: &Theme) -> Line<'static> {
     line
 }
 
-fn left_words(state: &State) -> Option<String> {
+fn time_left(state: &State) -> Option<String> {
     let held = state.silence_ms().or(state.stalled_ms()).is_some();
-    if held || !state.is_moving() || state.is_orphaned() || state.moment.is_some() {
+    if held || !state.is_moving() || state.is_cut_off() || state.moment.is_some() {
         return None;
     }
     Some(format!("{} left", age(state.facts.left_ms()?)))
 }
 
-fn progress_words(state: &State, theme: &Theme) -> Line<'static> {
-    let Some(done) = done(state) else { return Line::default() };
+fn progress_text(state: &State, theme: &Theme) -> Line<'static> {
+    let Some(done) = completed(state) else { return Line::default() };
     let mut line = Line::from(Span::styled(percent(done.get()), theme.strong));
-    if let Some(left) = left_words(state) {
+    if let Some(left) = time_left(state) {
         line.push_span(Span::styled(format!("  {left}"), theme.dim));
     }
     line

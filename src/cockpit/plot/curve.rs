@@ -5,11 +5,11 @@ use crate::cockpit::series::{Column, Extent};
 
 /// Returns the range that holds the visible values, and the largest value if it was cut off. Isolated
 /// columns far above their neighbours do not flatten the curve: the range ends below them.
-pub fn range(columns: &[Column]) -> Option<(f64, f64, Option<f64>)> {
+pub fn value_range(columns: &[Column]) -> Option<(f64, f64, Option<f64>)> {
     let extents = || columns.iter().filter_map(|column| column.extent);
     let low = f64::from(extents().map(|extent| extent.min).reduce(f32::min)?);
     let highs: Vec<f64> = extents().map(|extent| f64::from(extent.max)).collect();
-    let (high, cut) = top(low, [&highs[..]])?;
+    let (high, cut) = range_top(low, [&highs[..]])?;
     Some((low, high, cut))
 }
 
@@ -19,7 +19,7 @@ const AROUND: usize = 3;
 /// Returns the top of a range over some lines, each given as its maxima from left to right. A value is
 /// a spike if it lies far above the median of its neighbours; a loss that falls from a high start has
 /// no spikes.
-pub fn top<'a>(low: f64, lines: impl IntoIterator<Item = &'a [f64]>) -> Option<(f64, Option<f64>)> {
+pub fn range_top<'a>(low: f64, lines: impl IntoIterator<Item = &'a [f64]>) -> Option<(f64, Option<f64>)> {
     let (mut high, mut usual): (Option<f64>, Option<f64>) = (None, None);
     for highs in lines {
         let longest = |so_far: Option<f64>, value: f64| Some(so_far.map_or(value, |so_far| so_far.max(value)));
@@ -41,18 +41,18 @@ pub fn top<'a>(low: f64, lines: impl IntoIterator<Item = &'a [f64]>) -> Option<(
 /// Smooths exponentially as if step by step: a column of n steps counts as n steps of its mean. Skipped
 /// steps are ignored. `before` holds the values left of the first column, each with the number of steps
 /// it stands for.
-pub fn smooth(columns: &[Column], weight: f64, before: &[(f32, u32)]) -> Vec<Option<f64>> {
+pub fn smooth_columns(columns: &[Column], weight: f64, before: &[(f32, u32)]) -> Vec<Option<f64>> {
     let (mut sum, mut norm) = (0.0, 0.0);
-    let mut take = |value: f64, steps: u32| {
+    let mut add = |value: f64, steps: u32| {
         let kept = weight.powi(i32::try_from(steps).unwrap_or(i32::MAX));
         sum = kept * sum + (1.0 - kept) * value;
         norm = kept * norm + (1.0 - kept);
         sum / norm
     };
     for (value, steps) in before {
-        take(f64::from(*value), *steps);
+        add(f64::from(*value), *steps);
     }
-    let mut one = |extent: Extent| take(f64::from(extent.mean), extent.count);
+    let mut one = |extent: Extent| add(f64::from(extent.mean), extent.count);
     columns.iter().map(|column| column.extent.map(&mut one)).collect()
 }
 
@@ -100,7 +100,7 @@ pub fn draw_line(canvas: &mut Braille, values: &[Option<f64>], breaks: impl Fn(u
 
 #[cfg(test)]
 mod tests {
-    use super::{range, smooth};
+    use super::{smooth_columns, value_range};
     use crate::cockpit::series::{Column, Extent};
     use proptest::prelude::*;
 
@@ -111,9 +111,9 @@ mod tests {
     #[test]
     fn one_spike_does_not_flatten_the_rest() {
         let mut columns: Vec<_> = (0u8..100).map(|step| column(1.0 + f32::from(step) / 100.0, 1)).collect();
-        assert_eq!(range(&columns).map(|(.., cut)| cut), Some(None));
+        assert_eq!(value_range(&columns).map(|(.., cut)| cut), Some(None));
         columns[50] = column(1e6, 1);
-        let (low, high, cut) = range(&columns).unwrap();
+        let (low, high, cut) = value_range(&columns).unwrap();
         assert!(cut == Some(1e6) && low > 0.99 && high < 5.0, "{low} {high}");
     }
 
@@ -121,18 +121,18 @@ mod tests {
     fn spikes_are_cut_and_a_steep_beginning_is_not() {
         let falling = |place: u16| 0.25 + 2.1 * (-6.0 * f32::from(place) / 120.0).exp();
         let mut columns: Vec<_> = (0..120).map(|place| column(falling(place), 8)).collect();
-        assert_eq!(range(&columns).map(|(_, high, cut)| (high > 2.3, cut)), Some((true, None)));
+        assert_eq!(value_range(&columns).map(|(_, high, cut)| (high > 2.3, cut)), Some((true, None)));
         for place in [24usize, 66, 107] {
             columns[place] = column(8.0 * falling(u16::try_from(place).unwrap()), 8);
         }
-        let (_, high, cut) = range(&columns).unwrap();
+        let (_, high, cut) = value_range(&columns).unwrap();
         assert!((2.3..2.8).contains(&high) && cut.is_some_and(|cut| cut > 6.0), "{high} {cut:?}");
     }
 
     #[test]
     fn skips_do_not_poison_smoothing() {
         let columns = [column(1.0, 1), Column { extent: None, skipped: 3, rows: 3 }, column(1.0, 1)];
-        assert_eq!(smooth(&columns, 0.9, &[]), [Some(1.0), None, Some(1.0)]);
+        assert_eq!(smooth_columns(&columns, 0.9, &[]), [Some(1.0), None, Some(1.0)]);
     }
 
     proptest! {
@@ -140,7 +140,7 @@ mod tests {
         fn a_column_counts_as_its_steps(value in -10f32..10.0, count in 1u32..50, weight in 0.0f64..0.99) {
             let apart: Vec<_> = std::iter::once(column(3.0, 1)).chain((0..count).map(|_| column(value, 1))).collect();
             let together = [column(3.0, 1), column(value, count)];
-            let (a, b) = (smooth(&apart, weight, &[]), smooth(&together, weight, &[]));
+            let (a, b) = (smooth_columns(&apart, weight, &[]), smooth_columns(&together, weight, &[]));
             let (a, b) = (a.last().unwrap().unwrap(), b.last().unwrap().unwrap());
             prop_assert!((a - b).abs() < 1e-6, "{} {}", a, b);
         }

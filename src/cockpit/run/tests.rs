@@ -1,7 +1,9 @@
-use super::{Cockpit, Others, Screen, Sources};
+use super::{Cockpit, Others, Sources};
 use crate::cockpit::fixture;
 use crate::cockpit::log_tail::LogTail;
+use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::State;
+use crate::cockpit::surface::Surface;
 use crate::cockpit::update::Msg;
 use crate::config::theme::Theme;
 use crate::protocol::control::{Request, RunState, Update};
@@ -15,7 +17,7 @@ use tokio::time::timeout;
 /// Reports the step each frame showed.
 struct Frames(mpsc::UnboundedSender<(u64, usize)>);
 
-impl Screen for Frames {
+impl Surface for Frames {
     fn draw(&mut self, state: &State, _: &Theme) -> io::Result<()> {
         let step = state.status().map_or(0, |status| status.step);
         let _ = self.0.send((step, state.facts.series.len()));
@@ -26,7 +28,7 @@ impl Screen for Frames {
         Ok(())
     }
 
-    fn bell(&mut self) -> io::Result<()> {
+    fn ring_bell(&mut self) -> io::Result<()> {
         Ok(())
     }
 
@@ -40,7 +42,7 @@ fn status(step: u64) -> Msg {
 }
 
 #[tokio::test]
-async fn it_draws_what_comes_reads_the_store_asks_and_closes() {
+async fn it_draws_updates_reads_the_store_sends_requests_and_closes() {
     let folder = tempfile::tempdir().unwrap();
     let (inbox, messages) = mpsc::channel(64);
     let (ask, mut requests) = mpsc::channel(64);
@@ -53,13 +55,16 @@ async fn it_draws_what_comes_reads_the_store_asks_and_closes() {
         inbox: inbox.clone(),
         ask,
         log: LogTail::new(folder.path().join("worker.log")),
-        home: folder.path().to_owned(),
+        run_dir: folder.path().to_owned(),
         sources: Sources {
             history: Arc::new(|| Ok(fixture::history(50, false))),
-            standing: Arc::new(|| None),
+            status: Arc::new(|| None),
             rows: Arc::new(|_| Vec::new()),
-            moment: Arc::new(|_| Err("not here".to_owned())),
-            others: Others { list: Arc::new(Vec::new), read: Arc::new(|_, _| Err("not here".to_owned())) },
+            moment: Arc::new(|_| Err(ReadError::Run("not here".to_owned()))),
+            others: Others {
+                list: Arc::new(Vec::new),
+                read: Arc::new(|_, _| Err(ReadError::Run("not here".to_owned()))),
+            },
         },
     };
     let cockpit = tokio::spawn(cockpit.run());

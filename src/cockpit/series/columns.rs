@@ -44,13 +44,13 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    fn point(point: &Point, metric: Metric, axis: Axis) -> Self {
+    fn from_point(point: &Point, metric: Metric, axis: Axis) -> Self {
         let place = point.spot.on(axis);
         let extent = Extent::one(point.values[metric as usize]);
         Self { ends: (place, place), steps: 1, skipped: u32::from(point.skipped), extent }
     }
 
-    fn bucket(bucket: &Bucket, metric: Metric, axis: Axis) -> Self {
+    fn from_bucket(bucket: &Bucket, metric: Metric, axis: Axis) -> Self {
         let ends = (bucket.first.on(axis), bucket.last.on(axis));
         Self { ends, steps: bucket.steps, skipped: bucket.skipped, extent: bucket.extents[metric as usize] }
     }
@@ -106,7 +106,7 @@ impl Series {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
         let leaves = self.leaves_within(Axis::Steps, &(first.step as f64..last.step as f64));
         if self.held + leaves.len() > HELD {
-            self.release(NEWEST);
+            self.release_rows(NEWEST);
         }
         for place in leaves {
             let leaf = &self.leaves[place];
@@ -198,10 +198,10 @@ impl Series {
         let close = |place: usize, put: &mut dyn FnMut(&Seen)| match &self.rows[place] {
             Some(rows) => {
                 for point in rows.iter().filter(within) {
-                    put(&Seen::point(point, metric, axis));
+                    put(&Seen::from_point(point, metric, axis));
                 }
             }
-            None => put(&Seen::bucket(&self.leaves[place], metric, axis)),
+            None => put(&Seen::from_bucket(&self.leaves[place], metric, axis)),
         };
         let leaves = self.leaves_within(axis, window);
         if leaves.len() < width.max(4) {
@@ -210,11 +210,11 @@ impl Series {
             close(leaves.start, &mut put);
             let inner = leaves.start + 1..leaves.end - 1;
             let level = self.level_for(inner.len(), width);
-            self.walk(inner, level, |bucket| put(&Seen::bucket(bucket, metric, axis)));
+            self.walk(inner, level, |bucket| put(&Seen::from_bucket(bucket, metric, axis)));
             close(leaves.end - 1, &mut put);
         }
         for point in self.open.iter().filter(within) {
-            put(&Seen::point(point, metric, axis));
+            put(&Seen::from_point(point, metric, axis));
         }
     }
 

@@ -54,7 +54,7 @@ impl<const N: usize> Bucket<N> {
         self.extents.get(figure).copied().flatten()
     }
 
-    fn of(row: &Row<N>) -> Self {
+    fn from_row(row: &Row<N>) -> Self {
         let extents = row.values.map(Extent::one);
         Self { first: row.spot, last: row.spot, rows: 1, skipped: u32::from(row.skipped), extents }
     }
@@ -96,7 +96,7 @@ impl<const N: usize> Pyramid<N> {
         self.first.get_or_insert(row.spot);
         self.whole.push_back(row);
         self.length += 1;
-        self.fold();
+        self.build_levels();
         if self.whole.len() >= WHOLE + FAN {
             let aged = (self.whole.len() - WHOLE) / FAN * FAN;
             // Drop only rows that full buckets cover.
@@ -189,7 +189,7 @@ impl<const N: usize> Pyramid<N> {
         let off = |row: usize| (self.spot(row).on(axis) - place).abs();
         let row = if after > 0 && off(after - 1) <= off(after) { after - 1 } else { after };
         match row.checked_sub(self.whole_from()).and_then(|place| self.whole.get(place)) {
-            Some(row) => Some(Bucket::of(row)),
+            Some(row) => Some(Bucket::from_row(row)),
             None => self.levels.first()?.get(row / FAN).copied(),
         }
     }
@@ -222,7 +222,7 @@ impl<const N: usize> Pyramid<N> {
                 level -= 1;
             }
             let bucket = match level.checked_sub(1) {
-                None => at.checked_sub(aged).and_then(|place| self.whole.get(place)).map(Bucket::of),
+                None => at.checked_sub(aged).and_then(|place| self.whole.get(place)).map(Bucket::from_row),
                 Some(above) => self.levels.get(above).and_then(|l| l.get(at / FAN.pow(level as u32))).copied(),
             };
             if let Some(bucket) = bucket {
@@ -233,11 +233,11 @@ impl<const N: usize> Pyramid<N> {
     }
 
     /// Builds the buckets that the newest row completed.
-    fn fold(&mut self) {
+    fn build_levels(&mut self) {
         let mut level = 0;
         while self.length.is_multiple_of(FAN.pow(level as u32 + 1)) {
             let whole = if level == 0 {
-                let rows = self.whole.iter().skip(self.whole.len().saturating_sub(FAN)).map(Bucket::of);
+                let rows = self.whole.iter().skip(self.whole.len().saturating_sub(FAN)).map(Bucket::from_row);
                 rows.reduce(|all, part| all.with(&part))
             } else {
                 let below = &self.levels[level - 1];

@@ -29,7 +29,7 @@ fn series(losses: &[Option<f64>]) -> Series {
     series
 }
 
-fn whole(series: &Series, width: usize) -> Vec<Column> {
+fn all_columns(series: &Series, width: usize) -> Vec<Column> {
     let (first, last) = series.ends().unwrap();
     series.columns(Metric::Loss, first as f64..last as f64, width)
 }
@@ -41,7 +41,7 @@ proptest! {
         width in 1usize..200,
     ) {
         let series = series(&losses);
-        let columns = whole(&series, width);
+        let columns = all_columns(&series, width);
         let known: Vec<f32> = losses.iter().flatten().map(|loss| *loss as f32).collect();
         let extents: Vec<_> = columns.iter().filter_map(|column| column.extent).collect();
         let smallest = extents.iter().map(|extent| extent.min).fold(f32::INFINITY, f32::min);
@@ -76,7 +76,7 @@ proptest! {
         }
         let mut fresh = Series::default();
         for (step, (attempt, loss)) in (1..).zip(&model) { fresh.push(&row(*attempt, step, *loss)); }
-        prop_assert_eq!(whole(&redone, width), whole(&fresh, width));
+        prop_assert_eq!(all_columns(&redone, width), all_columns(&fresh, width));
         prop_assert_eq!(redone.segments(), fresh.segments());
     }
 
@@ -113,7 +113,7 @@ fn naive(rows: &[StepRow], start: f64, end: f64) -> (Option<f32>, Option<f32>, u
     (losses().reduce(f32::min), losses().reduce(f32::max), within().filter(|row| row.skipped).count() as u32)
 }
 
-fn seen(columns: &[Column]) -> (Option<f32>, Option<f32>, u32) {
+fn totals(columns: &[Column]) -> (Option<f32>, Option<f32>, u32) {
     let extents = || columns.iter().filter_map(|column| column.extent);
     let least = extents().map(|extent: Extent| extent.min).reduce(f32::min);
     let most = extents().map(|extent| extent.max).reduce(f32::max);
@@ -140,7 +140,7 @@ proptest! {
         prop_assert_eq!(series.len() as u64, length);
         let (start, end) = (from.min(to) * length as f64, from.max(to) * length as f64);
         let exact = naive(&rows, start, end);
-        let coarse = seen(&series.columns(Metric::Loss, start..end, width));
+        let coarse = totals(&series.columns(Metric::Loss, start..end, width));
         prop_assert!(coarse.2 >= exact.2, "{} of {} skips", coarse.2, exact.2);
         prop_assert!(exact.1.is_none() || coarse.1 >= exact.1);
         prop_assert!(exact.0.is_none() || coarse.0 <= exact.0);
@@ -153,12 +153,12 @@ proptest! {
                 series.fill(&read);
             }
             prop_assert_eq!(series.missing(Axis::Steps, &(start..end), width), None);
-            prop_assert_eq!(seen(&series.columns(Metric::Loss, start..end, width)), exact);
+            prop_assert_eq!(totals(&series.columns(Metric::Loss, start..end, width)), exact);
         }
         // The whole run is exact from the first frame.
-        prop_assert_eq!(seen(&whole(&series, width)), naive(&rows, 0.0, f64::MAX));
+        prop_assert_eq!(totals(&all_columns(&series, width)), naive(&rows, 0.0, f64::MAX));
         let streaks = rows.chunk_by(|a, b| a.skipped == b.skipped).filter(|run| run[0].skipped).map(<[_]>::len);
-        prop_assert_eq!(series.whole().unwrap().longest as usize, streaks.max().unwrap_or(0));
+        prop_assert_eq!(series.aggregate().unwrap().longest as usize, streaks.max().unwrap_or(0));
     }
 
     #[test]
@@ -171,7 +171,7 @@ proptest! {
         let (first, last) = series.spots().unwrap();
         for axis in [Axis::Steps, Axis::Samples, Axis::Time] {
             let columns = series.columns_on(Metric::Loss, axis, first.on(axis)..last.on(axis), width);
-            prop_assert_eq!(&columns, &whole(&series, width));
+            prop_assert_eq!(&columns, &all_columns(&series, width));
             let step = 1 + (at * (length - 1) as f64) as u64;
             let spot = Point::of(&rows[step as usize - 1]).spot;
             let found = series.at(axis, spot.on(axis)).unwrap();
@@ -234,7 +234,7 @@ fn skips_are_counted_and_leave_no_value() {
     assert_eq!(series.streak(), 2);
     assert_eq!((series.skips().streak, series.skips().longest, series.skips().first), (2, 2, Some(2)));
     assert_eq!(series.newest(Metric::Loss), Some((3, 2.0)));
-    let columns = whole(&series, 5);
+    let columns = all_columns(&series, 5);
     assert!(columns[1].extent.is_none() && columns[1].skipped == 1);
     assert!(columns[0].extent.is_some());
 }
@@ -246,7 +246,7 @@ fn holes_and_huge_step_numbers_take_no_room() {
         assert!(series.push(&row(1, step, Some(1.0))));
     }
     assert_eq!(series.len(), 4);
-    assert_eq!(whole(&series, 10).iter().filter(|column| column.extent.is_some()).count(), 3);
+    assert_eq!(all_columns(&series, 10).iter().filter(|column| column.extent.is_some()).count(), 3);
 }
 
 #[test]

@@ -66,12 +66,12 @@ impl Chart {
         }
     }
 
-    /// Zooms in (a factor below 1) or out, but shows no less than `nearest`. The right edge stays if it
+    /// Zooms in (a factor below 1) or out, but shows no less than `smallest`. The right edge stays if it
     /// follows the newest step; otherwise the cursor or the middle stays.
-    pub fn zoom(&mut self, factor: f64, ends: Option<(f64, f64)>, nearest: f64) {
+    pub fn zoom(&mut self, factor: f64, ends: Option<(f64, f64)>, smallest: f64) {
         let Some((first, last)) = ends else { return };
         let (start, end) = self.window((first, last));
-        let span = ((end - start) * factor).max(nearest);
+        let span = ((end - start) * factor).max(smallest);
         // Treat nearly all as all: the run has grown since zooming in.
         if span >= (last - first) * 0.9 {
             return self.fit();
@@ -120,7 +120,7 @@ impl Chart {
     }
 
     /// Switches to another axis; `place` maps a position on the old axis to the new one.
-    pub fn over(&mut self, axis: Axis, ends: Option<(f64, f64)>, place: impl Fn(f64) -> Option<f64>) {
+    pub fn switch_axis(&mut self, axis: Axis, ends: Option<(f64, f64)>, place: impl Fn(f64) -> Option<f64>) {
         let window = ends.map(|ends| self.window(ends)).filter(|_| self.span.is_some());
         let moved = window.and_then(|(start, end)| Some((place(start)?, place(end)?)));
         self.cursor = self.cursor.and_then(&place);

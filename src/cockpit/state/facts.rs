@@ -4,7 +4,8 @@
 //! queued and applied on top of the history. Rows present in both are recognised by attempt and step,
 //! or by id.
 
-use super::gauged::Gauged;
+use super::readings::Readings;
+use crate::cockpit::read_error::ReadError;
 use crate::cockpit::series::Series;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, Status, StepRow, Update};
 use crate::protocol::pace::Pacer;
@@ -35,11 +36,11 @@ pub struct History {
 
 impl History {
     /// Adds a step; steps arrive in order of attempt and step. Returns false if it was already known.
-    pub fn step(&mut self, row: &StepRow) -> bool {
+    pub fn push_step(&mut self, row: &StepRow) -> bool {
         let new = self.series.push(row);
         if new {
             self.recent.push_back(*row);
-            trim(&mut self.recent, RECENT);
+            trim_oldest(&mut self.recent, RECENT);
             self.pacer.push(row);
         }
         new
@@ -49,7 +50,7 @@ impl History {
     #[must_use]
     pub fn with_steps(mut self, rows: impl IntoIterator<Item = StepRow>) -> Self {
         rows.into_iter().for_each(|row| {
-            self.step(&row);
+            self.push_step(&row);
         });
         self
     }
@@ -66,6 +67,8 @@ pub enum Loading {
     Done,
 }
 
+/// Number of newest steps over which the skip rate is computed.
+pub const SKIP_WINDOW: usize = 200;
 const RECENT: usize = 512;
 const SAMPLES: usize = 720;
 const JOURNAL: usize = 20_000;
@@ -79,7 +82,7 @@ pub struct Facts {
     /// Time of the keeper's last update, Unix milliseconds.
     pub heard_ms: Option<i64>,
     /// Time since when the run directory has been missing, Unix milliseconds.
-    pub homeless_ms: Option<i64>,
+    pub run_dir_missing_ms: Option<i64>,
     /// Time at which the current run state was observed to begin, Unix milliseconds; `None` if it began
     /// before the cockpit attached.
     pub state_since_ms: Option<i64>,
@@ -88,7 +91,7 @@ pub struct Facts {
     /// Number of history requests so far; replies to earlier requests are stale.
     pub asked: u64,
     /// Reason why the history could not be read.
-    pub history_error: Option<String>,
+    pub history_error: Option<ReadError>,
     /// The curve.
     pub series: Series,
     /// Range of steps last requested from the store for a zoomed-in chart.
@@ -105,8 +108,8 @@ pub struct Facts {
     pub checkpoints: BTreeMap<u64, CheckpointRow>,
     /// Newest readings of the probe, oldest first.
     pub samples: VecDeque<SampleRow>,
-    /// Metrics of all readings.
-    pub gauged: Gauged,
+    /// All readings of the probe, thinned.
+    pub readings: Readings,
     /// Tail of the worker's log.
     pub log: VecDeque<String>,
 }
@@ -116,7 +119,7 @@ impl Default for Facts {
         Self {
             status: None,
             heard_ms: None,
-            homeless_ms: None,
+            run_dir_missing_ms: None,
             state_since_ms: None,
             loading: Loading::Needed,
             asked: 0,
@@ -128,7 +131,7 @@ impl Default for Facts {
             journal: VecDeque::new(),
             checkpoints: BTreeMap::new(),
             samples: VecDeque::new(),
-            gauged: Gauged::default(),
+            readings: Readings::default(),
             rows_asked: None,
             log: VecDeque::new(),
         }
@@ -137,16 +140,16 @@ impl Default for Facts {
 
 impl Facts {
     /// Applies a keeper update, or queues it while the history is being read.
-    pub fn apply(&mut self, update: Update, now_ms: i64) {
+    pub fn apply_update(&mut self, update: Update, now_ms: i64) {
         self.heard_ms = Some(now_ms);
         match (update, &mut self.loading) {
             (Update::Status(status), _) => self.set_status(*status, now_ms),
             (other, Loading::Reading(pending)) => pending.push(other),
-            (Update::Steps { rows }, _) => rows.iter().for_each(|row| self.step(row)),
-            (Update::Eval(row), _) => self.eval(row),
-            (Update::Sample(row), _) => self.sample(*row),
-            (Update::Journal(row), _) => self.journal_row(row),
-            (Update::Checkpoint(row), _) => self.checkpoint(row),
+            (Update::Steps { rows }, _) => rows.iter().for_each(|row| self.record_step(row)),
+            (Update::Eval(row), _) => self.record_eval(row),
+            (Update::Sample(row), _) => self.record_sample(*row),
+            (Update::Journal(row), _) => self.record_journal(row),
+            (Update::Checkpoint(row), _) => self.record_checkpoint(row),
             (Update::Reply { .. }, _) => {}
         }
     }
@@ -161,7 +164,7 @@ impl Facts {
     }
 
     /// Replaces the data with the history, then applies the queued updates.
-    pub fn load(&mut self, asked: u64, history: Result<History, String>, now_ms: i64) {
+    pub fn load_history(&mut self, asked: u64, history: Result<History, ReadError>, now_ms: i64) {
         if asked != self.asked || !matches!(self.loading, Loading::Reading(_)) {
             return;
         }
@@ -170,39 +173,39 @@ impl Facts {
             Loading::Needed | Loading::Done => Vec::new(),
         };
         match history {
-            Ok(history) => self.replace(history, now_ms),
+            Ok(history) => self.replace_history(history, now_ms),
             Err(reason) => self.history_error = Some(reason),
         }
         let heard = self.heard_ms;
         for update in pending {
-            self.apply(update, now_ms);
+            self.apply_update(update, now_ms);
         }
         self.heard_ms = heard;
     }
 
     /// Adds new lines of the worker's log.
-    pub fn log_lines(&mut self, lines: Vec<String>) {
+    pub fn add_log_lines(&mut self, lines: Vec<String>) {
         self.log.extend(lines);
-        trim(&mut self.log, LOG);
+        trim_oldest(&mut self.log, LOG);
     }
 
-    fn replace(&mut self, history: History, now_ms: i64) {
+    fn replace_history(&mut self, history: History, now_ms: i64) {
         self.history_error = None;
         self.rows_asked = None;
         self.series = history.series;
         self.recent = history.recent;
         self.pacer = history.pacer;
         self.evals.clear();
-        history.evals.into_iter().for_each(|row| self.eval(row));
+        history.evals.into_iter().for_each(|row| self.record_eval(row));
         self.journal.clear();
-        history.journal.into_iter().for_each(|row| self.journal_row(row));
+        history.journal.into_iter().for_each(|row| self.record_journal(row));
         self.checkpoints.clear();
-        history.checkpoints.into_iter().for_each(|row| self.checkpoint(row));
+        history.checkpoints.into_iter().for_each(|row| self.record_checkpoint(row));
         self.samples.clear();
-        self.gauged = Gauged::default();
+        self.readings = Readings::default();
         for row in history.samples {
-            let spot = self.gauged.spot(&self.series, row.time_ms);
-            self.sample_at(row, spot);
+            let spot = self.readings.spot(&self.series, row.time_ms);
+            self.record_sample_at(row, spot);
         }
         if self.status.is_none()
             && let Some(status) = history.status
@@ -211,18 +214,19 @@ impl Facts {
         }
     }
 
-    fn set_status(&mut self, status: Status, now_ms: i64) {
+    /// Replaces the status; notes when the run state changed.
+    pub fn set_status(&mut self, status: Status, now_ms: i64) {
         if self.status.as_ref().is_some_and(|known| known.state != status.state) {
             self.state_since_ms = Some(now_ms);
         }
         self.status = Some(status);
     }
 
-    fn step(&mut self, row: &StepRow) {
+    fn record_step(&mut self, row: &StepRow) {
         let before = self.series.segments().len();
         if self.series.push(row) {
             self.recent.push_back(*row);
-            trim(&mut self.recent, RECENT);
+            trim_oldest(&mut self.recent, RECENT);
             self.pacer.push(row);
             if self.series.segments().len() != before {
                 self.drop_redone_evals();
@@ -230,7 +234,7 @@ impl Facts {
         }
     }
 
-    fn eval(&mut self, row: EvalRow) {
+    fn record_eval(&mut self, row: EvalRow) {
         let known = self.evals.get(&row.eval.step);
         if known.is_none_or(|known| known.attempt <= row.attempt) && !self.is_redone(&row) {
             self.evals.insert(row.eval.step, row);
@@ -248,28 +252,28 @@ impl Facts {
         self.evals = evals;
     }
 
-    fn sample(&mut self, row: SampleRow) {
+    fn record_sample(&mut self, row: SampleRow) {
         let (step, samples) = self.series.spots().map_or((0, 0), |(_, last)| (last.step, last.samples));
         let time_ms = row.time_ms;
-        self.sample_at(row, Spot { step, samples, time_ms });
+        self.record_sample_at(row, Spot { step, samples, time_ms });
     }
 
-    fn sample_at(&mut self, row: SampleRow, spot: Spot) {
+    fn record_sample_at(&mut self, row: SampleRow, spot: Spot) {
         if self.samples.back().is_none_or(|last| last.time_ms < row.time_ms) {
-            self.gauged.push(&row.reading, spot);
+            self.readings.push(&row.reading, spot);
             self.samples.push_back(row);
-            trim(&mut self.samples, SAMPLES);
+            trim_oldest(&mut self.samples, SAMPLES);
         }
     }
 
-    fn journal_row(&mut self, row: JournalRow) {
+    fn record_journal(&mut self, row: JournalRow) {
         if self.journal.back().is_none_or(|last| last.id < row.id) {
             self.journal.push_back(row);
-            trim(&mut self.journal, JOURNAL);
+            trim_oldest(&mut self.journal, JOURNAL);
         }
     }
 
-    fn checkpoint(&mut self, row: CheckpointRow) {
+    fn record_checkpoint(&mut self, row: CheckpointRow) {
         if row.best {
             self.checkpoints.values_mut().for_each(|other| other.best = false);
         }
@@ -277,6 +281,6 @@ impl Facts {
     }
 }
 
-fn trim<T>(rows: &mut VecDeque<T>, most: usize) {
+fn trim_oldest<T>(rows: &mut VecDeque<T>, most: usize) {
     rows.drain(..rows.len().saturating_sub(most));
 }

@@ -1,7 +1,7 @@
 //! GPU memory trend: the slope over the last minutes, and the time until it is full.
 
 use super::facts::Facts;
-use super::gauged::{GIB, Gauge};
+use super::readings::{GIB, Gauge};
 
 /// Trend of GPU memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,9 +24,9 @@ impl Facts {
     /// `minutes_to_full` is set only if a straight line explains most of the readings.
     #[must_use]
     pub fn vram_forecast(&self, total_bytes: u64) -> Option<Forecast> {
-        let (now, used) = self.gauged.newest(Gauge::Vram).next()?;
+        let (now, used) = self.readings.newest(Gauge::Vram).next()?;
         let near = |point: &(i64, f64)| now.saturating_sub(point.0) <= SPAN_MS;
-        let points: Vec<_> = self.gauged.newest(Gauge::Vram).take_while(near).collect();
+        let points: Vec<_> = self.readings.newest(Gauge::Vram).take_while(near).collect();
         let oldest = points.last()?.0;
         if now.saturating_sub(oldest) < LEAST_MS || points.len() < 8 {
             return None;
@@ -66,7 +66,7 @@ mod tests {
                 gpu.vram_used_bytes = Metric::Is((10 << 30) + grows_by * second.unsigned_abs());
             }
             let row = SampleRow { time_ms: NOW + second * 1000, reading };
-            facts.apply(Update::Sample(Box::new(row)), NOW);
+            facts.apply_update(Update::Sample(Box::new(row)), NOW);
         }
         facts
     }

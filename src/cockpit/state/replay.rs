@@ -1,8 +1,10 @@
 //! The run at a past moment: a state of its own, read from the store up to that time, shown in place of
-//! the present one.
+//! the present one. A replay holds a state and a state may hold a replay, so this module and its parent
+//! use each other.
 
 use super::facts::{Facts, History, Loading};
 use super::{Link, RungView, State};
+use crate::cockpit::read_error::ReadError;
 use crate::cockpit::series::{Axis, Metric};
 use crate::protocol::control::{Best, JournalKind, RunState, RungRecord, Status};
 
@@ -16,14 +18,14 @@ pub struct Replay {
     /// Moment being read.
     pub reading: Option<i64>,
     /// Reason why it could not be read.
-    pub error: Option<String>,
+    pub error: Option<ReadError>,
     /// Displayed state.
     pub shown: Option<Box<State>>,
 }
 
 /// Returns the first and the last known moment of the run, Unix milliseconds.
 #[must_use]
-pub fn moments(state: &State) -> Option<(i64, i64)> {
+pub fn replay_range(state: &State) -> Option<(i64, i64)> {
     let journal = &state.facts.journal;
     let steps = state.facts.series.spots();
     let first = journal.front().map(|row| row.time_ms).or(steps.map(|(first, _)| first.time_ms))?;
@@ -34,7 +36,7 @@ pub fn moments(state: &State) -> Option<(i64, i64)> {
 impl State {
     /// Builds the state at a moment from the history up to it.
     #[must_use]
-    pub fn of_moment(&self, at_ms: i64, mut history: History) -> Self {
+    pub fn at_moment(&self, at_ms: i64, mut history: History) -> Self {
         history.status = None;
         let mut past = Self::new(self.ladder.clone(), self.watch.clone(), self.screen.size, at_ms, self.utc_offset_s);
         past.keys = self.keys.clone();
@@ -45,20 +47,20 @@ impl State {
         past.runs.rows.clone_from(&self.runs.rows);
         past.runs.chosen = self.runs.chosen;
         past.facts = Facts { loading: Loading::Reading(Vec::new()), asked: 1, ..Facts::default() };
-        past.facts.load(1, Ok(history), at_ms);
+        past.facts.load_history(1, Ok(history), at_ms);
         past.facts.heard_ms = Some(at_ms);
-        past.facts.status = self.status().map(|status| status_of(&past, status));
+        past.facts.status = self.status().map(|status| status_at_moment(&past, status));
         past
     }
 }
 
 /// Derives the status at a moment from the rows up to it; leaves out values that only the present status has.
-fn status_of(past: &State, present: &Status) -> Status {
+fn status_at_moment(past: &State, present: &Status) -> Status {
     let facts = &past.facts;
     let newest = facts.recent.back();
     let rung = newest.map_or(0, |row| row.rung);
     let step = newest.map_or(0, |row| row.step);
-    let told = |kind: JournalKind| facts.journal.iter().filter(|row| row.kind == kind).count() as u64;
+    let journaled = |kind: JournalKind| facts.journal.iter().filter(|row| row.kind == kind).count() as u64;
     Status {
         state: if newest.is_some() { RunState::Training } else { RunState::Starting },
         why: None,
@@ -68,8 +70,8 @@ fn status_of(past: &State, present: &Status) -> Status {
         samples: newest.map_or(0, |row| row.samples),
         durable_step: facts.checkpoints.keys().next_back().copied(),
         attempts: newest.map_or(0, |row| row.attempt),
-        restarts: told(JournalKind::Restart),
-        shifts: told(JournalKind::Shift),
+        restarts: journaled(JournalKind::Restart),
+        shifts: journaled(JournalKind::Shift),
         skipped: facts.series.skipped_among(usize::MAX).0,
         loss: facts.recent.iter().rev().find_map(|row| row.loss),
         eval: facts.evals.values().next_back().map(|row| row.eval),
@@ -78,13 +80,13 @@ fn status_of(past: &State, present: &Status) -> Status {
         pid_worker: None,
         pid_probe: None,
         passage: None,
-        rungs: records(past, present, step),
+        rungs: rung_records(past, present, step),
         ..present.clone()
     }
 }
 
 /// Derives each rung's record up to that moment from the curve.
-fn records(past: &State, present: &Status, step: u64) -> Vec<RungRecord> {
+fn rung_records(past: &State, present: &Status, step: u64) -> Vec<RungRecord> {
     let segments = past.facts.series.segments();
     let ends = segments.iter().skip(1).map(|segment| segment.first).chain([step.saturating_add(1)]);
     let stretches: Vec<_> = segments.iter().zip(ends).collect();

@@ -1,6 +1,7 @@
 //! The other runs in the same folder, as far as the user has requested them.
 
-use super::RungView;
+use super::ladder::RungView;
+use crate::cockpit::read_error::ReadError;
 use crate::cockpit::series::Series;
 use crate::config::knobs::Watch;
 use crate::protocol::control::Status;
@@ -36,7 +37,7 @@ pub struct Runs {
     /// Runs whose losses are overlaid, in colour order.
     pub marked: Vec<String>,
     /// Data read, or the reason why it could not be.
-    pub read: BTreeMap<String, Result<OtherRun, String>>,
+    pub read: BTreeMap<String, Result<OtherRun, ReadError>>,
 }
 
 /// Maximum number of runs overlaid beside this one.
@@ -50,7 +51,7 @@ impl Runs {
     }
 
     /// Replaces the list; the cursor stays on its run.
-    pub fn list(&mut self, rows: Vec<RunRow>, here: &str) {
+    pub fn replace_list(&mut self, rows: Vec<RunRow>, here: &str) {
         let name = self.chosen().map_or(here, |row| &row.name).to_owned();
         self.chosen = rows.iter().position(|row| row.name == name).unwrap_or(0);
         self.marked.retain(|marked| rows.iter().any(|row| row.name == *marked));
@@ -58,7 +59,7 @@ impl Runs {
     }
 
     /// Marks or unmarks a run; returns true if its curve is needed now.
-    pub fn toggle(&mut self, name: &str) -> bool {
+    pub fn toggle_mark(&mut self, name: &str) -> bool {
         if let Some(place) = self.marked.iter().position(|marked| marked == name) {
             self.marked.remove(place);
             return false;
@@ -70,7 +71,7 @@ impl Runs {
     }
 
     /// Stores the data of a run; a curve already present stays.
-    pub fn take(&mut self, name: String, mut run: Result<OtherRun, String>) {
+    pub fn store_run(&mut self, name: String, mut run: Result<OtherRun, ReadError>) {
         if let (Ok(run), Some(Ok(known))) = (&mut run, self.read.get_mut(&name))
             && run.series.is_none()
         {

@@ -9,11 +9,11 @@ pub enum View {
     /// Summary of everything.
     Overview,
     /// Every metric over the run.
-    Curves,
+    Charts,
     /// The ladder, and one rung in full.
-    Rungs,
+    Ladder,
     /// Journal and log.
-    Words,
+    Log,
     /// Checkpoints, GPU and host.
     Health,
     /// All runs, for comparison.
@@ -22,16 +22,16 @@ pub enum View {
 
 impl View {
     /// All views, in key order.
-    pub const ALL: [Self; 6] = [Self::Overview, Self::Curves, Self::Rungs, Self::Words, Self::Health, Self::Runs];
+    pub const ALL: [Self; 6] = [Self::Overview, Self::Charts, Self::Ladder, Self::Log, Self::Health, Self::Runs];
 
     /// Returns the name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Overview => "overview",
-            Self::Curves => "charts",
-            Self::Rungs => "ladder",
-            Self::Words => "log",
+            Self::Charts => "charts",
+            Self::Ladder => "ladder",
+            Self::Log => "log",
             Self::Health => "health",
             Self::Runs => "runs",
         }
@@ -68,9 +68,9 @@ impl Panel {
     #[must_use]
     pub fn own_view(self) -> View {
         match self {
-            Self::Chart(_) => View::Curves,
-            Self::Ladder | Self::Rung => View::Rungs,
-            Self::Journal | Self::Log => View::Words,
+            Self::Chart(_) => View::Charts,
+            Self::Ladder | Self::Rung => View::Ladder,
+            Self::Journal | Self::Log => View::Log,
             Self::Gauges | Self::Checkpoints => View::Health,
             Self::RunList | Self::Compare | Self::Difference => View::Runs,
         }

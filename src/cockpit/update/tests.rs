@@ -1,9 +1,14 @@
+mod charts;
+mod other_input;
+mod recovery;
+
 use super::{Effect, HistoryBox, Msg, update};
 use crate::cockpit::fixture::{self, NOW};
 use crate::cockpit::quantity::Quantity;
+use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::facts::{History, Loading};
-use crate::cockpit::state::passage::PassageView;
 use crate::cockpit::state::screen::{Mode, Panel, View};
+use crate::cockpit::state::shift_progress::ShiftProgress;
 use crate::cockpit::state::{Link, State};
 use crate::protocol::control::{Request, RunState, Target, Update};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
@@ -23,7 +28,7 @@ fn history_of(asked: u64, history: History) -> Msg {
     Msg::History { asked, history: Ok(HistoryBox(Box::new(history))) }
 }
 
-fn asked(effects: &[Effect]) -> Vec<Request> {
+fn sent_requests(effects: &[Effect]) -> Vec<Request> {
     let request = |effect: &Effect| match effect {
         Effect::Send(request) => Some(request.clone()),
         _ => None,
@@ -32,12 +37,12 @@ fn asked(effects: &[Effect]) -> Vec<Request> {
 }
 
 /// Returns the requests that a sequence of keys causes.
-fn after(state: &mut State, keys: &[KeyCode]) -> Vec<Request> {
-    keys.iter().flat_map(|code| asked(&update(state, key(*code)))).collect()
+fn press_all(state: &mut State, keys: &[KeyCode]) -> Vec<Request> {
+    keys.iter().flat_map(|code| sent_requests(&update(state, key(*code)))).collect()
 }
 
 #[test]
-fn each_key_asks_for_its_own() {
+fn each_key_sends_its_request() {
     use KeyCode::{Char, Down, Enter, Esc};
     let rung = |name: &str| Request::Shift { to: Target::Rung(name.to_owned()) };
     let table: [(&[KeyCode], Vec<Request>); 15] = [
@@ -60,22 +65,22 @@ fn each_key_asks_for_its_own() {
     ];
     for (keys, requests) in table {
         let mut state = fixture::training(SIZE);
-        assert_eq!(after(&mut state, keys), requests, "{keys:?}");
+        assert_eq!(press_all(&mut state, keys), requests, "{keys:?}");
         assert_eq!(state.screen.mode == Mode::Normal, keys.len() > 1 || !matches!(keys[0], Char('d' | 'x')));
     }
 }
 
 #[test]
-fn the_pause_key_goes_on_with_a_paused_run() {
+fn the_pause_key_resumes_a_paused_run() {
     let mut state = fixture::training(SIZE);
-    fixture::tell(&mut state, fixture::status(RunState::Paused, 700));
-    assert_eq!(after(&mut state, &[KeyCode::Char('p')]), [Request::Resume]);
+    fixture::apply_status(&mut state, fixture::status(RunState::Paused, 700));
+    assert_eq!(press_all(&mut state, &[KeyCode::Char('p')]), [Request::Resume]);
 }
 
 #[test]
-fn what_cannot_be_is_refused_in_words() {
-    let told = |state: &mut State, code: char| {
-        assert_eq!(after(state, &[KeyCode::Char(code)]), []);
+fn impossible_actions_are_refused_with_a_reason() {
+    let refused = |state: &mut State, code: char| {
+        assert_eq!(press_all(state, &[KeyCode::Char(code)]), []);
         let notice = state.notice.clone().unwrap();
         assert!(notice.refused && state.screen.mode == Mode::Normal, "{notice:?}");
         notice.text
@@ -83,19 +88,19 @@ fn what_cannot_be_is_refused_in_words() {
     let mut lowest = fixture::training(SIZE);
     let mut status = fixture::status(RunState::Training, 700);
     (status.rung, status.rung_name) = (3, "safe".to_owned());
-    fixture::tell(&mut lowest, status);
-    assert_eq!(told(&mut lowest, 'd'), "safe is the safest rung; there is none below");
+    fixture::apply_status(&mut lowest, status);
+    assert_eq!(refused(&mut lowest, 'd'), "safe is the safest rung; there is none below");
     for code in ['d', 'u', 'c', 'r', 'p', 'a', 'x'] {
-        assert!(told(&mut fixture::orphaned(SIZE), code).contains("no keeper answers"));
-        assert!(told(&mut fixture::connected(SIZE), code).contains("not connected"));
+        assert!(refused(&mut fixture::orphaned(SIZE), code).contains("no keeper answers"));
+        assert!(refused(&mut fixture::connected(SIZE), code).contains("not connected"));
         let mut over = fixture::training(SIZE);
-        fixture::tell(&mut over, fixture::status(RunState::Stopped, 700));
-        assert!(told(&mut over, code).contains("downshift resume digits-20261120-140115"));
+        fixture::apply_status(&mut over, fixture::status(RunState::Stopped, 700));
+        assert!(refused(&mut over, code).contains("downshift resume digits-20261120-140115"));
     }
 }
 
 #[test]
-fn closing_the_cockpit_asks_nothing_of_the_run() {
+fn closing_the_cockpit_sends_no_request() {
     for mode in [Mode::Normal, Mode::Help { from: 0 }] {
         let mut state = fixture::training(SIZE);
         state.screen.mode = mode;
@@ -114,7 +119,7 @@ fn closing_the_cockpit_asks_nothing_of_the_run() {
 fn views_and_panels_are_reached_by_keys_and_mouse() {
     let mut state = fixture::training(SIZE);
     for (code, view) in
-        [('2', View::Curves), ('3', View::Rungs), ('4', View::Words), ('5', View::Health), ('6', View::Runs)]
+        [('2', View::Charts), ('3', View::Ladder), ('4', View::Log), ('5', View::Health), ('6', View::Runs)]
     {
         update(&mut state, letter(code));
         assert_eq!(state.screen.view, view);
@@ -126,9 +131,9 @@ fn views_and_panels_are_reached_by_keys_and_mouse() {
     update(&mut state, key(KeyCode::Tab));
     assert_eq!(state.screen.focus, LOSS);
     update(&mut state, key(KeyCode::Enter));
-    assert_eq!((state.screen.view, state.screen.full), (View::Curves, Some(Quantity::Loss)));
+    assert_eq!((state.screen.view, state.screen.full), (View::Charts, Some(Quantity::Loss)));
     update(&mut state, key(KeyCode::Enter));
-    assert_eq!((state.screen.view, state.screen.full), (View::Curves, None));
+    assert_eq!((state.screen.view, state.screen.full), (View::Charts, None));
     update(&mut state, letter('1'));
     let mouse = |kind, column, row| Msg::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE });
     update(&mut state, mouse(MouseEventKind::Down(MouseButton::Left), 100, 35));
@@ -143,19 +148,19 @@ fn views_and_panels_are_reached_by_keys_and_mouse() {
 fn a_rung_can_be_chosen_on_the_ladder() {
     let mut state = fixture::training(SIZE);
     state.screen.focus = Panel::Ladder;
-    let asked = after(&mut state, &[KeyCode::Down, KeyCode::Down, KeyCode::Enter, KeyCode::Enter]);
-    assert_eq!(asked, [Request::Shift { to: Target::Rung("safe".to_owned()) }]);
+    let requests = press_all(&mut state, &[KeyCode::Down, KeyCode::Down, KeyCode::Enter, KeyCode::Enter]);
+    assert_eq!(requests, [Request::Shift { to: Target::Rung("safe".to_owned()) }]);
 }
 
 #[test]
 fn the_filter_takes_letters_that_are_keys_elsewhere() {
     let mut state = fixture::training(SIZE);
     assert_eq!(
-        after(&mut state, &[KeyCode::Char('/'), KeyCode::Char('d'), KeyCode::Char('x'), KeyCode::Char('q')]),
+        press_all(&mut state, &[KeyCode::Char('/'), KeyCode::Char('d'), KeyCode::Char('x'), KeyCode::Char('q')]),
         []
     );
     update(&mut state, Msg::Paste("ed\n".to_owned()));
-    assert_eq!((state.screen.filter.as_str(), state.screen.view), ("dxqed", View::Words));
+    assert_eq!((state.screen.filter.as_str(), state.screen.view), ("dxqed", View::Log));
     update(&mut state, key(KeyCode::Backspace));
     update(&mut state, key(KeyCode::Enter));
     assert_eq!((state.screen.filter.as_str(), state.screen.mode), ("dxqe", Mode::Normal));
@@ -195,10 +200,10 @@ fn without_a_keeper_the_history_alone_is_shown() {
 }
 
 #[test]
-fn a_store_that_cannot_be_read_is_said_and_not_fatal() {
+fn an_unreadable_store_is_reported_and_not_fatal() {
     let mut state = fixture::connected(SIZE);
-    fixture::tell(&mut state, fixture::status(RunState::Training, 5));
-    update(&mut state, Msg::History { asked: 1, history: Err("run.db is damaged".to_owned()) });
+    fixture::apply_status(&mut state, fixture::status(RunState::Training, 5));
+    update(&mut state, Msg::History { asked: 1, history: Err(ReadError::Store("file is not a database".to_owned())) });
     assert_eq!(state.facts.loading, Loading::Done);
     update(&mut state, Msg::Keeper(Update::Steps { rows: vec![fixture::step_row(1, 6, NOW)] }));
     assert_eq!(state.facts.series.len(), 1);
@@ -219,7 +224,7 @@ fn a_keeper_that_comes_back_is_read_again() {
 }
 
 #[test]
-fn the_bell_rings_for_what_needs_a_person_and_not_twice_at_once() {
+fn the_bell_rings_for_what_needs_attention_and_not_twice_at_once() {
     let mut state = fixture::training(SIZE);
     let status = |state| Msg::Keeper(Update::Status(Box::new(fixture::status(state, 700))));
     assert!(update(&mut state, status(RunState::NeedsPerson)).contains(&Effect::Bell));
@@ -228,7 +233,8 @@ fn the_bell_rings_for_what_needs_a_person_and_not_twice_at_once() {
     assert!(!update(&mut state, status(RunState::Finished)).contains(&Effect::Bell));
     update(&mut state, Msg::Tick(NOW + 60_000));
     update(&mut state, status(RunState::Training));
-    assert!(update(&mut state, Msg::KeeperLost("gone".to_owned())).contains(&Effect::Bell));
+    assert!(!update(&mut state, Msg::KeeperLost("gone".to_owned())).contains(&Effect::Bell));
+    assert!(update(&mut state, Msg::StoredStatus(None)).contains(&Effect::Bell), "nothing brings the keeper back");
 }
 
 #[test]
@@ -245,23 +251,23 @@ fn time_alone_redraws_once_a_second_and_ten_times_while_something_is_under_way()
 #[test]
 fn a_shift_shows_its_box_then_its_proof() {
     let mut state = fixture::shifting(SIZE);
-    assert!(state.passage.is_shown(state.now_ms));
+    assert!(state.shift_progress.is_shown(state.now_ms));
     // A new stage restarts the stage's clock, not the box's.
     let mut status = fixture::status(RunState::Starting, 700);
     status.passage =
-        Some(fixture::passage(&[("save", 1), ("stop", 1), ("start", 1), ("load", 310)], Some("first step")));
-    fixture::tell(&mut state, status);
-    assert_eq!(state.passage, PassageView::Under { stage_since_ms: NOW + 300, stages: 5, hidden: false });
+        Some(fixture::shift_stages(&[("save", 1), ("stop", 1), ("start", 1), ("load", 310)], Some("first step")));
+    fixture::apply_status(&mut state, status);
+    assert_eq!(state.shift_progress, ShiftProgress::Running { stage_since_ms: NOW + 300, stages: 5, hidden: false });
     let mut state = fixture::shifted(SIZE);
-    assert!(state.passage.is_shown(state.now_ms) && state.passage.is_news(state.now_ms));
+    assert!(state.shift_progress.is_shown(state.now_ms) && state.shift_progress.is_news(state.now_ms));
     update(&mut state, Msg::Tick(NOW + 5_000));
-    assert!(!state.passage.is_shown(state.now_ms) && state.passage.is_news(state.now_ms));
+    assert!(!state.shift_progress.is_shown(state.now_ms) && state.shift_progress.is_news(state.now_ms));
     update(&mut state, Msg::Tick(NOW + 10_000));
-    assert!(!state.passage.is_news(state.now_ms));
+    assert!(!state.shift_progress.is_news(state.now_ms));
     // Esc closes the box early.
     let mut state = fixture::shifting(SIZE);
     update(&mut state, key(KeyCode::Esc));
-    assert!(!state.passage.is_shown(state.now_ms));
+    assert!(!state.shift_progress.is_shown(state.now_ms));
 }
 
 #[test]
@@ -292,15 +298,13 @@ fn evaluations_of_a_stretch_that_was_redone_are_gone() {
     assert_eq!(steps(&state), [5, 9]);
 }
 
-mod hands;
-
 #[test]
-fn no_key_answers_a_question_that_is_not_seen() {
+fn no_key_answers_an_invisible_question() {
     use KeyCode::{Char, Down, Enter};
     for size in [(20, 5), (40, 12), (200, 15), (59, 60)] {
         for keys in [&[Char('d'), Enter][..], &[Char('x'), Enter], &[Char(':'), Down, Enter]] {
             let mut state = fixture::training(size);
-            assert_eq!(after(&mut state, keys), [], "{keys:?} at {size:?}");
+            assert_eq!(press_all(&mut state, keys), [], "{keys:?} at {size:?}");
             assert!(state.notice.as_ref().is_some_and(|notice| notice.text.contains("60×16")), "{keys:?} at {size:?}");
         }
         // A box that was open before the window shrank.
@@ -308,7 +312,7 @@ fn no_key_answers_a_question_that_is_not_seen() {
             let mut state = fixture::training(SIZE);
             update(&mut state, letter(opened));
             update(&mut state, Msg::Resize(size.0, size.1));
-            assert_eq!((state.screen.mode, after(&mut state, &[Enter])), (Mode::Normal, vec![]), "{opened}");
+            assert_eq!((state.screen.mode, press_all(&mut state, &[Enter])), (Mode::Normal, vec![]), "{opened}");
         }
     }
 }

@@ -1,6 +1,7 @@
 use super::{Tone, verdict};
 use crate::cockpit::action::Action;
 use crate::cockpit::fixture::{self, NOW};
+use crate::cockpit::read_error::ReadError;
 use crate::cockpit::state::State;
 use crate::cockpit::update::{Msg, update};
 use crate::config::knobs::Watch;
@@ -10,7 +11,7 @@ use crate::protocol::probe::Metric;
 const SIZE: (u16, u16) = (120, 40);
 
 /// Returns the whole verdict as one text, with the advice.
-fn words(state: &State) -> (Tone, String, Option<Action>) {
+fn verdict_text(state: &State) -> (Tone, String, Option<Action>) {
     let verdict = verdict(state);
     let command = verdict.command.map(|(command, what)| format!("{command} {what}"));
     let text = std::iter::once(verdict.text).chain(command).chain(verdict.more).collect::<Vec<_>>().join(" · ");
@@ -21,7 +22,7 @@ fn in_state(run: RunState, why: Option<&str>) -> State {
     let mut state = fixture::training(SIZE);
     let mut status = fixture::status(run, 700);
     status.why = why.map(str::to_owned);
-    fixture::tell(&mut state, status);
+    fixture::apply_status(&mut state, status);
     update(&mut state, Msg::Tick(NOW + 9_000));
     state.facts.heard_ms = Some(NOW + 9_000);
     state
@@ -30,27 +31,21 @@ fn in_state(run: RunState, why: Option<&str>) -> State {
 #[test]
 fn each_state_has_its_sentence() {
     let table = [
-        (
-            RunState::Paused,
-            None,
-            Tone::Warn,
-            "paused for 9 s; the worker is gone and its memory free",
-            Some(Action::Pause),
-        ),
-        (RunState::Starting, None, Tone::Busy, "the worker loads data, weights and device, 9 s", None),
+        (RunState::Paused, None, Tone::Warn, "paused for 9 s, memory freed", Some(Action::Pause)),
+        (RunState::Starting, None, Tone::Busy, "loading data and weights, 9 s", None),
         (RunState::Compiling, None, Tone::Busy, "compiling kernels, 9 s", None),
         (
             RunState::AwaitingVram,
             Some("0.9 GiB still held"),
             Tone::Busy,
-            "waiting for the card to be free, 9 s: 0.9 GiB still held",
+            "waiting for free VRAM, 9 s: 0.9 GiB still held",
             None,
         ),
         (
             RunState::BackingOff,
             Some("device fault at step 861"),
             Tone::Warn,
-            "waiting before the next start, 9 s: device fault at step 861",
+            "restarting soon, waiting 9 s: device fault at step 861",
             None,
         ),
         (RunState::Finished, None, Tone::Good, "finished: 700 steps, accuracy 93.4 %, 3 skipped, 1 shift", None),
@@ -58,38 +53,38 @@ fn each_state_has_its_sentence() {
             RunState::Stopped,
             None,
             Tone::Plain,
-            "stopped at step 700, durable at 600 · `downshift resume digits-20261120-140115` goes on",
+            "stopped at step 700, durable up to 600 · `downshift resume digits-20261120-140115` continues",
             None,
         ),
         (
             RunState::Failed,
             Some("the data are gone"),
             Tone::Danger,
-            "failed: the data are gone · `downshift resume digits-20261120-140115` goes on",
+            "failed: the data are gone · `downshift resume digits-20261120-140115` continues",
             None,
         ),
         (
             RunState::NeedsPerson,
             Some("3 restarts without progress"),
             Tone::Danger,
-            "needs you: 3 restarts without progress · `downshift resume digits-20261120-140115` tries again",
+            "needs attention: 3 restarts without progress · `downshift resume digits-20261120-140115` retries",
             None,
         ),
     ];
     for (run, why, tone, text, advice) in table {
-        assert_eq!(words(&in_state(run, why)), (tone, text.to_owned(), advice), "{run:?}");
+        assert_eq!(verdict_text(&in_state(run, why)), (tone, text.to_owned(), advice), "{run:?}");
     }
 }
 
 #[test]
 fn a_run_that_was_paused_before_the_cockpit_came_has_no_made_up_duration() {
     let state = fixture::at(SIZE, fixture::status(RunState::Paused, 700), fixture::history(700, false));
-    assert!(words(&state).1.starts_with("paused; the worker is gone"));
+    assert!(verdict_text(&state).1.eq("paused, memory freed"));
 }
 
 #[test]
 fn a_healthy_run_says_how_it_goes() {
-    let (tone, text, _) = words(&fixture::training(SIZE));
+    let (tone, text, _) = verdict_text(&fixture::training(SIZE));
     assert_eq!(
         (tone, text.as_str()),
         (Tone::Good, "healthy again: 270 steps since the shift · loss falling · 27.8 steps/s · saved 12 s ago")
@@ -102,23 +97,23 @@ fn trouble_is_named_with_the_key_that_helps() {
     let mut stalled = fixture::training(SIZE);
     update(&mut stalled, Msg::Tick(NOW + 4_500));
     stalled.facts.heard_ms = Some(NOW + 4_500);
-    let text = "stalled: no step for 4 s (the last was 700)";
-    assert_eq!(words(&stalled), (Tone::Warn, text.to_owned(), Some(Action::Restart)));
+    let text = "stalled: no step for 4 s (last: 700)";
+    assert_eq!(verdict_text(&stalled), (Tone::Warn, text.to_owned(), Some(Action::Restart)));
     update(&mut stalled, Msg::Tick(NOW + 3_500));
-    assert!(words(&stalled).1.starts_with("healthy"), "{:?}", words(&stalled));
+    assert!(verdict_text(&stalled).1.starts_with("healthy"), "{:?}", verdict_text(&stalled));
 
     let mut silent = fixture::training(SIZE);
     update(&mut silent, Msg::Tick(NOW + 34_000));
-    assert_eq!(words(&silent).1, "the keeper has been silent for 34 s; what is shown is as old (step 700)");
+    assert_eq!(verdict_text(&silent).1, "keeper silent for 34 s; data shown is from step 700");
 
     let mut skipping = fixture::training(SIZE);
     let row = |step| StepRow { loss: None, grad_norm: None, skipped: true, ..fixture::step_row(2, step, NOW) };
     update(&mut skipping, Msg::Keeper(Update::Steps { rows: (701..=712).map(row).collect() }));
     assert_eq!(
-        words(&skipping),
+        verdict_text(&skipping),
         (
             Tone::Warn,
-            "6 % of the last 200 steps were not finite and skipped (limit 5 %)".to_owned(),
+            "skipping: 6 % of the last 200 steps were not finite (limit 5 %)".to_owned(),
             Some(Action::ShiftDown)
         )
     );
@@ -128,15 +123,12 @@ fn trouble_is_named_with_the_key_that_helps() {
         if let Some(Ok(gpu)) = state.facts.samples.back_mut().map(|row| row.reading.gpu.as_mut()) {
             change(gpu);
         }
-        words(&state)
+        verdict_text(&state)
     };
     let (tone, text, advice) = gpu(|gpu| gpu.temperature_c = Metric::Is(91.0));
-    assert_eq!(
-        (tone, text.as_str(), advice),
-        (Tone::Warn, "the GPU is at 91 °C (limit 85 °C)", Some(Action::ShiftDown))
-    );
+    assert_eq!((tone, text.as_str(), advice), (Tone::Warn, "GPU at 91 °C (limit 85 °C)", Some(Action::ShiftDown)));
     let (_, text, _) = gpu(|gpu| gpu.vram_used_bytes = gpu.vram_total_bytes.clone());
-    assert_eq!(text, "100 % of the card's memory is in use (limit 95 %)");
+    assert_eq!(text, "VRAM 100 % full (limit 95 %)");
     // An unknown value is not a problem.
     let (tone, ..) = gpu(|gpu| gpu.temperature_c = Metric::Not("not supported".to_owned()));
     assert_eq!(tone, Tone::Good);
@@ -144,29 +136,32 @@ fn trouble_is_named_with_the_key_that_helps() {
 
 #[test]
 fn a_shift_is_proven_in_a_sentence() {
-    let (tone, text, _) = words(&fixture::shifted(SIZE));
+    let (tone, text, _) = verdict_text(&fixture::shifted(SIZE));
     assert_eq!((tone, text.as_str()), (Tone::Good, "accumulate → plain in 0.8 s: step 700 → 701, loss 0.312 → 0.309"));
 }
 
 #[test]
 fn before_the_first_word_it_says_what_it_waits_for() {
     let mut state = State::new(Vec::new(), Watch::default(), SIZE, NOW, 0);
-    assert_eq!(words(&state).1, "looking for the keeper of this run");
+    assert_eq!(verdict_text(&state).1, "connecting to the keeper");
     update(&mut state, Msg::KeeperLost("no such file".to_owned()));
-    assert_eq!(words(&state).1, "no keeper answers; reading what the run left behind");
-    let failed = Msg::History { asked: 1, history: Err("run.db is damaged".to_owned()) };
+    assert_eq!(verdict_text(&state).1, "no keeper answers; reading the run directory");
+    let failed = Msg::History { asked: 1, history: Err(ReadError::Store("file is not a database".to_owned())) };
     update(&mut state, failed);
-    assert_eq!((words(&state).0, words(&state).1.as_str()), (Tone::Danger, "no keeper, and run.db is damaged"));
-    assert_eq!(words(&fixture::connected(SIZE)).1, "connected; waiting for the first word of the keeper");
-    assert!(words(&fixture::orphaned(SIZE)).1.contains("`downshift resume digits-20261120-140115`"));
+    assert_eq!(
+        (verdict_text(&state).0, verdict_text(&state).1.as_str()),
+        (Tone::Danger, "no keeper, and run.db: file is not a database")
+    );
+    assert_eq!(verdict_text(&fixture::connected(SIZE)).1, "connected; waiting for the first status");
+    assert!(verdict_text(&fixture::orphaned(SIZE)).1.contains("`downshift resume digits-20261120-140115`"));
 }
 
 #[test]
-fn a_slow_run_says_why_as_far_as_it_can_be_told() {
+fn a_slow_run_says_why() {
     let slow = |change: &dyn Fn(&mut State)| {
         let mut state = fixture::on_gpu(SIZE);
         change(&mut state);
-        words(&state).1
+        verdict_text(&state).1
     };
     // Over half a minute of steps that take four times as long as those before.
     let later = |state: &mut State, data_wait_ms: f64| {
@@ -184,17 +179,17 @@ fn a_slow_run_says_why_as_far_as_it_can_be_told() {
         update(state, Msg::Keeper(Update::Sample(Box::new(newest))));
     };
     let alone = slow(&|state| later(state, 0.0));
-    assert!(alone.starts_with("slow: 150 ms a step, usually 36."), "{alone}");
-    assert!(alone.ends_with(" ms; the steps themselves take longer"), "{alone}");
+    assert!(alone.starts_with("slow: 6.6") && alone.contains(" steps/s, usually 27."), "{alone}");
+    assert!(alone.ends_with(" (compute, not data)"), "{alone}");
     let waiting = slow(&|state| later(state, 150.0));
-    assert!(waiting.ends_with("; 50 % of each step waits for data"), "{waiting}");
+    assert!(waiting.ends_with(" (50 % of each step waits for data)"), "{waiting}");
     let hot = slow(&|state| {
         later(state, 0.0);
         if let Some(Ok(gpu)) = state.facts.samples.back_mut().map(|row| row.reading.gpu.as_mut()) {
             gpu.throttle = Metric::Is(crate::protocol::probe::Throttle { thermal: true, ..Default::default() });
         }
     });
-    assert!(hot.ends_with("; the card is held back by heat"), "{hot}");
+    assert!(hot.ends_with(" (GPU throttled by heat)"), "{hot}");
     // Saves and evaluations between steps slow the run down, but not its steps.
     let pausing = slow(&|state| {
         let row = |step: u64| fixture::step_row(2, step, NOW + (step.cast_signed() - 700) * 80);
@@ -215,20 +210,20 @@ fn a_slow_run_says_why_as_far_as_it_can_be_told() {
 }
 
 #[test]
-fn a_card_that_the_run_does_not_use_is_no_trouble() {
+fn a_gpu_that_the_run_does_not_use_raises_no_warning() {
     let mut state = fixture::on_gpu(SIZE);
     if let Some(Ok(gpu)) = state.facts.samples.back_mut().map(|row| row.reading.gpu.as_mut()) {
         gpu.temperature_c = Metric::Is(91.0);
     }
-    assert_eq!(words(&state).0, Tone::Warn);
+    assert_eq!(verdict_text(&state).0, Tone::Warn);
     if let Some(status) = &mut state.facts.status {
         status.device = Some("cpu".to_owned());
     }
-    assert_eq!(words(&state).0, Tone::Good);
+    assert_eq!(verdict_text(&state).0, Tone::Good);
 }
 
 #[test]
-fn memory_that_runs_out_is_told_before_it_does() {
+fn memory_that_runs_out_is_reported_before_it_does() {
     let mut state = fixture::on_gpu(SIZE);
     for second in 1..=120i64 {
         let mut reading = fixture::reading(true, 0);
@@ -238,9 +233,12 @@ fn memory_that_runs_out_is_told_before_it_does() {
         let row = crate::protocol::control::SampleRow { time_ms: NOW + second * 1000, reading };
         update(&mut state, Msg::Keeper(Update::Sample(Box::new(row))));
     }
-    let (tone, text, advice) = words(&state);
+    let (tone, text, advice) = verdict_text(&state);
     assert_eq!((tone, advice), (Tone::Warn, Some(Action::ShiftDown)));
-    assert!(text.starts_with("the card's memory grows by ") && text.contains(" a minute and is full in "), "{text}");
+    assert!(
+        text.starts_with("VRAM full in ") && text.contains(": grows by ") && text.ends_with(" per minute"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -250,38 +248,41 @@ fn trouble_outranks_the_line_of_a_shift_and_a_proposal() {
         update(&mut state, Msg::Tick(NOW + seconds * 1000));
         state
     };
-    assert!(words(&shifted(3)).1.starts_with("accumulate → plain"));
+    assert!(verdict_text(&shifted(3)).1.starts_with("accumulate → plain"));
     // The line stays for some seconds, then shows how the run has gone since.
     let mut later = shifted(8);
     later.facts.heard_ms = Some(NOW + 8_000);
     later.facts.recent.back_mut().unwrap().time_ms = NOW + 8_000;
-    assert!(words(&later).1.starts_with("healthy again"), "{:?}", words(&later));
-    assert!(words(&shifted(7)).1.starts_with("the keeper has been silent for 6 s"));
+    assert!(verdict_text(&later).1.starts_with("healthy again"), "{:?}", verdict_text(&later));
+    assert!(verdict_text(&shifted(7)).1.starts_with("keeper silent for 6 s"));
     let mut stalled = shifted(5);
     stalled.facts.heard_ms = Some(NOW + 5_000);
-    assert!(words(&stalled).1.starts_with("stalled: no step for"), "{:?}", words(&stalled));
+    assert!(verdict_text(&stalled).1.starts_with("stalled: no step for"), "{:?}", verdict_text(&stalled));
     let proposal = crate::protocol::control::Proposal { why: "a hang".to_owned(), does: "would shift down".to_owned() };
     let mut status = fixture::status(RunState::Training, 700);
     status.proposal = Some(proposal);
     let mut asked = fixture::training(SIZE);
-    fixture::tell(&mut asked, status);
-    assert_eq!(words(&asked), (Tone::Warn, "the keeper would shift down: a hang".to_owned(), Some(Action::Accept)));
+    fixture::apply_status(&mut asked, status);
+    assert_eq!(
+        verdict_text(&asked),
+        (Tone::Warn, "the keeper would shift down: a hang".to_owned(), Some(Action::Accept))
+    );
     update(&mut asked, Msg::Tick(NOW + 7_000));
-    assert!(words(&asked).1.starts_with("the keeper has been silent"));
+    assert!(verdict_text(&asked).1.starts_with("keeper silent"));
     asked.facts.heard_ms = Some(NOW + 7_000);
-    let (_, text, action) = words(&asked);
+    let (_, text, action) = verdict_text(&asked);
     assert!(text.starts_with("stalled") && action == Some(Action::Accept), "{text}");
 }
 
 #[test]
-fn a_folder_that_is_gone_is_said_until_it_is_back() {
+fn a_missing_run_directory_is_reported_until_it_is_back() {
     let mut state = fixture::shifted(SIZE);
-    update(&mut state, Msg::Home(false));
+    update(&mut state, Msg::RunDirExists(false));
     update(&mut state, Msg::Tick(NOW + 2_300));
-    let (tone, text, _) = words(&state);
-    assert!(tone == Tone::Danger && text.starts_with("the run's folder is gone for 2 s; move it back"), "{text}");
-    update(&mut state, Msg::Home(true));
-    assert!(words(&state).1.starts_with("accumulate → plain"));
+    let (tone, text, _) = verdict_text(&state);
+    assert!(tone == Tone::Danger && text.starts_with("run directory missing for 2 s; move it back"), "{text}");
+    update(&mut state, Msg::RunDirExists(true));
+    assert!(verdict_text(&state).1.starts_with("accumulate → plain"));
 }
 
 #[test]

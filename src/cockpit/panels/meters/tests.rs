@@ -6,37 +6,18 @@ use crate::protocol::control::{RunState, Update};
 
 const SIZE: (u16, u16) = (200, 50);
 
-fn note(state: &State, label: &str) -> String {
+fn meter_note(state: &State, label: &str) -> String {
     let meters = meters(state);
     meters.iter().find(|meter| meter.label == label).map(|meter| meter.note(200)).unwrap_or_default()
 }
 
 #[test]
-fn every_way_to_another_worker_is_counted_once() {
-    let mut state = fixture::training(SIZE);
-    let mut status = fixture::status(RunState::Stopped, 700);
-    (status.attempts, status.shifts, status.pauses, status.restarts) = (5, 1, 2, 0);
-    fixture::tell(&mut state, status.clone());
-    assert_eq!(note(&state, "lives"), "1 shift, 1 restart, 2 pauses");
-    // A fault that led to a shift counts as both; so does one that led to a restart.
-    (status.attempts, status.shifts, status.pauses, status.restarts) = (3, 1, 0, 2);
-    fixture::tell(&mut state, status.clone());
-    assert_eq!(note(&state, "lives"), "2 faults, 1 shift, 1 restart");
-    (status.attempts, status.pauses) = (14, 10);
-    fixture::tell(&mut state, status.clone());
-    assert_eq!(note(&state, "lives"), "2 faults · 1 shift · 2 restarts · 10 pauses", "too much for one note");
-    (status.attempts, status.shifts, status.pauses, status.restarts) = (1, 0, 0, 0);
-    fixture::tell(&mut state, status);
-    assert_eq!(note(&state, "lives"), "no restart");
-}
-
-#[test]
 fn a_window_says_how_many_steps_it_holds_and_of_how_many() {
     let mut state = fixture::training(SIZE);
-    assert!(note(&state, "skips").starts_with("3 of 700 in all · "), "{}", note(&state, "skips"));
+    assert!(meter_note(&state, "skips").starts_with("3 of 700 in total · "), "{}", meter_note(&state, "skips"));
     let rows = (701..=8_370).map(|step| fixture::step_row(2, step, NOW + step.cast_signed())).collect();
     update(&mut state, Msg::Keeper(Update::Steps { rows }));
-    fixture::tell(&mut state, fixture::status(RunState::Training, 8_370));
-    let told = note(&state, "skips");
-    assert!(told.starts_with("3 of 8 370 in all · 0 % of the last 2 0"), "{told}");
+    fixture::apply_status(&mut state, fixture::status(RunState::Training, 8_370));
+    let told = meter_note(&state, "skips");
+    assert!(told.starts_with("3 of 8 370 in total · 0 % of the last 2 0"), "{told}");
 }

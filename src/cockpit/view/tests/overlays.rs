@@ -3,7 +3,7 @@
 //! A snapshot holds the rectangle of cells that the key changed; if it equals that of an earlier
 //! condition, it says so.
 
-use super::{SIZES, conditions, draw, press};
+use super::{SIZES, draw, press_keys, run_conditions};
 use crate::cockpit::fixture;
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::state::State;
@@ -25,15 +25,15 @@ const OPENED: [(&str, &str, &str); 7] = [
 ];
 
 /// Returns the state before and after the keys.
-fn opened(mut state: State, (name, before, keys): (&str, &str, &str)) -> (State, State) {
+fn open_overlay(mut state: State, (name, before, keys): (&str, &str, &str)) -> (State, State) {
     // The box that reports a problem would hide the others; it has its own snapshots.
     state.screen.trouble_hidden = true;
-    press(&mut state, before);
+    press_keys(&mut state, before);
     if name == "cursor" {
         state.screen.full = Some(Quantity::Loss);
     }
     let closed = state.clone();
-    press(&mut state, keys);
+    press_keys(&mut state, keys);
     if let Some(at_ms) = state.replay.as_ref().map(|replay| replay.at_ms) {
         let history = Ok(HistoryBox(Box::new(fixture::history(450, false))));
         update(&mut state, Msg::Moment { at_ms, history });
@@ -43,7 +43,7 @@ fn opened(mut state: State, (name, before, keys): (&str, &str, &str)) -> (State,
 
 /// Returns the rectangle of cells in which two pictures differ, as text; only the first lines of the
 /// replay, which changes all of a large screen.
-fn changed(before: &Buffer, after: &Buffer, most_rows: usize) -> String {
+fn changed_cells(before: &Buffer, after: &Buffer, most_rows: usize) -> String {
     let (width, height) = (after.area.width, after.area.height);
     let differs = |x: u16, y: u16| before[(x, y)].symbol() != after[(x, y)].symbol();
     let columns = || (0..width).filter(|x| (0..height).any(|y| differs(*x, y)));
@@ -70,15 +70,15 @@ fn everything_that_a_key_opens_in_every_condition() {
             let most_rows = if what.0 == "replay" && size.0 > 80 { 4 } else { usize::MAX };
             let mut pictures = String::new();
             let mut seen: Vec<(&str, String)> = Vec::new();
-            for (condition, state) in conditions(size) {
-                let (closed, state) = opened(state, what);
-                let picture = changed(&draw(&closed, &plain), &draw(&state, &plain), most_rows);
+            for (condition, state) in run_conditions(size) {
+                let (closed, state) = open_overlay(state, what);
+                let picture = changed_cells(&draw(&closed, &plain), &draw(&state, &plain), most_rows);
                 let same = seen.iter().find(|(_, known)| *known == picture).map(|(name, _)| *name);
                 let shown = same.map_or_else(|| picture.clone(), |name| format!("as in {name}\n"));
                 let _ = writeln!(pictures, "══ {condition} ══\n{shown}");
                 seen.push((condition, picture));
                 for theme in &themes[..2] {
-                    let said = changed(&draw(&closed, theme), &draw(&state, theme), most_rows);
+                    let said = changed_cells(&draw(&closed, theme), &draw(&state, theme), most_rows);
                     assert_eq!(said, seen[seen.len() - 1].1, "{what:?} in {} while {condition}", theme.name);
                 }
             }

@@ -3,7 +3,7 @@
 //! The tests remove values from a run at random. The screen must then show no number that it did not
 //! show with all values present: a default in place of an unknown value would be a new number.
 
-use super::{picture, press};
+use super::{draw_text, press_keys};
 use crate::cockpit::fixture;
 use crate::cockpit::state::State;
 use crate::cockpit::state::facts::History;
@@ -43,7 +43,7 @@ fn masked<T: serde::Serialize + serde::de::DeserializeOwned>(
 }
 
 /// Returns a run on a GPU with some values unknown: none for seed 0, otherwise about half.
-fn run(seed: u64) -> State {
+fn masked_run(seed: u64) -> State {
     let gone = |part: u64| {
         let mut asked = 0;
         move || {
@@ -88,7 +88,7 @@ fn run(seed: u64) -> State {
 }
 
 /// Returns every number on the screen that has a unit, with its unit.
-fn figures(shown: &str) -> BTreeSet<String> {
+fn numbers_with_units(shown: &str) -> BTreeSet<String> {
     let units = ["°C", "°", "%", "W", "B", "KiB", "MiB", "GiB", "MHz", "s", "min", "steps/s", "samples/s", "left"];
     let mut found = BTreeSet::new();
     let words: Vec<&str> = shown.split([' ', '\n', '│', '(', ')', ',']).filter(|word| !word.is_empty()).collect();
@@ -110,10 +110,10 @@ proptest! {
     fn what_is_unknown_brings_no_new_number(seed in 1u64..) {
         for view in '1'..='5' {
             let figures_of = |seed| {
-                let mut state = run(seed);
-                press(&mut state, &view.to_string());
-                let shown = picture(&state);
-                (figures(&shown), shown)
+                let mut state = masked_run(seed);
+                press_keys(&mut state, &view.to_string());
+                let shown = draw_text(&state);
+                (numbers_with_units(&shown), shown)
             };
             let (whole, all_shown) = figures_of(0);
             let (known, shown) = figures_of(seed);
@@ -131,6 +131,6 @@ proptest! {
 
 #[test]
 fn figures_are_found() {
-    let found = figures("heat  71 °C · 94% of 24.0 GiB (19° to slowdown) at step 700");
+    let found = numbers_with_units("heat  71 °C · 94% of 24.0 GiB (19° to slowdown) at step 700");
     assert_eq!(found.into_iter().collect::<Vec<_>>(), ["19°", "24.0 GiB", "71 °C", "94%"]);
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Remembered preferences.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Taste {
+pub struct Preferences {
     /// View.
     pub view: Option<String>,
     /// Theme.
@@ -24,7 +24,7 @@ pub struct Taste {
 
 const AXES: [(Axis, &str); 3] = [(Axis::Steps, "steps"), (Axis::Samples, "samples"), (Axis::Time, "time")];
 
-impl Taste {
+impl Preferences {
     /// Parses preferences from a text.
     #[must_use]
     pub fn parse(text: &str) -> Self {
@@ -33,13 +33,13 @@ impl Taste {
 
     /// Returns the text to store.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn to_text(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
     /// Returns the current preferences.
     #[must_use]
-    pub fn of(screen: &Screen, themes: &[Theme]) -> Self {
+    pub fn from_screen(screen: &Screen, themes: &[Theme]) -> Self {
         let theme = themes.get(screen.theme % themes.len().max(1)).map(|theme| theme.name.clone());
         let axis = AXES.iter().find(|(axis, _)| *axis == screen.chart.axis).map(|(_, name)| (*name).to_owned());
         // The list of runs is only a stopover, so it is not remembered.
@@ -73,7 +73,7 @@ impl Taste {
 
 #[cfg(test)]
 mod tests {
-    use super::Taste;
+    use super::Preferences;
     use crate::cockpit::series::Axis;
     use crate::cockpit::state::screen::{Screen, View};
     use crate::config::theme::Theme;
@@ -82,11 +82,11 @@ mod tests {
     fn choices_come_back() {
         let themes = Theme::shipped().unwrap();
         let mut screen = Screen::new((80, 24));
-        (screen.view, screen.theme, screen.chart.log, screen.chart.axis) = (View::Curves, 3, true, Axis::Time);
+        (screen.view, screen.theme, screen.chart.log, screen.chart.axis) = (View::Charts, 3, true, Axis::Time);
         screen.chart.set_weight(0.6);
-        let text = Taste::of(&screen, &themes).text();
+        let text = Preferences::from_screen(&screen, &themes).to_text();
         let mut other = Screen::new((80, 24));
-        Taste::parse(&text).apply(&mut other, &themes);
+        Preferences::parse(&text).apply(&mut other, &themes);
         assert_eq!(other, screen);
     }
 
@@ -95,7 +95,7 @@ mod tests {
         let before = Screen::new((80, 24));
         for text in ["", "{", "{\"view\": \"cinema\", \"theme\": \"plaid\", \"axis\": 3}"] {
             let mut screen = before.clone();
-            Taste::parse(text).apply(&mut screen, &Theme::shipped().unwrap());
+            Preferences::parse(text).apply(&mut screen, &Theme::shipped().unwrap());
             assert_eq!(screen, before, "{text}");
         }
     }

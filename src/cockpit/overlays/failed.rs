@@ -1,4 +1,4 @@
-//! The run failed or needs attention: the reason, the events before it, and the command to type.
+//! The run failed or needs attention: the reason, the latest events, and the command that resumes it.
 
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{clock, count};
@@ -22,7 +22,7 @@ const LOG: usize = 6;
 pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme) {
     let Some(status) = state.status() else { return };
     let width = usize::from(within.width.saturating_sub(8)).clamp(1, usize::from(WIDTH));
-    let why = status.why.as_deref().unwrap_or("the journal says why");
+    let why = status.why.as_deref().unwrap_or("the journal has the details");
     let mut lines: Vec<Line<'static>> =
         ui::wrap(why, width).into_iter().map(|row| Line::styled(row, theme.strong)).collect();
     lines.push(Line::default());
@@ -36,12 +36,12 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     let newest: Vec<_> = log.map(|text| Line::styled(ui::cut(text, width), theme.dim)).collect();
     lines.extend(newest.into_iter().rev());
     let durable = match status.durable_step {
-        Some(step) => format!("Step {} is durable. ", count(step)),
-        None => "No step is durable yet. ".to_owned(),
+        Some(step) => format!("Durable up to step {}. ", count(step)),
+        None => "No durable step yet. ".to_owned(),
     };
     let (title, next) = match status.state {
-        RunState::NeedsPerson => ("needs you", "When the cause is gone, type:"),
-        _ => ("failed", "When the cause is mended, type:"),
+        RunState::NeedsPerson => ("needs attention", "Fix the cause, then run:"),
+        _ => ("failed", "Fix the cause, then run:"),
     };
     let mut tail = vec![Line::default(), Line::from(vec![Span::raw(durable), Span::styled(next, theme.dim)])];
     let resume = ui::wrap(&state.resume_command(), width.saturating_sub(2));
@@ -50,13 +50,13 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
         Line::default(),
         Line::from(vec![
             Span::styled(state.keys.key_of(Action::Back), theme.accent),
-            Span::styled(" look around", theme.dim),
+            Span::styled(" close", theme.dim),
         ]),
     ]);
     // The command to type stays, whatever else is cut.
     lines.truncate(usize::from(within.height.saturating_sub(2)).saturating_sub(tail.len()));
     lines.extend(tail);
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);
-    let inner = ui::popup(frame, within, (WIDTH, high), title, Tone::Danger, theme);
-    ui::lines(frame, inner, lines);
+    let inner = ui::open_popup(frame, within, (WIDTH, high), title, Tone::Danger, theme);
+    ui::render_lines(frame, inner, lines);
 }

@@ -1,6 +1,6 @@
 //! Input beyond single keys: the palette, the mouse, the replay, other runs.
 
-use super::{SIZE, after, asked, key, letter};
+use super::{SIZE, key, letter, press_all, sent_requests};
 use crate::cockpit::fixture;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Mode;
@@ -13,7 +13,7 @@ fn a_cockpit_to_look_only_asks_nothing() {
     for code in ['d', 'u', 'c', 'r', 'p', 'a', 'x'] {
         let mut state = fixture::training(SIZE);
         state.read_only = true;
-        assert_eq!(after(&mut state, &[KeyCode::Char(code), KeyCode::Enter]), [], "{code}");
+        assert_eq!(press_all(&mut state, &[KeyCode::Char(code), KeyCode::Enter]), [], "{code}");
         assert!(state.notice.unwrap().text.contains("--read-only"));
     }
 }
@@ -23,14 +23,14 @@ fn the_palette_finds_and_does() {
     use KeyCode::{Backspace, Char, Down, Enter, Esc};
     let mut state = fixture::training(SIZE);
     let typed = [Char(':'), Char('c'), Char('k'), Char('p'), Char('t'), Enter];
-    assert_eq!(after(&mut state, &typed), [Request::Checkpoint]);
+    assert_eq!(press_all(&mut state, &typed), [Request::Checkpoint]);
     assert_eq!(state.screen.mode, Mode::Normal);
     // Letters are plain text there, whatever they trigger elsewhere.
-    assert_eq!(after(&mut state, &[Char(':'), Char('x'), Backspace, Down, Down, Esc]), []);
+    assert_eq!(press_all(&mut state, &[Char(':'), Char('x'), Backspace, Down, Down, Esc]), []);
     // Actions that ask for confirmation ask there too.
-    assert_eq!(after(&mut state, &[Char(':'), Char('s'), Char('t'), Char('o'), Char('p'), Enter]), []);
+    assert_eq!(press_all(&mut state, &[Char(':'), Char('s'), Char('t'), Char('o'), Char('p'), Enter]), []);
     assert_eq!(state.screen.mode, Mode::Stop);
-    assert_eq!(after(&mut state, &[Enter]), [Request::Stop]);
+    assert_eq!(press_all(&mut state, &[Enter]), [Request::Stop]);
 }
 
 fn click(state: &mut State, button: MouseButton, column: u16, row: u16) -> Vec<Effect> {
@@ -39,7 +39,7 @@ fn click(state: &mut State, button: MouseButton, column: u16, row: u16) -> Vec<E
 }
 
 /// Returns the position of a text on the screen.
-fn find(state: &State, words: &str) -> (u16, u16) {
+fn find_text(state: &State, words: &str) -> (u16, u16) {
     let mut terminal = ratatui::Terminal::new(ratatui::backend::TestBackend::new(SIZE.0, SIZE.1)).unwrap();
     let theme = crate::config::theme::Theme::plain();
     terminal.draw(|frame| crate::cockpit::view::render(frame, state, &theme)).unwrap();
@@ -57,37 +57,25 @@ fn find(state: &State, words: &str) -> (u16, u16) {
 #[test]
 fn the_mouse_does_what_the_words_under_it_say() {
     let mut state = fixture::training(SIZE);
-    let (column, row) = find(&state, "d down");
+    let (column, row) = find_text(&state, "d down");
     click(&mut state, MouseButton::Left, column + 3, row);
     assert_eq!(state.screen.mode, Mode::Preview { to: 2 });
-    let (column, row) = find(&state, "safer rung");
+    let (column, row) = find_text(&state, "safer rung");
     click(&mut state, MouseButton::Left, column, row);
     assert_eq!(state.screen.mode, Mode::Preview { to: 3 });
-    let (column, row) = find(&state, "Enter shift");
+    let (column, row) = find_text(&state, "Enter shift");
     let effects = click(&mut state, MouseButton::Left, column + 7, row);
-    assert_eq!(asked(&effects), [Request::Shift { to: Target::Rung("safe".to_owned()) }]);
+    assert_eq!(sent_requests(&effects), [Request::Shift { to: Target::Rung("safe".to_owned()) }]);
     // Stop asks for confirmation; a click outside the box declines.
-    let (column, row) = find(&state, "x stop");
+    let (column, row) = find_text(&state, "x stop");
     click(&mut state, MouseButton::Left, column, row);
     assert_eq!(state.screen.mode, Mode::Stop);
-    assert_eq!(asked(&click(&mut state, MouseButton::Left, 1, 1)), []);
+    assert_eq!(sent_requests(&click(&mut state, MouseButton::Left, 1, 1)), []);
     assert_eq!(state.screen.mode, Mode::Normal);
     // The right button opens the palette; a click picks an action.
     click(&mut state, MouseButton::Right, 30, 12);
-    let (column, row) = find(&state, "save a checkpoint now");
-    assert_eq!(asked(&click(&mut state, MouseButton::Left, column, row)), [Request::Checkpoint]);
-}
-
-#[test]
-fn a_click_reads_a_chart_and_the_wheel_zooms_where_it_is() {
-    let mut state = fixture::training(SIZE);
-    click(&mut state, MouseButton::Left, 40, 10);
-    let cursor = state.screen.chart.cursor.unwrap();
-    assert!((1.0..=700.0).contains(&cursor), "{cursor}");
-    let kind = MouseEventKind::ScrollUp;
-    update(&mut state, Msg::Mouse(MouseEvent { kind, column: 40, row: 10, modifiers: KeyModifiers::NONE }));
-    let (start, end) = state.screen.chart.window((1.0, 700.0));
-    assert!((start..=end).contains(&cursor) && end - start < 400.0, "{start} {cursor} {end}");
+    let (column, row) = find_text(&state, "save a checkpoint now");
+    assert_eq!(sent_requests(&click(&mut state, MouseButton::Left, column, row)), [Request::Checkpoint]);
 }
 
 #[test]
@@ -116,11 +104,11 @@ fn the_past_is_read_one_moment_at_a_time_and_the_newest_wish_wins() {
     let status = past.status().unwrap();
     assert_eq!((status.step, status.rung, past.moment), (440, 1, Some(next[0])));
     assert_eq!((status.rungs[0].steps, status.rungs[1].steps, status.rungs[2].steps), (430, 10, 0));
-    assert_eq!(after(&mut state, &[KeyCode::Char('c')]), []);
+    assert_eq!(press_all(&mut state, &[KeyCode::Char('c')]), []);
     assert!(state.notice.as_ref().unwrap().text.contains("this is the past"));
     update(&mut state, key(KeyCode::Esc));
     assert!(state.replay.is_none());
-    assert_eq!(after(&mut state, &[KeyCode::Char('c')]), [Request::Checkpoint]);
+    assert_eq!(press_all(&mut state, &[KeyCode::Char('c')]), [Request::Checkpoint]);
 }
 
 #[test]
@@ -150,6 +138,6 @@ fn esc_and_a_key_in_quick_succession_are_two_keys() {
     let mut state = fixture::training(SIZE);
     update(&mut state, letter('d'));
     let event = crossterm::event::KeyEvent::new(KeyCode::Char('c'), KeyModifiers::ALT);
-    assert_eq!(asked(&update(&mut state, Msg::Key(event))), [Request::Checkpoint]);
+    assert_eq!(sent_requests(&update(&mut state, Msg::Key(event))), [Request::Checkpoint]);
     assert_eq!(state.screen.mode, Mode::Normal);
 }

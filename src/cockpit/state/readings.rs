@@ -33,14 +33,14 @@ pub const GIB: f64 = (1u64 << 30) as f64;
 
 /// All readings, the newest in full.
 #[derive(Debug, Clone, Default)]
-pub struct Gauged {
+pub struct Readings {
     rows: Pyramid<GAUGES>,
 }
 
-impl Gauged {
+impl Readings {
     /// Adds a reading.
     pub fn push(&mut self, reading: &Reading, spot: Spot) {
-        self.rows.push(Row { spot, values: figures(reading), skipped: false });
+        self.rows.push(Row { spot, values: gauge_values(reading), skipped: false });
     }
 
     /// Returns the position of a time on a curve; never before the newest one added.
@@ -76,7 +76,7 @@ impl Gauged {
     }
 }
 
-fn figures(reading: &Reading) -> [f32; GAUGES] {
+fn gauge_values(reading: &Reading) -> [f32; GAUGES] {
     let gpu = |value: fn(&Gpu) -> Option<f64>| reading.gpu.as_ref().ok().and_then(value);
     let gib = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / GIB);
     let host = &reading.host;

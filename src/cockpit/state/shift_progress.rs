@@ -1,20 +1,20 @@
-//! The shift or restart on display: a box while it lasts, its proof for a while afterwards.
+//! The shift or restart on display: a box while it lasts, its result for a while afterwards.
 
 use crate::protocol::control::{Passage, RunState, Status};
 
 /// Time the box stays after completion, milliseconds.
 pub const LINGER_MS: i64 = 3_000;
-/// Time the verdict shows the proof if nothing is wrong, milliseconds; afterwards it shows the number
+/// Time the verdict shows the result if nothing is wrong, milliseconds; afterwards it shows the number
 /// of good steps since.
-pub const PROOF_MS: i64 = 6_000;
+pub const NEWS_MS: i64 = 6_000;
 
-/// Display state of the newest passage.
+/// Display state of the newest shift or restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PassageView {
+pub enum ShiftProgress {
     /// None since the cockpit opened.
     None,
-    /// One is under way.
-    Under {
+    /// One is running.
+    Running {
         /// Time the current stage was first seen, Unix milliseconds.
         stage_since_ms: i64,
         /// Number of known stages.
@@ -31,10 +31,10 @@ pub enum PassageView {
     },
 }
 
-/// Returns the status's passage while it is incomplete. Between two stages nothing is under way, so the
-/// run state decides whether more will follow.
+/// Returns the shift or restart that is still running. Between two stages nothing is under way, so the run
+/// state decides whether more will follow.
 #[must_use]
-pub fn under_way(status: &Status) -> Option<&Passage> {
+pub fn running_shift(status: &Status) -> Option<&Passage> {
     let passage = status.passage.as_ref()?;
     let last = passage.stages.last()?;
     let moving = matches!(
@@ -50,30 +50,32 @@ pub fn under_way(status: &Status) -> Option<&Passage> {
     (!done && !still && (last.took_ms.is_none() || moving)).then_some(passage)
 }
 
-/// Returns the proof of a completed passage: step and loss before, step and loss after.
+/// Returns the result of a completed shift: step and loss before, step and loss after.
 #[must_use]
-pub fn proof(status: &Status) -> Option<((u64, f64), (u64, f64))> {
+pub fn shift_result(status: &Status) -> Option<((u64, f64), (u64, f64))> {
     let passage = status.passage.as_ref()?;
     Some((passage.before?, passage.after?))
 }
 
-impl PassageView {
+impl ShiftProgress {
     /// Returns the view after a new status.
     #[must_use]
     pub fn after(self, status: &Status, now_ms: i64) -> Self {
-        match (self, under_way(status)) {
+        match (self, running_shift(status)) {
             (_, Some(passage)) => {
                 let stages = passage.stages.len();
                 match self {
-                    Self::Under { stages: known, .. } if known == stages => self,
-                    Self::Under { stages: known, hidden, .. } if known < stages => {
-                        Self::Under { stage_since_ms: now_ms, stages, hidden }
+                    Self::Running { stages: known, .. } if known == stages => self,
+                    Self::Running { stages: known, hidden, .. } if known < stages => {
+                        Self::Running { stage_since_ms: now_ms, stages, hidden }
                     }
-                    _ => Self::Under { stage_since_ms: now_ms, stages, hidden: false },
+                    _ => Self::Running { stage_since_ms: now_ms, stages, hidden: false },
                 }
             }
-            (Self::Under { hidden, .. }, None) if proof(status).is_some() => Self::Done { at_ms: now_ms, hidden },
-            (Self::Under { .. }, None) => Self::None,
+            (Self::Running { hidden, .. }, None) if shift_result(status).is_some() => {
+                Self::Done { at_ms: now_ms, hidden }
+            }
+            (Self::Running { .. }, None) => Self::None,
             (same, None) => same,
         }
     }
@@ -83,7 +85,7 @@ impl PassageView {
     pub fn is_shown(self, now_ms: i64) -> bool {
         match self {
             Self::None => false,
-            Self::Under { hidden, .. } => !hidden,
+            Self::Running { hidden, .. } => !hidden,
             Self::Done { at_ms, hidden } => !hidden && now_ms.saturating_sub(at_ms) < LINGER_MS,
         }
     }
@@ -91,7 +93,7 @@ impl PassageView {
     /// Reports whether the verdict should show the result.
     #[must_use]
     pub fn is_news(self, now_ms: i64) -> bool {
-        matches!(self, Self::Done { at_ms, .. } if now_ms.saturating_sub(at_ms) < PROOF_MS)
+        matches!(self, Self::Done { at_ms, .. } if now_ms.saturating_sub(at_ms) < NEWS_MS)
     }
 
     /// Returns the view with its box closed.
@@ -99,7 +101,7 @@ impl PassageView {
     pub fn closed(self) -> Self {
         match self {
             Self::None => Self::None,
-            Self::Under { stage_since_ms, stages, .. } => Self::Under { stage_since_ms, stages, hidden: true },
+            Self::Running { stage_since_ms, stages, .. } => Self::Running { stage_since_ms, stages, hidden: true },
             Self::Done { at_ms, .. } => Self::Done { at_ms, hidden: true },
         }
     }

@@ -1,9 +1,9 @@
-//! A shift or restart in progress, stage by stage, and its proof once it is done.
+//! A shift or restart in progress, stage by stage, and its result once it is done.
 
 use crate::cockpit::action::Action;
 use crate::cockpit::format::{apart, count, figure, took};
 use crate::cockpit::state::State;
-use crate::cockpit::state::passage::{PassageView, proof};
+use crate::cockpit::state::shift_progress::{ShiftProgress, shift_result};
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
@@ -22,29 +22,25 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
         return;
     };
     let restart = passage.from == passage.to;
-    let (done, since) = match state.passage {
-        PassageView::Under { stage_since_ms, .. } => (false, state.now_ms.saturating_sub(stage_since_ms)),
-        PassageView::Done { .. } | PassageView::None => (true, 0),
+    let (done, since) = match state.shift_progress {
+        ShiftProgress::Running { stage_since_ms, .. } => (false, state.now_ms.saturating_sub(stage_since_ms)),
+        ShiftProgress::Done { .. } | ShiftProgress::None => (true, 0),
     };
     let since = u64::try_from(since).unwrap_or(0);
     let mut lines: Vec<Line<'static>> = Vec::new();
-    lines.extend(parts(&passage.stages, since, done, theme));
+    lines.extend(stage_lines(&passage.stages, since, done, theme));
     lines.push(Line::default());
     let open = passage.stages.last().is_some_and(|stage| stage.took_ms.is_none());
     let total = passage.total_ms().saturating_add(if open { since } else { 0 });
-    lines.push(row("", "in all", &took(total), (theme.dim, theme.strong)));
-    if let Some((before, after)) = proof(status).filter(|_| done) {
+    lines.push(stage_row("", "total", &took(total), (theme.dim, theme.strong)));
+    if let Some((before, after)) = shift_result(status).filter(|_| done) {
         lines.push(Line::default());
-        lines.push(arrow("step", &count(before.0), &count(after.0), theme));
+        lines.push(before_and_after("step", &count(before.0), &count(after.0), theme));
         let (earlier, later) = apart(before.1, after.1);
-        lines.push(arrow("loss", &earlier, &later, theme));
+        lines.push(before_and_after("loss", &earlier, &later, theme));
     } else if let Some((step, loss)) = passage.before {
-        let text = format!(
-            "from step {}, loss {}   {} hides this",
-            count(step),
-            figure(loss),
-            state.keys.key_of(Action::Back)
-        );
+        let text =
+            format!("from step {}, loss {}   {} hide", count(step), figure(loss), state.keys.key_of(Action::Back));
         lines.push(Line::default());
         lines.push(Line::styled(text, theme.dim));
     }
@@ -56,11 +52,16 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     };
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);
     let tone = if done { Tone::Good } else { Tone::Busy };
-    let inner = ui::corner(frame, within, (WIDTH, high), &title, tone, theme);
-    ui::lines(frame, inner, lines);
+    let inner = ui::open_corner_box(frame, within, (WIDTH, high), &title, tone, theme);
+    ui::render_lines(frame, inner, lines);
 }
 
-fn row(sign: &str, name: &str, time: &str, styles: (ratatui::style::Style, ratatui::style::Style)) -> Line<'static> {
+fn stage_row(
+    sign: &str,
+    name: &str,
+    time: &str,
+    styles: (ratatui::style::Style, ratatui::style::Style),
+) -> Line<'static> {
     let name_width = usize::from(WIDTH).saturating_sub(14);
     Line::from(vec![
         Span::styled(ui::pad(sign, 2), styles.0),
@@ -73,50 +74,50 @@ fn row(sign: &str, name: &str, time: &str, styles: (ratatui::style::Style, ratat
 const PLAN: [&str; 6] = ["save", "stop", "wait for VRAM", "start and load", "compile", "first step"];
 
 /// Returns all stages from the start, so that the box keeps its size: done, under way, pending or skipped.
-fn parts(stages: &[Stage], since: u64, done: bool, theme: &Theme) -> Vec<Line<'static>> {
+fn stage_lines(stages: &[Stage], since: u64, done: bool, theme: &Theme) -> Vec<Line<'static>> {
     let known = |name: &str| stages.iter().any(|stage| stage.name == name);
     // Known stages keep the order in which they happened; a planned stage before the next known one was skipped.
     let mut rest = PLAN.iter().copied().filter(|name| !known(name)).peekable();
     let order = |name: &str| PLAN.iter().position(|planned| *planned == name);
-    let dim = |name: &str, word: &str| row("·", in_words(name), word, (theme.dim, theme.dim));
+    let dim = |name: &str, word: &str| stage_row("·", stage_label(name), word, (theme.dim, theme.dim));
     let mut lines = Vec::new();
     for stage in stages {
         while let Some(name) = rest.next_if(|name| order(&stage.name).is_some_and(|at| order(name) < Some(at))) {
             lines.push(dim(name, "not needed"));
         }
-        lines.push(part(stage, since, theme));
+        lines.push(stage_line(stage, since, theme));
     }
     lines.extend(rest.map(|name| dim(name, if done { "not needed" } else { "" })));
     lines
 }
 
-fn part(stage: &Stage, since: u64, theme: &Theme) -> Line<'static> {
-    let name = in_words(&stage.name);
+fn stage_line(stage: &Stage, since: u64, theme: &Theme) -> Line<'static> {
+    let name = stage_label(&stage.name);
     let plain = ratatui::style::Style::new();
     match stage.took_ms {
         Some(time) => {
-            let mut line = row("●", name, &took(time), (plain, plain));
+            let mut line = stage_row("●", name, &took(time), (plain, plain));
             line.spans[0].style = theme.good;
             line
         }
-        None => row("▸", name, &took(since), (theme.accent, theme.accent)),
+        None => stage_row("▸", name, &took(since), (theme.accent, theme.accent)),
     }
 }
 
-fn in_words(name: &str) -> &str {
+fn stage_label(name: &str) -> &str {
     match name {
-        "save" => "save at the step border",
-        "stop" => "end the worker",
-        "wait for VRAM" => "wait until its memory is free",
-        "back off" => "wait before the next start",
-        "cool" => "let the card cool",
-        "start and load" => "start the next one, load, verify",
+        "save" => "save at the next step",
+        "stop" => "stop the worker",
+        "wait for VRAM" => "wait for free memory",
+        "back off" => "wait before restarting",
+        "cool" => "let the GPU cool",
+        "start and load" => "start, load, verify",
         "compile" => "compile kernels",
         other => other,
     }
 }
 
-fn arrow(label: &str, before: &str, after: &str, theme: &Theme) -> Line<'static> {
+fn before_and_after(label: &str, before: &str, after: &str, theme: &Theme) -> Line<'static> {
     Line::from(vec![
         Span::styled(format!("  {label}  "), theme.dim),
         Span::raw(before.to_owned()),

@@ -10,33 +10,33 @@ use std::io::{self, BufWriter, Stdout, Write};
 
 /// A backend that writes only the differences.
 #[derive(Debug)]
-pub struct Quiet<W: Write = BufWriter<Stdout>> {
+pub struct QuietBackend<W: Write = BufWriter<Stdout>> {
     inner: CrosstermBackend<W>,
     cursor_hidden: bool,
 }
 
-impl Quiet {
+impl QuietBackend {
     /// Creates a backend for standard output.
     #[must_use]
     pub fn new() -> Self {
-        Self::to(BufWriter::new(io::stdout()))
+        Self::with_writer(BufWriter::new(io::stdout()))
     }
 }
 
-impl Default for Quiet {
+impl Default for QuietBackend {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<W: Write> Quiet<W> {
+impl<W: Write> QuietBackend<W> {
     /// Creates a backend for a writer.
-    pub fn to(writer: W) -> Self {
+    pub fn with_writer(writer: W) -> Self {
         Self { inner: CrosstermBackend::new(writer), cursor_hidden: false }
     }
 }
 
-impl<W: Write> Backend for Quiet<W> {
+impl<W: Write> Backend for QuietBackend<W> {
     type Error = io::Error;
 
     fn draw<'a, I: Iterator<Item = (u16, u16, &'a Cell)>>(&mut self, content: I) -> io::Result<()> {
@@ -96,7 +96,7 @@ impl<W: Write> Backend for Quiet<W> {
 
 #[cfg(test)]
 mod tests {
-    use super::Quiet;
+    use super::QuietBackend;
     use ratatui::backend::Backend;
     use ratatui::buffer::Cell;
     use std::io::{self, Write};
@@ -117,9 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_where_nothing_changes() {
+    fn nothing_is_written_while_nothing_changes() {
         let sink = Sink::default();
-        let mut quiet = Quiet::to(sink.clone());
+        let mut quiet = QuietBackend::with_writer(sink.clone());
         quiet.hide_cursor().unwrap();
         sink.0.lock().unwrap().clear();
         for _ in 0..10 {

@@ -1,5 +1,6 @@
 //! Reads run directories for the cockpit: rungs, stored history and other runs.
 
+use super::read_error::ReadError;
 use super::run::{OtherSource, Others, Sources};
 use super::state::RungView;
 use super::state::facts::History;
@@ -19,9 +20,10 @@ const FIRST_SAMPLES: usize = 4_000;
 const SAMPLES: usize = 20_000;
 /// Number of journal lines loaded at the start.
 const JOURNAL: usize = 2000;
+
 /// Returns the rungs of a run, fastest first.
 #[must_use]
-pub fn ladder(run: &Run) -> Vec<RungView> {
+pub fn rung_views(run: &Run) -> Vec<RungView> {
     let rungs = run.rungs.iter().enumerate().map(|(index, rung)| RungView {
         name: rung.name.clone(),
         relieves: rung.relieves.clone(),
@@ -32,44 +34,40 @@ pub fn ladder(run: &Run) -> Vec<RungView> {
 
 /// Returns the readers for a run and for the other runs in the folder `runs`.
 #[must_use]
-pub fn sources(dir: &RunDir, runs: &Path) -> Sources {
+pub fn run_sources(dir: &RunDir, runs: &Path) -> Sources {
     let (whole, few, then, now) = (dir.clone(), dir.clone(), dir.clone(), dir.clone());
     Sources {
-        history: Arc::new(move || history(&whole)),
-        standing: Arc::new(move || live_status(&now)),
-        rows: Arc::new(move |steps| rows(&few, steps)),
-        moment: Arc::new(move |until_ms| history_until(&then, until_ms)),
-        others: Others { list: list(runs.to_owned()), read: read(runs.to_owned()) },
+        history: Arc::new(move || read_history(&whole)),
+        status: Arc::new(move || live_status(&now)),
+        rows: Arc::new(move |steps| read_rows(&few, steps)),
+        moment: Arc::new(move |until_ms| read_history_until(&then, until_ms)),
+        others: Others { list: list_runs(runs.to_owned()), read: read_other_run(runs.to_owned()) },
     }
-}
-
-fn words(error: impl std::fmt::Display) -> String {
-    format!("run.db: {error}")
 }
 
 /// Reads the stored history of a run and its status.
 ///
 /// # Errors
-/// Returns `SQLite`'s error message.
-pub fn history(dir: &RunDir) -> Result<History, String> {
-    let reader = Reader::open(dir).map_err(words)?;
-    let mut history = beside_the_curve(&reader, None)?;
-    curve(&reader, &mut history)?;
+/// Returns an error when the store cannot be read.
+pub fn read_history(dir: &RunDir) -> Result<History, ReadError> {
+    let reader = Reader::open(dir).map_err(ReadError::from_store)?;
+    let mut history = read_tables(&reader, None)?;
+    read_curve(&reader, &mut history)?;
     history.status = live_status(dir);
     Ok(history)
 }
 
 /// Reads the curve: as many whole leaves as possible, then the newest steps.
-fn curve(reader: &Reader, history: &mut History) -> Result<(), String> {
+fn read_curve(reader: &Reader, history: &mut History) -> Result<(), ReadError> {
     let mut rows = Vec::new();
     let series = &mut history.series;
-    let take = |stretch: &Stretch, piece: Piece<'_>| match piece {
+    let collect = |stretch: &Stretch, piece: Piece<'_>| match piece {
         Piece::Leaf(leaf) => series.extend(stretch.attempt, stretch.rung, leaf),
         Piece::Row(row) => rows.push(*row),
     };
-    reader.curve(take).map_err(words)?;
+    reader.curve(collect).map_err(ReadError::from_store)?;
     for row in &rows {
-        history.step(row);
+        history.push_step(row);
     }
     Ok(())
 }
@@ -78,27 +76,31 @@ fn curve(reader: &Reader, history: &mut History) -> Result<(), String> {
 /// those that were redone later.
 ///
 /// # Errors
-/// Returns `SQLite`'s error message.
-pub fn history_until(dir: &RunDir, until_ms: i64) -> Result<History, String> {
-    let reader = Reader::open(dir).map_err(words)?;
-    let mut history = beside_the_curve(&reader, Some(until_ms))?;
+/// Returns an error when the store cannot be read.
+pub fn read_history_until(dir: &RunDir, until_ms: i64) -> Result<History, ReadError> {
+    let reader = Reader::open(dir).map_err(ReadError::from_store)?;
+    let mut history = read_tables(&reader, Some(until_ms))?;
     let each = |row: StepRow| {
         if row.time_ms <= until_ms {
-            history.step(&row);
+            history.push_step(&row);
         }
     };
-    reader.each_step(each).map_err(words)?;
+    reader.each_step(each).map_err(ReadError::from_store)?;
     Ok(history)
 }
 
 /// Reads everything except the curve.
-fn beside_the_curve(reader: &Reader, until_ms: Option<i64>) -> Result<History, String> {
+fn read_tables(reader: &Reader, until_ms: Option<i64>) -> Result<History, ReadError> {
     let by_then = |time_ms: i64| until_ms.is_none_or(|until| time_ms <= until);
     let mut history = History {
-        evals: reader.evals().map_err(words)?,
-        journal: reader.journal(if until_ms.is_some() { usize::MAX / 2 } else { JOURNAL }).map_err(words)?,
-        checkpoints: reader.checkpoints().map_err(words)?,
-        samples: reader.samples(if until_ms.is_some() { SAMPLES } else { FIRST_SAMPLES }).map_err(words)?,
+        evals: reader.evals().map_err(ReadError::from_store)?,
+        journal: reader
+            .journal(if until_ms.is_some() { usize::MAX / 2 } else { JOURNAL })
+            .map_err(ReadError::from_store)?,
+        checkpoints: reader.checkpoints().map_err(ReadError::from_store)?,
+        samples: reader
+            .samples(if until_ms.is_some() { SAMPLES } else { FIRST_SAMPLES })
+            .map_err(ReadError::from_store)?,
         ..History::default()
     };
     history.evals.retain(|row| by_then(row.time_ms));
@@ -110,28 +112,28 @@ fn beside_the_curve(reader: &Reader, until_ms: Option<i64>) -> Result<History, S
 
 /// Returns the rows of the curve within a range of steps; empty if the store cannot be read.
 #[must_use]
-pub fn rows(dir: &RunDir, steps: &Range<u64>) -> Vec<StepRow> {
+pub fn read_rows(dir: &RunDir, steps: &Range<u64>) -> Vec<StepRow> {
     Reader::open(dir).and_then(|reader| reader.curve_rows(steps)).unwrap_or_default()
 }
 
-fn list(runs: PathBuf) -> Arc<dyn Fn() -> Vec<RunRow> + Send + Sync> {
+fn list_runs(runs: PathBuf) -> Arc<dyn Fn() -> Vec<RunRow> + Send + Sync> {
     Arc::new(move || {
         let row = |run: &RunDir| RunRow { name: run.name(), status: live_status(run) };
         RunDir::all(&runs).iter().map(row).collect()
     })
 }
 
-fn read(runs: PathBuf) -> OtherSource {
+fn read_other_run(runs: PathBuf) -> OtherSource {
     Arc::new(move |name, with_curve| {
-        let dir = RunDir::find(&runs, Some(name)).map_err(|error| error.to_string())?;
-        let run = dir.run().map_err(|error| error.to_string())?;
+        let dir = RunDir::find(&runs, Some(name))?;
+        let run = dir.run()?;
         let series = if with_curve {
             let mut history = History::default();
-            curve(&Reader::open(&dir).map_err(words)?, &mut history)?;
+            read_curve(&Reader::open(&dir).map_err(ReadError::from_store)?, &mut history)?;
             Some(history.series)
         } else {
             None
         };
-        Ok(OtherRun { ladder: ladder(&run), watch: Some(run.watch.clone()), series })
+        Ok(OtherRun { ladder: rung_views(&run), watch: Some(run.watch.clone()), series })
     })
 }

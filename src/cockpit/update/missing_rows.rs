@@ -1,12 +1,12 @@
 //! Decides which parts of the store to read again for the current screen.
 
-use super::Effect;
+use super::message::Effect;
 use crate::cockpit::state::State;
 use crate::cockpit::state::facts::Loading;
 
 /// Requests single steps where a chart is zoomed in, or the whole history if a restart rolled back past
 /// everything in memory.
-pub fn wanted(state: &mut State) -> Option<Effect> {
+pub fn request_missing_rows(state: &mut State) -> Option<Effect> {
     let facts = &mut state.facts;
     if facts.loading != Loading::Done {
         return None;

@@ -1,0 +1,266 @@
+//! Performs the actions that keys, mouse and palette request.
+
+use super::focus::{focus_visible_panel, move_focus};
+use super::message::Effect;
+use super::{charts, replay, run_list};
+use crate::cockpit::action::Action;
+use crate::cockpit::layout::{SMALLEST, lay_out_state};
+use crate::cockpit::state::State;
+use crate::cockpit::state::requests::Refusal;
+use crate::cockpit::state::screen::{Mode, Panel, View};
+use crate::protocol::control::{Request, RunState, Target};
+
+/// Performs an action the user requested.
+pub fn perform_action(state: &mut State, action: Action) -> Vec<Effect> {
+    if let Some(effects) = charts::perform_chart_action(state, action) {
+        return effects;
+    }
+    match action {
+        Action::Quit => vec![Effect::Quit],
+        Action::Suspend => vec![Effect::Suspend],
+        Action::Repaint => vec![Effect::Repaint],
+        Action::ShiftDown => preview_neighbour(state, 1),
+        Action::ShiftUp => preview_neighbour(state, -1),
+        Action::Checkpoint => send_request(state, Request::Checkpoint, "checkpoint requested"),
+        Action::Restart => send_request(state, Request::Restart, "restart requested"),
+        Action::Pause => toggle_pause(state),
+        Action::Autopilot => toggle_autopilot(state),
+        Action::Accept => accept_proposal(state),
+        Action::Stop => open_stop_box(state),
+        Action::View(view) => switch_view(state, view),
+        Action::NextPanel => move_focus(state, 1),
+        Action::PreviousPanel => move_focus(state, -1),
+        Action::Up => scroll_panel(state, state.screen.focus, 1),
+        Action::Down => scroll_panel(state, state.screen.focus, -1),
+        Action::PageUp if state.screen.view == View::Charts => charts::page_charts(state, -1),
+        Action::PageDown if state.screen.view == View::Charts => charts::page_charts(state, 1),
+        Action::PageUp => scroll_panel(state, state.screen.focus, 10),
+        Action::PageDown => scroll_panel(state, state.screen.focus, -10),
+        Action::Confirm => open_focused(state),
+        Action::Back => go_back(state),
+        Action::Palette => open_palette(state),
+        Action::Help => open_box(state, Mode::Help { from: 0 }),
+        Action::Replay => replay::toggle_replay(state),
+        Action::Toggle if state.screen.view == View::Runs => run_list::toggle_mark(state),
+        Action::Filter => open_filter(state),
+        Action::Theme => switch_theme(state),
+        // The remaining actions concern charts and were handled above, or have no meaning here.
+        _ => Vec::new(),
+    }
+}
+
+fn switch_theme(state: &mut State) -> Vec<Effect> {
+    state.screen.theme = state.screen.theme.wrapping_add(1);
+    let name = state.themes.get(state.screen.theme % state.themes.len().max(1)).cloned();
+    if let Some(name) = name {
+        state.show_notice(format!("theme: {name}"), false);
+    }
+    vec![Effect::Redraw]
+}
+
+fn open_filter(state: &mut State) -> Vec<Effect> {
+    let is_filtered = |panel: &Panel| matches!(panel, Panel::Log | Panel::Journal);
+    if !lay_out_state(state).panels.iter().any(|(panel, _)| *panel == Panel::Log) {
+        state.screen.view = View::Log;
+    }
+    if !is_filtered(&state.screen.focus) {
+        state.screen.focus = Panel::Log;
+    }
+    state.screen.mode = Mode::Filter;
+    vec![Effect::Redraw, Effect::ReadLog]
+}
+
+/// Refuses to open a box that the screen is too small to show.
+fn box_refusal(state: &State) -> Option<Refusal> {
+    let (width, height) = state.screen.size;
+    (width < SMALLEST.0 || height < SMALLEST.1).then_some(Refusal::TooSmall(SMALLEST.0, SMALLEST.1))
+}
+
+/// Closes a box that no longer fits the screen: no key may answer a question that is not visible.
+pub fn close_hidden_box(state: &mut State) {
+    let is_box = !matches!(state.screen.mode, Mode::Normal | Mode::Filter);
+    if let Some(why) = box_refusal(state).filter(|_| is_box) {
+        state.screen.mode = Mode::Normal;
+        state.show_notice(why.to_string(), true);
+    }
+}
+
+/// Closes the open box.
+pub fn close_box(state: &mut State) -> Vec<Effect> {
+    state.screen.mode = Mode::Normal;
+    vec![Effect::Redraw]
+}
+
+fn open_box(state: &mut State, mode: Mode) -> Vec<Effect> {
+    if let Some(why) = box_refusal(state) {
+        return refuse_action(state, &why);
+    }
+    state.screen.mode = mode;
+    vec![Effect::Redraw]
+}
+
+fn open_palette(state: &mut State) -> Vec<Effect> {
+    state.screen.search.clear();
+    open_box(state, Mode::Palette { chosen: 0 })
+}
+
+fn open_stop_box(state: &mut State) -> Vec<Effect> {
+    match state.request_refusal() {
+        Some(why) => refuse_action(state, &why),
+        None => open_box(state, Mode::Stop),
+    }
+}
+
+fn refuse_action(state: &mut State, why: &Refusal) -> Vec<Effect> {
+    state.show_notice(why.to_string(), true);
+    vec![Effect::Redraw]
+}
+
+fn send_request(state: &mut State, request: Request, notice: &str) -> Vec<Effect> {
+    if let Some(why) = state.request_refusal() {
+        return refuse_action(state, &why);
+    }
+    state.show_notice(notice, false);
+    vec![Effect::Send(request), Effect::Redraw]
+}
+
+/// Opens the preview of a shift to the rung below (1) or above (-1).
+fn preview_neighbour(state: &mut State, direction: isize) -> Vec<Effect> {
+    if let Some(why) = state.request_refusal() {
+        return refuse_action(state, &why);
+    }
+    let Some(rung) = state.rung() else { return refuse_action(state, &Refusal::NoLadder) };
+    let Some(to) = rung.checked_add_signed(direction).filter(|to| *to < state.ladder.len()) else {
+        let name = state.ladder[rung].name.clone();
+        let why = if direction > 0 { Refusal::SafestRung(name) } else { Refusal::FastestRung(name) };
+        return refuse_action(state, &why);
+    };
+    open_box(state, Mode::Preview { to })
+}
+
+/// Moves the open preview to another rung, skipping the current one.
+pub fn move_preview(state: &mut State, to: usize, direction: isize) -> Vec<Effect> {
+    let last = state.ladder.len().saturating_sub(1);
+    let mut next = to.saturating_add_signed(direction).min(last);
+    if Some(next) == state.rung() {
+        next = next.saturating_add_signed(direction).min(last);
+    }
+    if Some(next) != state.rung() {
+        state.screen.mode = Mode::Preview { to: next };
+    }
+    vec![Effect::Redraw]
+}
+
+/// Confirms the open preview.
+pub fn confirm_shift(state: &mut State, to: usize) -> Vec<Effect> {
+    state.screen.mode = Mode::Normal;
+    let Some(name) = state.ladder.get(to).map(|rung| rung.name.clone()) else { return vec![Effect::Redraw] };
+    if Some(to) == state.rung() {
+        return refuse_action(state, &Refusal::SameRung(name));
+    }
+    let notice = format!("shift to {name} requested");
+    send_request(state, Request::Shift { to: Target::Rung(name) }, &notice)
+}
+
+fn toggle_pause(state: &mut State) -> Vec<Effect> {
+    match state.run_state() {
+        Some(RunState::Paused) => send_request(state, Request::Resume, "resume requested"),
+        _ => send_request(state, Request::Pause, "pause requested: saves first, then frees the memory"),
+    }
+}
+
+fn toggle_autopilot(state: &mut State) -> Vec<Effect> {
+    let on = !state.status().is_some_and(|status| status.autopilot);
+    let notice = if on { "autopilot on requested" } else { "autopilot off requested" };
+    send_request(state, Request::Autopilot { on }, notice)
+}
+
+fn accept_proposal(state: &mut State) -> Vec<Effect> {
+    if state.status().is_none_or(|status| status.proposal.is_none()) {
+        return refuse_action(state, &Refusal::NoProposal);
+    }
+    send_request(state, Request::Accept, "proposal accepted")
+}
+
+fn switch_view(state: &mut State, view: View) -> Vec<Effect> {
+    state.screen.view = view;
+    state.screen.full = None;
+    focus_visible_panel(state);
+    let list = (view == View::Runs).then_some(Effect::ListRuns);
+    [Effect::Redraw, Effect::ReadLog].into_iter().chain(list).collect()
+}
+
+/// Scrolls a panel: positive is up, towards older entries.
+pub fn scroll_panel(state: &mut State, panel: Panel, lines: isize) -> Vec<Effect> {
+    if matches!(panel, Panel::RunList | Panel::Difference | Panel::Compare) {
+        return run_list::move_cursor(state, lines);
+    }
+    if panel == Panel::Rung {
+        return scroll_panel(state, Panel::Ladder, lines);
+    }
+    let screen = &mut state.screen;
+    let moved = |back: usize, most: usize| back.saturating_add_signed(lines).min(most.saturating_sub(1));
+    match panel {
+        Panel::Journal => screen.journal_back = moved(screen.journal_back, state.facts.journal.len()),
+        Panel::Log => screen.log_back = moved(screen.log_back, state.facts.log.len()),
+        Panel::Checkpoints => screen.checkpoints_back = moved(screen.checkpoints_back, state.facts.checkpoints.len()),
+        Panel::Ladder if !state.ladder.is_empty() => {
+            let here = screen.chosen_rung.or(state.facts.status.as_ref().map(|status| status.rung)).unwrap_or(0);
+            screen.chosen_rung = Some(here.saturating_add_signed(-lines).min(state.ladder.len() - 1));
+        }
+        Panel::Chart(_) => {
+            let zoom = if lines > 0 { Action::ZoomIn } else { Action::ZoomOut };
+            return charts::perform_chart_action(state, zoom).unwrap_or_default();
+        }
+        _ => return Vec::new(),
+    }
+    vec![Effect::Redraw]
+}
+
+/// Handles Enter: opens the chosen rung's preview, the chosen run, or a chart alone; otherwise switches
+/// to the focused panel's own view, or from there back to the overview.
+fn open_focused(state: &mut State) -> Vec<Effect> {
+    match state.screen.focus {
+        Panel::Chart(quantity) => return charts::toggle_full_chart(state, quantity),
+        Panel::RunList => return run_list::open_chosen_run(state),
+        _ => {}
+    }
+    let on_ladder = matches!(state.screen.focus, Panel::Ladder | Panel::Rung);
+    let chosen = state.screen.chosen_rung.filter(|_| on_ladder);
+    if let (Some(to), Some(rung)) = (chosen, state.rung())
+        && to != rung
+        && to < state.ladder.len()
+    {
+        return match state.request_refusal() {
+            Some(why) => refuse_action(state, &why),
+            None => open_box(state, Mode::Preview { to }),
+        };
+    }
+    let own = state.screen.focus.own_view();
+    switch_view(state, if state.screen.view == own { View::Overview } else { own })
+}
+
+/// Handles Esc: closes the innermost thing that can be closed.
+fn go_back(state: &mut State) -> Vec<Effect> {
+    // The notice expires on its own, so it does not consume the key.
+    state.notice = None;
+    // An invisible panel does not consume the key either.
+    let panels = lay_out_state(state).panels;
+    let is_visible = |wanted: fn(&Panel) -> bool| panels.iter().any(|(panel, _)| wanted(panel));
+    if (state.is_orphaned() || state.is_broken()) && !state.screen.trouble_hidden {
+        state.screen.trouble_hidden = true;
+    } else if state.shift_progress.is_shown(state.now_ms) {
+        state.shift_progress = state.shift_progress.closed();
+    } else if !state.screen.filter.is_empty() && is_visible(|panel| *panel == Panel::Journal) {
+        state.screen.filter.clear();
+    } else if state.screen.chart.cursor.is_some() && is_visible(|panel| matches!(panel, Panel::Chart(_))) {
+        state.screen.chart.cursor = None;
+    } else if state.screen.full.is_some() {
+        state.screen.full = None;
+    } else if state.screen.chosen_rung.is_some() && is_visible(|panel| *panel == Panel::Ladder) {
+        state.screen.chosen_rung = None;
+    } else {
+        return switch_view(state, View::Overview);
+    }
+    vec![Effect::Redraw]
+}
