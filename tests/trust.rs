@@ -328,9 +328,15 @@ fn logs_that_are_links_are_neither_written_nor_packed() {
     symlink(&private, checkpoint.join("state.json")).unwrap();
     let made = trap.place.output(&["bundle", "--out", "b.tar.gz"]);
     assert!(made.status.success(), "{}", stderr(&made));
-    for (name, text) in unpacked(&trap.place.dir.path().join("b.tar.gz")) {
+    let listed = String::from_utf8_lossy(&made.stdout).into_owned();
+    for name in ["keeper.log", "worker.log", "state.json"] {
+        assert!(listed.contains(&format!("{name}: it is a symbolic link")), "{listed}");
+    }
+    let parts = unpacked(&trap.place.dir.path().join("b.tar.gz"));
+    for (name, text) in &parts {
         assert!(!text.contains("nobody else's"), "{name}");
     }
+    assert!(parts.iter().any(|(name, text)| name == "left-out.txt" && text.contains("worker.log: ")), "{parts:?}");
     assert_eq!(fs::read_to_string(&private).unwrap(), "nobody else's business\n");
 }
 

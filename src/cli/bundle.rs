@@ -4,13 +4,14 @@
 
 mod redact;
 
+use super::client::current_status;
 use super::{Outcome, Which, command_line, doctor, find_run, line, watch};
 use crate::config::around::Notify;
 use crate::notify;
 use crate::protocol::probe::Metric;
 use crate::store::checkpoint;
 use crate::store::lock::no_link;
-use crate::store::reader::{Reader, live_status};
+use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::scan;
@@ -44,7 +45,7 @@ pub fn bundle(args: &BundleArgs, runs: &Path) -> Outcome {
     let run = find_run(runs, args.which.run.as_deref())?;
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}-bundle.tar.gz", run.name())));
     let redactor = redactor(&run);
-    let parts = parts(&run, runs);
+    let Parts { files: parts, left_out } = Parts::of(&run, runs);
     let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
     for (name, text) in &parts {
         let clean = redactor.clean(text);
@@ -55,6 +56,9 @@ pub fn bundle(args: &BundleArgs, runs: &Path) -> Outcome {
         header.set_cksum();
         archive.append_data(&mut header, format!("{}-bundle/{name}", run.name()), clean.as_bytes())?;
         line!("{:>9}  {name}", clean.len());
+    }
+    for (name, why) in &left_out {
+        line!(" left out  {name}: {why}");
     }
     let bytes = archive.into_inner()?.finish()?;
     let written = File::create(&out).and_then(|mut file| file.write_all(&bytes));
@@ -67,43 +71,84 @@ pub fn bundle(args: &BundleArgs, runs: &Path) -> Outcome {
 fn redactor(run: &RunDir) -> Redactor {
     let own = run.run().ok().and_then(|run| run.notify);
     let texts =
-        [own_text(run, &run.file("run.yaml")), notify::user_file().and_then(|path| fs::read_to_string(path).ok())];
+        [own_file(run, &run.file("run.yaml")).and_then(|file| Ok(tail(file)?)).ok(), notify::user_file().and_then(|path| fs::read_to_string(path).ok())];
     let settings: Vec<Notify> = own.into_iter().chain(notify::settings(None)).collect();
     Redactor::new(&settings, &texts.into_iter().flatten().collect::<Vec<_>>())
 }
 
-/// Returns the archive's files, as far as they exist.
-fn parts(run: &RunDir, runs: &Path) -> Vec<(String, String)> {
-    let mut parts = vec![("versions.txt".to_owned(), versions(runs)), ("doctor.txt".to_owned(), doctor::report(runs))];
-    let mut add = |name: &str, text: Option<String>| {
-        if let Some(text) = text {
-            parts.push((name.to_owned(), text));
+/// The contents of the archive.
+#[derive(Default)]
+struct Parts {
+    /// Names and texts, as far as the files exist.
+    files: Vec<(String, String)>,
+    /// Files that exist and are not included, with the reason.
+    left_out: Vec<(String, LeftOut)>,
+}
+
+impl Parts {
+    fn of(run: &RunDir, runs: &Path) -> Self {
+        let mut parts = Self::default();
+        parts.add("versions.txt", Some(versions(runs)));
+        parts.add("doctor.txt", Some(doctor::report(runs)));
+        for name in ["run.yaml", "failure.json", command_line::FILE, "keeper.log", "worker.log"] {
+            parts.add_file(run, name, &run.file(name));
         }
-    };
-    for name in ["run.yaml", "failure.json", command_line::FILE] {
-        add(name, own_text(run, &run.file(name)));
+        parts.add("triage.txt", own_file(run, &run.file("worker.log")).ok().and_then(triage));
+        parts.add("status.json", current_status(run).and_then(|status| serde_json::to_string_pretty(&status).ok()));
+        parts.add_store(run);
+        for entry in checkpoint::list(run.path()) {
+            for name in ["manifest.json", "state.json"] {
+                let folder = entry.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                parts.add_file(run, &format!("checkpoints/{folder}/{name}"), &entry.path.join(name));
+            }
+        }
+        let left_out = parts.left_out.iter().map(|(name, why)| format!("{name}: {why}\n")).collect::<String>();
+        parts.add("left-out.txt", Some(left_out).filter(|list| !list.is_empty()));
+        parts
     }
-    for name in ["keeper.log", "worker.log"] {
-        add(name, own_text(run, &run.file(name)));
+
+    fn add(&mut self, name: &str, text: Option<String>) {
+        self.files.extend(text.map(|text| (name.to_owned(), text)));
     }
-    add("triage.txt", own_file(run, &run.file("worker.log")).ok().and_then(triage));
-    add("status.json", live_status(run).and_then(|status| serde_json::to_string_pretty(&status).ok()));
-    if let (Ok(_), Ok(reader)) = (own_file(run, &run.file("run.db")), Reader::open(run)) {
-        add("launch.json", reader.fact::<serde_json::Value>("launch").map(|launch| launch.to_string()));
-        add("journal.txt", journal(&reader).ok());
-        add("attempts.txt", reader.attempts().ok().map(|lines| lines.join("\n")));
-        add("causes.json", serde_json::to_string_pretty(&reader.causes()).ok());
+
+    /// Adds the end of a file, or the reason why it is left out. Skips a file that does not exist.
+    fn add_file(&mut self, run: &RunDir, name: &str, path: &Path) {
+        match own_file(run, path).and_then(|file| Ok(tail(file)?)) {
+            Ok(text) => self.add(name, Some(text)),
+            Err(LeftOut::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(why) => self.left_out.push((name.to_owned(), why)),
+        }
+    }
+
+    fn add_store(&mut self, run: &RunDir) {
+        match own_file(run, &run.file("run.db")) {
+            Ok(_) => {}
+            Err(LeftOut::Io(error)) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(why) => return self.left_out.push(("run.db".to_owned(), why)),
+        }
+        let Ok(reader) = Reader::open(run) else { return };
+        self.add("launch.json", reader.fact::<serde_json::Value>("launch").map(|launch| launch.to_string()));
+        self.add("journal.txt", journal(&reader).ok());
+        self.add("attempts.txt", reader.attempts().ok().map(|lines| lines.join("\n")));
+        self.add("causes.json", serde_json::to_string_pretty(&reader.causes()).ok());
         let readings = reader.samples(READINGS).unwrap_or_default();
         let lines = readings.iter().filter_map(|row| serde_json::to_string(row).ok());
-        add("readings.jsonl", Some(lines.collect::<Vec<_>>().join("\n")));
+        self.add("readings.jsonl", Some(lines.collect::<Vec<_>>().join("\n")));
     }
-    for entry in checkpoint::list(run.path()) {
-        for name in ["manifest.json", "state.json"] {
-            let folder = entry.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            add(&format!("checkpoints/{folder}/{name}"), own_text(run, &entry.path.join(name)));
-        }
-    }
-    parts
+}
+
+/// Reason why a file of the run directory is left out.
+#[derive(Debug, thiserror::Error)]
+enum LeftOut {
+    /// It leads out of the run directory, or may.
+    #[error("it is a symbolic link")]
+    Link,
+    /// A directory, a pipe or a device.
+    #[error("it is not a regular file")]
+    NotAFile,
+    /// The system refused.
+    #[error("{0}")]
+    Io(#[from] io::Error),
 }
 
 fn journal(reader: &Reader) -> rusqlite::Result<String> {
@@ -151,17 +196,13 @@ fn driver(runs: &Path) -> String {
 }
 
 /// Opens a regular file of the run directory. Rejects links, also in the path: they may lead outside the run.
-fn own_file(run: &RunDir, path: &Path) -> io::Result<File> {
-    if path.canonicalize()? != path || !path.starts_with(run.path()) {
-        return Err(io::Error::other("this is a symbolic link"));
+fn own_file(run: &RunDir, path: &Path) -> Result<File, LeftOut> {
+    // A link whose target does not exist is a link too.
+    if fs::symlink_metadata(path)?.is_symlink() || path.canonicalize()? != path || !path.starts_with(run.path()) {
+        return Err(LeftOut::Link);
     }
     let file = File::options().read(true).custom_flags(no_link()).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("this is no file")) }
-}
-
-/// Returns the end of such a file.
-fn own_text(run: &RunDir, path: &Path) -> Option<String> {
-    own_file(run, path).and_then(tail).ok()
+    if file.metadata()?.is_file() { Ok(file) } else { Err(LeftOut::NotAFile) }
 }
 
 /// Returns the end of a file, starting at a line.

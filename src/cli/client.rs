@@ -1,9 +1,10 @@
 //! Client of the keeper: one request, one answer.
 
 use super::Failure;
-use crate::protocol::control::{Request, Update};
+use crate::protocol::control::{Request, RunState, Status, Update};
 use crate::protocol::line;
 use crate::store::owners;
+use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::{file, peer};
 use rustix::process::Signal;
@@ -16,6 +17,35 @@ const STARTING: Duration = Duration::from_secs(10);
 
 /// Timeout for an answer; a healthy keeper answers at once.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Timeout for the status, which also stands in the store.
+const STATUS_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Returns the current status of a run: from its keeper, since run.db may lag behind, or from the store if
+/// no keeper answers.
+pub fn current_status(run: &RunDir) -> Option<Status> {
+    status_from_keeper(run).or_else(|| live_status(run))
+}
+
+/// Asks the keeper for its status. Returns none if no keeper answers in time.
+fn status_from_keeper(run: &RunDir) -> Option<Status> {
+    let record = owners::keeper_record(run).filter(|record| !record.opening)?;
+    let socket = run.socket();
+    let mut stream = UnixStream::connect(&socket).ok()?;
+    peer::check(&stream, &socket).ok()?;
+    stream.set_read_timeout(Some(STATUS_PATIENCE)).ok()?;
+    stream.set_write_timeout(Some(STATUS_PATIENCE)).ok()?;
+    stream.write_all(line::encode(&Request::Subscribe).ok()?.as_bytes()).ok()?;
+    let updates = BufReader::new(stream.take(peer::LINE)).lines().map_while(Result::ok);
+    let mut status = updates.filter_map(|text| line::decode(&text)).find_map(|update| match update {
+        Update::Status(status) => Some(*status),
+        _ => None,
+    })?;
+    if let Some(waiting) = record.waiting {
+        (status.state, status.why) = (RunState::Recovering, Some(waiting));
+    }
+    Some(status)
+}
 
 /// Sends a request to a run's keeper. Returns its answer if it accepts.
 ///

@@ -1,8 +1,7 @@
 //! `export`: the curve as rows. Rows of the highest attempt are the curve; the others were redone later.
 
-use super::{Failure, Outcome, find_run};
+use super::{Failure, Outcome, find_run, open_store};
 use crate::protocol::control::StepRow;
-use crate::store::reader::Reader;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -53,8 +52,7 @@ pub fn export(args: &ExportArgs, runs: &Path) -> Outcome {
         (_, Some(_)) => return Err(Failure::new(2, "--out goes with --format tensorboard; rows go to stdout")),
         _ => {}
     }
-    let reader =
-        Reader::open(&run).map_err(|error| Failure::new(1, format!("{}: {error}", run.file("run.db").display())))?;
+    let reader = open_store(&run)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut written = match args.format {
         Rows::Csv => writeln!(out, "attempt,rung,step,samples,epoch,loss,lr,grad_norm,skipped"),

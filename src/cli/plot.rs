@@ -9,13 +9,12 @@ mod panel;
 mod png;
 mod svg;
 
-use super::{Failure, Outcome, find_run, line};
+use super::{Failure, Outcome, find_run, line, open_store};
 use crate::cockpit::series::Series;
 use crate::cockpit::series::axis::Axis;
 use crate::config::theme::Theme;
 use crate::protocol::control::EvalRow;
 use crate::store::curve::{Piece, Stretch};
-use crate::store::reader::Reader;
 use crate::store::run_dir::{RunDir, write_whole};
 use clap::Args;
 use figure::Figure;
@@ -102,7 +101,7 @@ pub fn plot(args: &PlotArgs, runs: &Path) -> Outcome {
 
 fn load(dir: &RunDir) -> Result<Loaded, Failure> {
     let words = |error| Failure::new(1, format!("{}: {error}", dir.file("run.db").display()));
-    let reader = Reader::open(dir).map_err(words)?;
+    let reader = open_store(dir)?;
     let mut series = Series::default();
     let take = |stretch: &Stretch, piece: Piece<'_>| match piece {
         Piece::Leaf(leaf) => series.extend(stretch.attempt, stretch.rung, leaf),
@@ -125,7 +124,7 @@ fn read_closely(runs: &mut [Loaded], wishes: &Wishes, dirs: &[RunDir], pixels: u
     let Some((start, end)) = panel::window(runs, wishes) else { return Ok(()) };
     for (run, dir) in runs.iter_mut().zip(dirs) {
         if let Some(steps) = run.series.missing(Axis::Steps, &(start..end), pixels) {
-            run.series.fill(&Reader::open(dir)?.curve_rows(&steps)?);
+            run.series.fill(&open_store(dir)?.curve_rows(&steps)?);
         }
     }
     Ok(())

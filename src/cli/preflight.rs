@@ -4,9 +4,12 @@
 use super::doctor::{Check, company};
 use super::run;
 use super::trainer::{Prospect, Trainer};
+use super::trust;
 use super::{Failure, line, occupied, plan, say, watch};
 use crate::config::run::Run;
+use crate::config::trust::{Access, Grant, Grants};
 use crate::keeper::sentences::{bytes, grouped};
+use crate::notify::secret;
 use crate::store::disk;
 use crate::untrusted::file::{self, Limit};
 use serde_json::Value;
@@ -26,6 +29,8 @@ pub struct Start<'a> {
     pub runs: &'a Path,
     /// The trainer.
     pub trainer: &'a dyn Trainer,
+    /// Whether the user has just approved what the run file names.
+    pub approved: bool,
 }
 
 /// The list of checks, and their results that a start needs.
@@ -34,6 +39,7 @@ pub struct Preflight {
     checks: Vec<Check>,
     failure: Option<Failure>,
     occupied: bool,
+    unapproved: bool,
     run: Option<Run>,
     prospect: Option<Prospect>,
 }
@@ -50,6 +56,7 @@ impl Preflight {
             }
         };
         list.pass("config", format!("{}, {} rungs", run.name, run.rungs.len()));
+        list.check_access(&Grants::of(&run), start.approved);
         list.look_ahead(start, &run);
         let room = run::has_room(start.runs, &run, list.prospect.as_ref().and_then(|prospect| prospect.parameters));
         match room {
@@ -89,6 +96,33 @@ impl Preflight {
         }
     }
 
+    /// Checks that the user approved what the run file names, and that all of it is there.
+    fn check_access(&mut self, grants: &Grants, approved: bool) {
+        if grants.is_empty() {
+            return;
+        }
+        if approved || trust::is_approved(grants) {
+            self.pass("approval", format!("{} approved", counted(grants.iter().count(), "access", "accesses")));
+        } else {
+            self.unapproved = true;
+            let text = format!("this run file asks for what you have not approved:\n{}", grants.lines().join("\n"));
+            self.checks.push(Check::warn("approval", text, "approve it with --trust, or once in a terminal"));
+        }
+        for Grant { access, key } in grants {
+            let (name, text) = match access {
+                Access::Library(path) if !path.exists() => ("library", format!("{} does not exist", path.display())),
+                Access::File(path) if !secret::expand_home(path).exists() => {
+                    ("secret", format!("{} does not exist", path.display()))
+                }
+                Access::Environment(name) if std::env::var_os(name).is_none() => {
+                    ("secret", format!("the environment variable {name} is not set"))
+                }
+                _ => continue,
+            };
+            self.checks.push(Check::warn(name, format!("{key}: {text}"), "correct it in the run file, or provide it"));
+        }
+    }
+
     /// Checks who else uses the device: other runs, and on a GPU any process.
     fn others(&mut self, runs: &Path, device: &str) {
         let ours: Vec<String> = occupied::occupants(runs, device).iter().map(occupied::named).collect();
@@ -121,8 +155,12 @@ impl Preflight {
     /// Prints the whole list. Returns the exit code of a start: 0 if it would begin.
     pub fn report(&self) -> u8 {
         self.print();
-        let occupied = if self.occupied { OCCUPIED } else { 0 };
-        self.failure.as_ref().map_or(occupied, |failure| failure.code)
+        let refusal = match (self.unapproved, self.occupied) {
+            (true, _) => trust::NOT_APPROVED,
+            (false, true) => OCCUPIED,
+            (false, false) => 0,
+        };
+        self.failure.as_ref().map_or(refusal, |failure| failure.code)
     }
 
     fn print(&self) {
@@ -145,6 +183,10 @@ impl Preflight {
         self.print();
         self.run.zip(self.prospect).ok_or_else(|| Failure::new(1, "the run could not be examined"))
     }
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn samples(prospect: &Prospect) -> String {

@@ -109,7 +109,7 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
     let run = load(config, set, device, trainer)?;
     trust::ask(&run, options.trust)?;
     let first = options.rung.as_ref().map(|name| first_rung(&run, name)).transpose()?;
-    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer }).clear()?;
+    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer, approved: true }).clear()?;
     if !options.another
         && let Answer::Attach(other) = occupied::settle(runs, &prospect.device, options.headless)?
     {

@@ -1,8 +1,9 @@
 //! `runs`: lists the runs.
 
+use super::client::current_status;
 use super::line;
 use super::status;
-use crate::store::reader::{live_status, unreadable};
+use crate::store::reader::unreadable;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
 use std::path::Path;
@@ -13,10 +14,10 @@ pub fn list(runs: &Path) -> u8 {
         line!("no run in {} yet; start one with `downshift run`", runs.display());
     }
     for run in all {
-        match live_status(&run) {
+        match current_status(&run) {
             Some(status) => line!("{}", status::text(&status)),
             None => match unreadable(&run) {
-                Some(why) => line!("{}  {}", run.name(), text::line(&why)),
+                Some(why) => line!("{}  {}", run.name(), text::line(&why.to_string())),
                 None => line!("{}  never began", run.name()),
             },
         }

@@ -1,11 +1,12 @@
-//! `status`: shows one run from its stored state, without contacting the keeper or the GPU.
+//! `status`: shows one run, from its keeper or, without one, from its store.
 
+use super::client::current_status;
 use super::line;
-use super::{Failure, Format, Outcome, Which};
+use super::{Failure, Format, Outcome, Which, not_begun};
 use crate::cockpit::format::{figure, rate};
 use crate::protocol::control::{RunState, Status};
 use crate::store::owners;
-use crate::store::reader::{live_status, refuse_newer, unreadable};
+use crate::store::reader::{refuse_newer, unreadable};
 use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
 use clap::Args;
@@ -37,10 +38,9 @@ pub fn print(args: &StatusArgs, runs: &Path) -> Outcome {
         if let Some(recovery) = recovery.filter(|_| owners::keeper(&run).is_none()) {
             return Failure::new(1, format!("{} is recovering: {}", run.name(), recovery.sentence()));
         }
-        let not_yet = || format!("{} has not begun yet; try again in a moment", run.name());
-        Failure::new(1, unreadable(&run).unwrap_or_else(not_yet))
+        unreadable(&run).map_or_else(|| not_begun(&run), |why| Failure::new(1, why.to_string()))
     };
-    let status = live_status(&run).ok_or_else(nothing)?;
+    let status = current_status(&run).ok_or_else(nothing)?;
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&status)?),
         Format::Text => line!("{}", text(&status)),
@@ -84,8 +84,7 @@ pub fn text(status: &Status) -> String {
 
 /// Returns the speed of a training run: the figure shown in the cockpit.
 fn speed(status: &Status) -> Option<f64> {
-    let moving = matches!(status.state, RunState::Training | RunState::Evaluating | RunState::Checkpointing);
-    status.rungs.get(status.rung).filter(|_| moving)?.steps_per_s
+    status.rungs.get(status.rung).filter(|_| status.state.is_moving())?.steps_per_s
 }
 
 /// Formats one short styled line for tmux: name, state, progress, loss; problems are highlighted.

@@ -9,9 +9,8 @@
 mod event;
 mod record;
 
-use super::{Failure, Outcome, line};
+use super::{Failure, Outcome, line, open_store};
 use crate::protocol::control::{JournalRow, StepRow};
-use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::file::{self, Limit};
 use event::{Event, Value};
@@ -23,7 +22,7 @@ use std::path::Path;
 /// Writes a run into a folder of its name below `out`.
 pub fn export(dir: &RunDir, out: &Path) -> Outcome {
     let words = |error| Failure::new(1, format!("{}: {error}", dir.file("run.db").display()));
-    let reader = Reader::open(dir).map_err(words)?;
+    let reader = open_store(dir)?;
     let folder = out.join(dir.name());
     let wrong = |error: io::Error| Failure::new(1, format!("{}: {error}", folder.display()));
     let has_events = |folder: &Path| {

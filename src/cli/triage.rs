@@ -97,7 +97,8 @@ fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
 fn text(scan: &Scan) -> Vec<String> {
     let lines = scan.lines;
     let Some(root) = scan.root() else {
-        return vec![format!("Nothing in {lines} lines is known as a failure.")];
+        let lines = if lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") };
+        return vec![format!("No known failure in {lines}.")];
     };
     let mut names: Vec<&str> = vec![&root.name];
     for finding in &scan.findings {
@@ -111,7 +112,7 @@ fn text(scan: &Scan) -> Vec<String> {
         let Some(first) = of_it.first() else { continue };
         let rank = match index {
             0 if names.len() > 1 => "  (most likely the cause)",
-            _ if first.symptom => "  (follows from another failure)",
+            _ if index > 0 && first.symptom => "  (follows from another failure)",
             _ => "",
         };
         if index > 0 {

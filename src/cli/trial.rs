@@ -54,7 +54,7 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn super::trainer::Traine
     let Overrides { set, device } = &args.overrides;
     let run = load(args.config.as_deref(), set, device, trainer)?;
     trust::ask(&run, args.trust)?;
-    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer }).clear()?;
+    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer, approved: true }).clear()?;
     if !args.another
         && let Answer::Attach(other) = occupied::settle(runs, &prospect.device, false)?
     {

@@ -15,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Exit code: a run file with unapproved grants cannot be run.
-const NOT_APPROVED: u8 = 13;
+pub const NOT_APPROVED: u8 = 13;
 
 /// The option of every command that executes a run file.
 #[derive(Debug, Clone, Copy, Default, Args)]
@@ -50,6 +50,11 @@ pub fn ask(run: &Run, Trust { trust }: Trust) -> Result<(), Failure> {
         say(&format!("{error}; you will be asked again"));
     }
     Ok(())
+}
+
+/// Reports whether the user has approved this list before.
+pub fn is_approved(grants: &Grants) -> bool {
+    Approvals::of_user().contains(&digest(grants)).unwrap_or(false)
 }
 
 /// Shows the list on the terminal and reads the answer. Anything but yes means no.

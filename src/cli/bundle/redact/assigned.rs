@@ -8,6 +8,8 @@ use regex::{Captures, Regex};
 const NAMES: &str = r"token|passwo?r?d|passphrase|secret|credentials?|(?:api|access|secret|private|account|storage|auth|shared|signing|encryption|master|subscription|wandb|openai)[_-]?key(?:[_-]?(?:id|base))?";
 /// A value: quoted (also with escaped quotes), or up to the next space.
 const VALUE: &str = r#"\\?"(?:[^"\\\n]|\\[^"\n])*\\?"?|'[^'\n]*'?|[^\s"',}\]]+"#;
+/// A value of several words: quoted, or up to the end of the line, a quote or a delimiter.
+const PHRASE: &str = r#"\\?"(?:[^"\\\n]|\\[^"\n])*\\?"?|'[^'\n]*'?|[^\s"',}\]](?:[^"',}\]\r\n]*[^\s"',}\]])?"#;
 /// Words before `token` that mean a piece of text, as in machine learning.
 const OF_TEXT: [&str; 38] = [
     "eos",
@@ -115,6 +117,9 @@ impl Assigned {
     /// Builds the patterns for the usual names and for secret environment variables of this run.
     pub fn new(variables: &[String]) -> Self {
         let mut expressions = vec![
+            // A passphrase is several words: up to the end of the line.
+            format!(r#"(?i)(passphrase["'\\]*[ \t]*(?::=|=>|[:=])[ \t]*)({PHRASE})"#),
+            format!(r#"([A-Z0-9_]*PASSPHRASE["'\\]*[ \t]+|--[A-Za-z0-9_-]*passphrase[ \t]+)({PHRASE})"#),
             // A colon or an equals sign after any such name.
             format!(r#"(?i)((?:{NAMES})["'\\]*[ \t]*(?::=|=>|[:=])[ \t]*)({VALUE})"#),
             // A space after a variable or an option.
@@ -135,9 +140,11 @@ impl Assigned {
         let mut text = text.to_owned();
         for expression in &self.expressions {
             let instead = |found: &Captures<'_>| {
-                let (start, name, value) = (found.get(0).map_or(0, |all| all.start()), &found[1], &found[2]);
+                let (start, end) = found.get(0).map_or((0, 0), |all| (all.start(), all.end()));
+                let (name, value) = (&found[1], &found[2]);
                 let core = value.trim_matches(['"', '\'', '\\']);
-                if is_harmless(&text[..start], name, core) {
+                let (before, after) = (&text[..start], &text[end..]);
+                if is_harmless(before, name, core) || is_message(before, core, after) {
                     found[0].to_owned()
                 } else {
                     format!("{name}{}", value.replacen(core, GONE, 1))
@@ -156,11 +163,20 @@ fn is_harmless(before: &str, name: &str, value: &str) -> bool {
     let placed = ["env:", "file:", "[removed"].iter().any(|start| value.starts_with(start));
     let is_word = !value.contains(char::is_alphanumeric) || value.starts_with("--");
     let spaced = !name.contains([':', '=']);
-    if empty || placed || spaced && (is_word || IN_SENTENCES.contains(&lower.as_str())) {
+    let first = lower.split_whitespace().next().unwrap_or_default();
+    if empty || placed || spaced && (is_word || IN_SENTENCES.contains(&first)) {
         return true;
     }
     let name = name.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric()).to_lowercase();
     name.ends_with("token") && is_piece_of_text(before, &name, value)
+}
+
+/// Reports whether a value is the first word of a message about a key of a list:
+/// `webhooks[0].token: a secret does not belong here`.
+fn is_message(before: &str, value: &str, after: &str) -> bool {
+    let is_word = |text: &str| !text.is_empty() && text.chars().all(char::is_alphabetic);
+    let mut next = after.strip_prefix(' ').unwrap_or_default().split(' ');
+    before.ends_with("].") && is_word(value) && next.next().is_some_and(is_word) && next.next().is_some_and(is_word)
 }
 
 /// Reports whether a token is a piece of text or a count: `eos_token: </s>`, `next token: the`.

@@ -3,12 +3,13 @@
 use super::GONE;
 use super::assigned::holds_secret;
 use crate::config::around::{Notify, Text};
+use crate::notify::secret::expand_home;
 use crate::store::lock::no_link;
 use regex::Regex;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Minimum length of a secret; removing shorter values would garble the text.
 const SHORTEST: usize = 6;
@@ -120,11 +121,8 @@ fn address(text: &str) -> Option<(&str, &str)> {
 
 /// Reads the secret in a file: one line. Ignores pipes and devices.
 fn read(path: &Path) -> Option<String> {
-    let path = match (path.strip_prefix("~"), std::env::var_os("HOME")) {
-        (Ok(below), Some(home)) => PathBuf::from(home).join(below),
-        _ => path.to_owned(),
-    };
-    let file = File::options().read(true).custom_flags(no_link()).open(path.canonicalize().ok()?).ok()?;
+    let path = expand_home(path).canonicalize().ok()?;
+    let file = File::options().read(true).custom_flags(no_link()).open(path).ok()?;
     let about = file.metadata().ok()?;
     let mut text = String::new();
     if !about.is_file() || about.len() > LONGEST {

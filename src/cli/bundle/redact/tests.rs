@@ -57,6 +57,11 @@ fn what_is_private_goes() {
         ("NO_SUCH_HOOK_7=https://q/w", "NO_SUCH_HOOK_7=[removed]"),
         ("with NO_SUCH_HOOK_7 hunter2 set", "with NO_SUCH_HOOK_7 [removed] set"),
         ("HF_TOKEN hf-other-shape", "HF_TOKEN [removed]"),
+        ("KEY_PASSPHRASE=correct horse battery staple", "KEY_PASSPHRASE=[removed]"),
+        ("KEY_PASSPHRASE correct horse battery\nstep 1", "KEY_PASSPHRASE [removed]\nstep 1"),
+        ("passphrase: correct horse, lr: 1", "passphrase: [removed], lr: 1"),
+        ("{\"passphrase\": \"correct horse\", \"a\": 1}", "{\"passphrase\": \"[removed]\", \"a\": 1}"),
+        ("webhooks[0].token: hunter2 was used", "webhooks[0].token: [removed] was used"),
     ];
     for (text, expected) in cases {
         assert_eq!(redactor.clean(text), expected, "{text}");
@@ -124,6 +129,8 @@ fn what_only_looks_like_a_secret_stays() {
         "- { kind: ntfy, url: 'file:~/.hook', token: 'env:NO_SUCH_HOOK_7' }",
         "token: env:NO_SUCH_HOOK_7\n    url: env:HOOK",
         "the environment variable NO_SUCH_HOOK_7 is not set",
+        "n.yaml:2:27: webhooks[0].token: a secret does not belong in this file",
+        "KEY_PASSPHRASE is not set, and no passphrase was given",
         "AWS_SECRET_ACCESS_KEY is not set",
         "tokens: 512, tokenizer: bytes, loss 2.31",
         "51.9 tokens/s, 1 024 tokens a batch, loss per token: 2.31",
