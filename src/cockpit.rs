@@ -13,7 +13,7 @@
 pub mod action;
 pub mod connect;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 pub mod format;
 pub mod glyphs;
 pub mod keymap;

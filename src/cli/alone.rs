@@ -13,6 +13,7 @@ use crate::protocol::worker::{Event, Hello, Memory, Phase, Step};
 use crate::store::lock::Lock;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::file;
+use crate::untrusted::text;
 use card::Card;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufRead, BufReader};
@@ -58,7 +59,7 @@ impl Passing {
                     return Ok(Self { path, _owner: owner });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < TAKEN => {}
-                Err(error) => return Err(Failure::new(1, format!("{}: {error}", path.display()))),
+                Err(error) => return Err(Failure::new(1, format!("{}: {error}", text::path(&path)))),
             }
         }
     }

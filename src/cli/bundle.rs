@@ -15,6 +15,7 @@ use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::scan;
+use crate::untrusted::text;
 use clap::Args;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -62,16 +63,18 @@ pub fn bundle(args: &BundleArgs, runs: &Path) -> Outcome {
     }
     let bytes = archive.into_inner()?.finish()?;
     let written = File::create(&out).and_then(|mut file| file.write_all(&bytes));
-    written.map_err(|error| super::Failure::new(1, format!("{}: {error}", out.display())))?;
-    line!("\n{}: {} bytes. Look through it before you give it away.", out.display(), bytes.len());
+    written.map_err(|error| super::Failure::new(1, format!("{}: {error}", text::path(&out))))?;
+    line!("\n{}: {} bytes. Look through it before you give it away.", text::path(&out), bytes.len());
     Ok(0)
 }
 
 /// Builds a redactor for the secrets in the run's and the user's notification settings.
 fn redactor(run: &RunDir) -> Redactor {
     let own = run.run().ok().and_then(|run| run.notify);
-    let texts =
-        [own_file(run, &run.file("run.yaml")).and_then(|file| Ok(tail(file)?)).ok(), notify::user_file().and_then(|path| fs::read_to_string(path).ok())];
+    let texts = [
+        own_file(run, &run.file("run.yaml")).and_then(|file| Ok(tail(file)?)).ok(),
+        notify::user_file().and_then(|path| fs::read_to_string(path).ok()),
+    ];
     let settings: Vec<Notify> = own.into_iter().chain(notify::settings(None)).collect();
     Redactor::new(&settings, &texts.into_iter().flatten().collect::<Vec<_>>())
 }

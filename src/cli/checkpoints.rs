@@ -16,6 +16,7 @@ use crate::store::owners;
 use crate::store::permissions;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::untrusted::text;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -111,10 +112,10 @@ fn list(run: &RunDir) -> u8 {
         let eval = row.and_then(|row| row.eval_loss).map_or_else(String::new, |loss| format!("  eval {loss:.4}"));
         let best = if row.is_some_and(|row| row.best) { "  best" } else { "" };
         let proven = if row.is_some_and(|row| row.proven) { "  proven" } else { "" };
-        line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", grouped(entry.step), entry.path.display());
+        line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", grouped(entry.step), text::path(&entry.path));
     }
     for path in aside::all(run.path()) {
-        line!("set aside: {}", path.display());
+        line!("set aside: {}", text::path(&path));
     }
     0
 }
@@ -153,7 +154,7 @@ fn prune(run: &RunDir) -> Outcome {
         line!("deleted step {}", grouped(*step));
     }
     for path in &pruned.aside {
-        line!("deleted {}", path.display());
+        line!("deleted {}", text::path(&path));
     }
     for damage in &pruned.damaged {
         line!("left for you to look at: {damage}");
@@ -185,7 +186,7 @@ pub(super) fn chosen(run: &RunDir, step: Option<u64>) -> Result<Loaded, Failure>
     let Some(step) = step else {
         let (newest, rejected) = checkpoint::newest_valid(run.path());
         for (path, error) in &rejected {
-            super::say(&format!("passed over {}: {error}", path.display()));
+            super::say(&format!("passed over {}: {error}", text::path(&path)));
         }
         return newest.ok_or_else(|| Failure::new(14, format!("{} has no checkpoint that verifies", run.name())));
     };

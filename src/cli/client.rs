@@ -6,7 +6,7 @@ use crate::protocol::line;
 use crate::store::owners;
 use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
-use crate::untrusted::{file, peer};
+use crate::untrusted::{file, peer, text};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -130,7 +130,7 @@ fn absent(run: &RunDir) -> Failure {
     let name = run.name();
     if let Some(keeper) = owners::keeper(run) {
         let (pid, socket) = (keeper.pid, run.socket());
-        let text = format!("the keeper of {name}, process {pid}, does not listen on {}", socket.display());
+        let text = format!("the keeper of {name}, process {pid}, does not listen on {}", text::path(&socket));
         return Failure::new(1, format!("{text}; `kill {pid}` ends the run with a checkpoint"));
     }
     Failure::new(
@@ -196,5 +196,5 @@ fn did_not_start(run: &RunDir) -> Failure {
         said = format!("{said}\n  {why}");
     }
     let log = run.file("keeper.log");
-    Failure::new(1, format!("the keeper did not start; the end of {}:\n  {said}", log.display()))
+    Failure::new(1, format!("the keeper did not start; the end of {}:\n  {said}", text::path(&log)))
 }

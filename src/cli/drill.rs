@@ -8,6 +8,7 @@ use crate::protocol::control::{JournalRow, RunState, Status};
 use crate::protocol::inject::Inject;
 use crate::protocol::probe::DRILL_FILE;
 use crate::store::run_dir::RunDir;
+use crate::untrusted::text;
 use clap::Args;
 use std::path::Path;
 
@@ -66,7 +67,7 @@ pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn super::trainer::Traine
     let run = prepare(None, &overrides, &args.device, runs, trainer)?;
     let dir = RunDir::create(runs, &run)?;
     play(&dir, COOL)?;
-    line!("a drill in {}: {INJECT}, and a hot card at step {HEAT_AT}", dir.path().display());
+    line!("a drill in {}: {INJECT}, and a hot card at step {HEAT_AT}", text::path(dir.path()));
     let inject = Inject::parse_list(INJECT).map_err(|why| Failure::new(1, why))?;
     let mut watched = Watched::start(dir, &args.device, inject)?;
     let mut exercises = [

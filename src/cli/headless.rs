@@ -35,7 +35,7 @@ pub fn follow(dir: &RunDir, since_ms: i64) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let signals = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        print(&format!("run {} in {}", dir.name(), dir.path().display()));
+        print(&format!("run {} in {}", dir.name(), text::path(dir.path())));
         let mut follower = Follower { dir, since_ms, printed: 0, progress: Instant::now(), asked: None, status: None };
         follower.follow(signals).await
     })
@@ -247,7 +247,45 @@ async fn say(write: &mut OwnedWriteHalf, request: &Request) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::stamped;
+    use super::{Follower, stamped};
+    use crate::cockpit::fixture;
+    use crate::config::run::{AsWritten, Run, Source};
+    use crate::protocol::control::RunState;
+    use crate::store::lock::Recovery;
+    use crate::store::owners;
+    use crate::store::reader::live_status;
+    use crate::store::run_dir::RunDir;
+    use crate::store::writer::Writer;
+    use std::path::Path;
+    use tokio::time::Instant;
+
+    #[test]
+    fn an_end_in_the_store_gives_way_to_a_recovery() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "name: x\ntask: t\ntraining: { steps: 4, micro_batch: 8 }\noptimizer: { lr: 0.1 }\n";
+        let source = Source { file: "x.yaml", text, base: Path::new("/"), overrides: &[] };
+        let run = Run::read(&source, &AsWritten).unwrap();
+        let dir = RunDir::create(folder.path(), &run).unwrap();
+        let store = |state: RunState| {
+            let status = fixture::status(state, 5);
+            let mut store = Writer::open(&dir.file("run.db")).unwrap();
+            store.put_fact("status", &status).unwrap();
+            store.put_fact("exit_code", &3).unwrap();
+        };
+        let seen = || {
+            let (since_ms, printed, progress) = (0, 0, Instant::now());
+            let follower = Follower { dir: &dir, since_ms, printed, progress, asked: None, status: None };
+            (live_status(&dir).unwrap().state, follower.exit_code())
+        };
+        store(RunState::Stopped);
+        assert_eq!(seen(), (RunState::Stopped, Some(3)));
+        let mut parent = owners::become_parent(&dir).unwrap();
+        parent.update(|record| record.recovery = Some(Recovery::default())).unwrap();
+        assert_eq!(seen(), (RunState::Recovering, None), "an end of an earlier life");
+        drop(parent);
+        store(RunState::Training);
+        assert_eq!(seen(), (RunState::Stopped, None), "neither keeper nor parent is left");
+    }
 
     #[test]
     fn a_note_cannot_reach_the_terminal_or_another_line() {

@@ -10,6 +10,7 @@ use crate::store::lock::Identity;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::store::{owners, permissions};
+use crate::untrusted::text;
 use clap::Args;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -70,7 +71,7 @@ pub fn resume_all(runs: &Path, wait: bool) -> u8 {
         }
     }
     if told == 0 {
-        line!("no run in {} was interrupted", runs.display());
+        line!("no run in {} was interrupted", text::path(&runs));
     }
     if wait {
         wait_for(resumed);

@@ -16,6 +16,7 @@ use crate::config::theme::Theme;
 use crate::protocol::control::EvalRow;
 use crate::store::curve::{Piece, Stretch};
 use crate::store::run_dir::{RunDir, write_whole};
+use crate::untrusted::text;
 use clap::Args;
 use figure::Figure;
 use panel::Wishes;
@@ -74,7 +75,7 @@ pub fn plot(args: &PlotArgs, runs: &Path) -> Outcome {
         Some("svg") => false,
         Some("png") => true,
         _ => {
-            let wrong = format!("{}: write a name that ends in .svg or .png", args.out.display());
+            let wrong = format!("{}: write a name that ends in .svg or .png", text::path(&args.out));
             return Err(Failure::new(2, wrong));
         }
     };
@@ -94,13 +95,13 @@ pub fn plot(args: &PlotArgs, runs: &Path) -> Outcome {
         Failure::new(1, format!("nothing to draw: {} has no value of these metrics there", names.join(", ")))
     })?;
     let bytes = if is_png { png::paint(&text, args.scale).map_err(|why| Failure::new(1, why))? } else { text.into() };
-    write_whole(&args.out, &bytes).map_err(|error| Failure::new(1, format!("{}: {error}", args.out.display())))?;
-    line!("{}", args.out.display());
+    write_whole(&args.out, &bytes).map_err(|error| Failure::new(1, format!("{}: {error}", text::path(&args.out))))?;
+    line!("{}", text::path(&args.out));
     Ok(0)
 }
 
 fn load(dir: &RunDir) -> Result<Loaded, Failure> {
-    let words = |error| Failure::new(1, format!("{}: {error}", dir.file("run.db").display()));
+    let words = |error| Failure::new(1, format!("{}: {error}", text::path(&dir.file("run.db"))));
     let reader = open_store(dir)?;
     let mut series = Series::default();
     let take = |stretch: &Stretch, piece: Piece<'_>| match piece {

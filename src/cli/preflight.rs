@@ -12,6 +12,7 @@ use crate::keeper::sentences::{bytes, grouped};
 use crate::notify::secret;
 use crate::store::disk;
 use crate::untrusted::file::{self, Limit};
+use crate::untrusted::text;
 use serde_json::Value;
 use std::path::Path;
 
@@ -110,9 +111,9 @@ impl Preflight {
         }
         for Grant { access, key } in grants {
             let (name, text) = match access {
-                Access::Library(path) if !path.exists() => ("library", format!("{} does not exist", path.display())),
+                Access::Library(path) if !path.exists() => ("library", format!("{} does not exist", text::path(&path))),
                 Access::File(path) if !secret::expand_home(path).exists() => {
-                    ("secret", format!("{} does not exist", path.display()))
+                    ("secret", format!("{} does not exist", text::path(&path)))
                 }
                 Access::Environment(name) if std::env::var_os(name).is_none() => {
                     ("secret", format!("the environment variable {name} is not set"))
@@ -199,7 +200,7 @@ fn samples(prospect: &Prospect) -> String {
 }
 
 fn free(runs: &Path) -> String {
-    let shown = runs.display();
+    let shown = text::path(&runs);
     disk::free(runs)
         .map_or_else(|_| format!("free space in {shown} is unknown"), |free| format!("{} free in {shown}", bytes(free)))
 }

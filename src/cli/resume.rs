@@ -15,6 +15,7 @@ use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, 
 use crate::store::permissions;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::untrusted::text;
 use clap::Args;
 use std::path::Path;
 
@@ -99,7 +100,7 @@ fn stored_launch(dir: &RunDir) -> Option<Launch> {
 fn go_back(dir: &RunDir, step: u64) -> Result<(), Failure> {
     checkpoints::chosen(dir, Some(step))?;
     for path in Caretaker::step_in(dir)?.go_back_to(step)? {
-        say(&format!("set aside: {}", path.display()));
+        say(&format!("set aside: {}", text::path(&path)));
     }
     Ok(())
 }
@@ -140,7 +141,7 @@ fn altered(mut run: Run, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<Run
 
 /// Writes the checkpoint of step 0: a restart before the first save continues from it, never from scratch.
 fn write_first(dir: &RunDir, run: &Run, base: &Loaded) -> Result<(), Failure> {
-    let unusable = |what: &str| Failure::new(14, format!("{} holds no {what}", base.path.display()));
+    let unusable = |what: &str| Failure::new(14, format!("{} holds no {what}", text::path(&base.path)));
     let weights = base.files.get(MODEL).ok_or_else(|| unusable(MODEL))?;
     let old: TrainState =
         base.files.get(STATE).and_then(|text| serde_json::from_slice(text).ok()).ok_or_else(|| unusable(STATE))?;

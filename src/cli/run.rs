@@ -14,6 +14,7 @@ use crate::store::disk;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
 use crate::untrusted::file::{self, Limit, ReadError};
+use crate::untrusted::text;
 use clap::Args;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -74,7 +75,7 @@ pub fn load(
             (path.display().to_string(), text, absolute.parent().map(Path::to_owned).unwrap_or_default())
         }
         Err(error @ (ReadError::Kind(_) | ReadError::TooLarge { .. })) => {
-            return Err(Failure::new(13, format!("{}: {error}", path.display())));
+            return Err(Failure::new(13, format!("{}: {error}", text::path(&path))));
         }
         Err(ReadError::NotText { line }) => return Err(no_text(path, line)),
         Err(error) => {
@@ -82,7 +83,7 @@ pub fn load(
                 let names = shipped::names().join(", ");
                 let message = format!(
                     "{}: {error}; give the path of a run file, or one that ships inside: {names}",
-                    path.display()
+                    text::path(&path)
                 );
                 return Err(Failure::new(2, message));
             };
@@ -96,7 +97,7 @@ pub fn load(
 
 /// Reports a run file that is not UTF-8, with the line of the first bad byte.
 fn no_text(path: &Path, line: usize) -> Failure {
-    Failure::new(13, format!("{}:{line}: this is not UTF-8 text; save the file as UTF-8", path.display()))
+    Failure::new(13, format!("{}:{line}: this is not UTF-8 text; save the file as UTF-8", text::path(&path)))
 }
 
 pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {

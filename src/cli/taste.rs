@@ -5,6 +5,7 @@ use crate::cockpit::keymap::Keymap;
 use crate::cockpit::taste::Taste;
 use crate::config::theme::Theme;
 use crate::untrusted::file::{self, Limit};
+use crate::untrusted::text;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
@@ -46,17 +47,17 @@ impl Own {
             let text = file::read_text(&path, Limit::Handwritten).map_err(|error| error.to_string());
             match text.and_then(|text| Theme::parse(&text)) {
                 Ok(theme) => own.take(theme),
-                Err(why) => own.wrong.push(format!("{}: {why}", path.display())),
+                Err(why) => own.wrong.push(format!("{}: {why}", text::path(&path))),
             }
         }
         let path = folder.join("keymap.yaml");
         match file::read_text(&path, Limit::Handwritten) {
             Ok(text) => match Keymap::parse(&text) {
                 Ok(keys) => own.keys = keys,
-                Err(why) => own.wrong.push(format!("{}: {}", path.display(), why.replace('\n', "; "))),
+                Err(why) => own.wrong.push(format!("{}: {}", text::path(&path), why.replace('\n', "; "))),
             },
             Err(error) if error.is_missing() => {}
-            Err(error) => own.wrong.push(format!("{}: {error}", path.display())),
+            Err(error) => own.wrong.push(format!("{}: {error}", text::path(&path))),
         }
         Ok(own)
     }

@@ -13,6 +13,7 @@ use super::{Failure, Outcome, line, open_store};
 use crate::protocol::control::{JournalRow, StepRow};
 use crate::store::run_dir::RunDir;
 use crate::untrusted::file::{self, Limit};
+use crate::untrusted::text;
 use event::{Event, Value};
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -21,10 +22,10 @@ use std::path::Path;
 
 /// Writes a run into a folder of its name below `out`.
 pub fn export(dir: &RunDir, out: &Path) -> Outcome {
-    let words = |error| Failure::new(1, format!("{}: {error}", dir.file("run.db").display()));
+    let words = |error| Failure::new(1, format!("{}: {error}", text::path(&dir.file("run.db"))));
     let reader = open_store(dir)?;
     let folder = out.join(dir.name());
-    let wrong = |error: io::Error| Failure::new(1, format!("{}: {error}", folder.display()));
+    let wrong = |error: io::Error| Failure::new(1, format!("{}: {error}", text::path(&folder)));
     let has_events = |folder: &Path| {
         fs::read_dir(folder)
             .into_iter()
@@ -34,7 +35,7 @@ pub fn export(dir: &RunDir, out: &Path) -> Outcome {
     };
     if has_events(&folder) {
         let words =
-            format!("{} has event files already; TensorBoard would show both: name another --out", folder.display());
+            format!("{} has event files already; TensorBoard would show both: name another --out", text::path(&folder));
         return Err(Failure::new(1, words));
     }
     fs::create_dir_all(&folder).map_err(wrong)?;
@@ -72,7 +73,7 @@ pub fn export(dir: &RunDir, out: &Path) -> Outcome {
     }
     journal(&mut draft, &begun).map_err(wrong)?;
     let path = draft.finish(&folder).map_err(wrong)?;
-    line!("{}", path.display());
+    line!("{}", text::path(&path));
     Ok(0)
 }
 

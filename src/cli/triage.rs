@@ -7,6 +7,7 @@ use super::{Failure, Format, Outcome};
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::{Finding, Scan, scan};
 use crate::untrusted::file::open;
+use crate::untrusted::text;
 use clap::Args;
 use serde::Serialize;
 use std::io::{self, BufRead, BufReader};
@@ -43,7 +44,7 @@ struct Reported<'a> {
 }
 
 pub fn triage(args: &TriageArgs) -> Outcome {
-    let name = args.log.display();
+    let name = text::path(&args.log);
     let mut log: Box<dyn BufRead> = if args.log.as_os_str() == "-" {
         Box::new(io::stdin().lock())
     } else {

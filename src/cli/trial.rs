@@ -12,6 +12,7 @@ use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
 use crate::protocol::worker::Eval;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::untrusted::text;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -61,7 +62,7 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn super::trainer::Traine
         return attach::open(&other);
     }
     let dir = RunDir::create(runs, &run)?;
-    line!("trial of {} for {} s in {}", run.name, args.time.as_secs(), dir.path().display());
+    line!("trial of {} for {} s in {}", run.name, args.time.as_secs(), text::path(dir.path()));
     command_line::remember(&dir);
     let mut watched = Watched::start(dir, device, Vec::new())?;
     let status = live(&mut watched, args.time)?;

@@ -175,7 +175,7 @@ fn mistyped(path: &str, found: &str, wanted: &str) -> Problem {
             Some(number) if (0.0..=MOST_WRITTEN).contains(&number) && number.fract() != 0.0 => {
                 ("a whole number", format!("write {} or {}", number.floor().max(1.0), number.ceil()))
             }
-            Some(number) if number > MOST_WRITTEN => ("a whole number", "the number is too large".to_owned()),
+            Some(number) if number > MOST_WRITTEN => ("a whole number", "write a smaller one, such as 32".to_owned()),
             Some(number) if number >= 0.0 => ("a whole number", format!("write {number}")),
             Some(_) => ("a whole number of 0 or more", "write a number, such as 1".to_owned()),
             None => ("a whole number", "write a number, such as 32".to_owned()),

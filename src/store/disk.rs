@@ -1,5 +1,6 @@
 //! Checks disk space before a run starts and before each save, so that a full disk is reported early and clearly.
 
+use crate::untrusted::text;
 use rustix::fs::statvfs;
 use std::{
     io,
@@ -13,7 +14,7 @@ const SLACK: u64 = 1 << 20;
 
 /// A shortage of disk space.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{} has {} free, and {} would be needed", .path.display(), megabytes(*.free), megabytes(*.needed))]
+#[error("{} has {} free, and {} would be needed", text::path(.path), megabytes(*.free), megabytes(*.needed))]
 pub struct Shortage {
     /// The path.
     pub path: PathBuf,

@@ -7,6 +7,7 @@ use super::run_dir::RunDir;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, RunState, SampleRow, Status, StepRow};
 use crate::protocol::worker::{Eval, Level};
+use crate::untrusted::text;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
@@ -252,7 +253,7 @@ pub enum UnreadableStore {
     /// The file is gone; the checkpoints are still there.
     #[error(
         "{} is missing; {} up to step {step}, and `{resume}` rebuilds it",
-        .file.display(),
+        text::path(.file),
         if *.checkpoints == 1 { "1 checkpoint remains".to_owned() } else { format!("{checkpoints} checkpoints remain") }
     )]
     Missing {
@@ -266,7 +267,7 @@ pub enum UnreadableStore {
         resume: String,
     },
     /// A newer version wrote it.
-    #[error("{}: {refusal}", .file.display())]
+    #[error("{}: {refusal}", text::path(.file))]
     Newer {
         /// The path of the store.
         file: PathBuf,
@@ -277,7 +278,7 @@ pub enum UnreadableStore {
     #[error(
         "{} cannot be read: {source}. Checkpoints do not depend on it: `{verify}` reads them, `{resume}` sets it aside \
          and goes on from the newest",
-        .file.display()
+        text::path(.file)
     )]
     Damaged {
         /// The path of the store.

@@ -246,7 +246,9 @@ pub fn read_line(line: &[u8], number: u64) -> Vec<Reading> {
             let end = found.get(0).map_or(0, |whole| whole.end());
             let device = (all.len() > 1).then(|| known.device_before(&text[..end])).flatten();
             for (figure, word) in Figure::NAMES {
-                if known_before.contains(&figure) {
+                // Host memory is one, however many parts of it a line lists: `anon-rss:9kB, file-rss:0kB`.
+                let repeats = figure == Figure::Host && readings.iter().any(|reading| reading.figure == figure);
+                if known_before.contains(&figure) || repeats {
                     continue;
                 }
                 let Some(mib) = amount(word, unit) else { continue };

@@ -7,6 +7,7 @@ use crate::protocol::worker::Eval;
 use crate::store::checkpoint::{self, STATE, state::TrainState};
 use crate::store::run_dir::RunDir;
 use crate::untrusted::file::{self, Limit};
+use crate::untrusted::text;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +27,7 @@ pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcom
         for (outcome, path) in all.into_iter().zip(&paths) {
             match outcome {
                 Ok(eval) => ranked.push((eval, rung)),
-                Err(why) => crate::cli::say(&format!("{} cannot be measured: {why}", path.display())),
+                Err(why) => crate::cli::say(&format!("{} cannot be measured: {why}", text::path(&path))),
             }
         }
     }

@@ -5,6 +5,7 @@ use crate::keeper::sentences::bytes;
 use crate::notify;
 use crate::protocol::probe::{Metric, Reading};
 use crate::triage::catalogue::Catalogue;
+use crate::untrusted::text;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -60,7 +61,7 @@ fn container_limit() -> Option<u64> {
 }
 
 fn disk(free: Option<u64>, place: &Path) -> Check {
-    let shown = place.display();
+    let shown = text::path(&place);
     let probe = place.join(format!(".downshift-{}", std::process::id()));
     if let Err(error) = fs::write(&probe, b"x").and_then(|()| fs::remove_file(&probe)) {
         return Check::fail("disk", format!("{shown} cannot be written to: {error}"), "name another with --runs-dir");

@@ -3,6 +3,7 @@
 use super::check::Check;
 use crate::keeper::sentences::bytes;
 use crate::protocol::probe::Reading;
+use crate::untrusted::text;
 use std::fs;
 use std::path::Path;
 
@@ -60,7 +61,7 @@ fn shadowing(folders: &[&Path]) -> Check {
     match found {
         Some(path) => Check::fail(
             "WSL2 libraries",
-            format!("{} hides the library of the Windows driver in {WINDOWS_LIBRARIES}", path.display()),
+            format!("{} hides the library of the Windows driver in {WINDOWS_LIBRARIES}", text::path(&path)),
             "remove the Linux driver: `sudo apt purge 'libnvidia-*' 'nvidia-driver-*'`",
         ),
         None => Check::ok("WSL2 libraries", "no Linux driver hides the one of Windows"),
@@ -72,7 +73,7 @@ fn file_system(place: &Path) -> Check {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let place = fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
     let kind = kind_of(&mounts, &place).unwrap_or_else(|| "unknown".to_owned());
-    let text = format!("{kind} at {}", place.display());
+    let text = format!("{kind} at {}", text::path(&place));
     let slow = ["9p", "drvfs", "v9fs", "nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "vboxsf"];
     if slow.contains(&kind.as_str()) {
         return Check::warn("file system", text, "keep runs on a local Linux file system: --runs-dir ~/runs");

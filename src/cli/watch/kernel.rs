@@ -4,6 +4,7 @@
 use crate::protocol::cause::KernelKind;
 use crate::triage::catalogue::Catalogue;
 use crate::triage::kernel::{KernelLog, same_card};
+use crate::untrusted::text;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -69,7 +70,7 @@ impl KernelSeen {
             found.push(format!("{} × the OOM killer", self.counts.oom_killer));
         }
         let counts = if found.is_empty() { "no trouble".to_owned() } else { found.join(", ") };
-        let mut rows = vec![format!("kernel log   {counts} in {}", self.log.path().display())];
+        let mut rows = vec![format!("kernel log   {counts} in {}", text::path(self.log.path()))];
         rows.extend(self.newest.iter().map(|line| format!("             {line}")));
         rows
     }
