@@ -28,7 +28,6 @@ mod runs;
 mod status;
 mod taste;
 mod tensorboard;
-pub mod trainer;
 mod triage;
 mod trial;
 mod trust;
@@ -39,13 +38,13 @@ use crate::config::run::AsWritten;
 use crate::protocol::inject::Inject;
 use crate::store::reader::{Reader, refuse_newer, unreadable};
 use crate::store::run_dir::RunDir;
+use crate::trainer::{self, Trainer};
 use crate::untrusted::text;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
-use trainer::Trainer;
 
 /// A training cockpit that keeps a run alive.
 ///
@@ -161,7 +160,7 @@ pub struct Failure {
 
 impl Failure {
     /// Builds the failure from a trainer's refusal, with the exit code its worker would end with.
-    fn of((code, message): (u8, String)) -> Self {
+    fn of(trainer::Refusal { code, message }: trainer::Refusal) -> Self {
         Self { message, code }
     }
 

@@ -14,7 +14,6 @@ pub mod action;
 pub mod connect;
 #[cfg(test)]
 pub(crate) mod fixture;
-pub mod format;
 pub mod glyphs;
 pub mod keymap;
 pub mod layout;

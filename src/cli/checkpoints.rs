@@ -6,16 +6,16 @@ mod copy;
 mod export;
 
 use super::line;
-use super::trainer::Trainer;
 use super::{Failure, Outcome, client, find_run};
+use crate::format::{bytes, count};
 use crate::keeper::caretaker::Caretaker;
-use crate::keeper::sentences::{bytes, grouped};
 use crate::protocol::control::{CheckpointRow, Request};
 use crate::store::checkpoint::{self, Entry, Loaded, aside};
 use crate::store::owners;
 use crate::store::permissions;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::trainer::Trainer;
 use crate::untrusted::text;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ fn list(run: &RunDir) -> u8 {
         let eval = row.and_then(|row| row.eval_loss).map_or_else(String::new, |loss| format!("  eval {loss:.4}"));
         let best = if row.is_some_and(|row| row.best) { "  best" } else { "" };
         let proven = if row.is_some_and(|row| row.proven) { "  proven" } else { "" };
-        line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", grouped(entry.step), text::path(&entry.path));
+        line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", count(entry.step), text::path(&entry.path));
     }
     for path in aside::all(run.path()) {
         line!("set aside: {}", text::path(&path));
@@ -128,14 +128,14 @@ fn verify(run: &RunDir) -> u8 {
     }
     let mut bad = missing.len();
     for row in &missing {
-        line!("step {:>9}  MISSING: run.db says that it is kept in {}", grouped(row.step), row.path);
+        line!("step {:>9}  MISSING: run.db says that it is kept in {}", count(row.step), row.path);
     }
     for entry in &entries {
         match checkpoint::verify(&entry.path) {
-            Ok(manifest) => line!("step {:>9}  whole, {}", grouped(entry.step), bytes(manifest.bytes())),
+            Ok(manifest) => line!("step {:>9}  whole, {}", count(entry.step), bytes(manifest.bytes())),
             Err(error) => {
                 bad += 1;
-                line!("step {:>9}  BROKEN: {error}", grouped(entry.step));
+                line!("step {:>9}  BROKEN: {error}", count(entry.step));
             }
         }
     }
@@ -151,7 +151,7 @@ fn prune(run: &RunDir) -> Outcome {
     permissions::check(run)?;
     let pruned = Caretaker::step_in(run)?.prune()?;
     for step in &pruned.superfluous {
-        line!("deleted step {}", grouped(*step));
+        line!("deleted step {}", count(*step));
     }
     for path in &pruned.aside {
         line!("deleted {}", text::path(&path));
@@ -171,7 +171,7 @@ pub(super) fn best(run: &RunDir) -> Result<Option<u64>, Failure> {
     if run.path().join(&row.path).is_dir() {
         return Ok(Some(row.step));
     }
-    let (name, step) = (run.name(), grouped(row.step));
+    let (name, step) = (run.name(), count(row.step));
     Err(Failure::new(
         14,
         format!(

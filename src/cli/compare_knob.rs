@@ -3,12 +3,12 @@
 
 use super::alone::Alone;
 use super::check::{align, leaves};
-use super::trainer::Trainer;
 use super::trust::{self, Trust};
 use super::{Failure, Format, Outcome, line, run, say};
 use crate::config::run::Run;
-use crate::keeper::sentences::bytes;
+use crate::format::bytes;
 use crate::protocol::plan::Measured;
+use crate::trainer::Trainer;
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;

@@ -7,8 +7,8 @@ mod machine;
 mod terminal;
 mod wsl;
 
-use super::trainer::Trainer;
 use super::{Format, Outcome, line, watch};
+use crate::trainer::Trainer;
 pub use check::Check;
 use check::Verdict;
 use clap::Args;
@@ -77,9 +77,9 @@ pub fn self_test(args: &SelfTestArgs, trainer: &dyn Trainer) -> u8 {
             line!("{words}");
             0
         }
-        Err((code, why)) => {
-            line!("{why}");
-            code
+        Err(refusal) => {
+            line!("{refusal}");
+            refusal.code
         }
     }
 }

@@ -58,7 +58,7 @@ const fn exercise(name: &'static str, begins: &'static str, answer: &'static str
     Exercise { name, begins, answer, began_ms: None, did: None, took_ms: None }
 }
 
-pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn super::trainer::Trainer) -> Outcome {
+pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn crate::trainer::Trainer) -> Outcome {
     let mut overrides: Vec<(String, String)> =
         SHORTER.iter().map(|(path, value)| ((*path).to_owned(), (*value).to_owned())).collect();
     if let Some(steps) = args.steps {

@@ -2,7 +2,8 @@
 //! other: an interrupt stops the run with a checkpoint, but the death of this process does not affect it.
 
 use super::{Failure, Outcome, client};
-use crate::keeper::sentences::{grouped, measured};
+use crate::format::count;
+use crate::keeper::sentences::measured;
 use crate::protocol::control::{EvalRow, JournalRow, Request, RunState, Status, Update};
 use crate::protocol::line;
 use crate::protocol::worker::Level;
@@ -210,7 +211,7 @@ impl Follower<'_> {
     }
 
     fn show_eval(row: &EvalRow) {
-        let text = format!("evaluation at step {}: {}", grouped(row.eval.step), measured(&row.eval));
+        let text = format!("evaluation at step {}: {}", count(row.eval.step), measured(&row.eval));
         print_at(row.time_ms, &text);
     }
 
@@ -282,7 +283,7 @@ mod tests {
         let mut parent = owners::become_parent(&dir).unwrap();
         parent.update(|record| record.recovery = Some(Recovery::default())).unwrap();
         assert_eq!(seen(), (RunState::Recovering, None), "an end of an earlier life");
-        drop(parent);
+        parent.release();
         store(RunState::Training);
         assert_eq!(seen(), (RunState::Stopped, None), "neither keeper nor parent is left");
     }

@@ -3,8 +3,8 @@
 use super::run::{has_room_to_go_on, start_keeper};
 use super::trust::{self, Trust};
 use super::{Failure, command_line, line};
+use crate::format::count;
 use crate::keeper::ENDED_BY_SIGNAL;
-use crate::keeper::sentences::grouped;
 use crate::protocol::control::RunState;
 use crate::store::lock::Identity;
 use crate::store::reader::{Reader, live_status};
@@ -59,7 +59,7 @@ pub fn resume_all(runs: &Path, wait: bool) -> u8 {
             Found::Paused => tell(&dir, &format!("was paused and stays so; `{}` goes on", dir.command("resume"))),
             Found::Interrupted(durable) => match go_on(&dir) {
                 Ok(()) => {
-                    let step = durable.map(|step| format!("step {}", grouped(step)));
+                    let step = durable.map(|step| format!("step {}", count(step)));
                     tell(&dir, &format!("goes on from {}", step.as_deref().unwrap_or("the beginning")));
                     resumed.push(dir);
                 }

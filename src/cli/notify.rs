@@ -1,10 +1,10 @@
 //! `notify test`: sends a message through every channel to check that it arrives.
 
-use super::trainer::Trainer;
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, line, run};
 use crate::notify::{self, Message};
 use crate::protocol::worker::Level;
+use crate::trainer::Trainer;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 

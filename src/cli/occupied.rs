@@ -41,7 +41,7 @@ pub fn occupants(runs: &Path, device: &str) -> Vec<Living> {
 
 /// Describes a run that holds the device: its name, state and step.
 pub fn named(run: &Living) -> String {
-    let (state, step) = (run.status.state.word(), crate::keeper::sentences::grouped(run.status.step));
+    let (state, step) = (run.status.state.word(), crate::format::count(run.status.step));
     format!("{} ({state}, step {step})", run.dir.name())
 }
 

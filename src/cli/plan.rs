@@ -6,7 +6,6 @@ pub mod size;
 mod table;
 
 use super::alone::Alone;
-use super::trainer::Trainer;
 use super::trust::{self, Trust};
 use super::{Failure, Format, Outcome, line, run, say, watch};
 use crate::config::run::Run;
@@ -16,6 +15,7 @@ use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Ver
 use crate::protocol::worker::FailureClass;
 use crate::store::reader::{live_status, refuse_newer};
 use crate::store::run_dir::RunDir;
+use crate::trainer::Trainer;
 use clap::Args;
 use std::path::{Path, PathBuf};
 

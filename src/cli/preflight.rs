@@ -3,14 +3,14 @@
 
 use super::doctor::{Check, company};
 use super::run;
-use super::trainer::{Prospect, Trainer};
 use super::trust;
 use super::{Failure, line, occupied, plan, say, watch};
 use crate::config::run::Run;
 use crate::config::trust::{Access, Grant, Grants};
-use crate::keeper::sentences::{bytes, grouped};
+use crate::format::{bytes, count};
 use crate::notify::secret;
 use crate::store::disk;
+use crate::trainer::{Prospect, Trainer};
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 use serde_json::Value;
@@ -193,7 +193,7 @@ fn counted(count: usize, one: &str, many: &str) -> String {
 fn samples(prospect: &Prospect) -> String {
     match prospect.samples {
         Some((training, validation)) => {
-            format!("{} training and {} validation samples", grouped(training as u64), grouped(validation as u64))
+            format!("{} training and {} validation samples", count(training as u64), count(validation as u64))
         }
         None => "counted by the worker".to_owned(),
     }

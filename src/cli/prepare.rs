@@ -6,11 +6,11 @@
 
 use super::alone::Alone;
 use super::run::{self, Overrides};
-use super::trainer::Trainer;
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, line, say};
 use crate::config::run::Run;
 use crate::store::kernels;
+use crate::trainer::Trainer;
 use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,17 +2,17 @@
 
 use super::occupied::{self, Answer};
 use super::preflight::{Preflight, Start};
-use super::trainer::{OnDevice, Trainer};
 use super::trust::{self, Trust};
 use super::{Failure, Faults, Outcome, attach, client, command_line, headless, prepare};
 use crate::config::run::{Run, Source};
 use crate::config::shipped;
-use crate::keeper::sentences::bytes;
+use crate::format::bytes;
 use crate::keeper::{Launch, detach};
 use crate::store::checkpoint;
 use crate::store::disk;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
+use crate::trainer::{OnDevice, Trainer};
 use crate::untrusted::file::{self, Limit, ReadError};
 use crate::untrusted::text;
 use clap::Args;

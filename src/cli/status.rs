@@ -3,7 +3,7 @@
 use super::client::current_status;
 use super::line;
 use super::{Failure, Format, Outcome, Which, not_begun};
-use crate::cockpit::format::{figure, rate};
+use crate::format::{figure, rate};
 use crate::protocol::control::{RunState, Status};
 use crate::store::owners;
 use crate::store::reader::{refuse_newer, unreadable};

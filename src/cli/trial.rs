@@ -7,7 +7,7 @@ use super::run::{Overrides, load};
 use super::trust::{self, Trust};
 use super::watching::Watched;
 use super::{Failure, Outcome, attach, client, command_line, line};
-use crate::keeper::sentences::{bytes, grouped};
+use crate::format::{bytes, count};
 use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
 use crate::protocol::worker::Eval;
 use crate::store::reader::Reader;
@@ -51,7 +51,7 @@ fn span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds * factor))
 }
 
-pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn super::trainer::Trainer) -> Outcome {
+pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn crate::trainer::Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
     let run = load(args.config.as_deref(), set, device, trainer)?;
     trust::ask(&run, args.trust)?;
@@ -136,7 +136,7 @@ fn checklist(dir: &RunDir, status: &Status) -> Result<Vec<Check>, Failure> {
     let faults: Vec<String> = status.rungs.iter().filter_map(|rung| rung.fault.clone()).map(|(what, _)| what).collect();
     let faultless = status.restarts == 0 && faults.is_empty() && !broken(status);
     Ok(vec![
-        check("started", !rows.is_empty(), format!("{} steps on {device}", grouped(rows.len() as u64))),
+        check("started", !rows.is_empty(), format!("{} steps on {device}", count(rows.len() as u64))),
         check("no fault", faultless, if faultless { "no worker died".to_owned() } else { faults.join("; ") }),
         vram_is_steady(&reader.samples(100_000)?),
         loss_falls(&rows),
@@ -145,7 +145,7 @@ fn checklist(dir: &RunDir, status: &Status) -> Result<Vec<Check>, Failure> {
             "full cycle done",
             status.attempts >= 2 && status.durable_step.is_some(),
             match status.durable_step {
-                Some(step) => format!("loaded, trained, saved and resumed; step {} is durable", grouped(step)),
+                Some(step) => format!("loaded, trained, saved and resumed; step {} is durable", count(step)),
                 None => "no checkpoint was saved".to_owned(),
             },
         ),

@@ -5,7 +5,7 @@ mod ecc;
 mod kernel;
 
 use super::{Failure, Format, Outcome, line};
-use crate::keeper::sentences::bytes;
+use crate::format::bytes;
 use crate::protocol::line as protocol_line;
 use crate::protocol::probe::{Gpu, Host, Metric, Reading, Throttle};
 use clap::Args;

@@ -2,7 +2,6 @@
 
 use super::Failure;
 use super::run::{has_room, load, start_keeper};
-use super::trainer::Trainer;
 use crate::config::run::Run;
 use crate::keeper::Launch;
 use crate::protocol::control::{JournalRow, Status};
@@ -10,6 +9,7 @@ use crate::protocol::inject::Inject;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
+use crate::trainer::Trainer;
 use std::path::Path;
 use std::time::{Duration, Instant};
 

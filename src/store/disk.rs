@@ -1,5 +1,6 @@
 //! Checks disk space before a run starts and before each save, so that a full disk is reported early and clearly.
 
+use crate::format::bytes;
 use crate::untrusted::text;
 use rustix::fs::statvfs;
 use std::{
@@ -14,7 +15,7 @@ const SLACK: u64 = 1 << 20;
 
 /// A shortage of disk space.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{} has {} free, and {} would be needed", text::path(.path), megabytes(*.free), megabytes(*.needed))]
+#[error("{} has {} free, and {} would be needed", text::path(.path), bytes(*.free), bytes(*.needed))]
 pub struct Shortage {
     /// The path.
     pub path: PathBuf,
@@ -22,11 +23,6 @@ pub struct Shortage {
     pub needed: u64,
     /// Bytes free.
     pub free: u64,
-}
-
-fn megabytes(bytes: u64) -> String {
-    let bytes = bytes as f64;
-    if bytes < 1e9 { format!("{:.1} MB", bytes / 1e6) } else { format!("{:.2} GB", bytes / 1e9) }
 }
 
 /// Returns the checkpoint size of a model with this many parameters: the weights and two moments each, in 32 bits.

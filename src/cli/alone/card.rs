@@ -2,7 +2,7 @@
 
 use crate::cli::{say, watch};
 use crate::config::watch::Ending;
-use crate::keeper::sentences::bytes;
+use crate::format::bytes;
 use crate::protocol::probe::Reading;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;

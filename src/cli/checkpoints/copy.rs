@@ -3,7 +3,7 @@
 
 use super::CheckpointsArgs;
 use crate::cli::{Failure, Outcome, line};
-use crate::keeper::sentences::{bytes, grouped};
+use crate::format::{bytes, count};
 use crate::store::checkpoint::{self, Contents, Loaded};
 use crate::store::disk;
 use crate::store::run_dir::{RunDir, write_whole};
@@ -40,7 +40,7 @@ pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     match checkpoint::verify(&path) {
         Ok(manifest) if manifest == loaded.manifest => {
             let which = if best.is_some() { "the best one, " } else { "" };
-            let (step, size) = (grouped(manifest.step), bytes(manifest.bytes()));
+            let (step, size) = (count(manifest.step), bytes(manifest.bytes()));
             line!("copied {which}step {step} to {}, {size}, verified", text::path(&path));
             Ok(0)
         }

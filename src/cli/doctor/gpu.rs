@@ -1,7 +1,7 @@
 //! Checks the GPU, its driver, the kernel compiler, and that the GPU computes.
 
 use super::check::{Check, run};
-use crate::keeper::sentences::bytes;
+use crate::format::bytes;
 use crate::protocol::cause::KernelKind;
 use crate::protocol::probe::{Gpu, Metric, Reading};
 use crate::triage::catalogue::Catalogue;

@@ -1,7 +1,7 @@
 //! Checks memory, disk, limits, and the user's settings.
 
 use super::check::Check;
-use crate::keeper::sentences::bytes;
+use crate::format::bytes;
 use crate::notify;
 use crate::protocol::probe::{Metric, Reading};
 use crate::triage::catalogue::Catalogue;

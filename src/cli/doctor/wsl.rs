@@ -1,7 +1,7 @@
 //! WSL2 checks, and the file system of the runs.
 
 use super::check::Check;
-use crate::keeper::sentences::bytes;
+use crate::format::bytes;
 use crate::protocol::probe::Reading;
 use crate::untrusted::text;
 use std::fs;

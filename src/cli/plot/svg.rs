@@ -3,9 +3,9 @@
 use super::Loaded;
 use super::figure::Figure;
 use super::panel::{self, Dot, Panel, Trace, Wishes};
-use crate::cockpit::format::count;
 use crate::cockpit::plot::scale::round_values;
 use crate::config::theme::Theme;
+use crate::format::count;
 use crate::untrusted::text::is_unsafe;
 use ratatui::style::{Color, Style};
 use std::fmt::Write;
@@ -255,7 +255,7 @@ impl Svg<'_> {
         let title = panel.figure.title();
         self.words((24.0, area.top - 18.0), "start", &palette.text, r#" font-weight="600" font-size="13""#, title);
         if let Some(most) = panel.cut {
-            let text = format!("the range ends below the largest value, {}", crate::cockpit::format::figure(most));
+            let text = format!("the range ends below the largest value, {}", crate::format::figure(most));
             let x = 24.0 + 8.0 * title.chars().count() as f64 + 12.0;
             self.words((x, area.top - 18.0), "start", &palette.warn, r#" font-size="11""#, &text);
         }
@@ -381,7 +381,7 @@ impl Svg<'_> {
         self.add(format_args!(
             r#"<circle cx="{x:.1}" cy="{y:.1}" r="4" fill="{ground}" stroke="{good}" stroke-width="2"/>"#
         ));
-        let text = format!("{what} {} at {}", crate::cockpit::format::figure(dot.1), count(step));
+        let text = format!("{what} {} at {}", crate::format::figure(dot.1), count(step));
         let anchor = if x > area.left + area.width / 2.0 { "end" } else { "start" };
         let above = if y + 20.0 > area.bottom() { y - 12.0 } else { y + 18.0 };
         let halo = format!(r#" font-size="11" paint-order="stroke" stroke="{ground}" stroke-width="3""#);

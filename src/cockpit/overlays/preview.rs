@@ -1,12 +1,12 @@
 //! Preview of a shift: what changes, the consequences, the cost and when it takes effect.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::{bytes, count, in_words, rate};
 use crate::cockpit::panels::ladder::ended;
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
+use crate::format::{bytes, count, in_words, rate};
 use crate::protocol::control::{RunState, RungRecord, Status};
 use crate::protocol::probe::Gpu;
 use crate::recipe::class::{Change, Class, compare, effective_batch, gravest};
