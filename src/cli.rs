@@ -27,7 +27,6 @@ mod run;
 mod runs;
 mod status;
 mod taste;
-mod tensorboard;
 mod triage;
 mod trial;
 mod trust;
@@ -36,7 +35,7 @@ mod watching;
 
 use crate::config::run::AsWritten;
 use crate::protocol::inject::Inject;
-use crate::store::reader::{Reader, refuse_newer, unreadable};
+use crate::store::reader::refuse_newer;
 use crate::store::run_dir::RunDir;
 use crate::trainer::{self, Trainer};
 use crate::untrusted::text;
@@ -182,23 +181,6 @@ fn find_run(runs: &Path, name: Option<&str>) -> Result<RunDir, Failure> {
     let run = RunDir::find(runs, name)?;
     refuse_newer(&run).map_err(|refusal| Failure::new(1, format!("{}: {refusal}", run.name())))?;
     Ok(run)
-}
-
-/// Opens the store of a run. Fails with one sentence that names the problem and the fix.
-fn open_store(run: &RunDir) -> Result<Reader, Failure> {
-    if let Some(why) = unreadable(run) {
-        return Err(Failure::new(1, why.to_string()));
-    }
-    let file = run.file("run.db");
-    if !file.exists() {
-        return Err(not_begun(run));
-    }
-    Reader::open(run).map_err(|error| Failure::new(1, format!("{}: {error}", file.display())))
-}
-
-/// Reports a run without a status and without a checkpoint.
-fn not_begun(run: &RunDir) -> Failure {
-    Failure::new(1, format!("{} has not begun yet; try again in a moment", run.name()))
 }
 
 /// Parses the command line, runs the command, returns its exit code.

@@ -118,7 +118,7 @@ fn a_cause_that_stands_alone_follows_from_nothing_and_lines_are_counted_in_engli
     let alone = said("RuntimeError: DataLoader worker (pid(s) 4431) exited unexpectedly\n");
     assert!(!alone.contains("follows from another failure"), "{alone}");
     let with_cause = said("RuntimeError: DataLoader worker (pid(s) 4431) exited unexpectedly\nCUDA out of memory\n");
-    assert!(with_cause.starts_with("out of device memory"), "{with_cause}");
+    assert!(with_cause.starts_with("device_out_of_memory: "), "{with_cause}");
     assert!(with_cause.contains("(follows from another failure)"), "{with_cause}");
     assert_eq!(said("all is well\n"), "No known failure in 1 line.\n");
     assert_eq!(said("all\nis well\n"), "No known failure in 2 lines.\n");

@@ -2,11 +2,11 @@
 
 use super::client::current_status;
 use super::line;
-use super::{Failure, Format, Outcome, Which, not_begun};
+use super::{Failure, Format, Outcome, Which};
 use crate::format::{figure, rate};
 use crate::protocol::control::{RunState, Status};
 use crate::store::owners;
-use crate::store::reader::{refuse_newer, unreadable};
+use crate::store::reader::{UnreadableStore, refuse_newer, unreadable};
 use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
 use clap::Args;
@@ -38,7 +38,7 @@ pub fn print(args: &StatusArgs, runs: &Path) -> Outcome {
         if let Some(recovery) = recovery.filter(|_| owners::keeper(&run).is_none()) {
             return Failure::new(1, format!("{} is recovering: {}", run.name(), recovery.sentence()));
         }
-        unreadable(&run).map_or_else(|| not_begun(&run), |why| Failure::new(1, why.to_string()))
+        unreadable(&run).unwrap_or_else(|| UnreadableStore::NotBegun { run: run.name() }).into()
     };
     let status = current_status(&run).ok_or_else(nothing)?;
     match args.format {

@@ -29,6 +29,21 @@ impl Reader {
         Ok(Self { connection: open_reader(&run.file("run.db"))? })
     }
 
+    /// Opens the store of a run that should have begun.
+    ///
+    /// # Errors
+    /// Returns an error that names the problem and the fix in one sentence.
+    pub fn open_begun(run: &RunDir) -> Result<Self, UnreadableStore> {
+        if let Some(why) = unreadable(run) {
+            return Err(why);
+        }
+        let file = run.file("run.db");
+        if !file.exists() {
+            return Err(UnreadableStore::NotBegun { run: run.name() });
+        }
+        Self::open(run).map_err(|source| UnreadableStore::Sqlite { file, source })
+    }
+
     /// Returns the run's status, as last written by the keeper.
     pub fn status(&self) -> Option<Status> {
         self.fact("status")
@@ -247,9 +262,23 @@ pub fn refuse_newer(run: &RunDir) -> Result<(), NewerStore> {
     refusal.map_or(Ok(()), Err)
 }
 
-/// Reason why the store of a run that has begun cannot be read.
+/// Reason why the store of a run cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum UnreadableStore {
+    /// There is neither a store nor a checkpoint.
+    #[error("{run} has not begun yet; try again in a moment")]
+    NotBegun {
+        /// The run's name.
+        run: String,
+    },
+    /// `SQLite` cannot open or query it.
+    #[error("{}: {source}", text::path(.file))]
+    Sqlite {
+        /// The path of the store.
+        file: PathBuf,
+        /// The error of `SQLite`.
+        source: rusqlite::Error,
+    },
     /// The file is gone; the checkpoints are still there.
     #[error(
         "{} is missing; {} up to step {step}, and `{resume}` rebuilds it",

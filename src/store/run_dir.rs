@@ -123,7 +123,7 @@ impl RunDir {
         if let Ok(found) = Self::open(&runs.join(name)).or_else(|_| Self::open(Path::new(name))) {
             return Ok(found);
         }
-        let unknown = || RunDirError::Unknown { name: name.to_owned(), place: text::path(&runs) };
+        let unknown = || RunDirError::Unknown { name: text::line(name).into_owned(), place: text::path(&runs) };
         if name.is_empty() {
             return Err(unknown());
         }

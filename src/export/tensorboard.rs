@@ -9,23 +9,26 @@
 mod event;
 mod record;
 
-use super::{Failure, Outcome, line, open_store};
+use super::ExportError;
 use crate::protocol::control::{JournalRow, StepRow};
+use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::file::{self, Limit};
-use crate::untrusted::text;
 use event::{Event, Value};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Writes a run into a folder of its name below `out`.
-pub fn export(dir: &RunDir, out: &Path) -> Outcome {
-    let words = |error| Failure::new(1, format!("{}: {error}", text::path(&dir.file("run.db"))));
-    let reader = open_store(dir)?;
+/// Writes a run into a folder of its name below `out`. Returns the path of the event file.
+///
+/// # Errors
+/// Returns an error when the store cannot be read, or the file cannot be written.
+pub fn export(dir: &RunDir, out: &Path) -> Result<PathBuf, ExportError> {
+    let query_failed = |source| ExportError::Query { file: dir.file("run.db"), source };
+    let reader = Reader::open_begun(dir)?;
     let folder = out.join(dir.name());
-    let wrong = |error: io::Error| Failure::new(1, format!("{}: {error}", text::path(&folder)));
+    let wrong = |source: io::Error| ExportError::Io { path: folder.clone(), source };
     let has_events = |folder: &Path| {
         fs::read_dir(folder)
             .into_iter()
@@ -34,16 +37,14 @@ pub fn export(dir: &RunDir, out: &Path) -> Outcome {
             .any(|e| e.file_name().to_string_lossy().contains("tfevents"))
     };
     if has_events(&folder) {
-        let words =
-            format!("{} has event files already; TensorBoard would show both: name another --out", text::path(&folder));
-        return Err(Failure::new(1, words));
+        return Err(ExportError::HasEvents(folder));
     }
     fs::create_dir_all(&folder).map_err(wrong)?;
-    let first = reader.stretches().map_err(words)?;
+    let first = reader.stretches().map_err(query_failed)?;
     let mut times = Times::default();
     let mut draft = Draft::begin(&folder, jiff::Timestamp::now().as_second()).map_err(wrong)?;
     let yaml = file::read_text(&dir.file("run.yaml"), Limit::Record).unwrap_or_default();
-    let begun = reader.journal(usize::MAX >> 1).map_err(words)?;
+    let begun = reader.journal(usize::MAX >> 1).map_err(query_failed)?;
     let from_ms = begun.first().map_or(0, |row| row.time_ms);
     draft.say(&Event::version(from_ms)).map_err(wrong)?;
     draft.text(from_ms, 0, "run.yaml", &format!("```yaml\n{yaml}\n```")).map_err(wrong)?;
@@ -56,25 +57,25 @@ pub fn export(dir: &RunDir, out: &Path) -> Outcome {
                     written = draft.say(&step(row));
                 }
             })
-            .map_err(words)?;
+            .map_err(query_failed)?;
     }
     written.map_err(wrong)?;
-    for row in reader.evals().map_err(words)?.iter().filter(|row| is_on_curve(&first, row.attempt, row.eval.step)) {
+    for row in
+        reader.evals().map_err(query_failed)?.iter().filter(|row| is_on_curve(&first, row.attempt, row.eval.step))
+    {
         let mut values = vec![("eval/loss", row.eval.loss)];
         values.extend(row.eval.accuracy.map(|accuracy| ("eval/accuracy", accuracy)));
         values.extend(row.eval.perplexity.map(|perplexity| ("eval/perplexity", perplexity)));
         draft.say(&scalars(row.time_ms, row.eval.step, &values)).map_err(wrong)?;
     }
-    for row in reader.samples(usize::MAX >> 1).map_err(words)? {
+    for row in reader.samples(usize::MAX >> 1).map_err(query_failed)? {
         let values = readings(&row.reading);
         if !values.is_empty() {
             draft.say(&scalars(row.time_ms, times.step_at(row.time_ms), &values)).map_err(wrong)?;
         }
     }
     journal(&mut draft, &begun).map_err(wrong)?;
-    let path = draft.finish(&folder).map_err(wrong)?;
-    line!("{}", text::path(&path));
-    Ok(0)
+    draft.finish(&folder).map_err(wrong)
 }
 
 /// Reports whether an evaluation lies on the curve: its attempt is the one that took that step.
@@ -147,7 +148,7 @@ fn journal(draft: &mut Draft, rows: &[JournalRow]) -> io::Result<()> {
 /// An event file being written, under a temporary name until it is complete.
 struct Draft {
     out: BufWriter<File>,
-    path: std::path::PathBuf,
+    path: PathBuf,
     name: String,
 }
 
@@ -169,7 +170,7 @@ impl Draft {
         self.say(&Event { time_ms, step, version: None, values })
     }
 
-    fn finish(mut self, folder: &Path) -> io::Result<std::path::PathBuf> {
+    fn finish(mut self, folder: &Path) -> io::Result<PathBuf> {
         self.out.flush()?;
         self.out.get_ref().sync_all()?;
         let path = folder.join(&self.name);

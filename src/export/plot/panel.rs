@@ -7,11 +7,11 @@ use crate::cockpit::plot::scale::Scale;
 use crate::cockpit::series::{Column, Metric};
 
 /// The plot's options.
-pub struct Wishes {
+pub struct ChartOptions {
     /// Logarithmic scale.
     pub log: bool,
     /// Smoothing weight.
-    pub weight: f64,
+    pub smoothing: f64,
     /// First and last step; `None` = those of the run.
     pub window: (Option<u64>, Option<u64>),
 }
@@ -51,16 +51,22 @@ pub struct Panel {
 }
 
 /// Returns the step range shared by all charts.
-pub fn window(runs: &[Loaded], wishes: &Wishes) -> Option<(f64, f64)> {
+pub fn window(runs: &[Loaded], options: &ChartOptions) -> Option<(f64, f64)> {
     let ends = || runs.iter().filter_map(|run| run.series.ends());
-    let first = wishes.window.0.or_else(|| ends().map(|(first, _)| first).min())?;
-    let last = wishes.window.1.or_else(|| ends().map(|(_, last)| last).max())?;
+    let first = options.window.0.or_else(|| ends().map(|(first, _)| first).min())?;
+    let last = options.window.1.or_else(|| ends().map(|(_, last)| last).max())?;
     Some((first as f64, (last.max(first + 1)) as f64))
 }
 
 /// Lays out a chart `pixels` wide; returns none if there are no values.
-pub fn panel(runs: &[Loaded], figure: Figure, window: (f64, f64), pixels: usize, wishes: &Wishes) -> Option<Panel> {
-    let traces: Vec<Trace> = runs.iter().map(|run| trace(run, figure, window, pixels, wishes)).collect();
+pub fn panel(
+    runs: &[Loaded],
+    figure: Figure,
+    window: (f64, f64),
+    pixels: usize,
+    options: &ChartOptions,
+) -> Option<Panel> {
+    let traces: Vec<Trace> = runs.iter().map(|run| trace(run, figure, window, pixels, options)).collect();
     let bands = || traces.iter().flat_map(|trace| trace.band.iter().flatten());
     let others = || traces.iter().flat_map(|trace| trace.evals.iter().map(|(_, value)| *value));
     let low = bands().map(|(_, low, _)| *low).chain(others()).reduce(f64::min)?;
@@ -68,7 +74,7 @@ pub fn panel(runs: &[Loaded], figure: Figure, window: (f64, f64), pixels: usize,
     let evals = traces.iter().map(|trace| trace.evals.iter().map(|(_, value)| *value).collect::<Vec<f64>>());
     let lines: Vec<Vec<f64>> = bands.chain(evals).collect();
     let (high, cut) = top(low, lines.iter().map(Vec::as_slice))?;
-    let log = wishes.log && low > 0.0;
+    let log = options.log && low > 0.0;
     // A margin above and below.
     let (low, high) = if log {
         let air = (high / low).powf(0.04);
@@ -92,7 +98,7 @@ impl Panel {
     }
 }
 
-fn trace(run: &Loaded, figure: Figure, (start, end): (f64, f64), pixels: usize, wishes: &Wishes) -> Trace {
+fn trace(run: &Loaded, figure: Figure, (start, end): (f64, f64), pixels: usize, options: &ChartOptions) -> Trace {
     let share = |step: f64| (step - start) / (end - start);
     let within = |row: &&crate::protocol::control::EvalRow| {
         (start..=end).contains(&(row.eval.step as f64)) && row.eval.loss.is_finite()
@@ -124,7 +130,7 @@ fn trace(run: &Loaded, figure: Figure, (start, end): (f64, f64), pixels: usize, 
         }
     }
     band.retain(|part| !part.is_empty());
-    let weight = if figure.is_noisy() { wishes.weight } else { 0.0 };
+    let weight = if figure.is_noisy() { options.smoothing } else { 0.0 };
     let least = run.series.best(metric).map(|(step, value)| (step, f64::from(value)));
     let seen = |(step, _): &(u64, f64)| metric == Metric::Loss && (start..=end).contains(&(*step as f64));
     let dot = |(step, value): (u64, f64)| ((share(step as f64), value), step);
