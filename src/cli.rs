@@ -1,13 +1,11 @@
 //! The command line: one file per command. No policy lives here; commands read the store, talk to the
 //! keeper, or become one of the processes.
 
-mod alone;
 mod attach;
 mod bundle;
 mod check;
 mod checkpoints;
 mod client;
-mod command_line;
 mod compare_knob;
 mod doctor;
 mod drill;
@@ -15,10 +13,12 @@ mod export;
 mod headless;
 mod internal;
 mod interrupted;
+mod isolated_worker;
 mod notify;
 mod occupied;
 mod plan;
 mod plot;
+mod preferences;
 mod preflight;
 mod prepare;
 mod request;
@@ -26,7 +26,6 @@ mod resume;
 mod run;
 mod runs;
 mod status;
-mod taste;
 mod triage;
 mod trial;
 mod trust;
@@ -192,8 +191,8 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         None => run::begin(None, &cli.run, runs, trainer),
         Some(Command::Run(args)) => run::run(&args, runs, trainer),
         Some(Command::Attach(args)) => attach::attach(&args, runs),
-        Some(Command::Runs) => Ok(runs::list(runs)),
-        Some(Command::Status(args)) => status::print(&args, runs),
+        Some(Command::Runs) => Ok(runs::print_list(runs)),
+        Some(Command::Status(args)) => status::print_status(&args, runs),
         Some(Command::Resume(args)) => resume::resume(&args, runs, trainer),
         Some(Command::Stop(which)) => request::stop(&which, runs),
         Some(Command::Shift(args)) => request::shift(&args, runs),
@@ -209,7 +208,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Prepare(args)) => prepare::prepare(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
         Some(Command::Plot(args)) => plot::plot(&args, runs),
-        Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),
+        Some(Command::Checkpoints(args)) => checkpoints::run_action(&args, runs, trainer),
         Some(Command::Doctor(args)) => doctor::doctor(&args, runs),
         Some(Command::Bundle(args)) => bundle::bundle(&args, runs),
         Some(Command::SelfTest(args)) => Ok(doctor::self_test(&args, trainer)),

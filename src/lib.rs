@@ -13,6 +13,7 @@
 pub mod cli;
 pub mod cockpit;
 pub mod config;
+pub mod diagnose;
 pub mod export;
 pub mod format;
 pub mod keeper;

@@ -33,10 +33,10 @@ pub struct CheckArgs {
 pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
     if args.preflight {
-        let loaded = run::load(Some(&args.config), set, device, trainer);
+        let loaded = run::load_run_file(Some(&args.config), set, device, trainer);
         return Ok(Preflight::of(loaded, Start { device, runs, trainer, approved: false }).report());
     }
-    let run = run::load(Some(&args.config), set, device, trainer)?;
+    let run = run::load_run_file(Some(&args.config), set, device, trainer)?;
     for line in table(&run) {
         line!("{line}");
     }

@@ -49,7 +49,7 @@ pub struct CheckpointsArgs {
     last: Option<u64>,
 }
 
-pub fn look(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+pub fn run_action(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let known = ["list", "verify", "compare", "export", "copy", "prune"];
     let (run, action) = match &args.words[..] {
         [] => (None, "list"),
@@ -60,7 +60,7 @@ pub fn look(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) -> Outco
     let run = find_run(runs, run)?;
     has_use_for(args, action)?;
     match action {
-        "list" => Ok(list(&run)),
+        "list" => Ok(list_checkpoints(&run)),
         "verify" => Ok(verify(&run)),
         "compare" => compare::compare(&run, args.last, trainer),
         "export" => export::export(&run, args, trainer),
@@ -91,17 +91,17 @@ fn has_use_for(args: &CheckpointsArgs, action: &str) -> Result<(), Failure> {
     }
 }
 
-fn rows(run: &RunDir) -> Vec<CheckpointRow> {
+fn checkpoint_rows(run: &RunDir) -> Vec<CheckpointRow> {
     Reader::open(run).and_then(|reader| reader.checkpoints()).unwrap_or_default()
 }
 
 /// Returns checkpoints that are missing although no rule deleted them.
-fn missing(run: &RunDir) -> Vec<CheckpointRow> {
-    rows(run).into_iter().filter(|row| row.kept && !run.path().join(&row.path).is_dir()).collect()
+fn missing_checkpoints(run: &RunDir) -> Vec<CheckpointRow> {
+    checkpoint_rows(run).into_iter().filter(|row| row.kept && !run.path().join(&row.path).is_dir()).collect()
 }
 
-fn list(run: &RunDir) -> u8 {
-    let (rows, entries) = (rows(run), checkpoint::list(run.path()));
+fn list_checkpoints(run: &RunDir) -> u8 {
+    let (rows, entries) = (checkpoint_rows(run), checkpoint::list(run.path()));
     if entries.is_empty() {
         line!("{} has no checkpoint yet", run.name());
     }
@@ -122,7 +122,7 @@ fn list(run: &RunDir) -> u8 {
 
 fn verify(run: &RunDir) -> u8 {
     let entries = checkpoint::list(run.path());
-    let missing = missing(run);
+    let missing = missing_checkpoints(run);
     if entries.is_empty() && missing.is_empty() {
         line!("{} has no checkpoint", run.name());
     }
@@ -145,7 +145,7 @@ fn verify(run: &RunDir) -> u8 {
 /// Prunes checkpoints. Only a keeper deletes: the living one, or this process in its place.
 fn prune(run: &RunDir) -> Outcome {
     if owners::keeper(run).is_some() || owners::parent_record(run).is_some() {
-        line!("{}: {}", run.name(), client::ask(run, &Request::Prune)?);
+        line!("{}: {}", run.name(), client::send_request(run, &Request::Prune)?);
         return Ok(0);
     }
     permissions::check(run)?;
@@ -166,8 +166,8 @@ fn prune(run: &RunDir) -> Outcome {
 }
 
 /// Returns the step of the best checkpoint, if any was evaluated.
-pub(super) fn best(run: &RunDir) -> Result<Option<u64>, Failure> {
-    let Some(row) = rows(run).into_iter().find(|row| row.kept && row.best) else { return Ok(None) };
+pub(super) fn best_step(run: &RunDir) -> Result<Option<u64>, Failure> {
+    let Some(row) = checkpoint_rows(run).into_iter().find(|row| row.kept && row.best) else { return Ok(None) };
     if run.path().join(&row.path).is_dir() {
         return Ok(Some(row.step));
     }
@@ -182,7 +182,7 @@ pub(super) fn best(run: &RunDir) -> Result<Option<u64>, Failure> {
 }
 
 /// Loads the checkpoint of a step, or the newest that verifies.
-pub(super) fn chosen(run: &RunDir, step: Option<u64>) -> Result<Loaded, Failure> {
+pub(super) fn load_chosen(run: &RunDir, step: Option<u64>) -> Result<Loaded, Failure> {
     let Some(step) = step else {
         let (newest, rejected) = checkpoint::newest_valid(run.path());
         for (path, error) in &rejected {

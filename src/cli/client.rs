@@ -51,7 +51,7 @@ fn status_from_keeper(run: &RunDir) -> Option<Status> {
 ///
 /// # Errors
 /// Returns an error when there is no living keeper, or it refuses.
-pub fn ask(run: &RunDir, request: &Request) -> Result<String, Failure> {
+pub fn send_request(run: &RunDir, request: &Request) -> Result<String, Failure> {
     let stuck = |error: std::io::Error| Failure::new(1, silence(run, &error));
     let mut stream = match connect(run, request) {
         Ok(Connection::Keeper(stream)) => stream,

@@ -36,7 +36,7 @@ pub fn follow(dir: &RunDir, since_ms: i64) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let signals = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        print(&format!("run {} in {}", dir.name(), text::path(dir.path())));
+        print_now(&format!("run {} in {}", dir.name(), text::path(dir.path())));
         let mut follower = Follower { dir, since_ms, printed: 0, progress: Instant::now(), asked: None, status: None };
         follower.follow(signals).await
     })
@@ -74,7 +74,7 @@ impl Follower<'_> {
             if since > SILENCE && !told {
                 told = true;
                 let why = recovering.clone().unwrap_or_else(|| "waiting for it to be brought back".to_owned());
-                print(&format!("the keeper does not answer; {why}"));
+                print_now(&format!("the keeper does not answer; {why}"));
             }
             if since > PATIENCE && recovering.is_none() {
                 let name = self.dir.name();
@@ -103,7 +103,7 @@ impl Follower<'_> {
     fn stop_without_keeper(&mut self) {
         self.asked = Some(Instant::now());
         if client::stop_without_keeper(self.dir) {
-            print("asked the keeper's parent to end the run");
+            print_now("asked the keeper's parent to end the run");
         }
     }
 
@@ -139,7 +139,7 @@ impl Follower<'_> {
         interrupt: &mut Signal,
         terminate: &mut Signal,
     ) {
-        if say(&mut write, &Request::Subscribe).await.is_err() {
+        if send(&mut write, &Request::Subscribe).await.is_err() {
             return;
         }
         loop {
@@ -148,27 +148,27 @@ impl Follower<'_> {
                     Ok(Some(text)) => {
                         lines.get_mut().get_mut().set_limit(peer::LINE);
                         if let Some(update) = line::decode(&text) {
-                            self.hear(update);
+                            self.handle_update(update);
                         }
                     }
                     _ => return,
                 },
-                _ = interrupt.recv() => self.stop(&mut write).await,
-                _ = terminate.recv() => self.stop(&mut write).await,
+                _ = interrupt.recv() => self.request_stop(&mut write).await,
+                _ = terminate.recv() => self.request_stop(&mut write).await,
             }
         }
     }
 
     /// Turns a signal into a stop request. A second signal forces the end, unless it follows at once:
     /// `timeout` and some shells send it twice.
-    async fn stop(&mut self, write: &mut OwnedWriteHalf) {
+    async fn request_stop(&mut self, write: &mut OwnedWriteHalf) {
         if self.asked.is_none_or(|asked| asked.elapsed() > FORCE) {
             self.asked = Some(Instant::now());
-            let _ = say(write, &Request::Stop).await;
+            let _ = send(write, &Request::Stop).await;
         }
     }
 
-    fn hear(&mut self, update: Update) {
+    fn handle_update(&mut self, update: Update) {
         match update {
             Update::Status(status) => {
                 if self.status.is_none() {
@@ -177,9 +177,9 @@ impl Follower<'_> {
                 self.status = Some(*status);
                 self.show_progress();
             }
-            Update::Journal(row) => self.show(&row),
+            Update::Journal(row) => self.print_journal_row(&row),
             Update::Eval(row) => Self::show_eval(&row),
-            Update::Reply { message, .. } => print(&message),
+            Update::Reply { message, .. } => print_now(&message),
             Update::Steps { .. } | Update::Sample(_) | Update::Checkpoint(_) => {}
         }
     }
@@ -189,15 +189,15 @@ impl Follower<'_> {
         let journal = Reader::open(self.dir).and_then(|reader| reader.journal(1000)).unwrap_or_default();
         let old = journal.partition_point(|row| row.time_ms < self.since_ms);
         if self.printed == 0 && old > 0 {
-            print(&format!("{old} older lines of the journal are left out"));
+            print_now(&format!("{old} older lines of the journal are left out"));
             self.printed = journal[old - 1].id;
         }
         for row in journal {
-            self.show(&row);
+            self.print_journal_row(&row);
         }
     }
 
-    fn show(&mut self, row: &JournalRow) {
+    fn print_journal_row(&mut self, row: &JournalRow) {
         if row.id <= self.printed {
             return;
         }
@@ -218,12 +218,12 @@ impl Follower<'_> {
     fn show_progress(&mut self) {
         let Some(status) = self.status.as_ref().filter(|_| self.progress.elapsed() >= PROGRESS) else { return };
         self.progress = Instant::now();
-        let text = super::status::text(status);
-        print(&text);
+        let text = super::status::status_line(status);
+        print_now(&text);
     }
 }
 
-fn print(text: &str) {
+fn print_now(text: &str) {
     print_at(jiff::Timestamp::now().as_millisecond(), text);
 }
 
@@ -234,21 +234,21 @@ fn print_at(time_ms: i64, message: &str) {
     // A log is read days later, and merged with others.
     let form = if out.is_terminal() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
     let time = time.to_zoned(jiff::tz::TimeZone::system()).strftime(form).to_string();
-    let _ = writeln!(out, "{}", stamped(&time, message)).and_then(|()| out.flush());
+    let _ = writeln!(out, "{}", format_line(&time, message)).and_then(|()| out.flush());
 }
 
 /// Formats one line, even if a worker's note or a name contains line breaks.
-fn stamped(time: &str, message: &str) -> String {
+fn format_line(time: &str, message: &str) -> String {
     format!("{time}  {}", text::line(message))
 }
 
-async fn say(write: &mut OwnedWriteHalf, request: &Request) -> io::Result<()> {
+async fn send(write: &mut OwnedWriteHalf, request: &Request) -> io::Result<()> {
     write.write_all(line::encode(request)?.as_bytes()).await
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Follower, stamped};
+    use super::{Follower, format_line};
     use crate::cockpit::fixture;
     use crate::config::run::{AsWritten, Run, Source};
     use crate::protocol::control::RunState;
@@ -292,6 +292,6 @@ mod tests {
     fn a_note_cannot_reach_the_terminal_or_another_line() {
         let note = "done\u{1b}]52;c;aGk=\u{7}\n12:00:00  the run failed \u{202e}";
         let wanted = "12:00:01  done\\u001b]52;c;aGk=\\u0007\\n12:00:00  the run failed \\u202e";
-        assert_eq!(stamped("12:00:01", note), wanted);
+        assert_eq!(format_line("12:00:01", note), wanted);
     }
 }

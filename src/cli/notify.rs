@@ -31,8 +31,8 @@ pub fn notify(args: &NotifyArgs, trainer: &dyn Trainer) -> Outcome {
     let Action::Test { config, trust } = &args.action;
     let of_run = match config {
         Some(config) => {
-            let run = run::load(Some(config), &[], "auto", trainer)?;
-            trust::ask(&run, *trust)?;
+            let run = run::load_run_file(Some(config), &[], "auto", trainer)?;
+            trust::require_approval(&run, *trust)?;
             run.notify
         }
         None => None,

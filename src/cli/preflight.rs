@@ -1,12 +1,13 @@
 //! Checks before a start, as one list: config, device, data, tokenizer, disk, and other users of the GPU.
 //! `run` and `trial` require it to pass before anything is started; `check --preflight` prints it.
 
-use super::doctor::{Check, company};
 use super::run;
 use super::trust;
-use super::{Failure, line, occupied, plan, say, watch};
+use super::{Failure, line, occupied, plan, say};
 use crate::config::run::Run;
 use crate::config::trust::{Access, Grant, Grants};
+use crate::diagnose::doctor::{Check, other_users};
+use crate::diagnose::readings::read_once;
 use crate::format::{bytes, count};
 use crate::notify::secret;
 use crate::store::disk;
@@ -126,7 +127,7 @@ impl Preflight {
 
     /// Checks who else uses the device: other runs, and on a GPU any process.
     fn others(&mut self, runs: &Path, device: &str) {
-        let ours: Vec<String> = occupied::occupants(runs, device).iter().map(occupied::named).collect();
+        let ours: Vec<String> = occupied::occupants(runs, device).iter().map(occupied::describe).collect();
         if !ours.is_empty() {
             self.occupied = true;
             let text = format!("{device} is in use by {}", ours.join(", "));
@@ -137,8 +138,9 @@ impl Preflight {
             return self.pass("others", "no other run on this device".to_owned());
         };
         let place = if runs.is_dir() { runs } else { Path::new(".") };
-        match watch::read_once(place, card).and_then(|reading| reading.gpu) {
-            Ok(gpu) => self.checks.push(company(&gpu)),
+        let reading = read_once(place, card).map_err(|error| error.to_string());
+        match reading.and_then(|reading| reading.gpu) {
+            Ok(gpu) => self.checks.push(other_users(&gpu)),
             Err(why) => self.checks.push(Check::warn("others", format!("not known: {why}"), "see `downshift doctor`")),
         }
     }
@@ -201,7 +203,7 @@ fn samples(prospect: &Prospect) -> String {
 
 fn free(runs: &Path) -> String {
     let shown = text::path(&runs);
-    disk::free(runs)
+    disk::free_bytes(runs)
         .map_or_else(|_| format!("free space in {shown} is unknown"), |free| format!("{} free in {shown}", bytes(free)))
 }
 

@@ -23,7 +23,7 @@ pub struct StatusArgs {
     format: Format,
 }
 
-pub fn print(args: &StatusArgs, runs: &Path) -> Outcome {
+pub fn print_status(args: &StatusArgs, runs: &Path) -> Outcome {
     let run = match RunDir::find(runs, args.which.run.as_deref()) {
         // A status line without a run is empty; this is not an error.
         Err(_) if args.format == Format::Tmux => {
@@ -43,14 +43,14 @@ pub fn print(args: &StatusArgs, runs: &Path) -> Outcome {
     let status = current_status(&run).ok_or_else(nothing)?;
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&status)?),
-        Format::Text => line!("{}", text(&status)),
+        Format::Text => line!("{}", status_line(&status)),
         Format::Tmux => line!("{}", tmux(&status)),
     }
     Ok(0)
 }
 
 /// Formats the status as one line of text.
-pub fn text(status: &Status) -> String {
+pub fn status_line(status: &Status) -> String {
     let mut line = format!("{}  {}  {}", status.run, status.state.word(), status.rung_name);
     if !status.rungs.is_empty() {
         let _ = write!(line, " ({} of {})", status.rung, status.rungs.len() - 1);
@@ -95,15 +95,15 @@ fn tmux(status: &Status) -> String {
         _ => "yellow",
     };
     // The start time is useless in a narrow space.
-    let name = unstyled(short_name(&status.run));
+    let name = escape_for_tmux(short_name(&status.run));
     let loss = status.loss.map_or_else(String::new, |loss| format!(" loss {}", figure(loss)));
     let (state, rung) = (status.state.word(), &status.rung_name);
-    let rung = if status.rungs.len() > 1 { format!(" {}", unstyled(rung)) } else { String::new() };
+    let rung = if status.rungs.len() > 1 { format!(" {}", escape_for_tmux(rung)) } else { String::new() };
     format!("#[fg={colour}]●#[default] {name} #[fg={colour}]{state}#[default]{rung}{}{loss}", percent(status))
 }
 
 /// Escapes a name for tmux, where `#` starts a style.
-fn unstyled(name: &str) -> String {
+fn escape_for_tmux(name: &str) -> String {
     text::line(&name.replace('#', "")).into_owned()
 }
 
@@ -126,11 +126,11 @@ fn percent(status: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{short_name, unstyled};
+    use super::{escape_for_tmux, short_name};
 
     #[test]
     fn a_name_adds_no_style_and_no_escape_to_the_status_line() {
-        assert_eq!(unstyled("#(reboot)#[fg=red]x\u{1b}[2J\n"), "(reboot)[fg=red]x\\u001b[2J\\n");
+        assert_eq!(escape_for_tmux("#(reboot)#[fg=red]x\u{1b}[2J\n"), "(reboot)[fg=red]x\\u001b[2J\\n");
     }
 
     #[test]

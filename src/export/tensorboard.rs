@@ -46,15 +46,15 @@ pub fn export(dir: &RunDir, out: &Path) -> Result<PathBuf, ExportError> {
     let yaml = file::read_text(&dir.file("run.yaml"), Limit::Record).unwrap_or_default();
     let begun = reader.journal(usize::MAX >> 1).map_err(query_failed)?;
     let from_ms = begun.first().map_or(0, |row| row.time_ms);
-    draft.say(&Event::version(from_ms)).map_err(wrong)?;
-    draft.text(from_ms, 0, "run.yaml", &format!("```yaml\n{yaml}\n```")).map_err(wrong)?;
+    draft.write_event(&Event::version(from_ms)).map_err(wrong)?;
+    draft.write_text(from_ms, 0, "run.yaml", &format!("```yaml\n{yaml}\n```")).map_err(wrong)?;
     let mut written = Ok(());
     for stretch in &first {
         reader
             .each_row(stretch, |row| {
                 times.0.push((row.time_ms, row.step));
                 if written.is_ok() {
-                    written = draft.say(&step(row));
+                    written = draft.write_event(&step(row));
                 }
             })
             .map_err(query_failed)?;
@@ -66,12 +66,12 @@ pub fn export(dir: &RunDir, out: &Path) -> Result<PathBuf, ExportError> {
         let mut values = vec![("eval/loss", row.eval.loss)];
         values.extend(row.eval.accuracy.map(|accuracy| ("eval/accuracy", accuracy)));
         values.extend(row.eval.perplexity.map(|perplexity| ("eval/perplexity", perplexity)));
-        draft.say(&scalars(row.time_ms, row.eval.step, &values)).map_err(wrong)?;
+        draft.write_event(&scalars(row.time_ms, row.eval.step, &values)).map_err(wrong)?;
     }
     for row in reader.samples(usize::MAX >> 1).map_err(query_failed)? {
         let values = readings(&row.reading);
         if !values.is_empty() {
-            draft.say(&scalars(row.time_ms, times.step_at(row.time_ms), &values)).map_err(wrong)?;
+            draft.write_event(&scalars(row.time_ms, times.step_at(row.time_ms), &values)).map_err(wrong)?;
         }
     }
     journal(&mut draft, &begun).map_err(wrong)?;
@@ -142,7 +142,7 @@ fn journal(draft: &mut Draft, rows: &[JournalRow]) -> io::Result<()> {
         let _ = writeln!(table, "| {time:.0} | {step} | {text} |");
     }
     let step = rows.iter().filter_map(|row| row.step).max().unwrap_or(0);
-    draft.text(last.time_ms, step, "journal", &table)
+    draft.write_text(last.time_ms, step, "journal", &table)
 }
 
 /// An event file being written, under a temporary name until it is complete.
@@ -161,13 +161,13 @@ impl Draft {
         Ok(Self { out: BufWriter::new(File::create(&path)?), path, name })
     }
 
-    fn say(&mut self, event: &Event) -> io::Result<()> {
+    fn write_event(&mut self, event: &Event) -> io::Result<()> {
         self.out.write_all(&record::framed(&event.encode()))
     }
 
-    fn text(&mut self, time_ms: i64, step: u64, tag: &str, text: &str) -> io::Result<()> {
+    fn write_text(&mut self, time_ms: i64, step: u64, tag: &str, text: &str) -> io::Result<()> {
         let values = vec![Value::Text(tag.to_owned(), text.to_owned())];
-        self.say(&Event { time_ms, step, version: None, values })
+        self.write_event(&Event { time_ms, step, version: None, values })
     }
 
     fn finish(mut self, folder: &Path) -> io::Result<PathBuf> {

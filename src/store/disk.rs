@@ -41,7 +41,7 @@ pub fn planned(checkpoint_bytes: u64, count: u64) -> u64 {
 ///
 /// # Errors
 /// Returns the system's error.
-pub fn free(path: &Path) -> io::Result<u64> {
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let there = path.ancestors().find(|part| part.exists()).unwrap_or(Path::new("."));
     let disk = statvfs(if there.as_os_str().is_empty() { Path::new(".") } else { there })?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
@@ -52,7 +52,7 @@ pub fn free(path: &Path) -> io::Result<u64> {
 /// # Errors
 /// Returns the shortage.
 pub fn has_room(path: &Path, needed: u64) -> Result<(), Shortage> {
-    match free(path) {
+    match free_bytes(path) {
         Ok(free) if free < needed => Err(Shortage { path: path.to_owned(), needed, free }),
         _ => Ok(()),
     }
@@ -68,7 +68,7 @@ pub fn has_room_to_save(path: &Path, bytes: u64) -> Result<(), Shortage> {
 
 #[cfg(test)]
 mod tests {
-    use super::{checkpoint_bytes, free, has_room, has_room_to_save, planned};
+    use super::{checkpoint_bytes, free_bytes, has_room, has_room_to_save, planned};
     use tempfile::TempDir;
 
     #[test]
@@ -83,7 +83,7 @@ mod tests {
     fn too_little_room_is_named_with_place_and_numbers() {
         let dir = TempDir::new().unwrap();
         let later = dir.path().join("runs/not/yet");
-        assert!(free(&later).unwrap() > 0);
+        assert!(free_bytes(&later).unwrap() > 0);
         assert_eq!(has_room(&later, 1), Ok(()));
         let refusal = has_room_to_save(&later, 1 << 60).unwrap_err();
         assert!(refusal.needed > 1 << 60 && refusal.free < refusal.needed);

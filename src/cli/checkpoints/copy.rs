@@ -16,8 +16,8 @@ use std::path::Path;
 pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     let to = args.to.as_deref();
     let to = to.ok_or_else(|| Failure::new(2, "copy needs to know where to: --to /mnt/backup"))?;
-    let best = if args.step.is_none() { super::best(run)? } else { None };
-    let loaded = super::chosen(run, args.step.or(best))?;
+    let best = if args.step.is_none() { super::best_step(run)? } else { None };
+    let loaded = super::load_chosen(run, args.step.or(best))?;
     let place = to.join(run.name());
     let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", text::path(&place)));
     let whole = to.canonicalize().or_else(|_| std::path::absolute(to)).map_err(wrong)?;

@@ -15,12 +15,12 @@ pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Ou
         .out
         .as_deref()
         .ok_or_else(|| Failure::new(2, "export needs to know where to: --out weights.safetensors"))?;
-    let best = if args.best { super::best(run)? } else { None };
+    let best = if args.best { super::best_step(run)? } else { None };
     if args.best && best.is_none() {
         let text = format!("no checkpoint of {} was evaluated; leave --best out for the newest", run.name());
         return Err(Failure::new(14, text));
     }
-    let loaded = super::chosen(run, args.step.or(best))?;
+    let loaded = super::load_chosen(run, args.step.or(best))?;
     let weights = loaded.files.get(MODEL);
     let weights = weights.ok_or_else(|| Failure::new(14, format!("{} holds no {MODEL}", text::path(&loaded.path))))?;
     if let Some(format) = &args.format {

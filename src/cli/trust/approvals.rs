@@ -1,7 +1,7 @@
 //! Lists the user has approved: one line each in `$XDG_STATE_HOME/downshift/trusted`. Deleting a line, or
 //! the file, revokes an approval.
 
-use crate::cli::taste::folder;
+use crate::cli::preferences::folder;
 use crate::store::lock::no_link;
 use crate::untrusted::text;
 use rustix::process::getuid;

@@ -132,7 +132,7 @@ impl Svg<'_> {
         self.add(format_args!(r#"<rect width="100%" height="100%" fill="{ground}"/>"#));
     }
 
-    fn words(&mut self, (x, y): (f64, f64), anchor: &str, fill: &str, more: &str, text: &str) {
+    fn add_text(&mut self, (x, y): (f64, f64), anchor: &str, fill: &str, more: &str, text: &str) {
         let text = escaped(text);
         self.add(format_args!(
             r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" fill="{fill}"{more}>{text}</text>"#
@@ -142,11 +142,11 @@ impl Svg<'_> {
     fn axes(&mut self, area: Area, panel: &Panel, ticks: &[(f64, String)], window: (f64, f64), last: bool) {
         let palette = self.palette;
         let title = panel.figure.title();
-        self.words((24.0, area.top - 18.0), "start", &palette.text, r#" font-weight="600" font-size="13""#, title);
+        self.add_text((24.0, area.top - 18.0), "start", &palette.text, r#" font-weight="600" font-size="13""#, title);
         if let Some(most) = panel.cut {
             let text = format!("the range ends below the largest value, {}", figure(most));
             let x = 24.0 + 8.0 * title.chars().count() as f64 + 12.0;
-            self.words((x, area.top - 18.0), "start", &palette.warn, r#" font-size="11""#, &text);
+            self.add_text((x, area.top - 18.0), "start", &palette.warn, r#" font-size="11""#, &text);
         }
         let (left, right, bottom) = (area.left, area.left + area.width, area.bottom());
         for (value, text) in ticks {
@@ -155,7 +155,7 @@ impl Svg<'_> {
             self.add(format_args!(
                 r#"<path d="M{left:.1} {y:.1}H{right:.1}" stroke="{faint}" stroke-width="1" stroke-opacity="0.7"/>"#
             ));
-            self.words((left - 8.0, y + 4.0), "end", &palette.dim, "", text);
+            self.add_text((left - 8.0, y + 4.0), "end", &palette.dim, "", text);
         }
         self.add(format_args!(
             r#"<path d="M{left:.1} {bottom:.1}H{right:.1}" stroke="{}" stroke-width="1.2"/>"#,
@@ -166,11 +166,11 @@ impl Svg<'_> {
             let x = area.x((step - window.0) / span);
             self.add(format_args!(r#"<path d="M{x:.1} {bottom:.1}v5" stroke="{}"/>"#, palette.mark));
             if last {
-                self.words((x, bottom + 20.0), "middle", &palette.dim, "", &count(step.max(0.0) as u64));
+                self.add_text((x, bottom + 20.0), "middle", &palette.dim, "", &count(step.max(0.0) as u64));
             }
         }
         if last {
-            self.words((right, bottom + 36.0), "end", &palette.dim, r#" font-size="11""#, "steps");
+            self.add_text((right, bottom + 36.0), "end", &palette.dim, r#" font-size="11""#, "steps");
         }
     }
 }

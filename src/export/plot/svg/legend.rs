@@ -27,7 +27,7 @@ impl Svg<'_> {
             }
             let (size, per) = if runs.len() > 1 { (12, 7.0) } else { (16, 9.6) };
             let more = format!(r#" font-weight="600" font-size="{size}""#);
-            self.words((x, 28.0), "start", &palette.text, &more, &run.name);
+            self.add_text((x, 28.0), "start", &palette.text, &more, &run.name);
             x += per * run.name.chars().count() as f64 + 18.0;
         }
         self.legend(runs.len() == 1, options.smoothing, x, width);
@@ -50,7 +50,7 @@ impl Svg<'_> {
         let (mut x, y) = if beside { (width - RIGHT - length + 14.0, 28.0) } else { (24.0, 46.0) };
         for (sign, text) in signs {
             self.sign(sign, x, y - 4.0);
-            self.words((x + 20.0, y), "start", &palette.dim, r#" font-size="11""#, &text);
+            self.add_text((x + 20.0, y), "start", &palette.dim, r#" font-size="11""#, &text);
             x += room(&text);
         }
     }

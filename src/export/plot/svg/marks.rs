@@ -29,7 +29,7 @@ impl Svg<'_> {
                 if before.rung == segment.rung { "again" } else { run.rungs.get(segment.rung).map_or("", |n| n) };
             let length = 6.6 * name.chars().count() as f64;
             if named.is_some() && x >= free && x + length < area.left + area.width + RIGHT {
-                self.words((x + 4.0, area.top - 16.0), "start", &palette.mark, r#" font-size="11""#, name);
+                self.add_text((x + 4.0, area.top - 16.0), "start", &palette.mark, r#" font-size="11""#, name);
                 free = x + length + 12.0;
             }
         }
@@ -109,6 +109,6 @@ impl Svg<'_> {
         let anchor = if x > area.left + area.width / 2.0 { "end" } else { "start" };
         let above = if y + 20.0 > area.bottom() { y - 12.0 } else { y + 18.0 };
         let halo = format!(r#" font-size="11" paint-order="stroke" stroke="{ground}" stroke-width="3""#);
-        self.words((x, above), anchor, &palette.text, &halo, &text);
+        self.add_text((x, above), anchor, &palette.text, &halo, &text);
     }
 }

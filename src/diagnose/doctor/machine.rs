@@ -16,7 +16,7 @@ const NO_DISK: u64 = 512 << 20;
 const FILES: u64 = 1024;
 
 /// Returns the folder, or its nearest existing parent.
-pub fn existing(runs: &Path) -> PathBuf {
+pub fn nearest_folder(runs: &Path) -> PathBuf {
     let absolute = std::path::absolute(runs).unwrap_or_else(|_| PathBuf::from("."));
     absolute.ancestors().find(|folder| folder.is_dir()).map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
@@ -122,8 +122,8 @@ pub fn settings() -> Vec<Check> {
 
 #[cfg(test)]
 mod tests {
-    use super::{existing, ram};
-    use crate::cli::doctor::check::Verdict;
+    use super::{nearest_folder, ram};
+    use crate::diagnose::doctor::check::Verdict;
     use std::path::Path;
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_folder_that_is_not_there_yet_is_judged_by_the_one_above() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(existing(&dir.path().join("a/b")), dir.path());
-        assert!(existing(Path::new("runs")).is_dir());
+        assert_eq!(nearest_folder(&dir.path().join("a/b")), dir.path());
+        assert!(nearest_folder(Path::new("runs")).is_dir());
     }
 }

@@ -18,7 +18,7 @@ pub fn folder(name: &str, rest: &str) -> Option<PathBuf> {
 }
 
 /// Themes and keys, and the errors in the user's files.
-pub struct Own {
+pub struct UserFiles {
     /// The shipped themes, then the user's; a user theme replaces a shipped one of the same name.
     pub themes: Vec<Theme>,
     /// The keymap.
@@ -27,7 +27,7 @@ pub struct Own {
     pub wrong: Vec<String>,
 }
 
-impl Own {
+impl UserFiles {
     /// Reads the configuration folder.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Own {
         for path in files {
             let text = file::read_text(&path, Limit::Handwritten).map_err(|error| error.to_string());
             match text.and_then(|text| Theme::parse(&text)) {
-                Ok(theme) => own.take(theme),
+                Ok(theme) => own.add_theme(theme),
                 Err(why) => own.wrong.push(format!("{}: {why}", text::path(&path))),
             }
         }
@@ -62,7 +62,7 @@ impl Own {
         Ok(own)
     }
 
-    fn take(&mut self, theme: Theme) {
+    fn add_theme(&mut self, theme: Theme) {
         match self.themes.iter_mut().find(|known| known.name == theme.name) {
             Some(known) => *known = theme,
             None => self.themes.push(theme),
@@ -100,7 +100,7 @@ pub fn remember(taste: &Taste) {
 
 #[cfg(test)]
 mod tests {
-    use super::Own;
+    use super::UserFiles;
 
     #[test]
     fn own_themes_and_keys_are_taken_and_what_is_wrong_is_named() {
@@ -111,7 +111,7 @@ mod tests {
         std::fs::write(themes.join("mine.yaml"), dark.replace("name: dark", "name: mine")).unwrap();
         std::fs::write(themes.join("bad.yaml"), dark.replacen("#8fcf8a", "greenish", 1)).unwrap();
         std::fs::write(folder.path().join("keymap.yaml"), "keys:\n  stop: [u]\n").unwrap();
-        let own = Own::read_in(Some(folder.path())).unwrap();
+        let own = UserFiles::read_in(Some(folder.path())).unwrap();
         assert_eq!(own.themes.last().map(|theme| theme.name.as_str()), Some("mine"));
         assert_eq!(own.wrong.len(), 2, "{:?}", own.wrong);
         assert!(own.wrong[0].contains("bad.yaml") && own.wrong[0].contains("line 9"), "{}", own.wrong[0]);

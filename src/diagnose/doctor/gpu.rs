@@ -1,6 +1,6 @@
 //! Checks the GPU, its driver, the kernel compiler, and that the GPU computes.
 
-use super::check::{Check, run};
+use super::check::{Check, run_program};
 use crate::format::bytes;
 use crate::protocol::cause::KernelKind;
 use crate::protocol::probe::{Gpu, Metric, Reading};
@@ -32,7 +32,7 @@ pub fn checks(reading: Result<&Reading, &String>, index: u32) -> Vec<Check> {
             return vec![check, computation("cpu")];
         }
     };
-    let mut checks = vec![card(gpu), driver(gpu), health(gpu), history(gpu), heat(gpu), company(gpu)];
+    let mut checks = vec![card(gpu), driver(gpu), health(gpu), history(gpu), heat(gpu), other_users(gpu)];
     checks.extend(toolkit());
     checks.push(computation(&format!("cuda:{index}")));
     checks
@@ -139,7 +139,7 @@ fn heat(gpu: &Gpu) -> Check {
 }
 
 /// Checks how much of the GPU is in use, and by which processes.
-pub fn company(gpu: &Gpu) -> Check {
+pub fn other_users(gpu: &Gpu) -> Check {
     let (Some(used), Some(total)) = (gpu.vram_used_bytes.get(), gpu.vram_total_bytes.get()) else {
         return Check::ok("others", format!("memory in use: {}", gpu.vram_used_bytes.why().unwrap_or("unknown")));
     };
@@ -185,7 +185,7 @@ fn toolkit() -> Vec<Check> {
 }
 
 fn nvrtc(roots: &[PathBuf]) -> Option<String> {
-    let listed = run(Command::new("ldconfig").arg("-p"), Duration::from_secs(5)).map(|(_, text)| text);
+    let listed = run_program(Command::new("ldconfig").arg("-p"), Duration::from_secs(5)).map(|(_, text)| text);
     let by_cache = listed.iter().flat_map(|text| text.lines()).find(|line| line.contains("libnvrtc.so"));
     if let Some((_, path)) = by_cache.and_then(|line| line.split_once("=> ")) {
         return Some(path.to_owned());
@@ -209,7 +209,7 @@ fn computation(device: &str) -> Check {
     let mut command = Command::new("/proc/self/exe");
     command.args(["self-test", "--device", device]);
     let limit = SELF_TEST.as_secs();
-    match run(&mut command, SELF_TEST) {
+    match run_program(&mut command, SELF_TEST) {
         Some((Some(0), words)) => Check::ok("computation", words),
         Some((Some(13), why)) => Check::ok("computation", format!("not tested: {why}")),
         Some((code, why)) => Check::fail(

@@ -28,9 +28,9 @@ impl Known {
     pub fn variables(&mut self, variables: &[(String, String)]) {
         for (name, value) in variables {
             if name == "HOME" && value.len() > 1 {
-                self.word(value.trim_end_matches('/'), "~");
+                self.add_word(value.trim_end_matches('/'), "~");
             } else if holds_secret(name) {
-                self.secret(value);
+                self.add_secret(value);
             }
         }
     }
@@ -38,7 +38,7 @@ impl Known {
     /// Adds the machine's name.
     pub fn host(&mut self, host: &str) {
         if host != "localhost" {
-            self.word(host, "[host]");
+            self.add_word(host, "[host]");
         }
     }
 
@@ -46,17 +46,17 @@ impl Known {
     pub fn settings(&mut self, notify: &Notify) {
         for hook in &notify.webhooks {
             for text in hook.url.iter().chain(&hook.token) {
-                self.place(text);
+                self.add_text(text);
             }
         }
     }
 
     /// Adds the same from a file's text, if it cannot be parsed as settings.
-    pub fn text(&mut self, text: &str) {
+    pub fn add_named_in(&mut self, text: &str) {
         let named = r#"\b((?:env|file):[^\s'",}\]]+)|\burl["']?\s*:\s*["']?(https?://[^\s'",}\]]+)"#;
         for found in Regex::new(named).iter().flat_map(|named| named.captures_iter(text)) {
             if let Some(text) = found.get(1).or(found.get(2)).and_then(|text| text.as_str().parse().ok()) {
-                self.place(&text);
+                self.add_text(&text);
             }
         }
     }
@@ -72,38 +72,38 @@ impl Known {
         self.words
     }
 
-    fn place(&mut self, text: &Text) {
+    fn add_text(&mut self, text: &Text) {
         match text {
-            Text::Plain(text) => self.secret(text),
+            Text::Plain(text) => self.add_secret(text),
             Text::Env(name) => {
                 self.names.push(name.clone());
                 if let Ok(value) = std::env::var(name) {
-                    self.secret(&value);
+                    self.add_secret(&value);
                 }
             }
             Text::File(path) => {
-                if let Some(value) = read(path) {
-                    self.secret(&value);
+                if let Some(value) = read_secret_file(path) {
+                    self.add_secret(&value);
                 }
             }
         }
     }
 
-    fn secret(&mut self, value: &str) {
+    fn add_secret(&mut self, value: &str) {
         let value = value.trim();
         if let Some((server, path)) = address(value) {
-            self.word(value, &format!("{server}/{GONE}"));
+            self.add_word(value, &format!("{server}/{GONE}"));
             if path.len() >= SHORTEST {
-                self.word(path, GONE);
+                self.add_word(path, GONE);
             }
         } else if value.len() >= SHORTEST {
-            self.word(value, GONE);
+            self.add_word(value, GONE);
             let escaped = serde_json::Value::from(value).to_string();
-            self.word(escaped.trim_matches('"'), GONE);
+            self.add_word(escaped.trim_matches('"'), GONE);
         }
     }
 
-    fn word(&mut self, word: &str, instead: &str) {
+    fn add_word(&mut self, word: &str, instead: &str) {
         if word.len() > 2 {
             self.words.push((word.to_owned(), instead.to_owned()));
         }
@@ -120,7 +120,7 @@ fn address(text: &str) -> Option<(&str, &str)> {
 }
 
 /// Reads the secret in a file: one line. Ignores pipes and devices.
-fn read(path: &Path) -> Option<String> {
+fn read_secret_file(path: &Path) -> Option<String> {
     let path = expand_home(path).canonicalize().ok()?;
     let file = File::options().read(true).custom_flags(no_link()).open(path).ok()?;
     let about = file.metadata().ok()?;

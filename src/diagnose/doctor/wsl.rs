@@ -99,7 +99,7 @@ fn kind_of(mounts: &str, path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{kind_of, shadowing};
-    use crate::cli::doctor::check::Verdict;
+    use crate::diagnose::doctor::check::Verdict;
     use std::path::Path;
 
     #[test]

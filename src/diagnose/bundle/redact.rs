@@ -38,7 +38,7 @@ impl Redactor {
             known.settings(notify);
         }
         for text in texts {
-            known.text(text);
+            known.add_named_in(text);
         }
         Self::of(known)
     }

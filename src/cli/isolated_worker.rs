@@ -33,22 +33,22 @@ const SHOWN: usize = 4;
 /// Maximum folder names to try.
 const TAKEN: u64 = 10_000;
 /// Prefix of measurement folders in the temporary directory.
-const FOLDERS: &str = "downshift-alone-";
+const FOLDERS: &str = "downshift-measured-";
 /// Lock file in such a folder: held while the folder is in use, and released however its owner ends.
 const OWNER: &str = "owner.lock";
 
 /// A folder that is deleted on drop.
-struct Passing {
+struct TemporaryFolder {
     path: PathBuf,
     _owner: Lock,
 }
 
-impl Passing {
+impl TemporaryFolder {
     /// Creates a folder in the temporary directory. Removes leftovers of measurements that were killed.
     fn new() -> Result<Self, Failure> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let all = std::env::temp_dir();
-        sweep(&all);
+        remove_leftovers(&all);
         // An existing folder may belong to another user.
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -65,13 +65,13 @@ impl Passing {
     }
 }
 
-impl Drop for Passing {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-fn sweep(all: &Path) {
+fn remove_leftovers(all: &Path) {
     for entry in fs::read_dir(all).into_iter().flatten().flatten() {
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         let owner = entry.path().join(OWNER);
@@ -87,14 +87,14 @@ fn sweep(all: &Path) {
 }
 
 /// Workers without a keeper, run one after the other on the same device.
-pub struct Alone<'a> {
+pub struct IsolatedWorker<'a> {
     device: &'a str,
     steps: u64,
     evaluation: Every,
     card: Option<Card>,
 }
 
-impl<'a> Alone<'a> {
+impl<'a> IsolatedWorker<'a> {
     /// Creates workers that take `steps` steps on a device; `gpu` is its NVML index if it is a GPU.
     pub fn new(device: &'a str, gpu: Option<u32>, steps: u64) -> Self {
         Self { device, steps: steps.max(1), evaluation: Every::Never, card: gpu.map(Card::watch) }
@@ -118,7 +118,7 @@ impl<'a> Alone<'a> {
         before: impl FnOnce(&Path),
         after: impl FnOnce(&Path),
     ) -> Result<Measured, Failure> {
-        let place = Passing::new()?;
+        let place = TemporaryFolder::new()?;
         let mut run = run.clone();
         // The cost of checkpoints is not measured here.
         for rung in &mut run.rungs {
@@ -132,7 +132,7 @@ impl<'a> Alone<'a> {
         }
         let begun = Instant::now();
         let mut worker = self.start(&dir, rung)?;
-        let heard = listen(&mut worker, self.steps, begun, || self.card.as_mut().and_then(Card::look));
+        let heard = listen(&mut worker, self.steps, begun, || self.card.as_mut().and_then(Card::update_peak));
         let _ = worker.kill();
         let _ = worker.wait();
         after(dir.path());
@@ -162,7 +162,7 @@ impl<'a> Alone<'a> {
 
 /// The collected reports of a worker.
 #[derive(Default)]
-struct Heard {
+struct WorkerReports {
     hello: Option<Hello>,
     steps: Vec<Step>,
     baseline: Option<Memory>,
@@ -171,12 +171,12 @@ struct Heard {
     first_step: Option<Duration>,
 }
 
-/// Reads a worker's events to the end of its steps, then calls `look` while the worker still holds its memory.
+/// Reads a worker's events to the end of its steps, then calls `before_end` while the worker still holds its memory.
 fn listen<T>(
     worker: &mut Child,
     steps: u64,
     begun: Instant,
-    look: impl FnOnce() -> T,
+    before_end: impl FnOnce() -> T,
 ) -> Result<Measured, (u8, String)> {
     let Some(stdout) = worker.stdout.take() else {
         return Err((1, "the worker cannot be heard".to_owned()));
@@ -189,7 +189,7 @@ fn listen<T>(
             }
         }
     });
-    let mut heard = Heard::default();
+    let mut heard = WorkerReports::default();
     loop {
         match events.recv_timeout(SILENCE) {
             Ok(Event::Hello(hello)) => heard.hello = Some(hello),
@@ -216,12 +216,12 @@ fn listen<T>(
         }
     }
     // A step may end before anyone has sampled it, but its memory is still held.
-    look();
+    before_end();
     heard.steps.truncate(usize::try_from(steps).unwrap_or(usize::MAX));
     Ok(heard.measured())
 }
 
-impl Heard {
+impl WorkerReports {
     fn memory(&mut self, memory: Memory) {
         match memory.phase {
             Phase::Starting if self.baseline.is_none() => self.baseline = Some(memory),
@@ -275,7 +275,7 @@ fn log_of(dir: &RunDir) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Heard, median};
+    use super::{WorkerReports, median};
     use crate::protocol::worker::{Memory, Phase, Step};
 
     fn step(step: u64, compute_ms: f64) -> Step {
@@ -286,7 +286,8 @@ mod tests {
 
     #[test]
     fn the_first_step_does_not_count_and_the_peak_is_over_the_baseline() {
-        let mut heard = Heard { steps: vec![step(1, 900.0), step(2, 9.0), step(3, 19.0)], ..Heard::default() };
+        let mut heard =
+            WorkerReports { steps: vec![step(1, 900.0), step(2, 9.0), step(3, 19.0)], ..WorkerReports::default() };
         for (phase, resident_bytes, peak_bytes) in [
             (Phase::Starting, 50, 60),
             (Phase::Starting, 150, 170),

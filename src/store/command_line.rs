@@ -1,6 +1,6 @@
 //! The command lines that started a run, one per line in `commands.log`, for bug reports.
 
-use crate::store::run_dir::{RunDir, quoted};
+use super::run_dir::{RunDir, quoted};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 pub const FILE: &str = "commands.log";
 
 /// Appends the command line of this process. A failure to write it does not prevent the start.
-pub fn remember(dir: &RunDir) {
+pub fn record_command_line(dir: &RunDir) {
     let words: Vec<String> = std::env::args_os().map(|word| quoted(&word.to_string_lossy())).collect();
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
     let mut options = OpenOptions::new();

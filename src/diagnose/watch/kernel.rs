@@ -41,7 +41,7 @@ impl KernelSeen {
     }
 
     /// Reads new lines. `own` is the GPU's PCI address; if it is unknown, every GPU counts.
-    pub fn look(&mut self, own: Option<&str>) {
+    pub fn read_new_lines(&mut self, own: Option<&str>) {
         for line in self.log.poll() {
             match &line.kind {
                 KernelKind::Xid { pci, .. } if own.is_some_and(|own| !same_card(own, pci)) => continue,
@@ -91,11 +91,11 @@ mod tests {
                    Out of memory: Killed process 12 (python) total-vm:1kB, anon-rss:1kB\n";
         fs::write(&path, old).unwrap();
         let mut seen = KernelSeen::of(KernelLog::at(&path, true));
-        seen.look(Some("00000000:01:00.0"));
+        seen.read_new_lines(Some("00000000:01:00.0"));
         assert_eq!(seen.counts.xids.get(&79), Some(&1));
         assert_eq!((seen.counts.xids.get(&48), seen.counts.oom_killer), (None, 1));
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"NVRM: Xid (PCI:0000:01:00): 79, x\n").unwrap();
-        seen.look(Some("00000000:01:00.0"));
+        seen.read_new_lines(Some("00000000:01:00.0"));
         let rows = seen.rows().join("\n");
         assert!(rows.contains("2 × Xid 79 (") && rows.contains("1 × the OOM killer"), "{rows}");
     }

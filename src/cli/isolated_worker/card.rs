@@ -1,7 +1,8 @@
 //! Measures GPU memory across workers: the peak of each of them, above the level before it.
 
-use crate::cli::{say, watch};
+use crate::cli::say;
 use crate::config::watch::Ending;
+use crate::diagnose::readings::each_reading;
 use crate::format::bytes;
 use crate::protocol::probe::Reading;
 use std::sync::mpsc::{self, Receiver};
@@ -29,7 +30,7 @@ impl Card {
     pub fn watch(gpu: u32) -> Self {
         let (tell, readings) = mpsc::channel();
         thread::spawn(move || {
-            watch::each_reading(&std::env::temp_dir(), gpu, LOOK, |reading| {
+            each_reading(&std::env::temp_dir(), gpu, LOOK, |reading| {
                 reading.is_opening() || tell.send(used(&reading)).is_ok()
             })
         });
@@ -41,12 +42,12 @@ impl Card {
     pub fn clear(&mut self, ending: &Ending) {
         let limit = self.before.map(|before| before.saturating_add(ending.vram_slack_mib << 20));
         let deadline = Instant::now() + ending.vram_wait.duration().unwrap_or_default();
-        let mut now = self.look();
+        let mut now = self.update_peak();
         while self.before.is_some()
             && now.zip(limit).is_none_or(|(now, limit)| now > limit)
             && Instant::now() < deadline
         {
-            now = self.look();
+            now = self.update_peak();
         }
         if let Some((now, limit)) = now.zip(limit).filter(|(now, limit)| now > limit) {
             let more = bytes(now - limit + (ending.vram_slack_mib << 20));
@@ -61,7 +62,7 @@ impl Card {
     }
 
     /// Returns the memory in use, from a reading that began after this call.
-    pub fn look(&mut self) -> Option<u64> {
+    pub fn update_peak(&mut self) -> Option<u64> {
         while let Ok(earlier) = self.readings.try_recv() {
             self.most = self.most.max(earlier);
         }

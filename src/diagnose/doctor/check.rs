@@ -63,7 +63,7 @@ impl fmt::Display for Check {
 
 /// Runs a program with a time limit and returns its exit code and stdout; none if it cannot be started or
 /// exceeds the limit.
-pub fn run(command: &mut Command, limit: Duration) -> Option<(Option<i32>, String)> {
+pub fn run_program(command: &mut Command, limit: Duration) -> Option<(Option<i32>, String)> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let stdout = child.stdout.take();
     let reader = thread::spawn(move || stdout.map(std::io::read_to_string).and_then(Result::ok).unwrap_or_default());

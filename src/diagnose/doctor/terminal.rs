@@ -1,6 +1,6 @@
 //! Checks tmux and the terminal.
 
-use super::check::{Check, run};
+use super::check::{Check, run_program};
 use std::process::Command;
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ pub fn checks() -> Vec<Check> {
         let text = if truecolor { "24-bit colour" } else { "256 colours; COLORTERM=truecolor would give 24-bit ones" };
         return vec![Check::ok("terminal", format!("not inside tmux, {text}"))];
     }
-    let version = run(Command::new("tmux").arg("-V"), LIMIT).map_or_else(String::new, |(_, text)| text);
+    let version = run_program(Command::new("tmux").arg("-V"), LIMIT).map_or_else(String::new, |(_, text)| text);
     let ask = |scope: &str, name: &str| {
-        run(Command::new("tmux").args(["show-options", scope, name]), LIMIT).map(|(_, text)| text)
+        run_program(Command::new("tmux").args(["show-options", scope, name]), LIMIT).map(|(_, text)| text)
     };
     let passthrough = ask("-gwv", "allow-passthrough").unwrap_or_default();
     let focus = ask("-gv", "focus-events").or_else(|| ask("-sv", "focus-events")).unwrap_or_default();
@@ -71,7 +71,7 @@ fn judge(seen: &Seen) -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::{Seen, judge};
-    use crate::cli::doctor::check::Verdict;
+    use crate::diagnose::doctor::check::Verdict;
 
     #[test]
     fn each_setting_has_its_line_and_its_fix() {

@@ -17,7 +17,7 @@ fn redactor() -> Redactor {
         variable("PATH", "/usr/bin:/bin"),
     ]);
     known.host("lab-box-7");
-    known.text("url: 'https://x/hook/9999'\ntoken: env:NO_SUCH_HOOK_7\n");
+    known.add_named_in("url: 'https://x/hook/9999'\ntoken: env:NO_SUCH_HOOK_7\n");
     Redactor::of(known)
 }
 
