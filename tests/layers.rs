@@ -33,10 +33,9 @@ fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     }
     // Modules that every other one may use.
     for leaf in ["format", "untrusted"] {
-        arrows
-            .iter_mut()
-            .filter(|(module, _)| *module != leaf)
-            .for_each(|(_, list)| drop(list.insert(leaf.to_owned())));
+        for (_, list) in arrows.iter_mut().filter(|(module, _)| *module != leaf) {
+            list.insert(leaf.to_owned());
+        }
     }
     arrows
 }
