@@ -64,14 +64,14 @@ pub enum CheckpointError {
         reason: String,
     },
     /// There is no such checkpoint.
-    #[error("there is no checkpoint {}", text::path(.0))]
+    #[error("checkpoint {} does not exist", text::path(.0))]
     Missing(PathBuf),
 }
 
 impl CheckpointError {
     /// Creates the error for a file of the checkpoint that is damaged, with this reason.
-    pub fn damaged(file: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
-        Self::Damaged { file: file.into(), reason: reason.into() }
+    pub fn damaged(file: impl Into<PathBuf>, reason: impl ToString) -> Self {
+        Self::Damaged { file: file.into(), reason: reason.to_string() }
     }
 }
 

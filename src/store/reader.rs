@@ -232,7 +232,7 @@ pub fn live_status(run: &RunDir) -> Option<Status> {
     (status.state, status.why) = match parent {
         None if !opening => {
             let resume = run.command("resume");
-            (RunState::Stopped, Some(format!("the keeper is gone; `{resume}` goes on from the newest checkpoint")))
+            (RunState::Stopped, Some(format!("the keeper is gone; `{resume}` continues from the newest checkpoint")))
         }
         parent => {
             let recovery = parent.and_then(|record| record.recovery).unwrap_or_default();
@@ -248,7 +248,7 @@ fn stale(run: &RunDir) -> Option<String> {
     let newest = ["run.db", "run.db-wal"].into_iter().filter_map(written).max()?;
     let age = newest.elapsed().ok().filter(|age| *age > STALE)?;
     Some(format!(
-        "as of {} s ago: nothing has reached run.db since; is the disk full, or the keeper suspended?",
+        "as of {} s ago: run.db has not changed since; is the disk full, or the keeper suspended?",
         age.as_secs()
     ))
 }
@@ -305,8 +305,8 @@ pub enum UnreadableStore {
     },
     /// `SQLite` cannot read it.
     #[error(
-        "{} cannot be read: {source}. Checkpoints do not depend on it: `{verify}` reads them, `{resume}` sets it aside \
-         and goes on from the newest",
+        "{} cannot be read: {source}. Checkpoints do not depend on it: `{verify}` reads them, `{resume}` replaces it \
+         and continues from the newest",
         text::path(.file)
     )]
     Damaged {
