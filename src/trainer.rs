@@ -165,6 +165,7 @@ pub(crate) fn batch_misfit(training: &Training, samples: u64) -> Option<Problem>
 
 /// The arguments of a worker.
 #[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "train"), expect(dead_code, reason = "only a trainer reads an order"))]
 pub struct WorkOrder {
     /// The run directory.
     pub run_dir: PathBuf,

@@ -301,7 +301,7 @@ fn open_in_pytorch(file: &Path, numbers: usize) {
 fn a_disk_too_small_for_the_plan_is_refused_before_anything_starts() {
     let place = Place::real();
     let said = says(&place, 1, &[&RUN[..], &["--set", "checkpoint.keep_last=100000000"]].concat());
-    for part in ["free, and", "would be needed", "checkpoint.keep_last", "--runs-dir", "GB"] {
+    for part in ["free, and", "are needed", "checkpoint.keep_last", "--runs-dir", "iB"] {
         assert!(said.contains(part), "{said}");
     }
     assert!(place.newest().is_none(), "nothing was started");

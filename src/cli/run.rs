@@ -73,7 +73,7 @@ pub fn load_run_file(
     let (name, text, base) = match file::read_text(path, Limit::Handwritten) {
         Ok(text) => {
             let absolute = path.canonicalize()?;
-            (path.display().to_string(), text, absolute.parent().map(Path::to_owned).unwrap_or_default())
+            (text::path(path), text, absolute.parent().map(Path::to_owned).unwrap_or_default())
         }
         Err(error @ (ReadError::Kind(_) | ReadError::TooLarge { .. })) => {
             return Err(Failure::new(13, format!("{}: {error}", text::path(path))));

@@ -41,7 +41,7 @@ impl Reader {
         if !file.exists() {
             return Err(UnreadableStore::NotBegun { run: run.name() });
         }
-        Self::open(run).map_err(|source| UnreadableStore::Sqlite { file, source })
+        Self::open(run).map_err(|source| UnreadableStore::Sqlite { file, source: Box::new(source) })
     }
 
     /// Returns the run's status, as last written by the keeper.
@@ -277,7 +277,7 @@ pub enum UnreadableStore {
         /// The path of the store.
         file: PathBuf,
         /// The error of `SQLite`.
-        source: rusqlite::Error,
+        source: Box<rusqlite::Error>,
     },
     /// The file is gone; the checkpoints are still there.
     #[error(
@@ -313,7 +313,7 @@ pub enum UnreadableStore {
         /// The path of the store.
         file: PathBuf,
         /// The error of `SQLite`.
-        source: rusqlite::Error,
+        source: Box<rusqlite::Error>,
         /// The command that verifies the checkpoints.
         verify: String,
         /// The command that replaces the store.
@@ -340,7 +340,7 @@ pub fn unreadable(run: &RunDir) -> Option<UnreadableStore> {
         return Some(UnreadableStore::Newer { file, refusal });
     }
     let verify = format!("downshift checkpoints {} verify", run.name());
-    Some(UnreadableStore::Damaged { file, source, verify, resume: run.command("resume") })
+    Some(UnreadableStore::Damaged { file, source: Box::new(source), verify, resume: run.command("resume") })
 }
 
 /// Reads a row of `steps`.
