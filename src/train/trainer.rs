@@ -65,12 +65,11 @@ impl Trainer for Registry {
     }
 
     fn self_test(&self, device: &str) -> Result<String, Refusal> {
-        selftest::run(device.parse().map_err(|why| Refusal::new(2, why))?)
-            .map_err(|(code, message)| Refusal { code, message })
+        selftest::run(parse_device(device)?).map_err(|(code, message)| Refusal { code, message })
     }
 
     fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
-        let choice: DeviceChoice = device.parse().map_err(|why| Refusal::new(2, why))?;
+        let choice = parse_device(device)?;
         let mut prospect = Prospect::default();
         for rung in &run.rungs {
             let precision = rung.preset.training.precision;
@@ -87,7 +86,7 @@ impl Trainer for Registry {
     }
 
     fn consider(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
-        let choice: DeviceChoice = device.parse().map_err(|why| Refusal::new(2, why))?;
+        let choice = parse_device(device)?;
         match (choice, device::choose(choice, Precision::F32)) {
             (DeviceChoice::Cuda(_), Err(why)) => {
                 let notes = vec![format!("{device} is not here, so nothing was tried on it: {why}")];
@@ -112,6 +111,10 @@ impl Trainer for Registry {
         };
         task.export(&run.rungs[rung].preset, weights, format).map_err(|why| Refusal::new(14, why))
     }
+}
+
+fn parse_device(device: &str) -> Result<DeviceChoice, Refusal> {
+    device.parse::<DeviceChoice>().map_err(|why| Refusal::new(2, why))
 }
 
 fn named(rung: &Rung, why: impl Display) -> String {
