@@ -6,10 +6,7 @@ use burn::module::{AutodiffModule, Module};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend, BackendTypes};
 use burn::tensor::{ElementConversion, Int, Tensor, TensorData, activation};
-use downshift::config::problem::Problem;
-use downshift::recipe::seed::{Purpose, Stream};
-use downshift::train::registry::Registry;
-use downshift::train::task::{BatchRequest, DataError, Pass, Split, Tally, Task, Train};
+use downshift::{BatchRequest, DataError, Pass, Problem, Purpose, Registry, Split, Stream, Tally, Task, Train};
 use serde::{Deserialize, Serialize};
 
 struct Spirals;

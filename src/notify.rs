@@ -12,11 +12,11 @@ mod desktop;
 mod http;
 mod limit;
 mod outbox;
-mod secret;
+pub mod secret;
 mod webhook;
 
 pub use limit::Limit;
-pub use outbox::{Channel, Outbox, channels};
+pub use outbox::{Outbox, channels};
 
 use crate::config::around::{Least, Notify};
 use crate::protocol::worker::Level;

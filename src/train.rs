@@ -42,4 +42,5 @@ mod step;
 mod strike;
 pub mod task;
 pub mod tasks;
+mod trainer;
 pub mod worker;

@@ -98,10 +98,10 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
     let mut said_of: Vec<&str> = said.lines().collect();
     said_of.sort_unstable();
     let parts = [
-        ("alive-", "is alive; left alone"),
-        ("cut-", "goes on from step "),
-        ("paused-", "was paused and stays so"),
-        ("shutdown-", "goes on from step "),
+        ("alive-", "is already running"),
+        ("cut-", "continues from step "),
+        ("paused-", "was paused and stays paused"),
+        ("shutdown-", "continues from step "),
     ];
     assert_eq!(said_of.len(), parts.len(), "{said}");
     for (line, (run, words)) in said_of.iter().zip(parts) {
@@ -120,7 +120,7 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
     let keepers = || [&cut, &shut_down].map(|run| live_status(run).unwrap().pid_keeper);
     let before = keepers();
     let again = text(&place.output(&["resume", "--interrupted"]));
-    assert_eq!(again.matches("is alive; left alone").count(), 3, "{again}");
+    assert_eq!(again.matches("is already running").count(), 3, "{again}");
     assert_eq!(before, keepers());
 }
 
@@ -132,7 +132,7 @@ fn an_interrupted_run_that_cannot_go_on_is_named_and_the_exit_code_says_so() {
     fs::write(cut.file("run.yaml"), "name: [").unwrap();
     let out = place.output(&["resume", "--interrupted"]);
     assert_eq!(out.status.code(), Some(1), "{}", text(&out));
-    assert!(text(&out).contains("cut-") && text(&out).contains("cannot go on: "), "{}", text(&out));
+    assert!(text(&out).contains("cut-") && text(&out).contains("cannot continue: "), "{}", text(&out));
 }
 
 #[test]
@@ -177,6 +177,41 @@ fn a_second_run_on_the_same_device_is_refused_without_a_terminal() {
     for part in ["ok    config", "ok    device", "ok    data", "ok    disk", "ok    others"] {
         assert!(text(&free).contains(part), "{part}: {}", text(&free));
     }
+}
+
+#[test]
+fn a_line_break_in_a_path_leaves_an_error_one_line() {
+    let place = slow_place();
+    let odd = place.dir.path().join("a\nb.yaml");
+    for words in [&["run", "a\nb.yaml", "--headless"][..], &["triage", "a\nb.yaml"], &["status", "a\nb.yaml"]] {
+        let said = String::from_utf8(place.output(words).stderr).unwrap();
+        assert!(said.lines().count() == 1 && said.contains(r"a\nb.yaml"), "{words:?}: {said}");
+    }
+    fs::write(&odd, "name: [\n").unwrap();
+    let said = String::from_utf8(place.output(&["check", "a\nb.yaml"]).stderr).unwrap();
+    assert!(said.lines().nth(1).is_some_and(|line| line.starts_with(r"a\nb.yaml:")), "{said}");
+}
+
+#[test]
+fn a_trial_outlives_its_keeper() {
+    let place = slow_place();
+    let out = fs::File::create(place.dir.path().join("out.txt")).unwrap();
+    let mut trial = place.command(&["trial", "run.yaml", "--for", "4s", LONG[0], LONG[1]]).stdout(out).spawn().unwrap();
+    let run = wait_for("a run directory", || place.newest());
+    let before = wait_status(&run, "steps", |status| status.step >= 20);
+    // A locked store delays the next keeper, so that the run stays `recovering` for many polls.
+    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
+    store.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    kill(before.pid_keeper.unwrap());
+    wait_status(&run, "a start that failed", |status| {
+        status.state == RunState::Recovering && status.why.as_ref().is_some_and(|why| why.contains("locked"))
+    });
+    store.execute_batch("ROLLBACK").unwrap();
+    let code = trial.wait().unwrap().code();
+    let printed = place.printed();
+    assert!(code.is_some_and(|code| code < 2) && printed.contains("✓ started"), "{code:?}: {printed}");
+    assert!(wait_state(&run, RunState::Stopped).step > before.step, "{printed}");
 }
 
 #[test]

@@ -176,7 +176,7 @@ fn what_only_reads_loads_nothing_and_contacts_nobody() {
     shown.wait().unwrap();
     assert!(!trap.loaded() && trap.contacts() == 0, "attach");
     let shown = String::from_utf8(trap.place.output(&["check", "run.yaml"]).stdout).unwrap();
-    assert!(shown.contains("asked to approve") && shown.contains(&trap.url), "{shown}");
+    assert!(shown.contains("needs your approval for") && shown.contains(&trap.url), "{shown}");
     // The markers work: an approved run leaves both.
     let approved = trap.place.output(&["run", "run.yaml", "--headless", "--trust", "--set", "training.steps=300"]);
     assert_eq!(approved.status.code(), Some(0), "{}", stderr(&approved));
@@ -206,6 +206,28 @@ fn without_a_terminal_what_runs_refuses_and_lists_what_it_was_asked_for() {
     }
     let measured = trap.place.output(&["plan", "run.yaml", "--measure", "--trust"]);
     assert!(!stderr(&measured).contains("nothing was started"), "{}", stderr(&measured));
+}
+
+#[test]
+fn the_preflight_list_names_pending_approvals_and_what_is_missing() {
+    let mut trap = Trap::new();
+    let preflight = |trap: &Trap| {
+        let listed = trap.place.output(&["check", "run.yaml", "--preflight"]);
+        (listed.status.code(), String::from_utf8_lossy(&listed.stdout).into_owned())
+    };
+    let (code, shown) = preflight(&trap);
+    assert_eq!(code, Some(13), "{shown}");
+    assert!(shown.contains("warn  approval") && shown.contains("probe.nvml") && shown.contains(&trap.url), "{shown}");
+    let start = ["run", "run.yaml", "--headless", "--trust", "--set", "training.steps=10"];
+    assert_eq!(trap.place.output(&start).status.code(), Some(0));
+    let (code, shown) = preflight(&trap);
+    assert!(code == Some(0) && shown.contains("ok    approval") && !shown.contains("warn"), "{code:?} {shown}");
+    fs::remove_file(&trap.library).unwrap();
+    trap.place.variables.clear();
+    let (_, shown) = preflight(&trap);
+    for part in ["probe.nvml: ", "libtrap.so does not exist", "the environment variable HOOK_SECRET is not set"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
 }
 
 #[test]
@@ -321,16 +343,22 @@ fn logs_that_are_links_are_neither_written_nor_packed() {
     };
     link("keeper.log");
     let refused = trap.place.output(&["resume", "--headless"]);
-    assert!(stderr(&refused).contains("keeper.log: it is a link or no regular file"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("keeper.log: a symbolic link, or not a regular file"), "{}", stderr(&refused));
     link("worker.log");
     let checkpoint = fs::read_dir(run.file("checkpoints")).unwrap().flatten().next().unwrap().path();
     fs::remove_file(checkpoint.join("state.json")).unwrap();
     symlink(&private, checkpoint.join("state.json")).unwrap();
     let made = trap.place.output(&["bundle", "--out", "b.tar.gz"]);
     assert!(made.status.success(), "{}", stderr(&made));
-    for (name, text) in unpacked(&trap.place.dir.path().join("b.tar.gz")) {
+    let listed = String::from_utf8_lossy(&made.stdout).into_owned();
+    for name in ["keeper.log", "worker.log", "state.json"] {
+        assert!(listed.contains(&format!("{name}: it is a symbolic link")), "{listed}");
+    }
+    let parts = unpacked(&trap.place.dir.path().join("b.tar.gz"));
+    for (name, text) in &parts {
         assert!(!text.contains("nobody else's"), "{name}");
     }
+    assert!(parts.iter().any(|(name, text)| name == "left-out.txt" && text.contains("worker.log: ")), "{parts:?}");
     assert_eq!(fs::read_to_string(&private).unwrap(), "nobody else's business\n");
 }
 

@@ -1,12 +1,12 @@
 //! Hidden commands: this program as keeper, worker and probe.
 
-use super::trainer::{Trainer, WorkOrder};
 use super::{Failure, Faults, Outcome};
 use crate::keeper::{self, Launch, detach, parent};
 use crate::protocol::line;
 use crate::recipe::interval;
 use crate::recipe::leave_out::LeaveOut;
 use crate::store::run_dir::RunDir;
+use crate::trainer::{Trainer, WorkOrder};
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
@@ -84,7 +84,7 @@ pub fn worker(args: &WorkerArgs, trainer: &dyn Trainer) -> Outcome {
     if args.rung >= run.rungs.len() {
         return Err(Failure::new(13, format!("rung {} is not on the ladder of {}", args.rung, run_dir.name())));
     }
-    Ok(trainer.work(WorkOrder {
+    let order = WorkOrder {
         run_dir: run_dir.path().to_owned(),
         run,
         rung: args.rung,
@@ -97,7 +97,8 @@ pub fn worker(args: &WorkerArgs, trainer: &dyn Trainer) -> Outcome {
         lean: args.lean,
         inject: args.inject.0.clone(),
         measure: args.measure,
-    }))
+    };
+    trainer.work(order).map_err(Failure::of)
 }
 
 pub fn keeper(args: &KeeperArgs) -> Outcome {

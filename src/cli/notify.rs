@@ -1,10 +1,10 @@
 //! `notify test`: sends a message through every channel to check that it arrives.
 
-use super::trainer::Trainer;
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, line, run};
 use crate::notify::{self, Message};
 use crate::protocol::worker::Level;
+use crate::trainer::Trainer;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -31,8 +31,8 @@ pub fn notify(args: &NotifyArgs, trainer: &dyn Trainer) -> Outcome {
     let Action::Test { config, trust } = &args.action;
     let of_run = match config {
         Some(config) => {
-            let run = run::load(Some(config), &[], "auto", trainer)?;
-            trust::ask(&run, *trust)?;
+            let run = run::load_run_file(Some(config), &[], "auto", trainer)?;
+            trust::require_approval(&run, *trust)?;
             run.notify
         }
         None => None,
@@ -40,13 +40,13 @@ pub fn notify(args: &NotifyArgs, trainer: &dyn Trainer) -> Outcome {
     let settings = notify::settings(of_run.as_ref()).map_err(|wrong| Failure::new(2, wrong))?;
     let channels = notify::channels(&settings);
     if channels.is_empty() {
-        return Err(Failure::new(1, "there is no channel: turn on bell or desktop, or write a webhook"));
+        return Err(Failure::new(1, "no notification channel: turn on bell or desktop, or add a webhook"));
     }
     let message = Message {
         run: "downshift".to_owned(),
         level: Level::Error,
         title: "downshift: a test".to_owned(),
-        text: "This is what a run will use when it needs you.".to_owned(),
+        text: "A run will notify you this way when it needs attention.".to_owned(),
     };
     let mut failed = 0;
     for channel in &channels {

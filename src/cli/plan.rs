@@ -5,17 +5,18 @@ mod bound;
 pub mod size;
 mod table;
 
-use super::alone::Alone;
-use super::trainer::Trainer;
+use super::isolated_worker::IsolatedWorker;
 use super::trust::{self, Trust};
-use super::{Failure, Format, Outcome, line, run, say, watch};
+use super::{Failure, Format, Outcome, line, run, say};
 use crate::config::run::Run;
 use crate::config::shipped;
+use crate::diagnose::readings::read_once;
 use crate::protocol::control::Status;
 use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
 use crate::protocol::worker::FailureClass;
 use crate::store::reader::{live_status, refuse_newer};
 use crate::store::run_dir::RunDir;
+use crate::trainer::Trainer;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -51,17 +52,17 @@ pub struct PlanArgs {
 
 pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if args.format == Format::Tmux {
-        return Err(Failure::new(2, "a plan is no status line; choose --format text or json"));
+        return Err(Failure::new(2, "plan has no tmux format; choose --format text or json"));
     }
     if args.gpu.is_some() && args.measure.is_some() {
         return Err(Failure::new(
             2,
-            "--measure trains on what is here, and --gpu plans for what may not be; leave one out",
+            "--measure and --gpu exclude each other: --measure trains here, --gpu plans for a GPU that may be absent",
         ));
     }
     let subject = Subject::find(args, runs, trainer)?;
     if args.measure.is_some() {
-        trust::ask(&subject.run, args.trust)?;
+        trust::require_approval(&subject.run, args.trust)?;
     }
     if let (true, Some(dir)) = (args.write, &subject.dir) {
         bound::keep_within(dir.clone(), unplanned(&subject.run, &args.overrides.device))?;
@@ -75,7 +76,7 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if let Some(rung) = &args.rung {
         let wanted = subject.run.rung_named(rung).ok_or_else(|| {
             let names: Vec<&str> = subject.run.rungs.iter().map(|rung| rung.name.as_str()).collect();
-            Failure::new(2, format!("there is no rung `{rung}`; there are {}", names.join(", ")))
+            Failure::new(2, format!("unknown rung `{rung}`; choose from {}", names.join(", ")))
         })?;
         plan.rungs = vec![plan.rungs.swap_remove(wanted)];
     }
@@ -112,17 +113,20 @@ impl Subject {
             refuse_newer(&dir)?;
             let (run, status) = (dir.run()?, live_status(&dir));
             if !args.write {
-                say(&format!("the plan of the run {}", dir.name()));
+                say(&format!("plan of the run {}", dir.name()));
             }
             return Ok(Self { run, dir: Some(dir), status });
         }
         let device = if args.gpu.is_some() { NOWHERE } else { &args.overrides.device };
-        let run = run::load(Some(&args.config), &args.overrides.set, device, trainer).map_err(|mut failure| {
-            if args.gpu.is_none() && failure.message.contains("does not train on the CPU") {
-                failure.message.push_str("\nto plan for a GPU that is not here, say how large it is: --gpu 16GiB");
-            }
-            failure
-        })?;
+        let run =
+            run::load_run_file(Some(&args.config), &args.overrides.set, device, trainer).map_err(|mut failure| {
+                if args.gpu.is_none() && failure.message.contains("does not train on the CPU") {
+                    failure
+                        .message
+                        .push_str("\nto plan for a GPU that is not in this machine, give its memory: --gpu 16GiB");
+                }
+                failure
+            })?;
         Ok(Self { run, dir: None, status: None })
     }
 
@@ -149,7 +153,7 @@ struct Place {
 impl Place {
     fn find(args: &PlanArgs, run: &Run, trainer: &dyn Trainer, runs: &Path) -> Result<Self, Failure> {
         if let Some(size) = &args.gpu {
-            let name = "a GPU that need not be here".to_owned();
+            let name = "a GPU of any machine".to_owned();
             let card = Card { name: name.clone(), total_bytes: size.0, free_bytes: None };
             return Ok(Self { device: name, card: Some(card), gpu: true, index: None });
         }
@@ -172,7 +176,7 @@ pub fn card_index(device: &str) -> Option<u32> {
 
 fn card_of(runs: &Path, index: u32) -> Option<Card> {
     let place = if runs.is_dir() { runs } else { Path::new(".") };
-    let gpu = watch::read_once(place, index).ok()?.gpu.ok()?;
+    let gpu = read_once(place, index).ok()?.gpu.ok()?;
     let (total_bytes, used) = (gpu.vram_total_bytes.get()?, gpu.vram_used_bytes.get());
     Some(Card { name: gpu.name, total_bytes, free_bytes: used.map(|used| total_bytes.saturating_sub(used)) })
 }
@@ -223,11 +227,11 @@ fn unplanned(run: &Run, device: &str) -> Plan {
 /// because upper ones may fail, so they are measured regardless.
 fn measure(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u64) -> Vec<(usize, u8)> {
     let (count, mut failures) = (plan.rungs.len(), Vec::new());
-    let mut alone = Alone::new(&args.overrides.device, place.index, steps);
+    let mut workers = IsolatedWorker::new(&args.overrides.device, place.index, steps);
     for (number, rung) in plan.rungs.iter_mut().enumerate() {
         say(&format!("rung {} ({} of {count}): {steps} steps", rung.name, number + 1));
         let index = run.rung_named(&rung.name).unwrap_or(number);
-        match alone.measure(run, index) {
+        match workers.measure(run, index) {
             Ok(measured) => rung.measured = Some(measured),
             Err(failure) => {
                 say(&failure.message);

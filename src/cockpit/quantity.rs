@@ -1,9 +1,9 @@
 //! Quantities that can be charted: every value of a step, of an evaluation and of the probe, each in
 //! its display unit. Their values are read in `chart_data`.
 
-use super::format::{bytes, figure, percent, rate};
 use super::series::{Extent, Metric};
 use super::state::readings::{GIB, Gauge};
+use crate::format::{bytes, figure, percent, rate};
 
 /// A quantity measured over the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -10,6 +10,8 @@ use serde_json::{Map, Value, json};
 const MAX_ROUNDS: usize = 64;
 /// Maximum unknown keys per section that get a suggestion.
 const MAX_SUGGESTIONS: usize = 50;
+/// The largest number that a message repeats as the one to write.
+const MAX_WRITTEN: f64 = 1e15;
 /// Longest key that is compared with known keys.
 const MAX_COMPARED: usize = 64;
 
@@ -169,9 +171,10 @@ fn explain_wrong_type(path: &str, found: &str, wanted: &str) -> Problem {
     let number = value.parse::<f64>().ok();
     let (kind, fix) = match wanted {
         "u64" | "u32" | "usize" => match number {
-            Some(number) if number >= 0.0 && number.fract() != 0.0 => {
+            Some(number) if (0.0..=MAX_WRITTEN).contains(&number) && number.fract() != 0.0 => {
                 ("a whole number", format!("write {} or {}", number.floor().max(1.0), number.ceil()))
             }
+            Some(number) if number > MAX_WRITTEN => ("a whole number", "write a smaller one, such as 32".to_owned()),
             Some(number) if number >= 0.0 => ("a whole number", format!("write {number}")),
             Some(_) => ("a whole number of at least 0", "write a number, such as 1".to_owned()),
             None => ("a whole number", "write a number, such as 32".to_owned()),

@@ -13,6 +13,7 @@ pub mod manifest;
 pub mod state;
 
 use crate::untrusted::file::{self as untrusted, Limit};
+use crate::untrusted::text;
 use manifest::Manifest;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::{
@@ -45,7 +46,7 @@ const REPLACED: &str = ".was-";
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The operating system refused.
-    #[error("cannot {action} {}: {source}", .file.display())]
+    #[error("cannot {action} {}: {source}", text::path(.file))]
     Io {
         /// The file or directory.
         file: PathBuf,
@@ -55,7 +56,7 @@ pub enum CheckpointError {
         source: io::Error,
     },
     /// The content differs from what was written.
-    #[error("{} is damaged: {reason}", .file.display())]
+    #[error("{} is damaged: {reason}", text::path(.file))]
     Damaged {
         /// The file.
         file: PathBuf,
@@ -63,7 +64,7 @@ pub enum CheckpointError {
         reason: String,
     },
     /// There is no such checkpoint.
-    #[error("there is no checkpoint {}", .0.display())]
+    #[error("checkpoint {} does not exist", text::path(.0))]
     Missing(PathBuf),
 }
 
@@ -257,7 +258,8 @@ pub fn manifest(path: &Path) -> Result<Manifest, CheckpointError> {
     }
     let file = path.join(MANIFEST);
     let bytes = untrusted::read(&file, Limit::Record).map_err(io::Error::from).doing("read", &file)?;
-    let manifest = Manifest::from_bytes(&bytes).map_err(|reason| CheckpointError::damaged(&file, reason))?;
+    let manifest =
+        Manifest::from_bytes(&bytes).map_err(|damage| CheckpointError::damaged(&file, damage.to_string()))?;
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if step_of(name) != Some(manifest.step) {
         let reason = format!("it is of step {}, in a directory named {name}", manifest.step);
@@ -285,7 +287,9 @@ pub fn verify(path: &Path) -> Result<Manifest, CheckpointError> {
             hasher.update(&buffer[..count]);
             length += count as u64;
         }
-        entry.compare(length, &hasher.finalize()).map_err(|reason| CheckpointError::damaged(name, reason))?;
+        entry
+            .compare(length, &hasher.finalize())
+            .map_err(|damage| CheckpointError::damaged(name, damage.to_string()))?;
     }
     Ok(manifest)
 }
@@ -302,7 +306,7 @@ pub fn load(path: &Path) -> Result<Loaded, CheckpointError> {
         let bytes = untrusted::read(&name, Limit::Memory).map_err(io::Error::from).doing("read", &name)?;
         entry
             .compare(bytes.len() as u64, &blake3::hash(&bytes))
-            .map_err(|reason| CheckpointError::damaged(name, reason))?;
+            .map_err(|damage| CheckpointError::damaged(name, damage.to_string()))?;
         files.insert(entry.name.clone(), bytes);
     }
     Ok(Loaded { path: path.to_owned(), manifest, files })

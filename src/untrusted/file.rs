@@ -80,7 +80,7 @@ pub enum ReadError {
     #[error("this is {0}; only a regular file can be read")]
     Kind(FileKind),
     /// The file exceeds the size limit of its kind.
-    #[error("the file has {}, above the limit of {}; is it the right file?", format_bytes(*.bytes), format_bytes(.limit.bytes()))]
+    #[error("the file has {}, above the limit of {}; is it the right file?", crate::format::bytes(*.bytes), crate::format::bytes(.limit.bytes()))]
     TooLarge {
         /// Bytes in the file, as far as known.
         bytes: u64,
@@ -177,15 +177,6 @@ pub fn host_memory() -> u64 {
     })
 }
 
-fn format_bytes(bytes: u64) -> String {
-    match bytes {
-        0..1_024 => format!("{bytes} bytes"),
-        1_024..1_048_576 => format!("{:.0} KiB", bytes as f64 / 1024.0),
-        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
-        _ => format!("{:.1} GiB", bytes as f64 / 1_073_741_824.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{FileKind, Limit, ReadError, open, read, read_text};
@@ -218,7 +209,7 @@ mod tests {
         fs::File::options().write(true).open(&path).unwrap().set_len(1 << 43).unwrap();
         for limit in [Limit::Handwritten, Limit::Record, Limit::Memory] {
             let error = read(&path, limit).unwrap_err();
-            assert!(error.to_string().starts_with("the file has 8192.0 GiB, above the limit of"), "{error}");
+            assert!(error.to_string().starts_with("the file has 8.0 TiB, above the limit of"), "{error}");
         }
     }
 

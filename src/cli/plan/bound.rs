@@ -2,7 +2,7 @@
 //! runs at the lowest priority, ends with its keeper, and gives up rather than take much memory.
 
 use crate::cli::Failure;
-use crate::keeper::sentences::bytes;
+use crate::format::bytes;
 use crate::probe::host::parse_kibibytes;
 use crate::protocol::plan::{PLAN_FILE, Plan};
 use crate::store::run_dir::RunDir;
@@ -58,10 +58,10 @@ fn resident() -> u64 {
 /// Returns the limit that is exceeded, if any.
 fn excess(resident: u64, took: Duration) -> Option<String> {
     if resident > MOST_BYTES {
-        return Some(format!("planning it takes more than {} of memory", bytes(MOST_BYTES)));
+        return Some(format!("planning takes more than {} of memory", bytes(MOST_BYTES)));
     }
     let minutes = LONGEST.as_secs() / 60;
-    (took > LONGEST).then(|| format!("planning it takes more than {minutes} minutes"))
+    (took > LONGEST).then(|| format!("planning takes more than {minutes} minutes"))
 }
 
 fn refused(mut plan: Plan, why: &str) -> Plan {

@@ -1,8 +1,9 @@
 //! Lists the user has approved: one line each in `$XDG_STATE_HOME/downshift/trusted`. Deleting a line, or
 //! the file, revokes an approval.
 
-use crate::cli::taste::folder;
+use crate::cli::preferences::folder;
 use crate::store::lock::no_link;
+use crate::untrusted::text;
 use rustix::process::getuid;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -17,7 +18,7 @@ const LONGEST: u64 = 1 << 20;
 pub enum ApprovalsError {
     #[error("approvals cannot be kept: neither XDG_STATE_HOME nor HOME is set")]
     Nowhere,
-    #[error("{0} is not used: it must be a file of yours that nobody else can write; delete it")]
+    #[error("{0} is ignored: it must be a regular file that you own and nobody else can write; delete it")]
     NotYours(String),
     #[error("{file}: {source}")]
     Io { file: String, source: io::Error },
@@ -59,13 +60,13 @@ impl Approvals {
         let file = options.custom_flags(no_link()).open(path).map_err(|source| self.failed(source))?;
         let about = file.metadata().map_err(|source| self.failed(source))?;
         if !about.is_file() || about.uid() != getuid().as_raw() || about.mode() & 0o022 != 0 {
-            return Err(ApprovalsError::NotYours(path.display().to_string()));
+            return Err(ApprovalsError::NotYours(text::path(path)));
         }
         Ok(file)
     }
 
     fn failed(&self, source: io::Error) -> ApprovalsError {
-        let file = self.file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+        let file = self.file.as_ref().map(|file| text::path(file)).unwrap_or_default();
         ApprovalsError::Io { file, source }
     }
 }

@@ -1,11 +1,11 @@
 //! Preview of a shift: what changes, the consequences, the cost and when it takes effect.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::{bytes, count, in_words, rate};
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
+use crate::format::{bytes, count, in_words, rate};
 use crate::protocol::control::{RunState, RungRecord, Status};
 use crate::protocol::probe::Gpu;
 use crate::recipe::class::{Change, Class, compare, effective_batch, gravest};
@@ -53,11 +53,12 @@ pub fn box_content(within: Rect, to: usize, state: &State, theme: Option<&Theme>
     let cost = cost_lines(state, status, to, width, theme);
     let keys = key_line(state).render(usize::from(within.width.saturating_sub(6)).min(usize::from(WIDTH)), theme);
     let room = usize::from(within.height.saturating_sub(2));
-    let long = consequence_lines(status, target, class, width, theme);
+    let ends = Ends { here, target };
+    let long = consequence_lines(status, ends, class, width, theme);
     let roomy = knobs.len() + cost.len() + long.len() + 4 <= room;
     // If space is short, the sentences are shortened first, then the list of knobs is cut. The cost of
     // the rung and the keys always stay.
-    let (air, tail) = if roomy { (1, long) } else { (0, short_consequences(status, target, class, width)) };
+    let (air, tail) = if roomy { (1, long) } else { (0, short_consequences(status, ends, class, width)) };
     let fixed = cost.len() + tail.len() + 1;
     let mut lines = lines_that_fit(knobs, if roomy { usize::MAX } else { room.saturating_sub(fixed) }, theme);
     let gap = || std::iter::repeat_n(Line::default(), air);
@@ -77,11 +78,30 @@ fn lines_that_fit(mut lines: Vec<Line<'static>>, room: usize, theme: &Theme) -> 
     lines
 }
 
+/// The two rungs of a shift.
+#[derive(Clone, Copy)]
+struct Ends<'a> {
+    here: &'a RungView,
+    target: &'a RungView,
+}
+
+impl Ends<'_> {
+    /// Returns the rung that says `warm_start: true`, if one of the two does.
+    fn warm_start(self) -> Option<&'static str> {
+        match (self.target.warm_start, self.here.warm_start) {
+            (true, _) => Some("the new rung"),
+            (false, true) => Some("this rung"),
+            (false, false) => None,
+        }
+    }
+}
+
 /// Summarizes the effect of the shift in two lines.
-fn short_consequences(status: &Status, target: &RungView, class: Class, width: usize) -> Vec<Line<'static>> {
-    let relieves: Vec<_> = target.relieves.iter().map(ToString::to_string).collect();
+fn short_consequences(status: &Status, ends: Ends<'_>, class: Class, width: usize) -> Vec<Line<'static>> {
+    let relieves: Vec<_> = ends.target.relieves.iter().map(ToString::to_string).collect();
     let relieves = if relieves.is_empty() { String::new() } else { format!("; relieves {}", relieves.join(", ")) };
-    let meaning = format!("class {class}: {}{relieves}", class.meaning());
+    let warm = ends.warm_start().filter(|_| class == Class::C).map_or("", |_| "; warm_start: what fits is loaded");
+    let meaning = format!("class {class}: {}{warm}{relieves}", class.meaning());
     let when = match status.state {
         RunState::Paused => "takes effect on resume".to_owned(),
         RunState::BackingOff | RunState::AwaitingVram => "takes effect at the next start".to_owned(),
@@ -217,19 +237,19 @@ fn free_memory_line(state: &State, then: Option<&RungRecord>, width: usize, them
     Some(Line::styled(ui::cut(&text, width), style))
 }
 
-fn consequence_lines(
-    status: &Status,
-    target: &RungView,
-    class: Class,
-    width: usize,
-    theme: &Theme,
-) -> Vec<Line<'static>> {
-    let meaning = match class {
-        Class::A => "Same problem: the loss continues as before, up to rounding and dropout noise.",
-        Class::B => "Different trajectory: weights, moments and data position are kept; the loss curve may bend.",
-        Class::C => {
-            "Different shapes: adapters adapt to the new rank; any other change is refused with a list of \
-             parameters, unless the rung sets warm_start: true, which loads what fits."
+fn consequence_lines(status: &Status, ends: Ends<'_>, class: Class, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+    let meaning = match (class, ends.warm_start()) {
+        (Class::A, _) => "Same problem: the loss continues as before, up to rounding and dropout noise.".to_owned(),
+        (Class::B, _) => {
+            "Different trajectory: weights, moments and data position are kept; the loss curve may bend.".to_owned()
+        }
+        (Class::C, Some(rung)) => {
+            format!("Different shapes, and {rung} sets warm_start: true: what fits is loaded, the rest starts fresh.")
+        }
+        (Class::C, None) => {
+            "Different shapes: adapters adapt to the new rank; any other change is refused with a list \
+                             of parameters, because neither rung sets warm_start: true."
+                .to_owned()
         }
     };
     let next = count(status.step.saturating_add(1));
@@ -246,13 +266,13 @@ fn consequence_lines(
              at step {next}. No step is repeated."
         ),
     };
-    let relieves: Vec<_> = target.relieves.iter().map(ToString::to_string).collect();
+    let relieves: Vec<_> = ends.target.relieves.iter().map(ToString::to_string).collect();
     let mut lines = Vec::new();
     if !relieves.is_empty() {
         lines.push(Line::from(vec![Span::styled(ui::pad("relieves", 10), theme.dim), Span::raw(relieves.join(", "))]));
     }
     let style = if class == Class::C { theme.warn } else { ratatui::style::Style::new() };
-    lines.extend(ui::wrap(meaning, width).into_iter().map(|row| Line::styled(row, style)));
+    lines.extend(ui::wrap(&meaning, width).into_iter().map(|row| Line::styled(row, style)));
     lines.extend(ui::wrap(&when, width).into_iter().map(Line::from));
     lines
 }

@@ -4,7 +4,6 @@
 use super::curve::{Plot, draw_curve};
 use super::geometry::{Curve, Geometry};
 use crate::cockpit::chart_data::evaluation_spot;
-use crate::cockpit::format::{UNKNOWN, clock, count, figure};
 use crate::cockpit::plot::axis;
 use crate::cockpit::quantity::Quantity;
 use crate::cockpit::series::Axis;
@@ -12,6 +11,7 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
+use crate::format::{UNKNOWN, clock, count, figure};
 use crate::store::summary::Spot;
 use ratatui::{
     Frame,

@@ -2,12 +2,12 @@
 //! decides how to draw them.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::{age, bytes, bytes_of, count, percent, rate};
 use crate::cockpit::ratio::Ratio;
 use crate::cockpit::state::facts::SKIP_WINDOW;
 use crate::cockpit::state::screen::View;
 use crate::cockpit::state::{STALE_MS, State};
 use crate::cockpit::verdict::Tone;
+use crate::format::{age, bytes, bytes_of, count, percent, rate};
 use crate::protocol::control::SampleRow;
 use crate::protocol::probe::{Gpu, Host, Throttle};
 use unicode_width::UnicodeWidthStr;

@@ -1,9 +1,9 @@
 //! The outcome of a run that is over: its result, its best evaluation, its skips and its workers.
 
 use super::meters::{Body, Meter, NARROWEST, skips};
-use crate::cockpit::format::{count, counted, figure};
 use crate::cockpit::state::State;
 use crate::cockpit::verdict::{Tone, summarize_eval};
+use crate::format::{count, counted, figure};
 use crate::protocol::control::Status;
 use crate::protocol::worker::Eval;
 use unicode_width::UnicodeWidthStr;

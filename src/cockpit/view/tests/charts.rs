@@ -39,7 +39,7 @@ fn the_cursor_reads_the_exact_value_of_a_step() {
     press_keys(&mut state, "2v");
     let row = fixture::step_row(2, 700, 0);
     let shown = draw_text(&state);
-    let value = crate::cockpit::format::figure(row.loss.unwrap());
+    let value = crate::format::figure(row.loss.unwrap());
     assert!(shown.contains(&format!("step 700  {value}")), "{value} in {shown}");
     let mut skipped = fixture::training((120, 40));
     press_keys(&mut skipped, "2");

@@ -1,0 +1,155 @@
+//! The built-in trainer: a registry of tasks on Burn.
+
+use super::registry::Registry;
+use super::task::{DataError, Format};
+use super::worker::{self, WorkerArgs};
+use super::{device, selftest};
+use crate::config::knobs::{Loader, Precision, Preset};
+use crate::config::ladder::Rung;
+use crate::config::problem::Problem;
+use crate::config::run::Run;
+use crate::protocol::device::DeviceChoice;
+use crate::protocol::plan::{Foreseen, Site};
+use crate::protocol::worker::Eval;
+use crate::recipe::class::{self, Class};
+use crate::store::checkpoint;
+use crate::store::checkpoint::state::TrainState;
+use crate::trainer::{Files, Prospect, Refusal, Trainer, WorkOrder, batch_misfit};
+use crate::untrusted::file::{Limit, read};
+use std::fmt::Display;
+use std::path::PathBuf;
+
+impl Trainer for Registry {
+    fn work(&self, order: WorkOrder) -> Result<u8, Refusal> {
+        let migrate = may_migrate(&order);
+        let rung = &order.run.rungs[order.rung];
+        let mut preset = rung.preset.clone();
+        if order.lean {
+            preset.training.loader = Loader { threads: 1, prefetch: 1 };
+        }
+        let args = WorkerArgs {
+            run_dir: order.run_dir,
+            rung: order.rung,
+            rung_name: rung.name.clone(),
+            attempt: order.attempt,
+            task: order.run.task.clone(),
+            preset,
+            skips_in_a_row: order.run.watch.skips_in_a_row,
+            device: order.device.parse().unwrap_or_default(),
+            from: order.from,
+            require_checkpoint: order.require_checkpoint,
+            migrate,
+            faults: order.faults,
+            leave_out: order.leave_out,
+            inject: order.inject,
+            measure: order.measure,
+        };
+        Ok(worker::main(&args, self))
+    }
+
+    fn precision_misfit(&self, precision: Precision, device: &str) -> Option<Problem> {
+        let choice: DeviceChoice = device.parse().ok()?;
+        device::choose(choice, Precision::F32).ok()?;
+        let why = device::choose(choice, precision).err()?;
+        Some(Problem::at("training.precision", why.trim_end_matches("; use f32"), "use f32"))
+    }
+
+    fn samples(&self, task: &str, preset: &Preset) -> Option<u64> {
+        self.get(task)?.sizes(preset).ok().map(|sizes| sizes.training as u64)
+    }
+
+    fn foresee(&self, run: &Run, site: Site) -> Vec<Result<Foreseen, String>> {
+        let presets: Vec<&Preset> = run.rungs.iter().map(|rung| &rung.preset).collect();
+        let unknown = || presets.iter().map(|_| Err(format!("no task is called `{}`", run.task))).collect();
+        self.get(&run.task).map_or_else(unknown, |task| task.foresee(&presets, site))
+    }
+
+    fn self_test(&self, device: &str) -> Result<String, Refusal> {
+        selftest::run(parse_device(device)?).map_err(|(code, message)| Refusal { code, message })
+    }
+
+    fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
+        let choice = parse_device(device)?;
+        let mut prospect = Prospect::default();
+        for rung in &run.rungs {
+            let precision = rung.preset.training.precision;
+            let chosen = device::choose(choice, precision).map_err(|why| Refusal::new(13, named(rung, why)))?;
+            (prospect.device, prospect.notes) = (chosen.name, chosen.notes);
+            prospect.fingerprint = chosen.fingerprint;
+        }
+        count(self, run, prospect)
+    }
+
+    fn examine(&self, run: &Run) -> Result<(), Refusal> {
+        let Some(task) = self.get(&run.task) else { return Ok(()) };
+        task.examine(&run.rungs[0].preset).map_err(|error| Refusal::new(15, error.to_string()))
+    }
+
+    fn consider(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
+        let choice = parse_device(device)?;
+        match (choice, device::choose(choice, Precision::F32)) {
+            (DeviceChoice::Cuda(_), Err(why)) => {
+                let notes = vec![format!("{device} is not here, so nothing was tried on it: {why}")];
+                count(self, run, Prospect { device: device.to_owned(), notes, ..Prospect::default() })
+            }
+            _ => self.look_ahead(run, device),
+        }
+    }
+
+    fn measure(&self, run: &Run, rung: usize, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Refusal> {
+        let task = self.get(&run.task).ok_or_else(|| Refusal::new(13, format!("no task is called `{}`", run.task)))?;
+        let measured = task.measure(&run.rungs[rung].preset, checkpoints);
+        measured.map_err(|failed| Refusal::new(failed.class.exit_code(), failed.message))
+    }
+
+    fn export(&self, run: &Run, rung: usize, weights: &[u8], format: &str) -> Result<Files, Refusal> {
+        let task = self.get(&run.task).ok_or_else(|| Refusal::new(13, format!("no task is called `{}`", run.task)))?;
+        let format = match format {
+            "hf" => Format::HuggingFace,
+            "peft" => Format::Peft,
+            other => return Err(Refusal::new(2, format!("unknown weight format `{other}`; choose hf or peft"))),
+        };
+        task.export(&run.rungs[rung].preset, weights, format).map_err(|why| Refusal::new(14, why))
+    }
+}
+
+fn parse_device(device: &str) -> Result<DeviceChoice, Refusal> {
+    device.parse::<DeviceChoice>().map_err(|why| Refusal::new(2, why))
+}
+
+fn named(rung: &Rung, why: impl Display) -> String {
+    format!("rung {}: {why}", rung.name)
+}
+
+/// Adds the amount of data and the model's size, and checks that every rung has samples for its
+/// batches and the parameters it names: otherwise its worker would fail in the middle of a shift.
+fn count(registry: &Registry, run: &Run, mut prospect: Prospect) -> Result<Prospect, Refusal> {
+    let Some(task) = registry.get(&run.task) else { return Ok(prospect) };
+    for (number, rung) in run.rungs.iter().enumerate() {
+        let preset = &rung.preset;
+        let name = |error: DataError| if number == 0 { error.to_string() } else { named(rung, error) };
+        let sizes = task.sizes(preset).map_err(|error| Refusal::new(15, name(error)))?;
+        let misfit = batch_misfit(&preset.training, sizes.training as u64).map(|misfit| misfit.to_string());
+        if let Some(why) = misfit.or_else(|| task.check_groups(preset, &sizes.paths).err()) {
+            return Err(Refusal::new(13, named(rung, why)));
+        }
+        if number == 0 {
+            prospect.samples = Some((sizes.training, sizes.validation));
+            prospect.parameters = Some(sizes.parameters);
+        }
+    }
+    Ok(prospect)
+}
+
+/// Reports whether weights that do not fit may be reinitialized: the newest checkpoint was written by
+/// a rung with another model shape, and one of the two sets `warm_start: true`.
+fn may_migrate(order: &WorkOrder) -> bool {
+    let newest = checkpoint::list(&order.run_dir).into_iter().next();
+    let state = newest.and_then(|entry| read(&entry.path.join("state.json"), Limit::Record).ok());
+    let state: Option<TrainState> = state.and_then(|text| serde_json::from_slice(&text).ok());
+    let rungs = &order.run.rungs;
+    state.and_then(|state| Some((state.rung, rungs.get(state.rung)?))).is_some_and(|(from, left)| {
+        let changes = class::compare(&order.run.preset_tree(from), &order.run.preset_tree(order.rung));
+        class::gravest(&changes) == Class::C && (left.warm_start || rungs[order.rung].warm_start)
+    })
+}
