@@ -49,9 +49,9 @@ fn pictures_are_drawn() {
     };
     refused(&["plot", "--out", "a.gif"], ".svg or .png");
     refused(&["plot", "--out", "a.svg", "--metric", "los"], "unknown metric `los`");
-    refused(&["plot", "--out", "a.svg", "--theme", "pink"], "no theme is called `pink`");
+    refused(&["plot", "--out", "a.svg", "--theme", "pink"], "unknown theme `pink`");
     refused(&["plot", "--out", "a.svg", "--steps", "9000..9001"], "nothing to draw");
-    refused(&["plot", "nobody", "--out", "a.svg"], "no run called `nobody`");
+    refused(&["plot", "nobody", "--out", "a.svg"], "no run named `nobody`");
 }
 
 #[test]
