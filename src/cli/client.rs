@@ -47,15 +47,34 @@ fn status_from_keeper(run: &RunDir) -> Option<Status> {
     Some(status)
 }
 
+/// The keeper's answer to a request.
+pub enum Answer {
+    /// It does what it was asked, and says so.
+    Accepted(String),
+    /// It does not, and says why.
+    Refused(String),
+}
+
 /// Sends a request to a run's keeper. Returns its answer if it accepts.
 ///
 /// # Errors
 /// Returns an error when there is no living keeper, or it refuses.
 pub fn send_request(run: &RunDir, request: &Request) -> Result<String, Failure> {
+    match ask(run, request)? {
+        Answer::Accepted(message) => Ok(message),
+        Answer::Refused(message) => Err(Failure::new(1, message)),
+    }
+}
+
+/// Sends a request to a run's keeper, and returns its answer.
+///
+/// # Errors
+/// Returns an error when no living keeper answers.
+pub fn ask(run: &RunDir, request: &Request) -> Result<Answer, Failure> {
     let stuck = |error: std::io::Error| Failure::new(1, silence(run, &error));
     let mut stream = match connect(run, request) {
         Ok(Connection::Keeper(stream)) => stream,
-        Ok(Connection::Parent(answer)) => return Ok(answer),
+        Ok(Connection::Parent(answer)) => return Ok(Answer::Accepted(answer)),
         Err(failure) => return Err(failure),
     };
     stream.set_read_timeout(Some(PATIENCE)).map_err(stuck)?;
@@ -63,8 +82,8 @@ pub fn send_request(run: &RunDir, request: &Request) -> Result<String, Failure> 
     stream.write_all(line::encode(request)?.as_bytes()).map_err(stuck)?;
     for text in BufReader::new(stream.take(peer::MAX_LINE)).lines() {
         match line::decode::<Update>(&text.map_err(stuck)?) {
-            Some(Update::Reply { accepted: true, message }) => return Ok(message),
-            Some(Update::Reply { accepted: false, message }) => return Err(Failure::new(1, message)),
+            Some(Update::Reply { accepted: true, message }) => return Ok(Answer::Accepted(message)),
+            Some(Update::Reply { accepted: false, message }) => return Ok(Answer::Refused(message)),
             _ => {}
         }
     }

@@ -1,5 +1,6 @@
 //! `resume`: continues from the newest checkpoint or an older one, or starts a new run from the weights alone.
 
+use super::client::Answer;
 use super::interrupted::{self, Interrupted};
 use super::line;
 use super::run::{has_room, has_room_to_go_on, look_on, start_keeper};
@@ -12,6 +13,7 @@ use crate::keeper::caretaker::Caretaker;
 use crate::protocol::control::Request;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
 use crate::store::command_line::record_command_line;
+use crate::store::owners;
 use crate::store::permissions;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
@@ -64,17 +66,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     if args.as_base {
         return begin_from(&dir, args, runs, trainer);
     }
-    if client::is_watched(&dir)? {
-        if args.from.is_some() {
-            let name = dir.name();
-            let stop = dir.command("stop");
-            let message = format!("{name} is running; end it with `{stop}` before rolling it back");
-            return Err(Failure::new(1, message));
-        }
-        // A paused run continues; any other run is training already.
-        if let Ok(answer) = client::send_request(&dir, &Request::Resume) {
-            line!("{}: {answer}", dir.name());
-        }
+    if continue_living(&dir, args.from.is_some())? {
         return look_on(&dir, args.headless, since_ms);
     }
     let run = dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
@@ -91,6 +83,34 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     record_command_line(&dir);
     start_keeper(&dir, launch.as_ref())?;
     look_on(&dir, args.headless, since_ms)
+}
+
+/// Continues a run that a keeper watches. Returns false if none does.
+fn continue_living(dir: &RunDir, rolls_back: bool) -> Result<bool, Failure> {
+    for last_try in [false, true] {
+        if !client::is_watched(dir)? {
+            return Ok(false);
+        }
+        if rolls_back {
+            let (name, stop) = (dir.name(), dir.command("stop"));
+            return Err(Failure::new(1, format!("{name} is running; end it with `{stop}` before rolling it back")));
+        }
+        // A paused run continues; any other run refuses, because it is training already.
+        match client::ask(dir, &Request::Resume) {
+            Ok(Answer::Accepted(message)) => line!("{}: {message}", dir.name()),
+            Ok(Answer::Refused(_)) => {}
+            // A keeper that was killed this moment still accepts a connection; without a parent none follows it.
+            Err(failure) if owners::parent_record(dir).is_none() => {
+                if last_try {
+                    return Err(failure);
+                }
+                continue;
+            }
+            Err(_) => {}
+        }
+        return Ok(true);
+    }
+    Ok(false)
 }
 
 fn stored_launch(dir: &RunDir) -> Option<Launch> {
