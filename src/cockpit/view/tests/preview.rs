@@ -32,3 +32,21 @@ fn preview_part(picture: &str) -> String {
     let lines = picture.lines().skip_while(|line| !line.contains("speed"));
     lines.take_while(|line| !line.contains("back")).collect::<Vec<_>>().join("\n")
 }
+
+#[test]
+fn the_preview_of_another_shape_names_the_rung_that_allows_a_warm_start() {
+    let preview = |warm_start: [bool; 2]| {
+        let mut state = fixture::on_gpu((120, 40));
+        let here = state.status().unwrap().rung;
+        state.ladder[here + 1].preset["model"]["channels"] = 7.into();
+        (state.ladder[here].warm_start, state.ladder[here + 1].warm_start) = (warm_start[0], warm_start[1]);
+        press_keys(&mut state, "d");
+        draw_text(&state)
+    };
+    for (warm_start, wanted) in
+        [([false, false], "neither rung sets"), ([false, true], "the new rung sets"), ([true, false], "this rung sets")]
+    {
+        let shown = preview(warm_start);
+        assert!(shown.contains(wanted), "{shown}");
+    }
+}
