@@ -12,6 +12,7 @@ use super::{Failure, Format, Outcome, line, run, say, watch};
 use crate::config::run::Run;
 use crate::config::shipped;
 use crate::protocol::control::Status;
+use crate::protocol::device::DeviceChoice;
 use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
 use crate::protocol::worker::FailureClass;
 use crate::store::reader::{live_status, refuse_newer};
@@ -118,8 +119,10 @@ impl Subject {
         }
         let device = if args.gpu.is_some() { NOWHERE } else { &args.overrides.device };
         let run = run::load(Some(&args.config), &args.overrides.set, device, trainer).map_err(|mut failure| {
-            if args.gpu.is_none() && failure.message.contains("does not train on the CPU") {
-                failure.message.push_str("\nto plan for a GPU that is not here, say how large it is: --gpu 16GiB");
+            if args.gpu.is_none() && only_lacks_gpu(args, trainer) {
+                failure
+                    .message
+                    .push_str("\nto plan for a GPU that is not in this machine, give its memory: --gpu 16GiB");
             }
             failure
         })?;
@@ -135,6 +138,15 @@ impl Subject {
                 .map(|seen| Measured { steps_per_s: record.steps_per_s, steps: record.steps, ..seen });
         }
     }
+}
+
+/// Reports whether a run file is valid, but has a precision that the device cannot train.
+fn only_lacks_gpu(args: &PlanArgs, trainer: &dyn Trainer) -> bool {
+    let misfits = |run: Run| {
+        let mut precisions = run.rungs.iter().map(|rung| rung.preset.training.precision);
+        precisions.any(|precision| trainer.precision_misfit(precision, &args.overrides.device).is_some())
+    };
+    run::load(Some(&args.config), &args.overrides.set, NOWHERE, trainer).is_ok_and(misfits)
 }
 
 /// The device to train on.
@@ -166,8 +178,8 @@ impl Place {
 
 /// Returns the GPU index in a device's name; none for the CPU.
 pub fn card_index(device: &str) -> Option<u32> {
-    let rest = device.strip_prefix("cuda:")?;
-    rest.split(' ').next().and_then(|number| number.parse().ok())
+    let index = DeviceChoice::from_display_name(device).and_then(DeviceChoice::gpu_index)?;
+    u32::try_from(index).ok()
 }
 
 fn card_of(runs: &Path, index: u32) -> Option<Card> {

@@ -201,11 +201,12 @@ mod registry {
     use crate::recipe::class::{self, Class};
     use crate::store::checkpoint;
     use crate::store::checkpoint::state::TrainState;
-    use crate::train::device;
+    use crate::train::device::{self, DeviceError};
+    use crate::train::job::WorkerArgs;
     use crate::train::registry::Registry;
-    use crate::train::selftest;
+    use crate::train::self_test;
     use crate::train::task::{DataError, Format};
-    use crate::train::worker::{self, WorkerArgs};
+    use crate::train::worker;
     use crate::untrusted::file::{Limit, read};
     use std::fmt::Display;
 
@@ -239,9 +240,12 @@ mod registry {
 
         fn precision_misfit(&self, precision: Precision, device: &str) -> Option<Problem> {
             let choice: DeviceChoice = device.parse().ok()?;
-            device::choose(choice, Precision::F32).ok()?;
-            let why = device::choose(choice, precision).err()?;
-            Some(Problem::at("training.precision", why.trim_end_matches("; use f32"), "use f32"))
+            match device::choose_device(choice, precision) {
+                Err(DeviceError::PrecisionNeedsGpu(needs)) => {
+                    Some(Problem::at("training.precision", needs.to_string(), "use f32"))
+                }
+                _ => None,
+            }
         }
 
         fn samples(&self, task: &str, preset: &Preset) -> Option<u64> {
@@ -251,20 +255,28 @@ mod registry {
         fn foresee(&self, run: &Run, site: Site) -> Vec<Result<Foreseen, String>> {
             let presets: Vec<&Preset> = run.rungs.iter().map(|rung| &rung.preset).collect();
             let unknown = || presets.iter().map(|_| Err(format!("no task is called `{}`", run.task))).collect();
-            self.get(&run.task).map_or_else(unknown, |task| task.foresee(&presets, site))
+            self.get(&run.task).map_or_else(unknown, |task| {
+                task.estimate_memory(&presets, site)
+                    .into_iter()
+                    .map(|estimate| estimate.map_err(|error| error.to_string()))
+                    .collect()
+            })
         }
 
         fn self_test(&self, device: &str) -> Result<String, (u8, String)> {
-            selftest::run(device.parse().map_err(|why| (2, why))?)
+            let choice: DeviceChoice = device.parse().map_err(usage_error)?;
+            let passed = self_test::run_self_test(choice).map_err(|error| (self_test::FAILED, error.to_string()))?;
+            Ok(passed.to_string())
         }
 
         fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {
-            let choice: DeviceChoice = device.parse().map_err(|why| (2, why))?;
+            let choice: DeviceChoice = device.parse().map_err(usage_error)?;
             let mut prospect = Prospect::default();
             for rung in &run.rungs {
                 let precision = rung.preset.training.precision;
-                let chosen = device::choose(choice, precision).map_err(|why| (13, named(rung, why)))?;
-                (prospect.device, prospect.notes) = (chosen.name, chosen.notes);
+                let chosen = device::choose_device(choice, precision).map_err(|why| (13, named(rung, why)))?;
+                prospect.notes = chosen.note().into_iter().collect();
+                prospect.device = chosen.name;
                 prospect.fingerprint = chosen.fingerprint;
             }
             count(self, run, prospect)
@@ -272,14 +284,14 @@ mod registry {
 
         fn examine(&self, run: &Run) -> Result<(), (u8, String)> {
             let Some(task) = self.get(&run.task) else { return Ok(()) };
-            task.examine(&run.rungs[0].preset).map_err(|error| (15, error.to_string()))
+            task.check_pretrained(&run.rungs[0].preset).map_err(|error| (15, error.to_string()))
         }
 
         fn consider(&self, run: &Run, device: &str) -> Result<Prospect, (u8, String)> {
-            let choice: DeviceChoice = device.parse().map_err(|why| (2, why))?;
-            match (choice, device::choose(choice, Precision::F32)) {
-                (DeviceChoice::Cuda(_), Err(why)) => {
-                    let notes = vec![format!("{device} is not here, so nothing was tried on it: {why}")];
+            let choice: DeviceChoice = device.parse().map_err(usage_error)?;
+            match (choice, device::choose_device(choice, Precision::F32)) {
+                (DeviceChoice::Cuda(_), Err(DeviceError::NoGpu(why))) => {
+                    let notes = vec![format!("{device} is not available, so it was not checked: {why}")];
                     count(self, run, Prospect { device: device.to_owned(), notes, ..Prospect::default() })
                 }
                 _ => self.look_ahead(run, device),
@@ -293,8 +305,9 @@ mod registry {
             checkpoints: &[PathBuf],
         ) -> Result<Vec<Result<Eval, String>>, (u8, String)> {
             let task = self.get(&run.task).ok_or_else(|| (13, format!("no task is called `{}`", run.task)))?;
-            let measured = task.measure(&run.rungs[rung].preset, checkpoints);
-            measured.map_err(|failed| (failed.class.exit_code(), failed.message))
+            let measured = task.evaluate_checkpoints(&run.rungs[rung].preset, checkpoints);
+            let measured = measured.map_err(|failed| (failed.class.exit_code(), failed.message))?;
+            Ok(measured.into_iter().map(|eval| eval.map_err(|error| error.to_string())).collect())
         }
 
         fn export(&self, run: &Run, rung: usize, weights: &[u8], format: &str) -> Result<Files, (u8, String)> {
@@ -304,8 +317,12 @@ mod registry {
                 "peft" => Format::Peft,
                 other => return Err((2, format!("`{other}` is no format of weights; choose hf or peft"))),
             };
-            task.export(&run.rungs[rung].preset, weights, format).map_err(|why| (14, why))
+            task.export(&run.rungs[rung].preset, weights, format).map_err(|error| (14, error.to_string()))
         }
+    }
+
+    fn usage_error(error: impl Display) -> (u8, String) {
+        (2, error.to_string())
     }
 
     fn named(rung: &Rung, why: impl Display) -> String {
@@ -321,7 +338,8 @@ mod registry {
             let name = |error: DataError| if number == 0 { error.to_string() } else { named(rung, error) };
             let sizes = task.sizes(preset).map_err(|error| (15, name(error)))?;
             let misfit = batch_misfit(&preset.training, sizes.training as u64).map(|misfit| misfit.to_string());
-            if let Some(why) = misfit.or_else(|| task.check_groups(preset, &sizes.paths).err()) {
+            let rules = || task.check_rules(preset, &sizes.paths).err().map(|error| error.to_string());
+            if let Some(why) = misfit.or_else(rules) {
                 return Err((13, named(rung, why)));
             }
             if number == 0 {

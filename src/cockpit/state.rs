@@ -14,6 +14,7 @@ pub mod screen;
 use super::keymap::Keymap;
 use crate::config::knobs::{Relief, Watch};
 use crate::protocol::control::{CheckpointRow, RunState, Status};
+use crate::protocol::device::DeviceChoice;
 use facts::Facts;
 use passage::PassageView;
 use replay::Replay;
@@ -153,7 +154,7 @@ impl State {
 
     /// Reports whether the run trains on a GPU; if not, a GPU's heat and memory are irrelevant to it.
     pub fn uses_card(&self) -> bool {
-        self.status().and_then(|status| status.device.as_deref()).is_some_and(|device| device.starts_with("cuda"))
+        self.status().and_then(|status| status.device.as_deref()).is_some_and(DeviceChoice::names_gpu)
     }
 
     /// Reports whether a keeper should be running but is not.

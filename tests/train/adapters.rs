@@ -1,11 +1,11 @@
 //! Adapters on a pretrained model: which weights are trained, and how much a rank change preserves.
 
-use crate::harness::{Told, alone, args, live, preset, registry, tensors, with};
+use crate::harness::{Told, args, exclusive, live, preset, registry, tensors, with};
 use downshift::protocol::worker::{DoneReason, Event, Order, Phase};
 use downshift::store::checkpoint;
+use downshift::train::job::WorkerArgs;
 use downshift::train::task::Format;
-use downshift::train::tasks::lm::hf::{self, Place};
-use downshift::train::worker::WorkerArgs;
+use downshift::train::tasks::lm::hf::{self, ModelSource};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -31,9 +31,9 @@ fn lm(run_dir: &Path, preset: Value) -> WorkerArgs {
 fn measured(run_dir: &Path, step: u64, preset: Value) -> f64 {
     let preset = serde_json::from_value(preset).unwrap();
     let path = run_dir.join(checkpoint::relative_path(step));
-    let _alone = alone();
+    let _exclusive = exclusive();
     let registry = registry();
-    registry.get("lm").unwrap().measure(&preset, &[path]).unwrap().remove(0).unwrap().loss
+    registry.get("lm").unwrap().evaluate_checkpoints(&preset, &[path]).unwrap().remove(0).unwrap().loss
 }
 
 fn note<'a>(told: &'a Told, part: &str) -> &'a str {
@@ -55,9 +55,9 @@ fn adapters_alone_are_trained_and_the_pretrained_weights_stay_bit_for_bit() {
     let dir = TempDir::new().unwrap();
     let told = live(lm(dir.path(), lora(4)), &[(40, Order::Stop { checkpoint: true })]);
     assert_eq!(told.outcome, Ok(DoneReason::Stopped));
-    let place = Place::of(SHIPPED);
-    let shape = hf::config::read(&place, SHIPPED).unwrap();
-    let base = hf::load(&place, &shape).unwrap();
+    let place = ModelSource::parse(SHIPPED);
+    let shape = hf::config::read_config(&place, SHIPPED).unwrap();
+    let base = hf::load_weights(&place, &shape).unwrap();
     let (weights, moments) = tensors(dir.path(), 40);
     let weights = SafeTensors::deserialize(&weights).unwrap();
     for (path, data) in &base {
@@ -87,7 +87,7 @@ fn a_lower_rank_keeps_what_was_learnt_and_says_what_it_cost() {
     let (before, after) = (number_before(text, "before"), number_before(text, "after"));
     assert!((before - learnt).abs() < 6e-5, "{before} is not {learnt}, which the old shape computes");
     assert!((after / before - 1.0).abs() < 0.02, "{text}");
-    assert!(text.contains("start anew"), "{text}");
+    assert!(text.contains("start at zero"), "{text}");
     println!("{text}");
     // Each pass over the validation set is an evaluation, with its own deadline.
     let told_before =
@@ -118,7 +118,7 @@ fn a_lower_rank_keeps_what_was_learnt_and_says_what_it_cost() {
     let mut merged = with(lora(16), &[("training.steps", json!(72)), ("optimizer.lr", json!(1e-12))]);
     merged["model"].as_object_mut().unwrap().remove("lora");
     let told = live(lm(dir.path(), merged.clone()), &[]);
-    assert!(note(&told, "merged").contains("21 layers"));
+    assert!(note(&told, "merged").contains("21 adapters"));
     assert!((measured(dir.path(), 72, merged) - learnt).abs() < 1e-4);
 }
 

@@ -3,7 +3,7 @@
 
 use crate::harness::{args, live, preset, tensors, with};
 use downshift::protocol::worker::{DoneReason, Order};
-use downshift::train::worker::WorkerArgs;
+use downshift::train::job::WorkerArgs;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use std::path::Path;

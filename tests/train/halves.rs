@@ -3,10 +3,10 @@
 //! The number format is global to the process, so the test binary starts itself again for attempts in f32:
 //! `a_life_in_f32` is such an attempt if the environment says so, and an empty test otherwise.
 
-use crate::harness::{Told, alone, args, live, preset, registry, tensors, with};
+use crate::harness::{Told, args, exclusive, live, preset, registry, tensors, with};
 use downshift::protocol::worker::{DoneReason, Event};
 use downshift::store::checkpoint;
-use downshift::train::worker::WorkerArgs;
+use downshift::train::job::WorkerArgs;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
@@ -130,10 +130,10 @@ fn the_loss_before_a_lower_rank_is_that_of_the_adapters_as_they_were() {
     let wide = text(llama(8), 30);
     in_f32(dir.path(), &wide);
     let learnt = {
-        let _alone = alone();
+        let _exclusive = exclusive();
         let path = dir.path().join(checkpoint::relative_path(30));
         let preset = serde_json::from_value(wide).unwrap();
-        registry().get("lm").unwrap().measure(&preset, &[path]).unwrap().remove(0).unwrap().loss
+        registry().get("lm").unwrap().evaluate_checkpoints(&preset, &[path]).unwrap().remove(0).unwrap().loss
     };
     let told = live(lm(dir.path(), text(llama(1), 31)), &[]);
     assert_eq!(told.outcome, Ok(DoneReason::Finished));

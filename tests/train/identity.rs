@@ -5,7 +5,7 @@ use crate::harness::{Told, args, live, preset, tensors, with};
 use downshift::protocol::inject::Inject;
 use downshift::protocol::worker::{DoneReason, Event, Order};
 use downshift::store::checkpoint::{self, Contents, STATE, state::TrainState};
-use downshift::train::worker::WorkerArgs;
+use downshift::train::job::WorkerArgs;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, path::Path};

@@ -106,9 +106,9 @@ fn a_checkpoint_of_either_kind_goes_on_under_the_other() {
     let (_, curve) = whole("f32", false);
     live(args(dir.path(), knobs("f32", false)), &[(10, STOP)]);
     let coded = live(args(dir.path(), knobs("8bit", true)), &[(17, STOP)]);
-    assert_eq!(notes(&coded.events), ["the moments of 2 parameters are rounded to 8 bits from here on"]);
+    assert_eq!(notes(&coded.events), ["the moments of 2 parameters are now stored in 8 bits"]);
     let back = live(args(dir.path(), knobs("f32", false)), &[]);
-    assert_eq!(notes(&back.events), ["the moments of 2 parameters are widened to f32 from here on"]);
+    assert_eq!(notes(&back.events), ["the moments of 2 parameters are now stored in f32"]);
     assert_eq!(back.outcome, Ok(DoneReason::Finished));
     assert!(types(dir.path(), 17).iter().any(|found| found.contains("U8")));
     let (_, moments) = tensors(dir.path(), STEPS);
@@ -125,7 +125,7 @@ fn moments_that_a_checkpoint_lacks_are_named() {
     let head = with(preset(0.0), &[("training.trained", json!("head"))]);
     live(args(dir.path(), head), &[(6, STOP)]);
     let all = live(args(dir.path(), preset(0.0)), &[(12, STOP)]);
-    let wanted = "the checkpoint holds no moments of 2 of 6 trained parameters, theirs begin at zero: \
+    let wanted = "the checkpoint has no moments of 2 of 6 trained parameters, so these start at zero: \
                   blocks.0.bias, blocks.0.weight";
     assert_eq!(notes(&all.events), [wanted]);
     assert_eq!(notes(&live(args(dir.path(), preset(0.0)), &[]).events), [""; 0]);

@@ -8,7 +8,7 @@ use downshift::protocol::worker::{DoneReason, Event};
 use downshift::recipe::batch::{BatchPlan, Position};
 use downshift::recipe::order::epoch_order;
 use downshift::store::checkpoint::{self, STATE, state::TrainState};
-use downshift::train::worker::WorkerArgs;
+use downshift::train::job::WorkerArgs;
 use proptest::prelude::*;
 use safetensors::SafeTensors;
 use serde_json::json;

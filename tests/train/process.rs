@@ -325,7 +325,7 @@ fn a_last_step_that_the_disk_does_not_take_is_a_full_disk_and_no_bad_checkpoint(
     limit_files(worker.child.id(), Some(512));
     let Event::Failed(failed) = worker.wait_for(|event| matches!(event, Event::Failed(_))) else { unreachable!() };
     assert_eq!(failed.class, FailureClass::DiskFull, "{failed:?}");
-    assert!(failed.message.contains("is the last one") && failed.message.contains("cannot write"), "{failed:?}");
+    assert!(failed.message.contains("the last step, ") && failed.message.contains("cannot write"), "{failed:?}");
     assert_eq!(worker.end().1, i32::from(FailureClass::DiskFull.exit_code()));
 }
 

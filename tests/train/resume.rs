@@ -4,7 +4,7 @@ use crate::harness::{args, live, preset, tensors, with};
 use crate::identity::rewrite;
 use downshift::protocol::worker::{DoneReason, Event, Level, Order};
 use downshift::store::checkpoint::{self, Contents, STATE, state::Row};
-use downshift::train::worker::WorkerArgs;
+use downshift::train::job::WorkerArgs;
 use serde_json::{Value, json};
 use std::fs;
 use tempfile::TempDir;
@@ -115,7 +115,7 @@ fn a_checkpoint_of_numbers_that_are_none_is_as_bad_as_a_damaged_one() {
         let resumed = live(args(dir.path(), preset(0.0)), &[(7, Order::Stop { checkpoint: false })]);
         assert!(resumed.has(|event| matches!(event, Event::Hello(hello) if hello.resumed_from == Some(6))), "{file}");
         assert!(resumed.has(|event| matches!(event, Event::Note { level: Level::Warn, text }
-            if text.contains(file) && text.contains("not finite"))));
+            if text.contains(file) && text.contains("contains NaN or infinity"))));
         let mut asked = args(dir.path(), preset(0.0));
         asked.from = Some(12);
         assert_eq!(live(asked, &[]).outcome.unwrap_err().class.exit_code(), 14);
@@ -139,7 +139,7 @@ fn a_checkpoint_whose_parts_do_not_belong_together_is_passed_over() {
     let resumed = live(args(dir.path(), preset(0.0)), &[(7, Order::Stop { checkpoint: false })]);
     assert!(resumed.has(|event| matches!(event, Event::Hello(hello) if hello.resumed_from == Some(6))));
     assert!(resumed.has(|event| matches!(event, Event::Note { level: Level::Warn, text }
-        if text.contains("state.json is damaged: it is of step 6 at 41 on the clock, in a checkpoint of step 12"))));
+        if text.contains("state.json is damaged: it is from step 6 (clock 41), but the checkpoint is from step 12"))));
 }
 
 #[test]
@@ -222,7 +222,9 @@ fn a_text_that_was_replaced_meanwhile_is_told_at_the_next_start() {
     let next = |stop: u64, preset: &Value| {
         let told = live(WorkerArgs { task: "lm".into(), ..args(dir.path(), preset.clone()) }, &[(stop, STOP)]);
         assert_eq!(told.outcome, Ok(DoneReason::Stopped));
-        told.has(|event| matches!(event, Event::Note { level: Level::Warn, text } if text.contains("read otherwise")))
+        told.has(
+            |event| matches!(event, Event::Note { level: Level::Warn, text } if text.contains("training data changed")),
+        )
     };
     assert!(!next(2, &one) && !next(4, &one));
     // A rung with shorter windows cuts the same data into different samples.

@@ -67,5 +67,5 @@ fn what_cannot_be_run_says_why() {
     }
     let mut unknown = args(dir.path(), preset(0.0));
     unknown.task = "nothing".into();
-    assert!(live(unknown, &[]).outcome.unwrap_err().message.contains("there are tiny"));
+    assert!(live(unknown, &[]).outcome.unwrap_err().message.contains("known tasks: tiny"));
 }

@@ -1,7 +1,7 @@
 use super::{BELOW_ONE, Kind};
 use crate::config::moments::BLOCK;
 use crate::recipe::seed::Stream;
-use crate::train::params::ranked;
+use crate::train::params::with_rank;
 use burn::backend::{Flex, flex::FlexDevice};
 use burn::tensor::{FloatDType, Tensor, TensorData, ops::IntTensorOps};
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn numbers(tensor: Tensor<Flex, 1>) -> Vec<f32> {
 fn through(kind: Kind, values: &[f32], thresholds: Vec<f32>) -> Vec<f32> {
     let (codes, scales) = kind.encode_by::<Flex, 1>(tensor(values), thresholds);
     let codes = Flex::int_into_float(codes, FloatDType::F32);
-    numbers(ranked(kind.decode::<Flex>(codes, scales, &[values.len()])))
+    numbers(with_rank(kind.decode::<Flex>(codes, scales, &[values.len()])))
 }
 
 /// Returns the codes around a value that is `share` of the largest one, as shares.
@@ -107,7 +107,7 @@ fn any_shape_comes_back_and_the_codes_take_a_byte() {
     let codes_data = codes.clone().into_data();
     assert_eq!((codes_data.as_bytes().len(), scales.clone().into_data().as_bytes().len()), (17 * 256, 17 * 4));
     let codes = Flex::int_into_float(codes, FloatDType::F32);
-    let back = ranked::<Flex, 3>(Kind::First.decode::<Flex>(codes, scales, &[17, 19, 13]));
+    let back = with_rank::<Flex, 3>(Kind::First.decode::<Flex>(codes, scales, &[17, 19, 13]));
     assert_eq!(back.dims(), [17, 19, 13]);
     let back: Vec<f32> = back.into_data().iter::<f32>().collect();
     assert!(values.iter().zip(&back).all(|(value, back)| (value - back).abs() < 0.016));

@@ -1,4 +1,4 @@
-use super::{Augment, Classifier, Vision, VisionBatch, VisionData, VisionModel, judge};
+use super::{Augment, Classifier, Vision, VisionBatch, VisionData, VisionModel, score_sample};
 use crate::train::task::{BatchRequest, Pass, Split, Task, Train};
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn::module::{AutodiffModule, list_param_ids};
@@ -109,11 +109,11 @@ fn a_set_with_a_test_part_is_not_split_unless_asked_and_one_too_small_is_refused
 
 #[test]
 fn the_judge_agrees_with_the_formula() {
-    let (loss, right) = judge(&[1.0, 3.0, 2.0], 1);
+    let (loss, right) = score_sample(&[1.0, 3.0, 2.0], 1);
     let wanted = (1.0 + (-1.0f64).exp() + (-2.0f64).exp()).ln();
     assert!((loss - wanted).abs() < 1e-6 && right, "{loss}");
-    assert!(!judge(&[1.0, 3.0, 2.0], 0).1);
-    let (loss, right) = judge(&[f32::NAN, 1.0], 1);
+    assert!(!score_sample(&[1.0, 3.0, 2.0], 0).1);
+    let (loss, right) = score_sample(&[f32::NAN, 1.0], 1);
     assert!(loss.is_nan() && right);
 }
 
