@@ -1,7 +1,7 @@
 //! The training worker: the only code that uses Burn.
 //!
 //! ```text
-//! worker   the process: lock, file descriptors, panic hook, contract, exit code
+//! worker   the process: lock, stdout for events, panic hook, orders, exit code
 //!    └─ session   one attempt, top down: data, model, resume, loop
 //!          ├─ loader       micro-batches, prepared ahead of the step on threads
 //!          ├─ step         forward, backward, one read-back, the guard's verdict

@@ -134,7 +134,7 @@ impl Subject {
         let Some(status) = &self.status else { return };
         let gpu = plan.gpu;
         for (rung, record) in plan.rungs.iter_mut().zip(&status.rungs) {
-            rung.measured = Measured::in_a_run(rung.foreseen.as_ref(), record.vram_bytes, record.ram_bytes, gpu)
+            rung.measured = Measured::in_a_run(rung.estimate.as_ref(), record.vram_bytes, record.ram_bytes, gpu)
                 .map(|seen| Measured { steps_per_s: record.steps_per_s, steps: record.steps, ..seen });
         }
     }
@@ -199,9 +199,9 @@ fn lay_out(run: &Run, place: &Place, trainer: &dyn Trainer) -> Plan {
     let site = Site { gpu: place.gpu, room: place.card.as_ref().map(Card::room) };
     let (device, gpu, card) = (place.device.clone(), place.gpu, place.card.clone());
     let mut plan = Plan { gpu, card, ..unplanned(run, &device) };
-    for (rung, outcome) in plan.rungs.iter_mut().zip(trainer.foresee(run, site)) {
+    for (rung, outcome) in plan.rungs.iter_mut().zip(trainer.estimate_memory(run, site)) {
         match outcome {
-            Ok(foreseen) => rung.foreseen = Some(foreseen),
+            Ok(estimate) => rung.estimate = Some(estimate),
             Err(why) => rung.unknown = Some(why),
         }
     }
@@ -213,7 +213,7 @@ fn unplanned(run: &Run, device: &str) -> Plan {
     let rungs = run.rungs.iter().map(|rung| RungPlan {
         name: rung.name.clone(),
         micro_batch: rung.preset.training.micro_batch,
-        foreseen: None,
+        estimate: None,
         unknown: None,
         total_bytes: None,
         verdict: Verdict::Unknown,

@@ -6,7 +6,7 @@ use crate::config::problem::Problem;
 use crate::config::run::{AsWritten, Run, TaskSections};
 use crate::keeper::child::WORKER_VARIABLE;
 use crate::protocol::inject::Inject;
-use crate::protocol::plan::{Foreseen, Site};
+use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::protocol::worker::Eval;
 use crate::recipe::interval::Faults;
 use crate::recipe::leave_out::LeaveOut;
@@ -46,7 +46,7 @@ pub trait Trainer: TaskSections {
     }
 
     /// Estimates the memory of each rung, or returns the reason why it is unknown.
-    fn foresee(&self, run: &Run, _site: Site) -> Vec<Result<Foreseen, String>> {
+    fn estimate_memory(&self, run: &Run, _site: Site) -> Vec<Result<MemoryEstimate, String>> {
         run.rungs.iter().map(|_| Err(NO_TRAINER.to_owned())).collect()
     }
 
@@ -192,7 +192,7 @@ pub struct Prospect {
 #[cfg(feature = "train")]
 mod registry {
     use super::{
-        Eval, Files, Foreseen, PathBuf, Precision, Preset, Problem, Prospect, Run, Site, Trainer, WorkOrder,
+        Eval, Files, MemoryEstimate, PathBuf, Precision, Preset, Problem, Prospect, Run, Site, Trainer, WorkOrder,
         batch_misfit,
     };
     use crate::config::knobs::Loader;
@@ -235,7 +235,7 @@ mod registry {
                 inject: order.inject,
                 measure: order.measure,
             };
-            worker::main(&args, self)
+            worker::run_worker(&args, self)
         }
 
         fn precision_misfit(&self, precision: Precision, device: &str) -> Option<Problem> {
@@ -252,7 +252,7 @@ mod registry {
             self.get(task)?.sizes(preset).ok().map(|sizes| sizes.training as u64)
         }
 
-        fn foresee(&self, run: &Run, site: Site) -> Vec<Result<Foreseen, String>> {
+        fn estimate_memory(&self, run: &Run, site: Site) -> Vec<Result<MemoryEstimate, String>> {
             let presets: Vec<&Preset> = run.rungs.iter().map(|rung| &rung.preset).collect();
             let unknown = || presets.iter().map(|_| Err(format!("no task is called `{}`", run.task))).collect();
             self.get(&run.task).map_or_else(unknown, |task| {
@@ -358,8 +358,8 @@ mod registry {
         let state: Option<TrainState> = state.and_then(|text| serde_json::from_slice(&text).ok());
         let rungs = &order.run.rungs;
         state.and_then(|state| Some((state.rung, rungs.get(state.rung)?))).is_some_and(|(from, left)| {
-            let changes = class::compare(&order.run.preset_tree(from), &order.run.preset_tree(order.rung));
-            class::gravest(&changes) == Class::C && (left.warm_start || rungs[order.rung].warm_start)
+            let changes = class::compare_presets(&order.run.preset_tree(from), &order.run.preset_tree(order.rung));
+            class::worst_class(&changes) == Class::C && (left.warm_start || rungs[order.rung].warm_start)
         })
     }
 }

@@ -2,11 +2,11 @@
 //! model and training loop once more.
 //!
 //! ```text
-//!                      keep activations          recompute them (gradient_checkpointing)
-//! CPU (Flex)           Cpu                       CpuRecompute
-//! CUDA, fused kernels  CudaFused                 CudaFusedRecompute
-//! CUDA, plain          CudaPlain                 CudaPlainRecompute
-//! nowhere, shapes only  ShapeBackend                  ShapeBackendRecompute
+//!                        keep activations          recompute them (gradient_checkpointing)
+//! CPU (Flex)             Cpu                       CpuRecompute
+//! CUDA, fused kernels    CudaFused                 CudaFusedRecompute
+//! CUDA, plain            CudaPlain                 CudaPlainRecompute
+//! shapes only (no work)  ShapeBackend              ShapeBackendRecompute
 //! ```
 //! A task that recomputes activations itself (`Task::RECOMPUTES`) never uses the right-hand column.
 //!

@@ -43,7 +43,7 @@ pub fn training_requests(
     let (mut at, mut shuffled, mut order) = (from, None, Vec::new());
     let leave_out = leave_out.clone();
     let steps = std::iter::from_fn(move || {
-        at = leave_out.next(&plan, at);
+        at = leave_out.next_step_start(&plan, at);
         (at.samples < total_units).then(|| {
             let step = plan.step(at);
             at = step.after;

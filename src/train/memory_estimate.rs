@@ -11,7 +11,7 @@ use super::sections::parse_sections;
 use super::shape_backend::{BackendModel, LeasedDevice, ShapeBackend, ShapeBackendRecompute};
 use super::task::{Split, Task, Train, load_data};
 use crate::config::knobs::{MomentBits, Precision, Preset};
-use crate::protocol::plan::{Foreseen, Phases, Site};
+use crate::protocol::plan::{MemoryEstimate, Phases, Site};
 use burn::tensor::FloatDType;
 use dry_run::{TaskInput, estimate_phases};
 use largest_batch::largest_micro_batch;
@@ -33,7 +33,7 @@ const CUDA_HOST: u64 = 900 << 20;
 pub fn estimate_memory<T: Task + Train<ShapeBackend> + Train<ShapeBackendRecompute>>(
     presets: &[&Preset],
     site: Site,
-) -> Vec<Result<Foreseen, EstimateError>> {
+) -> Vec<Result<MemoryEstimate, EstimateError>> {
     let mut loaded: Option<(&Preset, LoadedTask<T>)> = None;
     // Measured first: memory still resident from counting one rung would look like part of the program to the next.
     let program = memory::resident_bytes().unwrap_or(0);
@@ -83,37 +83,37 @@ fn estimate_rung<T: Task + Train<ShapeBackend> + Train<ShapeBackendRecompute>>(
     loaded: &LoadedTask<T>,
     preset: &Preset,
     site: Site,
-) -> Result<Foreseen, EstimateError> {
+) -> Result<MemoryEstimate, EstimateError> {
     let micro = preset.training.micro_batch;
-    let (mut foreseen, batch) = estimate_batch(loaded, preset, site, micro)?;
+    let (mut estimate, batch) = estimate_batch(loaded, preset, site, micro)?;
     let lanes = preset.training.loader.threads.max(1);
-    foreseen.loader = batch * lanes * (preset.training.loader.prefetch.div_ceil(lanes) + 1);
-    foreseen.data = loaded.bytes;
+    estimate.loader = batch * lanes * (preset.training.loader.prefetch.div_ceil(lanes) + 1);
+    estimate.data = loaded.bytes;
     // State resting in host memory is not on the device; on the CPU both are the same memory.
-    let resting = resting_on_host(preset, foreseen.trained).saturating_sub(foreseen.optimizer);
+    let resting = resting_on_host(preset, estimate.trained).saturating_sub(estimate.optimizer);
     if !site.gpu {
-        foreseen.optimizer += resting;
+        estimate.optimizer += resting;
         // Tensors and micro-batches share the host's memory.
-        foreseen.overhead = CPU_OVERHEAD;
-        for bytes in [&mut foreseen.training, &mut foreseen.evaluation, &mut foreseen.saving, &mut foreseen.loading] {
+        estimate.overhead = CPU_OVERHEAD;
+        for bytes in [&mut estimate.training, &mut estimate.evaluation, &mut estimate.saving, &mut estimate.loading] {
             *bytes += CPU_OVERHEAD + resting;
         }
-        foreseen.training += foreseen.loader;
-        foreseen.evaluation += 2 * foreseen.loader;
-        foreseen.saving += foreseen.loader;
+        estimate.training += estimate.loader;
+        estimate.evaluation += 2 * estimate.loader;
+        estimate.saving += estimate.loader;
     }
-    foreseen.ram = host_memory(&foreseen, loaded, site, preset.training.precision);
+    estimate.ram = host_memory(&estimate, loaded, site, preset.training.precision);
     if site.gpu {
-        for bytes in [&mut foreseen.ram.training, &mut foreseen.ram.evaluation, &mut foreseen.ram.saving] {
+        for bytes in [&mut estimate.ram.training, &mut estimate.ram.evaluation, &mut estimate.ram.saving] {
             *bytes += resting;
         }
     }
     if let Some(room) = site.room {
         let room = if site.gpu { room } else { room.saturating_sub(loaded.program + loaded.bytes) };
         let beside =
-            |other: u64| if site.gpu { 0 } else { CPU_OVERHEAD + resting + foreseen.loader / micro.max(1) * other };
+            |other: u64| if site.gpu { 0 } else { CPU_OVERHEAD + resting + estimate.loader / micro.max(1) * other };
         let samples = T::len(&loaded.input.data, Split::Training) as u64;
-        foreseen.largest_micro_batch = largest_micro_batch(room, (micro, foreseen.peak()), samples, |other| {
+        estimate.largest_micro_batch = largest_micro_batch(room, (micro, estimate.peak()), samples, |other| {
             let small = batch / micro.max(1) * other < MAX_BATCH_BYTES;
             small
                 .then(|| {
@@ -122,7 +122,7 @@ fn estimate_rung<T: Task + Train<ShapeBackend> + Train<ShapeBackendRecompute>>(
                 .flatten()
         });
     }
-    Ok(foreseen)
+    Ok(estimate)
 }
 
 /// Returns the bytes of moments and masters that `optimizer.offload` keeps in host memory.
@@ -140,26 +140,26 @@ fn resting_on_host(preset: &Preset, trained: u64) -> u64 {
 }
 
 /// Returns the host memory by phase.
-fn host_memory<T: Task>(foreseen: &Foreseen, loaded: &LoadedTask<T>, site: Site, precision: Precision) -> Phases {
+fn host_memory<T: Task>(estimate: &MemoryEstimate, loaded: &LoadedTask<T>, site: Site, precision: Precision) -> Phases {
     let base = loaded.program + loaded.bytes;
     if site.gpu {
         // Frozen weights computed in 16 bits are kept in host memory in f32, for checkpoints.
-        let frozen = if precision == Precision::F32 { 0 } else { 4 * (foreseen.parameters - foreseen.trained) };
+        let frozen = if precision == Precision::F32 { 0 } else { 4 * (estimate.parameters - estimate.trained) };
         let base = base + CUDA_HOST + frozen;
         // A checkpoint copies the other weights and both moments to the host, in f32.
-        let copies = 4 * (foreseen.parameters + 2 * foreseen.trained) - frozen;
+        let copies = 4 * (estimate.parameters + 2 * estimate.trained) - frozen;
         return Phases {
-            loading: base + 4 * foreseen.parameters,
-            training: base + foreseen.loader,
-            evaluation: base + foreseen.loader,
-            saving: base + foreseen.loader + copies,
+            loading: base + 4 * estimate.parameters,
+            training: base + estimate.loader,
+            evaluation: base + estimate.loader,
+            saving: base + estimate.loader + copies,
         };
     }
     Phases {
-        loading: base + foreseen.loading,
-        training: base + foreseen.training,
-        evaluation: base + foreseen.evaluation,
-        saving: base + foreseen.saving,
+        loading: base + estimate.loading,
+        training: base + estimate.training,
+        evaluation: base + estimate.evaluation,
+        saving: base + estimate.saving,
     }
 }
 
@@ -169,7 +169,7 @@ fn estimate_batch<T: Task + Train<ShapeBackend> + Train<ShapeBackendRecompute>>(
     preset: &Preset,
     site: Site,
     micro: u64,
-) -> Result<(Foreseen, u64), EstimateError> {
+) -> Result<(MemoryEstimate, u64), EstimateError> {
     let backend = match (site.gpu, preset.training.precision) {
         (false, _) => BackendModel::Flex,
         (true, Precision::F32) => BackendModel::Cube(FloatDType::F32),
@@ -182,12 +182,12 @@ fn estimate_batch<T: Task + Train<ShapeBackend> + Train<ShapeBackendRecompute>>(
     } else {
         estimate_phases::<T, ShapeBackend>(&loaded.input, preset, (backend, &leased), micro)
     };
-    let (mut foreseen, batch) = counted?;
+    let (mut estimate, batch) = counted?;
     if site.gpu {
-        foreseen.overhead = CUDA_OVERHEAD;
-        for bytes in [&mut foreseen.training, &mut foreseen.evaluation, &mut foreseen.saving, &mut foreseen.loading] {
+        estimate.overhead = CUDA_OVERHEAD;
+        for bytes in [&mut estimate.training, &mut estimate.evaluation, &mut estimate.saving, &mut estimate.loading] {
             *bytes += CUDA_OVERHEAD;
         }
     }
-    Ok((foreseen, batch))
+    Ok((estimate, batch))
 }

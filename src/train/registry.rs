@@ -15,7 +15,7 @@ use crate::config::{
     problem::Problem,
     run::TaskSections,
 };
-use crate::protocol::plan::{Foreseen, Site};
+use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::protocol::worker::{DoneReason, Eval, Failed};
 use burn::backend::flex::FlexDevice;
 use safetensors::SafeTensors;
@@ -85,7 +85,7 @@ pub trait AnyTask: Send + Sync {
     fn export(&self, preset: &Preset, weights: &[u8], format: Format) -> Result<Vec<NamedFile>, ExportError>;
 
     /// Estimates the memory of each of these rungs.
-    fn estimate_memory(&self, presets: &[&Preset], site: Site) -> Vec<Result<Foreseen, EstimateError>>;
+    fn estimate_memory(&self, presets: &[&Preset], site: Site) -> Vec<Result<MemoryEstimate, EstimateError>>;
 
     /// Runs one attempt.
     ///
@@ -233,7 +233,7 @@ impl<T: TrainAll> AnyTask for Erased<T> {
         T::export(&model, values.collect(), format)
     }
 
-    fn estimate_memory(&self, presets: &[&Preset], site: Site) -> Vec<Result<Foreseen, EstimateError>> {
+    fn estimate_memory(&self, presets: &[&Preset], site: Site) -> Vec<Result<MemoryEstimate, EstimateError>> {
         memory_estimate::estimate_memory::<T>(presets, site)
     }
 

@@ -29,7 +29,7 @@ use crate::config::knobs::Preset;
 use crate::protocol::worker::{DoneReason, Event, Failed, Hello, Level, Order, PROTOCOL, Phase, Saved};
 use crate::recipe::{
     batch::BatchPlan,
-    seed::{Purpose, derive},
+    seed::{Purpose, derive_seed},
 };
 use crate::store::checkpoint::state::{Length, TrainState};
 use attempt::Attempt;
@@ -115,7 +115,7 @@ fn open_session<T: Train<B>, B: AutodiffBackend>(
     reporter.report_phase(Phase::Starting);
     let (plan, total_units) = batch_plan::<T>(preset, &data, &model_config)?;
     let found = resume::find_checkpoint(args, notes)?;
-    B::seed(device, derive(seed, Purpose::Weights, [0; 3]));
+    B::seed(device, derive_seed(seed, Purpose::Weights, [0; 3]));
     let model = T::init(&model_config, &data, device);
     // Burn initializes weights lazily; this initializes them now, in order.
     let shapes = params::parameter_shapes::<B, _>(&model);
@@ -205,7 +205,7 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
         if let Some(reason) = attempt.execute_orders(orders, || take_snapshot::<B, _>(&model, &optimizer, on_host))? {
             return Ok(attempt.finish(reason));
         }
-        attempt.skip_left_out(args.leave_out.next(&plan, attempt.state.position));
+        attempt.skip_left_out(args.leave_out.next_step_start(&plan, attempt.state.position));
         if attempt.state.position.samples >= total_units {
             break;
         }

@@ -10,7 +10,7 @@ use super::task::{Pass, Train};
 use crate::protocol::worker::Failed;
 use crate::recipe::{
     batch::StepPlan,
-    seed::{Purpose, derive},
+    seed::{Purpose, derive_seed},
 };
 use burn::tensor::{
     FloatDType, Tensor, TensorData,
@@ -83,7 +83,7 @@ pub fn run_step<T: Train<B>, B: AutodiffBackend>(
         let asked = Instant::now();
         let batch = loader.next().ok_or_else(|| failure::data_ran_out(settings.step))?;
         data_wait += asked.elapsed();
-        let seed = derive(settings.seed, Purpose::Device, [settings.step, micro as u64, 0]);
+        let seed = derive_seed(settings.seed, Purpose::Device, [settings.step, micro as u64, 0]);
         B::seed(device, seed);
         let (gradient_checkpointing, loss_scale) =
             (settings.gradient_checkpointing, settings.loss_scale.unwrap_or(1.0));

@@ -36,7 +36,7 @@ pub use failure_record::{FAILURE_FILE, FailureRecord};
 pub use lock::LOCK_FILE;
 
 /// Runs the training process from start to exit.
-pub fn main(args: &WorkerArgs, registry: &Registry) -> ! {
+pub fn run_worker(args: &WorkerArgs, registry: &Registry) -> ! {
     let pulse = Arc::new(StepPulse::default());
     let stdout = match event_writer::claim_stdout() {
         Ok(stdout) => stdout,

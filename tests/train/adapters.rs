@@ -51,7 +51,7 @@ fn number_before(text: &str, word: &str) -> f64 {
 }
 
 #[test]
-fn adapters_alone_are_trained_and_the_pretrained_weights_stay_bit_for_bit() {
+fn only_adapters_are_trained_and_pretrained_weights_stay_bit_identical() {
     let dir = TempDir::new().unwrap();
     let told = live(lm(dir.path(), lora(4)), &[(40, Order::Stop { checkpoint: true })]);
     assert_eq!(told.outcome, Ok(DoneReason::Stopped));
@@ -75,7 +75,7 @@ fn adapters_alone_are_trained_and_the_pretrained_weights_stay_bit_for_bit() {
 }
 
 #[test]
-fn a_lower_rank_keeps_what_was_learnt_and_says_what_it_cost() {
+fn a_lower_rank_keeps_the_learned_update_and_reports_the_loss() {
     let dir = TempDir::new().unwrap();
     live(lm(dir.path(), lora(16)), &[(60, Order::Stop { checkpoint: true })]);
     let learnt = measured(dir.path(), 60, lora(16));
@@ -166,7 +166,7 @@ fn rungs_of_class_a_have_the_same_gradient_up_to_rounding() {
 }
 
 #[test]
-fn a_saved_adapter_of_peft_is_gone_on_from_and_written_again() {
+fn training_continues_from_a_peft_adapter_and_exports_it_again() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hf");
     let path = |name: &str| fixtures.join(name).display().to_string();
     let mut one = with(lora(4), &[("optimizer.lr", json!(1e-12)), ("training.steps", json!(1))]);

@@ -90,7 +90,7 @@ fn the_ladders_of_text_are_walked_down_and_up() {
 }
 
 #[test]
-fn fine_tuning_is_walked_from_b_original_to_the_head_alone() {
+fn the_fine_tuning_ladder_is_walked_from_b_original_to_the_head_only() {
     let told = walk("finetune");
     let names: Vec<&str> = told.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["full", "b", "b-safe", "b-ultra-safe", "a", "full"]);

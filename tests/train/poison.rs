@@ -116,7 +116,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
-    fn nothing_that_is_no_number_reaches_weights_or_moments(case in cases()) {
+    fn no_nan_or_infinity_reaches_weights_or_moments(case in cases()) {
         crate::prepare();
         let (last, drops) = case.expected();
         let struck = TempDir::new().unwrap();

@@ -9,7 +9,7 @@ use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::protocol::control::{RunState, RungRecord, Status};
 use crate::protocol::probe::Gpu;
-use crate::recipe::class::{Change, Class, compare, effective_batch, gravest};
+use crate::recipe::class::{Change, Class, compare, effective_batch, worst_class};
 use ratatui::{
     Frame,
     layout::Rect,
@@ -48,7 +48,7 @@ pub fn content(within: Rect, to: usize, state: &State, theme: Option<&Theme>) ->
     let theme = theme.unwrap_or(&plain);
     let width = usize::from(within.width.saturating_sub(8)).clamp(1, usize::from(WIDTH));
     let changes = compare(&here.preset, &target.preset);
-    let class = gravest(&changes);
+    let class = worst_class(&changes);
     let knobs = knobs(&changes, here, width, theme);
     let cost = cost(state, status, to, width, theme);
     let keys = keys(state).line(usize::from(within.width.saturating_sub(6)).min(usize::from(WIDTH)), theme);

@@ -7,7 +7,7 @@ use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
 use crate::protocol::control::RungRecord;
-use crate::recipe::class::{compare, effective_batch, gravest};
+use crate::recipe::class::{compare, effective_batch, worst_class};
 use ratatui::{
     Frame,
     layout::Rect,
@@ -148,7 +148,7 @@ fn difference(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'st
         && state.rung() != Some(rung)
     {
         let changes = compare(&here.preset, &there.preset);
-        let class = gravest(&changes);
+        let class = worst_class(&changes);
         let knobs: Vec<_> =
             changes.iter().map(|change| format!("{} {}", knob(&change.path), in_words(&change.to))).collect();
         text = if knobs.is_empty() {

@@ -83,7 +83,7 @@ mod tests {
     use burn::tensor::Tensor;
 
     #[test]
-    fn an_adapter_adds_its_scaled_product_and_a_fresh_one_nothing() {
+    fn an_adapter_adds_its_scaled_product_and_a_fresh_one_changes_nothing() {
         let device = FlexDevice;
         let lora = Lora { rank: 1, alpha: Some(3.0), dropout: 0.5, targets: vec![], init_from: None };
         let mut layer = Projection::<Flex>::new(2, 2, false, &Initializer::Ones, &device);

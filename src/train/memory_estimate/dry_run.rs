@@ -3,7 +3,7 @@
 
 use super::error::EstimateError;
 use crate::config::knobs::{self, Preset};
-use crate::protocol::plan::Foreseen;
+use crate::protocol::plan::MemoryEstimate;
 use crate::recipe::batch::{BatchPlan, Position};
 use crate::train::loader::{self, Loader};
 use crate::train::optimizer::AdamW;
@@ -34,7 +34,7 @@ pub fn estimate_phases<T: Train<B>, B: AutodiffBackend<Device = ShapeDevice>>(
     preset: &Preset,
     (backend, leased): (BackendModel, &LeasedDevice),
     micro: u64,
-) -> Result<(Foreseen, u64), EstimateError> {
+) -> Result<(MemoryEstimate, u64), EstimateError> {
     let device = leased.device();
     let mut model = T::init(&input.model, &input.data, device);
     let shapes = params::parameter_shapes::<B, _>(&model);
@@ -62,7 +62,7 @@ pub fn estimate_phases<T: Train<B>, B: AutodiffBackend<Device = ShapeDevice>>(
     let evaluation = leased.read(Ledger::take_peak);
     dry_run.simulate_save(backend == BackendModel::Flex)?;
     let saving = leased.read(Ledger::take_peak).peak;
-    let foreseen = Foreseen {
+    let estimate = MemoryEstimate {
         parameters: shapes.values().map(count).sum(),
         trained,
         weights,
@@ -75,10 +75,10 @@ pub fn estimate_phases<T: Train<B>, B: AutodiffBackend<Device = ShapeDevice>>(
         loading,
         evaluation: evaluation.peak,
         saving,
-        ..Foreseen::default()
+        ..MemoryEstimate::default()
     };
     // An evaluation brings only its micro-batch from the host.
-    Ok((foreseen, evaluation.uploaded / samples.max(1) * micro))
+    Ok((estimate, evaluation.uploaded / samples.max(1) * micro))
 }
 
 /// A training loop on a backend that computes nothing.

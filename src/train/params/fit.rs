@@ -46,7 +46,7 @@ impl std::fmt::Display for Fit {
             parts.push(format!("unexpected in the checkpoint: {}", self.unexpected.join(", ")));
         }
         if !self.reshaped.is_empty() {
-            let mut text = "of another shape:".to_owned();
+            let mut text = "different shape:".to_owned();
             for (index, (path, model, file)) in self.reshaped.iter().enumerate() {
                 let comma = if index == 0 { "" } else { "," };
                 write!(text, "{comma} {path} {file:?} in the checkpoint, {model:?} in the model")?;
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(
             fit.to_string(),
             "missing in the checkpoint: new.weight; unexpected in the checkpoint: old.weight; \
-             of another shape: head.weight [4, 2] in the checkpoint, [8, 2] in the model"
+             different shape: head.weight [4, 2] in the checkpoint, [8, 2] in the model"
         );
     }
 }

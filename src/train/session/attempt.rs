@@ -156,7 +156,7 @@ impl<'a> Attempt<'a> {
         self.state.evaluated_at_s = self.state.trained_s;
         let Some(means) = means else { return };
         if !means.loss.is_finite() {
-            let text = format!("the validation loss after step {} is not finite", self.state.step);
+            let text = format!("the validation loss after step {} is NaN or infinite", self.state.step);
             self.sink.send(Event::Note { level: Level::Warn, text });
             return;
         }

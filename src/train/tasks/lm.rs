@@ -280,7 +280,7 @@ impl Corpus {
 
     /// Returns the start of an epoch's first training window.
     fn first_start(&self, seed: u64, epoch: u64) -> usize {
-        Stream::of(seed, Purpose::Task, [epoch, 0, 0]).below(self.sequence as u64) as usize
+        Stream::for_purpose(seed, Purpose::Task, [epoch, 0, 0]).below(self.sequence as u64) as usize
     }
 }
 

@@ -35,7 +35,7 @@ fn random_tokens(batch: usize, length: usize) -> Tensor<Flex, 2, Int> {
 }
 
 #[test]
-fn impossible_values_are_named_with_what_would_work() {
+fn invalid_values_are_named_with_a_fix() {
     type Case = (&'static str, fn(&mut TextData, &mut TextModel));
     let table: [Case; 14] = [
         ("data.source", |data, _| data.source = Sources::Many(vec![])),
@@ -154,7 +154,7 @@ fn epochs_start_their_windows_at_different_places() {
 }
 
 #[test]
-fn no_position_sees_a_later_one() {
+fn no_position_attends_to_a_later_one() {
     let model = fresh(&small());
     let tokens = random_tokens(2, 12);
     let logits = model.forward(tokens.clone());
@@ -180,7 +180,7 @@ fn shorter_inputs_give_the_same_logits() {
 }
 
 #[test]
-fn a_tied_head_is_one_parameter_less_and_reads_with_the_embedding() {
+fn a_tied_head_shares_the_embedding_parameter() {
     let count = |tied| fresh(&TextModel { tied: Some(tied), ..small() }).num_params();
     assert_eq!(count(false) - count(true), 256 * 16);
     // positions, embedding, final norm; a block: two norms, four attention matrices, two of the MLP
@@ -188,7 +188,7 @@ fn a_tied_head_is_one_parameter_less_and_reads_with_the_embedding() {
 }
 
 #[test]
-fn parameters_are_counted_as_they_are_built() {
+fn the_parameter_count_matches_the_built_model() {
     let own = |tied| model_config::build_spec(&TextModel { tied: Some(tied), ..small() }, 256).unwrap().shape;
     let llama = serde_json::json!({
         "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
@@ -271,7 +271,7 @@ fn compare(found: &(f32, Tensors<Flex>), wanted: &(f32, Tensors<Flex>), what: &s
 }
 
 #[test]
-fn chunks_and_recomputed_blocks_bring_the_gradients_of_one_whole_graph() {
+fn chunked_and_recomputed_passes_match_the_gradients_of_one_graph() {
     let llama = || TextModel { init_from: Some("embedded:tiny-llama".into()), sequence: 12, ..TextModel::default() };
     let all = || vec!["all".to_owned()];
     let adapters = |base: TextModel, targets| TextModel { lora: Some(Lora { targets, ..lora() }), ..base };

@@ -16,7 +16,7 @@ use super::attention_op::recomputing_attention;
 use super::inject_grad::{inject_grad, is_tracked};
 use super::loss::mean_loss;
 use super::model::{ForwardOptions, Transformer};
-use crate::recipe::seed::{Purpose, derive};
+use crate::recipe::seed::{Purpose, derive_seed};
 use crate::train::params::{self, Tensors, Trail, follow_trail, with_rank};
 use crate::train::task::Pass;
 use burn::backend::Autodiff;
@@ -38,7 +38,7 @@ impl<I: Backend, C: CheckpointStrategy> Transformer<Graph<I, C>> {
         let targets = targets.flatten::<1>(0, 1);
         let seed_part = |part: usize| {
             if self.has_dropout() {
-                Graph::<I, C>::seed(pass.device, derive(pass.seed, Purpose::Device, [part as u64, 0, 0]));
+                Graph::<I, C>::seed(pass.device, derive_seed(pass.seed, Purpose::Device, [part as u64, 0, 0]));
             }
         };
         let options = ForwardOptions { seed_part: &seed_part, attention: recomputing_attention };

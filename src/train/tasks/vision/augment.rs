@@ -28,7 +28,7 @@ impl Augment {
     /// Draws the augmentation of one sample in one epoch.
     #[must_use]
     pub fn draw(self, seed: u64, epoch: u64, sample: u32) -> Transform {
-        let mut stream = Stream::of(seed, Purpose::Augmentation, [epoch, u64::from(sample), 0]);
+        let mut stream = Stream::for_purpose(seed, Purpose::Augmentation, [epoch, u64::from(sample), 0]);
         let span = 2 * self.shift as u64 + 1;
         let mut offset = || stream.below(span).cast_signed() as isize - self.shift.cast_signed();
         let (down, right) = (offset(), offset());

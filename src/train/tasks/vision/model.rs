@@ -158,7 +158,7 @@ mod tests {
     use burn::tensor::{Distribution, Tensor};
 
     #[test]
-    fn parameters_are_counted_as_they_are_built() {
+    fn the_parameter_count_matches_the_built_model() {
         for (channels, layers, shape, classes) in
             [(4, 1, [1, 8, 8], 2), (6, 5, [3, 64, 48], 10), (3, 9, [3, 200, 200], 7)]
         {

@@ -143,7 +143,7 @@ fn the_tokenizer_of_the_model_is_used_and_gives_the_same_tokens() {
 }
 
 #[test]
-fn what_does_not_fit_is_listed_by_its_name_in_the_file() {
+fn mismatches_are_listed_by_their_name_in_the_file() {
     let plan = plan("llama", None);
     let mut shape = plan.shape.clone();
     (shape.hidden, shape.layers) = (64, 1);
@@ -214,7 +214,7 @@ fn real_distance(folders: &[&Path]) -> Option<f32> {
 }
 
 #[test]
-fn what_is_exported_is_what_was_read_and_the_real_libraries_agree() {
+fn exported_weights_equal_the_loaded_ones_and_the_real_libraries_agree() {
     let folder = tempfile::tempdir().unwrap();
     for (name, rank) in [("gpt2", 4), ("llama", 4), ("llama", 3)] {
         let plan = plan(name, Some(rank));
@@ -256,7 +256,7 @@ fn what_is_exported_is_what_was_read_and_the_real_libraries_agree() {
 }
 
 #[test]
-fn what_was_trained_beside_the_adapters_goes_along_whole() {
+fn modules_trained_beside_the_adapters_are_exported_whole() {
     let folder = tempfile::tempdir().unwrap();
     for (name, head) in [("gpt2", "tokens.weight"), ("llama", "head.weight")] {
         let plan = plan(name, Some(4));
