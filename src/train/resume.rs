@@ -138,9 +138,9 @@ where
     let mut shapes = params::parameter_shapes::<A, M>(&model);
     // Moments of replaced parameters start from zero.
     shapes.retain(|path, _| kept.contains(path) && !weights.replaced.contains_key(path));
-    let told = optimizer.restore(state.optimizer_time, &moments, &shapes, device);
-    let told = told.map_err(failure::device_error)?;
-    notes.extend(told.into_iter().map(|text| (Level::Info, text)));
+    let restored = optimizer.restore(state.optimizer_time, &moments, &shapes, device);
+    let restored = restored.map_err(failure::device_error)?;
+    notes.extend(restored.into_iter().map(|text| (Level::Info, text)));
     let find = |path: &str| kept.contains(path).then(|| weights.take_values(path)).flatten();
     let model = load_values::<A, M>(model, find, &mut optimizer.masters, device);
     let saved = Saved {

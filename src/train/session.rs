@@ -170,9 +170,9 @@ fn describe_rank_change<T: Train<B>, B: AutodiffBackend>(
     sink: &dyn EventSink,
     device: &B::Device,
 ) -> Result<String, Failed> {
-    let RankChange { mut cut, text, .. } = change;
+    let RankChange { mut cut, summary, .. } = change;
     if cut.is_empty() {
-        return Ok(text);
+        return Ok(summary.to_string());
     }
     let Session { data, model, .. } = session;
     let loss = |model: &T::Model| {
@@ -183,7 +183,7 @@ fn describe_rank_change<T: Train<B>, B: AutodiffBackend>(
     };
     let before = loss(&load_values::<B, _>(model.clone(), |path| cut.remove(path), &mut Masters::new(), device))?;
     let after = loss(model)?;
-    Ok(format!("{text}; validation loss {before:.4} before, {after:.4} after"))
+    Ok(format!("{summary}; validation loss {before:.4} before, {after:.4} after"))
 }
 
 /// Runs the training loop.

@@ -32,8 +32,8 @@ pub struct RankChange {
     pub replaced: Replaced,
     /// The adapters truncated by a lower rank, in their original form. Restoring them restores their function exactly.
     pub cut: BTreeMap<String, TensorData>,
-    /// A description for the journal.
-    pub text: String,
+    /// The numbers of adapters changed in each way, for the journal.
+    pub summary: Summary,
 }
 
 /// Returns the values of a model's adapters.
@@ -132,8 +132,8 @@ impl Adapter {
 }
 
 /// Counters of a rank change, for its description.
-#[derive(Default)]
-struct Summary {
+#[derive(Debug, Default)]
+pub struct Summary {
     ranks: BTreeSet<(usize, usize)>,
     refitted: usize,
     kept: Vec<f64>,
@@ -194,7 +194,7 @@ pub fn change_rank<A: AutodiffBackend, M: Module<A>>(
             _ => {}
         }
     }
-    change.text = summary.to_string();
+    change.summary = summary;
     Ok((!change.replaced.is_empty()).then_some(change))
 }
 
