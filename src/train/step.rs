@@ -150,5 +150,5 @@ fn first_non_finite<B: Backend>(tensors: Tensors<B>) -> Result<String, Execution
     }
     let finite = |data: &TensorData| data.iter::<f32>().all(f32::is_finite);
     let worst = reader.read_all()?.into_iter().find(|(_, sum)| !finite(sum));
-    Ok(worst.map_or_else(|| "the norm over all parameters".to_owned(), |(path, _)| path))
+    Ok(worst.map_or_else(|| "the norm over all parameters overflows".to_owned(), |(path, _)| path))
 }
