@@ -99,7 +99,7 @@ pub fn run_step<T: Train<B>, B: AutodiffBackend>(
         params::add_gradients::<B, _>(model, &mut gradients, weight, &mut tensors);
         losses.push(loss.inner().cast(FloatDType::F32));
     }
-    let verdict = judge_step(losses, plan, rules, tensors, device).map_err(|error| failure::device_error(error))?;
+    let verdict = judge_step(losses, plan, rules, tensors, device).map_err(failure::device_error)?;
     Ok((verdict, Timing { data_wait, compute: begun.elapsed().saturating_sub(data_wait) }))
 }
 
