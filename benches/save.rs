@@ -14,8 +14,9 @@ use downshift::config::knobs::Preset;
 use downshift::protocol::device::DeviceChoice;
 use downshift::recipe::interval::Faults;
 use downshift::recipe::leave_out::LeaveOut;
+use downshift::train::job::{EventSink, StepPulse, WorkerArgs};
 use downshift::train::registry::Registry;
-use downshift::train::worker::{Pulse, Sink, WorkerArgs, run_in_process};
+use downshift::train::worker::run_in_process;
 use layers::{Layers, WIDTH, layers_of};
 use measure::{Bandwidth, Conductor, Figures, bandwidth};
 use serde_json::json;
@@ -46,9 +47,9 @@ fn main() -> Outcome<()> {
     println!("{layers} layers of {WIDTH} × {WIDTH}, {saves} saves, on {device} …");
     let (give, orders) = channel();
     let conductor = Arc::new(Conductor::new(saves, give));
-    let sink: Arc<dyn Sink> = Arc::<Conductor>::clone(&conductor);
+    let sink: Arc<dyn EventSink> = Arc::<Conductor>::clone(&conductor);
     let args = args(dir.path(), layers, device)?;
-    run_in_process(&args, &Registry::new().with::<Layers>(), &sink, orders, Arc::new(Pulse::default()))
+    run_in_process(&args, &Registry::new().with::<Layers>(), &sink, orders, Arc::new(StepPulse::default()))
         .map_err(|failed| failed.message)?;
     let figures = conductor.figures()?;
     let copy = bandwidth(figures.bytes, device)?;

@@ -47,7 +47,7 @@ impl Task for Spirals {
     fn resolve_paths(_data: &mut DataConfig, _absolute: &dyn Fn(&str) -> String) {}
 
     fn load(data: &DataConfig, _model: &ModelConfig, seed: u64) -> Result<[Points; 2], DataError> {
-        let mut stream = Stream::of(seed, Purpose::Task, [0; 3]);
+        let mut stream = Stream::for_purpose(seed, Purpose::Task, [0; 3]);
         let mut points = |count| Points((0..count).map(|_| point(&mut stream)).collect());
         Ok([points(data.points), points(data.points / 5)])
     }

@@ -1,45 +1,50 @@
 //! The training worker: the only code that uses Burn.
 //!
 //! ```text
-//! worker   the process: lock, file descriptors, panic hook, contract, exit code
-//!    └─ session   one life of training, top down: data, model, resume, loop
-//!          ├─ loader      micro-batches, prepared ahead of the step on threads
-//!          ├─ step        forward, backward, one read-back, the guard's verdict
-//!          ├─ groups      which parameters are trained, and under which rules
-//!          ├─ optimizer   AdamW, moments keyed by parameter path, optionally in 8 bits or in host memory
-//!          ├─ lora        adapters, and how they are kept across a change of rank
-//!          ├─ evaluate    the validation set (compare: several checkpoints in turn)
-//!          └─ saver       host copies to a durable checkpoint, on its own thread
-//! foresee    memory estimate of a rung: trains it on `counting`, a backend that only counts
-//! registry   tasks by name, type-erased;  backends   every type they are compiled for
-//! device     device detection without panics
+//! worker   the process: lock, stdout for events, panic hook, orders, exit code
+//!    └─ session   one attempt, top down: data, model, resume, loop
+//!          ├─ loader       micro-batches, prepared ahead of the step on threads
+//!          ├─ step         forward, backward, one read-back, the guard's verdict
+//!          ├─ param_rules  the trained parameters and their rules
+//!          ├─ optimizer    AdamW, moments keyed by parameter path, optionally in 8 bits or in host memory
+//!          ├─ lora         adapters, and their conversion to another rank
+//!          ├─ evaluate     the validation set (checkpoint_eval: several checkpoints in turn)
+//!          └─ saver        host copies to a durable checkpoint, on its own thread
+//! job              the input of an attempt;  failure   errors as they leave the process
+//! memory_estimate  memory of a rung: trains it on `shape_backend`, which tracks shapes only
+//! registry         tasks by name, type-erased;  backends   every type they are compiled for
+//! device           device detection without panics
 //! ```
 
 pub mod backends;
-mod compare;
-pub mod counting;
+mod checkpoint_eval;
 #[cfg(feature = "cuda")]
 mod cuda_probe;
 pub mod device;
 mod evaluate;
 mod exit;
-pub mod foresee;
-mod groups;
+pub mod failure;
+mod inject;
+pub mod job;
 #[cfg(feature = "cuda")]
-mod kernels;
+mod kernel_cache;
+mod load_values;
 mod loader;
 pub mod lora;
 pub mod memory;
+pub mod memory_estimate;
 mod optimizer;
+pub mod param_rules;
 mod params;
-mod pour;
 pub mod registry;
 mod resume;
 mod saver;
-pub mod selftest;
+mod sections;
+pub mod self_test;
 mod session;
+pub mod shape_backend;
 mod step;
-mod strike;
+mod stored_tensor;
 pub mod task;
 pub mod tasks;
 mod trainer;

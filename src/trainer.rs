@@ -6,7 +6,7 @@ use crate::config::problem::Problem;
 use crate::config::run::{AsWritten, Run, TaskSections};
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::inject::Inject;
-use crate::protocol::plan::{Foreseen, Site};
+use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::protocol::worker::Eval;
 use crate::recipe::interval::Faults;
 use crate::recipe::leave_out::LeaveOut;
@@ -69,7 +69,7 @@ pub trait Trainer: TaskSections {
     }
 
     /// Estimates the memory of each rung, or returns the reason why it is unknown.
-    fn foresee(&self, run: &Run, _site: Site) -> Vec<Result<Foreseen, String>> {
+    fn estimate_memory(&self, run: &Run, _site: Site) -> Vec<Result<MemoryEstimate, String>> {
         run.rungs.iter().map(|_| Err(NO_TRAINER.to_owned())).collect()
     }
 

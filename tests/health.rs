@@ -95,7 +95,7 @@ fn the_doctor_finds_what_is_wrong_with_a_card_and_says_the_fix() {
     let history = &checks["Xid history"];
     let said = history["text"].as_str().unwrap();
     assert!(said.contains("Xid 31") && said.contains("Xid 79") && !said.contains("48"), "{history}");
-    assert!(history["fix"].as_str().unwrap().contains("restart the machine"), "the gravest: {history}");
+    assert!(history["fix"].as_str().unwrap().contains("restart the machine"), "the worst_class: {history}");
     assert!(checks["driver"]["text"].as_str().unwrap().contains("CUDA 13.0"));
     for name in ["RAM", "disk", "file system", "terminal", "catalogue", "notifications"] {
         assert!(checks.contains_key(name), "{name} is missing");

@@ -186,7 +186,7 @@ fn pretrained_weights_are_looked_at_before_a_run_begins() {
     let weights = fs::read(model.join("model.safetensors")).unwrap();
     fs::write(model.join("model.safetensors"), &weights[..weights.len() - 8]).unwrap();
     let (code, said) = check();
-    assert!(code == Some(15) && said.contains("fetch it again"), "{code:?} {said}");
+    assert!(code == Some(15) && said.contains("download it again"), "{code:?} {said}");
 }
 
 #[test]

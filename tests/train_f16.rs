@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_in_full_precision_rest_in_host_memory_and_nothing_changes() {
+    fn offloading_master_weights_changes_nothing() {
         crate::prepare();
         let run = |moments: &str, offload: bool| {
             let knobs = [("optimizer.moments", json!(moments)), ("optimizer.offload", json!(offload))];
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_scale_helps_against_ends_the_worker_as_ever() {
+    fn an_overflow_that_no_scale_prevents_ends_the_worker() {
         crate::prepare();
         let dir = TempDir::new().unwrap();
         let poison: Vec<_> = (0..20).map(|sample| (sample, Poison::GradientInf)).collect();

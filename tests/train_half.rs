@@ -41,7 +41,7 @@ mod tests {
     use tempfile::TempDir;
 
     #[test]
-    fn frozen_weights_stay_whole_though_the_module_holds_fewer_bits() {
+    fn frozen_weights_keep_full_precision_in_a_16_bit_module() {
         crate::prepare();
         let dir = TempDir::new().unwrap();
         let stop = |step| [(step, Order::Stop { checkpoint: true })];

@@ -42,7 +42,7 @@ pub fn measure(run: &Run, device: &str, steps: u64) -> Outcome<Vec<Took>> {
     let plan: Plan = serde_json::from_slice(&out.stdout)?;
     let took = plan.rungs.iter().map(|rung| {
         let seen = rung.measured.as_ref()?;
-        let parameters = rung.foreseen.as_ref().map_or(0, |foreseen| foreseen.parameters);
+        let parameters = rung.estimate.as_ref().map_or(0, |estimate| estimate.parameters);
         Some(Took { units_per_s: seen.units_per_s?, memory: seen.peak_bytes?, parameters })
     });
     Ok(took.collect::<Option<_>>().ok_or("a rung was not measured to its end")?)

@@ -2,7 +2,7 @@
 
 use downshift::protocol::device::DeviceChoice;
 use downshift::protocol::worker::{Event, Order, Saved, Step};
-use downshift::train::worker::Sink;
+use downshift::train::job::EventSink;
 use std::hint::black_box;
 use std::sync::{Mutex, PoisonError, mpsc::Sender};
 use std::time::Instant;
@@ -110,7 +110,7 @@ impl Heard {
     }
 }
 
-impl Sink for Conductor {
+impl EventSink for Conductor {
     fn send(&self, event: Event) {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         match event {

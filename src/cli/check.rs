@@ -77,7 +77,7 @@ fn table(run: &Run) -> Vec<String> {
     let mut knobs = Vec::new();
     leaves(String::new(), &full, &mut knobs);
     let changes: Vec<Vec<Change>> =
-        (1..run.rungs.len()).map(|rung| class::compare(&full, &run.preset_tree(rung))).collect();
+        (1..run.rungs.len()).map(|rung| class::compare_presets(&full, &run.preset_tree(rung))).collect();
     for change in changes.iter().flatten().filter(|change| change.from.is_null()) {
         if !knobs.iter().any(|(path, _)| *path == change.path) {
             knobs.push((change.path.clone(), "–".to_owned()));
@@ -93,7 +93,7 @@ fn table(run: &Run) -> Vec<String> {
         rows.push(cells);
     }
     let worst = changes.iter().map(|changes| {
-        let class = class::gravest(changes);
+        let class = class::worst_class(changes);
         format!("{class} {}", class.meaning())
     });
     rows.push(["class".to_owned(), String::new()].into_iter().chain(worst).collect());

@@ -52,9 +52,9 @@ fn device_of(run: &LivingRun) -> DeviceChoice {
     named.or_else(launched).unwrap_or_default()
 }
 
-/// Parses a device's name without the GPU's model name: `cuda:0 NVIDIA …`. Returns `auto` if it names none.
+/// Parses a device's display name. Returns `auto` if it names none.
 fn choice(device: &str) -> DeviceChoice {
-    device.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default()
+    DeviceChoice::from_display_name(device).unwrap_or_default()
 }
 
 /// Reports whether two choices mean the same device, as far as is known.

@@ -12,6 +12,7 @@ use crate::config::run::Run;
 use crate::config::shipped;
 use crate::diagnose::readings::read_once;
 use crate::protocol::control::Status;
+use crate::protocol::device::DeviceChoice;
 use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
 use crate::protocol::worker::FailureClass;
 use crate::store::reader::{live_status, refuse_newer};
@@ -120,7 +121,7 @@ impl Subject {
         let device = if args.gpu.is_some() { NOWHERE } else { &args.overrides.device };
         let run =
             run::load_run_file(Some(&args.config), &args.overrides.set, device, trainer).map_err(|mut failure| {
-                if args.gpu.is_none() && failure.message.contains("does not train on the CPU") {
+                if args.gpu.is_none() && only_lacks_gpu(args, trainer) {
                     failure
                         .message
                         .push_str("\nto plan for a GPU that is not in this machine, give its memory: --gpu 16GiB");
@@ -135,10 +136,19 @@ impl Subject {
         let Some(status) = &self.status else { return };
         let gpu = plan.gpu;
         for (rung, record) in plan.rungs.iter_mut().zip(&status.rungs) {
-            rung.measured = Measured::in_a_run(rung.foreseen.as_ref(), record.vram_bytes, record.ram_bytes, gpu)
+            rung.measured = Measured::in_a_run(rung.estimate.as_ref(), record.vram_bytes, record.ram_bytes, gpu)
                 .map(|seen| Measured { steps_per_s: record.steps_per_s, steps: record.steps, ..seen });
         }
     }
+}
+
+/// Reports whether a run file is valid, but has a precision that the device cannot train.
+fn only_lacks_gpu(args: &PlanArgs, trainer: &dyn Trainer) -> bool {
+    let misfits = |run: Run| {
+        let mut precisions = run.rungs.iter().map(|rung| rung.preset.training.precision);
+        precisions.any(|precision| trainer.precision_misfit(precision, &args.overrides.device).is_some())
+    };
+    run::load_run_file(Some(&args.config), &args.overrides.set, NOWHERE, trainer).is_ok_and(misfits)
 }
 
 /// The device to train on.
@@ -170,8 +180,8 @@ impl Place {
 
 /// Returns the GPU index in a device's name; none for the CPU.
 pub fn card_index(device: &str) -> Option<u32> {
-    let rest = device.strip_prefix("cuda:")?;
-    rest.split(' ').next().and_then(|number| number.parse().ok())
+    let index = DeviceChoice::from_display_name(device).and_then(DeviceChoice::gpu_index)?;
+    u32::try_from(index).ok()
 }
 
 fn card_of(runs: &Path, index: u32) -> Option<Card> {
@@ -191,9 +201,9 @@ fn lay_out(run: &Run, place: &Place, trainer: &dyn Trainer) -> Plan {
     let site = Site { gpu: place.gpu, room: place.card.as_ref().map(Card::room) };
     let (device, gpu, card) = (place.device.clone(), place.gpu, place.card.clone());
     let mut plan = Plan { gpu, card, ..unplanned(run, &device) };
-    for (rung, outcome) in plan.rungs.iter_mut().zip(trainer.foresee(run, site)) {
+    for (rung, outcome) in plan.rungs.iter_mut().zip(trainer.estimate_memory(run, site)) {
         match outcome {
-            Ok(foreseen) => rung.foreseen = Some(foreseen),
+            Ok(estimate) => rung.estimate = Some(estimate),
             Err(why) => rung.unknown = Some(why),
         }
     }
@@ -205,7 +215,7 @@ fn unplanned(run: &Run, device: &str) -> Plan {
     let rungs = run.rungs.iter().map(|rung| RungPlan {
         name: rung.name.clone(),
         micro_batch: rung.preset.training.micro_batch,
-        foreseen: None,
+        estimate: None,
         unknown: None,
         total_bytes: None,
         verdict: Verdict::Unknown,

@@ -18,6 +18,7 @@ pub use ladder::RungView;
 use super::keymap::Keymap;
 use crate::config::knobs::Watch;
 use crate::protocol::control::{CheckpointRow, RunState, Status};
+use crate::protocol::device::DeviceChoice;
 use facts::Facts;
 use replay::Replay;
 use runs::Runs;
@@ -166,7 +167,7 @@ impl State {
 
     /// Reports whether the run trains on a GPU; if not, a GPU's heat and memory are irrelevant to it.
     pub fn uses_card(&self) -> bool {
-        self.status().and_then(|status| status.device.as_deref()).is_some_and(|device| device.starts_with("cuda"))
+        self.status().and_then(|status| status.device.as_deref()).is_some_and(DeviceChoice::names_gpu)
     }
 
     /// Reports whether the run should have a keeper, but none answers.

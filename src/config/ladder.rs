@@ -188,7 +188,7 @@ fn check_allowed(path: &str) -> Result<(), Problem> {
 }
 
 fn check_pins(full: &Value, rung: &Resolved, pinned: &[String]) -> Vec<Problem> {
-    let mut changes = class::compare(full, &rung.tree);
+    let mut changes = class::compare_presets(full, &rung.tree);
     // Only the rung that set the knob is reported, not the rungs that inherit it.
     changes.retain(|change| rung.sets.iter().any(|path| is_at_or_below(&change.path, path)));
     let hit = changes

@@ -208,7 +208,7 @@ impl Run {
                 relieves: self.rungs[index].relieves.clone(),
                 from: Some(FULL.to_owned()),
                 warm_start: self.rungs[index].warm_start,
-                set: class::compare(&full, &self.preset_tree(index))
+                set: class::compare_presets(&full, &self.preset_tree(index))
                     .into_iter()
                     .map(|change| (change.path, change.to))
                     .collect(),

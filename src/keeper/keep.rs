@@ -19,6 +19,7 @@ use crate::policy::Policy;
 use crate::policy::event::{Effect, Event};
 use crate::policy::life::Outcome;
 use crate::protocol::control::{JournalKind, Request, RunState, Update};
+use crate::protocol::device::DeviceChoice;
 use crate::protocol::inject::Inject;
 use crate::protocol::worker::{Failed, Level};
 use crate::store::checkpoint;
@@ -201,7 +202,8 @@ impl Keeper {
         let path = socket_place::prepare(&self.run_dir).map_err(io("the control socket"))?;
         let listener = socket::bind(&path).map_err(io(&path.display().to_string()))?;
         tokio::spawn(socket::serve(listener, path.clone(), self.inputs.clone()));
-        let gpu = self.launch.device.strip_prefix("cuda:").and_then(|index| index.parse().ok()).unwrap_or(0);
+        let gpu = DeviceChoice::from_display_name(&self.launch.device).and_then(DeviceChoice::gpu_index);
+        let gpu = gpu.and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
         let (dir, inputs) = (self.run_dir.path().to_owned(), self.inputs.clone());
         let nvml = self.run.probe.nvml.clone();
         tokio::spawn(probe::watch_over(dir, gpu, nvml, self.watched.subscribe(), inputs));

@@ -2,7 +2,7 @@
 //! needs of rungs that ran.
 
 use crate::protocol::control::RungRecord;
-use crate::protocol::plan::{Foreseen, Measured, PLAN_FILE, Plan};
+use crate::protocol::plan::{Measured, MemoryEstimate, PLAN_FILE, Plan};
 use crate::untrusted::file::{self, Limit};
 use std::path::Path;
 
@@ -22,12 +22,12 @@ impl Planned {
         }
         let plan = self.0.as_mut().filter(|plan| plan.rungs.len() == rungs.len())?;
         for (planned, rung) in plan.rungs.iter_mut().zip(rungs.iter()) {
-            let foreseen = planned.foreseen.as_ref();
-            planned.measured = Measured::in_a_run(foreseen, rung.vram_bytes, rung.ram_bytes, plan.gpu);
+            let estimate = planned.estimate.as_ref();
+            planned.measured = Measured::in_a_run(estimate, rung.vram_bytes, rung.ram_bytes, plan.gpu);
         }
         plan.settle();
         for (planned, rung) in plan.rungs.iter().zip(rungs) {
-            let beside = if plan.gpu { 0 } else { planned.foreseen.as_ref().map_or(0, Foreseen::baseline) };
+            let beside = if plan.gpu { 0 } else { planned.estimate.as_ref().map_or(0, MemoryEstimate::baseline) };
             rung.planned_bytes = planned.total_bytes.map(|bytes| bytes + beside);
         }
         news
@@ -38,7 +38,7 @@ impl Planned {
 mod tests {
     use super::Planned;
     use crate::keeper::glance::blank_record;
-    use crate::protocol::plan::{Foreseen, PLAN_FILE, Plan, RungPlan, Verdict};
+    use crate::protocol::plan::{MemoryEstimate, PLAN_FILE, Plan, RungPlan, Verdict};
 
     #[test]
     fn the_plan_is_found_when_it_is_there_and_corrected_by_what_was_seen() {
@@ -50,7 +50,7 @@ mod tests {
         let rung = |name: &str, training| RungPlan {
             name: name.to_owned(),
             micro_batch: 1,
-            foreseen: Some(Foreseen { weights: 100, training, ..Foreseen::default() }),
+            estimate: Some(MemoryEstimate { weights: 100, training, ..MemoryEstimate::default() }),
             unknown: None,
             total_bytes: None,
             verdict: Verdict::Unknown,
@@ -75,7 +75,7 @@ mod tests {
         let rung = |name: &str| RungPlan {
             name: name.to_owned(),
             micro_batch: 1,
-            foreseen: None,
+            estimate: None,
             unknown: Some("not planned: too large".to_owned()),
             total_bytes: None,
             verdict: Verdict::Unknown,

@@ -19,6 +19,7 @@ use super::spike::SpikeWatch;
 use super::xid::{Answer, answer};
 use crate::config::watch::span;
 use crate::protocol::control::JournalKind;
+use crate::protocol::device::DeviceChoice;
 use crate::protocol::worker::{DoneReason, Event as WorkerEvent, Failed, FailureClass, Level, Phase};
 use std::time::Duration;
 
@@ -243,7 +244,7 @@ impl Policy {
     fn heard(&mut self, event: WorkerEvent, now: Duration) -> Vec<Effect> {
         match event {
             WorkerEvent::Hello(hello) => {
-                self.on_gpu = hello.device.starts_with("cuda");
+                self.on_gpu = DeviceChoice::names_gpu(&hello.device);
                 self.is_blind = false;
                 // Checkpoints newer than the one it loaded are unusable.
                 self.durable = hello.resumed_from.or(self.durable);

@@ -25,10 +25,38 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
-impl FromStr for DeviceChoice {
-    type Err = String;
+impl DeviceChoice {
+    /// Parses the device at the start of a display name such as `cuda:0 NVIDIA H100`.
+    #[must_use]
+    pub fn from_display_name(name: &str) -> Option<Self> {
+        name.split(' ').next().and_then(|word| word.parse().ok())
+    }
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    /// Returns the index of a GPU.
+    #[must_use]
+    pub fn gpu_index(self) -> Option<usize> {
+        match self {
+            Self::Cuda(index) => Some(index),
+            Self::Auto | Self::Cpu => None,
+        }
+    }
+
+    /// Reports whether a display name such as `cuda:0 NVIDIA H100` is that of a GPU.
+    #[must_use]
+    pub fn names_gpu(name: &str) -> bool {
+        Self::from_display_name(name).and_then(Self::gpu_index).is_some()
+    }
+}
+
+/// A value that names no device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown device `{0}`; use auto, cuda, cuda:0 or cpu")]
+pub struct UnknownDevice(String);
+
+impl FromStr for DeviceChoice {
+    type Err = UnknownDevice;
+
+    fn from_str(text: &str) -> Result<Self, UnknownDevice> {
         match text {
             "auto" => Ok(Self::Auto),
             "cpu" => Ok(Self::Cpu),
@@ -37,7 +65,7 @@ impl FromStr for DeviceChoice {
                 .strip_prefix("cuda:")
                 .and_then(|index| index.parse().ok())
                 .map(Self::Cuda)
-                .ok_or_else(|| format!("`{text}` is no device; write auto, cuda, cuda:0 or cpu")),
+                .ok_or_else(|| UnknownDevice(text.to_owned())),
         }
     }
 }
@@ -56,7 +84,7 @@ impl<'de> Deserialize<'de> for DeviceChoice {
 
 #[cfg(test)]
 mod tests {
-    use super::DeviceChoice;
+    use super::{DeviceChoice, UnknownDevice};
 
     #[test]
     fn devices_are_read_and_written_back() {
@@ -70,8 +98,14 @@ mod tests {
             assert_eq!(device.to_string(), text);
         }
         assert_eq!("cuda".parse(), Ok(DeviceChoice::Cuda(0)));
+        assert_eq!(DeviceChoice::from_display_name("cuda:2 NVIDIA H100"), Some(DeviceChoice::Cuda(2)));
+        assert!(
+            DeviceChoice::names_gpu("cuda:0")
+                && !DeviceChoice::names_gpu("cpu")
+                && !DeviceChoice::names_gpu("scripted")
+        );
         for text in ["gpu", "cuda:", "cuda:x", "cuda:-1", ""] {
-            assert!(text.parse::<DeviceChoice>().unwrap_err().contains("cuda:0"), "{text}");
+            assert_eq!(text.parse::<DeviceChoice>(), Err(UnknownDevice(text.to_owned())));
         }
     }
 }

@@ -65,7 +65,8 @@ pub struct RungPlan {
     /// Its `training.micro_batch`.
     pub micro_batch: u64,
     /// Estimate from shapes and knobs; none when the task's model cannot be estimated.
-    pub foreseen: Option<Foreseen>,
+    #[serde(rename = "foreseen")]
+    pub estimate: Option<MemoryEstimate>,
     /// Reason for a missing estimate, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
@@ -83,7 +84,7 @@ pub struct RungPlan {
 
 /// Memory estimate from shapes and knobs, in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Foreseen {
+pub struct MemoryEstimate {
     /// Number of parameters.
     pub parameters: u64,
     /// Number of trained parameters.
@@ -213,28 +214,28 @@ impl Plan {
     /// mean ratio of measured to estimated over the rungs that ran. On the CPU the program and its data
     /// share the available memory.
     pub fn settle(&mut self) {
-        let beyond = |peak: u64, foreseen: &Foreseen| peak.saturating_sub(foreseen.state());
+        let beyond = |peak: u64, estimate: &MemoryEstimate| peak.saturating_sub(estimate.state());
         let ratio = |rung: &RungPlan| {
-            let (foreseen, measured) = (rung.foreseen.as_ref()?, rung.measured.as_ref()?);
-            let thought = beyond(measured.foreseen(foreseen), foreseen);
-            let seen = measured.peak_bytes?.saturating_sub(foreseen.state());
+            let (estimate, measured) = (rung.estimate.as_ref()?, rung.measured.as_ref()?);
+            let thought = beyond(measured.matching_estimate(estimate), estimate);
+            let seen = measured.peak_bytes?.saturating_sub(estimate.state());
             (thought > 0 && seen > 0).then(|| seen as f64 / thought as f64)
         };
         let ratios: Vec<f64> = self.rungs.iter().filter_map(ratio).collect();
         let scale = if ratios.is_empty() { 1.0 } else { ratios.iter().sum::<f64>() / ratios.len() as f64 };
         let room = self.card.as_ref().map(Card::room);
         for rung in &mut self.rungs {
-            let scaled = |foreseen: &Foreseen| {
-                let state = foreseen.state().min(foreseen.peak());
-                state + (beyond(foreseen.peak(), foreseen) as f64 * scale) as u64
+            let scaled = |estimate: &MemoryEstimate| {
+                let state = estimate.state().min(estimate.peak());
+                state + (beyond(estimate.peak(), estimate) as f64 * scale) as u64
             };
             let measured = rung.measured.and_then(|measured| {
                 // Measured need of training steps, and the extra need of other phases.
-                let more = rung.foreseen.as_ref().map_or(0, |all| all.peak() - measured.foreseen(all));
+                let more = rung.estimate.as_ref().map_or(0, |all| all.peak() - measured.matching_estimate(all));
                 Some(measured.peak_bytes? + more)
             });
-            rung.total_bytes = measured.or_else(|| rung.foreseen.as_ref().map(scaled));
-            let beside = rung.foreseen.as_ref().filter(|_| !self.gpu).map_or(0, Foreseen::baseline);
+            rung.total_bytes = measured.or_else(|| rung.estimate.as_ref().map(scaled));
+            let beside = rung.estimate.as_ref().filter(|_| !self.gpu).map_or(0, MemoryEstimate::baseline);
             rung.verdict = Verdict::of(rung.total_bytes.map(|bytes| bytes + beside), room);
         }
     }
@@ -244,23 +245,23 @@ impl Measured {
     /// Creates the measurement of a worker in a run from the probe's peak; on the CPU, minus the
     /// planned level before the model exists.
     #[must_use]
-    pub fn in_a_run(foreseen: Option<&Foreseen>, vram: Option<u64>, ram: Option<u64>, gpu: bool) -> Option<Self> {
+    pub fn in_a_run(estimate: Option<&MemoryEstimate>, vram: Option<u64>, ram: Option<u64>, gpu: bool) -> Option<Self> {
         if gpu {
             return vram.map(|bytes| Self { peak_bytes: Some(bytes), all_phases: true, ..Self::default() });
         }
-        let (baseline, ram) = (foreseen?.baseline(), ram?);
+        let (baseline, ram) = (estimate?.baseline(), ram?);
         let peak = ram.saturating_sub(baseline);
         Some(Self { peak_bytes: Some(peak), all_phases: true, baseline_bytes: Some(baseline), ..Self::default() })
     }
 
     /// Returns the part of the estimate that corresponds to this measurement.
     #[must_use]
-    pub fn foreseen(&self, foreseen: &Foreseen) -> u64 {
-        if self.all_phases { foreseen.peak() } else { foreseen.training }
+    pub fn matching_estimate(&self, estimate: &MemoryEstimate) -> u64 {
+        if self.all_phases { estimate.peak() } else { estimate.training }
     }
 }
 
-impl Foreseen {
+impl MemoryEstimate {
     /// Returns the peak on the device over all phases.
     #[must_use]
     pub fn peak(&self) -> u64 {
@@ -282,15 +283,15 @@ impl Foreseen {
 
 #[cfg(test)]
 mod tests {
-    use super::{Card, Foreseen, Measured, Plan, RungPlan, Verdict};
+    use super::{Card, Measured, MemoryEstimate, Plan, RungPlan, Verdict};
 
     fn rung(name: &str, state: u64, training: u64, measured: Option<u64>) -> RungPlan {
-        let foreseen = Foreseen { weights: state, training, ..Foreseen::default() };
+        let estimate = MemoryEstimate { weights: state, training, ..MemoryEstimate::default() };
         let measured = measured.map(|bytes| Measured { peak_bytes: Some(bytes), ..Measured::default() });
         RungPlan {
             name: name.to_owned(),
             micro_batch: 1,
-            foreseen: Some(foreseen),
+            estimate: Some(estimate),
             unknown: None,
             total_bytes: None,
             verdict: Verdict::Unknown,

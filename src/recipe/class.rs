@@ -48,11 +48,11 @@ pub struct Change {
 
 /// Returns every knob that differs between two presets (as JSON objects), in the order of `from`.
 #[must_use]
-pub fn compare(from: &Value, to: &Value) -> Vec<Change> {
+pub fn compare_presets(from: &Value, to: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
-    walk(String::new(), from, to, &mut changes);
+    collect_changes(String::new(), from, to, &mut changes);
     let same_batch = effective_batch(from) == effective_batch(to);
-    let fixed_shape = pretrained(from) && pretrained(to);
+    let fixed_shape = is_pretrained(from) && is_pretrained(to);
     for change in &mut changes {
         change.class = class_of(&change.path, same_batch);
         // A pretrained model has fixed shapes, whatever the sequence length.
@@ -63,9 +63,9 @@ pub fn compare(from: &Value, to: &Value) -> Vec<Change> {
     changes
 }
 
-/// Returns the class of a whole shift: the gravest of its changes, or A if nothing changes.
+/// Returns the class of a whole shift: the worst_class of its changes, or A if nothing changes.
 #[must_use]
-pub fn gravest(changes: &[Change]) -> Class {
+pub fn worst_class(changes: &[Change]) -> Class {
     changes.iter().map(|change| change.class).max().unwrap_or(Class::A)
 }
 
@@ -85,7 +85,7 @@ pub fn effective_batch(preset: &Value) -> Option<u64> {
 }
 
 /// Reports whether a preset's model takes its sizes from pretrained weights.
-fn pretrained(preset: &Value) -> bool {
+fn is_pretrained(preset: &Value) -> bool {
     preset.pointer("/model/init_from").is_some_and(Value::is_string)
 }
 
@@ -109,7 +109,7 @@ fn class_of(path: &str, same_batch: bool) -> Class {
     }
 }
 
-fn walk(path: String, from: &Value, to: &Value, changes: &mut Vec<Change>) {
+fn collect_changes(path: String, from: &Value, to: &Value, changes: &mut Vec<Change>) {
     let (Value::Object(before), Value::Object(after)) = (from, to) else {
         if from != to {
             changes.push(Change { path, from: from.clone(), to: to.clone(), class: Class::A });
@@ -118,16 +118,16 @@ fn walk(path: String, from: &Value, to: &Value, changes: &mut Vec<Change>) {
     };
     let join = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     for (key, value) in before {
-        walk(join(key), value, after.get(key).unwrap_or(&Value::Null), changes);
+        collect_changes(join(key), value, after.get(key).unwrap_or(&Value::Null), changes);
     }
     for (key, value) in after.iter().filter(|(key, _)| !before.contains_key(*key)) {
-        walk(join(key), &Value::Null, value, changes);
+        collect_changes(join(key), &Value::Null, value, changes);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Class, compare, gravest};
+    use super::{Class, compare_presets, worst_class};
     use serde_json::json;
 
     #[test]
@@ -135,9 +135,9 @@ mod tests {
         let full = json!({"training": {"micro_batch": 32, "accumulation": 1}});
         let same = json!({"training": {"micro_batch": 8, "accumulation": 4}});
         let other = json!({"training": {"micro_batch": 8, "accumulation": 1}});
-        assert_eq!(gravest(&compare(&full, &same)), Class::A);
-        assert_eq!(compare(&full, &same).len(), 2);
-        assert_eq!(gravest(&compare(&full, &other)), Class::B);
+        assert_eq!(worst_class(&compare_presets(&full, &same)), Class::A);
+        assert_eq!(compare_presets(&full, &same).len(), 2);
+        assert_eq!(worst_class(&compare_presets(&full, &other)), Class::B);
     }
 
     #[test]
@@ -158,24 +158,24 @@ mod tests {
             ("checkpoint", "every", Class::A),
         ];
         for (section, knob, class) in table {
-            let changes = compare(&json!({section: {knob: 1}}), &json!({section: {knob: 2}}));
+            let changes = compare_presets(&json!({section: {knob: 1}}), &json!({section: {knob: 2}}));
             assert_eq!(changes.len(), 1);
             assert_eq!(changes[0].class, class, "{section}.{knob}");
         }
     }
 
     #[test]
-    fn the_length_of_a_sequence_is_part_of_the_shape_unless_that_is_given() {
+    fn the_sequence_length_is_part_of_the_shape_unless_the_model_is_pretrained() {
         let fresh = |sequence: u64| json!({"model": {"sequence": sequence}});
         let given = |sequence: u64| json!({"model": {"init_from": "there", "sequence": sequence}});
-        assert_eq!(gravest(&compare(&fresh(8), &fresh(4))), Class::C);
-        assert_eq!(gravest(&compare(&given(8), &given(4))), Class::B);
-        assert_eq!(gravest(&compare(&fresh(8), &given(4))), Class::C);
+        assert_eq!(worst_class(&compare_presets(&fresh(8), &fresh(4))), Class::C);
+        assert_eq!(worst_class(&compare_presets(&given(8), &given(4))), Class::B);
+        assert_eq!(worst_class(&compare_presets(&fresh(8), &given(4))), Class::C);
     }
 
     #[test]
     fn nested_and_missing_knobs_are_named_by_their_path() {
-        let changes = compare(
+        let changes = compare_presets(
             &json!({"optimizer": {"schedule": {"warmup": 0.1}}}),
             &json!({"optimizer": {"schedule": {"kind": "linear"}}}),
         );

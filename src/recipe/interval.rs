@@ -36,14 +36,14 @@ impl Faults {
 
 /// Returns the optimal seconds between saves that each cost `cost_s` seconds of training.
 #[must_use]
-pub fn best_s(cost_s: f64, mtbf_s: f64) -> f64 {
+pub fn best_interval_s(cost_s: f64, mtbf_s: f64) -> f64 {
     let best = (2.0 * cost_s.max(0.0) * mtbf_s.max(0.0)).sqrt();
     if best.is_finite() { best.clamp(SHORTEST_S, LONGEST_S) } else { LONGEST_S }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Faults, best_s};
+    use super::{Faults, best_interval_s};
     use proptest::prelude::*;
 
     #[test]
@@ -58,7 +58,11 @@ mod tests {
             (f64::INFINITY, three_hours, 600.0),
             (f64::NAN, three_hours, 30.0),
         ] {
-            assert!((best_s(cost, mtbf) - wanted).abs() < 0.1, "{cost} s, {mtbf} s: {}", best_s(cost, mtbf));
+            assert!(
+                (best_interval_s(cost, mtbf) - wanted).abs() < 0.1,
+                "{cost} s, {mtbf} s: {}",
+                best_interval_s(cost, mtbf)
+            );
         }
     }
 
@@ -76,7 +80,7 @@ mod tests {
         #[test]
         fn no_interval_within_the_bounds_loses_less(cost in 0.01f64..20.0, mtbf in 600.0f64..100_000.0, other in 30.0f64..600.0) {
             let loss = |interval: f64| cost / interval + interval / (2.0 * mtbf);
-            prop_assert!(loss(best_s(cost, mtbf)) <= loss(other) * (1.0 + 1e-12));
+            prop_assert!(loss(best_interval_s(cost, mtbf)) <= loss(other) * (1.0 + 1e-12));
         }
     }
 }

@@ -30,7 +30,7 @@ impl LeaveOut {
 
     /// Returns the first position, at or after `at`, of a step that is not left out.
     #[must_use]
-    pub fn next(&self, plan: &BatchPlan, mut at: Position) -> Position {
+    pub fn next_step_start(&self, plan: &BatchPlan, mut at: Position) -> Position {
         while self.covers(at.samples) {
             at = plan.step(at).after;
         }
@@ -45,16 +45,21 @@ impl fmt::Display for LeaveOut {
     }
 }
 
-impl FromStr for LeaveOut {
-    type Err = String;
+/// A part of the text that is not a range.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a range; use the form 640-1280")]
+pub struct InvalidRange(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for LeaveOut {
+    type Err = InvalidRange;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRange> {
         let range = |part: &str| {
             let (from, to) = part.split_once('-')?;
             Some((from.parse().ok()?, to.parse().ok()?))
         };
         let parts = text.split(',').filter(|part| !part.is_empty());
-        let ranges = parts.map(|part| range(part).ok_or_else(|| format!("`{part}` is no range; write 640-1280")));
+        let ranges = parts.map(|part| range(part).ok_or_else(|| InvalidRange(part.to_owned())));
         ranges.collect::<Result<_, _>>().map(Self)
     }
 }
@@ -66,7 +71,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ranges_are_written_and_read() {
+    fn ranges_round_trip_as_text() {
         let out = LeaveOut::new(vec![(64, 128), (300, 301)]);
         assert_eq!(out.to_string(), "64-128,300-301");
         assert_eq!(out.to_string().parse(), Ok(out));
@@ -88,8 +93,8 @@ mod tests {
                 plain = plan.step(plain).after;
             }
             let mut taken = Vec::new();
-            while out.next(&plan, at).samples < 600 {
-                at = out.next(&plan, at);
+            while out.next_step_start(&plan, at).samples < 600 {
+                at = out.next_step_start(&plan, at);
                 taken.push(at);
                 at = plan.step(at).after;
             }

@@ -29,7 +29,7 @@ impl Default for LossScale {
 
 impl LossScale {
     /// Records a step with a finite gradient.
-    pub fn took(&mut self) {
+    pub fn record_clean_step(&mut self) {
         self.clean_steps += 1;
         let doubled = self.scale * 2.0;
         if self.clean_steps >= GROWS_AFTER {
@@ -42,7 +42,7 @@ impl LossScale {
 
     /// Records a step with a finite loss and a non-finite gradient. Halves the scale and returns true if a
     /// smaller scale may help.
-    pub fn overflowed(&mut self) -> bool {
+    pub fn record_overflow(&mut self) -> bool {
         let helps = self.scale > 1.0;
         if helps {
             *self = Self { scale: self.scale / 2.0, clean_steps: 0 };
@@ -57,28 +57,28 @@ mod tests {
 
     fn run(scale: &mut LossScale, steps: u64) {
         for _ in 0..steps {
-            scale.took();
+            scale.record_clean_step();
         }
     }
 
     #[test]
     fn it_halves_at_once_and_doubles_after_two_thousand_clean_steps() {
         let mut scale = LossScale::default();
-        assert!(scale.overflowed() && scale.overflowed());
+        assert!(scale.record_overflow() && scale.record_overflow());
         assert_eq!(scale, LossScale { scale: 16_384.0, clean_steps: 0 });
         run(&mut scale, 1999);
         assert_eq!(scale, LossScale { scale: 16_384.0, clean_steps: 1999 });
-        scale.took();
+        scale.record_clean_step();
         assert_eq!(scale, LossScale { scale: 32_768.0, clean_steps: 0 });
         run(&mut scale, 1999);
-        assert!(scale.overflowed(), "the count begins anew");
+        assert!(scale.record_overflow(), "the count begins anew");
         assert_eq!(scale, LossScale { scale: 16_384.0, clean_steps: 0 });
     }
 
     #[test]
     fn it_stays_between_one_and_what_f32_holds() {
         let mut scale = LossScale::default();
-        let halvings = (0..100).filter(|_| scale.overflowed()).count();
+        let halvings = (0..100).filter(|_| scale.record_overflow()).count();
         assert_eq!((halvings, scale), (16, LossScale { scale: 1.0, clean_steps: 0 }));
         run(&mut scale, 1_000_000);
         assert_eq!(scale, LossScale { scale: 127.0_f64.exp2(), clean_steps: 0 });

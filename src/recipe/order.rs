@@ -9,7 +9,7 @@ use super::seed::{Purpose, Stream};
 #[must_use]
 pub fn epoch_order(run_seed: u64, epoch: u64, samples: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..u32::try_from(samples).unwrap_or(u32::MAX)).collect();
-    shuffle(&mut order, &mut Stream::of(run_seed, Purpose::Order, [epoch, 0, 0]));
+    shuffle(&mut order, &mut Stream::for_purpose(run_seed, Purpose::Order, [epoch, 0, 0]));
     order
 }
 
@@ -32,7 +32,7 @@ pub fn stratified_split(labels: &[u32], validation: f64, run_seed: u64) -> (Vec<
     }
     let (mut train, mut held_out) = (Vec::new(), Vec::new());
     for (label, mut members) in by_label.into_iter().enumerate() {
-        shuffle(&mut members, &mut Stream::of(run_seed, Purpose::Split, [label as u64, 0, 0]));
+        shuffle(&mut members, &mut Stream::for_purpose(run_seed, Purpose::Split, [label as u64, 0, 0]));
         let wanted = members.len() as f64 * validation;
         let cut = (wanted.round() as usize).min(members.len());
         held_out.extend_from_slice(&members[..cut]);

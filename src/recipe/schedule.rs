@@ -79,7 +79,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_rate_climbs_peaks_and_ends_where_it_should() {
+    fn the_rate_follows_warm_up_peak_and_decay() {
         let table = [
             (ScheduleKind::Cosine, 50, 0.5),
             (ScheduleKind::Cosine, 100, 1.0),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_warm_up_begins_anew_at_the_shift() {
+    fn a_longer_warm_up_restarts_at_the_shift() {
         let schedule = |warmup| Schedule { kind: ScheduleKind::Linear, warmup, end: 0.0 };
         let (short, long) = (schedule(0.1), schedule(0.2));
         assert_eq!(long.warmup_begin(Some(short.warmup), 0, 400), 400);

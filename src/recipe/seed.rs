@@ -20,10 +20,10 @@ pub enum Purpose {
 
 /// Returns a 64-bit seed for `purpose`, from the run's seed and up to three counters.
 #[must_use]
-pub fn derive(run_seed: u64, purpose: Purpose, counters: [u64; 3]) -> u64 {
-    let mut state = mix(run_seed ^ 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(purpose as u64 + 1));
+pub fn derive_seed(run_seed: u64, purpose: Purpose, counters: [u64; 3]) -> u64 {
+    let mut state = mix_bits(run_seed ^ 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(purpose as u64 + 1));
     for counter in counters {
-        state = mix(state ^ mix(counter.wrapping_add(0x9E37_79B9_7F4A_7C15)));
+        state = mix_bits(state ^ mix_bits(counter.wrapping_add(0x9E37_79B9_7F4A_7C15)));
     }
     state
 }
@@ -41,14 +41,14 @@ impl Stream {
 
     /// Returns the stream for `purpose` at the given counters.
     #[must_use]
-    pub fn of(run_seed: u64, purpose: Purpose, counters: [u64; 3]) -> Self {
-        Self(derive(run_seed, purpose, counters))
+    pub fn for_purpose(run_seed: u64, purpose: Purpose, counters: [u64; 3]) -> Self {
+        Self(derive_seed(run_seed, purpose, counters))
     }
 
     /// Returns the next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.0)
+        mix_bits(self.0)
     }
 
     /// Returns a number in `0..bound`, by multiply and shift (bias below 2^-32 for bounds below 2^32).
@@ -65,7 +65,7 @@ impl Stream {
     }
 }
 
-fn mix(mut z: u64) -> u64 {
+fn mix_bits(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
@@ -73,18 +73,18 @@ fn mix(mut z: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Purpose, Stream, derive};
+    use super::{Purpose, Stream, derive_seed};
 
     #[test]
     fn streams_differ_by_purpose_and_by_every_counter() {
-        let base = derive(7, Purpose::Order, [1, 2, 3]);
+        let base = derive_seed(7, Purpose::Order, [1, 2, 3]);
         for other in [
-            derive(8, Purpose::Order, [1, 2, 3]),
-            derive(7, Purpose::Split, [1, 2, 3]),
-            derive(7, Purpose::Order, [0, 2, 3]),
-            derive(7, Purpose::Order, [1, 0, 3]),
-            derive(7, Purpose::Order, [1, 2, 0]),
-            derive(7, Purpose::Order, [2, 1, 3]),
+            derive_seed(8, Purpose::Order, [1, 2, 3]),
+            derive_seed(7, Purpose::Split, [1, 2, 3]),
+            derive_seed(7, Purpose::Order, [0, 2, 3]),
+            derive_seed(7, Purpose::Order, [1, 0, 3]),
+            derive_seed(7, Purpose::Order, [1, 2, 0]),
+            derive_seed(7, Purpose::Order, [2, 1, 3]),
         ] {
             assert_ne!(base, other);
         }

@@ -2,22 +2,25 @@
 //! model and training loop once more.
 //!
 //! ```text
-//!                      keep activations          recompute them (gradient_checkpointing)
-//! CPU (Flex)           Cpu                       CpuRecompute
-//! CUDA, fused kernels  CudaFused                 CudaFusedRecompute
-//! CUDA, plain          CudaPlain                 CudaPlainRecompute
-//! nowhere, counted     Counting                  CountingRecompute
+//!                        keep activations          recompute them (gradient_checkpointing)
+//! CPU (Flex)             Cpu                       CpuRecompute
+//! CUDA, fused kernels    CudaFused                 CudaFusedRecompute
+//! CUDA, plain            CudaPlain                 CudaPlainRecompute
+//! shapes only (no work)  ShapeBackend              ShapeBackendRecompute
 //! ```
 //! A task that recomputes activations itself (`Task::RECOMPUTES`) never uses the right-hand column.
 //!
 //! Precision is not a type: Burn's tensors carry their number format, and these backends use the default
 //! format from the device's settings.
 
-use super::counting::{Counting, CountingRecompute};
-use super::device::Place;
+#[cfg(not(feature = "cuda"))]
+use super::device::NoGpu;
+use super::device::TensorDevice;
+use super::failure;
+use super::job::TrainingJob;
 use super::session;
+use super::shape_backend::{ShapeBackend, ShapeBackendRecompute};
 use super::task::Train;
-use super::worker::{Job, failure};
 use crate::protocol::worker::{DoneReason, Failed};
 use burn::backend::{
     Autodiff,
@@ -55,9 +58,9 @@ pub use cuda::{CudaFused, CudaFusedRecompute, CudaPlain, CudaPlainRecompute};
 /// A task that can be trained on every backend of this build. Implemented automatically for every
 /// `impl<B: AutodiffBackend> Train<B> for MyTask`.
 #[cfg(not(feature = "cuda"))]
-pub trait TrainAll: Train<Cpu> + Train<CpuRecompute> + Train<Counting> + Train<CountingRecompute> {}
+pub trait TrainAll: Train<Cpu> + Train<CpuRecompute> + Train<ShapeBackend> + Train<ShapeBackendRecompute> {}
 #[cfg(not(feature = "cuda"))]
-impl<T: Train<Cpu> + Train<CpuRecompute> + Train<Counting> + Train<CountingRecompute>> TrainAll for T {}
+impl<T: Train<Cpu> + Train<CpuRecompute> + Train<ShapeBackend> + Train<ShapeBackendRecompute>> TrainAll for T {}
 
 /// A task that can be trained on every backend of this build. Implemented automatically for every
 /// `impl<B: AutodiffBackend> Train<B> for MyTask`.
@@ -65,8 +68,8 @@ impl<T: Train<Cpu> + Train<CpuRecompute> + Train<Counting> + Train<CountingRecom
 pub trait TrainAll:
     Train<Cpu>
     + Train<CpuRecompute>
-    + Train<Counting>
-    + Train<CountingRecompute>
+    + Train<ShapeBackend>
+    + Train<ShapeBackendRecompute>
     + Train<CudaFused>
     + Train<CudaFusedRecompute>
     + Train<CudaPlain>
@@ -77,8 +80,8 @@ pub trait TrainAll:
 impl<T> TrainAll for T where
     T: Train<Cpu>
         + Train<CpuRecompute>
-        + Train<Counting>
-        + Train<CountingRecompute>
+        + Train<ShapeBackend>
+        + Train<ShapeBackendRecompute>
         + Train<CudaFused>
         + Train<CudaFusedRecompute>
         + Train<CudaPlain>
@@ -86,26 +89,26 @@ impl<T> TrainAll for T where
 {
 }
 
-/// Runs one life of training on the backend selected by device and preset.
+/// Runs one attempt on the backend selected by device and preset.
 ///
 /// # Errors
 /// Returns the reason when training cannot continue.
-pub fn train<T: TrainAll>(job: Job) -> Result<DoneReason, Failed> {
+pub fn train_on_backend<T: TrainAll>(job: TrainingJob) -> Result<DoneReason, Failed> {
     let recompute = job.args.preset.training.gradient_checkpointing && !T::RECOMPUTES;
-    match (job.device.place, recompute) {
-        (Place::Cpu, false) => session::train::<T, Cpu>(job, &FlexDevice),
-        (Place::Cpu, true) => session::train::<T, CpuRecompute>(job, &FlexDevice),
+    match (job.device.location, recompute) {
+        (TensorDevice::Cpu, false) => session::run_session::<T, Cpu>(job, &FlexDevice),
+        (TensorDevice::Cpu, true) => session::run_session::<T, CpuRecompute>(job, &FlexDevice),
         #[cfg(feature = "cuda")]
-        (Place::Cuda(index), _) => train_on_cuda::<T>(job, index),
+        (TensorDevice::Cuda(index), _) => train_on_cuda::<T>(job, index),
         #[cfg(not(feature = "cuda"))]
-        (Place::Cuda(index), _) => {
-            Err(failure::config(format!("this build has no CUDA backend, so there is no cuda:{index}")))
+        (TensorDevice::Cuda(index), _) => {
+            Err(failure::invalid_config(format!("there is no cuda:{index}: {}", NoGpu::NotBuilt)))
         }
     }
 }
 
 #[cfg(feature = "cuda")]
-fn train_on_cuda<T: TrainAll>(job: Job, index: usize) -> Result<DoneReason, Failed> {
+fn train_on_cuda<T: TrainAll>(job: TrainingJob, index: usize) -> Result<DoneReason, Failed> {
     use crate::config::knobs::Precision;
     use burn::tensor::{FloatDType, IntDType, set_default_dtypes};
     use cubecl::cuda::CudaDevice;
@@ -119,11 +122,11 @@ fn train_on_cuda<T: TrainAll>(job: Job, index: usize) -> Result<DoneReason, Fail
     };
     // The settings belong to the device and apply to all four backends.
     set_default_dtypes::<CudaPlain>(&device, float, IntDType::I32)
-        .map_err(|error| failure::config(format!("training.precision: {error}; f32 works on every GPU")))?;
+        .map_err(|error| failure::invalid_config(format!("training.precision: {error}; f32 works on every GPU")))?;
     match (training.fused_kernels, training.gradient_checkpointing && !T::RECOMPUTES) {
-        (true, false) => session::train::<T, CudaFused>(job, &device),
-        (true, true) => session::train::<T, CudaFusedRecompute>(job, &device),
-        (false, false) => session::train::<T, CudaPlain>(job, &device),
-        (false, true) => session::train::<T, CudaPlainRecompute>(job, &device),
+        (true, false) => session::run_session::<T, CudaFused>(job, &device),
+        (true, true) => session::run_session::<T, CudaFusedRecompute>(job, &device),
+        (false, false) => session::run_session::<T, CudaPlain>(job, &device),
+        (false, true) => session::run_session::<T, CudaPlainRecompute>(job, &device),
     }
 }

@@ -1,5 +1,5 @@
-//! Looks for a usable NVIDIA GPU through the driver, without Burn: a missing part is reported in one sentence
-//! with the remedy, where Burn would panic.
+//! Looks for a usable NVIDIA GPU through the driver, without Burn: a missing part is an error with its remedy, where
+//! Burn would panic.
 //!
 //! ```text
 //! libcuda.so.1 ─▶ cuInit ─▶ cuDeviceGetCount ─▶ libnvrtc.so ─▶ include/cuda_runtime.h ─▶ a GPU to use
@@ -9,6 +9,11 @@
 
 #![expect(unsafe_code, reason = "the driver and NVRTC are C libraries, called through symbols looked up by name")]
 
+mod error;
+
+pub use error::{GpuError, Version};
+
+use error::NO_DEVICE;
 use libloading::Library;
 use std::{
     ffi::{CStr, c_char, c_int, c_uint},
@@ -35,48 +40,32 @@ impl Gpu {
     }
 }
 
-const NO_DEVICE: c_int = 100;
 const WSL_LIBRARIES: &str = "/usr/lib/wsl/lib";
 
 /// Returns the GPU with this index, if everything that training needs is present.
-pub fn look(index: usize) -> Result<Gpu, String> {
-    let driver = load(&["libcuda.so.1", "libcuda.so"], &[PathBuf::from(WSL_LIBRARIES)]).ok_or_else(no_driver)?;
-    let (name, cuda) = ask_driver(&driver, index)?;
-    keep(driver);
+pub fn probe_gpu(index: usize) -> Result<Gpu, GpuError> {
+    let driver_names = ["libcuda.so.1", "libcuda.so"];
+    let driver = load_library(&driver_names, &[PathBuf::from(WSL_LIBRARIES)]).ok_or_else(missing_driver)?;
+    let (name, cuda) = query_driver(&driver, index)?;
+    keep_loaded(driver);
     let compiler_names = ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11"];
-    let compiler = load(&compiler_names, &toolkit_folders()).ok_or_else(|| {
-        format!(
-            "the GPU is there ({name}), but NVRTC is not (libnvrtc.so, the compiler of the kernels); install the CUDA \
-             {cuda} toolkit or its package cuda-nvrtc, or train with --device cpu{}",
-            if is_wsl() { " (the driver from Windows does not bring it; install the toolkit inside WSL2)" } else { "" }
-        )
+    let compiler = load_library(&compiler_names, &toolkit_folders()).ok_or_else(|| {
+        let gpu = name.clone();
+        GpuError::NoCompiler { gpu, cuda, wsl: is_wsl() }
     })?;
-    let version = compiler_version(&compiler).ok_or("NVRTC does not answer; install the CUDA toolkit again")?;
-    keep(compiler);
+    let version = compiler_version(&compiler).ok_or(GpuError::CompilerBroken)?;
+    keep_loaded(compiler);
     if version > cuda {
-        return Err(format!(
-            "NVRTC {version} writes kernels that the driver (CUDA {cuda}) cannot load; update the NVIDIA driver, or \
-             install the toolkit of CUDA {cuda}"
-        ));
+        return Err(GpuError::CompilerTooNew { compiler: version, driver: cuda });
     }
-    headers()?;
-    let release = fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|text| release_in(&text));
+    check_headers()?;
+    let release = fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|text| parse_release(&text));
     let driver = release.map_or_else(|| cuda.to_string(), |release| format!("{release}-cuda-{cuda}"));
     Ok(Gpu { name, driver, compiler: version.to_string() })
 }
 
-/// A version of CUDA.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Version(c_int, c_int);
-
-impl std::fmt::Display for Version {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}.{}", self.0, self.1)
-    }
-}
-
 /// Loads the first library available, by bare name and then from these folders.
-fn load(names: &[&str], folders: &[PathBuf]) -> Option<Library> {
+fn load_library(names: &[&str], folders: &[PathBuf]) -> Option<Library> {
     let bare = names.iter().map(PathBuf::from);
     let absolute = folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
     // SAFETY: these are NVIDIA's libraries, whose initializers only set themselves up; the training backend
@@ -85,13 +74,13 @@ fn load(names: &[&str], folders: &[PathBuf]) -> Option<Library> {
 }
 
 /// Keeps a library loaded for the rest of the process.
-fn keep(library: Library) {
+fn keep_loaded(library: Library) {
     std::mem::forget(library);
 }
 
-fn ask_driver(driver: &Library, index: usize) -> Result<(String, Version), String> {
-    let broken = |symbol: &str| format!("the NVIDIA driver library has no {symbol}; install the driver again");
-    let failed = |code: c_int| driver_failure(code);
+fn query_driver(driver: &Library, index: usize) -> Result<(String, Version), GpuError> {
+    let broken = |symbol| GpuError::DriverBroken { symbol };
+    let failed = |code| GpuError::Driver { code, wsl: is_wsl() };
     let (mut version, mut count, mut device) = (0, 0, 0);
     let mut name = [0; 256];
     // SAFETY: the signatures are those of the CUDA driver API, unchanged since CUDA 2; every pointer is to a
@@ -113,8 +102,7 @@ fn ask_driver(driver: &Library, index: usize) -> Result<(String, Version), Strin
     }
     let ordinal = c_int::try_from(index).ok().filter(|ordinal| *ordinal < count).ok_or_else(|| match count {
         0 => failed(NO_DEVICE),
-        1 => format!("there is no cuda:{index}, only cuda:0; name that one, or train with --device auto"),
-        _ => format!("there is no cuda:{index}, only cuda:0 to cuda:{}; name one of them", count - 1),
+        count => GpuError::NoSuchGpu { index, count },
     })?;
     // SAFETY: as above; `name` is longer than the length passed, so it is always NUL-terminated.
     let code = unsafe {
@@ -143,56 +131,24 @@ fn compiler_version(compiler: &Library) -> Option<Version> {
     (code == 0).then_some(Version(major, minor))
 }
 
-fn no_driver() -> String {
+fn missing_driver() -> GpuError {
     if is_wsl() {
-        return "WSL2 has no CUDA driver; install the NVIDIA driver on Windows (none inside WSL2), then run \
-                `wsl --shutdown` and open the terminal again"
-            .to_owned();
-    }
-    if has_nvidia_card() {
-        return "there is an NVIDIA GPU, but no driver (libcuda.so.1); install the NVIDIA driver, or train with \
-                --device cpu"
-            .to_owned();
-    }
-    "there is no NVIDIA GPU in this machine; train with --device cpu".to_owned()
-}
-
-fn driver_failure(code: c_int) -> String {
-    match code {
-        NO_DEVICE if is_wsl() => "the CUDA driver of WSL2 sees no GPU; update the NVIDIA driver on Windows, then run \
-                                  `wsl --shutdown`"
-            .to_owned(),
-        NO_DEVICE => {
-            "the NVIDIA driver sees no GPU; see what `nvidia-smi` says and whether CUDA_VISIBLE_DEVICES hides \
-                      it, or train with --device cpu"
-                .to_owned()
-        }
-        _ if is_wsl() => format!(
-            "the GPU does not answer under WSL2 (CUDA error {code}); run `wsl --shutdown`, and remove any Linux NVIDIA \
-             driver installed inside WSL2"
-        ),
-        803 | 804 => format!(
-            "the NVIDIA driver's library and its kernel module are of different versions (CUDA error {code}); reboot, \
-             or install the driver again"
-        ),
-        _ => format!(
-            "the NVIDIA driver does not start (CUDA error {code}); see what `nvidia-smi` says, reboot, or train with \
-             --device cpu"
-        ),
+        GpuError::NoDriverOnWsl
+    } else if has_nvidia_gpu() {
+        GpuError::NoDriver
+    } else {
+        GpuError::NoGpu
     }
 }
 
 /// Checks that the headers kernels include are where the backend looks for them.
-fn headers() -> Result<(), String> {
+fn check_headers() -> Result<(), GpuError> {
     let folder = cubecl::cuda::install::cuda_path().map(|path| path.join("include"));
     if folder.is_some_and(|folder| folder.join("cuda_runtime.h").exists()) {
         return Ok(());
     }
-    let hint = std::env::var("CUDA_HOME").unwrap_or_else(|_| "/path/to/cuda".to_owned());
-    Err(format!(
-        "the CUDA headers are missing (include/cuda_runtime.h under CUDA_PATH, /usr/local/cuda or /opt/cuda); install \
-         the toolkit or its package cuda-cudart-dev, or say where it is: export CUDA_PATH={hint}"
-    ))
+    let toolkit = std::env::var("CUDA_HOME").unwrap_or_else(|_| "/path/to/cuda".to_owned());
+    Err(GpuError::NoHeaders { toolkit })
 }
 
 /// Returns the folders of a toolkit's libraries, for when the loader does not know them.
@@ -208,7 +164,7 @@ fn is_wsl() -> bool {
     Path::new("/dev/dxg").exists() || fs::read_to_string("/proc/version").is_ok_and(names_microsoft)
 }
 
-fn has_nvidia_card() -> bool {
+fn has_nvidia_gpu() -> bool {
     let cards = fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
     cards
         .filter_map(|card| {
@@ -219,7 +175,7 @@ fn has_nvidia_card() -> bool {
 }
 
 /// Returns the driver's own version from the text of `/proc/driver/nvidia/version`.
-fn release_in(text: &str) -> Option<String> {
+fn parse_release(text: &str) -> Option<String> {
     let is_release = |word: &&str| {
         word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.') && !word.starts_with('.')
     };
@@ -228,16 +184,30 @@ fn release_in(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Gpu, Version, release_in};
+    use super::{Gpu, GpuError, Version, parse_release};
 
     #[test]
     fn versions_are_read_compared_and_named() {
         assert!(Version(12, 8) < Version(13, 0) && Version(12, 8) > Version(12, 4));
         let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder)\n";
-        assert_eq!(release_in(text).as_deref(), Some("580.65.06"));
-        assert_eq!(release_in(""), None);
+        assert_eq!(parse_release(text).as_deref(), Some("580.65.06"));
+        assert_eq!(parse_release(""), None);
         let gpu =
             Gpu { name: "NVIDIA RTX/4090 (x)".into(), driver: "580.65.06-cuda-13.0".into(), compiler: "12.8".into() };
         assert_eq!(gpu.fingerprint(), "NVIDIA_RTX_4090__x_-driver-580.65.06-cuda-13.0-nvrtc-12.8");
+    }
+
+    #[test]
+    fn driver_errors_name_their_remedy() {
+        for (code, wsl, remedy) in [
+            (100, true, "wsl --shutdown"),
+            (100, false, "CUDA_VISIBLE_DEVICES"),
+            (803, false, "reboot"),
+            (999, true, "wsl --shutdown"),
+            (999, false, "nvidia-smi"),
+        ] {
+            let text = GpuError::Driver { code, wsl }.to_string();
+            assert!(text.contains(remedy) && (code == 100 || text.contains(&code.to_string())), "{text}");
+        }
     }
 }

@@ -1,12 +1,15 @@
 //! Device selection by probing: the first use of a missing CUDA device panics, and a panic ends the worker.
 
-use super::worker::WorkerArgs;
-use crate::config::knobs::{Precision, Training};
+#[cfg(feature = "cuda")]
+use super::cuda_probe::GpuError;
+use crate::config::knobs::{Autotune, Precision, Training};
 use crate::protocol::device::DeviceChoice;
+use std::fmt;
+use std::path::Path;
 
 /// The location of tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum TensorDevice {
     /// In host memory.
     Cpu,
     /// On the GPU with this index.
@@ -15,35 +18,80 @@ pub enum Place {
 
 /// A device that is present.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ChosenDevice {
     /// The location of tensors.
-    pub place: Place,
+    pub location: TensorDevice,
     /// The display name: `cpu`, `cuda:0 NVIDIA GeForce RTX 4090`.
     pub name: String,
     /// The identity that compiled kernels depend on: GPU model, driver, compiler; empty on the CPU.
     pub fingerprint: String,
-    /// Notes about the choice for the user.
-    pub notes: Vec<String>,
+    /// The reason for training on the CPU where a GPU would have been used.
+    pub fallback: Option<NoGpu>,
 }
 
-impl Chosen {
-    fn cpu(notes: Vec<String>) -> Self {
-        Self { place: Place::Cpu, name: "cpu".to_owned(), fingerprint: String::new(), notes }
+/// The reason why no GPU can be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoGpu {
+    /// The CUDA backend is not compiled in.
+    #[error("this build has no CUDA backend; build it with the feature `cuda`")]
+    NotBuilt,
+    /// The driver, its library or the toolkit is missing or broken.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Probe(#[from] GpuError),
+}
+
+/// The reason why a requested device cannot train.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// The requested GPU cannot be used.
+    #[error("{0}; --device cpu trains without a GPU")]
+    NoGpu(#[from] NoGpu),
+    /// The CPU trains in f32 only.
+    #[error("{0}; use f32")]
+    PrecisionNeedsGpu(PrecisionNeedsGpu),
+}
+
+/// A 16-bit precision on the CPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrecisionNeedsGpu {
+    /// The precision.
+    pub precision: Precision,
+    /// The reason why there is no GPU, if one was looked for.
+    pub fallback: Option<NoGpu>,
+}
+
+impl fmt::Display for PrecisionNeedsGpu {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} does not train on the CPU", self.precision)?;
+        self.fallback.as_ref().map_or(Ok(()), |reason| write!(formatter, " ({reason})"))
+    }
+}
+
+impl ChosenDevice {
+    fn cpu(fallback: Option<NoGpu>) -> Self {
+        Self { location: TensorDevice::Cpu, name: "cpu".to_owned(), fingerprint: String::new(), fallback }
+    }
+
+    /// Returns a note for the user if training falls back to the CPU.
+    #[must_use]
+    pub fn note(&self) -> Option<String> {
+        self.fallback.as_ref().map(|reason| format!("training on the CPU: {reason}"))
     }
 
     /// Reports whether kernels are compiled while training.
     #[must_use]
-    pub fn compiles(&self) -> bool {
-        self.place != Place::Cpu
+    pub fn compiles_kernels(&self) -> bool {
+        self.location != TensorDevice::Cpu
     }
 
     /// Returns the display name of the backend: `flex f32`, `cuda bf16, fused`.
     #[must_use]
-    pub fn backend(&self, training: &Training) -> String {
+    pub fn backend_name(&self, training: &Training) -> String {
         let recompute = if training.gradient_checkpointing { ", gradient checkpointing" } else { "" };
-        match self.place {
-            Place::Cpu => format!("flex {}{recompute}", training.precision),
-            Place::Cuda(_) => {
+        match self.location {
+            TensorDevice::Cpu => format!("flex {}{recompute}", training.precision),
+            TensorDevice::Cuda(_) => {
                 let fused = if training.fused_kernels { "fused" } else { "plain" };
                 format!("cuda {}, {fused}{recompute}", training.precision)
             }
@@ -54,79 +102,77 @@ impl Chosen {
 /// Finds the requested device.
 ///
 /// # Errors
-/// Returns one sentence with the remedy.
-pub fn choose(asked: DeviceChoice, precision: Precision) -> Result<Chosen, String> {
-    let chosen = match asked {
-        DeviceChoice::Cpu => Chosen::cpu(Vec::new()),
-        DeviceChoice::Cuda(index) => look(index)?,
-        DeviceChoice::Auto => match look(0) {
-            Ok(chosen) => chosen,
-            Err(why) => {
-                let why =
-                    why.trim_end_matches(", or train with --device cpu").trim_end_matches("; train with --device cpu");
-                Chosen::cpu(vec![format!("training on the CPU: {why}")])
-            }
-        },
+/// Returns an error when the device is missing or cannot train in this precision.
+pub fn choose_device(requested: DeviceChoice, precision: Precision) -> Result<ChosenDevice, DeviceError> {
+    let chosen = match requested {
+        DeviceChoice::Cpu => ChosenDevice::cpu(None),
+        DeviceChoice::Cuda(index) => probe_gpu(index)?,
+        DeviceChoice::Auto => probe_gpu(0).unwrap_or_else(|reason| ChosenDevice::cpu(Some(reason))),
     };
-    if chosen.place == Place::Cpu && precision != Precision::F32 {
-        let why = chosen
-            .notes
-            .first()
-            .map(|note| format!(" ({})", note.trim_start_matches("training on the CPU: ")))
-            .unwrap_or_default();
-        return Err(format!("{precision} does not train on the CPU{why}; use f32"));
+    if chosen.location == TensorDevice::Cpu && precision != Precision::F32 {
+        return Err(DeviceError::PrecisionNeedsGpu(PrecisionNeedsGpu { precision, fallback: chosen.fallback }));
     }
     Ok(chosen)
 }
 
 #[cfg(feature = "cuda")]
-fn look(index: usize) -> Result<Chosen, String> {
-    let gpu = super::cuda_probe::look(index)?;
-    Ok(Chosen {
-        place: Place::Cuda(index),
+fn probe_gpu(index: usize) -> Result<ChosenDevice, NoGpu> {
+    let gpu = super::cuda_probe::probe_gpu(index)?;
+    Ok(ChosenDevice {
+        location: TensorDevice::Cuda(index),
         name: format!("cuda:{index} {}", gpu.name),
         fingerprint: gpu.fingerprint(),
-        notes: Vec::new(),
+        fallback: None,
     })
 }
 
 #[cfg(not(feature = "cuda"))]
-fn look(_index: usize) -> Result<Chosen, String> {
-    Err("this build has no CUDA backend; build it with the feature `cuda`".to_owned())
+fn probe_gpu(_index: usize) -> Result<ChosenDevice, NoGpu> {
+    Err(NoGpu::NotBuilt)
 }
 
 /// Configures the kernel caches before the first use of the device.
 #[cfg(feature = "cuda")]
-pub fn prepare(chosen: &Chosen, args: &WorkerArgs) {
-    if chosen.compiles() {
-        super::kernels::settle(&args.run_dir, &chosen.fingerprint, args.preset.training.autotune);
+pub fn configure_kernel_caches(chosen: &ChosenDevice, run_dir: &Path, autotune: Autotune) {
+    if chosen.compiles_kernels() {
+        super::kernel_cache::configure_caches(run_dir, &chosen.fingerprint, autotune);
     }
 }
 
 /// Configures the kernel caches before the first use of the device.
 #[cfg(not(feature = "cuda"))]
-pub fn prepare(_chosen: &Chosen, _args: &WorkerArgs) {}
+pub fn configure_kernel_caches(_chosen: &ChosenDevice, _run_dir: &Path, _autotune: Autotune) {}
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, choose};
+    use super::{DeviceError, TensorDevice, choose_device};
     use crate::config::knobs::Precision;
     use crate::protocol::device::DeviceChoice;
 
     #[test]
     fn sixteen_bits_on_the_cpu_are_refused_and_f32_is_named() {
         for precision in [Precision::Bf16, Precision::F16] {
-            let refusal = choose(DeviceChoice::Cpu, precision).unwrap_err();
-            assert!(refusal.contains("use f32") && refusal.contains(&precision.to_string()), "{refusal}");
+            let refusal = choose_device(DeviceChoice::Cpu, precision).unwrap_err();
+            let DeviceError::PrecisionNeedsGpu(needs) = &refusal else { panic!("{refusal}") };
+            assert_eq!((needs.precision, &needs.fallback), (precision, &None));
+            let text = refusal.to_string();
+            assert!(text.contains("use f32") && text.contains(&precision.to_string()), "{text}");
         }
-        assert_eq!(choose(DeviceChoice::Cpu, Precision::F32).unwrap().place, Place::Cpu);
+        assert_eq!(choose_device(DeviceChoice::Cpu, Precision::F32).unwrap().location, TensorDevice::Cpu);
     }
 
     #[test]
-    fn a_gpu_that_is_not_there_is_an_error_and_for_auto_a_note() {
-        let Err(refusal) = choose(DeviceChoice::Cuda(99), Precision::F32) else { panic!("99 GPUs") };
-        assert!(refusal.contains("; "), "says no way out: {refusal}");
-        let chosen = choose(DeviceChoice::Auto, Precision::F32).unwrap();
-        assert!(chosen.place != Place::Cpu || chosen.notes[0].starts_with("training on the CPU: "));
+    fn a_missing_gpu_is_an_error_and_for_auto_a_note() {
+        let refusal = choose_device(DeviceChoice::Cuda(99), Precision::F32).unwrap_err();
+        assert!(matches!(refusal, DeviceError::NoGpu(_)), "{refusal}");
+        assert!(refusal.to_string().contains("--device cpu"), "names no way out: {refusal}");
+        let chosen = choose_device(DeviceChoice::Auto, Precision::F32).unwrap();
+        let note = chosen.note();
+        assert_eq!(chosen.location == TensorDevice::Cpu, note.is_some(), "{note:?}");
+        if let (Some(reason), Some(note)) = (&chosen.fallback, &note) {
+            assert_eq!(*note, format!("training on the CPU: {reason}"));
+            let refusal = choose_device(DeviceChoice::Auto, Precision::Bf16).unwrap_err();
+            assert!(refusal.to_string().contains(&reason.to_string()), "{refusal}");
+        }
     }
 }

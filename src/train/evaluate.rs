@@ -1,6 +1,6 @@
 //! A gradient-free pass over the validation set, summed in f64.
 
-use super::loader::{Loader, Request, validation, validation_ends};
+use super::loader::{Loader, Request, validation_end_requests, validation_requests};
 use super::task::{Split, Tally, Train};
 use crate::config::knobs::Training;
 use burn::module::AutodiffModule;
@@ -18,34 +18,35 @@ pub struct Means {
     pub perplexity: Option<f64>,
 }
 
-/// Measures `model` on the whole validation set, or returns `None` if it is empty.
+/// Evaluates `model` on the whole validation set, or returns `None` if it is empty.
 ///
 /// # Errors
 /// Returns an error when no loader thread can be started.
-pub fn measure<T: Train<B>, B: AutodiffBackend>(
+pub fn evaluate_all<T: Train<B>, B: AutodiffBackend>(
     model: &T::Model,
     data: &Arc<T::Data>,
     training: &Training,
     device: &B::Device,
 ) -> io::Result<Option<Means>> {
-    pass::<T, B, _>(model, data, training, &validation(T::len(data, Split::Validation), training.micro_batch), device)
+    let requests = validation_requests(T::len(data, Split::Validation), training.micro_batch);
+    evaluate_requests::<T, B, _>(model, data, training, &requests, device)
 }
 
-/// Measures `model` on a few samples that need all the kernels of the whole set.
+/// Evaluates `model` on a few samples that need every kernel of the whole set.
 ///
 /// # Errors
 /// Returns an error when no loader thread can be started.
-pub fn try_out<T: Train<B>, B: AutodiffBackend>(
+pub fn evaluate_ends<T: Train<B>, B: AutodiffBackend>(
     model: &T::Model,
     data: &Arc<T::Data>,
     training: &Training,
     device: &B::Device,
 ) -> io::Result<Option<Means>> {
-    let requests = validation_ends(T::len(data, Split::Validation), training.micro_batch);
-    pass::<T, B, _>(model, data, training, &requests, device)
+    let requests = validation_end_requests(T::len(data, Split::Validation), training.micro_batch);
+    evaluate_requests::<T, B, _>(model, data, training, &requests, device)
 }
 
-fn pass<T: Train<B>, B: AutodiffBackend, I: Iterator<Item = Request> + Clone + Send + 'static>(
+fn evaluate_requests<T: Train<B>, B: AutodiffBackend, I: Iterator<Item = Request> + Clone + Send + 'static>(
     model: &T::Model,
     data: &Arc<T::Data>,
     training: &Training,
@@ -61,10 +62,10 @@ fn pass<T: Train<B>, B: AutodiffBackend, I: Iterator<Item = Request> + Clone + S
         total.count += tally.count;
         total.correct = tally.correct.map(|correct| correct + total.correct.unwrap_or(0)).or(total.correct);
     }
-    Ok((total.count > 0).then(|| means(&total, T::PERPLEXITY)))
+    Ok((total.count > 0).then(|| to_means(&total, T::PERPLEXITY)))
 }
 
-fn means(total: &Tally, perplexity: bool) -> Means {
+fn to_means(total: &Tally, perplexity: bool) -> Means {
     let loss = total.loss_sum / total.count as f64;
     let accuracy = total.correct.map(|correct| correct as f64 / total.count as f64);
     let perplexity = perplexity.then(|| loss.exp()).filter(|value| value.is_finite());

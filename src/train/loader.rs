@@ -32,7 +32,7 @@ pub struct Request {
 }
 
 /// Returns the training micro-batches from a position to the end of the run, in order.
-pub fn training(
+pub fn training_requests(
     plan: BatchPlan,
     seed: u64,
     from: Position,
@@ -43,7 +43,7 @@ pub fn training(
     let (mut at, mut shuffled, mut order) = (from, None, Vec::new());
     let leave_out = leave_out.clone();
     let steps = std::iter::from_fn(move || {
-        at = leave_out.next(&plan, at);
+        at = leave_out.next_step_start(&plan, at);
         (at.samples < total_units).then(|| {
             let step = plan.step(at);
             at = step.after;
@@ -65,7 +65,7 @@ pub fn training(
 
 /// Returns an endless sequence of micro-batches from the start of the training samples, wrapping around if
 /// there are too few.
-pub fn again_and_again(samples: usize, micro_batch: u64) -> impl Iterator<Item = Request> + Clone + Send + use<> {
+pub fn endless_requests(samples: usize, micro_batch: u64) -> impl Iterator<Item = Request> + Clone + Send + use<> {
     std::iter::repeat_with(move || {
         let place = |index: u64| u32::try_from(index % samples.max(1) as u64).ok();
         Request { split: Split::Training, epoch: 0, indices: (0..micro_batch).filter_map(place).collect() }
@@ -73,7 +73,7 @@ pub fn again_and_again(samples: usize, micro_batch: u64) -> impl Iterator<Item =
 }
 
 /// Returns the validation set in micro-batches, each sample once.
-pub fn validation(samples: usize, micro_batch: u64) -> impl Iterator<Item = Request> + Clone + Send + use<> {
+pub fn validation_requests(samples: usize, micro_batch: u64) -> impl Iterator<Item = Request> + Clone + Send + use<> {
     let micro_batch = usize::try_from(micro_batch).unwrap_or(usize::MAX).max(1);
     (0..samples).step_by(micro_batch).map(move |start| {
         let end = start.saturating_add(micro_batch).min(samples);
@@ -83,8 +83,11 @@ pub fn validation(samples: usize, micro_batch: u64) -> impl Iterator<Item = Requ
 }
 
 /// Returns the first and the last micro-batch of the validation set, which cover every batch size.
-pub fn validation_ends(samples: usize, micro_batch: u64) -> impl Iterator<Item = Request> + Clone + Send + use<> {
-    let all = validation(samples, micro_batch);
+pub fn validation_end_requests(
+    samples: usize,
+    micro_batch: u64,
+) -> impl Iterator<Item = Request> + Clone + Send + use<> {
+    let all = validation_requests(samples, micro_batch);
     all.clone().take(1).chain(all.skip(1).last())
 }
 
@@ -131,7 +134,7 @@ impl<T: Task> Loader<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Loader, training, validation, validation_ends};
+    use super::{Loader, training_requests, validation_end_requests, validation_requests};
     use crate::config::{knobs, problem::Problem};
     use crate::recipe::batch::{BatchPlan, Position};
     use crate::recipe::leave_out::LeaveOut;
@@ -164,7 +167,7 @@ mod tests {
     const PLAN: BatchPlan = BatchPlan { epoch_samples: 10, units: 2, micro_batch: 3, accumulation: 2 };
 
     fn all(threads: u64, prefetch: u64, from: Position) -> Vec<(u64, Vec<u32>)> {
-        let requests = training(PLAN, 7, from, 60, &LeaveOut::default());
+        let requests = training_requests(PLAN, 7, from, 60, &LeaveOut::default());
         let mut loader =
             Loader::<Echo>::start(&Arc::new(()), 7, knobs::Loader { threads, prefetch }, &requests).unwrap();
         std::iter::from_fn(|| loader.next()).collect()
@@ -194,14 +197,15 @@ mod tests {
 
     #[test]
     fn validation_takes_every_sample_once() {
-        let indices: Vec<u32> = validation(10, 4).flat_map(|request| request.indices).collect();
+        let indices: Vec<u32> = validation_requests(10, 4).flat_map(|request| request.indices).collect();
         assert_eq!(indices, (0..10).collect::<Vec<_>>());
-        assert_eq!(validation(0, 4).count(), 0);
+        assert_eq!(validation_requests(0, 4).count(), 0);
     }
 
     #[test]
-    fn the_ends_of_the_validation_set_have_all_its_sizes() {
-        let sizes = |samples| validation_ends(samples, 4).map(|request| request.indices.len()).collect::<Vec<_>>();
+    fn the_ends_of_the_validation_set_cover_every_batch_size() {
+        let sizes =
+            |samples| validation_end_requests(samples, 4).map(|request| request.indices.len()).collect::<Vec<_>>();
         assert_eq!([sizes(10), sizes(8), sizes(3), sizes(0)], [vec![4, 2], vec![4, 4], vec![3], vec![]]);
     }
 }

@@ -4,10 +4,10 @@
 //! y = x·W + b + s · (dropout(x)·A)·B      A [from, rank], B [rank, to], s = alpha / rank
 //! ```
 //! A starts random and B at zero, so a fresh adapter changes nothing. [`projection`] is the layer, for
-//! built-in and user-defined tasks; [`refit`] converts an update to another rank.
+//! built-in and user-defined tasks; [`rank_change`] converts an update to another rank.
 
 pub mod projection;
-pub mod refit;
+pub mod rank_change;
 pub mod svd;
 
 use crate::config::problem::Problem;
@@ -68,34 +68,29 @@ impl Lora {
                 problems.push(Problem::at(format!("{path}.{knob}"), wrong, fix));
             }
         };
-        need(self.rank > 0, "rank", "an update of rank 0 learns nothing".into(), "8 or 16 are usual");
+        need(self.rank > 0, "rank", "a rank of 0 learns nothing".into(), "8 or 16 are usual");
         let rank = self.rank <= MOST_RANK;
-        need(rank, "rank", format!("an update of rank {} has no low rank", self.rank), "8 or 16 are usual");
+        need(rank, "rank", format!("{} exceeds the limit of {MOST_RANK}", self.rank), "8 or 16 are usual");
         let few = self.targets.len() <= MOST_TARGETS;
         need(
             few,
             "targets",
             format!("the list has {} entries", self.targets.len()),
-            "name each layer once, or write all",
+            "name each layer once, or use all",
         );
         let alpha = self.alpha();
-        need(
-            alpha > 0.0 || self.rank == 0,
-            "alpha",
-            format!("{alpha} would undo or reverse the update"),
-            "twice the rank is usual",
-        );
+        need(alpha > 0.0 || self.rank == 0, "alpha", format!("{alpha} is not positive"), "twice the rank is usual");
         let dropout = self.dropout;
         need(
             (0.0..1.0).contains(&dropout),
             "dropout",
             format!("{dropout} is not in 0 ≤ x < 1"),
-            "0.0 drops nothing, 0.05 is usual",
+            "0.0 disables dropout, 0.05 is usual",
         );
         need(
             !self.targets.is_empty(),
             "targets",
-            "the list is empty, so nothing would be trained".into(),
+            "the list is empty, so there would be nothing to train".into(),
             "[query, value] is usual",
         );
         problems

@@ -2,28 +2,28 @@
 
 #![cfg_attr(
     target_env = "gnu",
-    expect(unsafe_code, reason = "the books of glibc's allocator are a C function without arguments")
+    expect(unsafe_code, reason = "the statistics of glibc's allocator are a C function without arguments")
 )]
 
 use crate::protocol::worker::{Event, Memory, Phase};
-use crate::train::worker::Sink;
+use crate::train::job::EventSink;
 use std::fs;
 use std::sync::Arc;
 
 /// Returns the resident bytes.
 #[must_use]
-pub fn resident() -> Option<u64> {
-    figure("VmRSS:")
+pub fn resident_bytes() -> Option<u64> {
+    status_bytes("VmRSS:")
 }
 
-/// Returns the peak resident bytes since the start, or since [`forget_peak`].
+/// Returns the peak resident bytes since the start, or since [`reset_peak`].
 #[must_use]
-pub fn peak() -> Option<u64> {
-    figure("VmHWM:")
+pub fn peak_bytes() -> Option<u64> {
+    status_bytes("VmHWM:")
 }
 
 /// Restarts the peak from the current value. If the kernel refuses, the peak still counts from the start.
-pub fn forget_peak() {
+pub fn reset_peak() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
@@ -31,58 +31,58 @@ pub fn forget_peak() {
 /// allocator retains for later.
 #[cfg(target_env = "gnu")]
 #[must_use]
-pub fn allocated() -> u64 {
+pub fn allocated_bytes() -> u64 {
     // SAFETY: it reads the allocator's statistics under their lock and returns a copy.
-    let books = unsafe { libc::mallinfo2() };
-    (books.uordblks + books.hblkhd) as u64
+    let statistics = unsafe { libc::mallinfo2() };
+    (statistics.uordblks + statistics.hblkhd) as u64
 }
 
 /// Returns the resident bytes, since this allocator has no statistics.
 #[cfg(not(target_env = "gnu"))]
 #[must_use]
-pub fn allocated() -> u64 {
-    resident().unwrap_or(0)
+pub fn allocated_bytes() -> u64 {
+    resident_bytes().unwrap_or(0)
 }
 
-fn figure(key: &str) -> Option<u64> {
+fn status_bytes(key: &str) -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let value = status.lines().find_map(|line| line.strip_prefix(key))?;
     value.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Reports the memory of a life of training, phase by phase, if requested.
-pub struct Gauge(Option<Arc<dyn Sink>>);
+/// Reports the memory of an attempt, phase by phase, if requested.
+pub struct MemoryReporter(Option<Arc<dyn EventSink>>);
 
-impl Gauge {
-    /// Returns a gauge that reports to `sink`, or to nobody.
+impl MemoryReporter {
+    /// Returns a reporter that reports to `sink`, or to nobody.
     #[must_use]
-    pub fn new(asked: bool, sink: &Arc<dyn Sink>) -> Self {
+    pub fn new(asked: bool, sink: &Arc<dyn EventSink>) -> Self {
         Self(asked.then(|| Arc::clone(sink)))
     }
 
     /// Ends a phase and reports its peak.
-    pub fn mark(&self, phase: Phase) {
+    pub fn report_phase(&self, phase: Phase) {
         let Some(sink) = &self.0 else { return };
-        if let (Some(resident_bytes), Some(peak_bytes)) = (resident(), peak()) {
+        if let (Some(resident_bytes), Some(peak_bytes)) = (resident_bytes(), peak_bytes()) {
             sink.send(Event::Memory(Memory { phase, resident_bytes, peak_bytes }));
         }
-        forget_peak();
+        reset_peak();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{allocated, forget_peak, peak, resident};
+    use super::{allocated_bytes, peak_bytes, reset_peak, resident_bytes};
 
     #[test]
     fn a_large_buffer_raises_the_peak() {
-        let (before, given_before) = (resident().unwrap(), allocated());
+        let (before, given_before) = (resident_bytes().unwrap(), allocated_bytes());
         let buffer = vec![1_u8; 64 << 20];
-        assert!(allocated() >= given_before + (60 << 20));
+        assert!(allocated_bytes() >= given_before + (60 << 20));
         assert!(buffer.iter().step_by(4096).all(|byte| *byte == 1));
-        assert!(peak().unwrap() >= before + (60 << 20));
+        assert!(peak_bytes().unwrap() >= before + (60 << 20));
         drop(buffer);
-        forget_peak();
-        assert!(peak().is_some());
+        reset_peak();
+        assert!(peak_bytes().is_some());
     }
 }

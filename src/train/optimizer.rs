@@ -12,11 +12,11 @@
 //! own parameter's update.
 
 mod blockwise;
-pub mod kept;
 mod moments;
 
-use super::groups::{Plan, Rule};
-use super::params::{Reading, Tensors, Trail, erase, follow_trail, ranked};
+use super::param_rules::{ParamRule, ParamRules};
+use super::params::{TensorReader, Tensors, Trail, erase_rank, follow_trail, with_rank};
+use super::stored_tensor::{Masters, StoredTensor};
 use crate::config::knobs;
 use blockwise::Kind;
 use burn::module::{AutodiffModule, ModuleMapper, Param};
@@ -24,7 +24,6 @@ use burn::tensor::{
     DType, FloatDType, Tensor,
     backend::{AutodiffBackend, Backend, ExecutionError},
 };
-use kept::{Kept, Masters};
 use moments::{Moment, Moments};
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
@@ -33,7 +32,7 @@ use std::collections::BTreeMap;
 pub struct AdamW<B: Backend> {
     knobs: knobs::Optimizer,
     /// The trained parameters and their rules.
-    pub plan: Plan,
+    pub rules: ParamRules,
     time: u64,
     moments: BTreeMap<String, Moments<B>>,
     /// The weights in f32, if the module holds them in fewer bits; checkpoints are written from them. Frozen
@@ -43,12 +42,12 @@ pub struct AdamW<B: Backend> {
 
 impl<B: Backend> AdamW<B> {
     /// Returns an optimizer without history.
-    pub fn new(knobs: knobs::Optimizer, plan: Plan) -> Self {
-        Self { knobs, plan, time: 0, moments: BTreeMap::new(), masters: BTreeMap::new() }
+    pub fn new(knobs: knobs::Optimizer, rules: ParamRules) -> Self {
+        Self { knobs, rules, time: 0, moments: BTreeMap::new(), masters: BTreeMap::new() }
     }
 
     /// Returns the number of updates made: t.
-    pub fn time(&self) -> u64 {
+    pub fn update_count(&self) -> u64 {
         self.time
     }
 
@@ -74,20 +73,20 @@ impl<B: Backend> AdamW<B> {
         update.error.map_or(Ok(module), Err)
     }
 
-    fn move_weights<const D: usize>(
+    fn update_weights<const D: usize>(
         &mut self,
         path: String,
         weights: Tensor<B, D>,
         gradient: Tensor<B, D>,
         lr: f64,
-        rule: Rule,
+        rule: ParamRule,
     ) -> Result<Tensor<B, D>, ExecutionError> {
         let [beta_1, beta_2] = self.knobs.betas;
         let (shape, device) = (gradient.dims(), gradient.device());
         let (first, second, since) = match self.moments.remove(&path) {
             Some(Moments { first, second, since }) => {
-                let first = ranked::<B, D>(first.values(Kind::First, &shape, &device));
-                (first, ranked::<B, D>(second.values(Kind::Second, &shape, &device)), since)
+                let first = with_rank::<B, D>(first.values(Kind::First, &shape, &device));
+                (first, with_rank::<B, D>(second.values(Kind::Second, &shape, &device)), since)
             }
             None => (gradient.zeros_like(), gradient.zeros_like(), self.time - 1),
         };
@@ -95,47 +94,47 @@ impl<B: Backend> AdamW<B> {
         let first = first.mul_scalar(beta_1) + gradient.clone().mul_scalar(1.0 - beta_1);
         let second = second.mul_scalar(beta_2) + gradient.square().mul_scalar(1.0 - beta_2);
         let denominator =
-            second.clone().div_scalar(self.correction(beta_2, since)).sqrt().add_scalar(self.knobs.epsilon);
-        let direction = first.clone().div(denominator).mul_scalar(lr / self.correction(beta_1, since));
+            second.clone().div_scalar(self.bias_correction(beta_2, since)).sqrt().add_scalar(self.knobs.epsilon);
+        let direction = first.clone().div(denominator).mul_scalar(lr / self.bias_correction(beta_1, since));
         let decay = if D >= 2 { lr * rule.weight_decay } else { 0.0 };
         let kept = if decay > 0.0 { weights.mul_scalar(1.0 - decay) } else { weights };
         let moved = kept - direction;
         let coded = self.knobs.moments.is_coded(&shape);
-        let first = Moment::keep(Kind::First, first, coded, self.time);
-        let second = Moment::keep(Kind::Second, second, coded, self.time);
+        let first = Moment::store(Kind::First, first, coded, self.time);
+        let second = Moment::store(Kind::Second, second, coded, self.time);
         let moments = Moments { first, second, since };
         self.moments.insert(path, if self.knobs.offload { moments.into_host()? } else { moments });
         Ok(moved)
     }
 
     /// Updates weights that the module holds in fewer bits, through their f32 master.
-    fn move_master<const D: usize>(
+    fn update_master<const D: usize>(
         &mut self,
         path: String,
         rounded: Tensor<B, D>,
         gradient: Tensor<B, D>,
         lr: f64,
-        rule: Rule,
+        rule: ParamRule,
     ) -> Result<Tensor<B, D>, ExecutionError> {
         let dtype = rounded.dtype();
         let master = match self.masters.remove(&path) {
-            Some(kept) => ranked(kept.float(&gradient.device())),
+            Some(kept) => with_rank(kept.into_float(&gradient.device())),
             None => rounded.cast(FloatDType::F32),
         };
-        let moved = self.move_weights(path.clone(), master, gradient, lr, rule)?;
-        let kept = Kept::Float(erase(moved.clone()));
+        let moved = self.update_weights(path.clone(), master, gradient, lr, rule)?;
+        let kept = StoredTensor::Float(erase_rank(moved.clone()));
         self.masters.insert(path, if self.knobs.offload { kept.into_host()? } else { kept });
         Ok(moved.cast(FloatDType::from(dtype)))
     }
 
-    fn correction(&self, beta: f64, since: u64) -> f64 {
+    fn bias_correction(&self, beta: f64, since: u64) -> f64 {
         1.0 - beta.powf((self.time - since) as f64)
     }
 
-    /// Adds the moments to a reading.
-    pub fn read_into(&self, reading: &mut Reading<B>) {
+    /// Adds the moments to a reader.
+    pub fn collect_state(&self, reader: &mut TensorReader<B>) {
         for (path, moments) in &self.moments {
-            moments.read_into(path, reading);
+            moments.collect(path, reader);
         }
     }
 
@@ -152,8 +151,8 @@ impl<B: Backend> AdamW<B> {
         device: &B::Device,
     ) -> Result<Vec<String>, ExecutionError> {
         self.time = time;
-        let (mut missing, mut turned) = (Vec::new(), 0);
-        let trained: Vec<_> = shapes.iter().filter(|(path, _)| self.plan.trains(path)).collect();
+        let (mut missing, mut recoded) = (Vec::new(), 0);
+        let trained: Vec<_> = shapes.iter().filter(|(path, _)| self.rules.is_trained(path)).collect();
         for (path, shape) in &trained {
             let Some(mut moments) = Moments::find(path, shape, file, time) else {
                 missing.push(path.as_str());
@@ -161,8 +160,8 @@ impl<B: Backend> AdamW<B> {
             };
             let coded = self.knobs.moments.is_coded(shape);
             if moments.are_coded() != coded {
-                turned += 1;
-                moments = moments.turned(shape, coded, time, device);
+                recoded += 1;
+                moments = moments.recoded(shape, coded, time, device);
                 if self.knobs.offload {
                     moments = moments.into_host()?;
                 }
@@ -170,20 +169,19 @@ impl<B: Backend> AdamW<B> {
             self.moments.insert((*path).clone(), moments);
         }
         let mut notes = Vec::new();
-        if turned > 0 {
-            let to =
-                if self.knobs.moments == knobs::MomentBits::Eight { "rounded to 8 bits" } else { "widened to f32" };
-            notes.push(format!("the moments of {turned} parameters are {to} from here on"));
+        if recoded > 0 {
+            let to = if self.knobs.moments == knobs::MomentBits::Eight { "stored in 8 bits" } else { "stored in f32" };
+            notes.push(format!("the moments of {recoded} parameters are now {to}"));
         }
         if time > 0 && !missing.is_empty() {
-            notes.push(begin_at_zero(&missing, trained.len()));
+            notes.push(describe_missing(&missing, trained.len()));
         }
         Ok(notes)
     }
 }
 
 /// Describes the parameters that have no moments in a checkpoint.
-fn begin_at_zero(missing: &[&str], trained: usize) -> String {
+fn describe_missing(missing: &[&str], trained: usize) -> String {
     let named = missing.iter().take(3).copied().collect::<Vec<_>>().join(", ");
     let more = match missing.len().saturating_sub(3) {
         0 => String::new(),
@@ -191,7 +189,7 @@ fn begin_at_zero(missing: &[&str], trained: usize) -> String {
     };
     let count = missing.len();
     format!(
-        "the checkpoint holds no moments of {count} of {trained} trained parameters, theirs begin at zero: {named}{more}"
+        "the checkpoint has no moments of {count} of {trained} trained parameters, so these start at zero: {named}{more}"
     )
 }
 
@@ -216,21 +214,21 @@ where
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<A, D>>) -> Param<Tensor<A, D>> {
         let path = self.trail.path();
         let Some(gradient) = self.gradients.remove(&path) else { return param };
-        let Some(rule) = self.optimizer.plan.rules.get(&path).copied() else { return param };
+        let Some(rule) = self.optimizer.rules.rules.get(&path).copied() else { return param };
         if self.error.is_some() {
             return param;
         }
         let scale = self.scales.get(rule.clip).copied().unwrap_or(1.0);
         let (id, tensor, mapper) = param.consume();
-        let mut gradient = ranked::<B, D>(gradient);
+        let mut gradient = with_rank::<B, D>(gradient);
         if scale < 1.0 {
             gradient = gradient.mul_scalar(scale);
         }
         let inner = tensor.clone().inner();
         let moved = if tensor.dtype() == DType::F32 {
-            self.optimizer.move_weights(path, inner, gradient, self.lr, rule)
+            self.optimizer.update_weights(path, inner, gradient, self.lr, rule)
         } else {
-            self.optimizer.move_master(path, inner, gradient, self.lr, rule)
+            self.optimizer.update_master(path, inner, gradient, self.lr, rule)
         };
         let tensor = match moved {
             Ok(moved) => Tensor::from_inner(moved).require_grad(),
@@ -251,8 +249,8 @@ mod tests {
         knobs::{self, MomentBits},
     };
     use crate::recipe::schedule::Schedule;
-    use crate::train::groups::{Plan, Rule};
-    use crate::train::params::{Reading, erase, read_into};
+    use crate::train::param_rules::{ParamRule, ParamRules};
+    use crate::train::params::{TensorReader, collect_parameters, erase_rank};
     use burn::backend::{Autodiff, Flex, flex::FlexDevice};
     use burn::module::{AutodiffModule, Module, Param};
     use burn::tensor::{Tensor, backend::Backend};
@@ -282,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn it_moves_weights_as_the_paper_says_and_decays_matrices_alone() {
+    fn updates_match_the_paper_and_only_matrices_decay() {
         let device = FlexDevice;
         let values = |matrix: [f32; 2], bias: [f32; 2]| {
             (Tensor::<Flex, 2>::from_data([matrix], &device), Tensor::<Flex, 1>::from_data(bias, &device))
@@ -303,15 +301,16 @@ mod tests {
             schedule: Schedule::default(),
             groups: Groups::default(),
         };
-        let rule = Rule { lr_factor: 1.0, weight_decay: 0.2, clip: 0 };
+        let rule = ParamRule { lr_factor: 1.0, weight_decay: 0.2, clip: 0 };
         let rules = ["matrix", "bias"].map(|path| (path.to_owned(), rule)).into();
-        let mut optimizer = AdamW::<Flex>::new(knobs, Plan { rules, max_norms: vec![None] });
+        let mut optimizer = AdamW::<Flex>::new(knobs, ParamRules { rules, max_norms: vec![None] });
         let mut paper = [1.0, -2.0, 0.5, 3.0].map(|weight| Paper { weight, first: 0.0, second: 0.0 });
         for time in 1..=20_i32 {
             let gradient = |index: i32| ((time * 7 + index * 3) % 11 - 5) as f32 / 4.0;
             let lr = 0.1 / f64::from(time);
             let (matrix, bias) = values([gradient(0), gradient(1)], [gradient(2), gradient(3)]);
-            let gradients = BTreeMap::from([("matrix".to_owned(), erase(matrix)), ("bias".to_owned(), erase(bias))]);
+            let gradients =
+                BTreeMap::from([("matrix".to_owned(), erase_rank(matrix)), ("bias".to_owned(), erase_rank(bias))]);
             // A scale of one half halves the gradient before it enters the moments.
             module = optimizer.update::<Autodiff<Flex>, _>(module, gradients, lr, &[0.5]).unwrap();
             for (index, number) in (0..).zip(&mut paper) {
@@ -319,13 +318,13 @@ mod tests {
                 number.update(f64::from(gradient(index)) * 0.5, lr, decay, time);
             }
         }
-        let mut reading = Reading::<Flex>::default();
-        read_into(&module.valid(), &optimizer.masters, &mut reading);
-        let read = reading.finish().unwrap();
+        let mut reader = TensorReader::<Flex>::default();
+        collect_parameters(&module.valid(), &optimizer.masters, &mut reader);
+        let read = reader.read_all().unwrap();
         let found: Vec<f64> = read.iter().flat_map(|(_, data)| data.iter::<f64>().collect::<Vec<_>>()).collect();
         for (found, wanted) in found.into_iter().zip(&paper) {
             assert!((found - wanted.weight).abs() < 1e-5, "{found} and {}", wanted.weight);
         }
-        assert_eq!(optimizer.time(), 20);
+        assert_eq!(optimizer.update_count(), 20);
     }
 }

@@ -1,25 +1,24 @@
 //! Tasks by name, type-erased, for configs, `check` and the worker.
 
 use super::backends::{self, Cpu, TrainAll};
-use super::compare;
-use super::foresee;
-use super::groups::{self, Plan};
+use super::checkpoint_eval::{self, EvalError};
+use super::job::TrainingJob;
+use super::memory_estimate::{self, EstimateError};
+use super::param_rules::{ParamRules, RulesError, parameter_paths};
 use super::params;
-use super::task::{DataError, Format, NamedFile, Split, Task, Train, load};
+use super::params::safetensors_file::tensor_data;
+use super::sections::{parse_sections, read_section, write_section};
+use super::task::{DataError, ExportError, Format, NamedFile, Split, Train, load_data};
 use super::tasks::{lm::LanguageModel, vision::Vision};
-use super::worker::Job;
 use crate::config::{
     knobs::{Preset, Section},
     problem::Problem,
     run::TaskSections,
-    typed,
 };
-use crate::protocol::plan::Site;
+use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::protocol::worker::{DoneReason, Eval, Failed};
 use burn::backend::flex::FlexDevice;
 use safetensors::SafeTensors;
-use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -61,34 +60,38 @@ pub trait AnyTask: Send + Sync {
     ///
     /// # Errors
     /// Returns an error that names the file and the mismatch.
-    fn examine(&self, preset: &Preset) -> Result<(), DataError>;
+    fn check_pretrained(&self, preset: &Preset) -> Result<(), DataError>;
 
     /// Checks that `training.trained` and `optimizer.groups` apply to a model with parameters at `paths`.
     ///
     /// # Errors
-    /// Returns the message of [`Plan::new`].
-    fn check_groups(&self, preset: &Preset, paths: &[String]) -> Result<(), String>;
+    /// Returns the first mistake in them.
+    fn check_rules(&self, preset: &Preset, paths: &[String]) -> Result<(), RulesError>;
 
-    /// Measures the weights of checkpoints on the validation set, on the CPU, one after another.
+    /// Evaluates the weights of checkpoints on the validation set, on the CPU, one after another.
     ///
     /// # Errors
     /// Returns an error when the data cannot be read. A problem with one checkpoint is reported in its own result.
-    fn measure(&self, preset: &Preset, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Failed>;
+    fn evaluate_checkpoints(
+        &self,
+        preset: &Preset,
+        checkpoints: &[PathBuf],
+    ) -> Result<Vec<Result<Eval, EvalError>>, Failed>;
 
     /// Converts a checkpoint's weights to the files of another program.
     ///
     /// # Errors
-    /// Returns a message.
-    fn export(&self, preset: &Preset, weights: &[u8], format: Format) -> Result<Vec<NamedFile>, String>;
+    /// Returns the reason.
+    fn export(&self, preset: &Preset, weights: &[u8], format: Format) -> Result<Vec<NamedFile>, ExportError>;
 
     /// Estimates the memory of each of these rungs.
-    fn foresee(&self, presets: &[&Preset], site: Site) -> Vec<foresee::Outcome>;
+    fn estimate_memory(&self, presets: &[&Preset], site: Site) -> Vec<Result<MemoryEstimate, EstimateError>>;
 
-    /// Runs one life of training.
+    /// Runs one attempt.
     ///
     /// # Errors
     /// Returns the reason when the worker has to end.
-    fn train(&self, job: Job) -> Result<DoneReason, Failed>;
+    fn train(&self, job: TrainingJob) -> Result<DoneReason, Failed>;
 }
 
 /// The tasks that this program can train.
@@ -112,7 +115,7 @@ impl Registry {
     #[must_use]
     pub fn with<T: TrainAll>(mut self) -> Self {
         self.0.retain(|task| task.name() != T::NAME);
-        self.0.push(Box::new(Erased::<T> { seen: Mutex::default(), task: PhantomData }));
+        self.0.push(Box::new(Erased::<T> { cache: Mutex::default(), task: PhantomData }));
         self
     }
 
@@ -144,20 +147,20 @@ impl TaskSections for Registry {
     }
 }
 
-fn unreadable(problem: Problem) -> DataError {
+fn unreadable_section(problem: Problem) -> DataError {
     DataError { file: problem.path, offset: None, message: problem.wrong }
 }
 
 /// Cached result of reading the data and building the model for its sizes, so that large data sets are not
 /// read twice for the same answer.
-struct Look {
+struct CachedSizes {
     data: Section,
     model: Section,
     sizes: Sizes,
 }
 
 struct Erased<T> {
-    seen: Mutex<Vec<Look>>,
+    cache: Mutex<Vec<CachedSizes>>,
     task: PhantomData<fn() -> T>,
 }
 
@@ -176,7 +179,7 @@ impl<T: TrainAll> AnyTask for Erased<T> {
         problems.extend(wrong);
         let (Some(mut data), Some(mut model)) = (data, model) else { return (None, problems) };
         problems.extend(T::check(&data, &model));
-        T::complete(&mut data, &mut model, &|path| base.join(path).display().to_string());
+        T::complete_config(&mut data, &mut model, &|path| base.join(path).display().to_string());
         match (write_section("data", &data), write_section("model", &model)) {
             (Ok(data), Ok(model)) => (Some((data, model)), problems),
             (data, model) => {
@@ -187,75 +190,54 @@ impl<T: TrainAll> AnyTask for Erased<T> {
     }
 
     fn sizes(&self, preset: &Preset) -> Result<Sizes, DataError> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |look: &&Look| look.data == preset.data && look.model == preset.model;
-        if let Some(look) = seen.iter().find(same) {
-            return Ok(look.sizes.clone());
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |known: &&CachedSizes| known.data == preset.data && known.model == preset.model;
+        if let Some(known) = cache.iter().find(same) {
+            return Ok(known.sizes.clone());
         }
-        let (data, model) = sections::<T>(preset).map_err(unreadable)?;
-        let loaded = load::<T>(&data, &model, preset.training.seed)?;
+        let (data, model) = parse_sections::<T>(preset).map_err(unreadable_section)?;
+        let loaded = load_data::<T>(&data, &model, preset.training.seed)?;
         let built = <T as Train<Cpu>>::init(&model, &loaded, &FlexDevice);
         let sizes = Sizes {
             training: T::len(&loaded, Split::Training),
             validation: T::len(&loaded, Split::Validation),
             units: T::units(&model),
-            parameters: params::count::<Cpu, _>(&built),
-            paths: groups::paths::<Cpu, _>(&built),
+            parameters: params::parameter_count::<Cpu, _>(&built),
+            paths: parameter_paths::<Cpu, _>(&built),
         };
-        seen.push(Look { data: preset.data.clone(), model: preset.model.clone(), sizes: sizes.clone() });
+        cache.push(CachedSizes { data: preset.data.clone(), model: preset.model.clone(), sizes: sizes.clone() });
         Ok(sizes)
     }
 
-    fn examine(&self, preset: &Preset) -> Result<(), DataError> {
-        let (_, model) = sections::<T>(preset).map_err(unreadable)?;
-        T::examine(&model)
+    fn check_pretrained(&self, preset: &Preset) -> Result<(), DataError> {
+        let (_, model) = parse_sections::<T>(preset).map_err(unreadable_section)?;
+        T::check_pretrained(&model)
     }
 
-    fn check_groups(&self, preset: &Preset, paths: &[String]) -> Result<(), String> {
-        Plan::new::<T>(preset, paths).map(drop)
+    fn check_rules(&self, preset: &Preset, paths: &[String]) -> Result<(), RulesError> {
+        ParamRules::new::<T>(preset, paths).map(drop)
     }
 
-    fn measure(&self, preset: &Preset, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Failed> {
-        compare::measure::<T>(preset, checkpoints)
+    fn evaluate_checkpoints(
+        &self,
+        preset: &Preset,
+        checkpoints: &[PathBuf],
+    ) -> Result<Vec<Result<Eval, EvalError>>, Failed> {
+        checkpoint_eval::evaluate_checkpoints::<T>(preset, checkpoints)
     }
 
-    fn export(&self, preset: &Preset, weights: &[u8], format: Format) -> Result<Vec<NamedFile>, String> {
-        let (_, model) = sections::<T>(preset).map_err(|problem| problem.to_string())?;
-        let file = SafeTensors::deserialize(weights).map_err(|error| format!("the weights cannot be read: {error}"))?;
-        let values = file.iter().map(|(name, view)| (name.to_owned(), params::from_safetensors(&view)));
+    fn export(&self, preset: &Preset, weights: &[u8], format: Format) -> Result<Vec<NamedFile>, ExportError> {
+        let (_, model) = parse_sections::<T>(preset).map_err(ExportError::Config)?;
+        let file = SafeTensors::deserialize(weights)?;
+        let values = file.iter().map(|(name, view)| (name.to_owned(), tensor_data(&view)));
         T::export(&model, values.collect(), format)
     }
 
-    fn foresee(&self, presets: &[&Preset], site: Site) -> Vec<foresee::Outcome> {
-        foresee::foresee::<T>(presets, site)
+    fn estimate_memory(&self, presets: &[&Preset], site: Site) -> Vec<Result<MemoryEstimate, EstimateError>> {
+        memory_estimate::estimate_memory::<T>(presets, site)
     }
 
-    fn train(&self, job: Job) -> Result<DoneReason, Failed> {
-        backends::train::<T>(job)
-    }
-}
-
-/// Parses the sections `data` and `model` of a preset into the task's types.
-///
-/// # Errors
-/// Returns the first problem with them.
-pub fn sections<T: Task>(preset: &Preset) -> Result<(T::DataConfig, T::ModelConfig), Problem> {
-    let (data, wrong) = read_section("data", &preset.data);
-    let (model, more) = read_section("model", &preset.model);
-    let unreadable = || Problem::at("model", "the task cannot read its sections", "see the shipped run files");
-    data.zip(model).ok_or_else(|| wrong.into_iter().chain(more).next().unwrap_or_else(unreadable))
-}
-
-fn read_section<C: DeserializeOwned>(name: &str, section: &Section) -> (Option<C>, Vec<Problem>) {
-    let (config, problems) = typed::read_tree(&Value::Object(section.clone()));
-    (config, problems.into_iter().map(|problem| problem.under(name)).collect())
-}
-
-fn write_section<C: Serialize>(name: &str, config: &C) -> Result<Section, Problem> {
-    match serde_json::to_value(config) {
-        Ok(Value::Object(section)) => Ok(section),
-        Ok(Value::Null) => Ok(Section::new()),
-        Ok(_) => Err(Problem::at(name, "the task's config is no section", "make its type a struct with fields")),
-        Err(error) => Err(Problem::at(name, error.to_string(), "use values that JSON can hold")),
+    fn train(&self, job: TrainingJob) -> Result<DoneReason, Failed> {
+        backends::train_on_backend::<T>(job)
     }
 }

@@ -1,11 +1,14 @@
 //! Resuming from a checkpoint: choosing one, checking that it fits, and loading its values onto the device.
 
-use super::lora::refit::{self, Refit, Replaced};
+use super::failure;
+use super::job::WorkerArgs;
+use super::load_values::load_values;
+use super::lora::rank_change::{self, RankChange, Replaced};
 use super::optimizer::AdamW;
-use super::optimizer::kept::Masters;
-use super::params::{self, Fit, from_safetensors};
-use super::pour::pour;
-use super::worker::{WorkerArgs, failure};
+use super::params;
+use super::params::fit::Fit;
+use super::params::safetensors_file::{shapes_in_file, tensor_data};
+use super::stored_tensor::Masters;
 use crate::protocol::worker::{Failed, Level, Saved};
 use crate::store::checkpoint::{self, CheckpointError, Loaded, MODEL, OPTIMIZER, STATE, state::TrainState};
 use burn::module::AutodiffModule;
@@ -25,30 +28,28 @@ pub type Note = (Level, String);
 /// # Errors
 /// Returns an error when the requested checkpoint is unusable, when one is required and none verifies, or
 /// when all existing ones are damaged: a run never starts from scratch over the remains of another.
-pub fn find(args: &WorkerArgs, notes: &mut Vec<Note>) -> Result<Option<Loaded>, Failed> {
+pub fn find_checkpoint(args: &WorkerArgs, notes: &mut Vec<Note>) -> Result<Option<Loaded>, Failed> {
     if let Some(step) = args.from {
         let path = args.run_dir.join(checkpoint::relative_path(step));
-        let loaded = checkpoint::load(&path).and_then(|loaded| sound(&loaded).map(|()| loaded));
-        return loaded.map(Some).map_err(|error| failure::checkpoint(error.to_string()));
+        let loaded = checkpoint::load(&path).and_then(|loaded| check_usable(&loaded).map(|()| loaded));
+        return loaded.map(Some).map_err(failure::unusable_checkpoint);
     }
-    let (loaded, rejected) = checkpoint::newest_that(&args.run_dir, sound);
+    let (loaded, rejected) = checkpoint::newest_that(&args.run_dir, check_usable);
     if loaded.is_none() && (args.require_checkpoint || !rejected.is_empty()) {
         let folder = args.run_dir.join(checkpoint::FOLDER);
         let reasons: Vec<String> = rejected.iter().map(|(_, error)| error.to_string()).collect();
-        let why = if reasons.is_empty() { "there is none".to_owned() } else { reasons.join("; ") };
-        let text = format!(
-            "no checkpoint in {} can be used: {why}; put a good copy back, or start a new run",
-            folder.display()
-        );
-        return Err(failure::checkpoint(text));
+        let why = if reasons.is_empty() { "it is empty".to_owned() } else { reasons.join("; ") };
+        let text =
+            format!("no usable checkpoint in {}: {why}; restore a good copy, or start a new run", folder.display());
+        return Err(failure::unusable_checkpoint(text));
     }
-    notes.extend(rejected.into_iter().map(|(_, error)| (Level::Warn, format!("checkpoint passed over: {error}"))));
+    notes.extend(rejected.into_iter().map(|(_, error)| (Level::Warn, format!("skipped a checkpoint: {error}"))));
     Ok(loaded)
 }
 
 /// Checks that training can continue from a checkpoint's content.
-fn sound(loaded: &Loaded) -> Result<(), CheckpointError> {
-    finite(loaded)?;
+fn check_usable(loaded: &Loaded) -> Result<(), CheckpointError> {
+    check_finite(loaded)?;
     let state = loaded.files.get(STATE).and_then(|text| serde_json::from_slice::<TrainState>(text).ok());
     // An unreadable file is a separate problem, reported by the restore.
     let Some(TrainState { step, position, .. }) = state else { return Ok(()) };
@@ -57,7 +58,7 @@ fn sound(loaded: &Loaded) -> Result<(), CheckpointError> {
         return Ok(());
     }
     let reason = format!(
-        "it is of step {step} at {} on the clock, in a checkpoint of step {} at {}",
+        "it is from step {step} (clock {}), but the checkpoint is from step {} (clock {})",
         position.samples, manifest.step, manifest.samples
     );
     Err(CheckpointError::damaged(loaded.path.join(STATE), reason))
@@ -65,7 +66,7 @@ fn sound(loaded: &Loaded) -> Result<(), CheckpointError> {
 
 /// Checks that every value in a checkpoint is finite. The bytes may verify and still hold NaN; then the
 /// checkpoint is as bad as one that does not verify.
-fn finite(loaded: &Loaded) -> Result<(), CheckpointError> {
+fn check_finite(loaded: &Loaded) -> Result<(), CheckpointError> {
     for name in [MODEL, OPTIMIZER] {
         let Some(bytes) = loaded.files.get(name) else { continue };
         // An unreadable file is a separate problem, reported by the restore.
@@ -75,7 +76,7 @@ fn finite(loaded: &Loaded) -> Result<(), CheckpointError> {
             view.dtype() == Dtype::F32 && !view.data().as_chunks().0.iter().all(|bytes| number(bytes).is_finite())
         });
         if let Some((tensor, _)) = sick {
-            let reason = format!("{tensor} holds a value that is not finite");
+            let reason = format!("{tensor} contains NaN or infinity");
             return Err(CheckpointError::damaged(loaded.path.join(name), reason));
         }
     }
@@ -93,7 +94,7 @@ pub struct Restored<M, B: Backend> {
     /// The checkpoint, as announced when it was saved.
     pub saved: Saved,
     /// Changes to adapters that did not fit as they were.
-    pub refit: Option<Refit>,
+    pub rank_change: Option<RankChange>,
 }
 
 /// Loads the values of a checkpoint into a fresh model and optimizer.
@@ -101,7 +102,7 @@ pub struct Restored<M, B: Backend> {
 /// # Errors
 /// Returns an error when one of its files cannot be read, or when its parameters differ from the model's and
 /// the run does not allow that.
-pub fn restore<A, M>(
+pub fn restore_checkpoint<A, M>(
     loaded: &Loaded,
     model: M,
     mut optimizer: AdamW<A::InnerBackend>,
@@ -114,33 +115,34 @@ where
     M: AutodiffModule<A>,
 {
     let bytes = |name: &str| {
-        let missing = || failure::checkpoint(format!("{} holds no {name}", loaded.path.display()));
+        let missing = || failure::unusable_checkpoint(format!("{} has no {name}", loaded.path.display()));
         loaded.files.get(name).ok_or_else(missing)
     };
     let unreadable = |name: &str, error: &dyn std::fmt::Display| {
-        failure::checkpoint(format!("{}: cannot read {name}: {error}", loaded.path.display()))
+        failure::unusable_checkpoint(format!("{}: cannot read {name}: {error}", loaded.path.display()))
     };
     let state: TrainState = serde_json::from_slice(bytes(STATE)?).map_err(|error| unreadable(STATE, &error))?;
     let weights = SafeTensors::deserialize(bytes(MODEL)?).map_err(|error| unreadable(MODEL, &error))?;
     let moments = SafeTensors::deserialize(bytes(OPTIMIZER)?).map_err(|error| unreadable(OPTIMIZER, &error))?;
     if weights.iter().any(|(_, view)| view.dtype() != Dtype::F32) {
-        return Err(unreadable(MODEL, &"it holds other numbers than f32"));
+        return Err(unreadable(MODEL, &"it contains values other than f32"));
     }
     if moments.iter().any(|(_, view)| !matches!(view.dtype(), Dtype::F32 | Dtype::U8)) {
-        return Err(unreadable(OPTIMIZER, &"it holds other numbers than f32 and codes of 8 bits"));
+        return Err(unreadable(OPTIMIZER, &"it contains values other than f32 and 8-bit codes"));
     }
-    let mut refit = refit::refit::<A, M>(&model, &weights).map_err(|error| unreadable(MODEL, &error))?;
-    let replaced = refit.as_mut().map(|refit| mem::take(&mut refit.replaced)).unwrap_or_default();
-    let mut weights = Weights { file: weights, replaced };
-    let kept = fitting::<A, M>(&model, &weights, args.migrate, notes)?;
-    let mut shapes = params::shapes::<A, M>(&model);
+    let change = rank_change::change_rank::<A, M>(&model, &weights);
+    let mut rank_change = change.map_err(failure::device_error)?;
+    let replaced = rank_change.as_mut().map(|change| mem::take(&mut change.replaced)).unwrap_or_default();
+    let mut weights = CheckpointWeights { file: weights, replaced };
+    let kept = matching_parameters::<A, M>(&model, &weights, args.migrate, notes)?;
+    let mut shapes = params::parameter_shapes::<A, M>(&model);
     // Moments of replaced parameters start from zero.
     shapes.retain(|path, _| kept.contains(path) && !weights.replaced.contains_key(path));
-    let told = optimizer.restore(state.optimizer_time, &moments, &shapes, device);
-    let told = told.map_err(|error| failure::device(&error.to_string()))?;
-    notes.extend(told.into_iter().map(|text| (Level::Info, text)));
-    let find = |path: &str| kept.contains(path).then(|| weights.take(path)).flatten();
-    let model = pour::<A, M>(model, find, &mut optimizer.masters, device);
+    let restored = optimizer.restore(state.optimizer_time, &moments, &shapes, device);
+    let restored = restored.map_err(failure::device_error)?;
+    notes.extend(restored.into_iter().map(|text| (Level::Info, text)));
+    let find = |path: &str| kept.contains(path).then(|| weights.take_values(path)).flatten();
+    let model = load_values::<A, M>(model, find, &mut optimizer.masters, device);
     let saved = Saved {
         path: checkpoint::relative_path(state.step),
         step: state.step,
@@ -150,62 +152,63 @@ where
         total_ms: 0.0,
         eval_loss: state.own_eval_loss(),
     };
-    Ok(Restored { model, optimizer, state, saved, refit })
+    Ok(Restored { model, optimizer, state, saved, rank_change })
 }
 
 /// Loads the weights of a checkpoint into a fresh model, to measure it.
 ///
 /// # Errors
 /// Returns an error when the file cannot be read, or its parameters differ from the model's.
-pub fn weights_into<A, M>(loaded: &Loaded, model: M, device: &A::Device) -> Result<M, Failed>
+pub fn load_weights<A, M>(loaded: &Loaded, model: M, device: &A::Device) -> Result<M, Failed>
 where
     A: AutodiffBackend,
     M: AutodiffModule<A>,
 {
-    finite(loaded).map_err(|error| failure::checkpoint(error.to_string()))?;
+    check_finite(loaded).map_err(failure::unusable_checkpoint)?;
     let unreadable =
-        |why: String| failure::checkpoint(format!("{}: cannot read {MODEL}: {why}", loaded.path.display()));
+        |why: String| failure::unusable_checkpoint(format!("{}: cannot read {MODEL}: {why}", loaded.path.display()));
     let bytes = loaded.files.get(MODEL).ok_or_else(|| unreadable("it is missing".to_owned()))?;
     let file = SafeTensors::deserialize(bytes).map_err(|error| unreadable(error.to_string()))?;
-    let mut weights = Weights { file, replaced: Replaced::new() };
-    fitting::<A, M>(&model, &weights, false, &mut Vec::new())?;
-    Ok(pour::<A, M>(model, |path| weights.take(path), &mut Masters::new(), device))
+    let mut weights = CheckpointWeights { file, replaced: Replaced::new() };
+    matching_parameters::<A, M>(&model, &weights, false, &mut Vec::new())?;
+    Ok(load_values::<A, M>(model, |path| weights.take_values(path), &mut Masters::new(), device))
 }
 
 /// Returns the model's parameters that the checkpoint has in the same shape.
-fn fitting<A: AutodiffBackend, M: AutodiffModule<A>>(
+fn matching_parameters<A: AutodiffBackend, M: AutodiffModule<A>>(
     model: &M,
-    weights: &Weights<'_>,
+    weights: &CheckpointWeights<'_>,
     migrate: bool,
     notes: &mut Vec<Note>,
 ) -> Result<BTreeSet<String>, Failed> {
-    let shapes = params::shapes::<A, M>(model);
+    let shapes = params::parameter_shapes::<A, M>(model);
     let fit = Fit::between(&shapes, &weights.shapes());
     if !fit.is_whole() && !migrate {
-        return Err(failure::checkpoint(format!(
-            "the checkpoint does not fit the model: {fit}; go back to the rung that wrote it, or give this rung \
-             `warm_start: true` to keep what fits"
+        return Err(failure::unusable_checkpoint(format!(
+            "the checkpoint does not match the model: {fit}; return to the rung that wrote it, or set `warm_start: true` on \
+             this rung to keep the parameters that match"
         )));
     }
     let lost: BTreeSet<&String> = fit.missing.iter().chain(fit.reshaped.iter().map(|(path, ..)| path)).collect();
     if !fit.is_whole() {
         let kept = shapes.len() - lost.len();
-        let text = format!("kept {kept} of {} parameters of the checkpoint, the others are fresh: {fit}", shapes.len());
+        let text =
+            format!("kept {kept} of {} parameters of the checkpoint and initialized the others: {fit}", shapes.len());
         notes.push((Level::Warn, text));
     }
     Ok(shapes.keys().filter(|path| !lost.contains(path)).cloned().collect())
 }
 
 /// The weights of a checkpoint by path.
-struct Weights<'a> {
+struct CheckpointWeights<'a> {
     file: SafeTensors<'a>,
     /// Values that replace the file's; `None` for parameters that no longer exist.
     replaced: Replaced,
 }
 
-impl Weights<'_> {
+impl CheckpointWeights<'_> {
     fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
-        let mut shapes = params::shapes_in(&self.file);
+        let mut shapes = shapes_in_file(&self.file);
         for (path, data) in &self.replaced {
             match data {
                 Some(data) => shapes.insert(path.clone(), data.shape.to_vec()),
@@ -216,8 +219,8 @@ impl Weights<'_> {
     }
 
     /// Returns the values of a parameter. Call once per path, since replacements are moved out.
-    fn take(&mut self, path: &str) -> Option<TensorData> {
-        let of_file = || self.file.tensor(path).ok().map(|view| from_safetensors(&view));
+    fn take_values(&mut self, path: &str) -> Option<TensorData> {
+        let of_file = || self.file.tensor(path).ok().map(|view| tensor_data(&view));
         self.replaced.remove(path).unwrap_or_else(of_file)
     }
 }

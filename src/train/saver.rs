@@ -9,8 +9,9 @@
 //! written to the file without another copy. Rows of the curve travel with the save; if it fails, they come
 //! back and go with the next one.
 
-use super::params::{HostTensors, safetensors_header};
-use super::worker::Sink;
+use super::job::EventSink;
+use super::params::HostTensors;
+use super::params::safetensors_file::{HeaderError, safetensors_header};
 use crate::protocol::worker::{Event, Failed, Saved};
 use crate::store::checkpoint::{
     self, CheckpointError, MODEL, OPTIMIZER, Pieces, STATE, STEPS,
@@ -46,7 +47,7 @@ pub struct Snapshot {
 pub type Values = Box<dyn FnOnce() -> Result<Snapshot, Failed> + Send>;
 
 /// A pending save.
-pub struct Job {
+pub struct SaveJob {
     /// The values.
     pub values: Values,
     /// Everything else.
@@ -61,17 +62,26 @@ pub struct Job {
 #[derive(Debug, thiserror::Error)]
 enum SaveError {
     #[error(transparent)]
-    NoRoom(#[from] Shortage),
+    DiskFull(#[from] Shortage),
     #[error(transparent)]
     NotWritten(#[from] CheckpointError),
-    /// The content cannot be saved.
-    #[error("{0}")]
-    Content(String),
+    /// The device cannot be read.
+    #[error("{}", .0.message)]
+    Device(Failed),
+    /// A value is NaN or infinite.
+    #[error("{0} contains NaN or infinity; nothing was written")]
+    NonFinite(String),
+    /// The training state cannot be written as JSON.
+    #[error(transparent)]
+    State(#[from] serde_json::Error),
+    /// The tensors cannot be written as safetensors.
+    #[error(transparent)]
+    Tensors(#[from] HeaderError),
 }
 
 impl SaveError {
-    fn is_of_the_disk(&self) -> bool {
-        matches!(self, Self::NoRoom(_) | Self::NotWritten(CheckpointError::Io { .. }))
+    fn is_disk_failure(&self) -> bool {
+        matches!(self, Self::DiskFull(_) | Self::NotWritten(CheckpointError::Io { .. }))
     }
 }
 
@@ -80,7 +90,7 @@ type Outcome = Result<Saved, (Vec<Row>, SaveError)>;
 
 /// The training thread's handle to the saver thread.
 pub struct Saver {
-    jobs: SyncSender<(Job, Vec<Row>)>,
+    jobs: SyncSender<(SaveJob, Vec<Row>)>,
     outcomes: Receiver<Outcome>,
     in_flight: bool,
     durable: Option<Saved>,
@@ -92,7 +102,7 @@ pub struct Saver {
     /// Whether the disk caused the last failure.
     disk_refuses: bool,
     rows: Vec<Row>,
-    sink: Arc<dyn Sink>,
+    sink: Arc<dyn EventSink>,
 }
 
 impl Saver {
@@ -100,21 +110,21 @@ impl Saver {
     ///
     /// # Errors
     /// Returns an error when the operating system refuses a thread.
-    pub fn start(run_dir: PathBuf, durable: Option<Saved>, sink: Arc<dyn Sink>) -> io::Result<Self> {
+    pub fn start(run_dir: PathBuf, durable: Option<Saved>, sink: Arc<dyn EventSink>) -> io::Result<Self> {
         let best = durable.as_ref().and_then(|saved| best_on_disk(&run_dir, saved.step));
-        let (jobs, inbox) = sync_channel::<(Job, Vec<Row>)>(1);
+        let (jobs, inbox) = sync_channel::<(SaveJob, Vec<Row>)>(1);
         let (outbox, outcomes) = sync_channel(1);
         let events = Arc::clone(&sink);
         thread::Builder::new().name("saver".to_owned()).spawn(move || {
             for (job, rows) in inbox {
                 let step = job.state.step;
-                let outcome = match save(&run_dir, job, &rows) {
+                let outcome = match write_checkpoint(&run_dir, job, &rows) {
                     Ok(saved) => {
                         events.send(Event::Saved(saved.clone()));
                         Ok(saved)
                     }
                     Err(error) => {
-                        let of_disk = error.is_of_the_disk();
+                        let of_disk = error.is_disk_failure();
                         events.send(Event::SaveFailed { step, message: error.to_string(), of_disk });
                         Err((rows, error))
                     }
@@ -130,7 +140,7 @@ impl Saver {
     }
 
     /// Adds a row of the curve to the next checkpoint.
-    pub fn row(&mut self, row: Row) {
+    pub fn add_row(&mut self, row: Row) {
         if self.rows.len() >= MOST_ROWS {
             self.rows.drain(..MOST_ROWS / 8);
         }
@@ -140,7 +150,7 @@ impl Saver {
     /// Reports whether a save is in flight.
     pub fn is_busy(&mut self) -> bool {
         if let Ok(outcome) = self.outcomes.try_recv() {
-            self.settle(outcome);
+            self.record_outcome(outcome);
         }
         self.in_flight
     }
@@ -149,7 +159,7 @@ impl Saver {
     pub fn wait(&mut self) {
         while self.in_flight {
             match self.outcomes.recv() {
-                Ok(outcome) => self.settle(outcome),
+                Ok(outcome) => self.record_outcome(outcome),
                 Err(_) => self.in_flight = false,
             }
         }
@@ -177,27 +187,27 @@ impl Saver {
     }
 
     /// Reports the newest durable step again, in reply to a request.
-    pub fn say_again(&self) {
+    pub fn announce_again(&self) {
         if let Some(saved) = &self.durable {
             self.sink.send(Event::Saved(saved.clone()));
         }
     }
 
     /// Submits a save. Call only while none is in flight.
-    pub fn submit(&mut self, job: Job) {
+    pub fn submit(&mut self, job: SaveJob) {
         let (step, loss) = (job.state.step, job.state.own_eval_loss());
         match self.jobs.send((job, std::mem::take(&mut self.rows))) {
             Ok(()) => (self.in_flight, self.in_flight_loss) = (true, loss),
             Err(refused) => {
                 self.rows = refused.0.1;
-                "the saver thread is gone".clone_into(&mut self.failure);
+                "the saver thread has stopped".clone_into(&mut self.failure);
                 self.disk_refuses = false;
                 self.sink.send(Event::SaveFailed { step, message: self.failure.clone(), of_disk: false });
             }
         }
     }
 
-    fn settle(&mut self, outcome: Outcome) {
+    fn record_outcome(&mut self, outcome: Outcome) {
         self.in_flight = false;
         match outcome {
             Ok(saved) => {
@@ -206,7 +216,7 @@ impl Saver {
             }
             Err((mut rows, error)) => {
                 rows.append(&mut self.rows);
-                (self.rows, self.failure, self.disk_refuses) = (rows, error.to_string(), error.is_of_the_disk());
+                (self.rows, self.failure, self.disk_refuses) = (rows, error.to_string(), error.is_disk_failure());
             }
         }
     }
@@ -222,19 +232,19 @@ fn best_on_disk(run_dir: &Path, step: u64) -> Option<f64> {
     entries.filter_map(loss).filter(|loss| loss.is_finite()).reduce(f64::min)
 }
 
-fn save(run_dir: &Path, job: Job, rows: &[Row]) -> Result<Saved, SaveError> {
-    let Job { values, state, begun, pause } = job;
-    let Snapshot { model, optimizer } = values().map_err(|failed| SaveError::Content(failed.message))?;
-    if let Some((name, _)) = model.iter().chain(&optimizer).find(|(_, data)| !finite(data)) {
-        return Err(SaveError::Content(format!("{name} holds a value that is not finite; nothing was written")));
+fn write_checkpoint(run_dir: &Path, job: SaveJob, rows: &[Row]) -> Result<Saved, SaveError> {
+    let SaveJob { values, state, begun, pause } = job;
+    let Snapshot { model, optimizer } = values().map_err(SaveError::Device)?;
+    if let Some((name, _)) = model.iter().chain(&optimizer).find(|(_, data)| !is_finite(data)) {
+        return Err(SaveError::NonFinite(name.clone()));
     }
-    let text = serde_json::to_vec_pretty(&state).map_err(|error| SaveError::Content(error.to_string()))?;
-    let model = safetensors_header(&model).map_err(SaveError::Content)?;
-    let optimizer = safetensors_header(&optimizer).map_err(SaveError::Content)?;
+    let text = serde_json::to_vec_pretty(&state)?;
+    let model = safetensors_header(&model)?;
+    let optimizer = safetensors_header(&optimizer)?;
     let steps = Row::write_all(rows);
     let files = [
-        (MODEL, pieces(&model.0, &model.1)),
-        (OPTIMIZER, pieces(&optimizer.0, &optimizer.1)),
+        (MODEL, file_pieces(&model.0, &model.1)),
+        (OPTIMIZER, file_pieces(&optimizer.0, &optimizer.1)),
         (STATE, vec![text.as_slice()]),
         (STEPS, vec![steps.as_bytes()]),
     ];
@@ -254,13 +264,13 @@ fn save(run_dir: &Path, job: Job, rows: &[Row]) -> Result<Saved, SaveError> {
     })
 }
 
-fn pieces<'a>(header: &'a [u8], tensors: &[&'a TensorData]) -> Vec<&'a [u8]> {
+fn file_pieces<'a>(header: &'a [u8], tensors: &[&'a TensorData]) -> Vec<&'a [u8]> {
     iter::once(header).chain(tensors.iter().map(|data| data.as_bytes())).collect()
 }
 
 /// Reports whether all values are finite; 8-bit codes always are. Works in blocks without branches because it
 /// reads gigabytes.
-fn finite(data: &TensorData) -> bool {
+fn is_finite(data: &TensorData) -> bool {
     let block = |numbers: &[f32]| numbers.iter().fold(true, |all, number| all & number.is_finite());
     data.dtype == DType::U8 || data.as_slice::<f32>().is_ok_and(|numbers| numbers.chunks(4096).all(block))
 }

@@ -1,38 +1,40 @@
-//! One life of training, from top to bottom: data, model, resume, loop.
+//! One attempt, from top to bottom: data, model, resume, loop.
 //!
 //! Every step boundary handles, in this order: orders, the step, evaluation if due, a checkpoint if due. All of
-//! it is a function of the state and the knobs, so a life resumed from a checkpoint does exactly what an
+//! it is a function of the state and the knobs, so an attempt resumed from a checkpoint does exactly what an
 //! uninterrupted one would have done.
 
-mod life;
-mod rhythm;
+mod attempt;
+mod save_timer;
 
-use super::device::Place;
+use super::device::TensorDevice;
 use super::evaluate;
-use super::groups::Plan;
+use super::failure;
+use super::inject::FaultInjector;
+use super::job::{EventSink, TrainingJob, WorkerArgs};
+use super::load_values::load_values;
 use super::loader::{self, Loader};
-use super::lora::refit::Refit;
-use super::memory::Gauge;
-use super::optimizer::{AdamW, kept::Masters};
-use super::params::{self, Reading};
-use super::pour::pour;
-use super::registry;
+use super::lora::rank_change::RankChange;
+use super::memory::MemoryReporter;
+use super::optimizer::AdamW;
+use super::param_rules::ParamRules;
+use super::params::{self, TensorReader};
 use super::resume::{self, Note};
 use super::saver::{Saver, Snapshot, Values};
-use super::step::{self, Moment};
-use super::strike::Strikes;
-use super::task::{Split, Task, Train, load};
-use super::worker::{Job, Sink, WorkerArgs, failure};
+use super::sections::parse_sections;
+use super::step::{self, StepSettings};
+use super::stored_tensor::Masters;
+use super::task::{Split, Task, Train, load_data};
 use crate::config::knobs::Preset;
 use crate::protocol::worker::{DoneReason, Event, Failed, Hello, Level, Order, PROTOCOL, Phase, Saved};
 use crate::recipe::{
     batch::BatchPlan,
-    seed::{Purpose, derive},
+    seed::{Purpose, derive_seed},
 };
 use crate::store::checkpoint::state::{Length, TrainState};
+use attempt::Attempt;
 use burn::module::{AutodiffModule, Module};
 use burn::tensor::backend::AutodiffBackend;
-use life::Life;
 use std::{
     sync::{Arc, mpsc::Receiver},
     thread,
@@ -43,21 +45,24 @@ use std::{
 ///
 /// # Errors
 /// Returns the reason when training cannot continue.
-pub fn train<T: Train<B>, B: AutodiffBackend>(job: Job, device: &B::Device) -> Result<DoneReason, Failed> {
-    let Job { args, device: chosen, sink, orders, pulse } = job;
-    let mut notes: Vec<Note> = chosen.notes.iter().map(|text| (Level::Info, text.clone())).collect();
-    let on_host = chosen.place == Place::Cpu;
-    let gauge = Gauge::new(args.measure, &sink);
-    let mut session = open::<T, B>(&args, device, on_host, &gauge, &mut notes)?;
-    gauge.mark(Phase::Starting);
+pub fn run_session<T: Train<B>, B: AutodiffBackend>(
+    job: TrainingJob,
+    device: &B::Device,
+) -> Result<DoneReason, Failed> {
+    let TrainingJob { args, device: chosen, sink, orders, pulse } = job;
+    let mut notes: Vec<Note> = chosen.note().map(|text| (Level::Info, text)).into_iter().collect();
+    let on_host = chosen.location == TensorDevice::Cpu;
+    let reporter = MemoryReporter::new(args.measure, &sink);
+    let mut session = open_session::<T, B>(&args, device, on_host, &reporter, &mut notes)?;
+    reporter.report_phase(Phase::Starting);
     let scale = session.state.loss_scale.unwrap_or_default();
-    session.state.loss_scale = params::is_half::<B, _>(&session.model).then_some(scale);
+    session.state.loss_scale = params::has_f16::<B, _>(&session.model).then_some(scale);
     sink.send(Event::Hello(Hello {
         protocol: PROTOCOL,
         build: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         device: chosen.name.clone(),
-        backend: chosen.backend(&args.preset.training),
+        backend: chosen.backend_name(&args.preset.training),
         parameters: session.model.num_params() as u64,
         resumed_from: session.saved.as_ref().map(|saved| saved.step),
         position: session.state.position,
@@ -69,16 +74,16 @@ pub fn train<T: Train<B>, B: AutodiffBackend>(job: Job, device: &B::Device) -> R
     for (level, text) in notes {
         sink.send(Event::Note { level, text });
     }
-    if let Some(refit) = session.refit.take() {
-        let text = refit_note::<T, B>(refit, &session, &args.preset, &*sink, device)?;
+    if let Some(change) = session.rank_change.take() {
+        let text = describe_rank_change::<T, B>(change, &session, &args.preset, &*sink, device)?;
         sink.send(Event::Note { level: Level::Info, text });
     }
     let saver =
         Saver::start(args.run_dir.clone(), session.saved.clone(), Arc::clone(&sink)).map_err(failure::no_thread)?;
-    let strikes = Strikes::new(&args.inject, Arc::clone(&sink), Arc::clone(&pulse));
-    let mut life = Life::begin(&args, session.state.clone(), sink, pulse, saver);
-    life.turn_to(if chosen.compiles() { Phase::Compiling } else { Phase::Training });
-    learn(session, life, strikes, &orders, &args, &gauge, device)
+    let injector = FaultInjector::new(&args.inject, Arc::clone(&sink), Arc::clone(&pulse));
+    let mut attempt = Attempt::begin(&args, T::UNIT, session.state.clone(), sink, pulse, saver);
+    attempt.enter_phase(if chosen.compiles_kernels() { Phase::Compiling } else { Phase::Training });
+    run_steps(session, attempt, injector, &orders, &args, &reporter, device)
 }
 
 /// The state that training continues from.
@@ -91,173 +96,175 @@ struct Session<T: Train<B>, B: AutodiffBackend> {
     state: TrainState,
     saved: Option<Saved>,
     /// The adapter changes not reported yet.
-    refit: Option<Refit>,
+    rank_change: Option<RankChange>,
     /// Whether tensors are in host memory.
     on_host: bool,
 }
 
 /// Builds data, model and optimizer, fresh or from a checkpoint.
-fn open<T: Train<B>, B: AutodiffBackend>(
+fn open_session<T: Train<B>, B: AutodiffBackend>(
     args: &WorkerArgs,
     device: &B::Device,
     on_host: bool,
-    gauge: &Gauge,
+    reporter: &MemoryReporter,
     notes: &mut Vec<Note>,
 ) -> Result<Session<T, B>, Failed> {
     let (preset, seed) = (&args.preset, args.preset.training.seed);
-    let (data_config, model_config) =
-        registry::sections::<T>(preset).map_err(|problem| failure::config(problem.to_string()))?;
-    let data = Arc::new(load::<T>(&data_config, &model_config, seed).map_err(|error| failure::data(&error))?);
-    gauge.mark(Phase::Starting);
-    let (plan, total_units) = plan::<T>(preset, &data, &model_config)?;
-    let found = resume::find(args, notes)?;
-    B::seed(device, derive(seed, Purpose::Weights, [0; 3]));
+    let (data_config, model_config) = parse_sections::<T>(preset).map_err(failure::invalid_config)?;
+    let data = Arc::new(load_data::<T>(&data_config, &model_config, seed).map_err(failure::unreadable_data)?);
+    reporter.report_phase(Phase::Starting);
+    let (plan, total_units) = batch_plan::<T>(preset, &data, &model_config)?;
+    let found = resume::find_checkpoint(args, notes)?;
+    B::seed(device, derive_seed(seed, Purpose::Weights, [0; 3]));
     let model = T::init(&model_config, &data, device);
     // Burn initializes weights lazily; this initializes them now, in order.
-    let shapes = params::shapes::<B, _>(&model);
+    let shapes = params::parameter_shapes::<B, _>(&model);
     let paths: Vec<String> = shapes.keys().cloned().collect();
-    let groups = Plan::new::<T>(preset, &paths).map_err(failure::config)?;
-    notes.extend(groups.note(&shapes).map(|text| (Level::Info, text)));
-    let model = groups.freeze::<B, _>(model);
-    let mut optimizer = AdamW::new(preset.optimizer.clone(), groups);
+    let rules = ParamRules::new::<T>(preset, &paths).map_err(failure::invalid_config)?;
+    notes.extend(rules.frozen_note(&shapes).map(|text| (Level::Info, text)));
+    let model = rules.freeze::<B, _>(model);
+    let mut optimizer = AdamW::new(preset.optimizer.clone(), rules);
     let fingerprint = T::fingerprint(&data);
     let by_steps = preset.training.steps.filter(|_| preset.training.epochs.is_none());
     let length = by_steps.map(|steps| Length { steps, units: total_units });
     let fresh = TrainState { seed, length, data: fingerprint.clone(), ..TrainState::default() };
     let Some(loaded) = found else {
         let mut model = model;
-        if let Some(mut weights) = T::pretrained(&model_config, &data).map_err(|error| failure::data(&error))? {
-            model = pour::<B, _>(model, |path| weights.remove(path), &mut optimizer.masters, device);
+        if let Some(mut weights) = T::pretrained(&model_config, &data).map_err(failure::unreadable_data)? {
+            model = load_values::<B, _>(model, |path| weights.remove(path), &mut optimizer.masters, device);
         }
-        let (state, saved, refit) = (fresh, None, None);
-        return Ok(Session { data, plan, total_units, model, optimizer, state, saved, refit, on_host });
+        let (state, saved, rank_change) = (fresh, None, None);
+        return Ok(Session { data, plan, total_units, model, optimizer, state, saved, rank_change, on_host });
     };
-    let restored = resume::restore::<B, _>(&loaded, model, optimizer, args, device, notes)?;
-    let resume::Restored { model, optimizer, state, saved, refit } = restored;
+    let restored = resume::restore_checkpoint::<B, _>(&loaded, model, optimizer, args, device, notes)?;
+    let resume::Restored { model, optimizer, state, saved, rank_change } = restored;
     let schedule = &preset.optimizer.schedule;
     let at = state.position.samples;
     let begin = schedule.warmup_begin(state.warmup, state.warmup_from, at);
     if begin != state.warmup_from {
-        let text = format!("a new warm-up begins here, for {:.0} % of the run", schedule.warmup * 100.0);
+        let text = format!("a new warm-up starts here and lasts {:.0} % of the run", schedule.warmup * 100.0);
         notes.push((Level::Info, text));
     }
     if state.data.is_some() && fingerprint.is_some() && state.data != fingerprint {
-        let text = "the data read otherwise than before this checkpoint: a source or its tokenizer was replaced";
+        let text = "the training data changed since this checkpoint: a source or its tokenizer was replaced";
         notes.push((Level::Warn, text.to_owned()));
     }
     let length = state.length.filter(|known| Some(known.steps) == by_steps).or(length);
     let total_units = length.map_or(total_units, |length| length.units);
     let state = TrainState { warmup_from: begin, length, data: fingerprint, ..state };
     if state.seed != seed {
-        let text = format!("the seed changes from {} to {seed}: another order of the data from here on", state.seed);
+        let text =
+            format!("the seed changed from {} to {seed}; the order of the data changes from here on", state.seed);
         notes.push((Level::Warn, text));
     }
     let saved = Some(saved);
-    Ok(Session { data, plan, total_units, model, optimizer, state, saved, refit, on_host })
+    Ok(Session { data, plan, total_units, model, optimizer, state, saved, rank_change, on_host })
 }
 
 /// Describes what happened to adapters, with the validation loss before and after if a lower rank truncated
 /// them. Each pass over the validation set is an evaluation with its own time limit.
-fn refit_note<T: Train<B>, B: AutodiffBackend>(
-    refit: Refit,
+fn describe_rank_change<T: Train<B>, B: AutodiffBackend>(
+    change: RankChange,
     session: &Session<T, B>,
     preset: &Preset,
-    sink: &dyn Sink,
+    sink: &dyn EventSink,
     device: &B::Device,
 ) -> Result<String, Failed> {
-    let Refit { mut cut, text, .. } = refit;
+    let RankChange { mut cut, summary, .. } = change;
     if cut.is_empty() {
-        return Ok(text);
+        return Ok(summary.to_string());
     }
     let Session { data, model, .. } = session;
     let loss = |model: &T::Model| {
         sink.send(Event::Phase { phase: Phase::Evaluating });
-        let means = evaluate::measure::<T, B>(model, data, &preset.training, device).map_err(failure::no_thread)?;
+        let means =
+            evaluate::evaluate_all::<T, B>(model, data, &preset.training, device).map_err(failure::no_thread)?;
         Ok(means.map_or(f64::NAN, |means| means.loss))
     };
-    let before = loss(&pour::<B, _>(model.clone(), |path| cut.remove(path), &mut Masters::new(), device))?;
+    let before = loss(&load_values::<B, _>(model.clone(), |path| cut.remove(path), &mut Masters::new(), device))?;
     let after = loss(model)?;
-    Ok(format!("{text}; validation loss {before:.4} before, {after:.4} after"))
+    Ok(format!("{summary}; validation loss {before:.4} before, {after:.4} after"))
 }
 
 /// Runs the training loop.
-fn learn<T: Train<B>, B: AutodiffBackend>(
+fn run_steps<T: Train<B>, B: AutodiffBackend>(
     session: Session<T, B>,
-    mut life: Life<'_>,
-    mut strikes: Strikes,
+    mut attempt: Attempt<'_>,
+    mut injector: FaultInjector,
     orders: &Receiver<Order>,
     args: &WorkerArgs,
-    gauge: &Gauge,
+    reporter: &MemoryReporter,
     device: &B::Device,
 ) -> Result<DoneReason, Failed> {
     let Session { data, plan, total_units, mut model, mut optimizer, state, on_host, .. } = session;
     let (training, knobs) = (&args.preset.training, &args.preset.optimizer);
-    let requests = loader::training(plan, training.seed, state.position, total_units, &args.leave_out);
+    let requests = loader::training_requests(plan, training.seed, state.position, total_units, &args.leave_out);
     let mut loader =
         Loader::<T>::start(&data, training.seed, training.loader, &requests).map_err(failure::no_thread)?;
-    while life.state.position.samples < total_units {
-        if let Some(reason) = life.obey(orders, || snapshot::<B, _>(&model, &optimizer, on_host))? {
-            return Ok(life.done(reason));
+    while attempt.state.position.samples < total_units {
+        if let Some(reason) = attempt.execute_orders(orders, || take_snapshot::<B, _>(&model, &optimizer, on_host))? {
+            return Ok(attempt.finish(reason));
         }
-        life.pass_over(args.leave_out.next(&plan, life.state.position));
-        if life.state.position.samples >= total_units {
+        attempt.skip_left_out(args.leave_out.next_step_start(&plan, attempt.state.position));
+        if attempt.state.position.samples >= total_units {
             break;
         }
         let begun = Instant::now();
-        let (step_plan, number) = (plan.step(life.state.position), life.begin_step());
-        let suffering = strikes.at(number);
-        let moment = Moment {
+        let (step_plan, number) = (plan.step(attempt.state.position), attempt.begin_step());
+        let faults = injector.inject_due(number);
+        let settings = StepSettings {
             seed: training.seed,
             step: number,
-            poisoned: suffering.poisoned,
-            loss_scale: life.state.loss_scale.map(|loss_scale| loss_scale.scale),
+            nan_loss: faults.nan_loss,
+            loss_scale: attempt.state.loss_scale.map(|loss_scale| loss_scale.scale),
             gradient_checkpointing: training.gradient_checkpointing,
         };
-        let (verdict, timing) = step::take::<T, B>(&model, &step_plan, &mut loader, &optimizer.plan, &moment, device)?;
-        let lr = knobs.schedule.lr_warming(knobs.lr, step_plan.after.samples, total_units, life.state.warmup_from);
+        let (verdict, timing) =
+            step::run_step::<T, B>(&model, &step_plan, &mut loader, &optimizer.rules, &settings, device)?;
+        let lr = knobs.schedule.lr_warming(knobs.lr, step_plan.after.samples, total_units, attempt.state.warmup_from);
         match verdict {
             Ok(gradient) => {
                 let (loss, norm) = (gradient.loss, gradient.norm);
-                let scales = optimizer.plan.scales(&gradient.norms);
+                let scales = optimizer.rules.clip_scales(&gradient.norms);
                 let updated = optimizer.update::<B, _>(model, gradient.tensors, lr, &scales);
-                model = updated.map_err(|error| failure::device(&error.to_string()))?;
-                life.took(&step_plan, loss, norm, lr, timing, optimizer.time());
+                model = updated.map_err(failure::device_error)?;
+                attempt.record_step(&step_plan, loss, norm, lr, timing, optimizer.update_count());
             }
-            Err(dropped) => life.skipped(&step_plan, dropped, lr, timing)?,
+            Err(dropped) => attempt.record_skip(&step_plan, dropped, lr, timing)?,
         }
-        gauge.mark(Phase::Training);
+        reporter.report_phase(Phase::Training);
         if training.memory_cleanup_every > 0 && number.is_multiple_of(training.memory_cleanup_every) {
             B::memory_cleanup(device);
         }
-        if suffering.slowed {
+        if faults.slow {
             thread::sleep(begun.elapsed() * 9);
         }
-        if life.evaluation_is_due(step_plan.epoch, total_units) {
-            life.turn_to(Phase::Evaluating);
+        if attempt.evaluation_is_due(step_plan.epoch, total_units) {
+            attempt.enter_phase(Phase::Evaluating);
             // A measuring run needs the memory of an evaluation, not its result.
-            let pass = if args.measure { evaluate::try_out::<T, B> } else { evaluate::measure::<T, B> };
-            life.evaluated(pass(&model, &data, training, device).map_err(failure::no_thread)?);
-            gauge.mark(Phase::Evaluating);
+            let pass = if args.measure { evaluate::evaluate_ends::<T, B> } else { evaluate::evaluate_all::<T, B> };
+            attempt.record_evaluation(pass(&model, &data, training, device).map_err(failure::no_thread)?);
+            reporter.report_phase(Phase::Evaluating);
         }
-        life.turn_to(Phase::Training);
-        if life.checkpoint_is_due(step_plan.epoch) {
-            life.save(|| snapshot::<B, _>(&model, &optimizer, on_host))?;
+        attempt.enter_phase(Phase::Training);
+        if attempt.checkpoint_is_due(step_plan.epoch) {
+            attempt.save(|| take_snapshot::<B, _>(&model, &optimizer, on_host))?;
         }
     }
-    life.make_last_step_durable(|| snapshot::<B, _>(&model, &optimizer, on_host))?;
-    gauge.mark(Phase::Checkpointing);
-    Ok(life.done(DoneReason::Finished))
+    attempt.make_last_step_durable(|| take_snapshot::<B, _>(&model, &optimizer, on_host))?;
+    reporter.report_phase(Phase::Checkpointing);
+    Ok(attempt.finish(DoneReason::Finished))
 }
 
 /// Returns the division of the run into steps and its length on the clock.
-fn plan<T: Task>(preset: &Preset, data: &T::Data, model: &T::ModelConfig) -> Result<(BatchPlan, u64), Failed> {
+fn batch_plan<T: Task>(preset: &Preset, data: &T::Data, model: &T::ModelConfig) -> Result<(BatchPlan, u64), Failed> {
     let training = &preset.training;
     let epoch_samples = T::len(data, Split::Training) as u64;
     let units = T::units(model);
     if epoch_samples == 0 || units == 0 || training.micro_batch == 0 || training.accumulation == 0 {
-        return Err(failure::config(format!(
-            "there is nothing to train on: {epoch_samples} training samples of {units} {}, in {} micro-batches of {}; \
-             all of these must be at least 1",
+        return Err(failure::invalid_config(format!(
+            "nothing to train on: {epoch_samples} training samples of {units} {}, {} micro-batches of {}; each must be at \
+             least 1",
             T::UNIT,
             training.accumulation,
             training.micro_batch
@@ -268,22 +275,21 @@ fn plan<T: Task>(preset: &Preset, data: &T::Data, model: &T::ModelConfig) -> Res
     match (training.epochs, training.steps) {
         (Some(epochs), _) => Ok((plan, epochs.saturating_mul(plan.epoch_units()))),
         (None, Some(steps)) => Ok((plan, plan.units_of_steps(steps))),
-        (None, None) => Err(failure::config("training: no length is given; set training.epochs or training.steps")),
+        (None, None) => Err(failure::invalid_config("training has no length; set training.epochs or training.steps")),
     }
 }
 
 /// Returns the current weights and moments while training is paused. If they are in host memory, the saver
 /// reads them later and training does not wait.
-fn snapshot<B: AutodiffBackend, M: AutodiffModule<B>>(
+fn take_snapshot<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: &M,
     optimizer: &AdamW<B::InnerBackend>,
     on_host: bool,
 ) -> Result<Values, Failed> {
-    let (mut weights, mut moments) = (Reading::default(), Reading::default());
-    params::read_into::<B::InnerBackend, _>(&model.valid(), &optimizer.masters, &mut weights);
-    optimizer.read_into(&mut moments);
-    let read =
-        |reading: Reading<B::InnerBackend>| reading.finish().map_err(|error| failure::device(&error.to_string()));
+    let (mut weights, mut moments) = (TensorReader::default(), TensorReader::default());
+    params::collect_parameters::<B::InnerBackend, _>(&model.valid(), &optimizer.masters, &mut weights);
+    optimizer.collect_state(&mut moments);
+    let read = |reader: TensorReader<B::InnerBackend>| reader.read_all().map_err(failure::device_error);
     let values = move || Ok(Snapshot { model: read(weights)?, optimizer: read(moments)? });
     if on_host {
         return Ok(Box::new(values));

@@ -83,6 +83,58 @@ impl std::fmt::Display for Format {
     }
 }
 
+/// The reason why weights cannot be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The task does not write this format.
+    #[error("task {task} does not support --format {format}; omit --format")]
+    Unsupported {
+        /// The task's name.
+        task: &'static str,
+        /// The requested format.
+        format: Format,
+    },
+    /// The checkpoint lacks tensors of the model, by path.
+    #[error("the checkpoint lacks {}", .0.join(", "))]
+    MissingTensors(Vec<String>),
+    /// There are no adapters to write.
+    #[error("there are no adapters to export; --format hf writes the whole model")]
+    NoAdapters,
+    /// The adapters belong to a model that has no pretrained base to apply them to.
+    #[error("the adapters have no pretrained base model; --format hf writes the whole model")]
+    NoPretrainedBase,
+    /// The weights under an adapter were trained too, which the format cannot express.
+    #[error("{0} was trained as well as its adapter, which PEFT cannot express; --format hf writes the whole model")]
+    TrainedUnderAdapter(String),
+    /// The weights or a file of the model cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The section `model:` cannot be read.
+    #[error("{0}")]
+    Config(Problem),
+    /// The tensors cannot be read or written as safetensors.
+    #[error(transparent)]
+    Tensors(#[from] safetensors::SafeTensorError),
+    /// A value cannot be written as JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// Any other reason.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<&str> for ExportError {
+    fn from(reason: &str) -> Self {
+        Self::Other(reason.to_owned())
+    }
+}
+
+impl From<String> for ExportError {
+    fn from(reason: String) -> Self {
+        Self::Other(reason)
+    }
+}
+
 /// The most parameters a model may have: no single machine trains more, so larger sizes are mistakes.
 pub const MOST_PARAMETERS: u128 = 1_000_000_000_000;
 /// The most layers a built-in model may have.
@@ -94,12 +146,12 @@ pub const MOST_WIDTH: usize = 1 << 24;
 ///
 /// # Errors
 /// Returns an error as [`Task::load`] does, or when the model would have too many parameters.
-pub fn load<T: Task>(data: &T::DataConfig, model: &T::ModelConfig, seed: u64) -> Result<T::Data, DataError> {
+pub fn load_data<T: Task>(data: &T::DataConfig, model: &T::ModelConfig, seed: u64) -> Result<T::Data, DataError> {
     let loaded = T::load(data, model, seed)?;
     match T::parameters(model, &loaded) {
         Some(count) if count > MOST_PARAMETERS => {
             let message = format!(
-                "the model would have {count} parameters, and at most {MOST_PARAMETERS} can be built; make its sizes smaller"
+                "the model would have {count} parameters; at most {MOST_PARAMETERS} are allowed, so reduce its sizes"
             );
             Err(DataError { file: "model".to_owned(), offset: None, message })
         }
@@ -137,7 +189,7 @@ pub trait Task: Send + Sync + Sized + 'static {
     const RECOMPUTES: bool = false;
 
     /// Fills in knobs that follow from files, and makes paths in both sections absolute with `absolute`.
-    fn complete(data: &mut Self::DataConfig, _model: &mut Self::ModelConfig, absolute: &dyn Fn(&str) -> String) {
+    fn complete_config(data: &mut Self::DataConfig, _model: &mut Self::ModelConfig, absolute: &dyn Fn(&str) -> String) {
         Self::resolve_paths(data, absolute);
     }
 
@@ -170,7 +222,7 @@ pub trait Task: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// Returns an error that names the file and the mismatch.
-    fn examine(_model: &Self::ModelConfig) -> Result<(), DataError> {
+    fn check_pretrained(_model: &Self::ModelConfig) -> Result<(), DataError> {
         Ok(())
     }
 
@@ -185,14 +237,15 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// Converts weights to the files of another program: name and content of each.
     ///
     /// # Errors
-    /// Returns a message, also when the task does not support the format.
-    fn export(_model: &Self::ModelConfig, _weights: Weights, format: Format) -> Result<Vec<NamedFile>, String> {
-        Err(format!("the task {} cannot be written as {format}; leave --format out", Self::NAME))
+    /// Returns the reason, also when the task does not support the format. Any text becomes one:
+    /// `Err("the model has no head".into())`.
+    fn export(_model: &Self::ModelConfig, _weights: Weights, format: Format) -> Result<Vec<NamedFile>, ExportError> {
+        Err(ExportError::Unsupported { task: Self::NAME, format })
     }
 
-    /// Returns the number of possible answers, each with its own logit: the vocabulary size, the number of
-    /// classes. The memory estimate recognizes logits by it.
-    fn answers(_model: &Self::ModelConfig, _data: &Self::Data) -> Option<usize> {
+    /// Returns the number of classes to choose from, each with its own logit: the vocabulary size of a language
+    /// model. The memory estimate recognizes logits by it.
+    fn num_classes(_model: &Self::ModelConfig, _data: &Self::Data) -> Option<usize> {
         None
     }
 

@@ -1,15 +1,16 @@
 //! The built-in trainer: a registry of tasks on Burn.
 
+use super::device::{self, DeviceError};
+use super::job::WorkerArgs;
 use super::registry::Registry;
 use super::task::{DataError, Format};
-use super::worker::{self, WorkerArgs};
-use super::{device, selftest};
+use super::{self_test, worker};
 use crate::config::knobs::{Loader, Precision, Preset};
 use crate::config::ladder::Rung;
 use crate::config::problem::Problem;
 use crate::config::run::Run;
 use crate::protocol::device::DeviceChoice;
-use crate::protocol::plan::{Foreseen, Site};
+use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::protocol::worker::Eval;
 use crate::recipe::class::{self, Class};
 use crate::store::checkpoint;
@@ -44,28 +45,35 @@ impl Trainer for Registry {
             inject: order.inject,
             measure: order.measure,
         };
-        Ok(worker::main(&args, self))
+        Ok(worker::run_worker(&args, self))
     }
 
     fn precision_misfit(&self, precision: Precision, device: &str) -> Option<Problem> {
         let choice: DeviceChoice = device.parse().ok()?;
-        device::choose(choice, Precision::F32).ok()?;
-        let why = device::choose(choice, precision).err()?;
-        Some(Problem::at("training.precision", why.trim_end_matches("; use f32"), "use f32"))
+        match device::choose_device(choice, precision) {
+            Err(DeviceError::PrecisionNeedsGpu(needs)) => {
+                Some(Problem::at("training.precision", needs.to_string(), "use f32"))
+            }
+            _ => None,
+        }
     }
 
     fn samples(&self, task: &str, preset: &Preset) -> Option<u64> {
         self.get(task)?.sizes(preset).ok().map(|sizes| sizes.training as u64)
     }
 
-    fn foresee(&self, run: &Run, site: Site) -> Vec<Result<Foreseen, String>> {
+    fn estimate_memory(&self, run: &Run, site: Site) -> Vec<Result<MemoryEstimate, String>> {
         let presets: Vec<&Preset> = run.rungs.iter().map(|rung| &rung.preset).collect();
         let unknown = || presets.iter().map(|_| Err(format!("no task is called `{}`", run.task))).collect();
-        self.get(&run.task).map_or_else(unknown, |task| task.foresee(&presets, site))
+        self.get(&run.task).map_or_else(unknown, |task| {
+            let estimates = task.estimate_memory(&presets, site).into_iter();
+            estimates.map(|estimate| estimate.map_err(|error| error.to_string())).collect()
+        })
     }
 
     fn self_test(&self, device: &str) -> Result<String, Refusal> {
-        selftest::run(parse_device(device)?).map_err(|(code, message)| Refusal { code, message })
+        let passed = self_test::run_self_test(parse_device(device)?);
+        passed.map(|passed| passed.to_string()).map_err(|error| Refusal::new(self_test::FAILED, error.to_string()))
     }
 
     fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
@@ -73,8 +81,9 @@ impl Trainer for Registry {
         let mut prospect = Prospect::default();
         for rung in &run.rungs {
             let precision = rung.preset.training.precision;
-            let chosen = device::choose(choice, precision).map_err(|why| Refusal::new(13, named(rung, why)))?;
-            (prospect.device, prospect.notes) = (chosen.name, chosen.notes);
+            let chosen = device::choose_device(choice, precision).map_err(|why| Refusal::new(13, named(rung, why)))?;
+            prospect.notes = chosen.note().into_iter().collect();
+            prospect.device = chosen.name;
             prospect.fingerprint = chosen.fingerprint;
         }
         count(self, run, prospect)
@@ -82,14 +91,14 @@ impl Trainer for Registry {
 
     fn examine(&self, run: &Run) -> Result<(), Refusal> {
         let Some(task) = self.get(&run.task) else { return Ok(()) };
-        task.examine(&run.rungs[0].preset).map_err(|error| Refusal::new(15, error.to_string()))
+        task.check_pretrained(&run.rungs[0].preset).map_err(|error| Refusal::new(15, error.to_string()))
     }
 
     fn consider(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
         let choice = parse_device(device)?;
-        match (choice, device::choose(choice, Precision::F32)) {
-            (DeviceChoice::Cuda(_), Err(why)) => {
-                let notes = vec![format!("{device} is not here, so nothing was tried on it: {why}")];
+        match (choice, device::choose_device(choice, Precision::F32)) {
+            (DeviceChoice::Cuda(_), Err(DeviceError::NoGpu(why))) => {
+                let notes = vec![format!("{device} is not available, so it was not checked: {why}")];
                 count(self, run, Prospect { device: device.to_owned(), notes, ..Prospect::default() })
             }
             _ => self.look_ahead(run, device),
@@ -98,8 +107,9 @@ impl Trainer for Registry {
 
     fn measure(&self, run: &Run, rung: usize, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Refusal> {
         let task = self.get(&run.task).ok_or_else(|| Refusal::new(13, format!("no task is called `{}`", run.task)))?;
-        let measured = task.measure(&run.rungs[rung].preset, checkpoints);
-        measured.map_err(|failed| Refusal::new(failed.class.exit_code(), failed.message))
+        let measured = task.evaluate_checkpoints(&run.rungs[rung].preset, checkpoints);
+        let measured = measured.map_err(|failed| Refusal::new(failed.class.exit_code(), failed.message))?;
+        Ok(measured.into_iter().map(|eval| eval.map_err(|error| error.to_string())).collect())
     }
 
     fn export(&self, run: &Run, rung: usize, weights: &[u8], format: &str) -> Result<Files, Refusal> {
@@ -109,12 +119,12 @@ impl Trainer for Registry {
             "peft" => Format::Peft,
             other => return Err(Refusal::new(2, format!("unknown weight format `{other}`; choose hf or peft"))),
         };
-        task.export(&run.rungs[rung].preset, weights, format).map_err(|why| Refusal::new(14, why))
+        task.export(&run.rungs[rung].preset, weights, format).map_err(|error| Refusal::new(14, error.to_string()))
     }
 }
 
 fn parse_device(device: &str) -> Result<DeviceChoice, Refusal> {
-    device.parse::<DeviceChoice>().map_err(|why| Refusal::new(2, why))
+    device.parse::<DeviceChoice>().map_err(|error| Refusal::new(2, error.to_string()))
 }
 
 fn named(rung: &Rung, why: impl Display) -> String {
@@ -130,7 +140,8 @@ fn count(registry: &Registry, run: &Run, mut prospect: Prospect) -> Result<Prosp
         let name = |error: DataError| if number == 0 { error.to_string() } else { named(rung, error) };
         let sizes = task.sizes(preset).map_err(|error| Refusal::new(15, name(error)))?;
         let misfit = batch_misfit(&preset.training, sizes.training as u64).map(|misfit| misfit.to_string());
-        if let Some(why) = misfit.or_else(|| task.check_groups(preset, &sizes.paths).err()) {
+        let rules = || task.check_rules(preset, &sizes.paths).err().map(|error| error.to_string());
+        if let Some(why) = misfit.or_else(rules) {
             return Err(Refusal::new(13, named(rung, why)));
         }
         if number == 0 {
@@ -149,7 +160,7 @@ fn may_migrate(order: &WorkOrder) -> bool {
     let state: Option<TrainState> = state.and_then(|text| serde_json::from_slice(&text).ok());
     let rungs = &order.run.rungs;
     state.and_then(|state| Some((state.rung, rungs.get(state.rung)?))).is_some_and(|(from, left)| {
-        let changes = class::compare(&order.run.preset_tree(from), &order.run.preset_tree(order.rung));
-        class::gravest(&changes) == Class::C && (left.warm_start || rungs[order.rung].warm_start)
+        let changes = class::compare_presets(&order.run.preset_tree(from), &order.run.preset_tree(order.rung));
+        class::worst_class(&changes) == Class::C && (left.warm_start || rungs[order.rung].warm_start)
     })
 }

@@ -1,11 +1,11 @@
 //! Adapters on a pretrained model: which weights are trained, and how much a rank change preserves.
 
-use crate::harness::{Told, alone, args, live, preset, registry, tensors, with};
+use crate::harness::{Told, args, exclusive, live, preset, registry, tensors, with};
 use downshift::protocol::worker::{DoneReason, Event, Order, Phase};
 use downshift::store::checkpoint;
+use downshift::train::job::WorkerArgs;
 use downshift::train::task::Format;
-use downshift::train::tasks::lm::hf::{self, Place};
-use downshift::train::worker::WorkerArgs;
+use downshift::train::tasks::lm::hf::{self, ModelSource};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -31,9 +31,9 @@ fn lm(run_dir: &Path, preset: Value) -> WorkerArgs {
 fn measured(run_dir: &Path, step: u64, preset: Value) -> f64 {
     let preset = serde_json::from_value(preset).unwrap();
     let path = run_dir.join(checkpoint::relative_path(step));
-    let _alone = alone();
+    let _exclusive = exclusive();
     let registry = registry();
-    registry.get("lm").unwrap().measure(&preset, &[path]).unwrap().remove(0).unwrap().loss
+    registry.get("lm").unwrap().evaluate_checkpoints(&preset, &[path]).unwrap().remove(0).unwrap().loss
 }
 
 fn note<'a>(told: &'a Told, part: &str) -> &'a str {
@@ -51,13 +51,13 @@ fn number_before(text: &str, word: &str) -> f64 {
 }
 
 #[test]
-fn adapters_alone_are_trained_and_the_pretrained_weights_stay_bit_for_bit() {
+fn only_adapters_are_trained_and_pretrained_weights_stay_bit_identical() {
     let dir = TempDir::new().unwrap();
     let told = live(lm(dir.path(), lora(4)), &[(40, Order::Stop { checkpoint: true })]);
     assert_eq!(told.outcome, Ok(DoneReason::Stopped));
-    let place = Place::of(SHIPPED);
-    let shape = hf::config::read(&place, SHIPPED).unwrap();
-    let base = hf::load(&place, &shape).unwrap();
+    let place = ModelSource::parse(SHIPPED);
+    let shape = hf::config::read_config(&place, SHIPPED).unwrap();
+    let base = hf::load_weights(&place, &shape).unwrap();
     let (weights, moments) = tensors(dir.path(), 40);
     let weights = SafeTensors::deserialize(&weights).unwrap();
     for (path, data) in &base {
@@ -75,7 +75,7 @@ fn adapters_alone_are_trained_and_the_pretrained_weights_stay_bit_for_bit() {
 }
 
 #[test]
-fn a_lower_rank_keeps_what_was_learnt_and_says_what_it_cost() {
+fn a_lower_rank_keeps_the_learned_update_and_reports_the_loss() {
     let dir = TempDir::new().unwrap();
     live(lm(dir.path(), lora(16)), &[(60, Order::Stop { checkpoint: true })]);
     let learnt = measured(dir.path(), 60, lora(16));
@@ -87,7 +87,7 @@ fn a_lower_rank_keeps_what_was_learnt_and_says_what_it_cost() {
     let (before, after) = (number_before(text, "before"), number_before(text, "after"));
     assert!((before - learnt).abs() < 6e-5, "{before} is not {learnt}, which the old shape computes");
     assert!((after / before - 1.0).abs() < 0.02, "{text}");
-    assert!(text.contains("start anew"), "{text}");
+    assert!(text.contains("start at zero"), "{text}");
     println!("{text}");
     // Each pass over the validation set is an evaluation, with its own deadline.
     let told_before =
@@ -118,7 +118,7 @@ fn a_lower_rank_keeps_what_was_learnt_and_says_what_it_cost() {
     let mut merged = with(lora(16), &[("training.steps", json!(72)), ("optimizer.lr", json!(1e-12))]);
     merged["model"].as_object_mut().unwrap().remove("lora");
     let told = live(lm(dir.path(), merged.clone()), &[]);
-    assert!(note(&told, "merged").contains("21 layers"));
+    assert!(note(&told, "merged").contains("21 adapters"));
     assert!((measured(dir.path(), 72, merged) - learnt).abs() < 1e-4);
 }
 
@@ -166,7 +166,7 @@ fn rungs_of_class_a_have_the_same_gradient_up_to_rounding() {
 }
 
 #[test]
-fn a_saved_adapter_of_peft_is_gone_on_from_and_written_again() {
+fn training_continues_from_a_peft_adapter_and_exports_it_again() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hf");
     let path = |name: &str| fixtures.join(name).display().to_string();
     let mut one = with(lora(4), &[("optimizer.lr", json!(1e-12)), ("training.steps", json!(1))]);

@@ -3,7 +3,7 @@
 
 use crate::harness::{args, live, preset, tensors, with};
 use downshift::protocol::worker::{DoneReason, Order};
-use downshift::train::worker::WorkerArgs;
+use downshift::train::job::WorkerArgs;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -46,7 +46,7 @@ fn size(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 #[test]
-fn recomputed_blocks_have_the_gradient_of_kept_ones_with_and_without_dropout() {
+fn recomputed_blocks_have_the_same_gradient_with_and_without_dropout() {
     let checkpointing = ("training.gradient_checkpointing", json!(true));
     let fresh = |tied: bool, dropout: f64| json!({ "layers": 3, "heads": 2, "width": 16, "sequence": 12, "tied": tied, "dropout": dropout });
     let llama = |dropout: f64| json!({ "init_from": "embedded:tiny-llama", "sequence": 12, "dropout": dropout });
@@ -79,7 +79,7 @@ fn recomputed_blocks_have_the_gradient_of_kept_ones_with_and_without_dropout() {
 }
 
 #[test]
-fn dropout_is_at_work_where_blocks_are_recomputed() {
+fn dropout_applies_to_recomputed_blocks() {
     let step = |dropout: f64| {
         let model = json!({ "layers": 3, "heads": 2, "width": 16, "sequence": 12, "dropout": dropout });
         first_step(with(small(model), &[("training.gradient_checkpointing", json!(true))]))
@@ -90,7 +90,7 @@ fn dropout_is_at_work_where_blocks_are_recomputed() {
 }
 
 #[test]
-fn a_run_that_recomputes_goes_on_exactly_after_a_stop_and_near_one_that_does_not() {
+fn a_recomputing_run_resumes_exactly_and_stays_near_one_that_does_not_recompute() {
     let model = json!({ "layers": 2, "heads": 2, "width": 16, "sequence": 12, "dropout": 0.2 });
     let steps = [("training.steps", json!(12)), ("training.gradient_checkpointing", json!(true))];
     let recompute = with(small(model), &steps);

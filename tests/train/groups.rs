@@ -37,7 +37,7 @@ fn norm(values: &[f32]) -> f32 {
 }
 
 #[test]
-fn only_what_is_trained_moves() {
+fn only_trained_parameters_change() {
     let head = ["head.bias", "head.weight", "norm.beta", "norm.gamma"];
     assert_eq!(moved(&[("training.trained", json!("head"))]), head);
     let all = moved(&[("training.trained", json!("last 1 block + head"))]);
@@ -51,7 +51,7 @@ fn only_what_is_trained_moves() {
 }
 
 #[test]
-fn groups_have_a_rate_a_decay_and_a_norm_of_their_own() {
+fn groups_have_their_own_rate_decay_and_norm() {
     let rate = |factor: f64| json!({ "head": { "match": "head", "lr_factor": factor, "weight_decay": 0.0 } });
     let still = [("optimizer.schedule", json!({ "kind": "constant" })), ("optimizer.max_norm", json!(null))];
     let step = |groups: Value| {
@@ -80,7 +80,7 @@ fn groups_have_a_rate_a_decay_and_a_norm_of_their_own() {
 }
 
 #[test]
-fn what_cannot_be_trained_so_says_why() {
+fn invalid_trained_parameters_are_refused_with_the_reason() {
     let dir = TempDir::new().unwrap();
     for (knob, value, part) in [
         (

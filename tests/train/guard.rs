@@ -33,7 +33,7 @@ fn a_skipped_step_leaves_weights_and_moments_untouched() {
 }
 
 #[test]
-fn training_goes_on_after_a_skipped_step() {
+fn training_continues_after_a_skipped_step() {
     let dir = TempDir::new().unwrap();
     let mut struck = args(dir.path(), preset(0.0));
     struck.inject = Inject::parse_list("nan@3,nan@20").unwrap();
@@ -44,7 +44,7 @@ fn training_goes_on_after_a_skipped_step() {
 }
 
 #[test]
-fn too_many_in_a_row_end_the_worker_and_save_nothing() {
+fn too_many_skips_in_a_row_end_the_worker_without_a_save() {
     let dir = TempDir::new().unwrap();
     let mut struck = args(dir.path(), with(preset(0.0), &[("checkpoint.every", json!("2 steps"))]));
     struck.inject = Inject::parse_list("nan@5-100").unwrap();
@@ -56,7 +56,7 @@ fn too_many_in_a_row_end_the_worker_and_save_nothing() {
 }
 
 #[test]
-fn a_gradient_that_overflows_is_named_and_dropped() {
+fn an_overflowing_gradient_is_named_and_dropped() {
     let dir = TempDir::new().unwrap();
     // A rate so high that weights explode within a few steps.
     let told = live(args(dir.path(), with(preset(0.0), &[("optimizer.lr", json!(1e30))])), &[]);
@@ -66,7 +66,7 @@ fn a_gradient_that_overflows_is_named_and_dropped() {
 }
 
 #[test]
-fn slow_steps_are_slow_and_nothing_else() {
+fn slow_steps_change_nothing_but_time() {
     let (plain_dir, slow_dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let plain = live(args(plain_dir.path(), preset(0.3)), &[]);
     let mut slow = args(slow_dir.path(), preset(0.3));

@@ -1,12 +1,12 @@
 //! `task: lm` in 16 bits compared with f32, from the same checkpoint: shifts of precision and of rank.
 //!
 //! The number format is global to the process, so the test binary starts itself again for attempts in f32:
-//! `a_life_in_f32` is such an attempt if the environment says so, and an empty test otherwise.
+//! `an_attempt_in_f32` is such an attempt if the environment says so, and an empty test otherwise.
 
-use crate::harness::{Told, alone, args, live, preset, registry, tensors, with};
+use crate::harness::{Told, args, exclusive, live, preset, registry, tensors, with};
 use downshift::protocol::worker::{DoneReason, Event};
 use downshift::store::checkpoint;
-use downshift::train::worker::WorkerArgs;
+use downshift::train::job::WorkerArgs;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
@@ -16,7 +16,7 @@ const RUN_DIR: &str = "DOWNSHIFT_TEST_RUN_DIR";
 const PRESET: &str = "DOWNSHIFT_TEST_PRESET";
 
 #[test]
-fn a_life_in_f32() {
+fn an_attempt_in_f32() {
     let Ok(run_dir) = std::env::var(RUN_DIR) else { return };
     let preset = serde_json::from_str(&std::env::var(PRESET).unwrap()).unwrap();
     assert_eq!(live(lm(Path::new(&run_dir), preset), &[]).outcome, Ok(DoneReason::Finished));
@@ -24,7 +24,7 @@ fn a_life_in_f32() {
 
 fn in_f32(run_dir: &Path, preset: &Value) {
     let life = Command::new(std::env::current_exe().unwrap())
-        .args(["halves::a_life_in_f32", "--exact"])
+        .args(["halves::an_attempt_in_f32", "--exact"])
         .env(RUN_DIR, run_dir)
         .env(PRESET, preset.to_string())
         .output()
@@ -124,16 +124,16 @@ fn a_step_of_text_has_the_gradient_of_f32_up_to_rounding() {
 }
 
 #[test]
-fn the_loss_before_a_lower_rank_is_that_of_the_adapters_as_they_were() {
+fn the_loss_before_a_lower_rank_is_that_of_the_original_adapters() {
     crate::prepare();
     let dir = TempDir::new().unwrap();
     let wide = text(llama(8), 30);
     in_f32(dir.path(), &wide);
     let learnt = {
-        let _alone = alone();
+        let _exclusive = exclusive();
         let path = dir.path().join(checkpoint::relative_path(30));
         let preset = serde_json::from_value(wide).unwrap();
-        registry().get("lm").unwrap().measure(&preset, &[path]).unwrap().remove(0).unwrap().loss
+        registry().get("lm").unwrap().evaluate_checkpoints(&preset, &[path]).unwrap().remove(0).unwrap().loss
     };
     let told = live(lm(dir.path(), text(llama(1), 31)), &[]);
     assert_eq!(told.outcome, Ok(DoneReason::Finished));

@@ -8,9 +8,10 @@ use downshift::protocol::worker::{DoneReason, Event, Failed, Order};
 use downshift::recipe::interval::Faults;
 use downshift::recipe::leave_out::LeaveOut;
 use downshift::store::checkpoint;
+use downshift::train::job::{EventSink, StepPulse, WorkerArgs};
 use downshift::train::registry::Registry;
 use downshift::train::tasks::{lm::LanguageModel, vision::Vision};
-use downshift::train::worker::{Pulse, Sink, WorkerArgs, run_in_process};
+use downshift::train::worker::run_in_process;
 use serde_json::{Value, json};
 use std::{
     path::Path,
@@ -21,11 +22,11 @@ use std::{
 };
 
 /// Burn's CPU backend has one random generator per process: one attempt at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
 /// Keeps other tests from drawing from the generator while the guard is held.
-pub fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn exclusive() -> MutexGuard<'static, ()> {
+    EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub fn registry() -> Registry {
@@ -91,7 +92,7 @@ struct Recorder {
     give: Sender<Order>,
 }
 
-impl Sink for Recorder {
+impl EventSink for Recorder {
     fn send(&self, event: Event) {
         let step = match &event {
             Event::Step(step) => Some(step.step),
@@ -108,11 +109,11 @@ impl Sink for Recorder {
 /// Runs to the end, or until an order sent right after a step takes effect.
 #[expect(clippy::needless_pass_by_value, reason = "every test makes its own")]
 pub fn live(args: WorkerArgs, orders: &[(u64, Order)]) -> Told {
-    let _alone = alone();
+    let _exclusive = exclusive();
     let (give, take) = channel();
     let recorder = Arc::new(Recorder { events: Mutex::default(), orders: Mutex::new(orders.to_vec()), give });
-    let sink: Arc<dyn Sink> = recorder.clone();
-    let outcome = run_in_process(&args, &registry(), &sink, take, Arc::new(Pulse::default()));
+    let sink: Arc<dyn EventSink> = recorder.clone();
+    let outcome = run_in_process(&args, &registry(), &sink, take, Arc::new(StepPulse::default()));
     let events = std::mem::take(&mut *recorder.events.lock().unwrap());
     Told { outcome, events }
 }

@@ -5,7 +5,7 @@ use crate::harness::{Told, args, live, preset, tensors, with};
 use downshift::protocol::inject::Inject;
 use downshift::protocol::worker::{DoneReason, Event, Order};
 use downshift::store::checkpoint::{self, Contents, STATE, state::TrainState};
-use downshift::train::worker::WorkerArgs;
+use downshift::train::job::WorkerArgs;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, path::Path};
@@ -58,7 +58,7 @@ fn state(run: &Path) -> TrainState {
 }
 
 #[test]
-fn whatever_a_run_does_it_can_be_resumed_any_number_of_times() {
+fn any_run_can_be_resumed_any_number_of_times() {
     let cases: [(&str, Vec<(&str, Value)>); 9] = [
         ("dropout, augmentation, accumulation, warm-up, ragged batches", vec![]),
         ("no accumulation", vec![("training.accumulation", json!(1))]),
@@ -151,7 +151,7 @@ fn a_forgotten_schedule_is_noticed() {
 }
 
 #[test]
-fn a_forgotten_beginning_of_a_warm_up_is_noticed() {
+fn a_forgotten_warm_up_start_is_noticed() {
     let rates = |forget: bool| {
         let dir = TempDir::new().unwrap();
         let longer = with(preset(0.0), &[("optimizer.schedule.warmup", json!(0.4))]);
@@ -238,7 +238,7 @@ pub fn rewrite(run: &Path, edit: impl Fn(&mut BTreeMap<String, Vec<u8>>)) {
 }
 
 #[test]
-fn a_life_that_is_measured_trains_alike_and_evaluates_on_fewer_samples() {
+fn a_measured_attempt_trains_the_same_and_evaluates_fewer_samples() {
     let life = |measure| {
         let dir = TempDir::new().unwrap();
         live(WorkerArgs { measure, ..args(dir.path(), preset(0.0)) }, &[])

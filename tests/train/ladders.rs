@@ -7,7 +7,7 @@ use downshift::config::run::{Run, Source};
 use downshift::config::shipped;
 use downshift::protocol::worker::{DoneReason, Event, Order};
 use downshift::store::checkpoint;
-use downshift::train::worker::WorkerArgs;
+use downshift::train::job::WorkerArgs;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -90,7 +90,7 @@ fn the_ladders_of_text_are_walked_down_and_up() {
 }
 
 #[test]
-fn fine_tuning_is_walked_from_b_original_to_the_head_alone() {
+fn the_fine_tuning_ladder_is_walked_from_b_original_to_the_head_only() {
     let told = walk("finetune");
     let names: Vec<&str> = told.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["full", "b", "b-safe", "b-ultra-safe", "a", "full"]);
@@ -103,6 +103,6 @@ fn fine_tuning_is_walked_from_b_original_to_the_head_alone() {
     assert_eq!((counts[0], counts[0], counts[0]), (counts[1], counts[2], counts[5]));
     assert!(counts[2] > counts[3] && counts[3] > counts[4], "{counts:?}");
     let cut = notes(&told[3].1);
-    assert!(cut.contains("rank 16 → 8") && cut.contains("moments of what changed start anew"), "{cut}");
+    assert!(cut.contains("rank 16 → 8") && cut.contains("moments of changed parameters start at zero"), "{cut}");
     assert!(notes(&told[5].1).contains("rank 8 → 16"));
 }

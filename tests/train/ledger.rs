@@ -8,7 +8,7 @@ use downshift::protocol::inject::{Fault, Inject};
 use downshift::protocol::worker::{DoneReason, Event, Order};
 use downshift::recipe::schedule::{Schedule, ScheduleKind};
 use downshift::store::checkpoint::{self, STATE, state::TrainState};
-use downshift::train::worker::WorkerArgs;
+use downshift::train::job::WorkerArgs;
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeMap;

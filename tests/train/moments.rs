@@ -38,7 +38,7 @@ fn notes(events: &[Event]) -> Vec<String> {
 }
 
 #[test]
-fn a_resumed_run_is_the_unbroken_one_in_8_bits_and_from_host_memory() {
+fn a_resumed_run_is_exact_with_8_bit_and_offloaded_moments() {
     for (moments, offload) in [("8bit", false), ("f32", true), ("8bit", true)] {
         let (whole_dir, curve) = whole(moments, offload);
         for stop in [1, 9, 23] {
@@ -83,7 +83,7 @@ fn types(run: &Path, step: u64) -> Vec<String> {
 }
 
 #[test]
-fn matrices_alone_are_coded_and_checkpoints_hold_the_codes() {
+fn only_matrices_are_quantized_and_checkpoints_hold_the_codes() {
     let (dir, _) = whole("8bit", false);
     let types = types(dir.path(), STEPS);
     assert_eq!(types.len(), 2 * (2 * 2 + 4));
@@ -101,14 +101,14 @@ fn matrices_alone_are_coded_and_checkpoints_hold_the_codes() {
 }
 
 #[test]
-fn a_checkpoint_of_either_kind_goes_on_under_the_other() {
+fn a_checkpoint_of_either_kind_resumes_under_the_other() {
     let dir = TempDir::new().unwrap();
     let (_, curve) = whole("f32", false);
     live(args(dir.path(), knobs("f32", false)), &[(10, STOP)]);
     let coded = live(args(dir.path(), knobs("8bit", true)), &[(17, STOP)]);
-    assert_eq!(notes(&coded.events), ["the moments of 2 parameters are rounded to 8 bits from here on"]);
+    assert_eq!(notes(&coded.events), ["the moments of 2 parameters are now stored in 8 bits"]);
     let back = live(args(dir.path(), knobs("f32", false)), &[]);
-    assert_eq!(notes(&back.events), ["the moments of 2 parameters are widened to f32 from here on"]);
+    assert_eq!(notes(&back.events), ["the moments of 2 parameters are now stored in f32"]);
     assert_eq!(back.outcome, Ok(DoneReason::Finished));
     assert!(types(dir.path(), 17).iter().any(|found| found.contains("U8")));
     let (_, moments) = tensors(dir.path(), STEPS);
@@ -120,12 +120,12 @@ fn a_checkpoint_of_either_kind_goes_on_under_the_other() {
 }
 
 #[test]
-fn moments_that_a_checkpoint_lacks_are_named() {
+fn moments_missing_from_a_checkpoint_are_named() {
     let dir = TempDir::new().unwrap();
     let head = with(preset(0.0), &[("training.trained", json!("head"))]);
     live(args(dir.path(), head), &[(6, STOP)]);
     let all = live(args(dir.path(), preset(0.0)), &[(12, STOP)]);
-    let wanted = "the checkpoint holds no moments of 2 of 6 trained parameters, theirs begin at zero: \
+    let wanted = "the checkpoint has no moments of 2 of 6 trained parameters, so these start at zero: \
                   blocks.0.bias, blocks.0.weight";
     assert_eq!(notes(&all.events), [wanted]);
     assert_eq!(notes(&live(args(dir.path(), preset(0.0)), &[]).events), [""; 0]);
@@ -153,7 +153,7 @@ fn text_loss(moments: &str, steps: u64) -> f64 {
 }
 
 #[test]
-fn text_is_learnt_as_well_in_8_bits() {
+fn text_is_learned_as_well_with_8_bit_moments() {
     let [whole, coded] = ["f32", "8bit"].map(|moments| text_loss(moments, 150));
     assert!(whole < 3.0, "it does not learn: {whole}");
     assert!((coded / whole - 1.0).abs() < 0.01, "{coded} in 8 bits, {whole} in f32");

@@ -8,7 +8,7 @@ use downshift::protocol::worker::{DoneReason, Event};
 use downshift::recipe::batch::{BatchPlan, Position};
 use downshift::recipe::order::epoch_order;
 use downshift::store::checkpoint::{self, STATE, state::TrainState};
-use downshift::train::worker::WorkerArgs;
+use downshift::train::job::WorkerArgs;
 use proptest::prelude::*;
 use safetensors::SafeTensors;
 use serde_json::json;
@@ -116,7 +116,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
-    fn nothing_that_is_no_number_reaches_weights_or_moments(case in cases()) {
+    fn no_nan_or_infinity_reaches_weights_or_moments(case in cases()) {
         crate::prepare();
         let (last, drops) = case.expected();
         let struck = TempDir::new().unwrap();

@@ -41,7 +41,7 @@ fn the_worker_itself() {
     let mut args = args(Path::new(&run_dir), with(preset(0.3), &knobs));
     args.inject = Inject::parse_list(&std::env::var(INJECT).unwrap()).unwrap();
     println!(); // Behind what the test harness has written on this line.
-    worker::main(&args, &registry());
+    worker::run_worker(&args, &registry());
 }
 
 struct Worker {
@@ -166,7 +166,7 @@ fn a_panic_of_a_device_thread_ends_the_worker_as_out_of_memory() {
 }
 
 #[test]
-fn every_other_end_has_its_code() {
+fn every_other_end_has_its_exit_code() {
     for (inject, code) in [("panic@3", 101), ("exit0@3", 0), ("kill@3", -9), ("nan@3-50", 12)] {
         let run = TempDir::new().unwrap();
         let (events, ended) = start(run.path(), LONG, inject).end();
@@ -178,7 +178,7 @@ fn every_other_end_has_its_code() {
 }
 
 #[test]
-fn orders_are_obeyed_and_a_second_worker_waits_for_the_first() {
+fn orders_are_executed_and_a_second_worker_waits_for_the_first() {
     let run = TempDir::new().unwrap();
     let mut first = start(run.path(), LONG, "");
     first.wait_for(|event| matches!(event, Event::Step(_)));
@@ -200,7 +200,7 @@ fn orders_are_obeyed_and_a_second_worker_waits_for_the_first() {
 }
 
 #[test]
-fn a_worker_that_nobody_listens_to_saves_and_ends() {
+fn a_worker_without_a_listener_saves_and_exits() {
     let run = TempDir::new().unwrap();
     let mut lonely = start(run.path(), LONG, "");
     lonely.wait_for(|event| matches!(event, Event::Step(_)));
@@ -222,7 +222,7 @@ fn a_worker_that_nobody_listens_to_saves_and_ends() {
 }
 
 #[test]
-fn a_worker_that_hangs_is_gone_5_s_after_the_keeper() {
+fn a_hanging_worker_exits_5_s_after_the_keeper() {
     let run = TempDir::new().unwrap();
     let mut hanging = start(run.path(), LONG, "hang@3");
     hanging.wait_for(|event| matches!(event, Event::Injected { .. }));
@@ -235,7 +235,7 @@ fn a_worker_that_hangs_is_gone_5_s_after_the_keeper() {
 }
 
 #[test]
-fn sigterm_is_an_order_to_save_and_stop_and_the_second_one_ends() {
+fn sigterm_saves_and_stops_and_a_second_one_exits_at_once() {
     let run = TempDir::new().unwrap();
     let mut worker = start(run.path(), LONG, "");
     worker.wait_for(|event| matches!(event, Event::Step(_)));
@@ -275,7 +275,7 @@ fn limit_files(pid: u32, bytes: Option<u64>) {
 }
 
 #[test]
-fn a_disk_that_takes_no_checkpoint_does_not_stop_training_and_is_used_again_when_it_does() {
+fn training_continues_while_the_disk_refuses_checkpoints_and_saves_again_afterwards() {
     let run = TempDir::new().unwrap();
     let mut worker = start_saving(run.path(), LONG, "", "5 steps");
     let Event::Saved(kept) = worker.wait_for(|event| matches!(event, Event::Saved(_))) else { unreachable!() };
@@ -318,19 +318,19 @@ fn a_disk_that_takes_no_checkpoint_does_not_stop_training_and_is_used_again_when
 }
 
 #[test]
-fn a_last_step_that_the_disk_does_not_take_is_a_full_disk_and_no_bad_checkpoint() {
+fn a_last_step_that_cannot_be_written_is_reported_as_a_full_disk() {
     let run = TempDir::new().unwrap();
     let mut worker = start_saving(run.path(), 100, "", "5 steps");
     worker.wait_for(|event| matches!(event, Event::Saved(_)));
     limit_files(worker.child.id(), Some(512));
     let Event::Failed(failed) = worker.wait_for(|event| matches!(event, Event::Failed(_))) else { unreachable!() };
     assert_eq!(failed.class, FailureClass::DiskFull, "{failed:?}");
-    assert!(failed.message.contains("is the last one") && failed.message.contains("cannot write"), "{failed:?}");
+    assert!(failed.message.contains("the last step, ") && failed.message.contains("cannot write"), "{failed:?}");
     assert_eq!(worker.end().1, i32::from(FailureClass::DiskFull.exit_code()));
 }
 
 #[test]
-fn too_little_room_for_a_save_is_said_before_it_is_tried() {
+fn too_little_disk_space_is_reported_before_the_save() {
     // A dedicated file system that is nearly full; skipped if none can be mounted.
     let run = TempDir::new().unwrap();
     let mount = |words: &[&str]| {
@@ -359,7 +359,7 @@ fn too_little_room_for_a_save_is_said_before_it_is_tried() {
 }
 
 #[test]
-fn a_run_killed_over_and_over_is_the_unbroken_run() {
+fn a_run_killed_repeatedly_equals_the_unbroken_run() {
     let (whole_run, run) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let (epochs, last) = (300, 1800);
     assert_eq!(start(whole_run.path(), epochs, "").end().1, 0);

@@ -4,7 +4,7 @@ use crate::harness::{args, live, preset, tensors, with};
 use crate::identity::rewrite;
 use downshift::protocol::worker::{DoneReason, Event, Level, Order};
 use downshift::store::checkpoint::{self, Contents, STATE, state::Row};
-use downshift::train::worker::WorkerArgs;
+use downshift::train::job::WorkerArgs;
 use serde_json::{Value, json};
 use std::fs;
 use tempfile::TempDir;
@@ -38,7 +38,7 @@ fn a_run_stopped_at_any_step_and_resumed_is_bit_identical() {
 }
 
 #[test]
-fn the_weights_measured_to_be_the_best_are_saved_and_training_is_the_same() {
+fn the_best_evaluated_weights_are_saved_without_affecting_training() {
     let (plain_dir, dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let plain = live(args(plain_dir.path(), preset(0.3)), &[]);
     let knobs = with(preset(0.3), &[("checkpoint.every", json!("17 steps"))]);
@@ -70,7 +70,7 @@ fn the_weights_measured_to_be_the_best_are_saved_and_training_is_the_same() {
 }
 
 #[test]
-fn the_best_is_what_the_disk_holds_not_what_was_once_measured() {
+fn the_best_is_the_best_on_disk() {
     let dir = TempDir::new().unwrap();
     let knobs = || with(preset(0.0), &[("checkpoint.every", json!("17 steps"))]);
     live(args(dir.path(), knobs()), &[(7, STOP)]);
@@ -99,7 +99,7 @@ fn a_run_that_dies_between_checkpoints_redoes_the_same_steps() {
 }
 
 #[test]
-fn a_checkpoint_of_numbers_that_are_none_is_as_bad_as_a_damaged_one() {
+fn a_checkpoint_with_nan_counts_as_damaged() {
     for file in [checkpoint::MODEL, checkpoint::OPTIMIZER] {
         let dir = TempDir::new().unwrap();
         for step in [6, 12] {
@@ -115,7 +115,7 @@ fn a_checkpoint_of_numbers_that_are_none_is_as_bad_as_a_damaged_one() {
         let resumed = live(args(dir.path(), preset(0.0)), &[(7, Order::Stop { checkpoint: false })]);
         assert!(resumed.has(|event| matches!(event, Event::Hello(hello) if hello.resumed_from == Some(6))), "{file}");
         assert!(resumed.has(|event| matches!(event, Event::Note { level: Level::Warn, text }
-            if text.contains(file) && text.contains("not finite"))));
+            if text.contains(file) && text.contains("contains NaN or infinity"))));
         let mut asked = args(dir.path(), preset(0.0));
         asked.from = Some(12);
         assert_eq!(live(asked, &[]).outcome.unwrap_err().class.exit_code(), 14);
@@ -123,7 +123,7 @@ fn a_checkpoint_of_numbers_that_are_none_is_as_bad_as_a_damaged_one() {
 }
 
 #[test]
-fn a_checkpoint_whose_parts_do_not_belong_together_is_passed_over() {
+fn a_checkpoint_with_mismatched_parts_is_skipped() {
     let dir = TempDir::new().unwrap();
     for step in [6, 12] {
         live(args(dir.path(), preset(0.0)), &[(step, STOP)]);
@@ -139,7 +139,7 @@ fn a_checkpoint_whose_parts_do_not_belong_together_is_passed_over() {
     let resumed = live(args(dir.path(), preset(0.0)), &[(7, Order::Stop { checkpoint: false })]);
     assert!(resumed.has(|event| matches!(event, Event::Hello(hello) if hello.resumed_from == Some(6))));
     assert!(resumed.has(|event| matches!(event, Event::Note { level: Level::Warn, text }
-        if text.contains("state.json is damaged: it is of step 6 at 41 on the clock, in a checkpoint of step 12"))));
+        if text.contains("state.json is damaged: it is from step 6 (clock 41), but the checkpoint is from step 12"))));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn the_clock_carries_schedule_and_evaluation() {
 }
 
 #[test]
-fn a_damaged_checkpoint_is_passed_over_and_never_for_scratch() {
+fn a_damaged_checkpoint_is_skipped_but_never_restarts_the_run_from_scratch() {
     let dir = TempDir::new().unwrap();
     for step in [6, 12, 13] {
         assert_eq!(live(args(dir.path(), preset(0.0)), &[(step, STOP)]).saved().last(), Some(&step));
@@ -211,7 +211,7 @@ fn a_damaged_checkpoint_is_passed_over_and_never_for_scratch() {
 }
 
 #[test]
-fn a_text_that_was_replaced_meanwhile_is_told_at_the_next_start() {
+fn a_replaced_text_is_reported_at_the_next_start() {
     let dir = TempDir::new().unwrap();
     let source = dir.path().join("text.txt");
     fs::write(&source, "abcdefgh".repeat(100)).unwrap();
@@ -222,7 +222,9 @@ fn a_text_that_was_replaced_meanwhile_is_told_at_the_next_start() {
     let next = |stop: u64, preset: &Value| {
         let told = live(WorkerArgs { task: "lm".into(), ..args(dir.path(), preset.clone()) }, &[(stop, STOP)]);
         assert_eq!(told.outcome, Ok(DoneReason::Stopped));
-        told.has(|event| matches!(event, Event::Note { level: Level::Warn, text } if text.contains("read otherwise")))
+        told.has(
+            |event| matches!(event, Event::Note { level: Level::Warn, text } if text.contains("training data changed")),
+        )
     };
     assert!(!next(2, &one) && !next(4, &one));
     // A rung with shorter windows cuts the same data into different samples.

@@ -8,7 +8,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 #[test]
-fn another_shape_is_refused_by_name_and_migrated_when_asked_for() {
+fn another_shape_is_refused_by_name_and_migrated_on_request() {
     let dir = TempDir::new().unwrap();
     live(args(dir.path(), preset(0.0)), &[(10, Order::Stop { checkpoint: true })]);
     let wider = || args(dir.path(), with(preset(0.0), &[("model.hidden", json!(16))]));
@@ -27,7 +27,7 @@ fn another_shape_is_refused_by_name_and_migrated_when_asked_for() {
 }
 
 #[test]
-fn weights_lie_under_their_paths_with_their_shapes() {
+fn weights_are_stored_by_path_with_their_shapes() {
     let dir = TempDir::new().unwrap();
     live(args(dir.path(), preset(0.0)), &[(3, Order::Stop { checkpoint: true })]);
     let loaded = checkpoint::newest_valid(dir.path()).0.unwrap();
@@ -49,7 +49,7 @@ fn weights_lie_under_their_paths_with_their_shapes() {
 }
 
 #[test]
-fn what_cannot_be_run_says_why() {
+fn invalid_runs_are_refused_with_the_reason() {
     let dir = TempDir::new().unwrap();
     let table = [
         (vec![("data.samples", json!(2000))], 15, "tiny.bin at byte 1000: it ends here"),
@@ -67,5 +67,5 @@ fn what_cannot_be_run_says_why() {
     }
     let mut unknown = args(dir.path(), preset(0.0));
     unknown.task = "nothing".into();
-    assert!(live(unknown, &[]).outcome.unwrap_err().message.contains("there are tiny"));
+    assert!(live(unknown, &[]).outcome.unwrap_err().message.contains("known tasks: tiny"));
 }

@@ -39,7 +39,7 @@ fn a_class_a_shift_keeps_loss_and_gradient() {
 }
 
 #[test]
-fn a_run_of_so_many_steps_is_as_long_with_a_smaller_batch_but_for_a_rung_with_a_length_of_its_own() {
+fn a_smaller_batch_keeps_the_length_of_a_run_unless_the_rung_sets_its_own() {
     let steps = |micro_batch: u64, steps: u64| {
         let knobs = [("training.epochs", Value::Null), ("training.steps", json!(steps))];
         with(batches(micro_batch, 1), &knobs)

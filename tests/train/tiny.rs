@@ -81,7 +81,7 @@ impl Task for Tiny {
             let at = first + *index as usize;
             // Augmentation must be a pure function of seed, epoch and sample.
             let counters = [request.epoch, u64::from(*index), 0];
-            let noise = Stream::of(request.seed, Purpose::Augmentation, counters).unit() * 0.01;
+            let noise = Stream::for_purpose(request.seed, Purpose::Augmentation, counters).unit() * 0.01;
             inputs.extend(data.inputs[at].iter().map(|value| value + noise));
             labels.push(data.labels[at]);
         }

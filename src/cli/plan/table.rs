@@ -2,9 +2,9 @@
 
 use crate::cli::check::align;
 use crate::format::bytes;
-use crate::protocol::plan::{Foreseen, LESS_MEMORY, Measured, Plan, RungPlan, Verdict};
+use crate::protocol::plan::{LESS_MEMORY, Measured, MemoryEstimate, Plan, RungPlan, Verdict};
 
-type Part = (&'static str, fn(&Foreseen) -> u64);
+type Part = (&'static str, fn(&MemoryEstimate) -> u64);
 
 const DEVICE: [Part; 7] = [
     ("weights", |part| part.weights),
@@ -29,8 +29,9 @@ const HOST: [Part; 6] = [
 pub fn lines(plan: &Plan, measured: bool) -> Vec<String> {
     let mut rows = vec![row(format!("{} ({})", plan.run, plan.task), plan, |rung| rung.name.clone())];
     rows.push(row("micro-batch".to_owned(), plan, |rung| rung.micro_batch.to_string()));
-    let part =
-        |rung: &RungPlan, of: fn(&Foreseen) -> u64| rung.foreseen.as_ref().map_or_else(unknown, |all| size(of(all)));
+    let part = |rung: &RungPlan, of: fn(&MemoryEstimate) -> u64| {
+        rung.estimate.as_ref().map_or_else(unknown, |all| size(of(all)))
+    };
     for (name, of) in DEVICE {
         rows.push(row(name.to_owned(), plan, |rung| part(rung, of)));
     }
@@ -76,8 +77,8 @@ fn total_name(plan: &Plan) -> String {
 }
 
 fn largest(rung: &RungPlan) -> String {
-    match &rung.foreseen {
-        Some(foreseen) => foreseen.largest_micro_batch.map_or_else(|| "none".to_owned(), |batch| batch.to_string()),
+    match &rung.estimate {
+        Some(estimate) => estimate.largest_micro_batch.map_or_else(|| "none".to_owned(), |batch| batch.to_string()),
         None => unknown(),
     }
 }
@@ -86,7 +87,7 @@ fn seen(plan: &Plan) -> Vec<Vec<String>> {
     let of = |name: &str, what: &dyn Fn(&Measured) -> Option<String>| {
         row(name.to_owned(), plan, |rung| rung.measured.as_ref().and_then(what).unwrap_or_else(unknown))
     };
-    let predicted = |rung: &RungPlan| Some(rung.measured.as_ref()?.foreseen(rung.foreseen.as_ref()?));
+    let predicted = |rung: &RungPlan| Some(rung.measured.as_ref()?.matching_estimate(rung.estimate.as_ref()?));
     let ratio = |rung: &RungPlan| {
         let (predicted, measured) = (predicted(rung)?, rung.measured?.peak_bytes?);
         Some(format!("{:+.1} %", (predicted as f64 / measured as f64 - 1.0) * 100.0))

@@ -8,7 +8,7 @@ use crate::config::theme::Theme;
 use crate::format::{bytes, count, in_words, rate};
 use crate::protocol::control::{RunState, RungRecord, Status};
 use crate::protocol::probe::Gpu;
-use crate::recipe::class::{Change, Class, compare, effective_batch, gravest};
+use crate::recipe::class::{Change, Class, compare_presets, effective_batch, worst_class};
 use ratatui::{
     Frame,
     layout::Rect,
@@ -47,8 +47,8 @@ pub fn box_content(within: Rect, to: usize, state: &State, theme: Option<&Theme>
     let plain = Theme::plain();
     let theme = theme.unwrap_or(&plain);
     let width = usize::from(within.width.saturating_sub(8)).clamp(1, usize::from(WIDTH));
-    let changes = compare(&here.preset, &target.preset);
-    let class = gravest(&changes);
+    let changes = compare_presets(&here.preset, &target.preset);
+    let class = worst_class(&changes);
     let knobs = knob_lines(&changes, here, width, theme);
     let cost = cost_lines(state, status, to, width, theme);
     let keys = key_line(state).render(usize::from(within.width.saturating_sub(6)).min(usize::from(WIDTH)), theme);

@@ -7,7 +7,7 @@ use crate::cockpit::ui;
 use crate::config::theme::Theme;
 use crate::format::{bytes, count, counted, in_words, rate};
 use crate::protocol::control::RungRecord;
-use crate::recipe::class::{compare, effective_batch, gravest};
+use crate::recipe::class::{compare_presets, effective_batch, worst_class};
 use ratatui::{
     Frame,
     layout::Rect,
@@ -145,8 +145,8 @@ fn difference_line(state: &State, rung: usize, width: u16, theme: &Theme) -> Lin
     if let (Some(here), Some(there)) = (state.rung().and_then(|here| state.ladder.get(here)), state.ladder.get(rung))
         && state.rung() != Some(rung)
     {
-        let changes = compare(&here.preset, &there.preset);
-        let class = gravest(&changes);
+        let changes = compare_presets(&here.preset, &there.preset);
+        let class = worst_class(&changes);
         let knobs: Vec<_> =
             changes.iter().map(|change| format!("{} {}", last_part(&change.path), in_words(&change.to))).collect();
         text = if knobs.is_empty() {

@@ -55,7 +55,7 @@ impl<B: Backend> Projection<B> {
     }
 
     /// Returns inputs and matrices whose products sum to [`Self::forward`] of x `[tokens, from]`.
-    pub fn terms(&self, x: Tensor<B, 2>) -> Vec<[Tensor<B, 2>; 2]> {
+    pub fn product_terms(&self, x: Tensor<B, 2>) -> Vec<[Tensor<B, 2>; 2]> {
         let mut terms = vec![[x.clone(), self.weight.val()]];
         if let Some(bias) = &self.bias {
             terms.push([x.clone().narrow(1, 0, 1).ones_like(), bias.val().unsqueeze()]);
@@ -69,7 +69,7 @@ impl<B: Backend> Projection<B> {
     }
 
     /// Reports whether a training pass draws random numbers for it.
-    pub fn draws(&self) -> bool {
+    pub fn has_dropout(&self) -> bool {
         self.dropout.prob > 0.0
     }
 }
@@ -83,7 +83,7 @@ mod tests {
     use burn::tensor::Tensor;
 
     #[test]
-    fn an_adapter_adds_its_scaled_product_and_a_fresh_one_nothing() {
+    fn an_adapter_adds_its_scaled_product_and_a_fresh_one_changes_nothing() {
         let device = FlexDevice;
         let lora = Lora { rank: 1, alpha: Some(3.0), dropout: 0.5, targets: vec![], init_from: None };
         let mut layer = Projection::<Flex>::new(2, 2, false, &Initializer::Ones, &device);
@@ -94,8 +94,8 @@ mod tests {
         assert_eq!(plain, fresh);
         layer.lora_a = Some(Param::from_tensor(Tensor::from_floats([[1.0], [10.0]], &device)));
         layer.lora_b = Some(Param::from_tensor(Tensor::from_floats([[2.0, -1.0]], &device)));
-        let learnt: Vec<f32> = layer.forward(x).into_data().to_vec().unwrap();
+        let learned: Vec<f32> = layer.forward(x).into_data().to_vec().unwrap();
         // x·A = 21, times B, times 3.
-        assert_eq!(learnt, [3.0 + 126.0, 3.0 - 63.0]);
+        assert_eq!(learned, [3.0 + 126.0, 3.0 - 63.0]);
     }
 }

@@ -43,7 +43,7 @@ impl Columns {
     }
 
     /// Returns this matrix times another, given as its columns.
-    fn times(&self, other: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    fn multiply(&self, other: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let product = |weights: &Vec<f64>| {
             let mut sum = vec![0.0; self.height];
             for (column, weight) in self.columns.iter().zip(weights) {
@@ -58,15 +58,15 @@ impl Columns {
 /// Returns the rank-`k` pair closest to `a · bᵀ`, for `a` `[from, r]` and `b` `[to, r]`, and the share of the
 /// update's squared norm that it keeps, 1 = all. Missing columns are filled with zeros.
 #[must_use]
-pub fn truncate(a: &Columns, b: &Columns, k: usize) -> (Columns, Columns, f64) {
-    let (qa, ra) = orthogonal(a);
-    let (qb, rb) = orthogonal(b);
+pub fn truncate_rank(a: &Columns, b: &Columns, k: usize) -> (Columns, Columns, f64) {
+    let (qa, ra) = orthonormalize(a);
+    let (qb, rb) = orthonormalize(b);
     let rank = a.columns.len();
     // Column j of Ra·Rbᵀ; both R are stored as columns: r[j][i] = R(i, j).
     let mut core: Vec<Vec<f64>> =
         (0..rank).map(|j| (0..rank).map(|i| (0..rank).map(|l| ra[l][i] * rb[l][j]).sum()).collect()).collect();
     let mut v: Vec<Vec<f64>> = (0..rank).map(|j| (0..rank).map(|i| f64::from(u8::from(i == j))).collect()).collect();
-    jacobi(&mut core, &mut v);
+    rotate_until_orthogonal(&mut core, &mut v);
     let mut order: Vec<(f64, usize)> = core.iter().map(|column| dot(column, column).sqrt()).zip(0..).collect();
     order.sort_by(|x, y| y.0.total_cmp(&x.0));
     let total: f64 = order.iter().map(|(size, _)| size * size).sum();
@@ -77,7 +77,7 @@ pub fn truncate(a: &Columns, b: &Columns, k: usize) -> (Columns, Columns, f64) {
     let left: Vec<_> = best().map(|(size, j)| scaled(&core[*j], size.sqrt().recip())).collect();
     let right: Vec<_> = best().map(|(size, j)| scaled(&v[*j], size.sqrt())).collect();
     let whole = |q: &Columns, inner: &[Vec<f64>]| {
-        let mut columns = q.times(inner);
+        let mut columns = q.multiply(inner);
         columns.resize(k, vec![0.0; q.height]);
         Columns { height: q.height, columns }
     };
@@ -85,7 +85,7 @@ pub fn truncate(a: &Columns, b: &Columns, k: usize) -> (Columns, Columns, f64) {
 }
 
 /// Returns orthonormal columns Q and upper triangular R with Q·R = `m`; a linearly dependent column becomes zeros.
-fn orthogonal(m: &Columns) -> (Columns, Vec<Vec<f64>>) {
+fn orthonormalize(m: &Columns) -> (Columns, Vec<Vec<f64>>) {
     const DEPENDENT: f64 = 1e-12;
     let rank = m.columns.len();
     let mut q: Vec<Vec<f64>> = Vec::with_capacity(rank);
@@ -114,7 +114,7 @@ fn orthogonal(m: &Columns) -> (Columns, Vec<Vec<f64>>) {
 }
 
 /// Rotates pairs of columns until all are orthogonal; applies the same rotations to `v`.
-fn jacobi(core: &mut [Vec<f64>], v: &mut [Vec<f64>]) {
+fn rotate_until_orthogonal(core: &mut [Vec<f64>], v: &mut [Vec<f64>]) {
     const SWEEPS: usize = 60;
     const RIGHT: f64 = 1e-14;
     for _ in 0..SWEEPS {
@@ -130,8 +130,8 @@ fn jacobi(core: &mut [Vec<f64>], v: &mut [Vec<f64>]) {
                 let zeta = (beta - alpha) / (2.0 * gamma);
                 let tangent = zeta.signum() / (zeta.abs() + zeta.hypot(1.0));
                 let cosine = tangent.hypot(1.0).recip();
-                rotate(core, p, q, cosine, cosine * tangent);
-                rotate(v, p, q, cosine, cosine * tangent);
+                rotate_columns(core, p, q, cosine, cosine * tangent);
+                rotate_columns(v, p, q, cosine, cosine * tangent);
             }
         }
         if !turned {
@@ -140,7 +140,7 @@ fn jacobi(core: &mut [Vec<f64>], v: &mut [Vec<f64>]) {
     }
 }
 
-fn rotate(columns: &mut [Vec<f64>], p: usize, q: usize, cosine: f64, sine: f64) {
+fn rotate_columns(columns: &mut [Vec<f64>], p: usize, q: usize, cosine: f64, sine: f64) {
     let (head, tail) = columns.split_at_mut(q);
     for (x, y) in head[p].iter_mut().zip(&mut tail[0]) {
         (*x, *y) = (cosine * *x - sine * *y, sine * *x + cosine * *y);
@@ -153,7 +153,7 @@ fn dot(x: &[f64], y: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Columns, dot, truncate};
+    use super::{Columns, dot, truncate_rank};
     use proptest::prelude::*;
 
     fn matrix(height: usize, width: usize, values: &[f64]) -> Columns {
@@ -178,7 +178,7 @@ mod tests {
         let unit = |i: usize, size: f64| (0..3).map(|r| if r == i { size } else { 0.0 }).collect::<Vec<f64>>();
         let a = Columns { height: 3, columns: vec![unit(0, 3.0), unit(1, 2.0), unit(2, 1.0)] };
         let b = Columns { height: 3, columns: vec![unit(0, 1.0), unit(1, 1.0), unit(2, 1.0)] };
-        let (a, b, kept) = truncate(&a, &b, 2);
+        let (a, b, kept) = truncate_rank(&a, &b, 2);
         assert!(distance(&product(&a, &b), &[3.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0]) < 1e-12);
         assert!((kept - 13.0 / 14.0).abs() < 1e-12);
     }
@@ -194,12 +194,12 @@ mod tests {
             let size = dot(&whole, &whole).sqrt();
             // At the full rank or more, nothing is lost.
             for k in [rank, rank + 2] {
-                let (a, b, kept) = truncate(&a, &b, k);
+                let (a, b, kept) = truncate_rank(&a, &b, k);
                 prop_assert!(distance(&product(&a, &b), &whole) <= 1e-9 * size.max(1e-3));
                 prop_assert!((kept - 1.0).abs() < 1e-9 && a.columns.len() == k && b.columns.len() == k);
             }
             let k = rank.div_ceil(2);
-            let (cut_a, cut_b, kept) = truncate(&a, &b, k);
+            let (cut_a, cut_b, kept) = truncate_rank(&a, &b, k);
             let error = distance(&product(&cut_a, &cut_b), &whole);
             // The kept and the lost part are orthogonal.
             prop_assert!((error * error - (1.0 - kept) * size * size).abs() <= 1e-6 * size * size + 1e-12);

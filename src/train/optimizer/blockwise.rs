@@ -16,7 +16,7 @@
 //! both axes (a Weyl sequence), and depends only on values that a checkpoint holds.
 
 use crate::config::moments::BLOCK;
-use crate::train::params::{erase, ranked};
+use crate::train::params::{erase_rank, with_rank};
 use burn::tensor::{
     FloatDType, IntDType, Shape, Tensor, TensorData,
     backend::Backend,
@@ -62,7 +62,7 @@ impl Kind {
     ) -> (IntTensor<B>, FloatTensor<B>) {
         let device = values.device();
         let thresholds = TensorData::new(thresholds, [1, BLOCK]);
-        let thresholds = ranked::<B, 2>(B::float_from_data(thresholds, &device));
+        let thresholds = with_rank::<B, 2>(B::float_from_data(thresholds, &device));
         let values = blocks(values);
         let scales = values.clone().abs().max_dim(1);
         let share = values.clone().abs() / scales.clone().clamp_min(f32::MIN_POSITIVE);
@@ -84,12 +84,12 @@ impl Kind {
                 (low + (part + thresholds).floor()).clamp(1.0, 255.0)
             }
         };
-        (B::float_into_int(erase(codes), IntDType::U8), erase(scales))
+        (B::float_into_int(erase_rank(codes), IntDType::U8), erase_rank(scales))
     }
 
     /// Decodes values into their original shape. `codes` are integers stored as f32.
     pub fn decode<B: Backend>(self, codes: FloatTensor<B>, scales: FloatTensor<B>, shape: &[usize]) -> FloatTensor<B> {
-        let (codes, scales) = (ranked::<B, 2>(codes), ranked::<B, 2>(scales));
+        let (codes, scales) = (with_rank::<B, 2>(codes), with_rank::<B, 2>(scales));
         let relative = match self {
             Self::First => {
                 let size = codes.sub_scalar(128.0).div_scalar(127.0);
@@ -99,7 +99,7 @@ impl Kind {
         };
         let (values, numbers) = ((relative * scales).flatten::<1>(0, 1), shape.iter().product::<usize>());
         let whole = if values.dims()[0] > numbers { values.slice(0..numbers) } else { values };
-        B::float_reshape(erase(whole), Shape::from(shape.to_vec()))
+        B::float_reshape(erase_rank(whole), Shape::from(shape.to_vec()))
     }
 }
 

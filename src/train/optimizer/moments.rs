@@ -1,9 +1,9 @@
 //! The two moments of one parameter: storage, reading for a checkpoint, and loading from one.
 
 use super::blockwise::Kind;
-use super::kept::Kept;
 use crate::config::moments::BLOCK;
-use crate::train::params::{Reading, erase, ranked};
+use crate::train::params::{TensorReader, erase_rank, with_rank};
+use crate::train::stored_tensor::StoredTensor;
 use burn::tensor::{
     DType, Tensor, TensorData,
     backend::{Backend, ExecutionError},
@@ -22,26 +22,26 @@ const SCALES: &str = ".scales";
 #[derive(Debug, Clone)]
 pub enum Moment<B: Backend> {
     /// Unquantized, f32.
-    Whole(Kept<B>),
+    Whole(StoredTensor<B>),
     /// 8-bit blocks: codes and scales.
-    Coded(Kept<B>, Kept<B>),
+    Coded(StoredTensor<B>, StoredTensor<B>),
 }
 
 impl<B: Backend> Moment<B> {
     /// Stores a moment after update `time`, quantized to 8 bits if asked.
-    pub fn keep<const D: usize>(kind: Kind, values: Tensor<B, D>, in_8_bits: bool, time: u64) -> Self {
+    pub fn store<const D: usize>(kind: Kind, values: Tensor<B, D>, in_8_bits: bool, time: u64) -> Self {
         if !in_8_bits {
-            return Self::Whole(Kept::Float(erase(values)));
+            return Self::Whole(StoredTensor::Float(erase_rank(values)));
         }
         let (codes, scales) = kind.encode(values, time);
-        Self::Coded(Kept::Codes(codes), Kept::Float(scales))
+        Self::Coded(StoredTensor::Codes(codes), StoredTensor::Float(scales))
     }
 
     /// Returns its values on the device.
     pub fn values(self, kind: Kind, shape: &[usize], device: &B::Device) -> FloatTensor<B> {
         match self {
-            Self::Whole(kept) => kept.float(device),
-            Self::Coded(codes, scales) => kind.decode::<B>(codes.float(device), scales.float(device), shape),
+            Self::Whole(kept) => kept.into_float(device),
+            Self::Coded(codes, scales) => kind.decode::<B>(codes.into_float(device), scales.into_float(device), shape),
         }
     }
 
@@ -60,12 +60,12 @@ impl<B: Backend> Moment<B> {
         matches!(self, Self::Coded(..))
     }
 
-    fn read_into(&self, name: &str, reading: &mut Reading<B>) {
+    fn collect(&self, name: &str, reader: &mut TensorReader<B>) {
         match self {
-            Self::Whole(kept) => reading.keep(name.to_owned(), kept.clone()),
+            Self::Whole(kept) => reader.add_stored(name.to_owned(), kept.clone()),
             Self::Coded(codes, scales) => {
-                reading.keep(format!("{name}{CODES}"), codes.clone());
-                reading.keep(format!("{name}{SCALES}"), scales.clone());
+                reader.add_stored(format!("{name}{CODES}"), codes.clone());
+                reader.add_stored(format!("{name}{SCALES}"), scales.clone());
             }
         }
     }
@@ -74,26 +74,26 @@ impl<B: Backend> Moment<B> {
     fn find(name: &str, shape: &[usize], file: &SafeTensors<'_>) -> Option<Self> {
         let of = |name: &str, dtype: Dtype| file.tensor(name).ok().filter(|view| view.dtype() == dtype);
         if let Some(whole) = of(name, Dtype::F32) {
-            return (whole.shape() == shape).then(|| Self::Whole(host(&whole, DType::F32)));
+            return (whole.shape() == shape).then(|| Self::Whole(stored_on_host(&whole, DType::F32)));
         }
         let codes = of(&format!("{name}{CODES}"), Dtype::U8)?;
         let scales = of(&format!("{name}{SCALES}"), Dtype::F32)?;
         let blocks = shape.iter().product::<usize>().div_ceil(BLOCK);
         let fits = codes.shape() == [blocks, BLOCK] && scales.shape() == [blocks, 1];
-        fits.then(|| Self::Coded(host(&codes, DType::U8), host(&scales, DType::F32)))
+        fits.then(|| Self::Coded(stored_on_host(&codes, DType::U8), stored_on_host(&scales, DType::F32)))
     }
 
     /// Converts the moment to or from 8 bits.
-    fn turned(self, kind: Kind, shape: &[usize], coded: bool, time: u64, device: &B::Device) -> Self {
+    fn recoded(self, kind: Kind, shape: &[usize], coded: bool, time: u64, device: &B::Device) -> Self {
         if self.is_coded() == coded {
             return self;
         }
         let values = self.values(kind, shape, device);
         if coded {
             let flat = B::float_reshape(values, [shape.iter().product::<usize>()].into());
-            Self::keep(kind, ranked::<B, 1>(flat), true, time)
+            Self::store(kind, with_rank::<B, 1>(flat), true, time)
         } else {
-            Self::Whole(Kept::Float(values))
+            Self::Whole(StoredTensor::Float(values))
         }
     }
 }
@@ -110,14 +110,14 @@ pub struct Moments<B: Backend> {
 }
 
 impl<B: Backend> Moments<B> {
-    /// Adds them to a reading: `<path>.exp_avg` and `<path>.exp_avg_sq`, with suffixes `.codes` and `.scales`
+    /// Adds them to a reader: `<path>.exp_avg` and `<path>.exp_avg_sq`, with suffixes `.codes` and `.scales`
     /// if they are in 8 bits, and `<path>.since` if they started later than the run.
-    pub fn read_into(&self, path: &str, reading: &mut Reading<B>) {
-        self.first.read_into(&format!("{path}{FIRST}"), reading);
-        self.second.read_into(&format!("{path}{SECOND}"), reading);
+    pub fn collect(&self, path: &str, reader: &mut TensorReader<B>) {
+        self.first.collect(&format!("{path}{FIRST}"), reader);
+        self.second.collect(&format!("{path}{SECOND}"), reader);
         if self.since > 0 {
             let since = TensorData::from([self.since as f32]);
-            reading.keep(format!("{path}{SINCE}"), Kept::host(since));
+            reader.add_stored(format!("{path}{SINCE}"), StoredTensor::host(since));
         }
     }
 
@@ -138,9 +138,9 @@ impl<B: Backend> Moments<B> {
     }
 
     /// Converts both moments to or from 8 bits, as of update `time`.
-    pub fn turned(self, shape: &[usize], coded: bool, time: u64, device: &B::Device) -> Self {
-        let first = self.first.turned(Kind::First, shape, coded, time, device);
-        let second = self.second.turned(Kind::Second, shape, coded, time, device);
+    pub fn recoded(self, shape: &[usize], coded: bool, time: u64, device: &B::Device) -> Self {
+        let first = self.first.recoded(Kind::First, shape, coded, time, device);
+        let second = self.second.recoded(Kind::Second, shape, coded, time, device);
         Self { first, second, since: self.since }
     }
 
@@ -153,6 +153,6 @@ impl<B: Backend> Moments<B> {
     }
 }
 
-fn host<B: Backend>(view: &TensorView<'_>, dtype: DType) -> Kept<B> {
-    Kept::host(TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), dtype))
+fn stored_on_host<B: Backend>(view: &TensorView<'_>, dtype: DType) -> StoredTensor<B> {
+    StoredTensor::host(TensorData::from_bytes_vec(view.data().to_vec(), view.shape().to_vec(), dtype))
 }

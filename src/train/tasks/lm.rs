@@ -8,20 +8,24 @@
 //! shifted by one, `sequence` target tokens. Training windows do not overlap. They start at a different
 //! offset in each epoch, so that their boundaries move: a pure function of (seed, epoch).
 
-mod attend;
 mod attention;
-mod carry;
+mod attention_op;
 pub mod hf;
+mod inject_grad;
+pub mod layer_builder;
 pub mod loss;
 pub mod model;
-mod pass;
-mod section;
+mod model_config;
+mod norm;
 pub mod shape;
 pub mod text;
+mod training_loss;
 
 use crate::config::problem::Problem;
 use crate::recipe::seed::{Purpose, Stream};
-use crate::train::task::{BatchRequest, DataError, Format, NamedFile, Pass, Split, Tally, Task, Train, Weights};
+use crate::train::task::{
+    BatchRequest, DataError, ExportError, Format, NamedFile, Pass, Split, Tally, Task, Train, Weights,
+};
 use crate::train::tasks::files;
 use burn::backend::{Autodiff, autodiff::checkpoint::strategy::CheckpointStrategy};
 use burn::module::AutodiffModule;
@@ -29,9 +33,10 @@ use burn::tensor::{
     Int, Tensor, TensorData,
     backend::{Backend, BackendTypes},
 };
+use layer_builder::ModelSpec;
 use loss::token_losses;
-use model::{Plan, Transformer, Way};
-pub use section::TextModel;
+use model::{ForwardOptions, Transformer};
+pub use model_config::TextModel;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use text::{BYTES, EMBEDDED, SHIPPED};
@@ -51,7 +56,7 @@ pub struct TextData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<String>,
     /// The share of the tokens held out, from the end of the text.
-    #[serde(default = "a_tenth")]
+    #[serde(default = "default_validation")]
     pub validation: f64,
 }
 
@@ -89,7 +94,7 @@ pub struct Corpus {
     training: Vec<u32>,
     validation: Vec<u32>,
     sequence: usize,
-    plan: Plan,
+    spec: ModelSpec,
 }
 
 /// A micro-batch of windows on the host.
@@ -105,7 +110,7 @@ pub struct TextBatch {
 
 impl TextBatch {
     /// Converts inputs and targets to tensors `[batch, sequence]`.
-    fn tensors<B: Backend>(self, device: &B::Device) -> [Tensor<B, 2, Int>; 2] {
+    fn into_tensors<B: Backend>(self, device: &B::Device) -> [Tensor<B, 2, Int>; 2] {
         let shape = [self.windows, self.inputs.len() / self.windows.max(1)];
         [self.inputs, self.targets].map(|tokens| Tensor::from_data(TensorData::new(tokens, shape), device))
     }
@@ -134,23 +139,23 @@ impl Task for LanguageModel {
             !sources.is_empty(),
             "data.source",
             "the list is empty".into(),
-            "write embedded:text, or the path of a text",
+            "use embedded:text, or the path of a text",
         );
         for source in sources {
             let known = !source.is_empty() && (!source.starts_with(EMBEDDED) || source == SHIPPED);
-            need(known, "data.source", format!("there is no `{source}`"), "write embedded:text, or the path of a text");
+            need(
+                known,
+                "data.source",
+                format!("unknown source `{source}`"),
+                "use embedded:text, or the path of a text",
+            );
         }
         let tokenizer = data.tokenizer.as_ref().is_none_or(|tokenizer| !tokenizer.is_empty());
-        need(
-            tokenizer,
-            "data.tokenizer",
-            "no tokenizer is named".into(),
-            "write bytes, or the path of a tokenizer.json",
-        );
+        need(tokenizer, "data.tokenizer", "it is empty".into(), "use bytes, or the path of a tokenizer.json");
         let share = data.validation;
         let in_between = share > 0.0 && share < 1.0;
-        need(in_between, "data.validation", format!("{share} is no share between 0 and 1"), "0.1 holds out a tenth");
-        problems.extend(section::check(model));
+        need(in_between, "data.validation", format!("{share} is not between 0 and 1"), "0.1 holds out a tenth");
+        problems.extend(model_config::check_model(model));
         problems
     }
 
@@ -163,64 +168,64 @@ impl Task for LanguageModel {
         }
     }
 
-    fn complete(data: &mut TextData, model: &mut TextModel, absolute: &dyn Fn(&str) -> String) {
+    fn complete_config(data: &mut TextData, model: &mut TextModel, absolute: &dyn Fn(&str) -> String) {
         Self::resolve_paths(data, absolute);
-        section::complete(model, absolute);
-        data.tokenizer.get_or_insert_with(|| section::tokenizer(model));
+        model_config::complete_model(model, absolute);
+        data.tokenizer.get_or_insert_with(|| model_config::default_tokenizer(model));
     }
 
-    fn examine(model: &TextModel) -> Result<(), DataError> {
-        section::examine(model)
+    fn check_pretrained(model: &TextModel) -> Result<(), DataError> {
+        model_config::check_pretrained(model)
     }
 
     fn pretrained(model: &TextModel, data: &Corpus) -> Result<Option<Weights>, DataError> {
-        section::pretrained(model, &data.plan)
+        model_config::load_pretrained(model, &data.spec)
     }
 
-    fn export(model: &TextModel, weights: Weights, format: Format) -> Result<Vec<NamedFile>, String> {
-        section::export(model, weights, format)
+    fn export(model: &TextModel, weights: Weights, format: Format) -> Result<Vec<NamedFile>, ExportError> {
+        model_config::export_weights(model, weights, format)
     }
 
     fn load(data: &TextData, model: &TextModel, _seed: u64) -> Result<Corpus, DataError> {
-        let tokenizer = data.tokenizer.clone().unwrap_or_else(|| section::tokenizer(model));
-        let (mut training, vocabulary) = text::tokens(data.source.as_slice(), &tokenizer)?;
-        let plan = section::plan(model, vocabulary)?;
+        let tokenizer = data.tokenizer.clone().unwrap_or_else(|| model_config::default_tokenizer(model));
+        let (mut training, vocabulary) = text::tokenize_sources(data.source.as_slice(), &tokenizer)?;
+        let spec = model_config::build_spec(model, vocabulary)?;
         let highest = training.iter().max().map_or(0, |token| *token as usize);
-        if highest >= plan.shape.vocabulary {
+        if highest >= spec.shape.vocabulary {
             let message = format!(
-                "the tokenizer {tokenizer} makes token {highest} of it, and the model knows {} tokens; \
-                 set data.tokenizer to the model's own tokenizer.json",
-                plan.shape.vocabulary
+                "the tokenizer {tokenizer} produces token {highest}, but the model has a vocabulary of {}; \
+                 set data.tokenizer to the model's tokenizer.json",
+                spec.shape.vocabulary
             );
-            return Err(files::wrong(Path::new(&data.source.as_slice().join(", ")), message));
+            return Err(files::data_error(Path::new(&data.source.as_slice().join(", ")), message));
         }
         let total = training.len();
         let held_out = (total as f64 * data.validation).round() as usize;
         let validation = training.split_off(total - held_out.min(total));
-        let corpus = Corpus { training, validation, sequence: model.sequence, plan };
-        if corpus.windows(Split::Training) == 0 || corpus.windows(Split::Validation) == 0 {
+        let corpus = Corpus { training, validation, sequence: model.sequence, spec };
+        if corpus.window_count(Split::Training) == 0 || corpus.window_count(Split::Validation) == 0 {
             let longest = (corpus.training.len() / 2).min(corpus.validation.len().saturating_sub(1));
             let message = format!(
-                "its {total} tokens leave {} to train on and {held_out} to validate with, too few for windows of {}; {}",
+                "its {total} tokens leave {} for training and {held_out} for validation, too few for windows of {}; {}",
                 corpus.training.len(),
                 model.sequence,
                 if longest == 0 {
-                    "take a longer text".to_owned()
+                    "use a longer text".to_owned()
                 } else {
-                    format!("set model.sequence to {longest} or less, or take a longer text")
+                    format!("set model.sequence to {longest} or less, or use a longer text")
                 }
             );
-            return Err(files::wrong(Path::new(&data.source.as_slice().join(", ")), message));
+            return Err(files::data_error(Path::new(&data.source.as_slice().join(", ")), message));
         }
         Ok(corpus)
     }
 
     fn parameters(_model: &TextModel, data: &Corpus) -> Option<u128> {
-        Some(data.plan.shape.parameters())
+        Some(data.spec.shape.parameter_count())
     }
 
     fn len(data: &Corpus, split: Split) -> usize {
-        data.windows(split)
+        data.window_count(split)
     }
 
     fn fingerprint(data: &Corpus) -> Option<String> {
@@ -234,8 +239,8 @@ impl Task for LanguageModel {
         Some(hash.finalize().to_string())
     }
 
-    fn answers(_model: &TextModel, data: &Corpus) -> Option<usize> {
-        Some(data.plan.shape.vocabulary)
+    fn num_classes(_model: &TextModel, data: &Corpus) -> Option<usize> {
+        Some(data.spec.shape.vocabulary)
     }
 
     fn units(model: &TextModel) -> u64 {
@@ -266,7 +271,7 @@ impl Task for LanguageModel {
 impl Corpus {
     /// Returns the number of windows in a part. Training leaves one window's length unused, so that every
     /// start below `sequence` fits and the number is the same in every epoch.
-    fn windows(&self, split: Split) -> usize {
+    fn window_count(&self, split: Split) -> usize {
         match split {
             Split::Training => (self.training.len() / self.sequence).saturating_sub(1),
             Split::Validation => self.validation.len().saturating_sub(1) / self.sequence,
@@ -275,7 +280,7 @@ impl Corpus {
 
     /// Returns the start of an epoch's first training window.
     fn first_start(&self, seed: u64, epoch: u64) -> usize {
-        Stream::of(seed, Purpose::Task, [epoch, 0, 0]).below(self.sequence as u64) as usize
+        Stream::for_purpose(seed, Purpose::Task, [epoch, 0, 0]).below(self.sequence as u64) as usize
     }
 }
 
@@ -285,7 +290,7 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for LanguageModel 
     type Model = Transformer<Autodiff<I, C>>;
 
     fn init(_model: &TextModel, data: &Corpus, device: &I::Device) -> Transformer<Autodiff<I, C>> {
-        Transformer::new(&data.plan, device)
+        Transformer::new(&data.spec, device)
     }
 
     fn loss(
@@ -293,7 +298,7 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for LanguageModel 
         batch: TextBatch,
         pass: &Pass<'_, Autodiff<I, C>>,
     ) -> Tensor<Autodiff<I, C>, 1> {
-        let [inputs, targets] = batch.tensors(pass.device);
+        let [inputs, targets] = batch.into_tensors(pass.device);
         model.loss(inputs, targets, pass)
     }
 
@@ -302,16 +307,16 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for LanguageModel 
         batch: TextBatch,
         device: &<I as BackendTypes>::Device,
     ) -> Tally {
-        let [inputs, targets] = batch.tensors(device);
-        let way = Way::plain();
-        let terms = model.terms(model.hidden(inputs, &way), &way);
+        let [inputs, targets] = batch.into_tensors(device);
+        let options = ForwardOptions::plain();
+        let terms = model.logit_terms(model.hidden_states(inputs, &options), &options);
         let losses = token_losses(&terms, &targets.flatten(0, 1)).into_data();
         let count = losses.num_elements() as u64;
         Tally { loss_sum: losses.iter::<f32>().map(f64::from).sum(), count, correct: None }
     }
 }
 
-fn a_tenth() -> f64 {
+fn default_validation() -> f64 {
     0.1
 }
 

@@ -13,14 +13,15 @@ use crate::config::problem::Problem;
 use crate::recipe::order::stratified_split;
 use crate::train::task::{BatchRequest, DataError, MOST_LAYERS, Pass, Split, Tally, Task, Train};
 use crate::train::tasks::files;
-use augment::{Augment, Change};
+use augment::{Augment, Transform};
 use burn::module::AutodiffModule;
 use burn::tensor::{
     Int, Tensor, TensorData, activation,
     backend::{AutodiffBackend, Backend, BackendTypes},
 };
-use images::{Images, statistics};
+use images::{Images, channel_statistics};
 use model::Classifier;
+pub use model::VisionModel;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -53,24 +54,6 @@ pub struct VisionData {
     pub augment: Augment,
 }
 
-/// The section `model:` of a vision run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct VisionModel {
-    /// Channels of the first block; they double wherever the image is halved.
-    pub channels: usize,
-    /// Depthwise-separable blocks.
-    pub layers: usize,
-    /// Share of a block's outputs that a training step drops.
-    pub dropout: f64,
-}
-
-impl Default for VisionModel {
-    fn default() -> Self {
-        Self { channels: 32, layers: 4, dropout: 0.0 }
-    }
-}
-
 /// A loaded image set.
 #[derive(Debug)]
 pub struct VisionSet {
@@ -95,7 +78,7 @@ pub struct VisionBatch {
 
 impl VisionBatch {
     /// Converts the images to a tensor `[batch, channels, height, width]`.
-    fn images<B: Backend>(&mut self, device: &B::Device) -> Tensor<B, 4> {
+    fn take_images<B: Backend>(&mut self, device: &B::Device) -> Tensor<B, 4> {
         let [channels, height, width] = self.shape;
         let pixels = std::mem::take(&mut self.pixels);
         Tensor::from_data(TensorData::new(pixels, [self.labels.len(), channels, height, width]), device)
@@ -118,22 +101,32 @@ impl Task for Vision {
         };
         let source = data.source.as_str();
         let known = !source.is_empty() && (!source.starts_with(read::EMBEDDED) || source == read::DIGITS);
-        need(known, "data.source", format!("there is no `{source}`"), "write embedded:digits, or the path of a folder");
+        need(
+            known,
+            "data.source",
+            format!("unknown source `{source}`"),
+            "use embedded:digits, or the path of a folder",
+        );
         let share = data.validation.unwrap_or(VALIDATION);
         let in_between = share > 0.0 && share < 1.0;
-        need(in_between, "data.validation", format!("{share} is no share between 0 and 1"), "0.2 holds out a fifth");
-        need(data.size != Some(0), "data.size", "0 pixels hold no picture".into(), "32 works");
+        need(in_between, "data.validation", format!("{share} is not between 0 and 1"), "0.2 holds out a fifth");
+        need(data.size != Some(0), "data.size", "it must be at least 1".into(), "32 works");
         let side = data.size.is_none_or(|side| side <= MOST_PIXELS);
-        need(side, "data.size", format!("pictures have at most {MOST_PIXELS} pixels a side"), "32 works");
-        need(model.channels > 0, "model.channels", "a block needs a channel".into(), "32 works");
+        need(side, "data.size", format!("at most {MOST_PIXELS} pixels are allowed"), "32 works");
+        need(model.channels > 0, "model.channels", "it must be at least 1".into(), "32 works");
         let channels = model.channels <= MOST_CHANNELS;
-        need(channels, "model.channels", format!("a block has at most {MOST_CHANNELS} channels"), "32 works");
-        need(model.layers > 0, "model.layers", "the model needs a block".into(), "4 works");
+        need(channels, "model.channels", format!("at most {MOST_CHANNELS} channels are allowed"), "32 works");
+        need(model.layers > 0, "model.layers", "it must be at least 1".into(), "4 works");
         let layers = model.layers <= MOST_LAYERS;
-        need(layers, "model.layers", format!("a model has at most {MOST_LAYERS} blocks"), "4 works");
+        need(layers, "model.layers", format!("at most {MOST_LAYERS} blocks are allowed"), "4 works");
         let dropout = model.dropout;
         let droppable = (0.0..1.0).contains(&dropout);
-        need(droppable, "model.dropout", format!("{dropout} is not in 0 ≤ x < 1"), "0.0 drops nothing, 0.1 is usual");
+        need(
+            droppable,
+            "model.dropout",
+            format!("{dropout} is not in 0 ≤ x < 1"),
+            "0.0 disables dropout, 0.1 is usual",
+        );
         problems
     }
 
@@ -144,26 +137,26 @@ impl Task for Vision {
     }
 
     fn load(data: &VisionData, _model: &VisionModel, seed: u64) -> Result<VisionSet, DataError> {
-        let set = read::read(&data.source, data.size)?;
+        let set = read::read_image_set(&data.source, data.size)?;
         let mut images = set.training;
         let given = images.labels.len();
         let (training, validation) = match (data.validation, set.test) {
             (None, Some(test)) => {
                 images.append(test);
-                (indices(0..given), indices(given..images.labels.len()))
+                (index_range(0..given), index_range(given..images.labels.len()))
             }
             (share, _) => stratified_split(&images.labels, share.unwrap_or(VALIDATION), seed),
         };
-        let refuse = |message: String| Err(files::wrong(Path::new(&data.source), message));
+        let refuse = |message: String| Err(files::data_error(Path::new(&data.source), message));
         if training.is_empty() || validation.is_empty() {
             let (kept, held_out) = (training.len(), validation.len());
             return refuse(format!(
-                "its {} images leave {kept} to train on and {held_out} to validate with; change data.validation or take a larger set",
+                "its {} images leave {kept} for training and {held_out} for validation; change data.validation or use a larger set",
                 images.labels.len()
             ));
         }
         if images.classes < 2 {
-            return refuse("all its images are of one class; a classifier needs two".into());
+            return refuse("all its images are of one class; a classifier needs at least two".into());
         }
         let [_, height, width] = images.shape;
         if data.augment.shift >= height.min(width) {
@@ -172,7 +165,7 @@ impl Task for Vision {
                 "data.augment.shift is {shift}, but its images are {width}×{height} pixels; choose a shift below their size"
             ));
         }
-        let statistics = statistics(&images, &training);
+        let statistics = channel_statistics(&images, &training);
         Ok(VisionSet { images, training, validation, statistics, augment: data.augment })
     }
 
@@ -186,19 +179,19 @@ impl Task for Vision {
     }
 
     fn parameters(model: &VisionModel, data: &VisionSet) -> Option<u128> {
-        Some(model::parameters(model, data.images.shape, data.images.classes))
+        Some(model::parameter_count(model, data.images.shape, data.images.classes))
     }
 
     fn len(data: &VisionSet, split: Split) -> usize {
-        data.part(split).len()
+        data.samples(split).len()
     }
 
-    fn answers(_model: &VisionModel, data: &VisionSet) -> Option<usize> {
+    fn num_classes(_model: &VisionModel, data: &VisionSet) -> Option<usize> {
         Some(data.images.classes)
     }
 
     fn batch(data: &VisionSet, request: BatchRequest<'_>) -> VisionBatch {
-        let part = data.part(request.split);
+        let part = data.samples(request.split);
         let mut batch = VisionBatch {
             pixels: Vec::with_capacity(request.indices.len() * data.images.stride()),
             labels: Vec::with_capacity(request.indices.len()),
@@ -206,11 +199,11 @@ impl Task for Vision {
         };
         for index in request.indices {
             let sample = part[*index as usize];
-            let change = match request.split {
+            let transform = match request.split {
                 Split::Training => data.augment.draw(request.seed, request.epoch, sample),
-                Split::Validation => Change::NONE,
+                Split::Validation => Transform::NONE,
             };
-            data.render(sample, change, &mut batch.pixels);
+            data.render_image(sample, transform, &mut batch.pixels);
             batch.labels.push(data.images.labels[sample as usize].cast_signed());
         }
         batch
@@ -218,7 +211,7 @@ impl Task for Vision {
 }
 
 impl VisionSet {
-    fn part(&self, split: Split) -> &[u32] {
+    fn samples(&self, split: Split) -> &[u32] {
         match split {
             Split::Training => &self.training,
             Split::Validation => &self.validation,
@@ -226,13 +219,13 @@ impl VisionSet {
     }
 
     /// Appends one augmented, normalized image.
-    fn render(&self, sample: u32, change: Change, pixels: &mut Vec<f32>) {
+    fn render_image(&self, sample: u32, transform: Transform, pixels: &mut Vec<f32>) {
         let [_, height, width] = self.images.shape;
         let bytes = self.images.image(sample as usize);
         for (channel, [mean, scale]) in bytes.chunks_exact(height * width).zip(&self.statistics) {
             for row in 0..height {
                 for column in 0..width {
-                    let source = change.source([height, width], row, column);
+                    let source = transform.source_pixel([height, width], row, column);
                     let byte = source.map_or(0, |(row, column)| channel[row * width + column]);
                     pixels.push((f32::from(byte) - mean) * scale);
                 }
@@ -241,7 +234,7 @@ impl VisionSet {
     }
 }
 
-fn indices(range: std::ops::Range<usize>) -> Vec<u32> {
+fn index_range(range: std::ops::Range<usize>) -> Vec<u32> {
     range.filter_map(|index| u32::try_from(index).ok()).collect()
 }
 
@@ -253,7 +246,7 @@ impl<B: AutodiffBackend> Train<B> for Vision {
     }
 
     fn loss(model: &Classifier<B>, mut batch: VisionBatch, pass: &Pass<'_, B>) -> Tensor<B, 1> {
-        let logits = model.forward(batch.images(pass.device));
+        let logits = model.forward(batch.take_images(pass.device));
         let count = batch.labels.len();
         let labels = Tensor::<B, 2, Int>::from_data(TensorData::new(batch.labels, [count, 1]), pass.device);
         activation::log_softmax(logits, 1).gather(1, labels).mean().neg()
@@ -264,13 +257,13 @@ impl<B: AutodiffBackend> Train<B> for Vision {
         mut batch: VisionBatch,
         device: &<B::InnerBackend as BackendTypes>::Device,
     ) -> Tally {
-        let logits = model.forward(batch.images(device));
+        let logits = model.forward(batch.take_images(device));
         let [count, classes] = logits.dims();
         let scores: Vec<f32> = logits.into_data().iter().collect();
         let mut tally = Tally { loss_sum: 0.0, count: count as u64, correct: None };
         let mut correct = 0;
         for (scores, label) in scores.chunks_exact(classes).zip(batch.labels) {
-            let (loss, right) = judge(scores, label.cast_unsigned() as usize);
+            let (loss, right) = score_sample(scores, label.cast_unsigned() as usize);
             tally.loss_sum += loss;
             correct += u64::from(right);
         }
@@ -280,7 +273,7 @@ impl<B: AutodiffBackend> Train<B> for Vision {
 }
 
 /// Returns the cross-entropy of one sample, and whether its own class has the highest score.
-fn judge(scores: &[f32], label: usize) -> (f64, bool) {
+fn score_sample(scores: &[f32], label: usize) -> (f64, bool) {
     let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = scores.iter().map(|score| f64::from(score - highest).exp()).sum();
     let loss = sum.ln() - f64::from(scores[label] - highest);

@@ -9,7 +9,7 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::facts::History;
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::probe::Reading;
-use crate::recipe::seed::{Purpose, derive};
+use crate::recipe::seed::{Purpose, derive_seed};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -48,7 +48,7 @@ fn masked_run(seed: u64) -> State {
         let mut asked = 0;
         move || {
             asked += 1;
-            seed > 0 && derive(seed, Purpose::Task, [part, asked, 0]).is_multiple_of(2)
+            seed > 0 && derive_seed(seed, Purpose::Task, [part, asked, 0]).is_multiple_of(2)
         }
     };
     let mut history = fixture::history(700, true);

@@ -1,7 +1,7 @@
 use super::{BELOW_ONE, Kind};
 use crate::config::moments::BLOCK;
 use crate::recipe::seed::Stream;
-use crate::train::params::ranked;
+use crate::train::params::with_rank;
 use burn::backend::{Flex, flex::FlexDevice};
 use burn::tensor::{FloatDType, Tensor, TensorData, ops::IntTensorOps};
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn numbers(tensor: Tensor<Flex, 1>) -> Vec<f32> {
 fn through(kind: Kind, values: &[f32], thresholds: Vec<f32>) -> Vec<f32> {
     let (codes, scales) = kind.encode_by::<Flex, 1>(tensor(values), thresholds);
     let codes = Flex::int_into_float(codes, FloatDType::F32);
-    numbers(ranked(kind.decode::<Flex>(codes, scales, &[values.len()])))
+    numbers(with_rank(kind.decode::<Flex>(codes, scales, &[values.len()])))
 }
 
 /// Returns the codes around a value that is `share` of the largest one, as shares.
@@ -45,7 +45,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
     #[test]
-    fn a_first_moment_comes_back_as_one_of_the_two_codes_around_it(values in mixed(), time in 0_u64..1_000_000) {
+    fn a_first_moment_decodes_to_one_of_the_two_nearest_codes(values in mixed(), time in 0_u64..1_000_000) {
         let found = through(Kind::First, &values, Kind::First.thresholds(time));
         for (values, found) in values.chunks(BLOCK).zip(found.chunks(BLOCK)) {
             let scale = values.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn a_second_moment_too_and_none_that_lives_beside_others_becomes_zero(values in mixed(), time in 0_u64..1_000_000) {
+    fn a_second_moment_decodes_to_a_nearest_code_and_never_to_zero(values in mixed(), time in 0_u64..1_000_000) {
         let values: Vec<f32> = values.into_iter().map(f32::abs).collect();
         let found = through(Kind::Second, &values, Kind::Second.thresholds(time));
         let lowest = (1.0_f64 / 255.0).powi(4);
@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn the_mean_over_updates_is_the_number_itself(share in 1e-6_f32..1.0, place in 0..BLOCK, begin in 0_u64..1_000_000) {
+    fn the_mean_over_updates_is_unbiased(share in 1e-6_f32..1.0, place in 0..BLOCK, begin in 0_u64..1_000_000) {
         for kind in [Kind::First, Kind::Second] {
             let mut values = vec![0.0_f32; BLOCK];
             values[place] = share;
@@ -100,14 +100,14 @@ proptest! {
 }
 
 #[test]
-fn any_shape_comes_back_and_the_codes_take_a_byte() {
+fn every_shape_round_trips_with_one_byte_per_code() {
     let values: Vec<f32> = (0..17 * 19 * 13).map(|index| (index as f32 * 0.37).sin()).collect();
     let cube = Tensor::<Flex, 3>::from_data(TensorData::new(values.clone(), [17, 19, 13]), &FlexDevice);
     let (codes, scales) = Kind::First.encode::<Flex, 3>(cube, 1);
     let codes_data = codes.clone().into_data();
     assert_eq!((codes_data.as_bytes().len(), scales.clone().into_data().as_bytes().len()), (17 * 256, 17 * 4));
     let codes = Flex::int_into_float(codes, FloatDType::F32);
-    let back = ranked::<Flex, 3>(Kind::First.decode::<Flex>(codes, scales, &[17, 19, 13]));
+    let back = with_rank::<Flex, 3>(Kind::First.decode::<Flex>(codes, scales, &[17, 19, 13]));
     assert_eq!(back.dims(), [17, 19, 13]);
     let back: Vec<f32> = back.into_data().iter::<f32>().collect();
     assert!(values.iter().zip(&back).all(|(value, back)| (value - back).abs() < 0.016));

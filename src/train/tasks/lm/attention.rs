@@ -1,11 +1,22 @@
 //! Causal multi-head self-attention (Vaswani et al., 2017) with optional shared keys and values, and rotary positions.
 
-use super::model::{Maker, Sight};
+use super::attention_op::AttentionFn;
+use super::layer_builder::LayerBuilder;
 use super::shape::Shape;
 use crate::train::lora::projection::Projection;
 use burn::module::Module;
 use burn::nn::Dropout;
 use burn::tensor::{Tensor, TensorData, activation, backend::Backend};
+
+/// The attention mask and the rotation of each position.
+pub struct AttentionContext<B: Backend> {
+    /// The mask of the model, `[1, length, length]`.
+    pub mask: Tensor<B, 3>,
+    /// Rotary positions, if the model uses them.
+    pub rotary: Option<Rotary<B>>,
+    /// The attention function.
+    pub attention: AttentionFn<B>,
+}
 
 /// The projections of an attention layer.
 #[derive(Module, Debug)]
@@ -21,22 +32,22 @@ pub struct Attention<B: Backend> {
 
 impl<B: Backend> Attention<B> {
     /// Returns fresh projections.
-    pub fn new(make: &Maker<'_, B>) -> Self {
-        let Shape { width, heads, kv_heads, head_size, attention_bias: bias, .. } = *make.shape();
-        let (asks, answers) = (heads * head_size, kv_heads * head_size);
+    pub fn new(builder: &LayerBuilder<'_, B>) -> Self {
+        let Shape { width, heads, kv_heads, head_size, attention_bias: bias, .. } = *builder.shape();
+        let (query_width, kv_width) = (heads * head_size, kv_heads * head_size);
         Self {
-            query: make.layer("query", width, asks, bias, make.spread()),
-            key: make.layer("key", width, answers, bias, make.spread()),
-            value: make.layer("value", width, answers, bias, make.spread()),
-            output: make.layer("output", asks, width, bias, make.onto_the_residual()),
-            dropout: make.dropout(),
+            query: builder.layer("query", width, query_width, bias, builder.init_std()),
+            key: builder.layer("key", width, kv_width, bias, builder.init_std()),
+            value: builder.layer("value", width, kv_width, bias, builder.init_std()),
+            output: builder.layer("output", query_width, width, bias, builder.residual_init_std()),
+            dropout: builder.dropout(),
             heads,
             kv_heads,
         }
     }
 
     /// Maps `[batch, length, width]` to the same shape: softmax(q kᵀ / √d + mask) v for each head of size d.
-    pub fn forward(&self, x: Tensor<B, 3>, sight: &Sight<B>) -> Tensor<B, 3> {
+    pub fn forward(&self, x: Tensor<B, 3>, context: &AttentionContext<B>) -> Tensor<B, 3> {
         let [batch, length, _] = x.dims();
         let split = |x: Tensor<B, 3>, heads: usize| {
             let size = x.dims()[2] / heads;
@@ -45,19 +56,19 @@ impl<B: Backend> Attention<B> {
         let mut query = split(self.query.forward(x.clone()), self.heads);
         let mut key = split(self.key.forward(x.clone()), self.kv_heads);
         let value = split(self.value.forward(x), self.kv_heads);
-        if let Some(rotary) = &sight.rotary {
-            (query, key) = (rotary.turn(query), rotary.turn(key));
+        if let Some(rotary) = &context.rotary {
+            (query, key) = (rotary.rotate(query), rotary.rotate(key));
         }
         let size = query.dims()[3];
-        let (key, value) = (self.shared(key), self.shared(value));
+        let (key, value) = (self.repeat_kv(key), self.repeat_kv(value));
         let query = query * (size as f64).powf(-0.5);
         let mixed = if B::ad_enabled(&query.device()) && self.dropout.prob > 0.0 {
             // The dropout mask is drawn only once, so the graph has to store it.
-            let scores = query.matmul(key.swap_dims(2, 3)) + sight.mask.clone().unsqueeze();
+            let scores = query.matmul(key.swap_dims(2, 3)) + context.mask.clone().unsqueeze();
             self.dropout.forward(activation::softmax(scores, 3)).matmul(value)
         } else {
             let heads = [query, key, value].map(|x| x.reshape([batch * self.heads, length, size]));
-            (sight.attend)(heads, &sight.mask).reshape([batch, self.heads, length, size])
+            (context.attention)(heads, &context.mask).reshape([batch, self.heads, length, size])
         };
         self.output.forward(mixed.swap_dims(1, 2).reshape([batch, length, self.heads * size]))
     }
@@ -68,7 +79,7 @@ impl<B: Backend> Attention<B> {
     }
 
     /// Repeats keys or values `[batch, kv_heads, length, size]` for each query head that shares them.
-    fn shared(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+    fn repeat_kv(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let times = self.heads / self.kv_heads;
         if times == 1 {
             return x;
@@ -102,13 +113,13 @@ impl<B: Backend> Rotary<B> {
     }
 
     /// Returns the angles of the first `length` positions.
-    pub fn of(&self, length: usize) -> Self {
+    pub fn for_length(&self, length: usize) -> Self {
         let first = |table: &Tensor<B, 4>| table.clone().narrow(2, 0, length);
         Self { cosine: first(&self.cosine), sine: first(&self.sine) }
     }
 
     /// Rotates `[batch, heads, length, size]`.
-    fn turn(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+    fn rotate(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let half = x.dims()[3] / 2;
         let (first, second) = (x.clone().narrow(3, 0, half), x.clone().narrow(3, half, half));
         x * self.cosine.clone() + Tensor::cat(vec![second.neg(), first], 3) * self.sine.clone()

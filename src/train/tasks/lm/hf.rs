@@ -13,14 +13,14 @@ pub mod peft;
 pub mod weights;
 
 use super::shape::Shape;
-use crate::train::params::Fit;
+use crate::train::params::fit::Fit;
 use crate::train::task::{DataError, Weights};
-use crate::train::tasks::files::{self, wrong};
+use crate::train::tasks::files::{self, data_error};
 use crate::untrusted::file::Limit;
 use burn::tensor::TensorData;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use weights::Tensors;
+use weights::TensorFiles;
 
 /// The name of the pretrained model shipped with downshift; `assets/README.md` describes it.
 pub const SHIPPED: &str = "embedded:tiny-llama";
@@ -28,17 +28,17 @@ static SHIPPED_CONFIG: &[u8] = include_bytes!("../../../../assets/tiny-llama/con
 static SHIPPED_WEIGHTS: &[u8] = include_bytes!("../../../../assets/tiny-llama/model.safetensors");
 
 /// The location of a pretrained model.
-pub enum Place {
+pub enum ModelSource {
     /// Embedded in the program.
     Shipped,
     /// A folder, and the file in it if one was named.
     Folder(PathBuf, Option<PathBuf>),
 }
 
-impl Place {
+impl ModelSource {
     /// Returns the location that `model.init_from` names: a folder, a safetensors file or an index of shards.
     #[must_use]
-    pub fn of(path: &str) -> Self {
+    pub fn parse(path: &str) -> Self {
         let file = Path::new(path);
         if path == SHIPPED {
             Self::Shipped
@@ -53,11 +53,11 @@ impl Place {
     ///
     /// # Errors
     /// Returns an error that names the file that cannot be read.
-    pub fn read(&self, name: &str) -> Result<Vec<u8>, DataError> {
+    pub fn read_file(&self, name: &str) -> Result<Vec<u8>, DataError> {
         match self {
             Self::Shipped if name == config::FILE => Ok(SHIPPED_CONFIG.to_vec()),
-            Self::Shipped => Err(wrong(Path::new(SHIPPED), format!("it has no {name}"))),
-            Self::Folder(folder, _) => files::read_within(&folder.join(name), Limit::Record),
+            Self::Shipped => Err(data_error(Path::new(SHIPPED), format!("it has no {name}"))),
+            Self::Folder(folder, _) => files::read_file_within(&folder.join(name), Limit::Record),
         }
     }
 
@@ -70,10 +70,10 @@ impl Place {
         }
     }
 
-    fn tensors(&self) -> Result<Tensors, DataError> {
+    fn open_tensors(&self) -> Result<TensorFiles, DataError> {
         match self {
-            Self::Shipped => Tensors::of_bytes(SHIPPED, SHIPPED_WEIGHTS),
-            Self::Folder(folder, file) => Tensors::open(folder, file.as_deref()),
+            Self::Shipped => TensorFiles::from_bytes(SHIPPED, SHIPPED_WEIGHTS),
+            Self::Folder(folder, file) => TensorFiles::open(folder, file.as_deref()),
         }
     }
 }
@@ -82,21 +82,21 @@ impl Place {
 ///
 /// # Errors
 /// Returns an error that lists everything missing, unexpected or of another shape by its name in the file.
-pub fn check(place: &Place, shape: &Shape) -> Result<(), DataError> {
-    fitting(&place.tensors()?, shape).map(|_| ())
+pub fn check_weights(source: &ModelSource, shape: &Shape) -> Result<(), DataError> {
+    match_tensors(&source.open_tensors()?, shape).map(|_| ())
 }
 
 /// Reads the weights by downshift's paths.
 ///
 /// # Errors
-/// Returns an error as [`check`] does, or when values cannot be read.
-pub fn load(place: &Place, shape: &Shape) -> Result<Weights, DataError> {
-    let mut tensors = place.tensors()?;
-    let prefix = fitting(&tensors, shape)?;
+/// Returns an error as [`check_weights`] does, or when values cannot be read.
+pub fn load_weights(source: &ModelSource, shape: &Shape) -> Result<Weights, DataError> {
+    let mut tensors = source.open_tensors()?;
+    let prefix = match_tensors(&tensors, shape)?;
     let mut weights = Weights::new();
-    for entry in names::entries(shape) {
-        let values = tensors.read(&prefix.file_name(&entry.name))?;
-        weights.extend(entry.ours(values));
+    for entry in names::tensor_entries(shape) {
+        let values = tensors.read_tensor(&prefix.file_name(&entry.name))?;
+        weights.extend(entry.split(values));
     }
     Ok(weights)
 }
@@ -111,11 +111,11 @@ impl Prefix {
     }
 }
 
-fn fitting(tensors: &Tensors, shape: &Shape) -> Result<Prefix, DataError> {
-    let first = names::prefix(shape.family);
+fn match_tensors(tensors: &TensorFiles, shape: &Shape) -> Result<Prefix, DataError> {
+    let first = names::name_prefix(shape.family);
     let bare = !tensors.shapes().keys().any(|name| name.starts_with(first));
     let prefix = Prefix(bare.then_some(first));
-    let entries = names::entries(shape).into_iter();
+    let entries = names::tensor_entries(shape).into_iter();
     let wanted: BTreeMap<String, Vec<usize>> =
         entries.map(|entry| (prefix.file_name(&entry.name), entry.dims)).collect();
     let ignored = |name: &str| names::is_buffer(name) || (shape.tied && name == names::HEAD);
@@ -124,17 +124,16 @@ fn fitting(tensors: &Tensors, shape: &Shape) -> Result<Prefix, DataError> {
     if fit.is_whole() {
         return Ok(prefix);
     }
-    let message =
-        format!("the weights do not fit the model that config.json describes: {fit}; take both from one place");
-    Err(wrong(tensors.place(), message))
+    let message = format!("the weights do not match config.json: {fit}; use both from the same model");
+    Err(data_error(tensors.path(), message))
 }
 
 /// Transposes `[rows, columns]`, stored row by row.
-pub(super) fn transposed(data: &TensorData) -> TensorData {
+pub(super) fn transpose(data: &TensorData) -> TensorData {
     let (rows, columns) = (data.shape[0], data.shape[1]);
     let values: Vec<f32> = data.iter().collect();
-    let turned = (0..columns).flat_map(|c| (0..rows).map(move |r| (r, c)));
-    TensorData::new(turned.map(|(r, c)| values[r * columns + c]).collect::<Vec<f32>>(), [columns, rows])
+    let order = (0..columns).flat_map(|c| (0..rows).map(move |r| (r, c)));
+    TensorData::new(order.map(|(r, c)| values[r * columns + c]).collect::<Vec<f32>>(), [columns, rows])
 }
 
 #[cfg(test)]

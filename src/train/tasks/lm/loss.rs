@@ -6,19 +6,19 @@
 //!                             gradient of x = d·Wᵀ  gradient of W += xᵀ·d
 //! ```
 //! The head is a sum of terms x·W: the layer itself, its adapter's low-rank part, its bias as ones·b.
-//! Gradients are computed in the forward pass, where d is available, and [`carry`] delivers them. They are
+//! Gradients are computed in the forward pass, where d is available, and [`inject_grad`] delivers them. They are
 //! gradients of the sum of the losses, which fit f16, and are divided at the end, in f32.
 
-use super::carry::{carry, is_tracked};
+use super::inject_grad::{inject_grad, is_tracked};
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::{DType, FloatDType, IndexingUpdateOp, Int, Tensor, backend::Backend};
 use std::ops::Range;
 
 /// The most logits in a chunk: 32 MB in f32.
-const LOGITS: usize = 8 << 20;
+const MAX_LOGITS: usize = 8 << 20;
 /// The fewest tokens in a chunk.
-const TOKENS: usize = 16;
+const MIN_TOKENS: usize = 16;
 
 /// The terms that sum to the logits: each x `[tokens, size]` times its W `[size, vocabulary]`. At least one.
 pub type Terms<B> = Vec<[Tensor<B, 2>; 2]>;
@@ -28,12 +28,12 @@ pub fn mean_loss<I: Backend, C: CheckpointStrategy>(
     terms: &Terms<Autodiff<I, C>>,
     targets: &Tensor<I, 1, Int>,
 ) -> Tensor<Autodiff<I, C>, 1> {
-    mean_loss_by(LOGITS, terms, targets)
+    mean_loss_by(MAX_LOGITS, terms, targets)
 }
 
 /// Returns the cross-entropy of each token, `[tokens]` in f32, for targets `[tokens]`.
 pub fn token_losses<B: Backend>(terms: &Terms<B>, targets: &Tensor<B, 1, Int>) -> Tensor<B, 1> {
-    let losses = ranges(LOGITS, terms, targets).map(|range| Chunk::new(terms, targets, range).losses);
+    let losses = token_ranges(MAX_LOGITS, terms, targets).map(|range| Chunk::new(terms, targets, range).losses);
     Tensor::cat(losses.collect(), 0)
 }
 
@@ -43,39 +43,40 @@ fn mean_loss_by<I: Backend, C: CheckpointStrategy>(
     targets: &Tensor<I, 1, Int>,
 ) -> Tensor<Autodiff<I, C>, 1> {
     let inner: Terms<I> = terms.iter().map(|term| term.clone().map(Tensor::inner)).collect();
-    let mut sums: Vec<Sum<I>> = terms.iter().map(|term| Sum::wanted(term.each_ref().map(is_tracked))).collect();
+    let mut grads: Vec<TermGrads<I>> =
+        terms.iter().map(|term| TermGrads::new(term.each_ref().map(is_tracked))).collect();
     let mut losses = Vec::new();
-    for range in ranges(most, &inner, targets) {
+    for range in token_ranges(most, &inner, targets) {
         let chunk = Chunk::new(&inner, targets, range);
         losses.push(chunk.losses.clone());
-        if sums.iter().any(|sum| sum.wanted != [false; 2]) {
-            let (inputs, slopes) = chunk.slopes();
-            for ((sum, x), [_, w]) in sums.iter_mut().zip(inputs).zip(&inner) {
-                sum.add(&slopes, x, w);
+        if grads.iter().any(|term| term.wanted != [false; 2]) {
+            let (inputs, logit_grads) = chunk.logit_grads();
+            for ((term, x), [_, w]) in grads.iter_mut().zip(inputs).zip(&inner) {
+                term.add_chunk(&logit_grads, x, w);
             }
         }
     }
     let mut loss = Tensor::from_inner(Tensor::cat(losses, 0).sum());
-    for (sum, [x, w]) in sums.into_iter().zip(terms) {
-        if sum.wanted[0] {
-            loss = carry(loss, x, Tensor::cat(sum.x, 0));
+    for (term, [x, w]) in grads.into_iter().zip(terms) {
+        if term.wanted[0] {
+            loss = inject_grad(loss, x, Tensor::cat(term.x, 0));
         }
-        if let Some(gradient) = sum.w {
-            loss = carry(loss, w, gradient);
+        if let Some(grad) = term.w {
+            loss = inject_grad(loss, w, grad);
         }
     }
     loss.div_scalar(targets.dims()[0] as f64)
 }
 
 /// Returns the token range of each chunk.
-fn ranges<B: Backend>(
+fn token_ranges<B: Backend>(
     most: usize,
     terms: &Terms<B>,
     targets: &Tensor<B, 1, Int>,
 ) -> impl Iterator<Item = Range<usize>> + use<B> {
     let vocabulary = terms.first().map_or(1, |[_, w]| w.dims()[1]);
     let [tokens] = targets.dims();
-    let rows = (most / vocabulary.max(1)).max(TOKENS);
+    let rows = (most / vocabulary.max(1)).max(MIN_TOKENS);
     (0..tokens).step_by(rows).map(move |first| first..(first + rows).min(tokens))
 }
 
@@ -99,27 +100,27 @@ impl<B: Backend> Chunk<B> {
         let logits = in_f32(products.reduce(|sum, product| sum + product).unwrap_or_else(|| targets.clone().float()));
         let highest = logits.clone().max_dim(1);
         let shifted = logits - highest;
-        let wanted = shifted.clone().gather(1, targets.clone());
+        let target = shifted.clone().gather(1, targets.clone());
         let exponentials = shifted.exp();
         let totals = exponentials.clone().sum_dim(1);
-        let losses = (totals.clone().log() - wanted).reshape([rows]);
+        let losses = (totals.clone().log() - target).reshape([rows]);
         Self { inputs, targets, losses, exponentials, totals }
     }
 
     /// Returns the inputs, and the gradient of the summed losses with respect to the logits: softmax −
     /// onehot, in the inputs' number format.
-    fn slopes(self) -> (Vec<Tensor<B, 2>>, Tensor<B, 2>) {
+    fn logit_grads(self) -> (Vec<Tensor<B, 2>>, Tensor<B, 2>) {
         let minus_one = self.totals.zeros_like().sub_scalar(1.0);
-        let shares = self.exponentials / self.totals;
-        let slopes = shares.scatter(1, self.targets, minus_one, IndexingUpdateOp::Add);
+        let probabilities = self.exponentials / self.totals;
+        let logit_grads = probabilities.scatter(1, self.targets, minus_one, IndexingUpdateOp::Add);
         let dtype = self.inputs.first().map_or(DType::F32, Tensor::dtype);
-        let slopes = if dtype == DType::F32 { slopes } else { slopes.cast(FloatDType::from(dtype)) };
-        (self.inputs, slopes)
+        let logit_grads = if dtype == DType::F32 { logit_grads } else { logit_grads.cast(FloatDType::from(dtype)) };
+        (self.inputs, logit_grads)
     }
 }
 
 /// The requested gradients of one term.
-struct Sum<B: Backend> {
+struct TermGrads<B: Backend> {
     /// Whether the gradients of x and of W are requested.
     wanted: [bool; 2],
     /// Gradients of x, one per chunk.
@@ -128,17 +129,17 @@ struct Sum<B: Backend> {
     w: Option<Tensor<B, 2>>,
 }
 
-impl<B: Backend> Sum<B> {
-    fn wanted(wanted: [bool; 2]) -> Self {
+impl<B: Backend> TermGrads<B> {
+    fn new(wanted: [bool; 2]) -> Self {
         Self { wanted, x: Vec::new(), w: None }
     }
 
-    fn add(&mut self, slopes: &Tensor<B, 2>, x: Tensor<B, 2>, w: &Tensor<B, 2>) {
+    fn add_chunk(&mut self, logit_grads: &Tensor<B, 2>, x: Tensor<B, 2>, w: &Tensor<B, 2>) {
         if self.wanted[0] {
-            self.x.push(slopes.clone().matmul(w.clone().transpose()));
+            self.x.push(logit_grads.clone().matmul(w.clone().transpose()));
         }
         if self.wanted[1] {
-            let more = in_f32(x.transpose().matmul(slopes.clone()));
+            let more = in_f32(x.transpose().matmul(logit_grads.clone()));
             self.w = Some(match self.w.take() {
                 Some(sum) => sum + more,
                 None => more,

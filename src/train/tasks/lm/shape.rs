@@ -62,41 +62,70 @@ pub struct Shape {
     pub tied: bool,
 }
 
+/// A size that makes no valid decoder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ShapeError {
+    /// A size beyond what any machine can train.
+    #[error("the model would have {size} {what}; at most {most} are allowed")]
+    TooLarge {
+        /// The size's meaning.
+        what: &'static str,
+        /// Its value.
+        size: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// A size of zero.
+    #[error("the model would have 0 {0}; at least 1 is needed")]
+    Zero(&'static str),
+    /// Query heads that cannot share the key-value heads evenly.
+    #[error("{kv_heads} key-value heads do not divide {heads} heads evenly")]
+    UnevenHeads {
+        /// Query heads.
+        heads: usize,
+        /// Key and value heads.
+        kv_heads: usize,
+    },
+    /// A head whose halves rotary positions cannot pair.
+    #[error("a head has {0} values; rotary positions need an even number")]
+    OddHead(usize),
+}
+
 impl Shape {
     /// Checks that these sizes make a valid model.
     ///
     /// # Errors
-    /// Returns a message about the invalid size.
-    pub fn check(&self) -> Result<(), String> {
+    /// Returns the first invalid size.
+    pub fn check(&self) -> Result<(), ShapeError> {
         let Self { heads, kv_heads, head_size, .. } = *self;
         let sizes = [
             ("blocks", self.layers, MOST_LAYERS),
             ("heads", heads, MOST_WIDTH),
             ("key-value heads", kv_heads, MOST_WIDTH),
-            ("numbers of a head", head_size, MOST_WIDTH),
-            ("numbers that stand for a token", self.width, MOST_WIDTH),
-            ("numbers of the hidden layer", self.hidden, MOST_WIDTH),
+            ("values per head", head_size, MOST_WIDTH),
+            ("values per token", self.width, MOST_WIDTH),
+            ("values in the hidden layer", self.hidden, MOST_WIDTH),
             ("tokens in the vocabulary", self.vocabulary, MOST_WIDTH),
             ("positions", self.positions, MOST_WIDTH),
         ];
-        if let Some((name, size, most)) = sizes.iter().find(|(_, size, most)| size > most) {
-            return Err(format!("its sizes make no model: {size} {name}, and at most {most} can be built"));
+        if let Some((what, size, most)) = sizes.into_iter().find(|(_, size, most)| size > most) {
+            return Err(ShapeError::TooLarge { what, size, most });
         }
-        if sizes.iter().any(|(_, size, _)| *size == 0) || !heads.is_multiple_of(kv_heads) {
-            return Err(format!(
-                "its sizes make no model: {heads} heads, {kv_heads} key-value heads, a width of {}",
-                self.width
-            ));
+        if let Some((what, ..)) = sizes.into_iter().find(|(_, size, _)| *size == 0) {
+            return Err(ShapeError::Zero(what));
+        }
+        if !heads.is_multiple_of(kv_heads) {
+            return Err(ShapeError::UnevenHeads { heads, kv_heads });
         }
         if self.family == Family::Llama && !head_size.is_multiple_of(2) {
-            return Err(format!("a head of {head_size} numbers cannot be turned; rotary positions need an even count"));
+            return Err(ShapeError::OddHead(head_size));
         }
         Ok(())
     }
 
     /// Returns the parameter count, without adapters. Sizes that pass [`Shape::check`] cannot overflow it.
     #[must_use]
-    pub fn parameters(&self) -> u128 {
+    pub fn parameter_count(&self) -> u128 {
         let sizes = [self.layers, self.heads, self.kv_heads, self.head_size, self.width, self.hidden];
         let [layers, heads, kv_heads, head_size, width, hidden] = sizes.map(|size| size as u128);
         let [vocabulary, positions] = [self.vocabulary, self.positions].map(|size| size as u128);

@@ -1,8 +1,9 @@
-use super::model::{Plan, Transformer};
-use super::section::{self, heads_that_fit};
+use super::layer_builder::ModelSpec;
+use super::model::Transformer;
+use super::model_config::{self, suggest_heads};
 use super::{Corpus, LanguageModel, Sources, TextBatch, TextData, TextModel};
 use crate::train::lora::Lora;
-use crate::train::params::{Reading, Tensors, Trail, add_gradients, follow_trail, shapes};
+use crate::train::params::{TensorReader, Tensors, Trail, add_gradients, follow_trail, parameter_shapes};
 use crate::train::task::{BatchRequest, Pass, Split, Task, Train};
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param};
@@ -25,7 +26,7 @@ fn lora() -> Lora {
 }
 
 fn fresh(config: &TextModel) -> Transformer<Flex> {
-    Transformer::new(&section::plan(config, 256).unwrap(), &FlexDevice)
+    Transformer::new(&model_config::build_spec(config, 256).unwrap(), &FlexDevice)
 }
 
 fn random_tokens(batch: usize, length: usize) -> Tensor<Flex, 2, Int> {
@@ -34,7 +35,7 @@ fn random_tokens(batch: usize, length: usize) -> Tensor<Flex, 2, Int> {
 }
 
 #[test]
-fn impossible_values_are_named_with_what_would_work() {
+fn invalid_values_are_named_with_a_fix() {
     type Case = (&'static str, fn(&mut TextData, &mut TextModel));
     let table: [Case; 14] = [
         ("data.source", |data, _| data.source = Sources::Many(vec![])),
@@ -60,15 +61,15 @@ fn impossible_values_are_named_with_what_would_work() {
         assert_eq!(problems.len(), 1, "{path}: {problems:?}");
         assert_eq!(problems[0].path, path);
     }
-    assert_eq!(heads_that_fit(3, 128), "2 or 4 heads can");
-    assert_eq!(heads_that_fit(200, 128), "128 can");
+    assert_eq!(suggest_heads(3, 128), "2 or 4 heads work");
+    assert_eq!(suggest_heads(200, 128), "128 works");
 }
 
 #[test]
 fn an_adapter_on_a_layer_that_the_model_lacks_is_refused() {
     let plan = |model: TextModel, targets: &[&str]| {
         let targets = targets.iter().map(|target| (*target).to_owned()).collect();
-        section::plan(&TextModel { lora: Some(Lora { targets, ..lora() }), ..model }, 256).map(drop)
+        model_config::build_spec(&TextModel { lora: Some(Lora { targets, ..lora() }), ..model }, 256).map(drop)
     };
     let llama = || TextModel { init_from: Some("embedded:tiny-llama".into()), ..TextModel::default() };
     for (model, targets, layer) in [
@@ -79,7 +80,7 @@ fn an_adapter_on_a_layer_that_the_model_lacks_is_refused() {
     ] {
         let refused = plan(model, targets).unwrap_err();
         assert_eq!(refused.file, "model.lora.targets");
-        assert!(refused.message.contains(&format!("no layer `{layer}`; write all, or some of query, ")), "{refused}");
+        assert!(refused.message.contains(&format!("no layer `{layer}`; choose all, or some of query, ")), "{refused}");
     }
     assert!(plan(small(), &["all"]).is_ok() && plan(llama(), &["gate", "c_attn"]).is_ok());
     assert!(plan(TextModel { tied: Some(false), ..small() }, &["head"]).is_ok());
@@ -94,7 +95,7 @@ fn sections_are_read_and_paths_resolved() {
     assert_eq!((data.tokenizer.as_deref(), data.validation), (Some("/base/t.json"), 0.1));
     let mut data: TextData = serde_json::from_str(r#"{"source": "b"}"#).unwrap();
     let mut model = TextModel::default();
-    LanguageModel::complete(&mut data, &mut model, &|path| format!("/base/{path}"));
+    LanguageModel::complete_config(&mut data, &mut model, &|path| format!("/base/{path}"));
     assert_eq!(data.tokenizer.as_deref(), Some("bytes"));
     assert_eq!((model.layers, model.heads, model.width, model.tied), (Some(4), Some(4), Some(128), Some(true)));
     assert_eq!(data.source.as_slice(), ["/base/b".to_owned()]);
@@ -124,7 +125,7 @@ proptest! {
         let numbers = |from: usize, count: usize| (from..from + count).map(|n| u32::try_from(n).unwrap()).collect::<Vec<_>>();
         let corpus = Corpus {
             training: numbers(0, length), validation: numbers(1000, held_out), sequence,
-            plan: section::plan(&TextModel::default(), 2000).unwrap(),
+            spec: model_config::build_spec(&TextModel::default(), 2000).unwrap(),
         };
         for (split, first, total) in [(Split::Training, 0, length), (Split::Validation, 1000, held_out)] {
             let all = numbers(0, LanguageModel::len(&corpus, split));
@@ -153,7 +154,7 @@ fn epochs_start_their_windows_at_different_places() {
 }
 
 #[test]
-fn no_position_sees_a_later_one() {
+fn no_position_attends_to_a_later_one() {
     let model = fresh(&small());
     let tokens = random_tokens(2, 12);
     let logits = model.forward(tokens.clone());
@@ -179,7 +180,7 @@ fn shorter_inputs_give_the_same_logits() {
 }
 
 #[test]
-fn a_tied_head_is_one_parameter_less_and_reads_with_the_embedding() {
+fn a_tied_head_shares_the_embedding_parameter() {
     let count = |tied| fresh(&TextModel { tied: Some(tied), ..small() }).num_params();
     assert_eq!(count(false) - count(true), 256 * 16);
     // positions, embedding, final norm; a block: two norms, four attention matrices, two of the MLP
@@ -187,8 +188,8 @@ fn a_tied_head_is_one_parameter_less_and_reads_with_the_embedding() {
 }
 
 #[test]
-fn parameters_are_counted_as_they_are_built() {
-    let own = |tied| section::plan(&TextModel { tied: Some(tied), ..small() }, 256).unwrap().shape;
+fn the_parameter_count_matches_the_built_model() {
+    let own = |tied| model_config::build_spec(&TextModel { tied: Some(tied), ..small() }, 256).unwrap().shape;
     let llama = serde_json::json!({
         "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96, "attention_bias": true,
@@ -196,11 +197,11 @@ fn parameters_are_counted_as_they_are_built() {
     let gpt2 = serde_json::json!({
         "model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 16, "vocab_size": 96,
     });
-    let [llama, gpt2] = [llama, gpt2].map(|config| super::hf::config::parse(&config).unwrap());
+    let [llama, gpt2] = [llama, gpt2].map(|config| super::hf::config::parse_config(&config).unwrap());
     for shape in [own(true), own(false), llama, gpt2] {
-        let plan = Plan { sequence: 8, dropout: 0.0, lora: None, shape };
+        let plan = ModelSpec { sequence: 8, dropout: 0.0, lora: None, shape };
         let built = Transformer::<Flex>::new(&plan, &FlexDevice);
-        assert_eq!(plan.shape.parameters(), built.num_params() as u128, "{plan:?}");
+        assert_eq!(plan.shape.parameter_count(), built.num_params() as u128, "{plan:?}");
     }
 }
 
@@ -214,7 +215,7 @@ fn every_weight_gets_a_gradient_and_evaluation_agrees_with_the_loss() {
         let batch = LanguageModel::batch(&corpus, request);
         let model = <LanguageModel as Train<Cpu>>::init(&config, &corpus, &device);
         // Weights are initialized on first use; a copy made before would draw different ones.
-        shapes(&model);
+        parameter_shapes(&model);
         let pass = Pass { device: &device, seed: 1, gradient_checkpointing: recompute, loss_scale: 1.0 };
         let loss = <LanguageModel as Train<Cpu>>::loss(&model, batch.clone(), &pass);
         let value = loss.clone().into_scalar();
@@ -242,7 +243,7 @@ fn gradients(model: &Transformer<Cpu>, batch: &TextBatch, recompute: bool, loss_
 
 /// Computes the same with Burn's graph alone and with full logits.
 fn reference(model: &Transformer<Cpu>, batch: &TextBatch) -> (f32, Tensors<Flex>) {
-    let [inputs, targets] = batch.clone().tensors::<Cpu>(&FlexDevice);
+    let [inputs, targets] = batch.clone().into_tensors::<Cpu>(&FlexDevice);
     let logits = model.forward(inputs).flatten::<2>(0, 1);
     let count = logits.dims()[0];
     let loss = log_softmax(logits, 1).gather(1, targets.reshape([count, 1])).mean().neg();
@@ -254,23 +255,23 @@ fn reference(model: &Transformer<Cpu>, batch: &TextBatch) -> (f32, Tensors<Flex>
 fn compare(found: &(f32, Tensors<Flex>), wanted: &(f32, Tensors<Flex>), what: &str) {
     assert!((found.0 / wanted.0 - 1.0).abs() < 1e-6, "{what}: loss {} and {}", found.0, wanted.0);
     assert!(found.1.keys().eq(wanted.1.keys()), "{what}: {:?}, {:?}", found.1.keys(), wanted.1.keys());
-    let mut reading = [Reading::<Flex>::default(), Reading::<Flex>::default()];
-    for (tensors, reading) in [&found.1, &wanted.1].into_iter().zip(&mut reading) {
+    let mut reader = [TensorReader::<Flex>::default(), TensorReader::<Flex>::default()];
+    for (tensors, reader) in [&found.1, &wanted.1].into_iter().zip(&mut reader) {
         for (path, tensor) in tensors {
-            reading.add(path.clone(), tensor.clone());
+            reader.add(path.clone(), tensor.clone());
         }
     }
-    let [found, wanted] = reading.map(|reading| reading.finish().unwrap());
+    let [found, wanted] = reader.map(|reader| reader.read_all().unwrap());
     for ((path, found), (_, wanted)) in found.iter().zip(&wanted) {
         let size = wanted.iter::<f64>().map(|n| n * n).sum::<f64>().sqrt();
         let apart = found.iter::<f64>().zip(wanted.iter::<f64>()).map(|(f, w)| (f - w).powi(2)).sum::<f64>().sqrt();
         assert!(apart <= 1e-5 * size, "{what}: {path} is {} apart", apart / size);
-        assert!(size > 0.0, "{what}: {path} has no slope, which proves nothing");
+        assert!(size > 0.0, "{what}: {path} has no gradient, which proves nothing");
     }
 }
 
 #[test]
-fn chunks_and_recomputed_blocks_bring_the_gradients_of_one_whole_graph() {
+fn chunked_and_recomputed_passes_match_the_gradients_of_one_graph() {
     let llama = || TextModel { init_from: Some("embedded:tiny-llama".into()), sequence: 12, ..TextModel::default() };
     let all = || vec!["all".to_owned()];
     let adapters = |base: TextModel, targets| TextModel { lora: Some(Lora { targets, ..lora() }), ..base };

@@ -25,14 +25,14 @@ const PIECE: usize = 1 << 16;
 ///
 /// # Errors
 /// Returns an error that names the file, the byte if there is one, and the remedy.
-pub fn tokens(sources: &[String], tokenizer: &str) -> Result<(Vec<u32>, usize), DataError> {
-    let tokenizer = if tokenizer == BYTES { None } else { Some(open(Path::new(tokenizer))?) };
+pub fn tokenize_sources(sources: &[String], tokenizer: &str) -> Result<(Vec<u32>, usize), DataError> {
+    let tokenizer = if tokenizer == BYTES { None } else { Some(open_tokenizer(Path::new(tokenizer))?) };
     let mut tokens = Vec::new();
     for source in sources {
-        for (file, text) in texts(source)? {
+        for (file, text) in read_source(source)? {
             match &tokenizer {
                 None => tokens.extend(text.iter().map(|byte| u32::from(*byte))),
-                Some(tokenizer) => encode(tokenizer, &file, &text, &mut tokens)?,
+                Some(tokenizer) => encode_text(tokenizer, &file, &text, &mut tokens)?,
             }
         }
     }
@@ -43,66 +43,78 @@ pub fn tokens(sources: &[String], tokenizer: &str) -> Result<(Vec<u32>, usize), 
 }
 
 /// Returns the files of a source with their contents.
-fn texts(source: &str) -> Result<Vec<(PathBuf, Vec<u8>)>, DataError> {
+fn read_source(source: &str) -> Result<Vec<(PathBuf, Vec<u8>)>, DataError> {
     if source == SHIPPED {
         return Ok(vec![(source.into(), PERSUASION.to_vec())]);
     }
     let path = Path::new(source);
     if !path.exists() {
-        let message = "does not exist; data.source wants a text file, a folder of .txt files, or embedded:text, which needs no file";
-        return Err(files::wrong(path, message));
+        let message = "does not exist; set data.source to a text file, a folder of .txt files, or embedded:text";
+        return Err(files::data_error(path, message));
     }
     if !path.is_dir() {
-        return Ok(vec![(path.to_path_buf(), files::read(path)?)]);
+        return Ok(vec![(path.to_path_buf(), files::read_file(path)?)]);
     }
-    let entries = files::list(path)?;
+    let entries = files::list_folder(path)?;
     let is_text = |file: &&PathBuf| {
-        let name = files::name(file).to_lowercase();
+        let name = files::file_name(file).to_lowercase();
         name.strip_suffix(".gz").unwrap_or(&name).strip_suffix(".txt").is_some()
     };
     let texts: Vec<&PathBuf> = entries.iter().filter(is_text).collect();
     if texts.is_empty() {
-        let found = files::found(&entries);
-        return Err(files::wrong(path, format!("holds no .txt file ({found}); name the files in data.source instead")));
+        let found = files::describe_entries(&entries);
+        return Err(files::data_error(
+            path,
+            format!("has no .txt files ({found}); list the files in data.source instead"),
+        ));
     }
-    texts.into_iter().map(|file| Ok((file.clone(), files::read(file)?))).collect()
+    texts.into_iter().map(|file| Ok((file.clone(), files::read_file(file)?))).collect()
 }
 
-fn open(file: &Path) -> Result<Tokenizer, DataError> {
-    let json = files::read_within(file, Limit::Record).map_err(|error| DataError {
-        message: format!("{}; name the model's own tokenizer in data.tokenizer (bytes needs no file)", error.message),
+fn open_tokenizer(file: &Path) -> Result<Tokenizer, DataError> {
+    let json = files::read_file_within(file, Limit::Record).map_err(|error| DataError {
+        message: format!("{}; set data.tokenizer to the model's tokenizer.json (bytes needs no file)", error.message),
         ..error
     })?;
-    let read = guarded(|| Tokenizer::from_bytes(json).map_err(|error| error.to_string()));
-    read.map_err(|why| {
-        let message = format!("is no tokenizer.json that can be read ({why}); data.tokenizer: bytes needs no file");
-        files::wrong(file, message)
+    catch_panics(|| Tokenizer::from_bytes(json)).map_err(|error| {
+        files::data_error(
+            file,
+            format!("is not a readable tokenizer.json ({error}); data.tokenizer: bytes needs no file"),
+        )
     })
+}
+
+/// A failure of the tokenizer library.
+#[derive(Debug, thiserror::Error)]
+enum TokenizerError {
+    #[error(transparent)]
+    Library(tokenizers::Error),
+    #[error("it contradicts itself")]
+    Panicked,
 }
 
 /// Calls the tokenizer library, which panics in many places if a tokenizer.json contradicts itself. Only its
 /// author could foresee all of them, so this is the one place besides the memory estimate where a panic is
 /// caught. The hook is silent meanwhile, since in a worker it would end the process. No value that the call
 /// changed is used after a panic.
-fn guarded<T>(call: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+fn catch_panics<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, TokenizerError> {
     let report = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let result = panic::catch_unwind(AssertUnwindSafe(call));
     panic::set_hook(report);
-    result.unwrap_or_else(|_| Err("it contradicts itself".to_owned()))
+    result.map_err(|_| TokenizerError::Panicked)?.map_err(TokenizerError::Library)
 }
 
-fn encode(tokenizer: &Tokenizer, file: &Path, text: &[u8], tokens: &mut Vec<u32>) -> Result<(), DataError> {
+fn encode_text(tokenizer: &Tokenizer, file: &Path, text: &[u8], tokens: &mut Vec<u32>) -> Result<(), DataError> {
     let text = std::str::from_utf8(text).map_err(|error| {
-        let message = "is not UTF-8 from here on; convert it, or use data.tokenizer: bytes";
-        files::wrong_at(file, error.valid_up_to(), message)
+        let message = "is not UTF-8 after this byte; convert it, or set data.tokenizer: bytes";
+        files::data_error_at(file, error.valid_up_to(), message)
     })?;
     let mut start = 0;
     while start < text.len() {
         let end = piece_end(text, start);
-        let encoded = guarded(|| tokenizer.encode_fast(&text[start..end], false).map_err(|error| error.to_string()));
-        let encoding = encoded.map_err(|why| {
-            files::wrong_at(file, start, format!("the tokenizer fails on the text from here on ({why})"))
+        let encoding = catch_panics(|| tokenizer.encode_fast(&text[start..end], false)).map_err(|error| {
+            files::data_error_at(file, start, format!("the tokenizer fails on the text after this byte ({error})"))
         })?;
         tokens.extend_from_slice(encoding.get_ids());
         start = end;
@@ -120,7 +132,7 @@ fn piece_end(text: &str, start: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{BYTES, PIECE, SHIPPED, piece_end, tokens};
+    use super::{BYTES, PIECE, SHIPPED, piece_end, tokenize_sources};
     use std::fs;
     use tokenizers::{Tokenizer, models::wordlevel::WordLevel, pre_tokenizers::whitespace::Whitespace};
 
@@ -135,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_shipped_text_is_a_whole_novel() {
-        let (text, vocabulary) = tokens(&[SHIPPED.into()], BYTES).unwrap();
+        let (text, vocabulary) = tokenize_sources(&[SHIPPED.into()], BYTES).unwrap();
         assert_eq!((text.len(), vocabulary), (466_854, 256));
         assert!(text.iter().all(|byte| *byte < 128));
     }
@@ -148,9 +160,9 @@ mod tests {
         fs::write(path("b.txt"), "be or not\nto be").unwrap();
         fs::write(path("a.txt"), "to be").unwrap();
         fs::write(path("c.md"), "ignored").unwrap();
-        let read = tokens(&[folder.path().display().to_string()], &path("tokenizer.json")).unwrap();
+        let read = tokenize_sources(&[folder.path().display().to_string()], &path("tokenizer.json")).unwrap();
         assert_eq!(read, (vec![1, 5, 5, 0, 0, 1, 5], 6));
-        let one = tokens(&[path("b.txt"), path("a.txt")], BYTES).unwrap();
+        let one = tokenize_sources(&[path("b.txt"), path("a.txt")], BYTES).unwrap();
         assert_eq!(one.0.len(), "be or not\nto beto be".len());
     }
 
@@ -164,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn unreadable_sources_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
         fs::create_dir(path("none")).unwrap();
@@ -183,7 +195,7 @@ mod tests {
             ("latin1.txt", "missing.json", "missing.json", None, "cannot be read"),
         ] {
             let tokenizer = if tokenizer == BYTES { BYTES.to_owned() } else { path(tokenizer) };
-            let error = tokens(&[path(source)], &tokenizer).unwrap_err();
+            let error = tokenize_sources(&[path(source)], &tokenizer).unwrap_err();
             assert_eq!((error.file.as_str(), error.offset), (path(named).as_str(), offset), "{error}");
             assert!(error.message.contains(wanted), "{error}");
         }

@@ -15,7 +15,7 @@ pub struct Augment {
 
 /// One drawn augmentation: the source of each target pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
+pub struct Transform {
     /// Shift in rows, downwards.
     pub down: isize,
     /// Shift in columns, to the right.
@@ -27,22 +27,22 @@ pub struct Change {
 impl Augment {
     /// Draws the augmentation of one sample in one epoch.
     #[must_use]
-    pub fn draw(self, seed: u64, epoch: u64, sample: u32) -> Change {
-        let mut stream = Stream::of(seed, Purpose::Augmentation, [epoch, u64::from(sample), 0]);
+    pub fn draw(self, seed: u64, epoch: u64, sample: u32) -> Transform {
+        let mut stream = Stream::for_purpose(seed, Purpose::Augmentation, [epoch, u64::from(sample), 0]);
         let span = 2 * self.shift as u64 + 1;
         let mut offset = || stream.below(span).cast_signed() as isize - self.shift.cast_signed();
         let (down, right) = (offset(), offset());
-        Change { down, right, flipped: self.flip && stream.below(2) == 1 }
+        Transform { down, right, flipped: self.flip && stream.below(2) == 1 }
     }
 }
 
-impl Change {
+impl Transform {
     /// No augmentation, for the validation set.
     pub const NONE: Self = Self { down: 0, right: 0, flipped: false };
 
     /// Returns the position in the original of the pixel at (row, column) of the augmented image; `None` = outside.
     #[must_use]
-    pub fn source(self, [height, width]: [usize; 2], row: usize, column: usize) -> Option<(usize, usize)> {
+    pub fn source_pixel(self, [height, width]: [usize; 2], row: usize, column: usize) -> Option<(usize, usize)> {
         let column = if self.flipped { width - 1 - column } else { column };
         let row = row.checked_add_signed(-self.down).filter(|row| *row < height)?;
         let column = column.checked_add_signed(-self.right).filter(|column| *column < width)?;
@@ -52,7 +52,7 @@ impl Change {
 
 #[cfg(test)]
 mod tests {
-    use super::{Augment, Change};
+    use super::{Augment, Transform};
     use std::collections::BTreeSet;
 
     #[test]
@@ -63,20 +63,20 @@ mod tests {
         assert_ne!(draws(0), draws(1));
         let seen: BTreeSet<_> = draws(0).iter().map(|change| (change.down, change.right, change.flipped)).collect();
         assert_eq!(seen.len(), 3 * 3 * 2);
-        assert_eq!(Augment::default().draw(7, 0, 1), Change::NONE);
+        assert_eq!(Augment::default().draw(7, 0, 1), Transform::NONE);
     }
 
     #[test]
     fn pixels_come_from_where_they_should() {
         let size = [2, 3];
-        assert_eq!(Change::NONE.source(size, 1, 2), Some((1, 2)));
-        let right = Change { right: 1, ..Change::NONE };
-        assert_eq!(right.source(size, 0, 1), Some((0, 0)));
-        assert_eq!(right.source(size, 0, 0), None);
-        let up = Change { down: -1, ..Change::NONE };
-        assert_eq!(up.source(size, 0, 0), Some((1, 0)));
-        assert_eq!(up.source(size, 1, 0), None);
-        let mirrored = Change { flipped: true, ..Change::NONE };
-        assert_eq!(mirrored.source(size, 0, 0), Some((0, 2)));
+        assert_eq!(Transform::NONE.source_pixel(size, 1, 2), Some((1, 2)));
+        let right = Transform { right: 1, ..Transform::NONE };
+        assert_eq!(right.source_pixel(size, 0, 1), Some((0, 0)));
+        assert_eq!(right.source_pixel(size, 0, 0), None);
+        let up = Transform { down: -1, ..Transform::NONE };
+        assert_eq!(up.source_pixel(size, 0, 0), Some((1, 0)));
+        assert_eq!(up.source_pixel(size, 1, 0), None);
+        let mirrored = Transform { flipped: true, ..Transform::NONE };
+        assert_eq!(mirrored.source_pixel(size, 0, 0), Some((0, 2)));
     }
 }

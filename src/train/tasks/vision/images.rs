@@ -46,7 +46,7 @@ pub struct ImageSet {
 
 /// Returns the mean and 1 / standard deviation of each channel over the given images, in bytes.
 #[must_use]
-pub fn statistics(images: &Images, indices: &[u32]) -> Vec<[f32; 2]> {
+pub fn channel_statistics(images: &Images, indices: &[u32]) -> Vec<[f32; 2]> {
     let [channels, height, width] = images.shape;
     let area = height * width;
     (0..channels)
@@ -69,12 +69,12 @@ pub fn statistics(images: &Images, indices: &[u32]) -> Vec<[f32; 2]> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Images, statistics};
+    use super::{Images, channel_statistics};
 
     #[test]
     fn statistics_are_per_channel_and_survive_a_flat_one() {
         let images = Images { shape: [2, 1, 2], pixels: vec![0, 2, 7, 7, 4, 2, 7, 7], labels: vec![0, 1], classes: 2 };
-        let [first, second] = statistics(&images, &[0, 1])[..] else { panic!("two channels") };
+        let [first, second] = channel_statistics(&images, &[0, 1])[..] else { panic!("two channels") };
         assert!((first[0] - 2.0).abs() < 1e-6 && (first[1] - 1.0 / 2f32.sqrt()).abs() < 1e-6, "{first:?}");
         assert!((second[0] - 7.0).abs() + (second[1] - 1.0).abs() < 1e-6, "{second:?}");
     }

@@ -10,13 +10,13 @@
 //! Convolutions need `[batch, channels, height, width]`; norm and pointwise use `[batch, height, width,
 //! channels]`, where each is one matrix product.
 
-use super::VisionModel;
 use burn::module::Module;
 use burn::nn::{
     Dropout, DropoutConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig, PaddingConfig2d,
     conv::{Conv2d, Conv2dConfig},
 };
 use burn::tensor::{Tensor, activation, backend::Backend};
+use serde::{Deserialize, Serialize};
 
 /// The smallest side of a feature map.
 const SMALLEST: usize = 4;
@@ -24,6 +24,24 @@ const SMALLEST: usize = 4;
 const MOST_HALVINGS: usize = 3;
 /// The stem already shrinks images of more than twice this size.
 const STEM_SIZE: usize = 32;
+
+/// The section `model:` of a vision run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VisionModel {
+    /// Channels of the first block; they double wherever the image is halved.
+    pub channels: usize,
+    /// Depthwise-separable blocks.
+    pub layers: usize,
+    /// Share of a block's outputs that a training step drops.
+    pub dropout: f64,
+}
+
+impl Default for VisionModel {
+    fn default() -> Self {
+        Self { channels: 32, layers: 4, dropout: 0.0 }
+    }
+}
 
 /// The classifier.
 #[derive(Module, Debug)]
@@ -49,9 +67,9 @@ impl<B: Backend> Classifier<B> {
     pub fn new(config: &VisionModel, shape: [usize; 3], classes: usize, device: &B::Device) -> Self {
         let [colours, height, width] = shape;
         let stem_stride = (height.min(width) / STEM_SIZE).clamp(1, 4);
-        let halving_layers = halvings(config.layers, height.min(width) / stem_stride);
+        let halving_layers = halving_blocks(config.layers, height.min(width) / stem_stride);
         let mut channels = config.channels;
-        let stem = convolution([colours, channels], stem_stride, 1, true, device);
+        let stem = conv_3x3([colours, channels], stem_stride, 1, true, device);
         let mut blocks = Vec::with_capacity(config.layers);
         for layer in 0..config.layers {
             let halves = halving_layers.contains(&layer);
@@ -74,9 +92,9 @@ impl<B: Backend> Classifier<B> {
 }
 
 /// Returns the parameter count of a [`Classifier`], without building it.
-pub fn parameters(config: &VisionModel, [colours, height, width]: [usize; 3], classes: usize) -> u128 {
+pub fn parameter_count(config: &VisionModel, [colours, height, width]: [usize; 3], classes: usize) -> u128 {
     let side = height.min(width);
-    let halving_layers = halvings(config.layers, side / (side / STEM_SIZE).clamp(1, 4));
+    let halving_layers = halving_blocks(config.layers, side / (side / STEM_SIZE).clamp(1, 4));
     let mut channels = config.channels as u128;
     let mut sum = (9 * colours as u128 + 1) * channels;
     for layer in 0..config.layers {
@@ -91,7 +109,7 @@ pub fn parameters(config: &VisionModel, [colours, height, width]: [usize; 3], cl
 impl<B: Backend> Block<B> {
     fn new([from, to]: [usize; 2], halves: bool, dropout: f64, device: &B::Device) -> Self {
         Self {
-            depthwise: convolution([from, from], if halves { 2 } else { 1 }, from, false, device),
+            depthwise: conv_3x3([from, from], if halves { 2 } else { 1 }, from, false, device),
             norm: LayerNormConfig::new(from).init(device),
             pointwise: LinearConfig::new(from, to).init(device),
             dropout: DropoutConfig::new(dropout).init(),
@@ -110,7 +128,7 @@ impl<B: Backend> Block<B> {
 }
 
 /// Returns a 3×3 convolution that keeps the size, except for its stride.
-fn convolution<B: Backend>(
+fn conv_3x3<B: Backend>(
     channels: [usize; 2],
     stride: usize,
     groups: usize,
@@ -126,7 +144,7 @@ fn convolution<B: Backend>(
 }
 
 /// Returns the blocks that halve the feature map: evenly spread, as many as the image allows.
-fn halvings(layers: usize, size: usize) -> Vec<usize> {
+fn halving_blocks(layers: usize, size: usize) -> Vec<usize> {
     let possible = (size / SMALLEST).checked_ilog2().unwrap_or(0) as usize;
     let wanted = possible.min(MOST_HALVINGS).min(layers);
     (1..=wanted).map(|nth| (layers * nth / (wanted + 1)).max(nth - 1)).collect()
@@ -134,20 +152,22 @@ fn halvings(layers: usize, size: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Classifier, halvings, parameters};
+    use super::{Classifier, VisionModel, halving_blocks, parameter_count};
     use crate::train::params;
-    use crate::train::tasks::vision::VisionModel;
     use burn::backend::{Flex, flex::FlexDevice};
     use burn::tensor::{Distribution, Tensor};
 
     #[test]
-    fn parameters_are_counted_as_they_are_built() {
+    fn the_parameter_count_matches_the_built_model() {
         for (channels, layers, shape, classes) in
             [(4, 1, [1, 8, 8], 2), (6, 5, [3, 64, 48], 10), (3, 9, [3, 200, 200], 7)]
         {
             let config = VisionModel { channels, layers, dropout: 0.0 };
             let built = Classifier::<Flex>::new(&config, shape, classes, &FlexDevice);
-            assert_eq!(parameters(&config, shape, classes), u128::from(params::count::<Flex, _>(&built)));
+            assert_eq!(
+                parameter_count(&config, shape, classes),
+                u128::from(params::parameter_count::<Flex, _>(&built))
+            );
         }
     }
 
@@ -162,7 +182,7 @@ mod tests {
             (2, 32, vec![0, 1]),
             (3, 3, vec![]),
         ] {
-            assert_eq!(halvings(layers, size), wanted, "{layers} layers, {size} pixels");
+            assert_eq!(halving_blocks(layers, size), wanted, "{layers} layers, {size} pixels");
         }
     }
 

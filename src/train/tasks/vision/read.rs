@@ -23,7 +23,7 @@ pub const EMBEDDED: &str = "embedded:";
 /// The image set shipped with downshift.
 pub const DIGITS: &str = "embedded:digits";
 
-const WHAT_WORKS: &str = "a folder with MNIST-style files (train-images-idx3-ubyte and train-labels-idx1-ubyte, \
+const SUPPORTED: &str = "a folder with MNIST-style files (train-images-idx3-ubyte and train-labels-idx1-ubyte, \
      plain or .gz), with the binary version of CIFAR-10 (data_batch_1.bin) or CIFAR-100 (train.bin), or with one \
      folder of png or jpeg files per class; or embedded:digits, which needs no files";
 
@@ -31,37 +31,37 @@ const WHAT_WORKS: &str = "a folder with MNIST-style files (train-images-idx3-uby
 ///
 /// # Errors
 /// Returns an error that names the file, the byte if there is one, and the remedy.
-pub fn read(source: &str, size: Option<usize>) -> Result<ImageSet, DataError> {
+pub fn read_image_set(source: &str, size: Option<usize>) -> Result<ImageSet, DataError> {
     if source == DIGITS {
-        return Ok(ImageSet { training: digits::read()?, test: None });
+        return Ok(ImageSet { training: digits::read_digits()?, test: None });
     }
     let root = Path::new(source);
     if !root.exists() {
-        return Err(files::wrong(root, format!("does not exist; data.source wants {WHAT_WORKS}")));
+        return Err(files::data_error(root, format!("does not exist; set data.source to {SUPPORTED}")));
     }
     if !root.is_dir() {
-        return Err(files::wrong(root, format!("is a file; data.source wants {WHAT_WORKS}")));
+        return Err(files::data_error(root, format!("is a file; set data.source to {SUPPORTED}")));
     }
-    let entries = files::list(root)?;
-    if let Some(set) = idx::read(root, &entries)? {
+    let entries = files::list_folder(root)?;
+    if let Some(set) = idx::read_idx(root, &entries)? {
         return Ok(set);
     }
-    if let Some(set) = cifar::read(root, &entries)? {
+    if let Some(set) = cifar::read_cifar(root, &entries)? {
         return Ok(set);
     }
-    if let Some(set) = folder::read(&entries, size)? {
+    if let Some(set) = folder::read_class_folders(&entries, size)? {
         return Ok(set);
     }
-    let found = files::found(&entries);
-    Err(files::wrong(root, format!("holds no image set that is known here ({found}); data.source wants {WHAT_WORKS}")))
+    let found = files::describe_entries(&entries);
+    Err(files::data_error(root, format!("contains no known image set ({found}); set data.source to {SUPPORTED}")))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::read;
+    use super::read_image_set;
 
     #[test]
-    fn what_is_no_image_set_is_refused_with_what_would_work() {
+    fn other_sources_are_refused_with_the_supported_kinds() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         std::fs::create_dir(root.join("empty")).unwrap();
@@ -72,7 +72,7 @@ mod tests {
             (root.join("empty"), "the folder is empty"),
             (root.to_path_buf(), "found empty, notes.txt"),
         ] {
-            let error = read(source.to_str().unwrap(), None).unwrap_err();
+            let error = read_image_set(source.to_str().unwrap(), None).unwrap_err();
             assert_eq!(error.file, source.display().to_string());
             assert!(error.message.contains(wanted), "{error}");
             assert!(error.message.contains("embedded:digits"), "{error}");

@@ -1,4 +1,4 @@
-use super::{Augment, Classifier, Vision, VisionBatch, VisionData, VisionModel, judge};
+use super::{Augment, Classifier, Vision, VisionBatch, VisionData, VisionModel, score_sample};
 use crate::train::task::{BatchRequest, Pass, Split, Task, Train};
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn::module::{AutodiffModule, list_param_ids};
@@ -15,7 +15,7 @@ fn request(split: Split, indices: &[u32], epoch: u64) -> BatchRequest<'_> {
 }
 
 #[test]
-fn impossible_values_are_named_with_what_would_work() {
+fn invalid_values_are_named_with_a_fix() {
     type Case = (&'static str, fn(&mut VisionData, &mut VisionModel));
     let table: [Case; 8] = [
         ("data.source", |data, _| data.source = "embedded:cats".into()),
@@ -59,7 +59,7 @@ fn only_real_paths_are_made_absolute() {
 }
 
 #[test]
-fn the_digits_are_split_normalised_and_prepared_without_chance() {
+fn the_digits_are_split_normalised_and_prepared_deterministically() {
     let mut config = digits();
     let set = Vision::load(&config, &VisionModel::default(), 7).unwrap();
     assert_eq!((Vision::len(&set, Split::Training), Vision::len(&set, Split::Validation)), (1438, 359));
@@ -104,16 +104,16 @@ fn a_set_with_a_test_part_is_not_split_unless_asked_and_one_too_small_is_refused
     config.validation = Some(0.2);
     assert_eq!(sizes(&config).unwrap(), (16, 4));
     config.validation = Some(0.01);
-    assert!(sizes(&config).unwrap_err().message.contains("20 to train on and 0"));
+    assert!(sizes(&config).unwrap_err().message.contains("20 for training and 0"));
 }
 
 #[test]
-fn the_judge_agrees_with_the_formula() {
-    let (loss, right) = judge(&[1.0, 3.0, 2.0], 1);
+fn sample_scores_match_the_formula() {
+    let (loss, right) = score_sample(&[1.0, 3.0, 2.0], 1);
     let wanted = (1.0 + (-1.0f64).exp() + (-2.0f64).exp()).ln();
     assert!((loss - wanted).abs() < 1e-6 && right, "{loss}");
-    assert!(!judge(&[1.0, 3.0, 2.0], 0).1);
-    let (loss, right) = judge(&[f32::NAN, 1.0], 1);
+    assert!(!score_sample(&[1.0, 3.0, 2.0], 0).1);
+    let (loss, right) = score_sample(&[f32::NAN, 1.0], 1);
     assert!(loss.is_nan() && right);
 }
 

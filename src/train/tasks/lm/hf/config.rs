@@ -1,39 +1,71 @@
 //! `config.json`: the shape of a decoder in Hugging Face's terms.
 
-use super::Place;
+use super::ModelSource;
 use crate::train::task::DataError;
-use crate::train::tasks::files::wrong;
-use crate::train::tasks::lm::shape::{Activation, Family, Shape};
+use crate::train::tasks::files::data_error;
+use crate::train::tasks::lm::shape::{Activation, Family, Shape, ShapeError};
 use serde_json::{Value, json};
 use std::path::Path;
 
 /// The name of the file.
 pub const FILE: &str = "config.json";
 
+/// A config.json that downshift cannot load.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A size is missing or not a positive integer.
+    #[error("{0} is missing or is not a size")]
+    Size(&'static str),
+    /// A value that downshift does not support.
+    #[error("{key} is {found}; downshift loads {supported}")]
+    Unsupported {
+        /// The key of the value.
+        key: &'static str,
+        /// The value.
+        found: String,
+        /// The supported values.
+        supported: &'static str,
+    },
+    /// A width that the heads cannot share evenly.
+    #[error("{heads} heads do not divide a width of {width} evenly")]
+    UnevenWidth {
+        /// Attention heads.
+        heads: usize,
+        /// The model's width.
+        width: usize,
+    },
+    /// Sizes that make no valid model.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+}
+
+impl ConfigError {
+    fn unsupported(key: &'static str, found: &str, supported: &'static str) -> Self {
+        Self::Unsupported { key, found: found.to_owned(), supported }
+    }
+}
+
 /// Reads the shape of the model at a location.
 ///
 /// # Errors
 /// Returns an error that names the unreadable file, or the feature that downshift does not support.
-pub fn read(place: &Place, named: &str) -> Result<Shape, DataError> {
-    let fail = |why: String| wrong(&Path::new(named).join(FILE), why);
-    let text = place.read(FILE)?;
-    let config: Value = serde_json::from_slice(&text).map_err(|error| fail(format!("is no JSON ({error})")))?;
-    parse(&config).map_err(fail)
+pub fn read_config(source: &ModelSource, named: &str) -> Result<Shape, DataError> {
+    let fail = |why: String| data_error(&Path::new(named).join(FILE), why);
+    let text = source.read_file(FILE)?;
+    let config: Value = serde_json::from_slice(&text).map_err(|error| fail(format!("is not valid JSON ({error})")))?;
+    parse_config(&config).map_err(|error| fail(error.to_string()))
 }
 
 /// Returns the shape that a config describes.
 ///
 /// # Errors
-/// Returns a message about the missing or unknown value.
-pub fn parse(config: &Value) -> Result<Shape, String> {
+/// Returns the missing or unsupported value.
+pub fn parse_config(config: &Value) -> Result<Shape, ConfigError> {
     let config = Config(config);
     let shape = match config.0.get("model_type").and_then(Value::as_str) {
-        Some("gpt2") => gpt2(&config)?,
-        Some("llama") => llama(&config)?,
-        other => {
-            let found = other.unwrap_or("none");
-            return Err(format!("model_type is {found}; gpt2 and llama can be loaded"));
-        }
+        Some("gpt2") => gpt2_shape(&config)?,
+        Some("llama") => llama_shape(&config)?,
+        other => return Err(ConfigError::unsupported("model_type", other.unwrap_or("missing"), "gpt2 and llama")),
     };
     shape.check()?;
     Ok(shape)
@@ -42,8 +74,8 @@ pub fn parse(config: &Value) -> Result<Shape, String> {
 struct Config<'a>(&'a Value);
 
 impl Config<'_> {
-    fn size(&self, key: &str) -> Result<usize, String> {
-        self.optional_size(key).ok_or_else(|| format!("it has no {key}, or one that is no size"))
+    fn size(&self, key: &'static str) -> Result<usize, ConfigError> {
+        self.optional_size(key).ok_or(ConfigError::Size(key))
     }
 
     fn optional_size(&self, key: &str) -> Option<usize> {
@@ -64,24 +96,25 @@ impl Config<'_> {
 
     /// Rejects a flag that differs from its usual value, since the model would compute something else than
     /// downshift does.
-    fn need(&self, key: &str, usual: bool) -> Result<(), String> {
+    fn require(&self, key: &'static str, usual: bool) -> Result<(), ConfigError> {
         let found = self.flag(key, usual);
-        if found == usual { Ok(()) } else { Err(format!("{key} is {found}, which downshift does not compute")) }
+        let name = |flag: bool| if flag { "true" } else { "false" };
+        if found == usual { Ok(()) } else { Err(ConfigError::unsupported(key, name(found), name(usual))) }
     }
 }
 
-fn gpt2(config: &Config<'_>) -> Result<Shape, String> {
-    config.need("scale_attn_weights", true)?;
-    config.need("scale_attn_by_inverse_layer_idx", false)?;
-    config.need("add_cross_attention", false)?;
+fn gpt2_shape(config: &Config<'_>) -> Result<Shape, ConfigError> {
+    config.require("scale_attn_weights", true)?;
+    config.require("scale_attn_by_inverse_layer_idx", false)?;
+    config.require("add_cross_attention", false)?;
     let (width, heads) = (config.size("n_embd")?, config.size("n_head")?);
     if heads == 0 || !width.is_multiple_of(heads) {
-        return Err(format!("{heads} heads cannot share a width of {width} evenly"));
+        return Err(ConfigError::UnevenWidth { heads, width });
     }
     let activation = match config.word("activation_function").unwrap_or("gelu_new") {
         "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Activation::GeluTanh,
         "gelu" => Activation::Gelu,
-        other => return Err(format!("activation_function is {other}; gelu_new and gelu can be loaded")),
+        other => return Err(ConfigError::unsupported("activation_function", other, "gelu_new and gelu")),
     };
     Ok(Shape {
         family: Family::Gpt2,
@@ -102,17 +135,17 @@ fn gpt2(config: &Config<'_>) -> Result<Shape, String> {
     })
 }
 
-fn llama(config: &Config<'_>) -> Result<Shape, String> {
+fn llama_shape(config: &Config<'_>) -> Result<Shape, ConfigError> {
     // Older files have rope_theta and rope_scaling; newer files have both in rope_parameters.
     let given = |key| config.0.get(key).filter(|value| !value.is_null());
     let rope = given("rope_parameters").or_else(|| given("rope_scaling")).unwrap_or(&Value::Null);
     let kind = rope.get("rope_type").or_else(|| rope.get("type")).and_then(Value::as_str).unwrap_or("default");
     if kind != "default" {
-        return Err(format!("its rotary positions are of the type {kind}; only the default can be loaded"));
+        return Err(ConfigError::unsupported("rope_type", kind, "default"));
     }
     let activation = config.word("hidden_act").unwrap_or("silu");
     if activation != "silu" {
-        return Err(format!("hidden_act is {activation}; silu can be loaded"));
+        return Err(ConfigError::unsupported("hidden_act", activation, "silu"));
     }
     let (width, heads) = (config.size("hidden_size")?, config.size("num_attention_heads")?);
     Ok(Shape {
@@ -136,7 +169,7 @@ fn llama(config: &Config<'_>) -> Result<Shape, String> {
 
 /// Returns the config of a shape.
 #[must_use]
-pub fn write(shape: &Shape) -> Value {
+pub fn to_config(shape: &Shape) -> Value {
     let Shape { layers, heads, kv_heads, head_size, width, hidden, vocabulary, positions, epsilon, tied, .. } = *shape;
     match shape.family {
         Family::Gpt2 => json!({
@@ -164,11 +197,11 @@ pub fn write(shape: &Shape) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse, write};
+    use super::{ConfigError, ShapeError, parse_config, to_config};
     use serde_json::json;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_config_reads_back_as_the_same_shape() {
         let llama = json!({
             "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
             "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96, "rope_theta": 5000.0,
@@ -177,32 +210,36 @@ mod tests {
             "model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 16, "vocab_size": 96,
         });
         for config in [llama, gpt2] {
-            let shape = parse(&config).unwrap();
-            assert_eq!(parse(&write(&shape)), Ok(shape));
+            let shape = parse_config(&config).unwrap();
+            assert_eq!(parse_config(&to_config(&shape)), Ok(shape));
         }
     }
 
     #[test]
-    fn what_downshift_does_not_compute_is_refused_by_name() {
+    fn unsupported_features_are_refused_by_name() {
         let llama = json!({
             "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
             "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96,
         });
-        for (key, value, part) in [
-            ("model_type", json!("mamba"), "mamba"),
-            ("rope_parameters", json!({"rope_type": "llama3", "rope_theta": 1e4}), "llama3"),
-            ("rope_scaling", json!({"type": "linear", "factor": 2.0}), "linear"),
-            ("hidden_act", json!("relu"), "relu"),
-            ("num_key_value_heads", json!(3), "3 key-value heads"),
-            ("head_dim", json!(7), "even"),
-            ("hidden_size", json!("wide"), "hidden_size"),
+        let unsupported = |key, found: &str, supported| ConfigError::unsupported(key, found, supported);
+        for (key, value, wanted) in [
+            ("model_type", json!("mamba"), unsupported("model_type", "mamba", "gpt2 and llama")),
+            (
+                "rope_parameters",
+                json!({"rope_type": "llama3", "rope_theta": 1e4}),
+                unsupported("rope_type", "llama3", "default"),
+            ),
+            ("rope_scaling", json!({"type": "linear", "factor": 2.0}), unsupported("rope_type", "linear", "default")),
+            ("hidden_act", json!("relu"), unsupported("hidden_act", "relu", "silu")),
+            ("num_key_value_heads", json!(3), ShapeError::UnevenHeads { heads: 4, kv_heads: 3 }.into()),
+            ("head_dim", json!(7), ShapeError::OddHead(7).into()),
+            ("hidden_size", json!("wide"), ConfigError::Size("hidden_size")),
         ] {
             let mut config = llama.clone();
             // Older keys next to the empty key of newer files.
             config["rope_parameters"] = json!(null);
             config[key] = value;
-            let refusal = parse(&config).unwrap_err();
-            assert!(refusal.contains(part), "{refusal}");
+            assert_eq!(parse_config(&config), Err(wanted));
         }
         let gpt2 = json!({
             "model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 16, "vocab_size": 96,
@@ -212,10 +249,10 @@ mod tests {
         {
             let mut config = gpt2.clone();
             config[key] = json!(!value);
-            assert!(parse(&config).is_ok());
+            assert!(parse_config(&config).is_ok());
             config[key] = json!(value);
-            let refusal = parse(&config).unwrap_err();
-            assert!(refusal.contains(&format!("{key} is {value}")), "{refusal}");
+            let supported = if value { "false" } else { "true" };
+            assert_eq!(parse_config(&config), Err(unsupported(key, &value.to_string(), supported)));
         }
     }
 }

@@ -3,8 +3,8 @@
 //! Downshift's matrices are `[from, to]`. GPT-2 stores its matrices the same way (its `Conv1D`), with query,
 //! key and value side by side in one; Llama stores the transpose.
 
-use super::transposed;
-use crate::train::task::Weights;
+use super::transpose;
+use crate::train::task::{ExportError, Weights};
 use crate::train::tasks::lm::shape::{Activation, Family, Shape};
 use burn::tensor::TensorData;
 
@@ -19,45 +19,45 @@ pub struct Entry {
     /// The tensor's shape in the file.
     pub dims: Vec<usize>,
     /// Downshift's paths; if there are several, they share its last dimension.
-    pub ours: Vec<String>,
+    pub paths: Vec<String>,
     /// Whether downshift's tensor is its transpose.
-    pub turned: bool,
+    pub transposed: bool,
 }
 
 impl Entry {
     /// Splits the tensor's values into downshift's tensors by path.
-    pub fn ours(&self, data: TensorData) -> Vec<(String, TensorData)> {
-        let data = if self.turned { transposed(&data) } else { data };
-        if let [only] = self.ours.as_slice() {
+    pub fn split(&self, data: TensorData) -> Vec<(String, TensorData)> {
+        let data = if self.transposed { transpose(&data) } else { data };
+        if let [only] = self.paths.as_slice() {
             return vec![(only.clone(), data)];
         }
         let mut shape = data.shape.to_vec();
         let all = shape.pop().unwrap_or(1);
-        let part = all / self.ours.len();
+        let part = all / self.paths.len();
         shape.push(part);
         let values: Vec<f32> = data.iter().collect();
         let of = |index: usize| values.chunks(all).flat_map(move |row| row[index * part..][..part].iter().copied());
-        let parts = self.ours.iter().enumerate();
+        let parts = self.paths.iter().enumerate();
         parts.map(|(i, path)| (path.clone(), TensorData::new(of(i).collect::<Vec<f32>>(), shape.clone()))).collect()
     }
 
     /// Builds the tensor's values from downshift's weights. Biases that downshift's model lacks become zeros.
     ///
     /// # Errors
-    /// Returns a message that names the path without values.
-    pub fn theirs(&self, weights: &Weights) -> Result<TensorData, String> {
-        let parts: Vec<&TensorData> = self.ours.iter().filter_map(|path| weights.get(path)).collect();
+    /// Returns the paths without values.
+    pub fn join(&self, weights: &Weights) -> Result<TensorData, ExportError> {
+        let parts: Vec<&TensorData> = self.paths.iter().filter_map(|path| weights.get(path)).collect();
         if parts.is_empty()
             && self.dims.len() == 1
-            && self.ours.iter().all(|path| path.rsplit('.').next() == Some("bias"))
+            && self.paths.iter().all(|path| path.rsplit('.').next() == Some("bias"))
         {
             return Ok(TensorData::zeros::<f32, _>(self.dims.clone()));
         }
-        if parts.len() != self.ours.len() {
-            return Err(format!("the checkpoint holds no {}", self.ours.join(" or ")));
+        if parts.len() != self.paths.len() {
+            return Err(ExportError::MissingTensors(self.paths.clone()));
         }
         if let [only] = parts.as_slice() {
-            return Ok(if self.turned { transposed(only) } else { (*only).clone() });
+            return Ok(if self.transposed { transpose(only) } else { (*only).clone() });
         }
         let rows = if self.dims.len() == 2 { self.dims[0] } else { 1 };
         let parts: Vec<Vec<f32>> = parts.into_iter().map(|part| part.iter().collect()).collect();
@@ -75,7 +75,7 @@ impl Entry {
 
 /// Returns the first part of every name except the head's.
 #[must_use]
-pub fn prefix(family: Family) -> &'static str {
+pub fn name_prefix(family: Family) -> &'static str {
     match family {
         Family::Gpt2 => "transformer.",
         Family::Llama => "model.",
@@ -90,14 +90,14 @@ pub fn is_buffer(name: &str) -> bool {
 
 /// Returns every tensor of a model of this shape.
 #[must_use]
-pub fn entries(shape: &Shape) -> Vec<Entry> {
+pub fn tensor_entries(shape: &Shape) -> Vec<Entry> {
     let mut entries = match shape.family {
-        Family::Gpt2 => gpt2(shape),
-        Family::Llama => llama(shape),
+        Family::Gpt2 => gpt2_entries(shape),
+        Family::Llama => llama_entries(shape),
     };
     if !shape.tied {
-        let (dims, turned) = (vec![shape.vocabulary, shape.width], true);
-        entries.push(Entry { name: HEAD.to_owned(), dims, ours: vec!["head.weight".to_owned()], turned });
+        let (dims, transposed) = (vec![shape.vocabulary, shape.width], true);
+        entries.push(Entry { name: HEAD.to_owned(), dims, paths: vec!["head.weight".to_owned()], transposed });
     }
     entries
 }
@@ -105,7 +105,7 @@ pub fn entries(shape: &Shape) -> Vec<Entry> {
 /// Returns the layers of a block that can have adapters: downshift's name, their module, their index among
 /// the layers that share the module, and the number of these layers.
 #[must_use]
-pub fn layers(shape: &Shape) -> Vec<(&'static str, &'static str, usize, usize)> {
+pub fn adaptable_layers(shape: &Shape) -> Vec<(&'static str, &'static str, usize, usize)> {
     match shape.family {
         Family::Gpt2 => vec![
             ("attention.query", "attn.c_attn", 0, 3),
@@ -134,18 +134,18 @@ pub fn layers(shape: &Shape) -> Vec<(&'static str, &'static str, usize, usize)> 
 
 /// Returns the name of a block's module in the file.
 #[must_use]
-pub fn block(family: Family, block: usize) -> String {
+pub fn block_name(family: Family, block: usize) -> String {
     match family {
         Family::Gpt2 => format!("transformer.h.{block}"),
         Family::Llama => format!("model.layers.{block}"),
     }
 }
 
-fn entry(name: impl Into<String>, dims: &[usize], ours: &[String], turned: bool) -> Entry {
-    Entry { name: name.into(), dims: dims.to_vec(), ours: ours.to_vec(), turned }
+fn entry(name: impl Into<String>, dims: &[usize], paths: &[String], transposed: bool) -> Entry {
+    Entry { name: name.into(), dims: dims.to_vec(), paths: paths.to_vec(), transposed }
 }
 
-fn gpt2(shape: &Shape) -> Vec<Entry> {
+fn gpt2_entries(shape: &Shape) -> Vec<Entry> {
     let Shape { layers, width, hidden, vocabulary, positions, .. } = *shape;
     let one = |ours: &str| [ours.to_owned()];
     let mut all = vec![
@@ -157,7 +157,7 @@ fn gpt2(shape: &Shape) -> Vec<Entry> {
         all.push(entry(format!("{theirs}.bias"), &[width], &one(&format!("{ours}.beta")), false));
     };
     for index in 0..layers {
-        let (theirs, ours) = (block(Family::Gpt2, index), format!("blocks.{index}"));
+        let (theirs, ours) = (block_name(Family::Gpt2, index), format!("blocks.{index}"));
         norm(&mut all, &format!("{theirs}.ln_1"), &format!("{ours}.attention_norm"));
         norm(&mut all, &format!("{theirs}.ln_2"), &format!("{ours}.widen_norm"));
         for (module, names, from, to) in [
@@ -175,22 +175,22 @@ fn gpt2(shape: &Shape) -> Vec<Entry> {
     all
 }
 
-fn llama(shape: &Shape) -> Vec<Entry> {
+fn llama_entries(shape: &Shape) -> Vec<Entry> {
     let Shape { width, hidden, vocabulary, heads, kv_heads, head_size, .. } = *shape;
     let one = |ours: &str| [ours.to_owned()];
     let mut all = vec![entry("model.embed_tokens.weight", &[vocabulary, width], &one("tokens.weight"), false)];
     for index in 0..shape.layers {
-        let (theirs, ours) = (block(Family::Llama, index), format!("blocks.{index}"));
+        let (theirs, ours) = (block_name(Family::Llama, index), format!("blocks.{index}"));
         for (norm, name) in [("input_layernorm", "attention_norm"), ("post_attention_layernorm", "widen_norm")] {
             let path = one(&format!("{ours}.{name}.gamma"));
             all.push(entry(format!("{theirs}.{norm}.weight"), &[width], &path, false));
         }
-        let (asks, answers) = (heads * head_size, kv_heads * head_size);
+        let (query_width, kv_width) = (heads * head_size, kv_heads * head_size);
         for (module, name, from, to, bias) in [
-            ("self_attn.q_proj", "attention.query", width, asks, shape.attention_bias),
-            ("self_attn.k_proj", "attention.key", width, answers, shape.attention_bias),
-            ("self_attn.v_proj", "attention.value", width, answers, shape.attention_bias),
-            ("self_attn.o_proj", "attention.output", asks, width, shape.attention_bias),
+            ("self_attn.q_proj", "attention.query", width, query_width, shape.attention_bias),
+            ("self_attn.k_proj", "attention.key", width, kv_width, shape.attention_bias),
+            ("self_attn.v_proj", "attention.value", width, kv_width, shape.attention_bias),
+            ("self_attn.o_proj", "attention.output", query_width, width, shape.attention_bias),
             ("mlp.gate_proj", "gate", width, hidden, shape.hidden_bias),
             ("mlp.up_proj", "widen", width, hidden, shape.hidden_bias),
             ("mlp.down_proj", "narrow", hidden, width, shape.hidden_bias),

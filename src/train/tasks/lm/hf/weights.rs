@@ -4,7 +4,7 @@
 //! and last byte) and the values.
 
 use crate::train::task::DataError;
-use crate::train::tasks::files::{self, wrong};
+use crate::train::tasks::files::{self, data_error};
 use crate::untrusted::file::Limit;
 use burn::tensor::TensorData;
 use half::{bf16, f16};
@@ -24,21 +24,21 @@ trait Bytes: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Bytes for T {}
 
 #[derive(Debug, Clone, Deserialize)]
-struct Info {
+struct TensorInfo {
     dtype: String,
     shape: Vec<usize>,
     data_offsets: [u64; 2],
 }
 
 /// The tensors of one file or of several shards.
-pub struct Tensors {
-    place: PathBuf,
+pub struct TensorFiles {
+    path: PathBuf,
     shards: Vec<(PathBuf, Box<dyn Bytes>)>,
     /// By name: the shard, the tensor's header entry, and the start of the shard's values.
-    infos: BTreeMap<String, (usize, Info, u64)>,
+    infos: BTreeMap<String, (usize, TensorInfo, u64)>,
 }
 
-impl Tensors {
+impl TensorFiles {
     /// Opens the weights in a folder, or the file or index in it that was named.
     ///
     /// # Errors
@@ -49,15 +49,16 @@ impl Tensors {
             (Some(file), _) => file.to_owned(),
             (None, Some(path)) => path,
             (None, None) => {
-                let message = format!("holds neither {WHOLE} nor {INDEX}; name the safetensors file itself");
-                return Err(wrong(folder, message));
+                let message = format!("contains neither {WHOLE} nor {INDEX}; name the safetensors file");
+                return Err(data_error(folder, message));
             }
         };
-        let files = if path.extension().is_some_and(|end| end == "json") { shards(&path)? } else { vec![path.clone()] };
-        let mut tensors = Self { place: path, shards: Vec::new(), infos: BTreeMap::new() };
+        let files =
+            if path.extension().is_some_and(|end| end == "json") { shard_files(&path)? } else { vec![path.clone()] };
+        let mut tensors = Self { path, shards: Vec::new(), infos: BTreeMap::new() };
         for path in files {
-            let file = files::open(&path)?;
-            tensors.add(path, Box::new(file))?;
+            let file = files::open_file(&path)?;
+            tensors.add_shard(path, Box::new(file))?;
         }
         Ok(tensors)
     }
@@ -66,15 +67,15 @@ impl Tensors {
     ///
     /// # Errors
     /// Returns an error when the file is damaged.
-    pub fn of_bytes(name: &str, bytes: &'static [u8]) -> Result<Self, DataError> {
-        let mut tensors = Self { place: name.into(), shards: Vec::new(), infos: BTreeMap::new() };
-        tensors.add(name.into(), Box::new(Cursor::new(bytes)))?;
+    pub fn from_bytes(name: &str, bytes: &'static [u8]) -> Result<Self, DataError> {
+        let mut tensors = Self { path: name.into(), shards: Vec::new(), infos: BTreeMap::new() };
+        tensors.add_shard(name.into(), Box::new(Cursor::new(bytes)))?;
         Ok(tensors)
     }
 
     /// Returns the file, or the index of its shards.
-    pub fn place(&self) -> &Path {
-        &self.place
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Returns the names and shapes.
@@ -86,30 +87,34 @@ impl Tensors {
     ///
     /// # Errors
     /// Returns an error when there is no such tensor, or its values cannot be read.
-    pub fn read(&mut self, name: &str) -> Result<TensorData, DataError> {
+    pub fn read_tensor(&mut self, name: &str) -> Result<TensorData, DataError> {
         let Some((shard, info, first)) = self.infos.get(name) else {
-            return Err(wrong(&self.place, format!("there is no {name} in it")));
+            return Err(data_error(&self.path, format!("it has no tensor {name}")));
         };
         let (path, file) = &mut self.shards[*shard];
         let [begin, end] = info.data_offsets;
         let mut bytes = vec![0; (end - begin) as usize];
         let read = file.seek(SeekFrom::Start(first + begin)).and_then(|_| file.read_exact(&mut bytes));
-        read.map_err(|error| wrong(path, format!("{name} cannot be read ({error})")))?;
-        let values = numbers(&info.dtype, &bytes).ok_or_else(|| {
-            wrong(path, format!("{name} holds numbers of the type {}; f32, f16, bf16 and f64 can be read", info.dtype))
+        read.map_err(|error| data_error(path, format!("{name} cannot be read ({error})")))?;
+        let values = decode_values(&info.dtype, &bytes).ok_or_else(|| {
+            data_error(path, format!("{name} has the type {}; f32, f16, bf16 and f64 are supported", info.dtype))
         })?;
         let wanted = info.shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
         if Some(values.len()) != wanted {
-            return Err(wrong(path, format!("{name} has {} numbers and the shape {:?}", values.len(), info.shape)));
+            return Err(data_error(
+                path,
+                format!("{name} has {} values, but its shape is {:?}", values.len(), info.shape),
+            ));
         }
         if !values.iter().all(|value| value.is_finite()) {
-            return Err(wrong(path, format!("{name} holds numbers that are not finite; fetch the model again")));
+            return Err(data_error(path, format!("{name} contains NaN or infinity; download the model again")));
         }
         Ok(TensorData::new(values, info.shape.clone()))
     }
 
-    fn add(&mut self, path: PathBuf, mut file: Box<dyn Bytes>) -> Result<(), DataError> {
-        let damaged = |why: String| wrong(&path, format!("is no safetensors file: {why}; fetch it again"));
+    fn add_shard(&mut self, path: PathBuf, mut file: Box<dyn Bytes>) -> Result<(), DataError> {
+        let damaged =
+            |why: String| data_error(&path, format!("is not a valid safetensors file: {why}; download it again"));
         let failed = |error: std::io::Error| damaged(error.to_string());
         let whole = file.seek(SeekFrom::End(0)).map_err(failed)?;
         file.rewind().map_err(failed)?;
@@ -117,7 +122,7 @@ impl Tensors {
         file.read_exact(&mut length).map_err(failed)?;
         let length = u64::from_le_bytes(length);
         if length > LONGEST_HEADER.min(whole.saturating_sub(8)) {
-            return Err(damaged(format!("its header would be {length} bytes long")));
+            return Err(damaged(format!("its header claims {length} bytes")));
         }
         let mut header = vec![0; length as usize];
         file.read_exact(&mut header).map_err(failed)?;
@@ -125,11 +130,11 @@ impl Tensors {
             serde_json::from_slice(&header).map_err(|error| damaged(format!("its header: {error}")))?;
         let (shard, first) = (self.shards.len(), 8 + length);
         for (name, value) in header.into_iter().filter(|(name, _)| name != "__metadata__") {
-            let info: Info =
+            let info: TensorInfo =
                 serde_json::from_value(value).map_err(|error| damaged(format!("{name} in its header: {error}")))?;
             let [begin, end] = info.data_offsets;
             if begin > end || first.checked_add(end).is_none_or(|end| end > whole) {
-                return Err(damaged(format!("{name} lies beyond the end of the file, at bytes {begin} to {end}")));
+                return Err(damaged(format!("{name} is beyond the end of the file, at bytes {begin} to {end}")));
             }
             self.infos.insert(name, (shard, info, first));
         }
@@ -139,21 +144,21 @@ impl Tensors {
 }
 
 /// Returns the files that an index names.
-fn shards(index: &Path) -> Result<Vec<PathBuf>, DataError> {
+fn shard_files(index: &Path) -> Result<Vec<PathBuf>, DataError> {
     #[derive(Deserialize)]
     struct Index {
         weight_map: BTreeMap<String, String>,
     }
-    let read: Index = serde_json::from_slice(&files::read_within(index, Limit::Record)?)
-        .map_err(|error| wrong(index, format!("is no index of shards ({error})")))?;
+    let read: Index = serde_json::from_slice(&files::read_file_within(index, Limit::Record)?)
+        .map_err(|error| data_error(index, format!("is not a valid shard index ({error})")))?;
     let names: BTreeSet<String> = read.weight_map.into_values().collect();
     if let Some(outside) = names.iter().find(|name| name.contains(['/', '\\']) || name.starts_with('.')) {
-        return Err(wrong(index, format!("it names a file outside of its folder: {outside}")));
+        return Err(data_error(index, format!("it names a file outside its folder: {outside}")));
     }
     Ok(names.into_iter().map(|name| index.with_file_name(name)).collect())
 }
 
-fn numbers(dtype: &str, bytes: &[u8]) -> Option<Vec<f32>> {
+fn decode_values(dtype: &str, bytes: &[u8]) -> Option<Vec<f32>> {
     let twos = || bytes.as_chunks::<2>().0.iter().copied();
     Some(match dtype {
         "F32" => bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
@@ -166,18 +171,18 @@ fn numbers(dtype: &str, bytes: &[u8]) -> Option<Vec<f32>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Tensors, numbers};
-    use crate::train::params::to_safetensors;
+    use super::{TensorFiles, decode_values};
+    use crate::train::params::safetensors_file::to_safetensors;
     use burn::tensor::TensorData;
     use std::fs;
 
     #[test]
     fn number_types_are_read_as_f32() {
-        assert_eq!(numbers("F32", &1.5f32.to_le_bytes()), Some(vec![1.5]));
-        assert_eq!(numbers("F64", &(-2.25f64).to_le_bytes()), Some(vec![-2.25]));
-        assert_eq!(numbers("F16", &[0x00, 0x3c, 0x00, 0xc0]), Some(vec![1.0, -2.0]));
-        assert_eq!(numbers("BF16", &[0x80, 0x3f, 0x00, 0xc0]), Some(vec![1.0, -2.0]));
-        assert_eq!(numbers("I64", &[0; 8]), None);
+        assert_eq!(decode_values("F32", &1.5f32.to_le_bytes()), Some(vec![1.5]));
+        assert_eq!(decode_values("F64", &(-2.25f64).to_le_bytes()), Some(vec![-2.25]));
+        assert_eq!(decode_values("F16", &[0x00, 0x3c, 0x00, 0xc0]), Some(vec![1.0, -2.0]));
+        assert_eq!(decode_values("BF16", &[0x80, 0x3f, 0x00, 0xc0]), Some(vec![1.0, -2.0]));
+        assert_eq!(decode_values("I64", &[0; 8]), None);
     }
 
     #[test]
@@ -191,23 +196,23 @@ mod tests {
         fs::write(path("b.safetensors"), one("y", 2.0)).unwrap();
         let index = r#"{"metadata": {}, "weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}"#;
         fs::write(path("model.safetensors.index.json"), index).unwrap();
-        let mut tensors = Tensors::open(folder.path(), None).unwrap();
-        assert_eq!(tensors.read("y").unwrap(), TensorData::new(vec![2.0f32; 2], [2]));
+        let mut tensors = TensorFiles::open(folder.path(), None).unwrap();
+        assert_eq!(tensors.read_tensor("y").unwrap(), TensorData::new(vec![2.0f32; 2], [2]));
         assert_eq!(tensors.shapes().len(), 2);
-        assert!(tensors.read("z").unwrap_err().message.contains("no z"));
+        assert!(tensors.read_tensor("z").unwrap_err().message.contains("no tensor z"));
 
         let refusal = |bytes: &[u8]| {
             fs::write(path("c.safetensors"), bytes).unwrap();
-            Tensors::open(folder.path(), Some(&path("c.safetensors"))).err().unwrap().message
+            TensorFiles::open(folder.path(), Some(&path("c.safetensors"))).err().unwrap().message
         };
         let whole = one("x", 1.0);
         assert!(refusal(&whole[..whole.len() - 1]).contains("beyond the end"));
         assert!(refusal(&whole[..20]).contains("header"));
         assert!(refusal(&[]).contains("safetensors"));
         fs::write(path("out.json"), r#"{"weight_map": {"x": "../a.safetensors"}}"#).unwrap();
-        let outside = Tensors::open(folder.path(), Some(&path("out.json"))).err().unwrap();
+        let outside = TensorFiles::open(folder.path(), Some(&path("out.json"))).err().unwrap();
         assert!(outside.message.contains("outside"), "{outside}");
         let empty = tempfile::tempdir().unwrap();
-        assert!(Tensors::open(empty.path(), None).err().unwrap().message.contains("neither"));
+        assert!(TensorFiles::open(empty.path(), None).err().unwrap().message.contains("neither"));
     }
 }

@@ -1,4 +1,4 @@
-use super::{TOKENS, Terms, mean_loss, mean_loss_by, token_losses};
+use super::{MIN_TOKENS, Terms, mean_loss, mean_loss_by, token_losses};
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData, activation};
 
@@ -36,7 +36,7 @@ fn values(data: &TensorData) -> Vec<f64> {
 }
 
 /// Returns the distance of two tensors, relative to the size of the second.
-fn apart(found: &TensorData, wanted: &TensorData) -> f64 {
+fn relative_distance(found: &TensorData, wanted: &TensorData) -> f64 {
     assert_eq!(found.shape, wanted.shape);
     let size = |numbers: Vec<f64>| numbers.iter().map(|n| n * n).sum::<f64>().sqrt();
     let difference = values(found).iter().zip(values(wanted)).map(|(f, w)| f - w).collect();
@@ -44,22 +44,22 @@ fn apart(found: &TensorData, wanted: &TensorData) -> f64 {
 }
 
 #[test]
-fn value_and_gradients_are_those_of_whole_logits_however_they_are_cut() {
-    let (tokens, vocabulary) = (3 * TOKENS + 5, 53);
+fn loss_and_gradients_match_full_logits_for_every_chunk_size() {
+    let (tokens, vocabulary) = (3 * MIN_TOKENS + 5, 53);
     let (terms, targets) = (terms(tokens, vocabulary), targets(tokens, vocabulary));
     let wanted = reference(&terms, &targets);
-    let slopes = wanted.clone().mul_scalar(3.0).backward();
+    let reference_grads = wanted.clone().mul_scalar(3.0).backward();
     for most in [1, 20 * vocabulary, usize::MAX] {
         let loss = mean_loss_by(most, &terms, &targets);
-        assert!(apart(&loss.to_data(), &wanted.to_data()) < 1e-6, "{most}");
+        assert!(relative_distance(&loss.to_data(), &wanted.to_data()) < 1e-6, "{most}");
         let found = loss.mul_scalar(3.0).backward();
         for tensor in terms.iter().flatten() {
-            let Some(wanted) = tensor.grad(&slopes) else {
+            let Some(wanted) = tensor.grad(&reference_grads) else {
                 assert!(tensor.grad(&found).is_none());
                 continue;
             };
-            let apart = apart(&tensor.grad(&found).unwrap().into_data(), &wanted.into_data());
-            assert!(apart < 1e-6, "{apart} with {most}");
+            let distance = relative_distance(&tensor.grad(&found).unwrap().into_data(), &wanted.into_data());
+            assert!(distance < 1e-6, "{distance} with {most}");
         }
     }
     let inner: Terms<Flex> = terms.iter().map(|term| term.clone().map(Tensor::inner)).collect();
@@ -70,7 +70,7 @@ fn value_and_gradients_are_those_of_whole_logits_however_they_are_cut() {
 }
 
 #[test]
-fn what_is_frozen_gets_no_gradient_and_changes_nothing_for_the_others() {
+fn frozen_terms_get_no_gradient_and_do_not_affect_the_others() {
     let all = terms(20, 31);
     let targets = targets(20, 31);
     let mut some = all.clone();
@@ -83,7 +83,7 @@ fn what_is_frozen_gets_no_gradient_and_changes_nothing_for_the_others() {
 }
 
 #[test]
-fn losses_are_those_of_the_formula_and_in_f32_for_any_precision() {
+fn losses_match_the_formula_in_f32_for_every_precision() {
     let x = Tensor::<Flex, 2>::from_floats([[0.0, 0.0], [3.0, 1.0]], &FlexDevice);
     let one = Tensor::<Flex, 2>::from_floats([[1.0, 0.0], [0.0, 1.0]], &FlexDevice);
     let targets = Tensor::<Flex, 1, Int>::from_ints([0, 1], &FlexDevice);
@@ -103,17 +103,17 @@ fn sixteen_bits_get_gradients_in_sixteen_bits_near_the_exact_ones() {
     let (tokens, vocabulary) = (40, 53);
     let exact = terms(tokens, vocabulary);
     let targets = targets(tokens, vocabulary);
-    let slopes = reference(&exact, &targets).backward();
+    let reference_grads = reference(&exact, &targets).backward();
     let half: Terms<Cpu> = exact
         .iter()
         .map(|term| term.clone().map(|tensor| Tensor::from_inner(tensor.inner().cast(FloatDType::F16)).require_grad()))
         .collect();
     let found = mean_loss(&half, &targets).backward();
     for (tensor, wanted) in half.iter().flatten().zip(exact.iter().flatten()) {
-        let Some(wanted) = wanted.grad(&slopes) else { continue };
+        let Some(wanted) = wanted.grad(&reference_grads) else { continue };
         let gradient = tensor.grad(&found).unwrap();
         assert_eq!(gradient.dtype(), DType::F16);
-        let apart = apart(&gradient.into_data(), &wanted.into_data());
-        assert!(apart < 5e-3, "{apart}");
+        let distance = relative_distance(&gradient.into_data(), &wanted.into_data());
+        assert!(distance < 5e-3, "{distance}");
     }
 }

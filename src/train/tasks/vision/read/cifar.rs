@@ -17,7 +17,7 @@ const PICTURE: usize = 3 * 32 * 32;
 
 /// The record format of a set.
 #[derive(Clone, Copy)]
-struct Form {
+struct RecordFormat {
     name: &'static str,
     /// Bytes before the picture; the last of them is the label.
     labels: usize,
@@ -25,78 +25,78 @@ struct Form {
     test: &'static str,
 }
 
-const CIFAR_10: Form = Form { name: "CIFAR-10", labels: 1, classes: 10, test: "test_batch.bin" };
-const CIFAR_100: Form = Form { name: "CIFAR-100", labels: 2, classes: 100, test: "test.bin" };
+const CIFAR_10: RecordFormat = RecordFormat { name: "CIFAR-10", labels: 1, classes: 10, test: "test_batch.bin" };
+const CIFAR_100: RecordFormat = RecordFormat { name: "CIFAR-100", labels: 2, classes: 100, test: "test.bin" };
 
 /// Reads the set in a folder, if it is a CIFAR set.
-pub(super) fn read(root: &Path, entries: &[PathBuf]) -> Result<Option<ImageSet>, DataError> {
+pub(super) fn read_cifar(root: &Path, entries: &[PathBuf]) -> Result<Option<ImageSet>, DataError> {
     let named = |wanted: &dyn Fn(&str) -> bool| -> Vec<&PathBuf> {
-        entries.iter().filter(|path| wanted(&files::name(path))).collect()
+        entries.iter().filter(|path| wanted(&files::file_name(path))).collect()
     };
     let batches =
         named(&|name| name.starts_with("data_batch_") && Path::new(name).extension().is_some_and(|end| end == "bin"));
     let single = named(&|name| name == "train.bin");
-    let (form, training) = match (batches.is_empty(), single.is_empty()) {
+    let (format, training) = match (batches.is_empty(), single.is_empty()) {
         (false, _) => (CIFAR_10, batches),
         (true, false) => (CIFAR_100, single),
-        (true, true) => return python_version(root, entries),
+        (true, true) => return refuse_python_version(root, entries),
     };
-    let mut parts = training.into_iter().map(|file| records(file, form));
+    let mut parts = training.into_iter().map(|file| read_records(file, format));
     let Some(mut all) = parts.next().transpose()? else { return Ok(None) };
     for part in parts {
         all.append(part?);
     }
-    let test = named(&|name| name == form.test).first().map(|file| records(file, form)).transpose()?;
+    let test = named(&|name| name == format.test).first().map(|file| read_records(file, format)).transpose()?;
     Ok(Some(ImageSet { training: all, test }))
 }
 
 /// Detects the pickled version, whose files have almost the same names, to name it in the error instead of
 /// reporting an unknown format.
-fn python_version(root: &Path, entries: &[PathBuf]) -> Result<Option<ImageSet>, DataError> {
-    if entries.iter().any(|path| files::name(path) == "data_batch_1") {
-        let message = "holds the python version of CIFAR-10, which is not read; fetch the binary version (cifar-10-binary.tar.gz)";
-        return Err(files::wrong(root, message));
+fn refuse_python_version(root: &Path, entries: &[PathBuf]) -> Result<Option<ImageSet>, DataError> {
+    if entries.iter().any(|path| files::file_name(path) == "data_batch_1") {
+        let message = "is the Python version of CIFAR-10, which is not supported; download the binary version (cifar-10-binary.tar.gz)";
+        return Err(files::data_error(root, message));
     }
     Ok(None)
 }
 
-fn records(file: &Path, form: Form) -> Result<Images, DataError> {
-    let bytes = files::read(file)?;
-    let record = form.labels + PICTURE;
+fn read_records(file: &Path, format: RecordFormat) -> Result<Images, DataError> {
+    let bytes = files::read_file(file)?;
+    let record = format.labels + PICTURE;
     let rest = bytes.len() % record;
     if rest != 0 {
         let message = format!(
-            "the file ends {rest} bytes into a {} record of {record} bytes; it is cut off or of another format, fetch it again",
-            form.name
+            "the file ends {rest} bytes into a {} record of {record} bytes: truncated or another format; download it again",
+            format.name
         );
-        return Err(files::wrong_at(file, bytes.len() - rest, message));
+        return Err(files::data_error_at(file, bytes.len() - rest, message));
     }
     let count = bytes.len() / record;
     let mut images = Images {
         shape: [3, 32, 32],
         pixels: Vec::with_capacity(count * PICTURE),
         labels: Vec::with_capacity(count),
-        classes: form.classes,
+        classes: format.classes,
     };
     for (index, bytes) in bytes.chunks_exact(record).enumerate() {
-        let label = bytes[form.labels - 1];
-        if usize::from(label) >= form.classes {
+        let label = bytes[format.labels - 1];
+        if usize::from(label) >= format.classes {
             let message = format!(
-                "label {label}, but {} has the labels 0 to {}; the file is damaged or of another format, fetch it again",
-                form.name,
-                form.classes - 1
+                "label {label} is out of range for {} (0 to {}): damaged or another format; download it again",
+                format.name,
+                format.classes - 1
             );
-            return Err(files::wrong_at(file, index * record + form.labels - 1, message));
+            return Err(files::data_error_at(file, index * record + format.labels - 1, message));
         }
         images.labels.push(u32::from(label));
-        images.pixels.extend_from_slice(&bytes[form.labels..]);
+        images.pixels.extend_from_slice(&bytes[format.labels..]);
     }
     Ok(images)
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::train::tasks::vision::read;
+    use crate::train::tasks::vision::read::read_image_set;
     use std::fs;
 
     fn record(labels: &[u8], first_pixel: u8) -> Vec<u8> {
@@ -122,14 +122,14 @@ mod tests {
             ("test_batch.bin", record(&[1], 14)),
             ("batches.meta.txt", b"airplane".to_vec()),
         ]);
-        let set = read::read(ten.path().to_str().unwrap(), None).unwrap();
+        let set = read_image_set(ten.path().to_str().unwrap(), None).unwrap();
         assert_eq!((set.training.shape, set.training.classes), ([3, 32, 32], 10));
         assert_eq!(set.training.labels, [3, 9, 0]);
         assert_eq!(set.training.image(2)[0], 13);
         assert_eq!(set.test.unwrap().labels, [1]);
 
         let hundred = folder(&[("train.bin", record(&[4, 99], 1)), ("test.bin", record(&[4, 7], 1))]);
-        let set = read::read(hundred.path().to_str().unwrap(), None).unwrap();
+        let set = read_image_set(hundred.path().to_str().unwrap(), None).unwrap();
         assert_eq!((set.training.labels, set.training.classes), (vec![99], 100));
         assert_eq!(set.test.unwrap().labels, [7]);
     }
@@ -150,13 +150,13 @@ mod tests {
             ("truncated test", "test_batch.bin", good[..3000].to_vec(), 0, "ends 3000 bytes into"),
         ] {
             let folder = folder(&[("data_batch_1.bin", good.clone()), (name, bytes)]);
-            let error = read::read(folder.path().to_str().unwrap(), None).unwrap_err();
+            let error = read_image_set(folder.path().to_str().unwrap(), None).unwrap_err();
             assert_eq!(error.file, folder.path().join(name).display().to_string(), "{case}");
             assert_eq!(error.offset, Some(offset), "{case}");
             assert!(error.message.contains(wanted), "{case}: {error}");
         }
         let pickled = folder(&[("data_batch_1", vec![1])]);
-        let error = read::read(pickled.path().to_str().unwrap(), None).unwrap_err();
+        let error = read_image_set(pickled.path().to_str().unwrap(), None).unwrap_err();
         assert!(error.message.contains("cifar-10-binary"), "{error}");
     }
 }

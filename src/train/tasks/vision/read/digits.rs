@@ -10,15 +10,15 @@ static PACKED: &[u8] = include_bytes!("../../../../../assets/digits.csv.gz");
 const PIXELS: usize = 64;
 
 /// Reads 1 797 images of 8×8 pixels from 0 to 16, in ten classes.
-pub(super) fn read() -> Result<Images, DataError> {
+pub(super) fn read_digits() -> Result<Images, DataError> {
     let file = Path::new(super::DIGITS);
-    let text = files::unpack(file, PACKED)?;
+    let text = files::decompress(file, PACKED)?;
     let mut images = Images { shape: [1, 8, 8], pixels: Vec::new(), labels: Vec::new(), classes: 10 };
     let mut offset = 0;
     for line in text.split(|byte| *byte == b'\n') {
         if !line.is_empty() {
-            let (pixels, label) = row(line)
-                .ok_or_else(|| files::wrong_at(file, offset, "this row is no digit; build downshift again"))?;
+            let (pixels, label) = parse_row(line)
+                .ok_or_else(|| files::data_error_at(file, offset, "this row is damaged; rebuild downshift"))?;
             images.pixels.extend_from_slice(&pixels);
             images.labels.push(u32::from(label));
         }
@@ -28,7 +28,7 @@ pub(super) fn read() -> Result<Images, DataError> {
 }
 
 /// Parses one row: 64 pixels and the digit, separated by commas.
-fn row(line: &[u8]) -> Option<([u8; PIXELS], u8)> {
+fn parse_row(line: &[u8]) -> Option<([u8; PIXELS], u8)> {
     let mut numbers = std::str::from_utf8(line).ok()?.trim_end().split(',').map(str::parse::<u8>);
     let mut pixels = [0; PIXELS];
     for pixel in &mut pixels {
@@ -40,11 +40,11 @@ fn row(line: &[u8]) -> Option<([u8; PIXELS], u8)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{read, row};
+    use super::{parse_row, read_digits};
 
     #[test]
     fn all_digits_are_there() {
-        let images = read().unwrap();
+        let images = read_digits().unwrap();
         assert_eq!(images.labels.len(), 1797);
         assert_eq!(images.pixels.len(), 1797 * 64);
         let mut count = [0; 10];
@@ -60,9 +60,9 @@ mod tests {
     #[test]
     fn a_row_of_another_form_is_refused() {
         let good = format!("{}7", "1,".repeat(64));
-        assert_eq!(row(good.as_bytes()), Some(([1; 64], 7)));
+        assert_eq!(parse_row(good.as_bytes()), Some(([1; 64], 7)));
         for bad in [good.replace('7', "10"), good.replace("1,1,", "17,1,"), format!("{good},1"), good[2..].to_owned()] {
-            assert_eq!(row(bad.as_bytes()), None, "{bad}");
+            assert_eq!(parse_row(bad.as_bytes()), None, "{bad}");
         }
     }
 }

@@ -22,31 +22,32 @@ const MOST_PIXELS: u64 = 1 << 25;
 const MOST_BYTES: u64 = 256 << 20;
 
 /// Reads the set in a folder with these entries, if it is one.
-pub(super) fn read(entries: &[PathBuf], size: Option<usize>) -> Result<Option<ImageSet>, DataError> {
+pub(super) fn read_class_folders(entries: &[PathBuf], size: Option<usize>) -> Result<Option<ImageSet>, DataError> {
     let folders: Vec<PathBuf> = entries.iter().filter(|path| path.is_dir()).cloned().collect();
-    let folder_of = |wanted: &[&str]| folders.iter().find(|path| wanted.contains(&files::name(path).as_str()));
+    let folder_of = |wanted: &[&str]| folders.iter().find(|path| wanted.contains(&files::file_name(path).as_str()));
     let (classes, test) = match (folder_of(&["train"]), folder_of(&TEST_NAMES)) {
         (Some(train), Some(test)) => (subfolders(train)?, subfolders(test)?),
         _ => (folders, Vec::new()),
     };
-    let names: Vec<String> = classes.iter().map(|folder| files::name(folder)).collect();
-    let mut pile = Pile { size, first: None, pixels: Vec::new(), labels: Vec::new(), grey: true };
-    if !classes.iter().map(|folder| pile.add_folder(folder, &names)).collect::<Result<Vec<_>, _>>()?.contains(&true) {
+    let names: Vec<String> = classes.iter().map(|folder| files::file_name(folder)).collect();
+    let mut pictures = PictureCollector { size, first: None, pixels: Vec::new(), labels: Vec::new(), grey: true };
+    if !classes.iter().map(|folder| pictures.add_folder(folder, &names)).collect::<Result<Vec<_>, _>>()?.contains(&true)
+    {
         return Ok(None);
     }
-    let training = pile.labels.len();
+    let training = pictures.labels.len();
     for folder in &test {
-        pile.add_folder(folder, &names)?;
+        pictures.add_folder(folder, &names)?;
     }
-    Ok(Some(pile.into_set(training, names.len())))
+    Ok(Some(pictures.into_set(training, names.len())))
 }
 
 fn subfolders(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
-    Ok(files::list(folder)?.into_iter().filter(|path| path.is_dir()).collect())
+    Ok(files::list_folder(folder)?.into_iter().filter(|path| path.is_dir()).collect())
 }
 
 /// Pictures read so far, all of one size.
-struct Pile {
+struct PictureCollector {
     size: Option<usize>,
     first: Option<(PathBuf, [u32; 2])>,
     /// `[picture, red | green | blue, row, column]`
@@ -55,24 +56,24 @@ struct Pile {
     grey: bool,
 }
 
-impl Pile {
+impl PictureCollector {
     /// Adds the pictures of a class; reports whether there were any.
     fn add_folder(&mut self, folder: &Path, classes: &[String]) -> Result<bool, DataError> {
-        let name = files::name(folder);
+        let name = files::file_name(folder);
         let Some(label) = classes.iter().position(|class| *class == name) else {
-            let message = format!("is a class that the training part does not have ({})", classes.join(", "));
-            return Err(files::wrong(folder, message));
+            let message = format!("is a class that the training images lack ({})", classes.join(", "));
+            return Err(files::data_error(folder, message));
         };
         let before = self.labels.len();
-        for file in files::list(folder)?.iter().filter(|file| is_picture(file)) {
-            self.add(file)?;
+        for file in files::list_folder(folder)?.iter().filter(|file| is_picture(file)) {
+            self.add_picture(file)?;
             self.labels.push(label as u32);
         }
         Ok(self.labels.len() > before)
     }
 
-    fn add(&mut self, file: &Path) -> Result<(), DataError> {
-        let mut picture = decode(file)?;
+    fn add_picture(&mut self, file: &Path) -> Result<(), DataError> {
+        let mut picture = decode_picture(file)?;
         if let Some(side) = self.size {
             picture = image::imageops::resize(&picture, side as u32, side as u32, FilterType::Triangle);
         }
@@ -80,14 +81,14 @@ impl Pile {
         let (first, wanted) = self.first.get_or_insert_with(|| (file.to_path_buf(), dimensions));
         if dimensions != *wanted {
             let message = format!(
-                "is {}×{} pixels, but {} is {}×{}; set data.size to bring all pictures to one size",
+                "is {}×{} pixels, but {} is {}×{}; set data.size to resize all pictures",
                 dimensions[0],
                 dimensions[1],
                 first.display(),
                 wanted[0],
                 wanted[1]
             );
-            return Err(files::wrong(file, message));
+            return Err(files::data_error(file, message));
         }
         for channel in 0..3 {
             self.pixels.extend(picture.pixels().map(|pixel| pixel.0[channel]));
@@ -117,9 +118,9 @@ fn is_picture(file: &Path) -> bool {
     file.extension().is_some_and(|end| ENDINGS.iter().any(|known| end.eq_ignore_ascii_case(known)))
 }
 
-fn decode(file: &Path) -> Result<RgbImage, DataError> {
+fn decode_picture(file: &Path) -> Result<RgbImage, DataError> {
     let unreadable = |error: &dyn std::fmt::Display| {
-        files::wrong(file, format!("is no png or jpeg that can be read ({error}); replace or remove it"))
+        files::data_error(file, format!("is not a readable png or jpeg ({error}); replace or remove it"))
     };
     let reader = |opened: File| {
         let mut reader = ImageReader::new(BufReader::new(opened)).with_guessed_format()?;
@@ -129,20 +130,19 @@ fn decode(file: &Path) -> Result<RgbImage, DataError> {
         Ok::<_, io::Error>(reader)
     };
     // Read only the header first, before allocating memory for as many pixels as it claims.
-    let sizes = reader(files::open(file)?).map_err(|error| unreadable(&error))?.into_dimensions();
+    let sizes = reader(files::open_file(file)?).map_err(|error| unreadable(&error))?.into_dimensions();
     let (width, height) = sizes.map_err(|error| unreadable(&error))?;
     if u64::from(width) * u64::from(height) > MOST_PIXELS {
-        let message =
-            format!("is {width}×{height} pixels, and pictures of at most {MOST_PIXELS} are read; make it smaller");
-        return Err(files::wrong(file, message));
+        let message = format!("is {width}×{height} pixels; the limit is {MOST_PIXELS} pixels, so make it smaller");
+        return Err(files::data_error(file, message));
     }
-    let reader = reader(files::open(file)?).map_err(|error| unreadable(&error))?;
+    let reader = reader(files::open_file(file)?).map_err(|error| unreadable(&error))?;
     Ok(reader.decode().map_err(|error| unreadable(&error))?.into_rgb8())
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::train::tasks::vision::{images::ImageSet, read};
+    use crate::train::tasks::vision::{images::ImageSet, read::read_image_set};
     use image::{Rgb, RgbImage};
     use std::{fs, path::Path};
 
@@ -153,7 +153,7 @@ mod tests {
     }
 
     fn open(root: &Path, size: Option<usize>) -> Result<ImageSet, crate::train::task::DataError> {
-        read::read(root.to_str().unwrap(), size)
+        read_image_set(root.to_str().unwrap(), size)
     }
 
     #[test]

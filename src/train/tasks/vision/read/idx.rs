@@ -13,60 +13,62 @@ use crate::train::tasks::vision::images::{ImageSet, Images};
 use std::path::{Path, PathBuf};
 
 /// Reads the set in a folder, if it is one.
-pub(super) fn read(root: &Path, entries: &[PathBuf]) -> Result<Option<ImageSet>, DataError> {
-    let Some(training) = part(root, entries, "train")? else { return Ok(None) };
-    let test = match part(root, entries, "t10k")? {
+pub(super) fn read_idx(root: &Path, entries: &[PathBuf]) -> Result<Option<ImageSet>, DataError> {
+    let Some(training) = read_part(root, entries, "train")? else { return Ok(None) };
+    let test = match read_part(root, entries, "t10k")? {
         Some(test) => Some(test),
-        None => part(root, entries, "test")?,
+        None => read_part(root, entries, "test")?,
     };
     if let Some(test) = &test
         && test.shape != training.shape
     {
         let [_, height, width] = test.shape;
-        return Err(files::wrong(
+        return Err(files::data_error(
             root,
-            format!("its test images are {width}×{height} pixels, its training images are not; take both from one set"),
+            format!(
+                "its test images are {width}×{height} pixels, its training images differ; use files of the same set"
+            ),
         ));
     }
     Ok(Some(ImageSet { training, test }))
 }
 
 /// Reads the images of one part with their labels.
-fn part(root: &Path, entries: &[PathBuf], prefix: &str) -> Result<Option<Images>, DataError> {
-    let Some(images) = find(entries, &format!("{prefix}-images-idx3-ubyte")) else { return Ok(None) };
+fn read_part(root: &Path, entries: &[PathBuf], prefix: &str) -> Result<Option<Images>, DataError> {
+    let Some(images) = find_file(entries, &format!("{prefix}-images-idx3-ubyte")) else { return Ok(None) };
     let wanted = format!("{prefix}-labels-idx1-ubyte");
-    let labels = find(entries, &wanted).ok_or_else(|| {
-        let name = files::name(images);
-        files::wrong(
+    let labels = find_file(entries, &wanted).ok_or_else(|| {
+        let name = files::file_name(images);
+        files::data_error(
             root,
-            format!("holds {name} but no {wanted}; fetch the file of labels of the same set (plain or .gz)"),
+            format!("contains {name} but not {wanted}; download the labels of the same set (plain or .gz)"),
         )
     })?;
-    join(images, labels).map(Some)
+    join_files(images, labels).map(Some)
 }
 
-fn find<'a>(entries: &'a [PathBuf], wanted: &str) -> Option<&'a PathBuf> {
+fn find_file<'a>(entries: &'a [PathBuf], wanted: &str) -> Option<&'a PathBuf> {
     entries.iter().find(|path| {
-        let name = files::name(path).replace('.', "-");
+        let name = files::file_name(path).replace('.', "-");
         name.strip_suffix("-gz").unwrap_or(&name).ends_with(wanted)
     })
 }
 
-fn join(image_file: &Path, label_file: &Path) -> Result<Images, DataError> {
-    let image_bytes = files::read(image_file)?;
-    let ([count, height, width], pixels) = content::<3>(image_file, &image_bytes)?;
-    let label_bytes = files::read(label_file)?;
-    let ([label_count], labels) = content::<1>(label_file, &label_bytes)?;
+fn join_files(image_file: &Path, label_file: &Path) -> Result<Images, DataError> {
+    let image_bytes = files::read_file(image_file)?;
+    let ([count, height, width], pixels) = parse_idx::<3>(image_file, &image_bytes)?;
+    let label_bytes = files::read_file(label_file)?;
+    let ([label_count], labels) = parse_idx::<1>(label_file, &label_bytes)?;
     if count != label_count {
         let message = format!(
-            "says it holds {label_count} labels, but {} holds {count} images; take both files from one set",
-            files::name(image_file)
+            "has {label_count} labels, but {} has {count} images; use files of the same set",
+            files::file_name(image_file)
         );
-        return Err(files::wrong_at(label_file, 4, message));
+        return Err(files::data_error_at(label_file, 4, message));
     }
     if count == 0 || height == 0 || width == 0 {
-        let message = format!("says it holds {count} images of {width}×{height} pixels; fetch a set with images in it");
-        return Err(files::wrong_at(image_file, 4, message));
+        let message = format!("has {count} images of {width}×{height} pixels; download a set that contains images");
+        return Err(files::data_error_at(image_file, 4, message));
     }
     let labels: Vec<u32> = labels.iter().map(|label| u32::from(*label)).collect();
     let classes = labels.iter().max().map_or(0, |last| *last as usize + 1);
@@ -74,18 +76,18 @@ fn join(image_file: &Path, label_file: &Path) -> Result<Images, DataError> {
 }
 
 /// Returns the sizes and the bytes of an IDX file with `D` dimensions.
-fn content<'a, const D: usize>(file: &Path, bytes: &'a [u8]) -> Result<([usize; D], &'a [u8]), DataError> {
+fn parse_idx<'a, const D: usize>(file: &Path, bytes: &'a [u8]) -> Result<([usize; D], &'a [u8]), DataError> {
     let header = 4 + 4 * D;
     if bytes.len() < header {
-        let message = format!("the file ends inside its header of {header} bytes; fetch it again");
-        return Err(files::wrong_at(file, bytes.len(), message));
+        let message = format!("the file ends inside its header of {header} bytes; download it again");
+        return Err(files::data_error_at(file, bytes.len(), message));
     }
     if bytes[..3] != [0, 0, 8] || usize::from(bytes[3]) != D {
         let message = format!(
-            "begins with {:?}, an IDX file of bytes with {D} dimensions begins with [0, 0, 8, {D}]; check that it is the file its name says",
+            "starts with {:?}; an IDX file of bytes with {D} dimensions starts with [0, 0, 8, {D}]; check that the file matches its name",
             &bytes[..4]
         );
-        return Err(files::wrong_at(file, 0, message));
+        return Err(files::data_error_at(file, 0, message));
     }
     let mut sizes = [0; D];
     for (size, big_endian) in sizes.iter_mut().zip(bytes[4..header].chunks_exact(4)) {
@@ -97,20 +99,20 @@ fn content<'a, const D: usize>(file: &Path, bytes: &'a [u8]) -> Result<([usize; 
         Some(wanted) if wanted == rest => Ok((sizes, &bytes[header..])),
         Some(wanted) if wanted < rest => {
             let message =
-                format!("{} bytes too many after the {wanted} that the header promises; fetch it again", rest - wanted);
-            Err(files::wrong_at(file, header + wanted, message))
+                format!("{} bytes too many after the {wanted} in the header; download it again", rest - wanted);
+            Err(files::data_error_at(file, header + wanted, message))
         }
         _ => {
             let message =
-                format!("the file ends after {rest} of the bytes that its header promises ({sizes:?}); fetch it again");
-            Err(files::wrong_at(file, bytes.len(), message))
+                format!("the file ends after {rest} of the bytes in its header ({sizes:?}); download it again");
+            Err(files::data_error_at(file, bytes.len(), message))
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::train::tasks::vision::read;
+    use crate::train::tasks::vision::read::read_image_set;
     use flate2::{Compression, write::GzEncoder};
     use std::{fs, io::Write, path::Path};
 
@@ -147,7 +149,7 @@ mod tests {
     }
 
     fn open(root: &Path) -> Result<crate::train::tasks::vision::images::ImageSet, crate::train::task::DataError> {
-        read::read(root.to_str().unwrap(), None)
+        read_image_set(root.to_str().unwrap(), None)
     }
 
     #[test]

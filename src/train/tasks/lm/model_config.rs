@@ -1,13 +1,13 @@
 //! The section `model:` of a text run: sizes of a fresh model, or a pretrained model, and adapters.
 
-use super::hf::{self, Place, config, export, names, peft};
-use super::model::Plan;
+use super::hf::{self, ModelSource, config, export, names, peft};
+use super::layer_builder::ModelSpec;
 use super::shape::{Activation, Family, Shape};
 use super::text::{BYTE_TOKENS, BYTES};
 use crate::config::problem::Problem;
 use crate::train::lora::Lora;
-use crate::train::task::{DataError, Format, MOST_LAYERS, MOST_WIDTH, NamedFile, Weights};
-use crate::train::tasks::files::wrong;
+use crate::train::task::{DataError, ExportError, Format, MOST_LAYERS, MOST_WIDTH, NamedFile, Weights};
+use crate::train::tasks::files::data_error;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -61,7 +61,7 @@ impl TextModel {
     }
 
     /// Returns the shape of a fresh model.
-    fn fresh(&self, vocabulary: usize) -> Shape {
+    fn fresh_shape(&self, vocabulary: usize) -> Shape {
         let [layers, heads, width] = self.sizes();
         Shape {
             family: Family::Gpt2,
@@ -84,7 +84,7 @@ impl TextModel {
 }
 
 /// Returns the problems of values that parse but cannot work.
-pub fn check(model: &TextModel) -> Vec<Problem> {
+pub fn check_model(model: &TextModel) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut need = |holds: bool, path: &str, wrong: String, fix: &str| {
         if !holds {
@@ -98,25 +98,20 @@ pub fn check(model: &TextModel) -> Vec<Problem> {
         ("width", width, "128 works"),
         ("sequence", model.sequence, "128 works"),
     ] {
-        need(value > 0, &format!("model.{knob}"), "0 leaves no model".into(), usual);
+        need(value > 0, &format!("model.{knob}"), "it must be at least 1".into(), usual);
         let most = if knob == "layers" { MOST_LAYERS } else { MOST_WIDTH };
-        need(
-            value <= most,
-            &format!("model.{knob}"),
-            format!("{value} is more than the {most} that are allowed"),
-            usual,
-        );
+        need(value <= most, &format!("model.{knob}"), format!("{value} exceeds the limit of {most}"), usual);
     }
-    if let Some(Err(why)) = model.shape.as_ref().map(Shape::check) {
-        need(false, "model.shape", why, "leave it out; it is read from the model's config.json");
+    if let Some(Err(error)) = model.shape.as_ref().map(Shape::check) {
+        need(false, "model.shape", error.to_string(), "omit it; it is read from the model's config.json");
     }
     if heads > 0 && heads.max(width) <= MOST_WIDTH && !width.is_multiple_of(heads) {
-        let fix = heads_that_fit(heads, width);
-        need(false, "model.heads", format!("{heads} heads cannot share a width of {width} evenly"), &fix);
+        let fix = suggest_heads(heads, width);
+        need(false, "model.heads", format!("{heads} heads do not divide a width of {width} evenly"), &fix);
     }
     let dropout = model.dropout;
     let droppable = (0.0..1.0).contains(&dropout);
-    need(droppable, "model.dropout", format!("{dropout} is not in 0 ≤ x < 1"), "0.0 drops nothing, 0.1 is usual");
+    need(droppable, "model.dropout", format!("{dropout} is not in 0 ≤ x < 1"), "0.0 disables dropout, 0.1 is usual");
     for (knob, given) in [
         ("layers", model.layers.is_some()),
         ("heads", model.heads.is_some()),
@@ -124,13 +119,13 @@ pub fn check(model: &TextModel) -> Vec<Problem> {
         ("tied", model.tied.is_some()),
     ] {
         let own = !given || model.init_from.is_none();
-        need(own, &format!("model.{knob}"), "the pretrained model brings its own".into(), "leave it out");
+        need(own, &format!("model.{knob}"), "a pretrained model has its own".into(), "omit it");
     }
     if let Some(lora) = &model.lora {
         for target in &lora.targets {
-            let known = !named(target).is_empty();
-            let fix = format!("write all, or some of {}", TARGETS.join(", "));
-            need(known, "model.lora.targets", format!("no layer is called `{target}`"), &fix);
+            let known = !layers_of_target(target).is_empty();
+            let fix = format!("choose all, or some of {}", TARGETS.join(", "));
+            need(known, "model.lora.targets", format!("unknown layer `{target}`"), &fix);
         }
         problems.extend(lora.check("model.lora"));
     }
@@ -138,7 +133,7 @@ pub fn check(model: &TextModel) -> Vec<Problem> {
 }
 
 /// Fills in the sizes and makes paths absolute.
-pub fn complete(model: &mut TextModel, absolute: &dyn Fn(&str) -> String) {
+pub fn complete_model(model: &mut TextModel, absolute: &dyn Fn(&str) -> String) {
     if let Some(path) = model.lora.as_mut().and_then(|lora| lora.init_from.as_mut()) {
         *path = absolute(path);
     }
@@ -153,16 +148,16 @@ pub fn complete(model: &mut TextModel, absolute: &dyn Fn(&str) -> String) {
     }
     if model.shape.is_none() {
         // An unreadable config is reported when the model is loaded.
-        model.shape = config::read(&Place::of(path), path).ok();
+        model.shape = config::read_config(&ModelSource::parse(path), path).ok();
     }
 }
 
 /// Returns the tokenizer of a run that names none: the model's own. Bytes would be meaningless to a
 /// pretrained model with another vocabulary, so its tokenizer is named even if the file is missing.
-pub fn tokenizer(model: &TextModel) -> String {
+pub fn default_tokenizer(model: &TextModel) -> String {
     let knows_bytes = model.shape.as_ref().is_none_or(|shape| shape.vocabulary == BYTE_TOKENS);
-    match model.init_from.as_deref().map(Place::of) {
-        Some(Place::Folder(folder, _)) if !knows_bytes || folder.join(export::TOKENIZER).is_file() => {
+    match model.init_from.as_deref().map(ModelSource::parse) {
+        Some(ModelSource::Folder(folder, _)) if !knows_bytes || folder.join(export::TOKENIZER).is_file() => {
             folder.join(export::TOKENIZER).display().to_string()
         }
         _ => BYTES.to_owned(),
@@ -173,12 +168,12 @@ pub fn tokenizer(model: &TextModel) -> String {
 ///
 /// # Errors
 /// Returns an error that names the file and the mismatch.
-pub fn examine(model: &TextModel) -> Result<(), DataError> {
+pub fn check_pretrained(model: &TextModel) -> Result<(), DataError> {
     let Some(path) = &model.init_from else { return Ok(()) };
-    let place = Place::of(path);
+    let source = ModelSource::parse(path);
     match &model.shape {
-        Some(shape) => hf::check(&place, shape),
-        None => hf::check(&place, &config::read(&place, path)?),
+        Some(shape) => hf::check_weights(&source, shape),
+        None => hf::check_weights(&source, &config::read_config(&source, path)?),
     }
 }
 
@@ -186,39 +181,38 @@ pub fn examine(model: &TextModel) -> Result<(), DataError> {
 ///
 /// # Errors
 /// Returns an error that names the file and the mismatch.
-pub fn plan(model: &TextModel, vocabulary: usize) -> Result<Plan, DataError> {
+pub fn build_spec(model: &TextModel, vocabulary: usize) -> Result<ModelSpec, DataError> {
     let shape = match (&model.init_from, &model.shape) {
-        (None, _) => model.fresh(vocabulary),
+        (None, _) => model.fresh_shape(vocabulary),
         (Some(_), Some(shape)) => shape.clone(),
-        (Some(path), None) => config::read(&Place::of(path), path)?,
+        (Some(path), None) => config::read_config(&ModelSource::parse(path), path)?,
     };
     let named = Path::new(model.init_from.as_deref().unwrap_or("model"));
-    shape.check().map_err(|why| wrong(named, why))?;
+    shape.check().map_err(|error| data_error(named, error.to_string()))?;
     if model.sequence > shape.positions {
         let (sequence, most) = (model.sequence, shape.positions);
-        let message =
-            format!("the model sees at most {most} tokens at once; set model.sequence to {most}, not {sequence}");
-        return Err(wrong(named, message));
+        let message = format!("the model has {most} positions; set model.sequence to at most {most}, not {sequence}");
+        return Err(data_error(named, message));
     }
     if let Some(lora) = &model.lora {
         check_targets(lora, &shape)?;
     }
-    let lora = model.lora.clone().map(|lora| Lora { targets: targets(&lora), ..lora });
-    Ok(Plan { shape, sequence: model.sequence, dropout: model.dropout, lora })
+    let lora = model.lora.clone().map(|lora| Lora { targets: resolve_targets(&lora), ..lora });
+    Ok(ModelSpec { shape, sequence: model.sequence, dropout: model.dropout, lora })
 }
 
 /// Returns the weights that a fresh run starts from.
 ///
 /// # Errors
 /// Returns an error that names the file and the mismatch.
-pub fn pretrained(model: &TextModel, plan: &Plan) -> Result<Option<Weights>, DataError> {
+pub fn load_pretrained(model: &TextModel, spec: &ModelSpec) -> Result<Option<Weights>, DataError> {
     let mut weights = match &model.init_from {
-        Some(path) => hf::load(&Place::of(path), &plan.shape)?,
+        Some(path) => hf::load_weights(&ModelSource::parse(path), &spec.shape)?,
         None => Weights::new(),
     };
-    if let Some((lora, path)) = plan.lora.as_ref().and_then(|lora| Some((lora, lora.init_from.as_ref()?))) {
+    if let Some((lora, path)) = spec.lora.as_ref().and_then(|lora| Some((lora, lora.init_from.as_ref()?))) {
         let targets: Vec<&str> = lora.targets.iter().map(String::as_str).collect();
-        weights.extend(peft::load(Path::new(path), &plan.shape, lora, &targets)?);
+        weights.extend(peft::load_adapters(Path::new(path), &spec.shape, lora, &targets)?);
     }
     Ok((!weights.is_empty()).then_some(weights))
 }
@@ -226,43 +220,42 @@ pub fn pretrained(model: &TextModel, plan: &Plan) -> Result<Option<Weights>, Dat
 /// Converts a checkpoint's weights to the files of another program.
 ///
 /// # Errors
-/// Returns a message that names the tensors missing from the checkpoint.
-pub fn export(model: &TextModel, weights: Weights, format: Format) -> Result<Vec<NamedFile>, String> {
+/// Returns an error when the checkpoint lacks a tensor, or the model does not suit the format.
+pub fn export_weights(model: &TextModel, weights: Weights, format: Format) -> Result<Vec<NamedFile>, ExportError> {
     let vocabulary = weights.get("tokens.weight").map_or(0, |data| data.shape[0]);
-    let plan = plan(model, vocabulary).map_err(|error| error.to_string())?;
-    let place = model.init_from.as_deref().map(Place::of);
-    match (format, &plan.lora) {
-        (Format::HuggingFace, _) => export::files(&plan.shape, place.as_ref(), weights),
+    let spec = build_spec(model, vocabulary)?;
+    let source = model.init_from.as_deref().map(ModelSource::parse);
+    match (format, &spec.lora) {
+        (Format::HuggingFace, _) => export::model_files(&spec.shape, source.as_ref(), weights),
         (Format::Peft, Some(lora)) => {
             let named = model.init_from.as_deref().unwrap_or_default();
-            let base = place.ok_or("the adapters are on a model of one's own; --format hf writes it whole")?;
-            let base = hf::load(&base, &plan.shape).map_err(|error| error.to_string())?;
-            peft::files(&plan.shape, lora, named, &base, &weights)
+            let base = hf::load_weights(&source.ok_or(ExportError::NoPretrainedBase)?, &spec.shape)?;
+            peft::adapter_files(&spec.shape, lora, named, &base, &weights)
         }
-        (Format::Peft, None) => Err("the rung has no adapters; --format hf writes the whole model".to_owned()),
+        (Format::Peft, None) => Err(ExportError::NoAdapters),
     }
 }
 
 /// Checks that every target is a layer of this model. If none were, there would be no adapters, and the
 /// weights themselves would be trained.
 fn check_targets(lora: &Lora, shape: &Shape) -> Result<(), DataError> {
-    let in_blocks = names::layers(shape).into_iter().filter_map(|(path, ..)| path.rsplit('.').next());
+    let in_blocks = names::adaptable_layers(shape).into_iter().filter_map(|(path, ..)| path.rsplit('.').next());
     let there: Vec<&str> = in_blocks.chain((!shape.tied).then_some("head")).collect();
-    let strange = lora.targets.iter().find(|target| !named(target).iter().any(|name| there.contains(name)));
+    let strange = lora.targets.iter().find(|target| !layers_of_target(target).iter().any(|name| there.contains(name)));
     strange.map_or(Ok(()), |target| {
-        let message = format!("the model has no layer `{target}`; write all, or some of {}", there.join(", "));
-        Err(wrong(Path::new("model.lora.targets"), message))
+        let message = format!("the model has no layer `{target}`; choose all, or some of {}", there.join(", "));
+        Err(data_error(Path::new("model.lora.targets"), message))
     })
 }
 
 /// Returns the layers that get adapters, by downshift's names, each once.
-fn targets(lora: &Lora) -> Vec<String> {
-    let wanted = |name: &&&str| lora.targets.iter().any(|target| named(target).contains(*name));
+fn resolve_targets(lora: &Lora) -> Vec<String> {
+    let wanted = |name: &&&str| lora.targets.iter().any(|target| layers_of_target(target).contains(*name));
     TARGETS.iter().filter(wanted).map(|name| (*name).to_owned()).collect()
 }
 
 /// Returns downshift's names for a target: one of its own names, one of Hugging Face's, or `all` for all but the head.
-fn named(target: &str) -> &'static [&'static str] {
+fn layers_of_target(target: &str) -> &'static [&'static str] {
     match target {
         "all" | "all-linear" => &["query", "key", "value", "output", "gate", "widen", "narrow"],
         "query" | "q_proj" => &["query"],
@@ -280,13 +273,13 @@ fn named(target: &str) -> &'static [&'static str] {
 }
 
 /// Returns the divisors of `width` closest to `heads`, as a sentence.
-pub fn heads_that_fit(heads: usize, width: usize) -> String {
+pub fn suggest_heads(heads: usize, width: usize) -> String {
     let fits = |count: &usize| width.is_multiple_of(*count);
     let fewer = (1..heads).rev().find(fits);
     let more = (heads + 1..=width).find(fits);
     match (fewer, more) {
-        (Some(fewer), Some(more)) => format!("{fewer} or {more} heads can"),
-        (Some(only), None) | (None, Some(only)) => format!("{only} can"),
-        (None, None) => "choose a width that the heads divide".to_owned(),
+        (Some(fewer), Some(more)) => format!("{fewer} or {more} heads work"),
+        (Some(only), None) | (None, Some(only)) => format!("{only} works"),
+        (None, None) => "choose a width that is a multiple of the heads".to_owned(),
     }
 }

@@ -1,11 +1,12 @@
-//! The worker's side of the contract: the private stdout and the thread that writes events to it.
+//! The events of the worker: its private stdout and the thread that writes events to it.
 //!
 //! Life-cycle events are never dropped; a sender waits for room if it must. Rows of the curve are dropped
 //! once the reader falls too far behind; they reach the keeper with the next checkpoint.
 
-use super::{Sink, leash::Leash};
+use super::orders::OrderForwarder;
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Level};
+use crate::train::job::EventSink;
 use std::{
     collections::VecDeque,
     fs::File,
@@ -17,16 +18,16 @@ use std::{
 };
 
 /// Events queued for the reader before rows are dropped.
-const MOST_WAITING: usize = 1 << 16;
+const MAX_QUEUED: usize = 1 << 16;
 /// Additional room for events that are never dropped.
 const RESERVE: usize = 1 << 10;
 
 /// Keeps the real stdout for events and points fd 1 at stderr, so that a stray print cannot
-/// corrupt the contract.
+/// corrupt the stdout.
 pub fn claim_stdout() -> io::Result<Arc<OwnedFd>> {
-    let contract = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+    let stdout = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
     rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
-    Ok(Arc::new(contract))
+    Ok(Arc::new(stdout))
 }
 
 #[derive(Default)]
@@ -50,15 +51,15 @@ impl Shared {
 }
 
 /// The queue in front of the writer thread.
-pub struct Writer(Arc<Shared>);
+pub struct EventWriter(Arc<Shared>);
 
-impl Writer {
-    /// Starts the thread. If the reader disappears, the leash is let go.
-    pub fn start(contract: &OwnedFd, leash: Leash) -> io::Result<Self> {
-        Self::onto(File::from(contract.try_clone()?), leash)
+impl EventWriter {
+    /// Starts the thread. If the reader disappears, training is stopped.
+    pub fn start(stdout: &OwnedFd, forwarder: OrderForwarder) -> io::Result<Self> {
+        Self::write_to(File::from(stdout.try_clone()?), forwarder)
     }
 
-    fn onto(mut out: impl Write + Send + 'static, leash: Leash) -> io::Result<Self> {
+    fn write_to(mut out: impl Write + Send + 'static, forwarder: OrderForwarder) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let queue = Arc::clone(&shared);
         thread::Builder::new().name("events".to_owned()).spawn(move || {
@@ -68,7 +69,7 @@ impl Writer {
                 broken.events.clear();
                 drop(broken);
                 queue.changed.notify_all();
-                leash.let_go();
+                forwarder.on_listener_lost();
             }
         })?;
         Ok(Self(shared))
@@ -88,7 +89,7 @@ fn write_all(shared: &Shared, out: &mut impl Write) -> io::Result<()> {
             let mut batch = std::mem::take(&mut queue.events);
             let dropped = std::mem::take(&mut queue.dropped);
             if dropped > 0 {
-                let text = format!("the keeper reads too slowly: {dropped} steps come with the next checkpoint only");
+                let text = format!("the keeper reads too slowly: {dropped} steps will arrive with the next checkpoint");
                 batch.push_back(Event::Note { level: Level::Warn, text });
             }
             batch
@@ -100,15 +101,15 @@ fn write_all(shared: &Shared, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-impl Sink for Writer {
+impl EventSink for EventWriter {
     fn send(&self, event: Event) {
-        let row = matches!(event, Event::Step(_) | Event::Skipped(_));
+        let is_row = matches!(event, Event::Step(_) | Event::Skipped(_));
         let mut queue = self.0.lock();
-        if row && queue.events.len() >= MOST_WAITING {
+        if is_row && queue.events.len() >= MAX_QUEUED {
             queue.dropped += 1;
             return;
         }
-        while queue.events.len() >= MOST_WAITING + RESERVE && !queue.broken {
+        while queue.events.len() >= MAX_QUEUED + RESERVE && !queue.broken {
             queue = self.0.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
         if !queue.broken {
@@ -119,17 +120,18 @@ impl Sink for Writer {
 
     fn flush(&self, limit: Duration) {
         let queue = self.0.lock();
-        let unwritten = |queue: &mut Queue| !queue.broken && (queue.writing || !queue.events.is_empty());
-        drop(self.0.changed.wait_timeout_while(queue, limit, unwritten));
+        let is_unwritten = |queue: &mut Queue| !queue.broken && (queue.writing || !queue.events.is_empty());
+        drop(self.0.changed.wait_timeout_while(queue, limit, is_unwritten));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST_WAITING, RESERVE, Writer};
+    use super::{EventWriter, MAX_QUEUED, RESERVE};
     use crate::protocol::line;
     use crate::protocol::worker::{Event, Order, Phase, Skipped};
-    use crate::train::worker::{Sink, leash::Leash};
+    use crate::train::job::EventSink;
+    use crate::train::worker::orders::OrderForwarder;
     use std::{
         io::{self, Write},
         sync::mpsc::{Receiver, Sender, channel},
@@ -153,19 +155,19 @@ mod tests {
         }
     }
 
-    fn row(step: u64) -> Event {
+    fn skipped_row(step: u64) -> Event {
         let (what, place) = ("loss".to_owned(), String::new());
         Event::Skipped(Skipped { step, samples: step, epoch: 0, lr: 0.0, what, place, rescaled: false })
     }
 
     #[test]
-    fn a_reader_that_stands_still_costs_rows_and_never_life_cycle_events() {
+    fn a_stalled_reader_loses_rows_but_no_life_cycle_events() {
         let ((go, wait), (written, lines)) = (channel(), channel());
         let (orders, _keep) = channel();
-        let writer = Writer::onto(Slow { go: wait, written }, Leash::without_end(orders)).unwrap();
-        let sent = MOST_WAITING as u64 * 2;
+        let writer = EventWriter::write_to(Slow { go: wait, written }, OrderForwarder::without_exit(orders)).unwrap();
+        let sent = MAX_QUEUED as u64 * 2;
         for step in 0..sent {
-            writer.send(row(step));
+            writer.send(skipped_row(step));
         }
         for _ in 0..RESERVE / 2 {
             writer.send(Event::Phase { phase: Phase::Training });
@@ -179,21 +181,21 @@ mod tests {
         let phases = events.iter().filter(|event| matches!(event, Event::Phase { .. })).count();
         let rows = events.iter().filter(|event| matches!(event, Event::Skipped(_))).count();
         assert_eq!(phases, RESERVE / 2);
-        assert!((MOST_WAITING..MOST_WAITING * 2).contains(&rows), "{rows}");
+        assert!((MAX_QUEUED..MAX_QUEUED * 2).contains(&rows), "{rows}");
         let noted = events.iter().any(|event| matches!(event, Event::Note { text, .. } if text.contains("too slowly")));
         assert!(noted);
     }
 
     #[test]
-    fn a_reader_that_is_gone_asks_for_a_stop_and_blocks_nobody() {
+    fn a_lost_reader_stops_training_and_blocks_nobody() {
         let ((go, wait), (written, _lines)) = (channel::<()>(), channel());
         let (give, orders) = channel();
-        let writer = Writer::onto(Slow { go: wait, written }, Leash::without_end(give)).unwrap();
+        let writer = EventWriter::write_to(Slow { go: wait, written }, OrderForwarder::without_exit(give)).unwrap();
         drop(go);
-        writer.send(row(1));
+        writer.send(skipped_row(1));
         assert_eq!(orders.recv_timeout(Duration::from_secs(30)), Ok(Order::Stop { checkpoint: true }));
-        for step in 0..MOST_WAITING as u64 * 2 {
-            writer.send(row(step));
+        for step in 0..MAX_QUEUED as u64 * 2 {
+            writer.send(skipped_row(step));
         }
         writer.flush(Duration::from_secs(30));
     }

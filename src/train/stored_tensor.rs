@@ -1,9 +1,8 @@
-//! One tensor of the optimizer's state at rest between updates: on the device, or in host memory
+//! Storage of one tensor of the optimizer's state between updates: on the device, or in host memory
 //! (`optimizer.offload`), from where it moves to the device only for its own update.
 
-use crate::train::params::as_f32;
 use burn::tensor::{
-    DType, FloatDType, TensorData,
+    DType, FloatDType, TensorData, TensorMetadata,
     backend::{Backend, ExecutionError},
     ops::{FloatTensor, IntTensor},
     read_sync,
@@ -11,9 +10,9 @@ use burn::tensor::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A tensor at rest.
+/// A stored tensor.
 #[derive(Debug, Clone)]
-pub enum Kept<B: Backend> {
+pub enum StoredTensor<B: Backend> {
     /// f32 on the device.
     Float(FloatTensor<B>),
     /// 8-bit codes on the device.
@@ -23,16 +22,16 @@ pub enum Kept<B: Backend> {
 }
 
 /// f32 weights by parameter path, if the module holds them in fewer bits.
-pub type Masters<B> = BTreeMap<String, Kept<B>>;
+pub type Masters<B> = BTreeMap<String, StoredTensor<B>>;
 
-impl<B: Backend> Kept<B> {
+impl<B: Backend> StoredTensor<B> {
     /// Wraps values in host memory.
     pub fn host(data: TensorData) -> Self {
         Self::Host(Arc::new(data))
     }
 
     /// Returns the values on the device as f32; codes become the integers they are.
-    pub fn float(self, device: &B::Device) -> FloatTensor<B> {
+    pub fn into_float(self, device: &B::Device) -> FloatTensor<B> {
         match self {
             Self::Float(tensor) => tensor,
             Self::Codes(codes) => B::int_into_float(codes, FloatDType::F32),
@@ -58,4 +57,9 @@ impl<B: Backend> Kept<B> {
             host @ Self::Host(_) => host,
         })
     }
+}
+
+/// Converts a tensor to f32.
+pub fn as_f32<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
+    if tensor.dtype() == DType::F32 { tensor } else { B::float_cast(tensor, FloatDType::F32) }
 }

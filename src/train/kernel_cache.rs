@@ -17,7 +17,7 @@ use std::path::Path;
 
 /// Configures both for this process, ignoring configuration files and `CUBECL_` variables. Call once, before
 /// the first use of a device.
-pub fn settle(run_dir: &Path, fingerprint: &str, autotune: Autotune) {
+pub fn configure_caches(run_dir: &Path, fingerprint: &str, autotune: Autotune) {
     let decisions = kernels::decisions_of(run_dir);
     let compiled = kernels::compiled(fingerprint).unwrap_or_else(|| decisions.clone());
     let level = match autotune {

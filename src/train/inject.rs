@@ -1,8 +1,8 @@
-//! Carries out injected faults. Each is announced, and the announcement is written, before it strikes, so
+//! Injected faults. Each is announced, and the announcement is written, before it takes effect, so
 //! that the keeper does not request it again.
 
-use super::exit;
-use super::worker::{Pulse, Sink};
+use super::exit::exit_now;
+use super::job::{EventSink, StepPulse};
 use crate::protocol::inject::{Fault, Inject};
 use crate::protocol::worker::Event;
 use rustix::process::{Signal, getpid, kill_process};
@@ -15,29 +15,29 @@ use std::{
 
 /// The faults injected into a step, other than those that end the process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Suffering {
+pub struct StepFaults {
     /// Whether the loss becomes NaN.
-    pub poisoned: bool,
+    pub nan_loss: bool,
     /// Whether the step takes ten times as long.
-    pub slowed: bool,
+    pub slow: bool,
 }
 
-/// The faults remaining in this life.
-pub struct Strikes {
+/// The faults to inject in this attempt.
+pub struct FaultInjector {
     faults: Vec<(Inject, bool)>,
-    sink: Arc<dyn Sink>,
-    pulse: Arc<Pulse>,
+    sink: Arc<dyn EventSink>,
+    pulse: Arc<StepPulse>,
 }
 
-impl Strikes {
-    /// Returns the faults to carry out; those already past never strike.
-    pub fn new(faults: &[Inject], sink: Arc<dyn Sink>, pulse: Arc<Pulse>) -> Self {
+impl FaultInjector {
+    /// Returns the faults to carry out; those already past are ignored.
+    pub fn new(faults: &[Inject], sink: Arc<dyn EventSink>, pulse: Arc<StepPulse>) -> Self {
         Self { faults: faults.iter().map(|fault| (*fault, false)).collect(), sink, pulse }
     }
 
     /// Applies the faults due at the step about to be taken.
-    pub fn at(&mut self, step: u64) -> Suffering {
-        let mut suffering = Suffering::default();
+    pub fn inject_due(&mut self, step: u64) -> StepFaults {
+        let mut faults = StepFaults::default();
         for index in 0..self.faults.len() {
             let (inject, announced) = self.faults[index];
             if !inject.strikes(step) {
@@ -48,22 +48,22 @@ impl Strikes {
                 self.sink.send(Event::Injected { fault: inject.to_string(), step });
             }
             match inject.fault {
-                Fault::Nan => suffering.poisoned = true,
-                Fault::Slow => suffering.slowed = true,
-                deadly => self.carry_out(deadly),
+                Fault::Nan => faults.nan_loss = true,
+                Fault::Slow => faults.slow = true,
+                fatal => self.carry_out(fatal),
             }
         }
-        suffering
+        faults
     }
 
-    #[expect(clippy::panic, reason = "panicking is the fault that was asked for")]
+    #[expect(clippy::panic, reason = "panicking is the injected fault")]
     fn carry_out(&self, fault: Fault) {
         self.sink.flush(Duration::from_secs(5));
         self.pulse.expect_injected();
         match fault {
-            Fault::Oom => lose_device_memory(),
-            Fault::Panic => panic_any("a panic asked for with --inject"),
-            Fault::Exit0 => exit::now(0),
+            Fault::Oom => fail_device_allocation(),
+            Fault::Panic => panic_any("panic requested with --inject"),
+            Fault::Exit0 => exit_now(0),
             Fault::Kill => drop(kill_process(getpid(), Signal::KILL)),
             Fault::Hang => loop {
                 thread::park();
@@ -76,7 +76,7 @@ impl Strikes {
 /// Imitates a failed allocation on a CUDA device: the device's own thread panics twice, each time inside
 /// `catch_unwind`, and the caller is not notified.
 #[expect(clippy::panic, reason = "panicking is what the device does")]
-fn lose_device_memory() {
+fn fail_device_allocation() {
     let device_thread = || {
         catch_unwind(|| panic_any("can't allocate buffer of size: 68719476736")).ok();
         catch_unwind(|| panic_any("couldn't find resource for that handle: Memory page 0 doesn't exist")).ok();

@@ -1,7 +1,7 @@
 //! The trained parameters of a model and their rules, resolved once at the start from the model's parameter
 //! paths, `training.trained` and `optimizer.groups`.
 
-use super::lora::{self, refit::layer_of};
+use super::lora::{self, rank_change::adapted_layer};
 use super::params::{Trail, follow_trail};
 use super::task::Task;
 use crate::config::{
@@ -15,78 +15,109 @@ use burn::tensor::{
 };
 use std::collections::BTreeMap;
 
+/// A mistake in `training.trained` or `optimizer.groups` that only the model's parameters reveal.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RulesError {
+    /// A pattern of a group matches no parameter.
+    #[error("optimizer.groups.{group}.match: `{pattern}` matches no parameter; the first ones are {}", .first.join(", "))]
+    NoMatch {
+        /// The group's name.
+        group: String,
+        /// The pattern.
+        pattern: String,
+        /// The first parameters of the model.
+        first: Vec<String>,
+    },
+    /// Every parameter is frozen.
+    #[error("training.trained and optimizer.groups leave nothing to train; unfreeze at least one parameter")]
+    NothingTrained,
+    /// More blocks to train than the model has.
+    #[error("training.trained: the model has {blocks} blocks, so the last {last} cannot be trained")]
+    TooFewBlocks {
+        /// Blocks of the model.
+        blocks: usize,
+        /// Blocks to train.
+        last: usize,
+    },
+    /// A head that the task does not name.
+    #[error("training.trained: the model has no head; name it in optimizer.groups with `frozen: false`")]
+    NoHead,
+    /// A model without adapters.
+    #[error("training.trained: the model has no adapters; add `model.lora`")]
+    NoAdapters,
+}
+
 /// The rules for one trained parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rule {
+pub struct ParamRule {
     /// The factor on the run's learning rate.
     pub lr_factor: f64,
     /// Decoupled weight decay; tensors of one dimension are exempt regardless.
     pub weight_decay: f64,
-    /// The index into [`Plan::max_norms`] of the norm that clips its gradient.
+    /// The index into [`ParamRules::max_norms`] of the norm that clips its gradient.
     pub clip: usize,
 }
 
 /// The trained parameters and their rules.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct ParamRules {
     /// Every trained parameter by path; all others are frozen.
-    pub rules: BTreeMap<String, Rule>,
+    pub rules: BTreeMap<String, ParamRule>,
     /// The norms that gradients are clipped to: first the shared one, for all parameters without a norm of
     /// their own, then one for each group that has its own.
     pub max_norms: Vec<Option<f64>>,
 }
 
-impl Plan {
+impl ParamRules {
     /// Resolves which of the parameters at `paths` are trained.
     ///
     /// # Errors
-    /// Returns a message when a pattern matches nothing or nothing would be trained.
-    pub fn new<T: Task>(preset: &Preset, paths: &[String]) -> Result<Self, String> {
+    /// Returns an error when a pattern matches nothing or nothing would be trained.
+    pub fn new<T: Task>(preset: &Preset, paths: &[String]) -> Result<Self, RulesError> {
         let optimizer = &preset.optimizer;
         let groups = &optimizer.groups.0;
-        let mut plan = Self { rules: BTreeMap::new(), max_norms: vec![optimizer.max_norm] };
+        let mut all = Self { rules: BTreeMap::new(), max_norms: vec![optimizer.max_norm] };
         let mut clips = Vec::new();
         for (name, group) in groups {
             check_patterns(name, group, paths)?;
             clips.push(group.max_norm.map_or(0, |most| {
-                plan.max_norms.push(Some(most));
-                plan.max_norms.len() - 1
+                all.max_norms.push(Some(most));
+                all.max_norms.len() - 1
             }));
         }
         let by_default = Selection::new::<T>(preset.training.trained.as_ref(), paths)?;
         for path in paths.iter().filter(|path| !path.ends_with(&format!(".{}", lora::SCALE))) {
             let found = groups.iter().zip(&clips).find(|((_, group), _)| group.matches.matches(path));
-            let frozen = found.and_then(|((_, group), _)| group.frozen).unwrap_or_else(|| !by_default.holds(path));
+            let frozen = found.and_then(|((_, group), _)| group.frozen).unwrap_or_else(|| !by_default.contains(path));
             if !frozen {
-                plan.rules.insert(path.clone(), rule(optimizer, found.map(|((_, group), clip)| (group, *clip))));
+                all.rules.insert(path.clone(), rule_for(optimizer, found.map(|((_, group), clip)| (group, *clip))));
             }
         }
-        if plan.rules.is_empty() {
-            return Err(
-                "optimizer.groups and training.trained leave nothing to train; thaw at least one parameter".into()
-            );
+        if all.rules.is_empty() {
+            return Err(RulesError::NothingTrained);
         }
-        Ok(plan)
+        Ok(all)
     }
 
     /// Reports whether a parameter is trained.
     #[must_use]
-    pub fn trains(&self, path: &str) -> bool {
+    pub fn is_trained(&self, path: &str) -> bool {
         self.rules.contains_key(path)
     }
 
     /// Describes how much is trained, if anything is frozen.
     #[must_use]
-    pub fn note(&self, shapes: &BTreeMap<String, Vec<usize>>) -> Option<String> {
-        let numbers = |shape: &Vec<usize>| shape.iter().product::<usize>();
-        let all: usize = shapes.values().map(numbers).sum();
-        let trained: usize = shapes.iter().filter(|(path, _)| self.trains(path)).map(|(_, shape)| numbers(shape)).sum();
+    pub fn frozen_note(&self, shapes: &BTreeMap<String, Vec<usize>>) -> Option<String> {
+        let count = |shape: &Vec<usize>| shape.iter().product::<usize>();
+        let all: usize = shapes.values().map(count).sum();
+        let trained: usize =
+            shapes.iter().filter(|(path, _)| self.is_trained(path)).map(|(_, shape)| count(shape)).sum();
         (trained < all).then(|| format!("trains {trained} of {all} parameters; the others are frozen"))
     }
 
-    /// Returns the factors of gradients, one for each of [`Plan::max_norms`].
+    /// Returns the factors of gradients, one for each of [`ParamRules::max_norms`].
     #[must_use]
-    pub fn scales(&self, norms: &[f64]) -> Vec<f64> {
+    pub fn clip_scales(&self, norms: &[f64]) -> Vec<f64> {
         let scale = |(most, norm): (&Option<f64>, &f64)| most.map_or(1.0, |most| most / (norm + 1e-6)).min(1.0);
         self.max_norms.iter().zip(norms).map(scale).collect()
     }
@@ -95,21 +126,21 @@ impl Plan {
     pub fn freeze<A: AutodiffBackend, M: Module<A>>(&self, model: M) -> M {
         struct Freeze<'a> {
             trail: Trail,
-            plan: &'a Plan,
+            rules: &'a ParamRules,
         }
         impl<A: AutodiffBackend> ModuleMapper<A> for Freeze<'_> {
             follow_trail!();
             fn map_float<const D: usize>(&mut self, param: Param<Tensor<A, D>>) -> Param<Tensor<A, D>> {
-                let trained = self.plan.trains(&self.trail.path());
+                let trained = self.rules.is_trained(&self.trail.path());
                 param.set_require_grad(trained)
             }
         }
-        model.map(&mut Freeze { trail: Trail::default(), plan: self })
+        model.map(&mut Freeze { trail: Trail::default(), rules: self })
     }
 }
 
 /// Returns the paths of a model's float parameters, sorted, without initializing them.
-pub fn paths<B: Backend, M: Module<B>>(model: &M) -> Vec<String> {
+pub fn parameter_paths<B: Backend, M: Module<B>>(model: &M) -> Vec<String> {
     #[derive(Default)]
     struct Visitor {
         trail: Trail,
@@ -127,24 +158,21 @@ pub fn paths<B: Backend, M: Module<B>>(model: &M) -> Vec<String> {
     visitor.paths
 }
 
-fn rule(optimizer: &knobs::Optimizer, group: Option<(&Group, usize)>) -> Rule {
+fn rule_for(optimizer: &knobs::Optimizer, group: Option<(&Group, usize)>) -> ParamRule {
     let (group, clip) = group.map_or((None, 0), |(group, clip)| (Some(group), clip));
-    Rule {
+    ParamRule {
         lr_factor: group.map_or(1.0, |group| group.lr_factor),
         weight_decay: group.and_then(|group| group.weight_decay).unwrap_or(optimizer.weight_decay),
         clip,
     }
 }
 
-fn check_patterns(name: &str, group: &Group, paths: &[String]) -> Result<(), String> {
+fn check_patterns(name: &str, group: &Group, paths: &[String]) -> Result<(), RulesError> {
     let all = group.matches.as_slice();
     let idle = all.iter().find(|pattern| !paths.iter().any(|path| matches(pattern, path)));
     idle.map_or(Ok(()), |pattern| {
-        let layers: Vec<&str> = paths.iter().map(String::as_str).take(8).collect();
-        Err(format!(
-            "optimizer.groups.{name}.match: `{pattern}` matches no parameter; the first ones are {}",
-            layers.join(", ")
-        ))
+        let (group, pattern) = (name.to_owned(), pattern.clone());
+        Err(RulesError::NoMatch { group, pattern, first: paths.iter().take(8).cloned().collect() })
     })
 }
 
@@ -157,8 +185,8 @@ struct Selection {
 }
 
 impl Selection {
-    fn new<T: Task>(trained: Option<&Trained>, paths: &[String]) -> Result<Self, String> {
-        let adapted = paths.iter().any(|path| layer_of(path).is_some());
+    fn new<T: Task>(trained: Option<&Trained>, paths: &[String]) -> Result<Self, RulesError> {
+        let adapted = paths.iter().any(|path| adapted_layer(path).is_some());
         let usual = Trained { all: !adapted, adapters: adapted, ..Trained::default() };
         let trained = trained.cloned().unwrap_or(usual);
         let there = |pattern: &&&str| paths.iter().any(|path| matches(pattern, path));
@@ -168,21 +196,20 @@ impl Selection {
         }
         let blocks = paths.iter().filter_map(|path| block_of(path)).max().map_or(0, |last| last + 1);
         let last = trained.last_blocks.max(trained.last_adapters);
-        let wrong = if last > blocks {
-            format!("the model has {blocks} blocks, and the last {last} cannot be trained")
+        if last > blocks {
+            Err(RulesError::TooFewBlocks { blocks, last })
         } else if trained.head && head.is_empty() {
-            "the model has no head by that name; name it in optimizer.groups with `frozen: false`".to_owned()
+            Err(RulesError::NoHead)
         } else if (trained.adapters || trained.last_adapters > 0) && !adapted {
-            "the model has no adapters; add `model.lora`".to_owned()
+            Err(RulesError::NoAdapters)
         } else {
             let (first_block, first_adapted) = (blocks - trained.last_blocks, blocks - trained.last_adapters);
-            return Ok(Self { trained, head, first_block, first_adapted });
-        };
-        Err(format!("training.trained: {wrong}"))
+            Ok(Self { trained, head, first_block, first_adapted })
+        }
     }
 
-    fn holds(&self, path: &str) -> bool {
-        if layer_of(path).is_some() {
+    fn contains(&self, path: &str) -> bool {
+        if adapted_layer(path).is_some() {
             let late =
                 self.trained.last_adapters > 0 && block_of(path).is_some_and(|block| block >= self.first_adapted);
             return self.trained.adapters || self.trained.all || late;

@@ -1,6 +1,6 @@
 //! The buffers, their holders, and the peak of their sizes.
 
-use super::Habits;
+use super::backend_model::BackendModel;
 use super::rules::{self, View};
 use burn::tensor::{DType, Shape};
 use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 /// The use of a buffer, as far as its shape shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A buffer with the shape of a trained parameter, allocated after [`Ledger::tell_apart`].
+    /// A buffer with the shape of a trained parameter, allocated after [`Ledger::classify_by_shape`].
     Gradient,
     /// A buffer with one value for each possible answer.
     Logits,
@@ -20,13 +20,13 @@ enum Kind {
 #[derive(Debug)]
 struct Buffer {
     bytes: u64,
-    held: u32,
+    holders: u32,
     kind: Kind,
 }
 
-/// The peak since the last call of [`Ledger::look`].
+/// The peak since the last call of [`Ledger::take_peak`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Level {
+pub struct Peak {
     /// Peak bytes, including scratch memory.
     pub peak: u64,
     /// Peak bytes of buffers that are neither gradients nor logits.
@@ -36,37 +36,37 @@ pub struct Level {
     /// Peak bytes of gradients.
     pub gradients: u64,
     /// Bytes that came from the host.
-    pub given: u64,
+    pub uploaded: u64,
 }
 
 /// The bookkeeping of one count.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    habits: Habits,
+    backend: BackendModel,
     buffers: HashMap<u64, Buffer>,
     tensors: HashMap<TensorId, (u64, View)>,
     next: u64,
     live: u64,
     logits: u64,
     gradients: u64,
-    level: Level,
+    peak: Peak,
     /// Shapes of the trained parameters.
     trained: BTreeSet<Vec<usize>>,
-    /// The number of possible answers.
-    answers: Option<usize>,
+    /// The number of possible num_classes.
+    num_classes: Option<usize>,
 }
 
 impl Ledger {
     /// Returns an empty ledger.
     #[must_use]
-    pub fn new(habits: Habits) -> Self {
-        Self { habits, ..Self::default() }
+    pub fn new(backend: BackendModel) -> Self {
+        Self { backend, ..Self::default() }
     }
 
-    /// From now on, counts buffers with a shape in `trained` as gradients, and buffers with `answers` values
+    /// From now on, counts buffers with a shape in `trained` as gradients, and buffers with `num_classes` values
     /// per row as logits.
-    pub fn tell_apart(&mut self, trained: BTreeSet<Vec<usize>>, answers: Option<usize>) {
-        (self.trained, self.answers) = (trained, answers);
+    pub fn classify_by_shape(&mut self, trained: BTreeSet<Vec<usize>>, num_classes: Option<usize>) {
+        (self.trained, self.num_classes) = (trained, num_classes);
     }
 
     /// Returns the bytes currently allocated.
@@ -82,51 +82,51 @@ impl Ledger {
     }
 
     /// Returns the peak since the last call, and starts a new one.
-    pub fn look(&mut self) -> Level {
+    pub fn take_peak(&mut self) -> Peak {
         let (live, logits, gradients) = (self.live, self.logits, self.gradients);
-        let fresh = Level { peak: live, others: self.others(), logits, gradients, given: 0 };
-        std::mem::replace(&mut self.level, fresh)
+        let fresh = Peak { peak: live, others: self.others(), logits, gradients, uploaded: 0 };
+        std::mem::replace(&mut self.peak, fresh)
     }
 
     /// Counts an operation.
-    pub fn take(&mut self, op: &OperationIr) {
+    pub fn record_op(&mut self, op: &OperationIr) {
         if let OperationIr::Drop(tensor) = op {
             self.release(tensor.id);
             return;
         }
-        if let Some((input, out, view)) = self.view(op) {
+        if let Some((input, out, view)) = self.view_of_input(op) {
             self.alias(&input, &out, view);
             self.consume(&input);
             return;
         }
         let inputs: Vec<&TensorIr> = op.inputs().collect();
         let outputs: Vec<&TensorIr> = op.outputs().collect();
-        let taken_over = self.taken_over(op, &inputs, &outputs);
+        let overwritten = self.overwritten_buffer(op, &inputs, &outputs);
         let mut fresh = Vec::new();
         for out in &outputs {
             if self.tensors.contains_key(&out.id) {
                 continue;
             }
-            match taken_over {
-                Some(buffer) if fresh.is_empty() => self.hold(buffer, out),
-                _ => self.make(out),
+            match overwritten {
+                Some(buffer) if fresh.is_empty() => self.reuse(buffer, out),
+                _ => self.allocate(out),
             }
             fresh.push(out.id);
         }
         let strided = |tensor: &TensorIr| self.tensors.get(&tensor.id).is_some_and(|(_, view)| !view.is_whole());
-        let side = rules::side(self.habits, op, &strided);
-        self.rise(side);
+        let scratch = rules::scratch_bytes(self.backend, op, &strided);
+        self.update_peak(scratch);
         for input in inputs {
             self.consume(input);
         }
     }
 
     /// Counts a tensor made from host values.
-    pub fn given(&mut self, id: TensorId, shape: &Shape, dtype: DType) {
+    pub fn record_upload(&mut self, id: TensorId, shape: &Shape, dtype: DType) {
         let tensor = TensorIr { id, shape: shape.clone(), status: TensorStatus::NotInit, dtype };
-        self.make(&tensor);
-        self.level.given += bytes_of(&tensor);
-        self.rise(0);
+        self.allocate(&tensor);
+        self.peak.uploaded += bytes_of(&tensor);
+        self.update_peak(0);
     }
 
     /// Counts the read of a tensor, and frees it if nothing else holds it.
@@ -136,50 +136,50 @@ impl Ledger {
         }
     }
 
-    fn view(&self, op: &OperationIr) -> Option<(TensorIr, TensorIr, View)> {
-        let input = rules::viewed(op)?;
+    fn view_of_input(&self, op: &OperationIr) -> Option<(TensorIr, TensorIr, View)> {
+        let input = rules::viewed_input(op)?;
         let (_, view) = self.tensors.get(&input.id)?;
-        let (out, view) = rules::view(self.habits, op, view)?;
+        let (out, view) = rules::view_of_input(self.backend, op, view)?;
         Some((input.clone(), out.clone(), view))
     }
 
     /// Returns the input buffer that the output is written into.
-    fn taken_over(&self, op: &OperationIr, inputs: &[&TensorIr], outputs: &[&TensorIr]) -> Option<u64> {
+    fn overwritten_buffer(&self, op: &OperationIr, inputs: &[&TensorIr], outputs: &[&TensorIr]) -> Option<u64> {
         let out = outputs.first()?;
         let fits = |input: &&&TensorIr| {
             let Some((buffer, view)) = self.tensors.get(&input.id) else { return false };
-            let alone = self.buffers.get(buffer).is_some_and(|buffer| buffer.held == 1);
+            let unshared = self.buffers.get(buffer).is_some_and(|buffer| buffer.holders == 1);
             input.status == TensorStatus::ReadWrite
-                && alone
+                && unshared
                 && view.is_whole()
                 && input.shape == out.shape
                 && input.dtype.size() == out.dtype.size()
         };
-        let inputs = inputs.get(..rules::overwritten(self.habits, op)).unwrap_or(inputs);
+        let inputs = inputs.get(..rules::overwritable_inputs(self.backend, op)).unwrap_or(inputs);
         inputs.iter().find(fits).and_then(|input| Some(self.tensors.get(&input.id)?.0))
     }
 
     fn alias(&mut self, input: &TensorIr, out: &TensorIr, view: View) {
         if let Some((buffer, _)) = self.tensors.get(&input.id) {
-            let buffer = *buffer;
-            if let Some(held) = self.buffers.get_mut(&buffer) {
-                held.held += 1;
-                self.tensors.insert(out.id, (buffer, view));
+            let number = *buffer;
+            if let Some(buffer) = self.buffers.get_mut(&number) {
+                buffer.holders += 1;
+                self.tensors.insert(out.id, (number, view));
             }
         }
     }
 
-    fn hold(&mut self, buffer: u64, out: &TensorIr) {
-        if let Some(held) = self.buffers.get_mut(&buffer) {
-            held.held += 1;
-            self.tensors.insert(out.id, (buffer, View::whole(&out.shape)));
+    fn reuse(&mut self, number: u64, out: &TensorIr) {
+        if let Some(buffer) = self.buffers.get_mut(&number) {
+            buffer.holders += 1;
+            self.tensors.insert(out.id, (number, View::whole(&out.shape)));
         }
     }
 
-    fn make(&mut self, out: &TensorIr) {
-        let (bytes, kind) = (bytes_of(out), self.kind(out));
+    fn allocate(&mut self, out: &TensorIr) {
+        let (bytes, kind) = (bytes_of(out), self.classify(out));
         self.next += 1;
-        self.buffers.insert(self.next, Buffer { bytes, held: 1, kind });
+        self.buffers.insert(self.next, Buffer { bytes, holders: 1, kind });
         self.tensors.insert(out.id, (self.next, View::whole(&out.shape)));
         self.live += bytes;
         match kind {
@@ -192,8 +192,8 @@ impl Ledger {
     fn release(&mut self, id: TensorId) {
         let Some((number, _)) = self.tensors.remove(&id) else { return };
         let Some(buffer) = self.buffers.get_mut(&number) else { return };
-        buffer.held -= 1;
-        if buffer.held == 0 {
+        buffer.holders -= 1;
+        if buffer.holders == 0 {
             let Buffer { bytes, kind, .. } = *buffer;
             self.buffers.remove(&number);
             self.live -= bytes;
@@ -205,9 +205,12 @@ impl Ledger {
         }
     }
 
-    fn kind(&self, out: &TensorIr) -> Kind {
+    fn classify(&self, out: &TensorIr) -> Kind {
         let shape = &out.shape[..];
-        if self.answers.is_some_and(|answers| shape.last() == Some(&answers) && !self.trained.contains(shape)) {
+        if self
+            .num_classes
+            .is_some_and(|num_classes| shape.last() == Some(&num_classes) && !self.trained.contains(shape))
+        {
             Kind::Logits
         } else if self.trained.contains(shape) {
             Kind::Gradient
@@ -216,13 +219,13 @@ impl Ledger {
         }
     }
 
-    fn rise(&mut self, side: u64) {
+    fn update_peak(&mut self, scratch: u64) {
         let others = self.others();
-        let level = &mut self.level;
-        level.peak = level.peak.max(self.live + side);
-        level.others = level.others.max(others + side);
-        level.logits = level.logits.max(self.logits);
-        level.gradients = level.gradients.max(self.gradients);
+        let peak = &mut self.peak;
+        peak.peak = peak.peak.max(self.live + scratch);
+        peak.others = peak.others.max(others + scratch);
+        peak.logits = peak.logits.max(self.logits);
+        peak.gradients = peak.gradients.max(self.gradients);
     }
 }
 

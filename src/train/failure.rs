@@ -1,46 +1,11 @@
-//! Worker failures: the class of a panic, the record on disk, and constructors for known failures.
+//! Worker failures: the class of a panic, and constructors for known failures. Errors become text here, where they
+//! leave the process.
 
-use super::WorkerArgs;
+use super::task::DataError;
 use crate::protocol::worker::{Failed, FailureClass};
-use crate::train::task::DataError;
-use serde::{Deserialize, Serialize};
-use std::{
-    fs::{self, File},
-    io::Write,
-    path::Path,
-};
-
-/// The record of the failure that ended the last worker, in the run directory.
-pub const FAILURE_FILE: &str = "failure.json";
-
-/// The content of [`FAILURE_FILE`], for when the contract's last line did not get through.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FailureRecord {
-    /// The number of the worker life that failed.
-    pub attempt: u64,
-    /// The worker's process id.
-    pub pid: u32,
-    /// The rung it ran on.
-    pub rung: usize,
-    /// The failure.
-    pub failed: Failed,
-}
-
-/// Writes the record. Ignores errors: a run directory that cannot be written must not keep the worker from exiting.
-pub fn record(args: &WorkerArgs, failed: &Failed) {
-    let record =
-        FailureRecord { attempt: args.attempt, pid: std::process::id(), rung: args.rung, failed: failed.clone() };
-    if let Ok(text) = serde_json::to_vec_pretty(&record) {
-        // Remove it first, so that a symlink of that name is not followed.
-        forget(&args.run_dir);
-        File::create_new(args.run_dir.join(FAILURE_FILE)).and_then(|mut file| file.write_all(&text)).ok();
-    }
-}
-
-/// Removes the record of an earlier worker.
-pub fn forget(run_dir: &Path) {
-    fs::remove_file(run_dir.join(FAILURE_FILE)).ok();
-}
+use crate::store::lock::LockError;
+use std::fmt::{self, Display};
+use std::path::Path;
 
 /// Name prefixes of the threads that run cubecl's device work.
 const DEVICE_THREADS: [&str; 2] = ["DSD-", "DSU-"];
@@ -48,18 +13,18 @@ const DEVICE_THREADS: [&str; 2] = ["DSD-", "DSU-"];
 const OUT_OF_MEMORY: [&str; 4] =
     ["can't allocate buffer", "out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "Memory page 0 doesn't exist"];
 /// Messages of a device fault reported on another thread.
-const DEVICE_WORDS: [&str; 3] = ["CUDA_ERROR", "DriverError", "NVRTC_ERROR"];
+const DEVICE_FAULTS: [&str; 3] = ["CUDA_ERROR", "DriverError", "NVRTC_ERROR"];
 
 /// Returns the class of a panic, from the thread's name and the message.
 #[must_use]
-pub fn classify(thread: &str, message: &str) -> FailureClass {
+pub fn classify_panic(thread: &str, message: &str) -> FailureClass {
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     let on_device = DEVICE_THREADS.iter().any(|name| thread.starts_with(name));
-    if missing_library(message).is_some() {
+    if missing_library_remedy(message).is_some() {
         FailureClass::Config
-    } else if says(&OUT_OF_MEMORY) && (on_device || says(&DEVICE_WORDS) || says(&OUT_OF_MEMORY[..1])) {
+    } else if says(&OUT_OF_MEMORY) && (on_device || says(&DEVICE_FAULTS) || says(&OUT_OF_MEMORY[..1])) {
         FailureClass::DeviceOutOfMemory
-    } else if on_device || says(&DEVICE_WORDS) {
+    } else if on_device || says(&DEVICE_FAULTS) {
         FailureClass::DeviceFault
     } else {
         FailureClass::Panic
@@ -68,7 +33,7 @@ pub fn classify(thread: &str, message: &str) -> FailureClass {
 
 /// Returns the remedy for a CUDA library that cannot be loaded, if the panic is about one.
 #[must_use]
-pub fn missing_library(message: &str) -> Option<&'static str> {
+pub fn missing_library_remedy(message: &str) -> Option<&'static str> {
     let missing = message.contains("Unable to dynamically load the");
     if missing && message.contains("\"nvrtc\"") {
         return Some("install the CUDA toolkit's runtime compiler (NVRTC), or train with --device cpu");
@@ -82,78 +47,97 @@ pub fn missing_library(message: &str) -> Option<&'static str> {
     None
 }
 
-fn of(class: FailureClass, message: impl Into<String>) -> Failed {
-    Failed { class, message: message.into(), step: None, thread: None, injected: false }
+/// The quantity of a step that is NaN or infinite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NonFinite {
+    /// The loss of a micro-batch.
+    Loss,
+    /// The gradient, with every loss finite.
+    Gradient,
+}
+
+impl Display for NonFinite {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Loss => "loss",
+            Self::Gradient => "gradient",
+        })
+    }
+}
+
+fn failed(class: FailureClass, reason: impl Display) -> Failed {
+    Failed { class, message: reason.to_string(), step: None, thread: None, injected: false }
 }
 
 /// Returns the failure of a configuration that cannot run.
-pub fn config(message: impl Into<String>) -> Failed {
-    of(FailureClass::Config, message)
+pub fn invalid_config(reason: impl Display) -> Failed {
+    failed(FailureClass::Config, reason)
 }
 
 /// Returns the failure of an unusable checkpoint.
-pub fn checkpoint(message: impl Into<String>) -> Failed {
-    of(FailureClass::Checkpoint, message)
+pub fn unusable_checkpoint(reason: impl Display) -> Failed {
+    failed(FailureClass::Checkpoint, reason)
 }
 
 /// Returns the failure of a disk that is full or failing.
-pub fn disk(message: impl Into<String>) -> Failed {
-    of(FailureClass::DiskFull, message)
+pub fn disk_failure(reason: impl Display) -> Failed {
+    failed(FailureClass::DiskFull, reason)
 }
 
 /// Returns the failure of unreadable data.
 #[must_use]
-pub fn data(error: &DataError) -> Failed {
-    of(FailureClass::Data, error.to_string())
+pub fn unreadable_data(error: DataError) -> Failed {
+    failed(FailureClass::Data, error)
 }
 
 /// Returns the failure of a loader that ended before the run; its list of requests should rule this out.
 #[must_use]
 pub fn data_ran_out(step: u64) -> Failed {
-    Failed { step: Some(step), ..of(FailureClass::Panic, "the data loader ended before the last step of the run") }
+    let reason = "the data loader ended before the last step of the run";
+    Failed { step: Some(step), ..failed(FailureClass::Panic, reason) }
 }
 
 /// Returns a failure that the device reported as a value.
-#[must_use]
-pub fn device(message: &str) -> Failed {
-    of(classify(DEVICE_THREADS[0], message), message)
+pub fn device_error(error: impl Display) -> Failed {
+    let message = error.to_string();
+    failed(classify_panic(DEVICE_THREADS[0], &message), message)
 }
 
 /// Returns the failure of a thread that the operating system refused.
 #[expect(clippy::needless_pass_by_value, reason = "it is passed to map_err")]
 #[must_use]
 pub fn no_thread(error: std::io::Error) -> Failed {
-    refused("a thread", &error)
+    system_refused("a thread", &error)
 }
 
 /// Returns the failure of an operation that the operating system refused.
-#[must_use]
-pub fn refused(what: &str, error: &std::io::Error) -> Failed {
-    of(FailureClass::Panic, format!("the operating system refuses {what}: {error}"))
+pub fn system_refused(what: impl Display, error: &std::io::Error) -> Failed {
+    failed(FailureClass::Panic, format!("the operating system refuses {what}: {error}"))
 }
 
 /// Returns the failure of too many non-finite steps in a row.
 #[must_use]
-pub fn non_finite(step: u64, in_a_row: u64, last: &str) -> Failed {
-    let message = format!(
-        "{in_a_row} steps in a row were not finite, the last one in its {last}; a safer rung lowers \
-         the learning rate or raises the precision"
+pub fn non_finite_steps(step: u64, in_a_row: u64, last: NonFinite) -> Failed {
+    let reason = format!(
+        "{in_a_row} steps in a row had a NaN or infinite loss or gradient (last: {last}); a safer rung lowers the \
+         learning rate or raises the precision"
     );
-    Failed { step: Some(step), ..of(FailureClass::NonFinite, message) }
+    Failed { step: Some(step), ..failed(FailureClass::NonFinite, reason) }
 }
 
-/// Returns the failure of a run that another worker holds.
+/// Returns the failure of a run whose lock file another worker holds.
 #[must_use]
-pub fn locked(message: String) -> Failed {
-    of(FailureClass::Panic, message)
+pub fn run_locked(path: &Path, holder: &LockError) -> Failed {
+    let path = path.display();
+    failed(FailureClass::Panic, format!("another worker of this run is still alive; {path} is {holder}; end it first"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FailureClass, classify};
+    use super::{FailureClass, classify_panic};
 
     #[test]
-    fn panics_are_classified_by_thread_and_words() {
+    fn panics_are_classified_by_thread_and_message() {
         use FailureClass::{Config, DeviceFault, DeviceOutOfMemory, Panic};
         let table = [
             ("DSD-0-0", "can't allocate buffer of size: 68719476736", DeviceOutOfMemory),
@@ -172,7 +156,7 @@ mod tests {
             ("saver", "attempt to divide by zero", Panic),
         ];
         for (thread, message, class) in table {
-            assert_eq!(classify(thread, message), class, "{thread}: {message}");
+            assert_eq!(classify_panic(thread, message), class, "{thread}: {message}");
         }
     }
 }

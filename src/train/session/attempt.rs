@@ -1,15 +1,16 @@
-//! The non-computing part of a life of training: state, events, rows of the curve, rhythms, orders, saves.
+//! The non-computing part of an attempt: state, events, rows of the curve, save timing, orders, saves.
 
-use super::rhythm::Rhythm;
+use super::save_timer::SaveTimer;
 use crate::config::units::Every;
 use crate::protocol::control::{EvalRow, StepRow};
 use crate::protocol::worker::{DoneReason, Eval, Event, Failed, Level, Order, Phase, Skipped, Step};
 use crate::recipe::batch::{Position, StepPlan};
 use crate::store::checkpoint::state::{Row, TrainState};
 use crate::train::evaluate::Means;
-use crate::train::saver::{Job, Saver, Values};
-use crate::train::step::{self, Dropped, Timing};
-use crate::train::worker::{Pulse, Sink, WorkerArgs, failure};
+use crate::train::failure::{self, NonFinite};
+use crate::train::job::{EventSink, StepPulse, WorkerArgs};
+use crate::train::saver::{SaveJob, Saver, Values};
+use crate::train::step::{Dropped, Timing};
 use std::{
     sync::{Arc, mpsc::Receiver},
     thread,
@@ -20,29 +21,32 @@ use std::{
 const LAST_SAVES: u32 = 3;
 
 /// The state of training, and everything that is notified of it.
-pub struct Life<'a> {
+pub struct Attempt<'a> {
     /// The current training state.
     pub state: TrainState,
     args: &'a WorkerArgs,
-    sink: Arc<dyn Sink>,
-    pulse: Arc<Pulse>,
+    /// The unit of the run's clock.
+    unit: &'static str,
+    sink: Arc<dyn EventSink>,
+    pulse: Arc<StepPulse>,
     saver: Saver,
     phase: Option<Phase>,
     begun: Instant,
     trained_before_s: f64,
-    rhythm: Rhythm,
-    save_is_owed: bool,
+    save_timer: SaveTimer,
+    save_is_pending: bool,
     /// Whether the latest evaluation beats all whose weights are saved.
     is_best: bool,
 }
 
-impl<'a> Life<'a> {
-    /// Begins a life that continues from `state`.
+impl<'a> Attempt<'a> {
+    /// Begins an attempt that continues from `state`.
     pub fn begin(
         args: &'a WorkerArgs,
+        unit: &'static str,
         mut state: TrainState,
-        sink: Arc<dyn Sink>,
-        pulse: Arc<Pulse>,
+        sink: Arc<dyn EventSink>,
+        pulse: Arc<StepPulse>,
         saver: Saver,
     ) -> Self {
         (state.rung, state.rung_name, state.attempt) = (args.rung, args.rung_name.clone(), args.attempt);
@@ -50,24 +54,25 @@ impl<'a> Life<'a> {
         state.warmup = Some(args.preset.optimizer.schedule.warmup);
         let (now, trained_before_s) = (Instant::now(), state.trained_s);
         let every = args.preset.checkpoint.every;
-        let rhythm = Rhythm::new(every, args.faults, state.step, state.position.epoch);
+        let save_timer = SaveTimer::new(every, args.faults, state.step, state.position.epoch);
         Self {
             state,
             args,
+            unit,
             sink,
             pulse,
             saver,
             phase: None,
             begun: now,
             trained_before_s,
-            rhythm,
-            save_is_owed: false,
+            save_timer,
+            save_is_pending: false,
             is_best: false,
         }
     }
 
     /// Reports the worker's phase if it changed.
-    pub fn turn_to(&mut self, phase: Phase) {
+    pub fn enter_phase(&mut self, phase: Phase) {
         if self.phase.replace(phase) != Some(phase) {
             self.sink.send(Event::Phase { phase });
         }
@@ -81,25 +86,25 @@ impl<'a> Life<'a> {
     }
 
     /// Skips data that are left out, so that the next step begins at `to`.
-    pub fn pass_over(&mut self, to: Position) {
+    pub fn skip_left_out(&mut self, to: Position) {
         let from = self.state.position.samples;
         if to.samples > from {
             self.state.position = to;
-            let text = format!("passed over {} units of data that are left out, from {from} on", to.samples - from);
+            let text = format!("skipped {} {} from {from}", to.samples - from, self.unit);
             self.sink.send(Event::Note { level: Level::Info, text });
         }
     }
 
     /// Records a step that moved the weights.
-    pub fn took(&mut self, plan: &StepPlan, loss: f64, norm: f64, lr: f64, timing: Timing, optimizer_time: u64) {
+    pub fn record_step(&mut self, plan: &StepPlan, loss: f64, norm: f64, lr: f64, timing: Timing, optimizer_time: u64) {
         self.advance(plan, timing);
         self.state.skips_in_a_row = 0;
         if let Some(scale) = &mut self.state.loss_scale {
-            scale.took();
+            scale.record_clean_step();
         }
         self.state.optimizer_time = optimizer_time;
-        let row = StepRow { loss: Some(loss), grad_norm: Some(norm), ..self.row(plan, lr, timing) };
-        self.saver.row(Row::Step(row));
+        let row = StepRow { loss: Some(loss), grad_norm: Some(norm), ..self.step_row(plan, lr, timing) };
+        self.saver.add_row(Row::Step(row));
         self.sink.send(Event::Step(Step {
             step: row.step,
             samples: row.samples,
@@ -117,19 +122,19 @@ impl<'a> Life<'a> {
     ///
     /// # Errors
     /// Returns an error when too many steps in a row were dropped.
-    pub fn skipped(&mut self, plan: &StepPlan, dropped: Dropped, lr: f64, timing: Timing) -> Result<(), Failed> {
+    pub fn record_skip(&mut self, plan: &StepPlan, dropped: Dropped, lr: f64, timing: Timing) -> Result<(), Failed> {
         self.advance(plan, timing);
         let Dropped { what, mut place } = dropped;
-        let rescaled = what == step::GRADIENT && self.lower_scale(&mut place);
+        let rescaled = what == NonFinite::Gradient && self.lower_scale(&mut place);
         self.state.skipped += 1;
         self.state.skips_in_a_row += u64::from(!rescaled);
-        let row = StepRow { skipped: true, ..self.row(plan, lr, timing) };
-        self.saver.row(Row::Step(row));
+        let row = StepRow { skipped: true, ..self.step_row(plan, lr, timing) };
+        self.saver.add_row(Row::Step(row));
         let (step, samples, epoch) = (row.step, row.samples, row.epoch);
-        self.sink.send(Event::Skipped(Skipped { step, samples, epoch, lr, what: what.to_owned(), place, rescaled }));
+        self.sink.send(Event::Skipped(Skipped { step, samples, epoch, lr, what: what.to_string(), place, rescaled }));
         let in_a_row = self.state.skips_in_a_row;
         if in_a_row >= self.args.skips_in_a_row.max(1) {
-            return Err(failure::non_finite(step, in_a_row, what));
+            return Err(failure::non_finite_steps(step, in_a_row, what));
         }
         Ok(())
     }
@@ -138,7 +143,7 @@ impl<'a> Life<'a> {
     fn lower_scale(&mut self, place: &mut String) -> bool {
         let Some(scale) = &mut self.state.loss_scale else { return false };
         let before = scale.scale;
-        let lower = scale.overflowed();
+        let lower = scale.record_overflow();
         if lower {
             *place = format!("{place}; loss scale {before} → {}", scale.scale);
         }
@@ -146,12 +151,12 @@ impl<'a> Life<'a> {
     }
 
     /// Records an evaluation on the validation set.
-    pub fn evaluated(&mut self, means: Option<Means>) {
+    pub fn record_evaluation(&mut self, means: Option<Means>) {
         self.state.trained_s = self.trained_s();
         self.state.evaluated_at_s = self.state.trained_s;
         let Some(means) = means else { return };
         if !means.loss.is_finite() {
-            let text = format!("the validation loss after step {} is not finite", self.state.step);
+            let text = format!("the validation loss after step {} is NaN or infinite", self.state.step);
             self.sink.send(Event::Note { level: Level::Warn, text });
             return;
         }
@@ -165,7 +170,7 @@ impl<'a> Life<'a> {
         self.state.eval = Some(eval);
         self.is_best = self.saver.is_new_best(eval.loss);
         self.state.best_eval_loss = Some(self.state.best_eval_loss.map_or(eval.loss, |best| best.min(eval.loss)));
-        self.saver.row(Row::Eval(EvalRow { attempt: self.args.attempt, time_ms: unix_ms(), eval }));
+        self.saver.add_row(Row::Eval(EvalRow { attempt: self.args.attempt, time_ms: unix_ms(), eval }));
         self.sink.send(Event::Eval(eval));
     }
 
@@ -178,9 +183,9 @@ impl<'a> Life<'a> {
 
     /// Reports whether a checkpoint is due after a step of epoch `epoch`.
     pub fn checkpoint_is_due(&mut self, epoch: u64) -> bool {
-        let by_clock = self.rhythm.is_due();
+        let by_clock = self.save_timer.is_due();
         self.best_is_due()
-            || self.save_is_owed
+            || self.save_is_pending
             || by_clock.unwrap_or_else(|| self.is_due(self.args.preset.checkpoint.every, epoch, 0.0))
     }
 
@@ -190,9 +195,9 @@ impl<'a> Life<'a> {
         let knobs = &self.args.preset.checkpoint;
         let wanted = std::mem::take(&mut self.is_best) && knobs.keep_best && knobs.every != Every::Never;
         if wanted && self.saver.is_busy() {
-            self.turn_to(Phase::Checkpointing);
+            self.enter_phase(Phase::Checkpointing);
             self.saver.wait();
-            self.turn_to(Phase::Training);
+            self.enter_phase(Phase::Training);
         }
         wanted
     }
@@ -202,8 +207,8 @@ impl<'a> Life<'a> {
     /// # Errors
     /// Returns an error when the device cannot be read.
     pub fn save(&mut self, snapshot: impl Fn() -> Result<Values, Failed>) -> Result<(), Failed> {
-        self.save_is_owed = self.saver.is_busy();
-        if !self.save_is_owed && self.saver.durable_step() != Some(self.state.step) {
+        self.save_is_pending = self.saver.is_busy();
+        if !self.save_is_pending && self.saver.durable_step() != Some(self.state.step) {
             self.submit(snapshot)?;
         }
         Ok(())
@@ -213,7 +218,7 @@ impl<'a> Life<'a> {
     ///
     /// # Errors
     /// Returns an error when the device cannot be read.
-    pub fn obey(
+    pub fn execute_orders(
         &mut self,
         orders: &Receiver<Order>,
         snapshot: impl Fn() -> Result<Values, Failed>,
@@ -255,12 +260,12 @@ impl<'a> Life<'a> {
             return Ok(());
         }
         let (step, why) = (self.state.step, self.saver.failure());
-        let text = format!("step {step} is the last one and could not be saved in {LAST_SAVES} tries: {why}");
-        Err(if self.saver.disk_refuses() { failure::disk(text) } else { failure::checkpoint(text) })
+        let text = format!("the last step, {step}, could not be saved after {LAST_SAVES} attempts: {why}");
+        Err(if self.saver.disk_refuses() { failure::disk_failure(text) } else { failure::unusable_checkpoint(text) })
     }
 
     /// Reports that the worker ended normally.
-    pub fn done(self, reason: DoneReason) -> DoneReason {
+    pub fn finish(self, reason: DoneReason) -> DoneReason {
         self.sink.send(Event::Done { reason, step: self.state.step });
         reason
     }
@@ -272,21 +277,21 @@ impl<'a> Life<'a> {
             return self.submit(snapshot);
         }
         if !was_busy {
-            self.saver.say_again();
+            self.saver.announce_again();
         }
         Ok(())
     }
 
     fn submit(&mut self, snapshot: impl Fn() -> Result<Values, Failed>) -> Result<(), Failed> {
         let phase = self.phase;
-        self.turn_to(Phase::Checkpointing);
+        self.enter_phase(Phase::Checkpointing);
         let begun = Instant::now();
         let values = snapshot()?;
         let (state, pause) = (self.state.clone(), begun.elapsed());
-        self.saver.submit(Job { values, state, begun, pause });
-        self.rhythm.save_begins(pause);
+        self.saver.submit(SaveJob { values, state, begun, pause });
+        self.save_timer.record_save_begin(pause);
         if let Some(phase) = phase {
-            self.turn_to(phase);
+            self.enter_phase(phase);
         }
         Ok(())
     }
@@ -296,11 +301,11 @@ impl<'a> Life<'a> {
         self.state.step += 1;
         self.state.position = plan.after;
         self.state.trained_s = self.trained_s();
-        self.rhythm.stepped(timing.data_wait + timing.compute);
+        self.save_timer.record_step(timing.data_wait + timing.compute);
         if !self.saver.is_busy() {
-            self.rhythm.save_is_over(self.saver.durable_step(), plan.epoch);
+            self.save_timer.record_save_end(self.saver.durable_step(), plan.epoch);
         }
-        if let Some(text) = self.rhythm.worry(self.state.step, plan.epoch) {
+        if let Some(text) = self.save_timer.overdue_warning(self.state.step, plan.epoch) {
             self.sink.send(Event::Note { level: Level::Warn, text });
         }
     }
@@ -322,7 +327,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    fn row(&self, plan: &StepPlan, lr: f64, timing: Timing) -> StepRow {
+    fn step_row(&self, plan: &StepPlan, lr: f64, timing: Timing) -> StepRow {
         StepRow {
             attempt: self.args.attempt,
             rung: self.args.rung,

@@ -9,7 +9,7 @@
 //! Each head has `length` × `length` scores. A graph of separate operations stores several copies of them for
 //! every block, which is most of the memory of a long sequence.
 
-use crate::train::params::{erase, ranked};
+use crate::train::params::{erase_rank, with_rank};
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::{
@@ -20,101 +20,104 @@ use burn::tensor::{Tensor, TensorPrimitive, activation, backend::Backend};
 use std::ops::Range;
 
 /// The most scores in memory at a time: 64 MB in f32. A single head's scores are always allowed.
-const SCORES: usize = 16 << 20;
+const MAX_SCORES: usize = 16 << 20;
 
 /// A function from queries, keys and values `[heads, length, size]`, those of all sequences one after
 /// another, and the mask `[1, length, length]` to the attention output of each position, `[heads, length, size]`.
-pub type Attend<B> = fn([Tensor<B, 3>; 3], &Tensor<B, 3>) -> Tensor<B, 3>;
+pub type AttentionFn<B> = fn([Tensor<B, 3>; 3], &Tensor<B, 3>) -> Tensor<B, 3>;
 
 /// Computes attention as separate operations; without a graph nothing is stored.
-#[expect(clippy::needless_pass_by_value, reason = "of the type Attend")]
-pub fn plainly<B: Backend>(inputs: [Tensor<B, 3>; 3], mask: &Tensor<B, 3>) -> Tensor<B, 3> {
-    by_heads(SCORES, &inputs, mask)
+#[expect(clippy::needless_pass_by_value, reason = "of the type AttentionFn")]
+pub fn plain_attention<B: Backend>(inputs: [Tensor<B, 3>; 3], mask: &Tensor<B, 3>) -> Tensor<B, 3> {
+    attention_by_heads(MAX_SCORES, &inputs, mask)
 }
 
 /// Computes attention as a single operation of the graph, which stores only its inputs.
-pub fn sparingly<I: Backend, C: CheckpointStrategy>(
+pub fn recomputing_attention<I: Backend, C: CheckpointStrategy>(
     inputs: [Tensor<Autodiff<I, C>, 3>; 3],
     mask: &Tensor<Autodiff<I, C>, 3>,
 ) -> Tensor<Autodiff<I, C>, 3> {
     let mask = mask.clone().inner();
-    let mixed = erase(by_heads(SCORES, &inputs.clone().map(Tensor::inner), &mask));
+    let mixed = erase_rank(attention_by_heads(MAX_SCORES, &inputs.clone().map(Tensor::inner), &mask));
     let [q, k, v] = inputs.map(|input| input.into_primitive().tensor());
     let nodes = [q.node.clone(), k.node.clone(), v.node.clone()];
-    let mixed = match <Sparing as Backward<I, 3>>::prepare::<C>(Sparing, nodes).compute_bound().stateful() {
-        OpsKind::Tracked(prepared) => prepared.finish([q.primitive, k.primitive, v.primitive, erase(mask)], mixed),
+    let mixed = match <RecomputingAttention as Backward<I, 3>>::prepare::<C>(RecomputingAttention, nodes)
+        .compute_bound()
+        .stateful()
+    {
+        OpsKind::Tracked(prepared) => prepared.finish([q.primitive, k.primitive, v.primitive, erase_rank(mask)], mixed),
         OpsKind::UnTracked(prepared) => prepared.finish(mixed),
     };
     Tensor::from_primitive(TensorPrimitive::Float(mixed))
 }
 
 #[derive(Debug)]
-struct Sparing;
+struct RecomputingAttention;
 
-impl<I: Backend> Backward<I, 3> for Sparing {
+impl<I: Backend> Backward<I, 3> for RecomputingAttention {
     /// Queries, keys, values, mask.
     type State = [I::FloatTensorPrimitive; 4];
 
-    fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let slope = ranked::<I, 3>(gradients.consume::<I>(&ops.node));
-        let [q, k, v, mask] = ops.state.map(ranked::<I, 3>);
-        let found = slopes(SCORES, &[q, k, v], &mask, &slope);
-        for (parent, gradient) in ops.parents.into_iter().zip(found) {
+    fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        let grad = with_rank::<I, 3>(grads.consume::<I>(&ops.node));
+        let [q, k, v, mask] = ops.state.map(with_rank::<I, 3>);
+        let input_grads = attention_grads(MAX_SCORES, &[q, k, v], &mask, &grad);
+        for (parent, grad) in ops.parents.into_iter().zip(input_grads) {
             if let Some(parent) = parent {
-                gradients.register::<I>(parent.id, erase(gradient));
+                grads.register::<I>(parent.id, erase_rank(grad));
             }
         }
     }
 }
 
-fn by_heads<B: Backend>(most: usize, inputs: &[Tensor<B, 3>; 3], mask: &Tensor<B, 3>) -> Tensor<B, 3> {
-    let share = |range: Range<usize>| {
+fn attention_by_heads<B: Backend>(most: usize, inputs: &[Tensor<B, 3>; 3], mask: &Tensor<B, 3>) -> Tensor<B, 3> {
+    let part = |range: Range<usize>| {
         let [q, k, v] = inputs.each_ref().map(|input| input.clone().slice([range.clone()]));
-        weights(q, k, mask).matmul(v)
+        attention_weights(q, k, mask).matmul(v)
     };
-    Tensor::cat(shares(most, &inputs[0]).map(share).collect(), 0)
+    Tensor::cat(head_ranges(most, &inputs[0]).map(part).collect(), 0)
 }
 
 /// Returns the gradients of queries, keys and values from the gradient of the output.
-fn slopes<B: Backend>(
+fn attention_grads<B: Backend>(
     most: usize,
     inputs: &[Tensor<B, 3>; 3],
     mask: &Tensor<B, 3>,
-    slope: &Tensor<B, 3>,
+    grad: &Tensor<B, 3>,
 ) -> [Tensor<B, 3>; 3] {
-    let mut found: [Vec<Tensor<B, 3>>; 3] = Default::default();
-    for range in shares(most, slope) {
+    let mut grads: [Vec<Tensor<B, 3>>; 3] = Default::default();
+    for range in head_ranges(most, grad) {
         let [q, k, v] = inputs.each_ref().map(|input| input.clone().slice([range.clone()]));
-        let slope = slope.clone().slice([range]);
-        let weights = weights(q.clone(), k.clone(), mask);
-        let of_value = weights.clone().swap_dims(1, 2).matmul(slope.clone());
-        let of_weights = slope.matmul(v.swap_dims(1, 2));
-        let mean = (of_weights.clone() * weights.clone()).sum_dim(2);
-        let of_scores = weights * (of_weights - mean);
-        let of_query = of_scores.clone().matmul(k);
-        let of_key = of_scores.swap_dims(1, 2).matmul(q);
-        for (parts, part) in found.iter_mut().zip([of_query, of_key, of_value]) {
+        let grad = grad.clone().slice([range]);
+        let weights = attention_weights(q.clone(), k.clone(), mask);
+        let value_grad = weights.clone().swap_dims(1, 2).matmul(grad.clone());
+        let weights_grad = grad.matmul(v.swap_dims(1, 2));
+        let mean = (weights_grad.clone() * weights.clone()).sum_dim(2);
+        let scores_grad = weights * (weights_grad - mean);
+        let query_grad = scores_grad.clone().matmul(k);
+        let key_grad = scores_grad.swap_dims(1, 2).matmul(q);
+        for (parts, part) in grads.iter_mut().zip([query_grad, key_grad, value_grad]) {
             parts.push(part);
         }
     }
-    found.map(|parts| Tensor::cat(parts, 0))
+    grads.map(|parts| Tensor::cat(parts, 0))
 }
 
 /// Returns the attention weights: how much each position attends to every other.
-fn weights<B: Backend>(query: Tensor<B, 3>, key: Tensor<B, 3>, mask: &Tensor<B, 3>) -> Tensor<B, 3> {
+fn attention_weights<B: Backend>(query: Tensor<B, 3>, key: Tensor<B, 3>, mask: &Tensor<B, 3>) -> Tensor<B, 3> {
     activation::softmax(query.matmul(key.swap_dims(1, 2)) + mask.clone(), 2)
 }
 
 /// Returns the ranges of heads whose scores are in memory at the same time.
-fn shares<B: Backend>(most: usize, tensor: &Tensor<B, 3>) -> impl Iterator<Item = Range<usize>> + use<B> {
+fn head_ranges<B: Backend>(most: usize, tensor: &Tensor<B, 3>) -> impl Iterator<Item = Range<usize>> + use<B> {
     let [heads, length, _] = tensor.dims();
-    let share = (most / (length * length).max(1)).max(1);
-    (0..heads).step_by(share).map(move |first| first..(first + share).min(heads))
+    let heads_at_once = (most / (length * length).max(1)).max(1);
+    (0..heads).step_by(heads_at_once).map(move |first| first..(first + heads_at_once).min(heads))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{by_heads, plainly, slopes, sparingly};
+    use super::{attention_by_heads, attention_grads, plain_attention, recomputing_attention};
     use burn::backend::{Autodiff, Flex, flex::FlexDevice};
     use burn::tensor::{Tensor, TensorData, Tolerance};
 
@@ -131,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn one_operation_reads_and_slopes_as_single_ones_do_however_heads_are_shared_out() {
+    fn the_single_operation_matches_separate_ones_for_every_share_of_heads() {
         let inputs = [0, 40, 90].map(|salt| Tensor::<Cpu, 3>::from_inner(numbers(salt)).require_grad());
         let (mask, weight) = (Tensor::<Cpu, 3>::from_inner(mask()), Tensor::<Cpu, 3>::from_inner(numbers(7)));
-        let plain = plainly(inputs.clone(), &mask);
-        let sparing = sparingly(inputs.clone(), &mask);
+        let plain = plain_attention(inputs.clone(), &mask);
+        let sparing = recomputing_attention(inputs.clone(), &mask);
         let near = |one: Tensor<Flex, 3>, two: Tensor<Flex, 3>| {
             one.into_data().assert_approx_eq::<f32>(&two.into_data(), Tolerance::rel_abs(1e-5, 1e-6));
         };
@@ -145,20 +148,21 @@ mod tests {
             near(input.grad(&found).unwrap(), input.grad(&wanted).unwrap());
         }
         let inner = inputs.clone().map(Tensor::inner);
-        let (mask, slope) = (mask.inner(), numbers(7));
+        let (mask, grad) = (mask.inner(), numbers(7));
         for most in [1, 2 * 49, 3 * 49 + 1] {
-            near(by_heads(most, &inner, &mask), plainly(inner.clone(), &mask));
-            for (part, input) in slopes(most, &inner, &mask, &slope).into_iter().zip(&inputs) {
+            near(attention_by_heads(most, &inner, &mask), plain_attention(inner.clone(), &mask));
+            for (part, input) in attention_grads(most, &inner, &mask, &grad).into_iter().zip(&inputs) {
                 near(part, input.grad(&wanted).unwrap());
             }
         }
     }
 
     #[test]
-    fn frozen_inputs_get_no_slope() {
+    fn frozen_inputs_get_no_gradient() {
         let [q, k, v] = [0, 40, 90].map(|salt| Tensor::<Cpu, 3>::from_inner(numbers(salt)));
         let value = v.require_grad();
-        let gradients = sparingly([q.clone(), k, value.clone()], &Tensor::from_inner(mask())).sum().backward();
+        let gradients =
+            recomputing_attention([q.clone(), k, value.clone()], &Tensor::from_inner(mask())).sum().backward();
         assert!(value.grad(&gradients).is_some() && q.grad(&gradients).is_none());
     }
 }

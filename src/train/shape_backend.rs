@@ -1,7 +1,7 @@
-//! A backend that computes nothing and counts the memory that real computation would take.
+//! A backend that tracks shapes only: it computes nothing and counts the memory that real computation would take.
 //!
 //! ```text
-//! task, optimizer ── Autodiff ── burn-router ── Counter ── Ledger
+//! task, optimizer ── Autodiff ── burn-router ── ShapeDevice ── Ledger
 //!                    (the real one: everything it keeps for the backward pass is counted)
 //! ```
 //! A tensor is a shape, a number format and a share of a buffer that does not exist. [`rules`] knows for each
@@ -9,14 +9,16 @@
 //! scratch memory; everything else follows from the tensors Burn holds on to. So the very code that trains
 //! makes the estimate, for every task, without initializing a weight.
 
+mod backend_model;
 mod ledger;
 mod rules;
 
-pub use ledger::{Ledger, Level};
+pub use backend_model::BackendModel;
+pub use ledger::{Ledger, Peak};
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
-use burn::tensor::{Bytes, DType, FloatDType, IntDType, Shape, TensorData, set_default_dtypes};
+use burn::tensor::{Bytes, DType, IntDType, Shape, TensorData, set_default_dtypes};
 use burn_backend::backend::{DTypeUsage, DTypeUsageSet, DeviceId, DeviceOps, ExecutionError};
 use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::{BackendRouter, MultiBackendBridge, RouterTensor, RunnerChannel, RunnerClient, get_client};
@@ -26,114 +28,88 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// The counting backend, including the tensors Burn keeps for the backward pass.
-pub type Counting = Autodiff<BackendRouter<Channel>>;
+/// The backend, including the tensors Burn keeps for the backward pass.
+pub type ShapeBackend = Autodiff<BackendRouter<Channel>>;
 /// The same, with activations recomputed in the backward pass.
-pub type CountingRecompute = Autodiff<BackendRouter<Channel>, BalancedCheckpointing>;
+pub type ShapeBackendRecompute = Autodiff<BackendRouter<Channel>, BalancedCheckpointing>;
 
-/// The real backend whose memory behavior is modeled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Habits {
-    /// Burn's CPU backend.
-    #[default]
-    Flex,
-    /// Burn's CUDA backend, with the number format of new tensors.
-    Cube(FloatDType),
-}
-
-impl Habits {
-    const ALL: [Self; 4] =
-        [Self::Flex, Self::Cube(FloatDType::F32), Self::Cube(FloatDType::BF16), Self::Cube(FloatDType::F16)];
-
-    fn number(self) -> u16 {
-        Self::ALL.iter().position(|habits| *habits == self).map_or(0, |number| number as u16)
-    }
-
-    fn float(self) -> FloatDType {
-        match self {
-            Self::Flex => FloatDType::F32,
-            Self::Cube(float) => float,
-        }
-    }
-}
-
-/// A device to count on. Each count gets its own, so that counts do not mix.
+/// A device whose memory is counted. Each estimate gets its own, so that estimates do not mix.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Counter {
-    habits: Habits,
+pub struct ShapeDevice {
+    backend: BackendModel,
     index: u16,
 }
 
-impl burn_std::device::Device for Counter {
+impl burn_std::device::Device for ShapeDevice {
     fn from_id(id: DeviceId) -> Self {
-        Self { habits: Habits::ALL[usize::from(id.type_id) % Habits::ALL.len()], index: id.index_id }
+        Self { backend: BackendModel::ALL[usize::from(id.type_id) % BackendModel::ALL.len()], index: id.index_id }
     }
 
     fn to_id(&self) -> DeviceId {
-        DeviceId { type_id: self.habits.number(), index_id: self.index }
+        DeviceId { type_id: self.backend.number(), index_id: self.index }
     }
 }
 
-impl DeviceOps for Counter {}
+impl DeviceOps for ShapeDevice {}
 
-/// Indices free for a new count, by [`Habits::number`], and the next unused index.
+/// Free indices, by [`BackendModel::number`], and the next unused index.
 static FREE: Mutex<[(Vec<u16>, u16); 4]> = Mutex::new([const { (Vec::new(), 0) }; 4]);
 
-fn free() -> MutexGuard<'static, [(Vec<u16>, u16); 4]> {
+fn free_indices() -> MutexGuard<'static, [(Vec<u16>, u16); 4]> {
     FREE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A counter that is returned to the pool on drop.
+/// A device that is returned to the pool on drop.
 #[derive(Debug)]
-pub struct Lent(Counter);
+pub struct LeasedDevice(ShapeDevice);
 
-impl Lent {
-    /// Returns a counter with an empty ledger.
+impl LeasedDevice {
+    /// Returns a device with an empty ledger.
     #[must_use]
-    pub fn new(habits: Habits) -> Self {
-        let number = habits.number();
+    pub fn new(backend: BackendModel) -> Self {
+        let number = backend.number();
         let index = {
-            let (back, next) = &mut free()[usize::from(number)];
+            let (back, next) = &mut free_indices()[usize::from(number)];
             back.pop().unwrap_or_else(|| {
                 *next = next.wrapping_add(1);
                 *next
             })
         };
-        let counter = Counter { habits, index };
+        let device = ShapeDevice { backend, index };
         // A device keeps its settings for good; setting them again changes nothing.
-        let _ = set_default_dtypes::<BackendRouter<Channel>>(&counter, habits.float(), IntDType::I32);
-        let lent = Self(counter);
-        lent.read(|ledger| *ledger = Ledger::new(habits));
-        lent
+        let _ = set_default_dtypes::<BackendRouter<Channel>>(&device, backend.float_dtype(), IntDType::I32);
+        let leased = Self(device);
+        leased.read(|ledger| *ledger = Ledger::new(backend));
+        leased
     }
 
     /// Returns the device.
     #[must_use]
-    pub fn device(&self) -> &Counter {
+    pub fn device(&self) -> &ShapeDevice {
         &self.0
     }
 
-    /// Gives `with` access to the ledger of this count.
+    /// Gives `with` access to the ledger of this device.
     pub fn read<R>(&self, with: impl FnOnce(&mut Ledger) -> R) -> R {
         let client = get_client::<Channel>(&self.0);
         with(&mut client.ledger())
     }
 }
 
-impl Drop for Lent {
+impl Drop for LeasedDevice {
     fn drop(&mut self) {
-        free()[usize::from(self.0.habits.number())].0.push(self.0.index);
+        free_indices()[usize::from(self.0.backend.number())].0.push(self.0.index);
     }
 }
 
-/// The router's channel to the counters.
+/// The router's channel to the devices.
 #[derive(Debug, Clone)]
 pub struct Channel;
 
-/// The ledger of one counter, shared by its tensors.
+/// The ledger of one device, shared by its tensors.
 #[derive(Debug, Clone)]
 pub struct Client {
-    counter: Counter,
+    device: ShapeDevice,
     ledger: Arc<Mutex<Ledger>>,
 }
 
@@ -144,16 +120,16 @@ impl Client {
 }
 
 impl RunnerClient for Client {
-    type Device = Counter;
+    type Device = ShapeDevice;
 
     fn register_op(&self, op: OperationIr) {
-        self.ledger().take(&op);
+        self.ledger().record_op(&op);
     }
 
     /// Zeros, since nothing was computed.
     fn read_tensor_async(&self, tensor: TensorIr) -> DynFut<Result<TensorData, ExecutionError>> {
         self.ledger().consume(&tensor);
-        let data = zeros(tensor.shape, tensor.dtype);
+        let data = lazy_zeros(tensor.shape, tensor.dtype);
         Box::pin(async move { Ok(data) })
     }
 
@@ -168,12 +144,12 @@ impl RunnerClient for Client {
 
     fn register_tensor_data(&self, data: TensorData) -> RouterTensor<Self> {
         let id = self.create_empty_handle();
-        self.ledger().given(id, &data.shape, data.dtype);
+        self.ledger().record_upload(id, &data.shape, data.dtype);
         RouterTensor::new(id, data.shape, data.dtype, self.clone())
     }
 
-    fn device(&self) -> Counter {
-        self.counter.clone()
+    fn device(&self) -> ShapeDevice {
+        self.device.clone()
     }
 
     fn seed(&self, _seed: u64) {}
@@ -185,7 +161,7 @@ impl RunnerClient for Client {
 
 /// Returns zeros that take no memory until they are read. Moments resting in host memory are transferred but
 /// never read; real zeros would be as large as the run's moments.
-fn zeros(shape: Shape, dtype: DType) -> TensorData {
+fn lazy_zeros(shape: Shape, dtype: DType) -> TensorData {
     // Use the number formats that the router converts to; a conversion would read the zeros.
     let dtype = if dtype.is_float() {
         DType::F32
@@ -198,40 +174,40 @@ fn zeros(shape: Shape, dtype: DType) -> TensorData {
     TensorData::from_bytes(Bytes::from_file("/dev/zero", bytes, 0), shape, dtype)
 }
 
-/// A bridge that moves nothing: tensors never move between counters.
+/// A bridge that moves nothing: tensors never move between devices.
 #[derive(Debug)]
 pub struct NoBridge;
 
 impl MultiBackendBridge for NoBridge {
     type TensorHandle = ();
-    type Device = Counter;
+    type Device = ShapeDevice;
 
-    fn change_backend_float((): (), _shape: Shape, _target: &Counter) {}
-    fn change_backend_int((): (), _shape: Shape, _target: &Counter) {}
-    fn change_backend_bool((): (), _shape: Shape, _target: &Counter) {}
+    fn change_backend_float((): (), _shape: Shape, _target: &ShapeDevice) {}
+    fn change_backend_int((): (), _shape: Shape, _target: &ShapeDevice) {}
+    fn change_backend_bool((): (), _shape: Shape, _target: &ShapeDevice) {}
 }
 
 impl RunnerChannel for Channel {
-    type Device = Counter;
+    type Device = ShapeDevice;
     type Bridge = NoBridge;
     type Client = Client;
     type FloatElem = f32;
     type IntElem = i32;
     type BoolElem = bool;
 
-    fn name(_device: &Counter) -> String {
-        "counting".to_owned()
+    fn name(_device: &ShapeDevice) -> String {
+        "shapes".to_owned()
     }
 
-    fn init_client(device: &Counter) -> Client {
-        Client { counter: device.clone(), ledger: Arc::new(Mutex::new(Ledger::new(device.habits))) }
+    fn init_client(device: &ShapeDevice) -> Client {
+        Client { device: device.clone(), ledger: Arc::new(Mutex::new(Ledger::new(device.backend))) }
     }
 
     fn get_tensor_handle(_tensor: &TensorIr, _client: &Client) {}
 
     fn register_tensor(client: &Client, (): (), shape: Shape, dtype: DType) -> RouterTensor<Client> {
         let id = client.create_empty_handle();
-        client.ledger().given(id, &shape, dtype);
+        client.ledger().record_upload(id, &shape, dtype);
         RouterTensor::new(id, shape, dtype, client.clone())
     }
 }

@@ -9,13 +9,17 @@
 //! new adapter    fresh; changes nothing yet
 //! ```
 
-use super::svd::{Columns, truncate};
+use super::svd::{Columns, truncate_rank};
 use super::{A, B as LORA_B, SCALE};
-use crate::train::params::{Reading, Trail, erase, follow_trail};
+use crate::train::params::{TensorReader, Trail, erase_rank, follow_trail};
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Tensor, TensorData, backend::AutodiffBackend};
+use burn::tensor::{
+    Tensor, TensorData,
+    backend::{AutodiffBackend, ExecutionError},
+};
 use safetensors::SafeTensors;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 /// Replacements for a checkpoint's values by path; `None` for parameters that the model no longer has.
@@ -23,42 +27,44 @@ pub type Replaced = BTreeMap<String, Option<TensorData>>;
 
 /// The changes made to adapters.
 #[derive(Debug, Default)]
-pub struct Refit {
+pub struct RankChange {
     /// Values that differ from the checkpoint; their moments start from zero.
     pub replaced: Replaced,
     /// The adapters truncated by a lower rank, in their original form. Restoring them restores their function exactly.
     pub cut: BTreeMap<String, TensorData>,
-    /// A description for the journal.
-    pub text: String,
+    /// The numbers of adapters changed in each way, for the journal.
+    pub summary: Summary,
 }
 
 /// Returns the values of a model's adapters.
 ///
 /// # Errors
 /// Returns an error when the device cannot be read.
-pub fn adapters<A: AutodiffBackend, M: Module<A>>(model: &M) -> Result<BTreeMap<String, TensorData>, String> {
+pub fn read_adapters<A: AutodiffBackend, M: Module<A>>(
+    model: &M,
+) -> Result<BTreeMap<String, TensorData>, ExecutionError> {
     struct Visitor<A: AutodiffBackend> {
         trail: Trail,
-        reading: Reading<A::InnerBackend>,
+        reader: TensorReader<A::InnerBackend>,
     }
     impl<A: AutodiffBackend> ModuleVisitor<A> for Visitor<A> {
         follow_trail!();
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<A, D>>) {
             let path = self.trail.path();
-            if layer_of(&path).is_some() {
-                self.reading.add(path, erase(param.val().inner()));
+            if adapted_layer(&path).is_some() {
+                self.reader.add(path, erase_rank(param.val().inner()));
             }
         }
     }
-    let mut visitor = Visitor::<A> { trail: Trail::default(), reading: Reading::default() };
+    let mut visitor = Visitor::<A> { trail: Trail::default(), reader: TensorReader::default() };
     model.visit(&mut visitor);
-    let read = visitor.reading.finish().map_err(|error| error.to_string())?;
+    let read = visitor.reader.read_all()?;
     Ok(read.into_iter().map(|(path, data)| (path, Arc::unwrap_or_clone(data))).collect())
 }
 
 /// Returns the path of the layer that an adapter's parameter belongs to.
 #[must_use]
-pub fn layer_of(path: &str) -> Option<&str> {
+pub fn adapted_layer(path: &str) -> Option<&str> {
     let (layer, part) = path.rsplit_once('.')?;
     [A, LORA_B, SCALE].contains(&part).then_some(layer)
 }
@@ -77,7 +83,7 @@ struct Adapter {
 }
 
 impl Adapter {
-    fn read(layer: &str, get: &dyn Fn(&str) -> Option<Values>) -> Option<Self> {
+    fn from_parameters(layer: &str, get: &dyn Fn(&str) -> Option<Values>) -> Option<Self> {
         let of = |part: &str| get(&format!("{layer}.{part}"));
         let ((a, a_shape), (b, b_shape), (scale, _)) = (of(A)?, of(LORA_B)?, of(SCALE)?);
         let (&[from, rank], &[also, to]) = (a_shape.as_slice(), b_shape.as_slice()) else { return None };
@@ -85,7 +91,7 @@ impl Adapter {
     }
 
     /// Returns s·A·B, `[from, to]`.
-    fn update(&self) -> Vec<f32> {
+    fn product(&self) -> Vec<f32> {
         let mut update = vec![0.0_f32; self.from * self.to];
         for (row, a) in update.chunks_mut(self.to).zip(self.a.chunks(self.rank)) {
             for (weight, b) in a.iter().zip(self.b.chunks(self.to)) {
@@ -97,12 +103,12 @@ impl Adapter {
     }
 
     /// Returns the same product, or the nearest to it, in the rank and scale of `fresh`; and the share kept.
-    fn fitted(&self, fresh: &Self) -> (Self, f64) {
+    fn in_rank_of(&self, fresh: &Self) -> (Self, f64) {
         let ratio = (self.scale / fresh.scale) as f32;
         let (a, b, kept) = if self.rank > fresh.rank {
             let a = Columns::from_rows(&self.a, self.from, self.rank);
             let b = Columns::from_rows_transposed(&self.b, self.rank, self.to);
-            let (a, b, kept) = truncate(&a, &b, fresh.rank);
+            let (a, b, kept) = truncate_rank(&a, &b, fresh.rank);
             (a.to_rows(), b.to_rows_transposed(), kept)
         } else {
             let rows = self.a.chunks(self.rank).zip(fresh.a.chunks(fresh.rank));
@@ -125,9 +131,9 @@ impl Adapter {
     }
 }
 
-/// Counters of a refit, for its description.
-#[derive(Default)]
-struct Tally {
+/// Counters of a rank change, for its description.
+#[derive(Debug, Default)]
+pub struct Summary {
     ranks: BTreeSet<(usize, usize)>,
     refitted: usize,
     kept: Vec<f64>,
@@ -140,10 +146,13 @@ struct Tally {
 ///
 /// # Errors
 /// Returns an error when the device cannot be read.
-pub fn refit<A: AutodiffBackend, M: Module<A>>(model: &M, file: &SafeTensors<'_>) -> Result<Option<Refit>, String> {
-    let fresh = adapters::<A, M>(model)?;
+pub fn change_rank<A: AutodiffBackend, M: Module<A>>(
+    model: &M,
+    file: &SafeTensors<'_>,
+) -> Result<Option<RankChange>, ExecutionError> {
+    let fresh = read_adapters::<A, M>(model)?;
     let names = file.names();
-    let layers: BTreeSet<&str> = fresh.keys().map(String::as_str).chain(names).filter_map(layer_of).collect();
+    let layers: BTreeSet<&str> = fresh.keys().map(String::as_str).chain(names).filter_map(adapted_layer).collect();
     let of_fresh = |path: &str| {
         let data = fresh.get(path)?;
         Some((data.iter::<f32>().collect(), data.shape.to_vec()))
@@ -153,51 +162,51 @@ pub fn refit<A: AutodiffBackend, M: Module<A>>(model: &M, file: &SafeTensors<'_>
         let values = view.data().as_chunks().0.iter().map(|bytes: &[u8; 4]| f32::from_le_bytes(*bytes)).collect();
         Some((values, view.shape().to_vec()))
     };
-    let (mut refit, mut tally) = (Refit::default(), Tally::default());
+    let (mut change, mut summary) = (RankChange::default(), Summary::default());
     for layer in layers {
         let base = format!("{layer}.weight");
         let whole = |adapter: Adapter| adapter.into_parameters(layer).map(|(path, data)| (path, Some(data)));
-        match (Adapter::read(layer, &of_file), Adapter::read(layer, &of_fresh)) {
+        match (Adapter::from_parameters(layer, &of_file), Adapter::from_parameters(layer, &of_fresh)) {
             (Some(old), Some(new)) if (old.from, old.to) == (new.from, new.to) => {
                 if old.rank == new.rank && (old.scale - new.scale).abs() <= 1e-6 * new.scale.abs() {
                     continue;
                 }
-                let (fitted, kept) = old.fitted(&new);
-                tally.note(&old, &new, kept);
-                refit.replaced.extend(whole(fitted));
+                let (fitted, kept) = old.in_rank_of(&new);
+                summary.record(&old, &new, kept);
+                change.replaced.extend(whole(fitted));
                 if old.rank > new.rank {
-                    refit.cut.extend(old.into_parameters(layer));
+                    change.cut.extend(old.into_parameters(layer));
                 }
             }
             (Some(old), None) => {
                 let Some((values, shape)) = of_file(&base).filter(|(_, shape)| *shape == [old.from, old.to]) else {
                     continue;
                 };
-                let merged: Vec<f32> = values.iter().zip(old.update()).map(|(base, update)| base + update).collect();
-                refit.replaced.insert(base, Some(TensorData::new(merged, shape)));
-                refit.replaced.extend([A, LORA_B, SCALE].map(|part| (format!("{layer}.{part}"), None)));
-                tally.merged += 1;
+                let merged: Vec<f32> = values.iter().zip(old.product()).map(|(base, update)| base + update).collect();
+                change.replaced.insert(base, Some(TensorData::new(merged, shape)));
+                change.replaced.extend([A, LORA_B, SCALE].map(|part| (format!("{layer}.{part}"), None)));
+                summary.merged += 1;
             }
             (None, Some(new)) if file.tensor(&base).is_ok() => {
-                refit.replaced.extend(whole(new));
-                tally.fresh += 1;
+                change.replaced.extend(whole(new));
+                summary.fresh += 1;
             }
             _ => {}
         }
     }
-    refit.text = tally.sentence();
-    Ok((!refit.replaced.is_empty()).then_some(refit))
+    change.summary = summary;
+    Ok((!change.replaced.is_empty()).then_some(change))
 }
 
 /// Adds every adapter's update to its matrix and removes the adapter.
-pub fn merge(weights: &mut BTreeMap<String, TensorData>) {
-    let layers: BTreeSet<String> = weights.keys().filter_map(|path| layer_of(path)).map(str::to_owned).collect();
+pub fn merge_adapters(weights: &mut BTreeMap<String, TensorData>) {
+    let layers: BTreeSet<String> = weights.keys().filter_map(|path| adapted_layer(path)).map(str::to_owned).collect();
     for layer in layers {
         let of = |path: &str| weights.get(path).map(|data| (data.iter().collect(), data.shape.to_vec()));
-        let (adapter, base) = (Adapter::read(&layer, &of), format!("{layer}.weight"));
+        let (adapter, base) = (Adapter::from_parameters(&layer, &of), format!("{layer}.weight"));
         if let Some((adapter, weight)) = adapter.zip(weights.get(&base)) {
             let sum: Vec<f32> =
-                weight.iter::<f32>().zip(adapter.update()).map(|(base, update)| base + update).collect();
+                weight.iter::<f32>().zip(adapter.product()).map(|(base, update)| base + update).collect();
             let merged = TensorData::new(sum, weight.shape.clone());
             weights.insert(base, merged);
         }
@@ -207,8 +216,8 @@ pub fn merge(weights: &mut BTreeMap<String, TensorData>) {
     }
 }
 
-impl Tally {
-    fn note(&mut self, old: &Adapter, new: &Adapter, kept: f64) {
+impl Summary {
+    fn record(&mut self, old: &Adapter, new: &Adapter, kept: f64) {
         if old.rank == new.rank {
             self.rescaled += 1;
         } else {
@@ -217,26 +226,28 @@ impl Tally {
             self.kept.push(kept);
         }
     }
+}
 
-    fn sentence(&self) -> String {
+impl fmt::Display for Summary {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if self.refitted > 0 {
             let ranks: Vec<String> = self.ranks.iter().map(|(old, new)| format!("{old} → {new}")).collect();
             let least = self.kept.iter().copied().fold(1.0, f64::min) * 100.0;
             let (layers, ranks) = (self.refitted, ranks.join(", "));
             parts.push(format!(
-                "the adapters of {layers} layers go from rank {ranks} and keep {least:.2} % of their update or more"
+                "{layers} adapters changed from rank {ranks}, keeping at least {least:.2} % of each update"
             ));
         }
-        for (count, what) in [
-            (self.rescaled, "take another scale and keep their update"),
-            (self.merged, "are merged into their weights"),
-            (self.fresh, "start fresh"),
+        for (count, change) in [
+            (self.rescaled, "rescaled, updates unchanged"),
+            (self.merged, "merged into their weights"),
+            (self.fresh, "added"),
         ] {
             if count > 0 {
-                parts.push(format!("the adapters of {count} layers {what}"));
+                parts.push(format!("{count} adapters {change}"));
             }
         }
-        format!("{}; moments of what changed start anew", parts.join("; "))
+        write!(formatter, "{}; moments of changed parameters start at zero", parts.join("; "))
     }
 }

@@ -5,10 +5,12 @@
 //! hide a panic from it. It takes no lock, waits for no reader and runs no destructor, since the device may
 //! never respond again.
 
-use super::{Pulse, WorkerArgs, failure};
+use super::failure_record::write_record;
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Failed};
-use crate::train::exit;
+use crate::train::exit::exit_now;
+use crate::train::failure::{classify_panic, missing_library_remedy};
+use crate::train::job::{StepPulse, WorkerArgs};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -24,8 +26,8 @@ use std::{
 const PIPE_BUF: usize = 4096;
 
 /// Installs the hook for the rest of the process.
-pub fn install(contract: &Arc<OwnedFd>, args: &WorkerArgs, pulse: Arc<Pulse>) {
-    let (contract, args, taken) = (Arc::clone(contract), args.clone(), AtomicBool::new(false));
+pub fn install_hook(stdout: &Arc<OwnedFd>, args: &WorkerArgs, pulse: Arc<StepPulse>) {
+    let (stdout, args, taken) = (Arc::clone(stdout), args.clone(), AtomicBool::new(false));
     panic::set_hook(Box::new(move |panic| {
         if taken.swap(true, Ordering::SeqCst) {
             // The first panic is the cause; its thread is about to end the process.
@@ -33,26 +35,25 @@ pub fn install(contract: &Arc<OwnedFd>, args: &WorkerArgs, pulse: Arc<Pulse>) {
                 thread::park();
             }
         }
-        let failed = describe(panic, &pulse);
+        let failed = describe_panic(panic, &pulse);
         let event = Event::Failed(failed.clone());
         // Another thread may have written half a line.
-        write_at_once(contract.as_fd(), format!("\n{}", line::encode(&event).unwrap_or_default()).as_bytes());
-        failure::record(&args, &failed);
+        write_without_blocking(stdout.as_fd(), format!("\n{}", line::encode(&event).unwrap_or_default()).as_bytes());
+        write_record(&args, &failed);
         let place = panic.location().map_or_else(String::new, |place| format!(" at {place}"));
         let thread = failed.thread.as_deref().unwrap_or("?");
-        say(&format!("\nthread {thread} panicked{place}: {} ({})\n", failed.message, failed.class));
-        exit::now(failed.class.exit_code());
+        write_stderr(&format!("\nthread {thread} panicked{place}: {} ({})\n", failed.message, failed.class));
+        exit_now(failed.class.exit_code());
     }));
 }
 
-fn describe(panic: &PanicHookInfo<'_>, pulse: &Pulse) -> Failed {
+fn describe_panic(panic: &PanicHookInfo<'_>, pulse: &StepPulse) -> Failed {
     let payload = panic.payload();
-    let words =
-        payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    let mut message: String = words.unwrap_or("a panic without words").chars().take(1000).collect();
-    let thread = thread::current().name().unwrap_or("without a name").to_owned();
-    let class = failure::classify(&thread, &message);
-    if let Some(fix) = failure::missing_library(&message) {
+    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let mut message: String = text.unwrap_or("panicked without a message").chars().take(1000).collect();
+    let thread = thread::current().name().unwrap_or("unnamed").to_owned();
+    let class = classify_panic(&thread, &message);
+    if let Some(fix) = missing_library_remedy(&message) {
         message =
             format!("{}; {fix}", message.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default());
     }
@@ -60,12 +61,12 @@ fn describe(panic: &PanicHookInfo<'_>, pulse: &Pulse) -> Failed {
 }
 
 /// Writes to stderr, if it can without blocking.
-pub fn say(text: &str) {
-    write_at_once(rustix::stdio::stderr(), text.as_bytes());
+pub fn write_stderr(text: &str) {
+    write_without_blocking(rustix::stdio::stderr(), text.as_bytes());
 }
 
 /// Makes one write, and only if it does not block.
-fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) {
+fn write_without_blocking(fd: BorrowedFd<'_>, bytes: &[u8]) {
     let mut ready = [PollFd::new(&fd, PollFlags::OUT)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     if poll(&mut ready, Some(&now)).is_ok_and(|count| count > 0) && ready[0].revents().contains(PollFlags::OUT) {

@@ -2,7 +2,7 @@
 //! a buffer, which write into their input, and which need scratch memory. Derived from the sources of Burn
 //! 0.21 (burn-flex, burn-cubecl).
 
-use super::Habits;
+use super::backend_model::BackendModel;
 use burn::tensor::Shape;
 use burn_ir::{
     BaseOperationIr, BoolOperationIr, FloatOperationIr, IntOperationIr, ModuleOperationIr, NumericOperationIr,
@@ -45,8 +45,8 @@ impl View {
 
 /// Returns the tensor that an operation may return a view of.
 #[must_use]
-pub fn viewed(op: &OperationIr) -> Option<&TensorIr> {
-    match base(op)? {
+pub fn viewed_input(op: &OperationIr) -> Option<&TensorIr> {
+    match base_op(op)? {
         BaseOperationIr::Reshape(desc) | BaseOperationIr::Expand(desc) => Some(&desc.input),
         BaseOperationIr::SwapDims(desc) => Some(&desc.input),
         BaseOperationIr::Permute(desc) => Some(&desc.input),
@@ -58,12 +58,12 @@ pub fn viewed(op: &OperationIr) -> Option<&TensorIr> {
 
 /// Returns the output of an operation that returns a view of its input's buffer, or `None` if it has to copy.
 #[must_use]
-pub fn view<'a>(habits: Habits, op: &'a OperationIr, input: &View) -> Option<(&'a TensorIr, View)> {
+pub fn view_of_input<'a>(backend: BackendModel, op: &'a OperationIr, input: &View) -> Option<(&'a TensorIr, View)> {
     let (mut shape, mut strides) = (input.shape.clone(), input.strides.clone());
     let from_start = input.from_start;
-    match base(op)? {
+    match base_op(op)? {
         BaseOperationIr::Reshape(desc) => {
-            let units = habits != Habits::Flex && without_units(&shape).eq(without_units(&desc.out.shape));
+            let units = backend != BackendModel::Flex && without_units(&shape).eq(without_units(&desc.out.shape));
             (input.is_whole() || units).then(|| {
                 let mut view = View::whole(&desc.out.shape);
                 if !input.is_whole() {
@@ -105,7 +105,7 @@ pub fn view<'a>(habits: Habits, op: &'a OperationIr, input: &View) -> Option<(&'
             // The start of a larger buffer is not the whole buffer.
             let from_start =
                 from_start && starts && desc.out.shape.num_elements() == input.shape.iter().product::<usize>();
-            (habits == Habits::Flex && forward).then_some((&desc.out, View { strides, shape, from_start }))
+            (backend == BackendModel::Flex && forward).then_some((&desc.out, View { strides, shape, from_start }))
         }
         BaseOperationIr::Cast(desc) => (desc.input.dtype == desc.out.dtype).then(|| (&desc.out, input.clone())),
         _ => None,
@@ -116,7 +116,7 @@ fn without_units(shape: &[usize]) -> impl Iterator<Item = &usize> {
     shape.iter().filter(|size| **size != 1)
 }
 
-fn base(op: &OperationIr) -> Option<&BaseOperationIr> {
+fn base_op(op: &OperationIr) -> Option<&BaseOperationIr> {
     match op {
         OperationIr::BaseFloat(base) | OperationIr::BaseInt(base) | OperationIr::BaseBool(base) => Some(base),
         _ => None,
@@ -125,11 +125,11 @@ fn base(op: &OperationIr) -> Option<&BaseOperationIr> {
 
 /// Returns how many of its first inputs an operation may write its output into.
 #[must_use]
-pub fn overwritten(habits: Habits, op: &OperationIr) -> usize {
+pub fn overwritable_inputs(backend: BackendModel, op: &OperationIr) -> usize {
     // The CPU only writes into the left operand.
-    let operands = if habits == Habits::Flex { 1 } else { 2 };
+    let operands = if backend == BackendModel::Flex { 1 } else { 2 };
     match op {
-        OperationIr::NumericFloat(_, op) | OperationIr::NumericInt(_, op) => numeric(op, operands),
+        OperationIr::NumericFloat(_, op) | OperationIr::NumericInt(_, op) => overwritable_operands(op, operands),
         OperationIr::Float(_, op) => match op {
             FloatOperationIr::Matmul(_)
             | FloatOperationIr::Cross(_)
@@ -146,14 +146,14 @@ pub fn overwritten(habits: Habits, op: &OperationIr) -> usize {
         OperationIr::Bool(op) => {
             usize::from(!matches!(op, BoolOperationIr::IntoFloat(_) | BoolOperationIr::IntoInt(_)))
         }
-        _ => match (habits, base(op)) {
-            (Habits::Cube(_), Some(BaseOperationIr::MaskFill(_) | BaseOperationIr::MaskWhere(_))) => 1,
+        _ => match (backend, base_op(op)) {
+            (BackendModel::Cube(_), Some(BaseOperationIr::MaskFill(_) | BaseOperationIr::MaskWhere(_))) => 1,
             _ => 0,
         },
     }
 }
 
-fn numeric(op: &NumericOperationIr, operands: usize) -> usize {
+fn overwritable_operands(op: &NumericOperationIr, operands: usize) -> usize {
     match op {
         NumericOperationIr::Add(_)
         | NumericOperationIr::Sub(_)
@@ -176,37 +176,39 @@ fn numeric(op: &NumericOperationIr, operands: usize) -> usize {
 /// Returns the scratch bytes that an operation needs while it runs. `strided` reports whether a tensor is not
 /// contiguous.
 #[must_use]
-pub fn side(habits: Habits, op: &OperationIr, strided: &dyn Fn(&TensorIr) -> bool) -> u64 {
+pub fn scratch_bytes(backend: BackendModel, op: &OperationIr, strided: &dyn Fn(&TensorIr) -> bool) -> u64 {
     if let OperationIr::Module(ModuleOperationIr::LinearWeightBackward(desc)) = op {
         // One product per row of the batch, summed afterwards.
         let rank = desc.x.shape.num_dims();
         let rows: usize = desc.x.shape[..rank.saturating_sub(2)].iter().product();
-        return if rows > 1 { rows as u64 * bytes(&desc.out) } else { 0 };
+        return if rows > 1 { rows as u64 * byte_size(&desc.out) } else { 0 };
     }
-    if habits != Habits::Flex {
+    if backend != BackendModel::Flex {
         return 0;
     }
     let copies = |tensors: &[&TensorIr]| -> u64 {
-        tensors.iter().filter(|tensor| strided(tensor)).map(|tensor| bytes(tensor)).sum()
+        tensors.iter().filter(|tensor| strided(tensor)).map(|tensor| byte_size(tensor)).sum()
     };
     match op {
         OperationIr::Module(op) => match op {
             // The transposed weight gets leading dimensions, which makes a copy.
-            ModuleOperationIr::LinearXBackward(desc) if desc.output_grad.shape.num_dims() > 2 => bytes(&desc.weight),
+            ModuleOperationIr::LinearXBackward(desc) if desc.output_grad.shape.num_dims() > 2 => {
+                byte_size(&desc.weight)
+            }
             // Zeros to add to, in addition to the sum.
-            ModuleOperationIr::EmbeddingBackward(desc) => bytes(&desc.out),
-            ModuleOperationIr::Conv2d(desc) => copies(&[&desc.x]) + by_channels(&desc.x, &desc.weight),
+            ModuleOperationIr::EmbeddingBackward(desc) => byte_size(&desc.out),
+            ModuleOperationIr::Conv2d(desc) => copies(&[&desc.x]) + reorder_bytes(&desc.x, &desc.weight),
             ModuleOperationIr::Conv2dXBackward(desc) => copies(&[&desc.output_grad]),
             ModuleOperationIr::Conv2dWeightBackward(desc) => {
                 if desc.weight.shape[1] == 1 {
                     0
                 } else {
-                    bytes(&desc.x) + bytes(&desc.output_grad)
+                    byte_size(&desc.x) + byte_size(&desc.output_grad)
                 }
             }
             _ => 0,
         },
-        _ => match base(op) {
+        _ => match base_op(op) {
             Some(
                 BaseOperationIr::Gather(_)
                 | BaseOperationIr::Scatter(_)
@@ -224,10 +226,10 @@ pub fn side(habits: Habits, op: &OperationIr, strided: &dyn Fn(&TensorIr) -> boo
 }
 
 /// Returns the scratch bytes for reordering the input, which all convolutions but depthwise ones need.
-fn by_channels(x: &TensorIr, weight: &TensorIr) -> u64 {
-    if weight.shape[1] == 1 { 0 } else { bytes(x) }
+fn reorder_bytes(x: &TensorIr, weight: &TensorIr) -> u64 {
+    if weight.shape[1] == 1 { 0 } else { byte_size(x) }
 }
 
-fn bytes(tensor: &TensorIr) -> u64 {
+fn byte_size(tensor: &TensorIr) -> u64 {
     (tensor.shape.num_elements() * tensor.dtype.size()) as u64
 }

@@ -1,0 +1,125 @@
+//! A small computation that checks the device before a run depends on it.
+
+#[cfg(not(feature = "cuda"))]
+use super::device::NoGpu;
+use super::device::{self, DeviceError, TensorDevice};
+use crate::config::knobs::Precision;
+use crate::protocol::device::DeviceChoice;
+use burn::backend::flex::{Flex, FlexDevice};
+use burn::tensor::{
+    Tensor,
+    backend::{Backend, ExecutionError},
+};
+use std::fmt;
+use std::io::Write;
+use std::time::Instant;
+
+/// The dimension of the square matrices.
+const SIDE: usize = 256;
+/// Values in the large allocation: 256 MB of f32.
+const LARGE: usize = 64 << 20;
+
+/// The exit code of a failed test.
+pub const FAILED: u8 = 11;
+
+/// A passed test.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SelfTest {
+    /// The device's display name.
+    pub device: String,
+    /// The duration in seconds.
+    pub seconds: f64,
+}
+
+impl fmt::Display for SelfTest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, seconds } = self;
+        write!(formatter, "{device}: 256 MB allocated, {SIDE}×{SIDE} matrix product correct, {seconds:.1} s")
+    }
+}
+
+/// The reason why a test failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SelfTestError {
+    /// The device cannot be used.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The computation failed.
+    #[error("{device}: {error}")]
+    Computation {
+        /// The device's display name.
+        device: String,
+        /// The failure.
+        error: ComputationError,
+    },
+}
+
+/// A failure of the computation.
+#[derive(Debug, thiserror::Error)]
+pub enum ComputationError {
+    /// The device reports an error.
+    #[error(transparent)]
+    Execution(#[from] ExecutionError),
+    /// The device returned nothing.
+    #[error("the device returned no values")]
+    Empty,
+    /// The device computed wrong values.
+    #[error("wrong results: {large} instead of 1, {product} instead of {SIDE}")]
+    Wrong {
+        /// The largest of many ones.
+        large: f64,
+        /// The mean of a matrix product of ones.
+        product: f64,
+    },
+    /// The CUDA backend is not compiled in.
+    #[cfg(not(feature = "cuda"))]
+    #[error(transparent)]
+    NoGpu(#[from] NoGpu),
+}
+
+/// Allocates and multiplies on the device.
+///
+/// # Errors
+/// Returns an error when the device is missing, fails, or computes wrong values. A panic of the device ends the
+/// process with [`FAILED`].
+pub fn run_self_test(choice: DeviceChoice) -> Result<SelfTest, SelfTestError> {
+    // A panicking device thread would otherwise leave its caller waiting, or with garbage.
+    std::panic::set_hook(Box::new(|panic| {
+        let text = panic.to_string();
+        let _ = writeln!(std::io::stdout(), "{}", text.lines().last().unwrap_or("panicked"));
+        std::process::exit(i32::from(FAILED));
+    }));
+    let chosen = device::choose_device(choice, Precision::F32)?;
+    let begun = Instant::now();
+    let result = match chosen.location {
+        TensorDevice::Cpu => check_computation::<Flex>(&FlexDevice),
+        #[cfg(feature = "cuda")]
+        TensorDevice::Cuda(index) => {
+            use burn::tensor::backend::AutodiffBackend;
+            type Plain = <super::backends::CudaPlain as AutodiffBackend>::InnerBackend;
+            check_computation::<Plain>(&cubecl::cuda::CudaDevice::new(index))
+        }
+        #[cfg(not(feature = "cuda"))]
+        TensorDevice::Cuda(_) => Err(NoGpu::NotBuilt.into()),
+    };
+    let seconds = begun.elapsed().as_secs_f64();
+    match result {
+        Ok(()) => Ok(SelfTest { device: chosen.name, seconds }),
+        Err(error) => Err(SelfTestError::Computation { device: chosen.name, error }),
+    }
+}
+
+fn check_computation<B: Backend>(device: &B::Device) -> Result<(), ComputationError> {
+    let read = |tensor: Tensor<B, 1>| {
+        let data = tensor.try_into_data()?;
+        data.iter::<f64>().next().ok_or(ComputationError::Empty)
+    };
+    // Use max rather than mean: this many ones do not sum correctly in f32.
+    let large = read(Tensor::<B, 1>::ones([LARGE], device).max())?;
+    let ones = Tensor::<B, 2>::ones([SIDE, SIDE], device);
+    let product = read(ones.clone().matmul(ones).mean())?;
+    if (large - 1.0).abs() > 1e-3 || (product - SIDE as f64).abs() > 1e-3 {
+        return Err(ComputationError::Wrong { large, product });
+    }
+    Ok(())
+}
