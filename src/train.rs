@@ -25,6 +25,7 @@ mod evaluate;
 mod exit;
 pub mod failure;
 mod inject;
+mod inject_grad;
 pub mod job;
 #[cfg(feature = "cuda")]
 mod kernel_cache;
@@ -36,6 +37,7 @@ pub mod memory_estimate;
 mod optimizer;
 pub mod param_rules;
 mod params;
+mod recompute;
 pub mod registry;
 mod resume;
 mod saver;

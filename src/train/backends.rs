@@ -8,7 +8,8 @@
 //! CUDA, plain            CudaPlain                 CudaPlainRecompute
 //! shapes only (no work)  ShapeBackend              ShapeBackendRecompute
 //! ```
-//! A task that recomputes activations itself (`Task::RECOMPUTES`) never uses the right-hand column.
+//! A task that recomputes activations itself (`Task::RECOMPUTES`), as the built-in ones do, is not compiled for
+//! the right-hand column.
 //!
 //! Precision is not a type: Burn's tensors carry their number format, and these backends use the default
 //! format from the device's settings.
@@ -94,16 +95,27 @@ impl<T> TrainAll for T where
 /// # Errors
 /// Returns the reason when training cannot continue.
 pub fn train_on_backend<T: TrainAll>(job: TrainingJob) -> Result<DoneReason, Failed> {
-    let recompute = job.args.preset.training.gradient_checkpointing && !T::RECOMPUTES;
-    match (job.device.location, recompute) {
-        (TensorDevice::Cpu, false) => session::run_session::<T, Cpu>(job, &FlexDevice),
-        (TensorDevice::Cpu, true) => session::run_session::<T, CpuRecompute>(job, &FlexDevice),
+    match job.device.location {
+        TensorDevice::Cpu => train_on_cpu::<T>(job),
         #[cfg(feature = "cuda")]
-        (TensorDevice::Cuda(index), _) => train_on_cuda::<T>(job, index),
+        TensorDevice::Cuda(index) => train_on_cuda::<T>(job, index),
         #[cfg(not(feature = "cuda"))]
-        (TensorDevice::Cuda(index), _) => {
+        TensorDevice::Cuda(index) => {
             Err(failure::invalid_config(format!("there is no cuda:{index}: {}", NoGpu::NotBuilt)))
         }
+    }
+}
+
+// `T::RECOMPUTES` stands alone in its condition: only then does the compiler leave out the branch that a task
+// never takes, and with it a whole model and training loop.
+
+fn train_on_cpu<T: TrainAll>(job: TrainingJob) -> Result<DoneReason, Failed> {
+    if T::RECOMPUTES {
+        session::run_session::<T, Cpu>(job, &FlexDevice)
+    } else if job.args.preset.training.gradient_checkpointing {
+        session::run_session::<T, CpuRecompute>(job, &FlexDevice)
+    } else {
+        session::run_session::<T, Cpu>(job, &FlexDevice)
     }
 }
 
@@ -123,7 +135,15 @@ fn train_on_cuda<T: TrainAll>(job: TrainingJob, index: usize) -> Result<DoneReas
     // The settings belong to the device and apply to all four backends.
     set_default_dtypes::<CudaPlain>(&device, float, IntDType::I32)
         .map_err(|error| failure::invalid_config(format!("training.precision: {error}; f32 works on every GPU")))?;
-    match (training.fused_kernels, training.gradient_checkpointing && !T::RECOMPUTES) {
+    let fused = training.fused_kernels;
+    if T::RECOMPUTES {
+        return if fused {
+            session::run_session::<T, CudaFused>(job, &device)
+        } else {
+            session::run_session::<T, CudaPlain>(job, &device)
+        };
+    }
+    match (fused, training.gradient_checkpointing) {
         (true, false) => session::run_session::<T, CudaFused>(job, &device),
         (true, true) => session::run_session::<T, CudaFusedRecompute>(job, &device),
         (false, false) => session::run_session::<T, CudaPlain>(job, &device),

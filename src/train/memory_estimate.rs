@@ -177,7 +177,10 @@ fn estimate_batch<T: Task + Train<ShapeBackend> + Train<ShapeBackendRecompute>>(
         (true, Precision::F16) => BackendModel::Cube(FloatDType::F16),
     };
     let leased = LeasedDevice::new(backend);
-    let counted = if preset.training.gradient_checkpointing && !T::RECOMPUTES {
+    // As in `backends`, `T::RECOMPUTES` stands alone.
+    let counted = if T::RECOMPUTES {
+        estimate_phases::<T, ShapeBackend>(&loaded.input, preset, (backend, &leased), micro)
+    } else if preset.training.gradient_checkpointing {
         estimate_phases::<T, ShapeBackendRecompute>(&loaded.input, preset, (backend, &leased), micro)
     } else {
         estimate_phases::<T, ShapeBackend>(&loaded.input, preset, (backend, &leased), micro)

@@ -1,5 +1,5 @@
-//! Blocks of `task: lm` recomputed in the backward pass: the same gradient as when all activations are kept,
-//! including dropout noise.
+//! Blocks recomputed in the backward pass: the same gradient as when all activations are kept, including dropout
+//! noise.
 
 use crate::harness::{args, live, preset, tensors, with};
 use downshift::protocol::worker::{DoneReason, Order};
@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::TempDir;
 
-fn lm(run_dir: &Path, preset: Value) -> WorkerArgs {
-    WorkerArgs { task: "lm".into(), ..args(run_dir, preset) }
+fn job(run_dir: &Path, preset: Value) -> WorkerArgs {
+    let task = if preset["data"]["source"] == "embedded:digits" { "vision" } else { "lm" };
+    WorkerArgs { task: task.into(), ..args(run_dir, preset) }
 }
 
 fn small(model: Value) -> Value {
@@ -26,7 +27,7 @@ fn small(model: Value) -> Value {
 /// Returns loss, gradient norm and gradient (ten times the first moment) of one step.
 fn first_step(preset: Value) -> (f64, f64, Vec<(String, Vec<f64>)>) {
     let dir = TempDir::new().unwrap();
-    let told = live(lm(dir.path(), preset), &[]);
+    let told = live(job(dir.path(), preset), &[]);
     assert_eq!(told.outcome, Ok(DoneReason::Finished));
     let (_, loss, norm) = told.curve()[0];
     let (_, moments) = tensors(dir.path(), 1);
@@ -47,7 +48,6 @@ fn size(values: impl Iterator<Item = f64>) -> f64 {
 
 #[test]
 fn recomputed_blocks_have_the_same_gradient_with_and_without_dropout() {
-    let checkpointing = ("training.gradient_checkpointing", json!(true));
     let fresh = |tied: bool, dropout: f64| json!({ "layers": 3, "heads": 2, "width": 16, "sequence": 12, "tied": tied, "dropout": dropout });
     let llama = |dropout: f64| json!({ "init_from": "embedded:tiny-llama", "sequence": 12, "dropout": dropout });
     let adapted = |mut model: Value| {
@@ -64,17 +64,36 @@ fn recomputed_blocks_have_the_same_gradient_with_and_without_dropout() {
         ("adapters, dropout", adapted(llama(0.2)), json!("adapters"), 42),
         ("adapters and all, dropout in them alone", adapted(fresh(false, 0.0)), json!("all"), 35 + 36),
     ] {
-        let kept = with(small(model), &[("training.trained", trained)]);
-        let (loss, norm, gradient) = first_step(kept.clone());
-        assert_eq!(gradient.len(), parameters, "{what}");
-        let (other_loss, other_norm, other) = first_step(with(kept, std::slice::from_ref(&checkpointing)));
-        assert!((other_loss / loss - 1.0).abs() < 1e-6, "{what}: loss {loss}, {other_loss}");
-        assert!((other_norm / norm - 1.0).abs() < 1e-5, "{what}: norm {norm}, {other_norm}");
-        for ((name, mine), (also, theirs)) in gradient.iter().zip(&other) {
-            assert_eq!(name, also);
-            let apart = size(mine.iter().zip(theirs).map(|(mine, theirs)| mine - theirs));
-            assert!(apart <= 1e-5 * size(mine.iter().copied()), "{what}: {name}, {apart}");
-        }
+        compare_with_recomputed(what, &with(small(model), &[("training.trained", trained)]), parameters);
+    }
+}
+
+/// Checks that loss, gradient norm and gradient of one step are the same when blocks are recomputed.
+fn compare_with_recomputed(what: &str, kept: &Value, parameters: usize) {
+    let (loss, norm, gradient) = first_step(kept.clone());
+    assert_eq!(gradient.len(), parameters, "{what}");
+    let checkpointing = ("training.gradient_checkpointing", json!(true));
+    let (other_loss, other_norm, other) = first_step(with(kept.clone(), &[checkpointing]));
+    assert!((other_loss / loss - 1.0).abs() < 1e-6, "{what}: loss {loss}, {other_loss}");
+    assert!((other_norm / norm - 1.0).abs() < 1e-5, "{what}: norm {norm}, {other_norm}");
+    for ((name, mine), (also, theirs)) in gradient.iter().zip(&other) {
+        assert_eq!(name, also);
+        let apart = size(mine.iter().zip(theirs).map(|(mine, theirs)| mine - theirs));
+        assert!(apart <= 1e-5 * size(mine.iter().copied()), "{what}: {name}, {apart}");
+    }
+}
+
+#[test]
+fn recomputed_blocks_of_a_classifier_have_the_same_gradient() {
+    for (what, dropout, trained, parameters) in [
+        ("all", 0.0, "all", 21),
+        ("dropout", 0.3, "all", 21),
+        ("the last block, dropout", 0.3, "last 1 block + head", 9),
+        ("the head", 0.0, "head", 4),
+    ] {
+        let mut kept = small(json!({ "channels": 6, "layers": 3, "dropout": dropout }));
+        kept["data"] = json!({ "source": "embedded:digits" });
+        compare_with_recomputed(what, &with(kept, &[("training.trained", json!(trained))]), parameters);
     }
 }
 
@@ -95,13 +114,13 @@ fn a_recomputing_run_resumes_exactly_and_stays_near_one_that_does_not_recompute(
     let steps = [("training.steps", json!(12)), ("training.gradient_checkpointing", json!(true))];
     let recompute = with(small(model), &steps);
     let (whole_dir, dir, kept_dir) = (TempDir::new().unwrap(), TempDir::new().unwrap(), TempDir::new().unwrap());
-    let whole = live(lm(whole_dir.path(), recompute.clone()), &[]);
-    let one = live(lm(dir.path(), recompute.clone()), &[(5, Order::Stop { checkpoint: true })]);
-    let two = live(lm(dir.path(), recompute.clone()), &[]);
+    let whole = live(job(whole_dir.path(), recompute.clone()), &[]);
+    let one = live(job(dir.path(), recompute.clone()), &[(5, Order::Stop { checkpoint: true })]);
+    let two = live(job(dir.path(), recompute.clone()), &[]);
     let joined: Vec<_> = one.curve().into_iter().chain(two.curve()).collect();
     assert_eq!(joined, whole.curve());
     assert!(tensors(dir.path(), 12) == tensors(whole_dir.path(), 12), "weights and moments, byte by byte");
-    let kept = live(lm(kept_dir.path(), with(recompute, &[("training.gradient_checkpointing", json!(false))])), &[]);
+    let kept = live(job(kept_dir.path(), with(recompute, &[("training.gradient_checkpointing", json!(false))])), &[]);
     for (kept, recomputed) in kept.curve().iter().zip(whole.curve()) {
         assert!((kept.1 / recomputed.1 - 1.0).abs() < 1e-4, "{kept:?}, {recomputed:?}");
     }

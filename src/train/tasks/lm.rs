@@ -11,7 +11,6 @@
 mod attention;
 mod attention_op;
 pub mod hf;
-mod inject_grad;
 pub mod layer_builder;
 pub mod loss;
 pub mod model;

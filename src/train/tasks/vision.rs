@@ -8,17 +8,15 @@ pub mod augment;
 pub mod images;
 pub mod model;
 pub mod read;
+mod training_loss;
 
 use crate::config::problem::Problem;
 use crate::recipe::order::stratified_split;
 use crate::train::task::{BatchRequest, DataError, MOST_LAYERS, Pass, Split, Tally, Task, Train};
 use crate::train::tasks::files;
 use augment::{Augment, Transform};
-use burn::module::AutodiffModule;
-use burn::tensor::{
-    Int, Tensor, TensorData, activation,
-    backend::{AutodiffBackend, Backend, BackendTypes},
-};
+use burn::backend::{Autodiff, autodiff::checkpoint::strategy::CheckpointStrategy};
+use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use images::{Images, channel_statistics};
 use model::Classifier;
 pub use model::VisionModel;
@@ -87,6 +85,7 @@ impl VisionBatch {
 
 impl Task for Vision {
     const NAME: &'static str = "vision";
+    const RECOMPUTES: bool = true;
     type DataConfig = VisionData;
     type ModelConfig = VisionModel;
     type Data = VisionSet;
@@ -238,25 +237,25 @@ fn index_range(range: std::ops::Range<usize>) -> Vec<u32> {
     range.filter_map(|index| u32::try_from(index).ok()).collect()
 }
 
-impl<B: AutodiffBackend> Train<B> for Vision {
-    type Model = Classifier<B>;
+impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for Vision {
+    type Model = Classifier<Autodiff<I, C>>;
 
-    fn init(model: &VisionModel, data: &VisionSet, device: &B::Device) -> Classifier<B> {
+    fn init(model: &VisionModel, data: &VisionSet, device: &I::Device) -> Classifier<Autodiff<I, C>> {
         Classifier::new(model, data.images.shape, data.images.classes, device)
     }
 
-    fn loss(model: &Classifier<B>, mut batch: VisionBatch, pass: &Pass<'_, B>) -> Tensor<B, 1> {
-        let logits = model.forward(batch.take_images(pass.device));
+    fn loss(
+        model: &Classifier<Autodiff<I, C>>,
+        mut batch: VisionBatch,
+        pass: &Pass<'_, Autodiff<I, C>>,
+    ) -> Tensor<Autodiff<I, C>, 1> {
+        let images = batch.take_images(pass.device);
         let count = batch.labels.len();
-        let labels = Tensor::<B, 2, Int>::from_data(TensorData::new(batch.labels, [count, 1]), pass.device);
-        activation::log_softmax(logits, 1).gather(1, labels).mean().neg()
+        let labels = Tensor::<I, 2, Int>::from_data(TensorData::new(batch.labels, [count, 1]), pass.device);
+        model.loss(images, labels, pass)
     }
 
-    fn evaluate(
-        model: &<Classifier<B> as AutodiffModule<B>>::InnerModule,
-        mut batch: VisionBatch,
-        device: &<B::InnerBackend as BackendTypes>::Device,
-    ) -> Tally {
+    fn evaluate(model: &Classifier<I>, mut batch: VisionBatch, device: &I::Device) -> Tally {
         let logits = model.forward(batch.take_images(device));
         let [count, classes] = logits.dims();
         let scores: Vec<f32> = logits.into_data().iter().collect();

@@ -9,7 +9,7 @@
 //! Gradients are computed in the forward pass, where d is available, and [`inject_grad`] delivers them. They are
 //! gradients of the sum of the losses, which fit f16, and are divided at the end, in f32.
 
-use super::inject_grad::{inject_grad, is_tracked};
+use crate::train::inject_grad::{inject_grad, is_tracked};
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::{DType, FloatDType, IndexingUpdateOp, Int, Tensor, backend::Backend};

@@ -46,8 +46,8 @@ impl Default for VisionModel {
 /// The classifier.
 #[derive(Module, Debug)]
 pub struct Classifier<B: Backend> {
-    stem: Conv2d<B>,
-    blocks: Vec<Block<B>>,
+    pub(super) stem: Conv2d<B>,
+    pub(super) blocks: Vec<Block<B>>,
     norm: LayerNorm<B>,
     head: Linear<B>,
 }
@@ -84,10 +84,19 @@ impl<B: Backend> Classifier<B> {
 
     /// Maps images `[batch, channels, height, width]` to logits `[batch, classes]`.
     pub fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
-        let features = self.blocks.iter().fold(self.stem.forward(images), |x, block| block.forward(x));
+        self.classify(self.blocks.iter().fold(self.stem.forward(images), |x, block| block.forward(x)))
+    }
+
+    /// Maps the output of the last block to logits `[batch, classes]`.
+    pub(super) fn classify(&self, features: Tensor<B, 4>) -> Tensor<B, 2> {
         let [batch, channels, height, width] = features.dims();
         let pooled = features.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels]);
         self.head.forward(self.norm.forward(pooled))
+    }
+
+    /// Reports whether a training pass draws random numbers.
+    pub(super) fn has_dropout(&self) -> bool {
+        self.blocks.iter().any(|block| block.dropout.prob > 0.0)
     }
 }
 
@@ -119,7 +128,7 @@ impl<B: Backend> Block<B> {
 
     /// Maps `[batch, channels, height, width]` to the same shape, or to `[batch, 2 × channels, ⌈height / 2⌉,
     /// ⌈width / 2⌉]` for a halving block.
-    fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+    pub(super) fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let spatial = self.depthwise.forward(x.clone()).permute([0, 2, 3, 1]);
         let mixed = self.pointwise.forward(activation::relu(self.norm.forward(spatial)));
         let out = self.dropout.forward(mixed).permute([0, 3, 1, 2]);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! forward    inject_grad(loss, p, g) = loss
-//! backward   p gets g · (the gradient that loss_grad the loss), the loss gets that gradient itself
+//! backward   p gets g · (the gradient that reaches the loss), the loss gets that gradient itself
 //! ```
 //! Code that computes a gradient outside Burn's graph can thus return a loss like any other: factors applied
 //! to the loss reach the gradient, and the graph does not have to be stored.
