@@ -306,7 +306,49 @@ fn a_second_keeper_is_refused() {
     assert!(place.output(&["checkpoint"]).status.success(), "the first one still answers");
     assert!(place.output(&["restart"]).status.success());
     wait_status(&run, "a restart", |status| status.attempts == 2 && status.state == RunState::Training);
-    assert!(journal_says(&run, "restart on full, asked for by downshift (process "));
+    assert!(journal_says(&run, "restart on full, requested by downshift (process "));
+    assert!(journal_says(&run, "start requested by downshift (process "), "{:#?}", journal(&run));
+    // A command that waits for the end is told of it.
+    let stopped = place.output(&["stop"]);
+    let told = String::from_utf8_lossy(&stopped.stdout).into_owned();
+    assert!(stopped.status.success() && told.contains("stopped; `downshift resume"), "{stopped:?}");
+}
+
+#[test]
+fn the_journal_names_the_process_that_resumes_a_run() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
+    wait_status(&run, "steps", |status| status.step >= 5);
+    assert!(place.output(&["stop"]).status.success());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let mut resumed = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let by = format!("resume requested by downshift (process {}, started by ", resumed.id());
+    assert_eq!(resumed.wait().unwrap().code(), Some(0));
+    assert!(journal_says(&run, &by), "{by}: {:#?}", journal(&run));
+}
+
+#[test]
+fn a_paused_run_whose_machine_crashed_is_paused_for_every_command() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
+    wait_status(&run, "steps", |status| status.step >= 5);
+    assert!(place.output(&["pause"]).status.success());
+    let paused = wait_status(&run, "rest", |status| status.state == RunState::Paused && status.pid_worker.is_none());
+    kill(parent_of(paused.pid_keeper.unwrap()).unwrap());
+    kill(paused.pid_keeper.unwrap());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let dead = wait_status(&run, "no keeper", |status| status.pid_keeper.is_none());
+    assert_eq!(dead.state, RunState::Paused);
+    assert!(dead.why.is_some_and(|why| why.contains("no keeper runs") && why.contains("downshift resume")));
+    for words in [&["runs"][..], &["status"], &["resume", "--interrupted"]] {
+        let said = String::from_utf8(place.output(words).stdout).unwrap();
+        assert!(said.contains("paused") && !said.contains("stopped"), "{words:?}: {said}");
+    }
+    assert_eq!(place.output(&["resume", "--headless"]).status.code(), Some(0));
+    place.curve(200, 8);
 }
 
 #[test]
@@ -318,7 +360,14 @@ fn a_wish_that_cannot_be_saved_for_is_refused_and_nothing_is_thrown_away() {
     let mut asked = Instant::now();
     for (number, wish) in [&["shift", "down"][..], &["pause"], &["stop"]].into_iter().enumerate() {
         let before = wait_status(&run, "training", |status| status.state == RunState::Training);
-        assert!(place.output(wish).status.success());
+        let answer = place.output(wish);
+        if wish == ["stop"] {
+            let told = String::from_utf8_lossy(&answer.stderr).into_owned();
+            assert_eq!(answer.status.code(), Some(1), "the command that asked is told: {answer:?}");
+            assert!(told.contains("not done: the stop") && told.contains("No space left on device"), "{told}");
+        } else {
+            assert!(answer.status.success(), "{answer:?}");
+        }
         asked = Instant::now();
         let refused = || journal(&run).iter().filter(|row| row.text.starts_with("not done: ")).count();
         wait_for("the refusal", || (refused() > number).then_some(()));
@@ -328,7 +377,8 @@ fn a_wish_that_cannot_be_saved_for_is_refused_and_nothing_is_thrown_away() {
     }
     wait_for("a second wish", || (asked.elapsed() > Duration::from_secs(2)).then_some(()));
     let again = place.output(&["stop"]);
-    assert!(String::from_utf8_lossy(&again.stdout).contains("since checkpoint 50 are not saved"), "{again:?}");
+    let told = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(told.contains("since checkpoint 50 are not saved") && told.contains("stopped at step"), "{again:?}");
     assert_eq!(child.wait().unwrap().code(), Some(3));
     assert!(journal_says(&run, "No space left on device") && journal_says(&run, "not saved: `downshift resume"));
 }

@@ -4,7 +4,8 @@
 mod helper;
 
 use downshift::protocol::control::RunState;
-use downshift::store::reader::Reader;
+use downshift::store::owners;
+use downshift::store::reader::{Reader, live_status};
 use downshift::store::run_dir::RunDir;
 use helper::{Place, journal, journal_says, kill, wait_for, wait_state, wait_status};
 use rusqlite::Connection;
@@ -213,7 +214,11 @@ fn a_worker_that_dies_under_a_lock_is_seen_at_once_and_replaced_when_its_attempt
     std::thread::sleep(Duration::from_secs(2));
     let attempts: i64 = lock.query_row("SELECT count(*) FROM attempts", [], |row| row.get(0)).unwrap();
     assert!(attempts == 1 && !place.printed().contains("attempt 2"), "no worker without a row: {}", place.printed());
+    assert!(owners::keeper_record(&run).and_then(|record| record.waiting).is_some_and(|why| why.contains("locked")));
+    assert_eq!(live_status(&run).unwrap().state, RunState::Recovering);
     lock.execute_batch("COMMIT").unwrap();
+    wait_status(&run, "the next worker", |status| status.state == RunState::Training && status.attempts == 2);
+    assert_eq!(owners::keeper_record(&run).and_then(|record| record.waiting), None, "the wait is over");
     assert_eq!(child.wait().unwrap().code(), Some(0), "{}", place.printed());
     let status = wait_state(&run, RunState::Finished);
     assert_eq!((status.attempts, status.restarts), (2, 1));

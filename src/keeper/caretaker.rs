@@ -186,7 +186,7 @@ impl Caretaker {
         let paths = newer.map(|entry| aside::set_aside(self.run_dir.path(), entry.step)).collect();
         self.recorder.give_up_above(step);
         let by = Author::Command(Process::own());
-        let text = format!("goes back to the checkpoint of step {}, asked for by {by}", grouped(step));
+        let text = format!("goes back to the checkpoint of step {}, requested by {by}", grouped(step));
         self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
         self.recorder.status.durable_step = Some(step);
         self.recorder.touch();

@@ -88,7 +88,7 @@ impl Keeper {
         std::thread::spawn(move || aside::delete_all(&dir));
         let text =
             format!("prunes: {count} checkpoint(s) that had been set aside go; the others are what retention keeps");
-        self.recorder.note(Level::Info, JournalKind::Checkpoint, format!("{text}, asked for by {}", self.author()));
+        self.recorder.note(Level::Info, JournalKind::Checkpoint, format!("{text}, requested by {}", self.author()));
         text
     }
 

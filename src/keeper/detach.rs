@@ -1,5 +1,6 @@
 //! Starts a keeper in a session of its own, without a terminal, under a [parent](super::parent) that restarts it.
 
+use super::author::{Author, Process};
 use super::keep::Launch;
 use crate::store::run_dir::RunDir;
 use std::io;
@@ -13,7 +14,8 @@ use std::process::{Command, Stdio};
 pub fn start(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
     let log = run.append("keeper.log")?;
     let mut command = program("keeper", run, launch);
-    command.args(["--detach", "--by-person"]).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    let asked_by = Author::Command(Process::own()).to_string();
+    command.arg("--detach").arg(by_person(&asked_by)).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let status = command.spawn()?.wait()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("the keeper could not be started: {status}"))) }
 }
@@ -23,11 +25,16 @@ pub fn start(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
 ///
 /// # Errors
 /// Returns the system's error.
-pub fn leave_terminal(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
+pub fn leave_terminal(run: &RunDir, launch: Option<&Launch>, asked_by: &str) -> io::Result<()> {
     rustix::process::setsid()?;
     let mut command = program("keeper", run, launch);
-    command.args(["--parent", "--by-person"]).spawn()?;
+    command.arg("--parent").arg(by_person(asked_by)).spawn()?;
     Ok(())
+}
+
+/// Returns the argument that names who asked for a keeper.
+pub(super) fn by_person(asked_by: &str) -> String {
+    format!("--by-person={asked_by}")
 }
 
 /// Returns a command that runs this program as a process of a run.

@@ -54,8 +54,8 @@ pub struct KeeperArgs {
     pub run_dir: PathBuf,
     /// How to launch it; if omitted, as an earlier keeper stored.
     pub launch: Option<Launch>,
-    /// The user started it: a fresh budget, and a paused or ended run continues.
-    pub by_person: bool,
+    /// The user started it, with this process: a fresh budget, and a paused or ended run continues.
+    pub asked_by: Option<String>,
 }
 
 /// The part of the command line that a run stores.
@@ -82,7 +82,7 @@ pub async fn keep(args: KeeperArgs) -> Result<u8, KeeperError> {
     let mut lock = owners::become_keeper(&run_dir).map_err(unlocked)?;
     lock.update(|record| record.opening = true).map_err(|error| unlocked(error.into()))?;
     let mut keeper = Keeper::open(run_dir, &args, lock)?;
-    keeper.live(args.by_person).await
+    keeper.live(args.asked_by.as_deref()).await
 }
 
 /// The keeper of one run.
@@ -192,7 +192,7 @@ impl Keeper {
         })
     }
 
-    async fn live(&mut self, by_person: bool) -> Result<u8, KeeperError> {
+    async fn live(&mut self, asked_by: Option<&str>) -> Result<u8, KeeperError> {
         let io = |what: &str| {
             let what = what.to_owned();
             move |source| KeeperError::Io { what, source }
@@ -206,7 +206,7 @@ impl Keeper {
         let nvml = self.run.probe.nvml.clone();
         tokio::spawn(probe::watch_over(dir, gpu, nvml, self.watched.subscribe(), inputs));
         let planner = planner::start(&self.run_dir, &self.launch.device);
-        self.take_over_run(by_person, &path).await?;
+        self.take_over_run(asked_by, &path).await?;
         self.delay = DelayWatch::new();
         while self.outcome.is_none() {
             self.turn().await;
@@ -219,8 +219,8 @@ impl Keeper {
     }
 
     /// Ends workers of an earlier keeper, waits for the GPU's baseline, and begins.
-    async fn take_over_run(&mut self, by_person: bool, socket: &Path) -> Result<(), KeeperError> {
-        let before = self.note_start(by_person);
+    async fn take_over_run(&mut self, asked_by: Option<&str>, socket: &Path) -> Result<(), KeeperError> {
+        let (before, by_person) = (self.note_start(asked_by), asked_by.is_some());
         // From here on the store says where the run stands. Clients in another environment find the socket
         // through this.
         let listens = self.lock.update(|record| (record.opening, record.socket) = (false, Some(socket.to_owned())));

@@ -17,7 +17,7 @@ use super::caretaker::{self, Verdict};
 use super::detach;
 use super::failure::{Class, LastWord, may_pass};
 use super::keep::Launch;
-use crate::store::lock::{LockError, Recovery, Whereabouts};
+use crate::store::lock::{Ending, LockError, Recovery, Whereabouts};
 use crate::store::owners;
 use crate::store::run_dir::RunDir;
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -49,7 +49,7 @@ const NEEDS_PERSON: u8 = 4;
 ///
 /// # Errors
 /// Returns an error when there is another parent, or when an unexpected end could not be written down.
-pub fn bring_back(run: &RunDir, launch: Option<&Launch>, by_person: bool) -> io::Result<u8> {
+pub fn bring_back(run: &RunDir, launch: Option<&Launch>, asked_by: Option<&str>) -> io::Result<u8> {
     let file = run.file("parent.lock");
     let lock = owners::become_parent(run).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?;
     let ward = Ward::new(lock);
@@ -57,7 +57,7 @@ pub fn bring_back(run: &RunDir, launch: Option<&Launch>, by_person: bool) -> io:
     let mut parent = Parent {
         run,
         launch,
-        by_person,
+        asked_by,
         ward,
         began: Instant::now(),
         deaths: VecDeque::new(),
@@ -89,7 +89,8 @@ enum End {
 struct Parent<'a> {
     run: &'a RunDir,
     launch: Option<&'a Launch>,
-    by_person: bool,
+    /// Who asked for the next keeper, if it is not a restart after a death.
+    asked_by: Option<&'a str>,
     ward: Ward,
     began: Instant,
     deaths: VecDeque<Instant>,
@@ -106,9 +107,7 @@ impl Parent<'_> {
     /// Starts a keeper and waits for its end.
     fn keep_once(&mut self) -> End {
         let mut command = detach::program("keeper", self.run, self.launch);
-        if self.by_person {
-            command.arg("--by-person");
-        }
+        command.args(self.asked_by.map(detach::by_person));
         command.process_group(0).stdout(Stdio::piped());
         let mut child = match self.ward.start(&mut command) {
             Ok(Ok(child)) => child,
@@ -128,7 +127,7 @@ impl Parent<'_> {
             (None, None, Some(signal)) if asks_to_end(signal) => {
                 End::Told(Told { by: signal_name(signal), wish: signal == Signal::INT.as_raw() })
             }
-            (None, _, Some(signal)) => End::Died(format!("was ended by {}", signal_name(signal))),
+            (None, _, Some(signal)) => End::Died(format!("was killed by {}", signal_name(signal))),
             (None, _, None) if status.code() == Some(101) => End::Died("panicked".to_owned()),
             (None, _, None) => End::Over(exit_code(status)),
         }
@@ -153,11 +152,11 @@ impl Parent<'_> {
                 }
             }
             End::Died(how) => {
-                (self.lived, self.by_person, self.failing) = (true, false, None);
-                self.recovery = Recovery { death: Some(how), ..Recovery::default() };
+                (self.lived, self.asked_by, self.failing) = (true, None, None);
+                self.recovery = Recovery { death: Some(how.clone()), ..Recovery::default() };
                 self.deaths.push_back(Instant::now());
                 if self.deaths.len() > DEATHS && self.deaths.pop_front().is_some_and(|first| first.elapsed() < WINDOW) {
-                    return self.give_up(Verdict::NeedsPerson, &self.too_many()).map(Some);
+                    return self.give_up(Verdict::NeedsPerson, &self.too_many(&how)).map(Some);
                 }
             }
         }
@@ -176,10 +175,15 @@ impl Parent<'_> {
         self.recovery.failure = Some(word.why.clone());
     }
 
-    fn too_many(&self) -> String {
+    /// Says how the keeper died last, and how to continue.
+    fn too_many(&self, how: &str) -> String {
+        let time = jiff::Zoned::now().strftime("%H:%M:%S").to_string();
+        let log = self.run.file("keeper.log");
+        let output = std::fs::metadata(&log).is_ok_and(|log| log.len() > 0);
+        let output = if output { format!("; its output is in {}", log.display()) } else { String::new() };
         format!(
-            "the keeper died {} times within {} minutes and is not brought back; keeper.log says why, and `{}` starts \
-             it again",
+            "the keeper died {} times within {} minutes, and {DEATHS} restarts are the limit; the last time it {how} \
+             at {time}{output}; `{}` starts it again",
             DEATHS + 1,
             WINDOW.as_secs() / 60,
             self.run.command("resume")
@@ -203,11 +207,15 @@ impl Parent<'_> {
         }
     }
 
-    /// Writes down who ended the run. The run ends even if that cannot be written.
+    /// Records who ended the run. The lock file says so until run.db does: run.db may be locked, or the disk full.
     fn stopped(&self, told: &Told) -> u8 {
         let verdict = if told.wish { Verdict::Stopped } else { Verdict::Signalled };
-        let _ = caretaker::conclude(self.run, verdict, &format!("stopped by {}, while no keeper ran", told.by));
-        Verdict::Stopped.exit_code()
+        let (why, code) = (format!("stopped by {}, while no keeper ran", told.by), verdict.exit_code());
+        self.ward.ending(Some(Ending { why: why.clone(), code, wish: told.wish }));
+        if caretaker::conclude(self.run, verdict, &why).is_ok() {
+            self.ward.ending(None);
+        }
+        code
     }
 
     /// Returns the exit code if the run directory was deleted, or moved for good. A directory whose mount

@@ -78,14 +78,18 @@ impl Keeper {
                     self.recorder.note(level, kind, text);
                 }
                 Effect::Asked(level, kind, text) => {
-                    let text = format!("{}, asked for by {}", self.with_command(&text), self.author());
+                    let text = format!("{}, requested by {}", self.with_command(&text), self.author());
                     self.recorder.note(level, kind, text);
                 }
                 Effect::Reply { accepted, message } => {
                     if let Some(id) = asker {
                         let message = self.with_command(&message);
-                        self.clients.tell(id, &Update::Reply { accepted, message });
+                        self.clients.answer(id, accepted, message);
                     }
+                }
+                Effect::NotDone(text) => {
+                    self.recorder.note(Level::Error, JournalKind::Request, text.clone());
+                    self.clients.settle(false, &text);
                 }
                 Effect::Finish(outcome) => self.finish(outcome),
             }
@@ -243,6 +247,7 @@ impl Keeper {
             Outcome::NeedsPerson(_) => "needs a person",
         };
         self.alarms.raise("end", level, what, &text, now);
+        self.clients.settle(matches!(outcome, Outcome::Finished | Outcome::Stopped), &text);
         self.recorder.note(level, JournalKind::Run, text);
         let signalled_in = self.signalled_in.take().filter(|_| outcome == Outcome::Stopped);
         self.recorder.put_fact(ENDED_BY_SIGNAL, &signalled_in);

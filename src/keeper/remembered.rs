@@ -39,7 +39,7 @@ impl Remembered {
         let rung = rung.filter(|rung| *rung < run.rungs.len()).unwrap_or_else(|| run.first_rung());
         let (clock, step) = newest.map_or((0, 0), |state| (state.position.samples, state.step));
         let mut ledger = ledger.unwrap_or_else(|| Ledger::begin_at(rung, &run.plan, clock, step));
-        if args.by_person {
+        if args.asked_by.is_some() {
             ledger.refresh();
         }
         Ok(Self {

@@ -134,13 +134,15 @@ pub struct Clients {
 struct Client {
     sender: mpsc::Sender<String>,
     subscribed: bool,
+    /// A request of this client was accepted, and its outcome is not known yet.
+    waits: bool,
     author: Author,
 }
 
 impl Clients {
     /// Adds a client.
     pub fn add(&mut self, id: u64, sender: mpsc::Sender<String>, author: Author) {
-        self.known.insert(id, Client { sender, subscribed: false, author });
+        self.known.insert(id, Client { sender, subscribed: false, waits: false, author });
     }
 
     /// Returns the author behind a client.
@@ -178,6 +180,23 @@ impl Clients {
         if self.known.get(&id).is_some_and(|client| client.sender.try_send(line).is_err()) {
             self.remove(id);
         }
+    }
+
+    /// Answers a request of a client.
+    pub fn answer(&mut self, id: u64, accepted: bool, message: String) {
+        if let Some(client) = self.known.get_mut(&id) {
+            client.waits |= accepted;
+        }
+        self.tell(id, &Update::Reply { accepted, message });
+    }
+
+    /// Sends the outcome of accepted requests to the clients that wait for it. Subscribers read it in the journal.
+    pub fn settle(&mut self, accepted: bool, message: &str) {
+        let Ok(line) = line::encode(&Update::Reply { accepted, message: message.to_owned() }) else { return };
+        self.known.retain(|_, client| {
+            let waits = std::mem::take(&mut client.waits) && !client.subscribed;
+            !waits || client.sender.try_send(line.clone()).is_ok()
+        });
     }
 
     /// Sends an update to every subscriber.

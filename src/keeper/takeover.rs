@@ -121,11 +121,14 @@ pub fn lost_store(run: &RunDir, store: &mut Writer) -> rusqlite::Result<Option<S
 
 impl Keeper {
     /// Stores that the run starts, and in the same step that no signal has ended it. Returns its state before.
-    pub(super) fn note_start(&mut self, by_person: bool) -> RunState {
+    pub(super) fn note_start(&mut self, asked_by: Option<&str>) -> RunState {
         let before = std::mem::replace(&mut self.recorder.status.state, RunState::Starting);
-        self.recorder.status.pauses += u64::from(before == RunState::Paused && by_person);
-        if by_person {
+        if let Some(asked_by) = asked_by {
+            self.recorder.status.pauses += u64::from(before == RunState::Paused);
             self.recorder.put_fact(ENDED_BY_SIGNAL, &None::<String>);
+            let what = if self.recorder.status.attempts == 0 { "start" } else { "resume" };
+            let text = format!("{what} requested by {asked_by}");
+            self.recorder.note(Level::Info, JournalKind::Request, text);
         }
         self.recorder.flush();
         before
@@ -135,8 +138,8 @@ impl Keeper {
     pub(super) fn tell_of_the_way_back(&mut self, by_person: bool) {
         let recovery = owners::parent_record(&self.run_dir).and_then(|record| record.recovery).unwrap_or_default();
         if !by_person {
-            let how = recovery.death.map_or_else(|| "died".to_owned(), |how| format!("died: it {how}"));
-            let text = format!("the keeper {how}; it was brought back");
+            let how = recovery.death.unwrap_or_else(|| "died".to_owned());
+            let text = format!("the keeper {how} and was restarted");
             self.recorder.note(Level::Warn, JournalKind::Run, text);
         }
         if let Some(failure) = recovery.failure {

@@ -114,6 +114,8 @@ pub enum Effect {
         /// The consequence, or why the request is refused.
         message: String,
     },
+    /// A request that was accepted cannot be carried out: says why, and what to do.
+    NotDone(String),
     /// The run is over.
     Finish(Outcome),
 }

@@ -52,6 +52,8 @@ pub struct Policy {
     pub(super) clock: Option<u64>,
     /// Clock units in an epoch.
     pub(super) epoch_units: u64,
+    /// Clock units in the whole run.
+    pub(super) total_units: u64,
     /// Clock units in a step, as far as observed.
     pub(super) pace: Pace,
     /// Checkpoint step the worker resumed from, once it has reported it.
@@ -93,6 +95,7 @@ impl Policy {
             step: None,
             clock: None,
             epoch_units: u64::MAX,
+            total_units: u64::MAX,
             pace: Pace::default(),
             loaded: None,
             durable: None,
@@ -250,7 +253,7 @@ impl Policy {
                 self.loaded = hello.resumed_from;
                 self.step = hello.resumed_from;
                 self.clock = Some(hello.position.samples);
-                self.epoch_units = hello.epoch_units;
+                (self.epoch_units, self.total_units) = (hello.epoch_units, hello.total_units);
                 let step = hello.resumed_from.unwrap_or(0);
                 self.ledger.climb.resumed(step);
                 self.ledger.climb.plan.resumed(hello.position.samples, step);

@@ -14,6 +14,10 @@ use crate::protocol::worker::Level;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+/// A stage begins only if the run still lasts for this part of the calm stretch before it: a shift at the very end
+/// costs a restart and trains nothing.
+const WORTHWHILE: u64 = 10;
+
 /// Progress of a run through its plan. Stored, so that it survives the keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -92,7 +96,24 @@ impl Policy {
     pub(super) fn stage_due(&self, step: u64) -> Option<usize> {
         let (index, _) = self.stage().filter(|(_, stage)| stage.rung == self.rung)?;
         let runs = matches!(self.life, Life::Running(_));
-        (runs && self.lacks(step)? == Lacks::Nothing).then_some(index + 1)
+        let due = runs && self.lacks(step)? == Lacks::Nothing && self.steps_left() >= self.calm_steps()? / WORTHWHILE;
+        due.then_some(index + 1)
+    }
+
+    /// Returns the steps left in the run, as far as known.
+    pub(super) fn steps_left(&self) -> u64 {
+        self.total_units.saturating_sub(self.clock.unwrap_or(0)) / self.pace.units_per_step()
+    }
+
+    /// Returns the clean steps that this stage needs before the next one; a stage shorter than the climb's calm
+    /// stretch must be calm over its whole length.
+    fn calm_steps(&self) -> Option<u64> {
+        let (_, stage) = self.stage()?;
+        let in_steps = match stage.length? {
+            Length::Steps(steps) => steps,
+            Length::Epochs(epochs) => epochs.saturating_mul(self.epoch_units) / self.pace.units_per_step(),
+        };
+        Some(self.ledger.climb.patience(self.limits.watch.climb).unwrap_or(u64::MAX).min(in_steps))
     }
 
     /// Returns what this stage still lacks; none for the last stage.
@@ -101,26 +122,21 @@ impl Policy {
         self.limits.plan.get(index + 1)?;
         let (length, begun) = (stage.length?, self.ledger.climb.plan);
         let steps = step.saturating_sub(begun.step);
-        let (left, in_steps) = match length {
-            Length::Steps(steps_in_all) => {
-                let left = steps_in_all.saturating_sub(steps);
-                ((left > 0).then_some(Length::Steps(left)), steps_in_all)
-            }
+        let left = match length {
+            Length::Steps(steps_in_all) => Length::Steps(steps_in_all.saturating_sub(steps)),
             Length::Epochs(epochs) => {
                 let in_all = epochs.saturating_mul(self.epoch_units);
                 let left = in_all.saturating_sub(self.clock.unwrap_or(0).saturating_sub(begun.clock));
-                let left = (left > 0).then(|| Length::Epochs(left.div_ceil(self.epoch_units.max(1))));
-                (left, in_all / self.pace.units_per_step())
+                Length::Epochs(left.div_ceil(self.epoch_units.max(1)))
             }
         };
         let climb = &self.ledger.climb;
-        // A stage shorter than the climb's calm stretch must be calm over its whole length.
-        let calm = climb.patience(self.limits.watch.climb).unwrap_or(u64::MAX).min(in_steps);
-        Some(match (left, calm.saturating_sub(climb.clean(step))) {
-            (Some(left), _) => Lacks::Length(left),
-            (None, 1..) => Lacks::CleanSteps(calm.saturating_sub(climb.clean(step))),
-            (None, 0) if !climb.is_proven() => Lacks::Proof,
-            (None, 0) => Lacks::Nothing,
+        let unclean = self.calm_steps()?.saturating_sub(climb.clean(step));
+        Some(match (left, unclean) {
+            (Length::Steps(1..) | Length::Epochs(1..), _) => Lacks::Length(left),
+            (_, 1..) => Lacks::CleanSteps(unclean),
+            (_, 0) if !climb.is_proven() => Lacks::Proof,
+            (_, 0) => Lacks::Nothing,
         })
     }
 

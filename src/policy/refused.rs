@@ -91,7 +91,7 @@ impl Policy {
              ({}); put right what the message names, then ask again{again}",
             self.unsaved()
         );
-        vec![Effect::Journal(Level::Error, JournalKind::Request, text)]
+        vec![Effect::NotDone(text)]
     }
 
     /// Describes how much an end without a save would lose.
@@ -124,7 +124,7 @@ mod tests {
     fn refuse(policy: &mut Policy, at: u64) -> String {
         let event = WorkerEvent::StopRefused { step: 9, message: "No space left on device".to_owned() };
         match &policy.decide(Event::Worker(event), seconds(at))[..] {
-            [Effect::Journal(_, _, text)] => text.clone(),
+            [Effect::NotDone(text)] => text.clone(),
             other => panic!("{other:?}"),
         }
     }

@@ -166,6 +166,20 @@ fn a_climb_that_proves_itself_leads_on_to_the_next_one() {
 }
 
 #[test]
+fn it_does_not_climb_when_the_run_ends_before_the_climb_is_proven() {
+    for (total, wanted) in [(4099, false), (4100, true)] {
+        let mut story = Story::begin(true);
+        story.steps(100, 1.0);
+        story.save();
+        story.fail(FailureClass::DeviceOutOfMemory);
+        story.policy.total_units = total * 32;
+        story.steps(1000, 1.0);
+        story.save();
+        assert_eq!(story.steps(2100, 1.0).contains(&ASKED), wanted, "2000 calm steps, {total} in all");
+    }
+}
+
+#[test]
 fn a_kill_from_outside_fails_no_climb_and_a_person_is_not_overruled() {
     let mut story = Story::begin(true);
     story.fail(FailureClass::DeviceOutOfMemory);

@@ -411,6 +411,7 @@ impl World {
             | Effect::Journal(..)
             | Effect::Alarm { .. }
             | Effect::AlarmOver(_)
+            | Effect::NotDone(_)
             | Effect::Reply { .. } => {}
         }
     }

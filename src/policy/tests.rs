@@ -46,8 +46,8 @@ pub(super) fn hello_from(device: &str, resumed_from: Option<u64>) -> Event {
         resumed_from,
         position: Position::default(),
         epoch_units: 10,
-        total_units: 100,
-        total_steps: 10,
+        total_units: 3_200_000,
+        total_steps: 100_000,
         unit: "samples".to_owned(),
     }))
 }

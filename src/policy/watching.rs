@@ -78,7 +78,9 @@ impl Policy {
         let knobs = self.limits.watch.climb;
         let due = matches!(self.life, Life::Running(_)) && self.ledger.climb.is_due(self.rung, step, knobs);
         let (_, home) = self.ledger.climb.ahead(self.rung, step, knobs).filter(|_| due)?;
-        self.next_up(home)
+        // A climb that the run is too short to prove only costs a restart.
+        let time = self.steps_left() >= self.ledger.climb.patience(knobs)?;
+        self.next_up(home).filter(|_| time)
     }
 
     /// Describes the next climb.

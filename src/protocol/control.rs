@@ -1,6 +1,7 @@
 //! The control contract between clients (cockpit and scripts) and the keeper, over the run's socket.
 //!
-//! A client sends [`Request`]s; the keeper answers each with one [`Update::Reply`]. After
+//! A client sends [`Request`]s; the keeper answers each with one [`Update::Reply`]. A client that stays connected
+//! gets a second one with the outcome: the run has ended, or the request could not be carried out. After
 //! [`Request::Subscribe`] it first brings the store up to date, then sends [`Update::Status`], and
 //! every change from then on. Rows read from the store after the first status overlap with those on
 //! the socket, and never leave a gap.

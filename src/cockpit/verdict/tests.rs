@@ -92,8 +92,19 @@ fn a_healthy_run_says_how_it_goes() {
     let (tone, text, _) = words(&fixture::training(SIZE));
     assert_eq!(
         (tone, text.as_str()),
-        (Tone::Good, "healthy again: 270 steps since the shift · loss falling · 27.8 steps/s · saved 12 s ago")
+        (Tone::Good, "healthy · loss falling · 27.8 steps/s · saved 12 s ago")
     );
+}
+
+#[test]
+fn it_is_healthy_again_only_after_a_fault() {
+    for (failed_at, again) in [(430, true), (455, true), (400, false)] {
+        let mut status = fixture::status(RunState::Training, 700);
+        status.rungs[0].fault = Some(("killed by SIGKILL".to_owned(), failed_at));
+        let state = fixture::at(SIZE, status, fixture::history(700, false));
+        let text = words(&state).1;
+        assert_eq!(text.starts_with("healthy again: 270 steps since the shift"), again, "{failed_at}: {text}");
+    }
 }
 
 #[test]
@@ -255,7 +266,7 @@ fn trouble_outranks_the_line_of_a_shift_and_a_proposal() {
     let mut later = shifted(8);
     later.facts.heard_ms = Some(NOW + 8_000);
     later.facts.recent.back_mut().unwrap().time_ms = NOW + 8_000;
-    assert!(words(&later).1.starts_with("healthy again"), "{:?}", words(&later));
+    assert!(words(&later).1.starts_with("healthy"), "{:?}", words(&later));
     assert!(words(&shifted(7)).1.starts_with("the keeper has been silent for 6 s"));
     let mut stalled = shifted(5);
     stalled.facts.heard_ms = Some(NOW + 5_000);

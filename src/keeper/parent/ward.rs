@@ -2,7 +2,7 @@
 //! two keepers must end the run as well.
 
 use crate::keeper::author::Author;
-use crate::store::lock::{Lock, Recovery};
+use crate::store::lock::{Ending, Lock, Recovery};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
@@ -77,6 +77,11 @@ impl Ward {
     pub fn recovering(&self, recovery: &Recovery) {
         let recovery = Some(recovery.clone());
         let _ = self.lock().lock.update(|record| record.recovery = recovery);
+    }
+
+    /// Records the end of the run while run.db does not hold it.
+    pub fn ending(&self, ending: Option<Ending>) {
+        let _ = self.lock().lock.update(|record| record.ending = ending);
     }
 
     /// Waits for `pause`, or until the run is told to end; then returns the author.

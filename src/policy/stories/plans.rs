@@ -50,6 +50,19 @@ fn stages_follow_each_other_when_their_length_is_over_and_they_are_proven() {
 }
 
 #[test]
+fn no_stage_begins_when_the_run_is_about_to_end() {
+    // Stage 1 is as long as its calm stretch, so at least 300 of 3000 steps must follow it.
+    for (total, wanted) in [(3299, false), (3300, true)] {
+        let mut story = planned(vec![plan()[0], Stage { rung: 0, length: None }], true);
+        story.policy.limits.watch.climb.after = 3000;
+        story.policy.total_units = total * 32;
+        story.steps(500, 1.0);
+        story.save();
+        assert_eq!(story.steps(3000, 1.0).contains(&ASKED), wanted, "{total} steps in all");
+    }
+}
+
+#[test]
 fn after_a_lost_store_a_stage_counts_from_the_newest_checkpoint() {
     let ledger = Ledger::begin_at(3, &plan(), 90_000 * 32, 90_000);
     let policy = Policy::new(Limits { plan: plan(), ..limits() }, 3, ledger, None);
