@@ -43,8 +43,8 @@ pub use failure::{Class, KeeperError, LastWord};
 pub use keep::{KeeperArgs, Launch, keep};
 pub use perform::ENDED_BY_SIGNAL;
 
-use crate::policy::event::Exit;
 use crate::protocol::control::Request;
+use crate::protocol::exit::Exit;
 use crate::protocol::probe::Reading;
 use crate::protocol::worker;
 use author::Author;

@@ -15,11 +15,11 @@
 
 mod age;
 pub mod budget;
-pub mod cause;
 pub mod climb;
 mod drift;
 mod ending;
 pub mod event;
+pub mod fault;
 mod faults;
 pub mod hang;
 pub mod heat;

@@ -11,6 +11,7 @@ pub mod cause;
 pub mod class;
 pub mod control;
 pub mod device;
+pub mod exit;
 pub mod inject;
 pub mod line;
 pub mod pace;

@@ -1,5 +1,6 @@
 //! The author of a request: a client on the socket, the sender of a signal, or this command. The journal names it.
 
+use crate::protocol::exit::signal_name;
 use rustix::process::{Pid, Signal, getuid};
 use signal_hook::low_level::siginfo::Origin;
 use std::fmt::{self, Display, Formatter};
@@ -93,24 +94,6 @@ impl Display for Process {
         }
         f.write_str(")")
     }
-}
-
-/// Returns the name of a signal that ends processes.
-#[must_use]
-pub fn signal_name(signal: i32) -> String {
-    let names = [
-        (Signal::TERM, "SIGTERM"),
-        (Signal::INT, "SIGINT"),
-        (Signal::KILL, "SIGKILL"),
-        (Signal::HUP, "SIGHUP"),
-        (Signal::QUIT, "SIGQUIT"),
-        (Signal::SEGV, "SIGSEGV"),
-        (Signal::ABORT, "SIGABRT"),
-        (Signal::BUS, "SIGBUS"),
-        (Signal::ILL, "SIGILL"),
-    ];
-    let name = names.iter().find(|(known, _)| known.as_raw() == signal);
-    name.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
 }
 
 /// Names come from other programs and end up on terminals.

@@ -3,7 +3,7 @@
 use super::keep::Keeper;
 use super::witness::xid_meaning;
 use crate::policy::event::{Event, Evidence};
-use crate::protocol::cause::{Cause, KernelKind, KernelLine};
+use crate::protocol::cause::{KernelKind, KernelLine};
 use crate::protocol::control::JournalKind;
 use crate::protocol::probe::{DRILL_FILE, DRIVER_OPENS, DRIVER_SILENT, Gpu, Reading};
 use crate::protocol::worker::{FailureClass, Level};
@@ -98,23 +98,6 @@ impl Keeper {
         match told.filter(|_| self.policy.is_on_gpu()) {
             Some((class, number)) => self.decide(Event::Evidence(Evidence { class, number, text }), None),
             None => self.recorder.note(Level::Warn, JournalKind::Health, text),
-        }
-    }
-
-    /// Gives the policy the evidence for the worker's end beyond the worker's own report.
-    pub(super) fn tell(&mut self, cause: &Cause) {
-        let said = self.failure.as_ref().map(|failed| failed.class);
-        let plain = matches!(
-            cause.class,
-            FailureClass::Killed
-                | FailureClass::Crash
-                | FailureClass::EarlyExit
-                | FailureClass::Hang
-                | FailureClass::Unknown
-        );
-        if !plain && said != Some(cause.class) {
-            let text = cause.evidence.first().cloned().unwrap_or_default();
-            self.decide(Event::Evidence(Evidence { class: cause.class, number: cause.xid, text }), None);
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use super::keep::Keeper;
 use super::witness::Ending;
-use crate::policy::event::{Event, Exit};
+use crate::policy::event::Event;
 use crate::policy::life::{Life, Then};
 use crate::protocol::cause::Cause;
 use crate::protocol::control::JournalKind;
+use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event as WorkerEvent, Level, PROTOCOL};
 use std::time::Duration;
 
@@ -47,22 +48,33 @@ impl Keeper {
 
     pub(super) fn worker_gone(&mut self, exit: Exit, now: Duration) {
         let asked = matches!(self.policy.life(), Life::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
-        let cause = self.cause(exit, asked);
-        if let Some(cause) = &cause {
-            self.tell(cause);
-        }
-        let words = match self.failure.take() {
+        let done = std::mem::take(&mut self.done);
+        let cause = self.judge_end(exit);
+        let failed = self.failure.take();
+        let as_intended =
+            matches!(exit.code, Some(0 | 3)) && (asked || done) || asked && failed.is_none();
+        let outcome = match &failed {
             Some(failed) => format!("{}: {}", failed.class, failed.message),
-            None => exit_words(exit),
+            None if as_intended => "ended as asked".to_owned(),
+            None => exit.to_string(),
         };
         self.worker = None;
         self.watched.send_replace(None);
-        self.recorder.ended(&words, !asked && exit.code != Some(0));
-        if let Some(cause) = cause {
+        self.recorder.ended(&outcome, !asked && exit.code != Some(0));
+        if !as_intended {
             self.recorder.concluded(&cause);
             self.alarms.concluded(&cause, now);
         }
-        let effects = self.policy.decide(Event::Exited(exit), now);
+        let effects = self.policy.decide(Event::Exited(exit, cause), now);
+        self.begin_next_passage(now);
+        if !asked && !matches!(self.policy.life(), Life::Over(_)) {
+            self.recorder.status.restarts += 1;
+        }
+        self.perform(effects, None);
+    }
+
+    /// Names the next part of the transition to another worker, or ends the transition.
+    fn begin_next_passage(&mut self, now: Duration) {
         let rung = self.run.rungs[self.policy.rung()].name.clone();
         match self.policy.life() {
             Life::AwaitingVram { .. } => self.recorder.begin_passage(&rung, "wait for VRAM", now),
@@ -71,33 +83,15 @@ impl Keeper {
             Life::Running(_) => self.recorder.begin_passage(&rung, "start and load", now),
             _ => self.recorder.end_passage(),
         }
-        if !asked && !matches!(self.policy.life(), Life::Over(_)) {
-            self.recorder.status.restarts += 1;
-        }
-        self.perform(effects, None);
     }
 
-    /// Determines why the worker ended; none if it ended as intended.
-    fn cause(&mut self, exit: Exit, asked: bool) -> Option<Cause> {
-        let well = matches!(exit.code, Some(0 | 3)) && (asked || std::mem::take(&mut self.done));
-        if well || asked && self.failure.is_none() {
-            return None;
-        }
+    /// Lets triage judge why the worker ended.
+    fn judge_end(&mut self, exit: Exit) -> Cause {
         let ended_for = match self.policy.life() {
-            Life::Stopping { then: Then::Recover(why), .. } => Some((why.class, why.text.clone())),
+            Life::Stopping { then: Then::Recover(fault), .. } => Some((fault.class, fault.text.clone())),
             _ => None,
         };
         let pid = self.worker.as_ref().map(|worker| worker.identity.pid);
-        Some(self.witness.verdict(&Ending { exit, pid, failed: self.failure.as_ref(), ended_for }))
-    }
-}
-
-fn exit_words(exit: Exit) -> String {
-    match exit {
-        Exit { code: Some(0), .. } => "ended".to_owned(),
-        Exit { code: Some(3), .. } => "stopped".to_owned(),
-        Exit { code: Some(code), .. } => format!("exit code {code}"),
-        Exit { signal: Some(signal), .. } => format!("ended by signal {signal}"),
-        _ => "gone".to_owned(),
+        self.witness.verdict(&Ending { exit, pid, failed: self.failure.as_ref(), ended_for })
     }
 }

@@ -12,11 +12,11 @@
 
 mod ward;
 
-use super::author::signal_name;
 use super::caretaker::{self, Verdict};
 use super::detach;
 use super::failure::{Class, LastWord, may_pass};
 use super::keep::Launch;
+use crate::protocol::exit::signal_name;
 use crate::store::lock::{Ending, LockError, Recovery, Whereabouts};
 use crate::store::owners;
 use crate::store::run_dir::RunDir;
@@ -125,7 +125,7 @@ impl Parent<'_> {
             (Some(word), None, _) => End::Failed(word),
             // The signal arrived before the keeper could listen for it.
             (None, None, Some(signal)) if asks_to_end(signal) => {
-                End::Told(Told { by: signal_name(signal), wish: signal == Signal::INT.as_raw() })
+                End::Told(Told { by: signal_name(signal).into_owned(), wish: signal == Signal::INT.as_raw() })
             }
             (None, _, Some(signal)) => End::Died(format!("was killed by {}", signal_name(signal))),
             (None, _, None) if status.code() == Some(101) => End::Died("panicked".to_owned()),

@@ -286,8 +286,7 @@ impl Recorder {
 
     /// Records why the attempt is in trouble; the journal says how the keeper responds.
     pub fn troubled(&mut self, class: FailureClass, evidence: String) {
-        let cause = Cause { class, xid: None, restart_helps: true, evidence: vec![evidence], advice: String::new() };
-        self.batch.causes.insert(self.attempt.id, cause);
+        self.batch.causes.insert(self.attempt.id, Cause::new(class, vec![evidence]));
     }
 
     /// Records a probe reading.

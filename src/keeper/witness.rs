@@ -1,7 +1,7 @@
 //! Collects evidence around an attempt and judges its end: the kernel log, the cgroup's counter, the
 //! attempt's part of worker.log, and the probe's last word on the GPU.
 
-use crate::policy::event::Exit;
+use crate::protocol::exit::Exit;
 use crate::protocol::cause::{Cause, KernelKind, KernelLine};
 use crate::protocol::class::FailureClass;
 use crate::protocol::probe::Reading;
@@ -123,8 +123,7 @@ impl Witness {
         let killed_just_now = self.seen.iter().any(|(at, line)| about_memory(line) && at.elapsed() < JUST_NOW);
         let kills = cgroup::oom_kills().zip(self.oom_kills).map_or(0, |(now, before)| now.saturating_sub(before));
         let evidence = Evidence {
-            code: ending.exit.code,
-            signal: ending.exit.signal,
+            exit: ending.exit,
             pid: ending.pid,
             ended_for: ending.ended_for.clone(),
             failed: ending.failed.cloned(),
@@ -138,13 +137,10 @@ impl Witness {
         };
         match catalogue() {
             Some(catalogue) => classify(&evidence, catalogue),
-            None => Cause {
-                class: ending.failed.map_or(FailureClass::Unknown, |failed| failed.class),
-                xid: None,
-                restart_helps: true,
-                evidence: vec!["the catalogue of causes cannot be used".to_owned()],
-                advice: String::new(),
-            },
+            None => {
+                let class = ending.failed.map_or(FailureClass::Unknown, |failed| failed.class);
+                Cause::new(class, vec!["the catalogue of causes cannot be read".to_owned()])
+            }
         }
     }
 
@@ -198,7 +194,7 @@ fn lines_until(log: &Path, (from, lines): (u64, Option<u64>), end: u64) -> Optio
 #[cfg(test)]
 mod tests {
     use super::{Ending, Witness};
-    use crate::policy::event::Exit;
+    use crate::protocol::exit::Exit;
     use crate::protocol::class::FailureClass;
     use std::fs::OpenOptions;
     use std::io::Write;
@@ -212,8 +208,7 @@ mod tests {
         let mut verdict = |witness: &mut Witness, words: &str| {
             witness.begin();
             log.write_all(words.as_bytes()).unwrap();
-            let exit = Exit { code: Some(1), signal: None };
-            witness.verdict(&Ending { exit, pid: Some(1), failed: None, ended_for: None })
+            witness.verdict(&Ending { exit: Exit::with_code(1), pid: Some(1), failed: None, ended_for: None })
         };
         let first = verdict(&mut witness, "a\nRuntimeError: CUDA out of memory. Tried to allocate 1 MiB\n");
         assert_eq!(first.class, FailureClass::DeviceOutOfMemory);

@@ -1,7 +1,7 @@
 //! Limits the age of the newest checkpoint: an overdue one is requested, and a worker that still does
 //! not save counts as hung. Also schedules planned restarts, which follow a checkpoint.
 
-use super::cause::Cause;
+use super::fault::Fault;
 use super::event::Effect;
 use super::life::{Life, Pressure, Start, Then};
 use super::machine::Policy;
@@ -103,7 +103,7 @@ impl Policy {
     fn no_checkpoint(&mut self, cause: String, now: Duration) -> Vec<Effect> {
         self.age.renew();
         let told = Effect::Journal(Level::Warn, JournalKind::Worker, format!("{cause}; the worker is ended"));
-        let then = Then::Recover(Cause::new(FailureClass::Hang, cause));
+        let then = Then::Recover(Fault::new(FailureClass::Hang, cause));
         let mut effects = vec![told];
         effects.extend(self.press(then, Pressure::Terminated, now));
         effects

@@ -1,6 +1,6 @@
 //! How a worker is ended (request, SIGTERM, SIGKILL), and the outcome of every expired wait.
 
-use super::cause::Cause;
+use super::fault::Fault;
 use super::event::{Effect, Signal};
 use super::life::{Life, Outcome, Pressure, Then};
 use super::machine::Policy;
@@ -62,7 +62,7 @@ impl Policy {
         let grace = span(self.limits.watch.ending.grace).as_secs_f64();
         let told = format!("{cause}; the worker is ended, and killed if it lives on after {grace} s");
         let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Worker, told)];
-        let then = Then::Recover(Cause::new(FailureClass::Hang, cause));
+        let then = Then::Recover(Fault::new(FailureClass::Hang, cause));
         effects.extend(self.press(then, Pressure::Terminated, now));
         effects
     }

@@ -5,7 +5,9 @@ use super::room::CardUse;
 use crate::config::climb::Stage;
 use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
+use crate::protocol::cause::Cause;
 use crate::protocol::control::{JournalKind, Request};
+use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Level, Order};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,8 +19,8 @@ pub enum Event {
     Begin,
     /// A message of the worker.
     Worker(WorkerEvent),
-    /// The worker's process has exited.
-    Exited(Exit),
+    /// The worker's process has exited, and triage judged why.
+    Exited(Exit, Cause),
     /// A worker could not be started.
     StartFailed(String),
     /// A worker may not start yet; retry this start after the given wait.
@@ -59,15 +61,6 @@ pub struct Evidence {
     pub number: Option<u32>,
     /// A sentence that quotes the evidence.
     pub text: String,
-}
-
-/// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exit {
-    /// Exit code, unless a signal ended it.
-    pub code: Option<i32>,
-    /// The signal that ended it.
-    pub signal: Option<i32>,
 }
 
 /// An output of the state machine; effects are performed in order.

@@ -1,7 +1,7 @@
 //! Response to a worker that ended unasked.
 
 use super::budget::Verdict;
-use super::cause::Cause;
+use super::fault::Fault;
 use super::event::Effect;
 use super::life::{Life, Outcome, Start};
 use super::machine::Policy;
@@ -17,25 +17,25 @@ const HANGS_TOGETHER: u64 = 2000;
 
 impl Policy {
     /// Restarts within the budget, on another rung when that relieves the cause; otherwise ends the run.
-    pub(super) fn fault(&mut self, cause: &Cause, now: Duration) -> Vec<Effect> {
+    pub(super) fn fault(&mut self, fault: &Fault, now: Duration) -> Vec<Effect> {
         let place = self.step.map_or_else(String::new, |step| format!(" at step {step}"));
-        let text = format!("worker ended{place}: {}", cause.text);
+        let text = format!("worker ended{place}: {}", fault.text);
         let mut effects = vec![Effect::Journal(Level::Error, JournalKind::Worker, text)];
-        let response = response(cause.class, cause.number);
+        let response = response(fault.class, fault.xid);
         let restarts = self.limits.watch.restarts_without_progress;
         let end = match response {
-            Response::Fail => Some(Outcome::Failed(cause.class, cause.text.clone())),
+            Response::Fail => Some(Outcome::Failed(fault.class, fault.text.clone())),
             // A full disk costs only the steps since the newest checkpoint.
-            Response::Stop(advice) if cause.class == FailureClass::DiskFull => {
-                Some(Outcome::NeedsPerson(format!("{}; {}; {advice}", cause.text, self.unsaved())))
+            Response::Stop(advice) if fault.class == FailureClass::DiskFull => {
+                Some(Outcome::NeedsPerson(format!("{}; {}; {advice}", fault.text, self.unsaved())))
             }
-            Response::Stop(advice) => Some(Outcome::NeedsPerson(format!("{}; {advice}", cause.text))),
-            _ if restarts == 0 && cause.class.exit_code() != 1 => {
-                Some(Outcome::Failed(cause.class, cause.text.clone()))
+            Response::Stop(advice) => Some(Outcome::NeedsPerson(format!("{}; {advice}", fault.text))),
+            _ if restarts == 0 && fault.class.exit_code() != 1 => {
+                Some(Outcome::Failed(fault.class, fault.text.clone()))
             }
             Response::Lean if self.ledger.lean => Some(Outcome::NeedsPerson(format!(
                 "{}, again with the smallest loader: lower training.loader, or free memory of the machine",
-                cause.text
+                fault.text
             ))),
             _ => None,
         };
@@ -45,23 +45,23 @@ impl Policy {
             effects.extend(self.finish(outcome));
             return effects;
         }
-        let (rung, reason, shift) = self.rung_after(cause, response);
+        let (rung, reason, shift) = self.rung_after(fault, response);
         effects.extend(shift);
-        effects.extend(self.suspect_checkpoint_or_data(cause));
+        effects.extend(self.suspect_checkpoint_or_data(fault));
         if response == Response::Lean {
             self.ledger.lean = true;
             let text = "from now on data are loaded by one thread, one batch ahead".to_owned();
             effects.push(Effect::Journal(Level::Warn, JournalKind::Health, text));
         }
-        effects.extend(self.again(Start::on(rung, reason), cause, now));
+        effects.extend(self.again(Start::on(rung, reason), fault, now));
         effects
     }
 
     /// Returns the rung for the next start, the reason for it, and the effects that announce it.
-    fn rung_after(&mut self, cause: &Cause, response: Response) -> (usize, String, Vec<Effect>) {
+    fn rung_after(&mut self, fault: &Fault, response: Response) -> (usize, String, Vec<Effect>) {
         let (from, step) = (self.rung, self.at());
         let mut failed_climb = None;
-        if !is_outside(cause.class) {
+        if !is_outside(fault.class) {
             failed_climb = self.ledger.climb.fault(from, step);
         }
         let relief = match response {
@@ -75,7 +75,7 @@ impl Policy {
         };
         let careful = || self.safest().filter(|_| response == Response::Relieve(Relief::Kernels));
         let wanted = failed_climb.or_else(|| relief.and_then(|relief| self.nearest(relief).or_else(careful)));
-        let unchanged = format!("restart after: {}", cause.text);
+        let unchanged = format!("restart after: {}", fault.text);
         let Some(to) = wanted.filter(|to| *to > from) else {
             let told = relief.and_then(|relief| self.no_relief(relief, "the worker starts again as it was"));
             return (from, unchanged, told.into_iter().collect());
@@ -88,7 +88,7 @@ impl Policy {
             "it relieves what ended the worker".to_owned()
         };
         if !self.autopilot() {
-            let effects = self.propose(Move::Shift { to }, &format!("{}: {why}", cause.text));
+            let effects = self.propose(Move::Shift { to }, &format!("{}: {why}", fault.text));
             return (from, unchanged, effects);
         }
         if failed_climb.is_none() {
@@ -97,19 +97,19 @@ impl Policy {
         self.ledger.proposal = None;
         let way = format!("shift down: {} → {}", self.rung_name(from), self.rung_name(to));
         let told = Effect::Journal(Level::Warn, JournalKind::Shift, format!("{way}, by the keeper: {why}"));
-        (to, format!("{way} after: {}", cause.text), vec![told])
+        (to, format!("{way} after: {}", fault.text), vec![told])
     }
 
     /// Detects bad checkpoints and bad data. The same failure shortly after the same load goes one
     /// checkpoint back. The same failure at the same step, at any distance from the load, skips the data
     /// of that step.
-    fn suspect_checkpoint_or_data(&mut self, cause: &Cause) -> Vec<Effect> {
+    fn suspect_checkpoint_or_data(&mut self, fault: &Fault) -> Vec<Effect> {
         let (loaded, step) = (self.loaded, self.step);
-        if self.ledger.budget.relapse.fault(loaded, step, cause.kind.as_deref()) {
+        if self.ledger.budget.relapse.fault(loaded, step, fault.kind.as_deref()) {
             return loaded.map(Effect::GoBack).into_iter().collect();
         }
-        let may_be_data = matches!(cause.class, FailureClass::Panic | FailureClass::Crash | FailureClass::Unknown);
-        let Some((step, kind)) = step.zip(cause.kind.clone()).filter(|_| may_be_data) else { return Vec::new() };
+        let may_be_data = matches!(fault.class, FailureClass::Panic | FailureClass::Crash | FailureClass::Unknown);
+        let Some((step, kind)) = step.zip(fault.kind.clone()).filter(|_| may_be_data) else { return Vec::new() };
         let again = self.ledger.poison.as_ref() == Some(&(step, kind.clone()));
         self.ledger.poison = Some((step, kind)).filter(|_| !again);
         match self.clock {
@@ -124,7 +124,7 @@ impl Policy {
     }
 
     /// Plans the next start, as soon as the budget allows it.
-    fn again(&mut self, start: Start, cause: &Cause, now: Duration) -> Vec<Effect> {
+    fn again(&mut self, start: Start, fault: &Fault, now: Duration) -> Vec<Effect> {
         match self.ledger.budget.fault(self.durable, now, &self.limits.watch) {
             Verdict::Restart(Duration::ZERO) => self.start(start, now),
             Verdict::Restart(wait) => {
@@ -135,14 +135,14 @@ impl Policy {
             }
             Verdict::Exhausted(what) => {
                 let proposed = self.proposal().map_or_else(String::new, |it| format!("; the keeper {}", it.does));
-                let relief = match response(cause.class, cause.number) {
+                let relief = match response(fault.class, fault.xid) {
                     Response::Relieve(relief) if self.nearest(relief).is_none() => Some(relief),
                     _ => None,
                 };
                 let advice = relief.map_or_else(String::new, |relief| {
                     format!("; {}: {}", self.unrelieved(relief), Self::way_out(relief))
                 });
-                let why = format!("{what}; the last worker ended: {}{proposed}{advice}", cause.text);
+                let why = format!("{what}; the last worker ended: {}{proposed}{advice}", fault.text);
                 self.finish(Outcome::NeedsPerson(why))
             }
         }

@@ -2,9 +2,9 @@
 //! [`super::requests`], faults in [`super::faults`], deadlines in [`super::ending`].
 
 use super::age::AgeWatch;
-use super::cause::Cause;
+use super::fault::Fault;
 use super::drift::DriftWatch;
-use super::event::{Effect, Event, Evidence, Exit, Limits};
+use super::event::{Effect, Event, Evidence, Limits};
 use super::hang::HangWatch;
 use super::heat::HeatWatch;
 use super::idle::IdleWatch;
@@ -16,16 +16,15 @@ use super::response::{Response, response};
 use super::room::CardUse;
 use super::skips::SkipWatch;
 use super::spike::SpikeWatch;
-use super::xid::{Answer, answer};
 use crate::config::watch::span;
+use crate::protocol::cause::Cause;
 use crate::protocol::control::JournalKind;
+use crate::protocol::exit::Exit;
 use crate::protocol::worker::{DoneReason, Event as WorkerEvent, Failed, FailureClass, Level, Phase};
 use std::time::Duration;
 
 /// The wait when the GPU cannot be read.
 const BLIND_WAIT: Duration = Duration::from_secs(2);
-/// How long evidence about the GPU or the machine can explain a death.
-const FRESH: Duration = Duration::from_mins(2);
 
 /// Makes the decisions of one run.
 #[derive(Debug, Clone)]
@@ -62,7 +61,6 @@ pub struct Policy {
     /// Requests that failed saves have blocked, and when they were made.
     pub(super) wishes: Wishes,
     failure: Option<Failed>,
-    evidence: Option<(Evidence, Duration)>,
     finished: bool,
     on_gpu: bool,
     pub(super) card: Option<CardUse>,
@@ -101,7 +99,6 @@ impl Policy {
             durable: None,
             wishes: Wishes::default(),
             failure: None,
-            evidence: None,
             finished: false,
             on_gpu: false,
             card: None,
@@ -183,10 +180,10 @@ impl Policy {
         match event {
             Event::Begin => self.begin(now),
             Event::Worker(event) => self.heard(event, now),
-            Event::Exited(exit) => self.exited(exit, now),
+            Event::Exited(exit, cause) => self.exited(exit, &cause, now),
             Event::StartFailed(why) => {
                 let text = format!("the worker could not be started: {why}");
-                self.fault(&Cause { kind: None, ..Cause::new(FailureClass::Unknown, text) }, now)
+                self.fault(&Fault { kind: None, ..Fault::new(FailureClass::Unknown, text) }, now)
             }
             Event::Evidence(evidence) => self.seen(evidence, now),
             Event::Temperature { celsius, slowdown_c } => self.felt(celsius, slowdown_c, now),
@@ -286,7 +283,7 @@ impl Policy {
         Vec::new()
     }
 
-    fn exited(&mut self, exit: Exit, now: Duration) -> Vec<Effect> {
+    fn exited(&mut self, exit: Exit, cause: &Cause, now: Duration) -> Vec<Effect> {
         let failure = self.failure.take();
         if self.finished && exit.code == Some(0) {
             return self.finish(Outcome::Finished);
@@ -305,28 +302,19 @@ impl Policy {
                 Vec::new()
             }
             Life::Stopping { then: Then::Conclude(why), .. } => self.finish(Outcome::NeedsPerson(why)),
-            Life::Stopping { then: Then::Recover(cause), .. } => self.fault(&cause, now),
-            _ => {
-                let evidence = self.evidence.take().filter(|(_, at)| now.saturating_sub(*at) <= FRESH);
-                let cause = Cause::of(failure.as_ref(), exit, evidence.as_ref().map(|(evidence, _)| evidence));
-                self.fault(&cause, now)
-            }
+            Life::Stopping { then: Then::Recover(fault), .. } => self.fault(&fault.or_gpu_failure(exit, cause), now),
+            _ => self.fault(&Fault::from_verdict(failure.as_ref(), exit, cause), now),
         }
     }
 
     /// Handles trouble reported by the probe or the kernel log. Trouble that no rung relieves ends the run
-    /// at once; any other trouble explains a death that follows.
+    /// at once; any other trouble is noted, and triage knows of it when it explains a death.
     fn seen(&mut self, evidence: Evidence, now: Duration) -> Vec<Effect> {
         if matches!(self.life, Life::Over(_)) {
             return Vec::new();
         }
         let told = Effect::Journal(Level::Warn, JournalKind::Health, evidence.text.clone());
-        let Response::Stop(advice) = response(evidence.class, evidence.number) else {
-            if evidence.class != FailureClass::Xid || evidence.number.map(answer) != Some(Answer::Note) {
-                self.evidence = Some((evidence, now));
-            }
-            return vec![told];
-        };
+        let Response::Stop(advice) = response(evidence.class, evidence.number) else { return vec![told] };
         let why = format!("{}; {advice}", evidence.text);
         let mut effects = vec![told];
         match std::mem::replace(&mut self.life, Life::New) {
@@ -360,7 +348,7 @@ impl Policy {
         }
         (self.rung, self.worker_rung) = (start.rung, start.rung);
         self.wishes = Wishes::default();
-        (self.failure, self.evidence, self.loaded, self.finished) = (None, None, None, false);
+        (self.failure, self.loaded, self.finished) = (None, None, false);
         self.hang = HangWatch::new(&self.limits.watch, now);
         (self.spike, self.skips, self.drift) = Default::default();
         self.age.renew();

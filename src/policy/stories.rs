@@ -8,7 +8,9 @@ use super::ledger::Ledger;
 use super::life::{Back, Life, Outcome};
 use super::machine::Policy;
 use super::tests::{KILLED, exited, failed, hello_from, limits, saved, seconds, starts};
+use crate::protocol::cause::Cause;
 use crate::protocol::control::{Request, RunState, Target};
+use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Order, Phase, Skipped, Step};
 use std::time::Duration;
 
@@ -358,8 +360,8 @@ fn what_no_rung_helps_against_stops_and_says_what_to_do() {
         living.tell(KILLED);
         let mut dying = Story::begin(true);
         dying.tell(failed(FailureClass::DeviceFault));
-        dying.tell(evidence());
-        dying.tell(exited(11));
+        let cause = Cause { xid: number, ..Cause::new(class, vec!["seen".to_owned()]) };
+        dying.tell(Event::Exited(Exit::with_code(11), cause));
         for story in [living, dying] {
             let life = story.policy.life();
             assert!(matches!(life, Life::Over(Outcome::NeedsPerson(why)) if why.contains(words)), "{life:?}");
@@ -375,9 +377,8 @@ fn what_no_rung_helps_against_stops_and_says_what_to_do() {
 fn out_of_host_memory_loads_sparingly_once_then_needs_a_person() {
     let mut story = Story::begin(true);
     let kill = |story: &mut Story| {
-        let text = "Killed process 7".to_owned();
-        story.tell(Event::Evidence(Evidence { class: FailureClass::HostOutOfMemory, number: None, text }));
-        let effects = story.tell(KILLED);
+        let cause = Cause::new(FailureClass::HostOutOfMemory, vec!["Killed process 7".to_owned()]);
+        let effects = story.tell(Event::Exited(Exit::by_signal(9), cause));
         story.resume(story.policy.durable);
         effects
     };

@@ -4,14 +4,17 @@
 
 mod plan;
 
-use super::event::{Effect, Event, Evidence, Exit, Limits, Signal};
+use super::event::{Effect, Event, Evidence, Limits, Signal};
 use super::ledger::Ledger;
 use super::life::{Life, Outcome, Then};
 use super::machine::Policy;
+use super::tests::class_of;
 use crate::config::climb::Stage;
 use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
+use crate::protocol::cause::Cause;
 use crate::protocol::control::{Request, Target};
+use crate::protocol::exit::Exit;
 use crate::protocol::worker::{
     DoneReason, Event as WorkerEvent, Failed, FailureClass, Hello, Order, Phase, Saved, Skipped, Step,
 };
@@ -170,7 +173,7 @@ impl World {
             if save && self.dice.below(20) != 0 {
                 self.save(step);
             }
-            return self.die(Exit { code: Some(3), signal: None });
+            return self.die(Exit::with_code(3));
         }
         if std::mem::take(&mut worker.asked_to_save) {
             let step = worker.step;
@@ -198,13 +201,12 @@ impl World {
         if step >= STEPS && self.worker.as_ref().is_some_and(|worker| worker.stopping.is_none()) {
             self.save(step);
             self.say(WorkerEvent::Done { reason: DoneReason::Finished, step });
-            self.die(Exit { code: Some(0), signal: None });
+            self.die(Exit::with_code(0));
         }
     }
 
     fn mischief(&mut self, step: u64) {
-        let code = |code| Exit { code: Some(code), signal: None };
-        let signal = |signal| Exit { code: None, signal: Some(signal) };
+        let (code, signal) = (Exit::with_code, Exit::by_signal);
         // The step is not taken yet, in case the worker lives on.
         self.worker.iter_mut().for_each(|worker| worker.step = step - 1);
         match self.dice.below(16) {
@@ -231,9 +233,7 @@ impl World {
                 }
             }
             11 => {
-                let evidence = Evidence { class: FailureClass::HostOutOfMemory, number: None, text: "oom".to_owned() };
-                self.decide(Event::Evidence(evidence));
-                self.die(signal(9));
+                self.die_of(signal(9), FailureClass::HostOutOfMemory);
             }
             12 => {
                 let number = Some([13, 31, 43, 45, 63, 79, 94, 109, 119][self.dice.below(9) as usize]);
@@ -303,16 +303,20 @@ impl World {
         let (message, thread) = ("x".to_owned(), None);
         self.say(WorkerEvent::Failed(Failed { class, message, step: None, thread, injected: false }));
         self.calm.failed = true;
-        self.die(Exit { code: Some(i32::from(class.exit_code())), signal: None });
+        self.die(Exit::with_code(i32::from(class.exit_code())));
     }
 
     fn die(&mut self, exit: Exit) {
+        self.die_of(exit, class_of(exit));
+    }
+
+    fn die_of(&mut self, exit: Exit, class: FailureClass) {
         if self.worker.take().is_some() {
             self.expect();
             if std::mem::take(&mut self.calm.failed) && self.expects_fault_start {
                 self.calm.disturbed = self.policy.at();
             }
-            self.decide(Event::Exited(exit));
+            self.decide(Event::Exited(exit, Cause::new(class, Vec::new())));
         }
     }
 
@@ -384,7 +388,7 @@ impl World {
                     self.expect();
                     let number = if signal == Signal::Kill { 9 } else { 15 };
                     self.worker = None;
-                    self.decide(Event::Exited(Exit { code: None, signal: Some(number) }));
+                    self.decide(Event::Exited(Exit::by_signal(number), Cause::new(FailureClass::Killed, Vec::new())));
                 }
             }
             Effect::GoBack(step) => {

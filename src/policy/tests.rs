@@ -1,12 +1,14 @@
 //! The state machine against tables, and against a random world on a virtual clock.
 
-use super::event::{Effect, Event, Exit, Limits, Signal};
+use super::event::{Effect, Event, Limits, Signal};
 use super::ledger::Ledger;
 use super::life::{Life, Outcome};
 use super::machine::Policy;
 use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
+use crate::protocol::cause::Cause;
 use crate::protocol::control::{Request, Target};
+use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event as WorkerEvent, Failed, FailureClass, Hello, Order, Phase, Saved, Step};
 use crate::recipe::batch::Position;
 use proptest::prelude::*;
@@ -88,10 +90,21 @@ pub(super) fn failed(class: FailureClass) -> Event {
     }))
 }
 
-pub(super) const KILLED: Event = Event::Exited(Exit { code: None, signal: Some(9) });
+pub(super) const KILLED: Event = Event::Exited(Exit::by_signal(9), Cause::new(FailureClass::Killed, Vec::new()));
 
 pub(super) fn exited(code: i32) -> Event {
-    Event::Exited(Exit { code: Some(code), signal: None })
+    let exit = Exit::with_code(code);
+    Event::Exited(exit, Cause::new(class_of(exit), vec![exit.to_string()]))
+}
+
+/// Returns triage's class for an exit without any other evidence.
+pub(super) fn class_of(exit: Exit) -> FailureClass {
+    match exit {
+        Exit { signal: Some(_), .. } if exit.is_crash() => FailureClass::Crash,
+        Exit { signal: Some(_), .. } => FailureClass::Killed,
+        Exit { code: Some(0 | 3), .. } => FailureClass::EarlyExit,
+        Exit { code, .. } => code.and_then(FailureClass::from_exit_code).unwrap_or(FailureClass::Unknown),
+    }
 }
 
 pub(super) fn starts(effects: &[Effect]) -> Vec<usize> {

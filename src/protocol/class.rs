@@ -32,7 +32,7 @@ pub enum FailureClass {
     HostOutOfMemory,
     /// A signal from outside ended the worker, for an unknown reason.
     Killed,
-    /// The worker crashed: SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE.
+    /// The worker crashed: SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE, SIGSYS.
     Crash,
     /// No progress for longer than its limit.
     Hang,

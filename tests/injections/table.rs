@@ -33,8 +33,8 @@ fn deaths() -> Vec<Case> {
             fault: "SIGSEGV, SIGABRT, SIGILL",
             model: "step_ms: 2, trouble: [{ step: 60, attempts: 1, signal: 11 }, { step: 120, attempts: 2, signal: 6 }, \
                     { step: 180, attempts: 3, signal: 4 }]",
-            cause: "crash: SIGSEGV",
-            response: "restart after: crash: SIGILL",
+            cause: "crashed with SIGSEGV",
+            response: "restart after: crashed with SIGILL",
             never: "out of device memory",
             ..PLAIN
         },
@@ -261,7 +261,7 @@ fn recoveries() -> Vec<Case> {
             model: "step_ms: 2, trouble: [{ step: 60, attempts: 1, class: panic }, { step: 61, attempts: 2, signal: 11 }, \
                     { step: 62, attempts: 3, code: 77 }, { step: 63, class: panic }]",
             every: "300 steps",
-            cause: "crash: SIGSEGV",
+            cause: "crashed with SIGSEGV",
             response: "needs a person: 3 restarts brought no new durable step",
             code: 4,
             ..PLAIN
