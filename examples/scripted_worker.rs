@@ -316,7 +316,7 @@ impl Script {
 
     /// Sends a step, and keeps its row for the next checkpoint.
     fn tell(&mut self, event: &Event) -> Failing<()> {
-        self.rows.extend(StepRow::of(event, self.attempt, self.rung, 0).map(Row::Step));
+        self.rows.extend(StepRow::from_event(event, self.attempt, self.rung, 0).map(Row::Step));
         say(event)
     }
 

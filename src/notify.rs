@@ -18,7 +18,7 @@ mod webhook;
 pub use limit::Limit;
 pub use outbox::{Channel, Outbox, channels};
 
-use crate::config::around::{Least, Notify};
+use crate::config::integrations::{Least, Notify};
 use crate::protocol::worker::Level;
 use crate::untrusted::file;
 use crate::untrusted::text;

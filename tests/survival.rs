@@ -4,7 +4,7 @@
 
 mod helper;
 
-use downshift::keeper::caretaker::{Verdict, conclude};
+use downshift::keeper::offline::{Verdict, conclude_run};
 use downshift::keeper::{Class, ENDED_BY_SIGNAL, LastWord};
 use downshift::protocol::control::{Request, RunState, Status};
 use downshift::protocol::line;
@@ -109,7 +109,10 @@ fn a_stop_while_the_store_is_locked_is_taken_and_told() {
     assert_eq!(child.wait().unwrap().code(), Some(3));
     assert!(place.printed().contains("warning: stopped by SIGINT from downshift"), "{}", place.printed());
     let interrupted = place.output(&["resume", "--interrupted"]);
-    assert!(String::from_utf8_lossy(&interrupted.stdout).contains("was interrupted"), "a wish is kept: {interrupted:?}");
+    assert!(
+        String::from_utf8_lossy(&interrupted.stdout).contains("was interrupted"),
+        "a wish is kept: {interrupted:?}"
+    );
     store.execute_batch("ROLLBACK").unwrap();
     assert_eq!(live_status(&run).unwrap().state, RunState::Stopped);
 }
@@ -121,13 +124,16 @@ fn a_keeper_that_dies_six_times_is_not_started_again_and_the_end_says_why() {
     let (mut child, run) = place.start(&["--set", "training.steps=40000"]);
     let mut last = None;
     for _ in 0..6 {
-        let status = wait_status(&run, "another keeper", |status| status.pid_keeper.is_some() && status.pid_keeper != last);
+        let status =
+            wait_status(&run, "another keeper", |status| status.pid_keeper.is_some() && status.pid_keeper != last);
         last = status.pid_keeper;
         kill(last.unwrap());
     }
     let ended = wait_state(&run, RunState::NeedsPerson);
     let why = ended.why.unwrap_or_default();
-    for words in ["died 6 times within 10 minutes", "5 restarts are the limit", "killed by SIGKILL at", "downshift resume"] {
+    for words in
+        ["died 6 times within 10 minutes", "5 restarts are the limit", "killed by SIGKILL at", "downshift resume"]
+    {
         assert!(why.contains(words), "{words}: {why}");
     }
     let logged = fs::metadata(run.file("keeper.log")).is_ok_and(|log| log.len() > 0);
@@ -173,7 +179,7 @@ fn an_end_that_is_written_for_the_keeper_says_whether_a_signal_did_it() {
         let status = store.fact::<Status>("status").unwrap().unwrap();
         store.put_fact("status", &Status { state, ..status }).unwrap();
         drop(store);
-        conclude(&run, verdict, "SIGTERM").unwrap();
+        conclude_run(&run, verdict, "SIGTERM").unwrap();
         let reader = Reader::open(&run).unwrap();
         (reader.status().unwrap().state, reader.fact::<Option<String>>(ENDED_BY_SIGNAL).flatten().is_some())
     };
@@ -196,7 +202,7 @@ fn an_end_can_be_written_on_a_full_disk() {
     child.wait().unwrap();
     wait_status(&run, "the end of the worker", |status| status.pid_keeper.is_none() && status.pid_worker.is_none());
     fill(&disk.0.join("filler"));
-    conclude(&run, Verdict::NeedsPerson, "the disk is full").unwrap();
+    conclude_run(&run, Verdict::NeedsPerson, "the disk is full").unwrap();
     let status = live_status(&run).unwrap();
     assert_eq!((status.state, status.why.as_deref()), (RunState::NeedsPerson, Some("the disk is full")));
 }

@@ -5,7 +5,7 @@
 mod redact;
 
 use super::{Outcome, Which, command_line, doctor, find_run, line, watch};
-use crate::config::around::Notify;
+use crate::config::integrations::Notify;
 use crate::notify;
 use crate::protocol::probe::Metric;
 use crate::store::checkpoint;

@@ -2,7 +2,7 @@
 
 use super::trainer::{Trainer, WorkOrder};
 use super::{Failure, Faults, Outcome};
-use crate::keeper::{self, Launch, detach, parent};
+use crate::keeper::{self, Launch, detach, keeper_parent};
 use crate::protocol::line;
 use crate::recipe::interval;
 use crate::recipe::leave_out::LeaveOut;
@@ -110,7 +110,7 @@ pub fn keeper(args: &KeeperArgs) -> Outcome {
         detach::leave_terminal(&run, launch.as_ref(), args.by_person.as_deref().unwrap_or_default())?;
         return Ok(0);
     }
-    Ok(parent::bring_back(&run, launch.as_ref(), args.by_person.as_deref())?)
+    Ok(keeper_parent::bring_back(&run, launch.as_ref(), args.by_person.as_deref())?)
 }
 
 /// Runs the keeper. An error that prevents it goes to the parent as a line on stdout, which may be a pipe
@@ -121,7 +121,7 @@ fn keep(args: &KeeperArgs) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| keeper::KeeperError::Io { what: "the keeper's runtime".to_owned(), source });
     let outcome = runtime.and_then(|runtime| {
-        let outcome = runtime.block_on(keeper::keep(keeping));
+        let outcome = runtime.block_on(keeper::keep_run(keeping));
         runtime.shutdown_background();
         outcome
     });

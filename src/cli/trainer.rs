@@ -4,7 +4,7 @@
 use crate::config::knobs::{Precision, Preset, Section, Training};
 use crate::config::problem::Problem;
 use crate::config::run::{AsWritten, Run, TaskSections};
-use crate::keeper::child::WORKER_VARIABLE;
+use crate::keeper::worker_process::WORKER_VARIABLE;
 use crate::protocol::inject::Inject;
 use crate::protocol::plan::{Foreseen, Site};
 use crate::protocol::worker::Eval;

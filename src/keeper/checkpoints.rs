@@ -1,11 +1,11 @@
 //! The keeper's work on checkpoints, which only the keeper may do: it marks proven ones, deletes those
 //! that retention does not keep, and sets aside those that no start should find again.
 
-use super::keep::Keeper;
+use super::run_loop::Keeper;
 use super::sentences::grouped;
 use crate::config::knobs;
 use crate::policy;
-use crate::policy::life::Back;
+use crate::policy::lifecycle::Back;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{Event, Level};
 use crate::store::checkpoint::{self, aside};
@@ -17,7 +17,7 @@ impl Keeper {
     }
 
     /// Updates the checkpoints on disk after a worker event.
-    pub(super) fn mind_checkpoints(&mut self, event: &Event) {
+    pub(super) fn update_checkpoints(&mut self, event: &Event) {
         match event {
             // A worker loads the newest usable checkpoint: any newer ones are damaged.
             Event::Hello(hello) => {
@@ -27,7 +27,7 @@ impl Keeper {
             }
             Event::Step(step) => {
                 let proven_after = self.checkpoint_knobs().proven_after;
-                if let Some(proven) = self.recorder.prove(step.step, proven_after) {
+                if let Some(proven) = self.recorder.record_clean_step(step.step, proven_after) {
                     self.retire_checkpoints();
                     self.decide(policy::event::Event::Proven(proven), None);
                 }
@@ -48,7 +48,7 @@ impl Keeper {
         };
         self.set_aside_above(older, "two workers failed in the same way just after loading it");
         self.recorder.status.durable_step = Some(older);
-        self.policy.found(Some(older));
+        self.policy.set_durable_step(Some(older));
         let text = format!("goes one checkpoint back, to step {}", grouped(older));
         self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
     }
@@ -61,16 +61,16 @@ impl Keeper {
         };
         self.set_aside_above(step, "the run went back from there");
         self.recorder.status.durable_step = Some(step);
-        self.policy.found(Some(step));
+        self.policy.set_durable_step(Some(step));
         let text = format!("goes back to the checkpoint of step {}", grouped(step));
         self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
         if back.skip_units > 0 {
-            self.leave_out(samples, back.skip_units);
+            self.skip_data(samples, back.skip_units);
         }
     }
 
     /// Skips a part of the data from the next start on.
-    pub(super) fn leave_out(&mut self, from: u64, units: u64) {
+    pub(super) fn skip_data(&mut self, from: u64, units: u64) {
         self.left_out.push((from, from.saturating_add(units)));
         self.recorder.put_fact("left_out", &self.left_out);
         self.recorder.persist();
@@ -81,14 +81,18 @@ impl Keeper {
 
     /// Handles a prune request while a worker runs. Retention runs after every save, so only set-aside
     /// checkpoints are left to delete.
-    pub(super) fn prune(&mut self) -> String {
+    pub(super) fn prune_checkpoints(&mut self) -> String {
         self.retire_checkpoints();
         let count = aside::all(self.run_dir.path()).len();
         let dir = self.run_dir.path().to_owned();
         std::thread::spawn(move || aside::delete_all(&dir));
         let text =
             format!("prunes: {count} checkpoint(s) that had been set aside go; the others are what retention keeps");
-        self.recorder.note(Level::Info, JournalKind::Checkpoint, format!("{text}, requested by {}", self.author()));
+        self.recorder.note(
+            Level::Info,
+            JournalKind::Checkpoint,
+            format!("{text}, requested by {}", self.describe_author()),
+        );
         text
     }
 
@@ -109,7 +113,7 @@ impl Keeper {
 
     fn retire_checkpoints(&mut self) {
         let knobs = self.checkpoint_knobs();
-        let steps = self.recorder.retire(&knobs, &BTreeSet::new());
+        let steps = self.recorder.retire_superfluous(&knobs, &BTreeSet::new());
         if !steps.is_empty() {
             let dir = self.run_dir.path().to_owned();
             // Deleting gigabytes takes a while; only the keeper's end waits for it, not the loop.

@@ -1,6 +1,6 @@
 //! Time lost by the keeper: blocked in the store, suspended or starved, it heard nothing from the worker.
 
-use super::keep::Keeper;
+use super::run_loop::Keeper;
 use crate::policy::event::Event;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -35,7 +35,7 @@ impl DelayWatch {
 
 impl Keeper {
     /// Extends the worker's deadlines by the time in which the keeper could not hear it.
-    pub(super) fn give_back_delay(&mut self) {
+    pub(super) fn extend_deadlines(&mut self) {
         if let Some(delay) = self.delay.lost(Instant::now()) {
             self.decide(Event::StoodStill(delay), None);
         }

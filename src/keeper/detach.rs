@@ -1,7 +1,7 @@
 //! Starts a keeper in a session of its own, without a terminal, under a [parent](super::parent) that restarts it.
 
 use super::author::{Author, Process};
-use super::keep::Launch;
+use super::run_loop::Launch;
 use crate::store::run_dir::RunDir;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 /// Returns the system's error.
 pub fn start(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
     let log = run.append("keeper.log")?;
-    let mut command = program("keeper", run, launch);
+    let mut command = keeper_command("keeper", run, launch);
     let asked_by = Author::Command(Process::own()).to_string();
     command.arg("--detach").arg(by_person(&asked_by)).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let status = command.spawn()?.wait()?;
@@ -27,7 +27,7 @@ pub fn start(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
 /// Returns the system's error.
 pub fn leave_terminal(run: &RunDir, launch: Option<&Launch>, asked_by: &str) -> io::Result<()> {
     rustix::process::setsid()?;
-    let mut command = program("keeper", run, launch);
+    let mut command = keeper_command("keeper", run, launch);
     command.arg("--parent").arg(by_person(asked_by)).spawn()?;
     Ok(())
 }
@@ -38,7 +38,7 @@ pub(super) fn by_person(asked_by: &str) -> String {
 }
 
 /// Returns a command that runs this program as a process of a run.
-pub(super) fn program(command: &str, run: &RunDir, launch: Option<&Launch>) -> Command {
+pub(super) fn keeper_command(command: &str, run: &RunDir, launch: Option<&Launch>) -> Command {
     let mut program = Command::new("/proc/self/exe");
     program.arg0("downshift-keeper").arg(command).arg("--run-dir").arg(run.path());
     if let Some(launch) = launch {

@@ -1,7 +1,7 @@
 //! The process that plans the run's memory, once, alongside training. It ends with the keeper at the
 //! latest: its stdin closes then, which is its order to end.
 
-use super::child::WORKER_VARIABLE;
+use super::worker_process::WORKER_VARIABLE;
 use crate::protocol::plan::PLAN_FILE;
 use crate::store::run_dir::RunDir;
 use std::process::Stdio;

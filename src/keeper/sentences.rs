@@ -86,20 +86,24 @@ pub fn finished(step: u64, eval: Option<&Eval>) -> String {
     format!("finished at step {}{measured}", grouped(step))
 }
 
-/// Describes a run that the user ended.
+/// Describes a run that the user ended; `resume` is the command that continues it.
 #[must_use]
-pub fn stopped(step: u64, durable: Option<u64>) -> (Level, String) {
-    let resume = "`downshift resume` goes on from";
+pub fn stopped(step: u64, durable: Option<u64>, resume: &str) -> (Level, String) {
     match durable {
-        Some(durable) if durable >= step => (Level::Info, format!("stopped; {resume} step {}", grouped(durable))),
+        Some(durable) if durable >= step => {
+            (Level::Info, format!("stopped; `{resume}` continues from step {}", grouped(durable)))
+        }
         Some(durable) => {
-            let (at, lost) = (grouped(step), grouped(step - durable));
-            let text =
-                format!("stopped at step {at}, not saved: {resume} step {}, {lost} steps are redone", grouped(durable));
+            let (at, durable, lost) = (grouped(step), grouped(durable), grouped(step - durable));
+            let text = format!(
+                "stopped at step {at}, not saved; `{resume}` continues from step {durable} and redoes {lost} steps"
+            );
             (Level::Warn, text)
         }
         None => {
-            (Level::Warn, format!("stopped at step {} without a checkpoint: {resume} the beginning", grouped(step)))
+            let text =
+                format!("stopped at step {} without a checkpoint; `{resume}` starts from the beginning", grouped(step));
+            (Level::Warn, text)
         }
     }
 }

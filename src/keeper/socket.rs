@@ -5,6 +5,7 @@ use super::author::{Author, Process};
 use crate::protocol::control::{Request, Update};
 use crate::protocol::line;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -35,14 +36,14 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Returns the system's error.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     let _ = fs::remove_file(path);
-    path.parent().into_iter().for_each(sweep);
+    path.parent().into_iter().for_each(remove_dead_sockets);
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
     Ok(listener)
 }
 
 /// Removes sockets left behind by killed keepers. If it hits one that is just being created, its keeper recreates it.
-fn sweep(folder: &Path) {
+fn remove_dead_sockets(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
@@ -61,7 +62,7 @@ pub async fn serve(mut listener: UnixListener, path: PathBuf, inputs: mpsc::Send
             Ok(Ok((stream, _))) => {
                 next += 1;
                 match Arc::clone(&seats).try_acquire_owned() {
-                    Ok(seat) => drop(tokio::spawn(attend(next, stream, inputs.clone(), seat))),
+                    Ok(seat) => drop(tokio::spawn(serve_client(next, stream, inputs.clone(), seat))),
                     Err(_) => turn_away(&stream),
                 }
             }
@@ -99,7 +100,7 @@ async fn next_line(reader: &mut BufReader<OwnedReadHalf>, buffer: &mut Vec<u8>) 
 }
 
 /// Serves one client: lines in, lines out.
-async fn attend(id: u64, stream: UnixStream, inputs: mpsc::Sender<Input>, _seat: OwnedSemaphorePermit) {
+async fn serve_client(id: u64, stream: UnixStream, inputs: mpsc::Sender<Input>, _seat: OwnedSemaphorePermit) {
     let author = author_of(&stream);
     let (read, mut write) = stream.into_split();
     let (sender, mut queue) = mpsc::channel::<String>(BACKLOG);
@@ -175,7 +176,7 @@ impl Clients {
     }
 
     /// Sends an update to one client.
-    pub fn tell(&mut self, id: u64, update: &Update) {
+    pub fn send(&mut self, id: u64, update: &Update) {
         let Ok(line) = line::encode(update) else { return };
         if self.known.get(&id).is_some_and(|client| client.sender.try_send(line).is_err()) {
             self.remove(id);
@@ -183,11 +184,13 @@ impl Clients {
     }
 
     /// Answers a request of a client.
-    pub fn answer(&mut self, id: u64, accepted: bool, message: String) {
+    pub fn answer(&mut self, id: u64, answer: Result<String, impl Display>) {
         if let Some(client) = self.known.get_mut(&id) {
-            client.waits |= accepted;
+            client.waits |= answer.is_ok();
         }
-        self.tell(id, &Update::Reply { accepted, message });
+        let accepted = answer.is_ok();
+        let message = answer.unwrap_or_else(|refusal| refusal.to_string());
+        self.send(id, &Update::Reply { accepted, message });
     }
 
     /// Sends the outcome of accepted requests to the clients that wait for it. Subscribers read it in the journal.
@@ -208,7 +211,7 @@ impl Clients {
 
 #[cfg(test)]
 mod tests {
-    use super::{StdStream, sweep};
+    use super::{StdStream, remove_dead_sockets};
     use std::os::unix::net::UnixListener;
     use tempfile::TempDir;
 
@@ -220,7 +223,7 @@ mod tests {
         drop(UnixListener::bind(&dead).unwrap());
         let _listener = UnixListener::bind(&alive).unwrap();
         std::fs::write(&other, "mine").unwrap();
-        sweep(folder.path());
+        remove_dead_sockets(folder.path());
         assert!(!dead.exists() && other.exists());
         StdStream::connect(&alive).unwrap();
     }

@@ -2,8 +2,8 @@
 //! keeper is alive, and imports that worker's checkpoints.
 
 use super::author::Author;
-use super::keep::Keeper;
 use super::perform::ENDED_BY_SIGNAL;
+use super::run_loop::Keeper;
 use crate::protocol::control::{CheckpointRow, JournalKind, RunState, Status};
 use crate::protocol::worker::Level;
 use crate::store::checkpoint;
@@ -135,7 +135,7 @@ impl Keeper {
     }
 
     /// Notes in the journal how long the run had no keeper, and why.
-    pub(super) fn tell_of_the_way_back(&mut self, by_person: bool) {
+    pub(super) fn note_recovery(&mut self, by_person: bool) {
         let recovery = owners::parent_record(&self.run_dir).and_then(|record| record.recovery).unwrap_or_default();
         if !by_person {
             let how = recovery.death.unwrap_or_else(|| "died".to_owned());
@@ -150,7 +150,7 @@ impl Keeper {
     }
 
     /// Replaces the parent as the author of a signal by the author whose signal the parent passed on.
-    pub(super) fn behind_the_parent(&self, author: Author) -> Author {
+    pub(super) fn resolve_author(&self, author: Author) -> Author {
         if !author.is_signal_of(getppid()) {
             return author;
         }

@@ -2,7 +2,7 @@
 
 use super::webhook::Address;
 use super::{Message, bell, desktop, http};
-use crate::config::around::{Least, Notify};
+use crate::config::integrations::{Least, Notify};
 use std::collections::HashSet;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;

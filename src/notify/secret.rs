@@ -1,6 +1,6 @@
 //! Secrets: read from the environment, or from a file that only its owner may read.
 
-use crate::config::around::Text;
+use crate::config::integrations::Text;
 use crate::untrusted::file::{self, Limit};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -47,7 +47,7 @@ fn at_home(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::resolve;
-    use crate::config::around::Text;
+    use crate::config::integrations::Text;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
 

@@ -1,7 +1,7 @@
 //! Builds the request for each kind of webhook: a pure function of the message.
 
 use super::{Message, secret};
-use crate::config::around::{TELEGRAM, Webhook, WebhookKind};
+use crate::config::integrations::{TELEGRAM, Webhook, WebhookKind};
 use crate::protocol::worker::Level;
 use serde_json::json;
 

@@ -1,9 +1,9 @@
 //! Limits the age of the newest checkpoint: an overdue one is requested, and a worker that still does
 //! not save counts as hung. Also schedules planned restarts, which follow a checkpoint.
 
-use super::fault::Fault;
 use super::event::Effect;
-use super::life::{Life, Pressure, Start, Then};
+use super::fault::Fault;
+use super::lifecycle::{Lifecycle, Pressure, Start, Then};
 use super::machine::Policy;
 use crate::config::watch::span;
 use crate::protocol::control::JournalKind;
@@ -54,7 +54,7 @@ impl AgeWatch {
 impl Policy {
     /// Returns when the newest checkpoint becomes too old, or when a requested one is overdue.
     pub(super) fn age_deadline(&self) -> Option<Duration> {
-        if !matches!(self.life, Life::Running(Phase::Training)) {
+        if !matches!(self.life, Lifecycle::Running(Phase::Training)) {
             return None;
         }
         let limit = self.age_limit()?;
@@ -71,13 +71,13 @@ impl Policy {
     }
 
     /// Handles an expired deadline.
-    pub(super) fn too_old(&mut self, now: Duration) -> Vec<Effect> {
+    pub(super) fn handle_old_checkpoint(&mut self, now: Duration) -> Vec<Effect> {
         if let Some(asked) = self.age.asked {
-            let waited = words(now.saturating_sub(asked));
-            return self.no_checkpoint(format!("hang: no checkpoint {waited} after one was asked for"), now);
+            let waited = format_span(now.saturating_sub(asked));
+            return self.end_unsaved_worker(format!("hang: no checkpoint {waited} after one was asked for"), now);
         }
         (self.age.asked, self.age.told) = (Some(now), true);
-        let age = words(now.saturating_sub(self.age.since.unwrap_or(now)));
+        let age = format_span(now.saturating_sub(self.age.since.unwrap_or(now)));
         let newest = match self.durable {
             Some(step) => format!("checkpoint {step} is the newest, and training has gone on for {age} since"),
             None => format!("there is no checkpoint after {age} of training"),
@@ -88,8 +88,8 @@ impl Policy {
 
     /// Handles a failed save. A failed save that was requested because of age counts as a hang, except on
     /// a full disk: another worker could not save there either, and this one holds the work.
-    pub(super) fn save_failed(&mut self, message: &str, of_disk: bool, now: Duration) -> Vec<Effect> {
-        if self.age.asked.is_none() || !matches!(self.life, Life::Running(_)) {
+    pub(super) fn handle_failed_save(&mut self, message: &str, of_disk: bool, now: Duration) -> Vec<Effect> {
+        if self.age.asked.is_none() || !matches!(self.life, Lifecycle::Running(_)) {
             return Vec::new();
         }
         if of_disk || self.age.disk_is_low {
@@ -97,27 +97,27 @@ impl Policy {
             let text = format!("the overdue checkpoint cannot be saved: {message}; free some room, training goes on");
             return vec![Effect::Alarm { key: ALARM, title: "checkpoint overdue", text }];
         }
-        self.no_checkpoint(format!("hang: the checkpoint that was asked for cannot be saved: {message}"), now)
+        self.end_unsaved_worker(format!("hang: the checkpoint that was asked for cannot be saved: {message}"), now)
     }
 
-    fn no_checkpoint(&mut self, cause: String, now: Duration) -> Vec<Effect> {
+    fn end_unsaved_worker(&mut self, cause: String, now: Duration) -> Vec<Effect> {
         self.age.renew();
         let told = Effect::Journal(Level::Warn, JournalKind::Worker, format!("{cause}; the worker is ended"));
         let then = Then::Recover(Fault::new(FailureClass::Hang, cause));
         let mut effects = vec![told];
-        effects.extend(self.press(then, Pressure::Terminated, now));
+        effects.extend(self.end_worker(then, Pressure::Terminated, now));
         effects
     }
 
     /// Ends the watch's alarm after a checkpoint arrived.
-    pub(super) fn age_ends(&mut self, now: Duration) -> Vec<Effect> {
+    pub(super) fn end_age_alarm(&mut self, now: Duration) -> Vec<Effect> {
         let over = self.age.saved(now);
         over.then_some(Effect::AlarmOver(ALARM)).into_iter().collect()
     }
 
     /// Returns when the planned restart is due; never while saves fail, because that would lose steps.
     pub(super) fn restart_due(&self) -> Option<Duration> {
-        let trains = matches!(self.life, Life::Running(Phase::Training)) && self.wishes.may_save();
+        let trains = matches!(self.life, Lifecycle::Running(Phase::Training)) && self.wishes.may_save();
         let every = self.limits.watch.restart_every.duration().filter(|_| trains)?;
         Some(self.born + every)
     }
@@ -125,17 +125,17 @@ impl Policy {
     /// Starts a planned restart. It goes through a checkpoint like any requested restart, so it loses no
     /// steps and costs no restart budget.
     pub(super) fn planned_restart(&mut self, now: Duration) -> Vec<Effect> {
-        let after = words(now.saturating_sub(self.born));
+        let after = format_span(now.saturating_sub(self.born));
         let reason = format!("planned restart after {after} (watch.restart_every)");
         let told = Effect::Journal(Level::Info, JournalKind::Restart, reason.clone());
         let mut effects = vec![told];
-        effects.extend(self.press(Then::Start(Start::on(self.rung, reason)), Pressure::Asked, now));
+        effects.extend(self.end_worker(Then::Start(Start::on(self.rung, reason)), Pressure::Asked, now));
         effects
     }
 }
 
 /// Formats a duration for display: `6 h`, `90 min`, `45 s`.
-pub(super) fn words(span: Duration) -> String {
+pub(super) fn format_span(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {
         0..120 => format!("{seconds} s"),

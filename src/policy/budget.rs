@@ -108,7 +108,10 @@ mod tests {
             matches!(later.fault(Some(2000), seconds(1861), &watch), Verdict::Exhausted(_)),
             "it survives the keeper"
         );
-        assert!(matches!(later.fault(Some(3000), seconds(3), &watch), Verdict::Exhausted(_)), "and a fresh clock");
+        assert!(
+            matches!(later.fault(Some(3000), seconds(3), &watch), Verdict::Exhausted(_)),
+            "and a fresh clock"
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Input and output types of the state machine.
 
-use super::life::{Back, Outcome, Start};
+use super::lifecycle::{Back, Outcome, Start};
+use super::refusal::Refusal;
 use super::room::CardUse;
 use crate::config::climb::Stage;
 use crate::config::knobs::{Relief, Watch};
@@ -100,13 +101,8 @@ pub enum Effect {
     Journal(Level, JournalKind, String),
     /// Write a journal line about the current request; the keeper adds its author.
     Asked(Level, JournalKind, String),
-    /// Answer the request.
-    Reply {
-        /// Whether the request is accepted.
-        accepted: bool,
-        /// The consequence, or why the request is refused.
-        message: String,
-    },
+    /// Answer the request: with its consequence, or why it is refused.
+    Reply(Result<String, Refusal>),
     /// A request that was accepted cannot be carried out: says why, and what to do.
     NotDone(String),
     /// The run is over.
@@ -125,6 +121,8 @@ pub enum Signal {
 /// The settings of a run that decisions depend on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
+    /// The command that continues the run after its end, for advice.
+    pub resume: String,
     /// The names of the rungs, fastest first.
     pub rungs: Vec<String>,
     /// Reliefs that each rung offers.

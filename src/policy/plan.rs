@@ -5,7 +5,7 @@
 //! fault, and then the plan continues.
 
 use super::event::Effect;
-use super::life::Life;
+use super::lifecycle::Lifecycle;
 use super::machine::Policy;
 use super::moves::Move;
 use crate::config::climb::{Length, Stage};
@@ -52,24 +52,24 @@ impl Progress {
     }
 
     /// Enters the next stage.
-    pub fn enter(&mut self, stage: usize, clock: u64, step: u64) {
+    pub fn enter_stage(&mut self, stage: usize, clock: u64, step: u64) {
         *self = Self { stage, clock, step, over: false };
     }
 
     /// Rewinds to where a worker resumes, so that redone steps count once.
-    pub fn resumed(&mut self, clock: u64, step: u64) {
+    pub fn rewind_to(&mut self, clock: u64, step: u64) {
         (self.clock, self.step) = (self.clock.min(clock), self.step.min(step));
     }
 
     /// Records that the user chose a rung. The plan continues from the stage of that rung if it is the
     /// current or a later one, and ends otherwise. Returns true when it ends.
-    pub fn chosen(&mut self, rung: usize, plan: &[Stage], clock: u64, step: u64) -> bool {
+    pub fn choose_rung(&mut self, rung: usize, plan: &[Stage], clock: u64, step: u64) -> bool {
         if self.over || plan.is_empty() {
             return false;
         }
         match (self.stage..plan.len()).find(|stage| plan[*stage].rung == rung) {
             Some(stage) if stage == self.stage => {}
-            Some(stage) => self.enter(stage, clock, step),
+            Some(stage) => self.enter_stage(stage, clock, step),
             None => self.over = true,
         }
         self.over
@@ -87,16 +87,18 @@ enum Lacks {
 
 impl Policy {
     /// Returns the current stage, if the run follows a plan.
-    fn stage(&self) -> Option<(usize, Stage)> {
+    fn current_stage(&self) -> Option<(usize, Stage)> {
         let index = self.ledger.climb.plan.stage()?;
         Some((index, *self.limits.plan.get(index)?))
     }
 
     /// Returns the stage that is due at `step`.
     pub(super) fn stage_due(&self, step: u64) -> Option<usize> {
-        let (index, _) = self.stage().filter(|(_, stage)| stage.rung == self.rung)?;
-        let runs = matches!(self.life, Life::Running(_));
-        let due = runs && self.lacks(step)? == Lacks::Nothing && self.steps_left() >= self.calm_steps()? / WORTHWHILE;
+        let (index, _) = self.current_stage().filter(|(_, stage)| stage.rung == self.rung)?;
+        let runs = matches!(self.life, Lifecycle::Running(_));
+        let due = runs
+            && self.missing_for_next_stage(step)? == Lacks::Nothing
+            && self.steps_left() >= self.calm_steps()? / WORTHWHILE;
         due.then_some(index + 1)
     }
 
@@ -108,17 +110,17 @@ impl Policy {
     /// Returns the clean steps that this stage needs before the next one; a stage shorter than the climb's calm
     /// stretch must be calm over its whole length.
     fn calm_steps(&self) -> Option<u64> {
-        let (_, stage) = self.stage()?;
+        let (_, stage) = self.current_stage()?;
         let in_steps = match stage.length? {
             Length::Steps(steps) => steps,
             Length::Epochs(epochs) => epochs.saturating_mul(self.epoch_units) / self.pace.units_per_step(),
         };
-        Some(self.ledger.climb.patience(self.limits.watch.climb).unwrap_or(u64::MAX).min(in_steps))
+        Some(self.ledger.climb.required_calm(self.limits.watch.climb).unwrap_or(u64::MAX).min(in_steps))
     }
 
     /// Returns what this stage still lacks; none for the last stage.
-    fn lacks(&self, step: u64) -> Option<Lacks> {
-        let (index, stage) = self.stage()?;
+    fn missing_for_next_stage(&self, step: u64) -> Option<Lacks> {
+        let (index, stage) = self.current_stage()?;
         self.limits.plan.get(index + 1)?;
         let (length, begun) = (stage.length?, self.ledger.climb.plan);
         let steps = step.saturating_sub(begun.step);
@@ -131,7 +133,7 @@ impl Policy {
             }
         };
         let climb = &self.ledger.climb;
-        let unclean = self.calm_steps()?.saturating_sub(climb.clean(step));
+        let unclean = self.calm_steps()?.saturating_sub(climb.clean_steps(step));
         Some(match (left, unclean) {
             (Length::Steps(1..) | Length::Epochs(1..), _) => Lacks::Length(left),
             (_, 1..) => Lacks::CleanSteps(unclean),
@@ -144,13 +146,13 @@ impl Policy {
     pub(super) fn next_stage(&mut self, stage: usize, now: Duration) -> Vec<Effect> {
         let done = self.limits.plan.get(stage.wrapping_sub(1)).and_then(|stage| stage.length);
         let why = done.map_or_else(String::new, |length| format!("{length} done and proven"));
-        self.suggest(Move::Stage { stage }, &why, now)
+        self.suggest_move(Move::Stage { stage }, &why, now)
     }
 
     /// Handles the user's choice of the current rung. Returns a journal line when that ends the plan.
-    pub(super) fn plan_chosen(&mut self, rung: usize) -> Option<Effect> {
-        let (clock, step) = (self.clock.unwrap_or(0), self.at());
-        let ends = self.ledger.climb.plan.chosen(rung, &self.limits.plan, clock, step);
+    pub(super) fn note_chosen_rung(&mut self, rung: usize) -> Option<Effect> {
+        let (clock, step) = (self.clock.unwrap_or(0), self.current_step());
+        let ends = self.ledger.climb.plan.choose_rung(rung, &self.limits.plan, clock, step);
         let text = format!("the climb plan ends here: no later stage is on {}", self.rung_name(rung));
         ends.then_some(Effect::Journal(Level::Info, JournalKind::Shift, text))
     }
@@ -161,10 +163,10 @@ impl Policy {
     }
 
     /// Describes the run's progress through its plan.
-    pub(super) fn plan_words(&self) -> Option<String> {
-        let (index, _) = self.stage()?;
+    pub(super) fn describe_plan(&self) -> Option<String> {
+        let (index, _) = self.current_stage()?;
         let place = format!("stage {} of {}", index + 1, self.limits.plan.len());
-        let Some(lacks) = self.lacks(self.at()) else { return Some(place) };
+        let Some(lacks) = self.missing_for_next_stage(self.current_step()) else { return Some(place) };
         let next = self.rung_name(self.rung_of_stage(index + 1));
         Some(match lacks {
             Lacks::Length(left) => format!("{place}, {next} in {left}"),

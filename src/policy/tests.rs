@@ -2,8 +2,9 @@
 
 use super::event::{Effect, Event, Limits, Signal};
 use super::ledger::Ledger;
-use super::life::{Life, Outcome};
+use super::lifecycle::{Lifecycle, Outcome};
 use super::machine::Policy;
+use super::refusal::Refusal;
 use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
 use crate::protocol::cause::Cause;
@@ -26,7 +27,8 @@ pub(super) fn limits() -> Limits {
     let rungs = ["full", "plain", "cool", "safe"].map(str::to_owned).to_vec();
     let relieves = vec![vec![], vec![Relief::Kernels], vec![Relief::Heat], vec![Relief::Memory, Relief::Numerics]];
     let (plan, save_every) = (Vec::new(), vec![Every::Seconds(30.0); 4]);
-    Limits { rungs, relieves, barriers: BTreeMap::new(), watch: Watch::default(), plan, save_every }
+    let resume = "downshift resume".to_owned();
+    Limits { resume, rungs, relieves, barriers: BTreeMap::new(), watch: Watch::default(), plan, save_every }
 }
 
 pub(super) fn seconds(seconds: u64) -> Duration {
@@ -134,18 +136,20 @@ fn a_shift_saves_stops_and_starts_on_the_next_rung() {
 fn shifts_beyond_the_ladder_are_refused_in_words() {
     let mut policy = policy();
     training(&mut policy);
-    for (to, words) in [
-        (Target::Up, "fastest"),
-        (Target::Rung("full".to_owned()), "already"),
-        (Target::Rung("none".to_owned()), "the ladder has full, plain, safe"),
-        (Target::Rung("3".to_owned()), "no rung"),
+    let unknown = |name: &str| {
+        let ladder = ["full", "plain", "safe"].map(str::to_owned).to_vec();
+        Refusal::UnknownRung { name: name.to_owned(), ladder }
+    };
+    for (to, refusal) in [
+        (Target::Up, Refusal::FastestRung("full".to_owned())),
+        (Target::Rung("full".to_owned()), Refusal::SameRung("full".to_owned())),
+        (Target::Rung("none".to_owned()), unknown("none")),
+        (Target::Rung("3".to_owned()), unknown("3")),
     ] {
         let effects = policy.decide(Event::Request(Request::Shift { to }), seconds(2));
-        assert!(
-            matches!(&effects[..], [Effect::Reply { accepted: false, message }] if message.contains(words)),
-            "{effects:?}"
-        );
+        assert_eq!(effects, [Effect::Reply(Err(refusal))]);
     }
+    assert_eq!(unknown("none").to_string(), "no rung `none`; the ladder has full, plain, safe");
 }
 
 #[test]
@@ -171,7 +175,7 @@ fn deaths_are_restarted_within_the_budget_and_progress_renews_it() {
         policy.decide(KILLED, seconds(at));
         policy.decide(Event::Tick, seconds(at + 9));
     }
-    assert!(matches!(policy.life(), Life::Over(Outcome::NeedsPerson(_))), "{:?}", policy.life());
+    assert!(matches!(policy.life(), Lifecycle::Over(Outcome::NeedsPerson(_))), "{:?}", policy.life());
 }
 
 #[test]
@@ -236,7 +240,7 @@ fn a_rung_of_another_shape_is_refused_in_words() {
     policy.limits.barriers.insert((0, 1), "another shape".to_owned());
     training(&mut policy);
     let effects = policy.decide(Event::Request(Request::Shift { to: Target::Down }), seconds(2));
-    assert_eq!(effects, [Effect::Reply { accepted: false, message: "another shape".to_owned() }]);
+    assert_eq!(effects, [Effect::Reply(Err(Refusal::OtherShape("another shape".to_owned())))]);
 }
 
 #[test]
@@ -297,7 +301,7 @@ fn on_a_gpu_the_next_start_waits_for_the_baseline() {
     policy.decide(saved(9), seconds(6));
     policy.decide(KILLED, seconds(7));
     policy.decide(Event::Tick, seconds(57));
-    assert!(matches!(policy.life(), Life::Over(Outcome::NeedsPerson(why)) if why.contains("did not become free")));
+    assert!(matches!(policy.life(), Lifecycle::Over(Outcome::NeedsPerson(why)) if why.contains("was not released")));
 }
 
 #[test]
@@ -315,7 +319,7 @@ fn a_person_who_resumes_opens_a_fresh_budget() {
     training(&mut policy);
     policy.decide(KILLED, seconds(2));
     policy.decide(KILLED, seconds(2));
-    assert!(matches!(policy.life(), Life::BackingOff { .. }));
+    assert!(matches!(policy.life(), Lifecycle::BackingOff { .. }));
     let resumed = policy.decide(Event::Request(Request::Resume), seconds(2));
     assert_eq!(starts(&resumed), [0], "at once");
     let told = |effect: &Effect| matches!(effect, Effect::Asked(.., text) if text.starts_with("resume on "));
@@ -370,7 +374,7 @@ proptest! {
                         starts_since_progress += 1;
                     }
                     Effect::Signal(_) | Effect::Order(_) => assert!(*alive, "told nobody"),
-                    Effect::Finish(_) => assert!(matches!(policy.life(), Life::Over(_))),
+                    Effect::Finish(_) => assert!(matches!(policy.life(), Lifecycle::Over(_))),
                     _ => {}
                 }
             }
@@ -413,7 +417,7 @@ proptest! {
                 _ => {}
             }
             let waits = policy.next_wake().is_some();
-            let rests = matches!(policy.life(), Life::Paused | Life::Over(_));
+            let rests = matches!(policy.life(), Lifecycle::Paused | Lifecycle::Over(_));
             prop_assert!(waits || rests, "{:?} has no end", policy.life());
         }
         // Each durable step resets the budget of 3, and each request of the user may: a resume does.

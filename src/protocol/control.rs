@@ -341,7 +341,7 @@ pub struct StepRow {
 impl StepRow {
     /// Creates the row of an event that is a step, taken or skipped.
     #[must_use]
-    pub fn of(event: &Event, attempt: u64, rung: usize, time_ms: i64) -> Option<Self> {
+    pub fn from_event(event: &Event, attempt: u64, rung: usize, time_ms: i64) -> Option<Self> {
         match event {
             Event::Step(step) => Some(Self {
                 attempt,

@@ -181,7 +181,7 @@ pub fn read(kind: &str, file: &Path) {
     let wrong = match kind {
         "theme" => downshift::config::theme::Theme::parse(&text).err(),
         "keymap" => downshift::cockpit::keymap::Keymap::parse(&text).err(),
-        _ => downshift::config::around::Notify::read("notify.yaml", &text).err().map(|lines| lines.join("\n")),
+        _ => downshift::config::integrations::Notify::read("notify.yaml", &text).err().map(|lines| lines.join("\n")),
     };
     println!("{}", downshift::untrusted::text::lines(&wrong.unwrap_or_default()));
 }

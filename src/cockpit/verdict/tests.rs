@@ -90,10 +90,7 @@ fn a_run_that_was_paused_before_the_cockpit_came_has_no_made_up_duration() {
 #[test]
 fn a_healthy_run_says_how_it_goes() {
     let (tone, text, _) = words(&fixture::training(SIZE));
-    assert_eq!(
-        (tone, text.as_str()),
-        (Tone::Good, "healthy · loss falling · 27.8 steps/s · saved 12 s ago")
-    );
+    assert_eq!((tone, text.as_str()), (Tone::Good, "healthy · loss falling · 27.8 steps/s · saved 12 s ago"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Sends messages to a real server on a local port.
 
 use super::{Channel, Outbox};
-use crate::config::around::{Least, Notify, Text, Webhook, WebhookKind};
+use crate::config::integrations::{Least, Notify, Text, Webhook, WebhookKind};
 use crate::notify::Message;
 use crate::notify::webhook::Address;
 use crate::protocol::worker::Level;

@@ -1,6 +1,6 @@
 //! Handles the probe's readings: memory and temperature go to the policy, along with evidence of a lost GPU.
 
-use super::keep::Keeper;
+use super::run_loop::Keeper;
 use super::witness::xid_meaning;
 use crate::policy::event::{Event, Evidence};
 use crate::protocol::cause::{KernelKind, KernelLine};
@@ -13,27 +13,27 @@ use crate::protocol::xid;
 const LOST: &str = "GPU is lost";
 
 impl Keeper {
-    pub(super) fn feel(&mut self, reading: Box<Reading>) {
+    pub(super) fn handle_reading(&mut self, reading: Box<Reading>) {
         let gpu = reading.gpu.as_ref().ok();
         let used = gpu.and_then(|gpu| gpu.vram_used_bytes.get());
         let heat = gpu.map(|gpu| (gpu.temperature_c.get(), gpu.slowdown_c.get()));
         let lost = is_lost(&reading).filter(|_| !self.card_is_lost);
         self.card_is_lost |= lost.is_some();
-        self.mind_driver(&reading);
-        let kernel = self.witness.saw(&reading);
+        self.note_driver_state(&reading);
+        let kernel = self.witness.observe(&reading);
         // A worker on the CPU uses no GPU, except in a drill.
         let uses_card = self.policy.is_on_gpu() || self.run_dir.file(DRILL_FILE).exists();
-        for text in self.alarms.measured(&reading, uses_card, self.now()) {
+        for text in self.alarms.check_reading(&reading, uses_card, self.now()) {
             self.recorder.note(Level::Warn, JournalKind::Health, text);
         }
-        let card = gpu.and_then(|gpu| self.card_users.saw(gpu, &self.recorder.status.rungs));
+        let card = gpu.and_then(|gpu| self.card_users.observe(gpu, &self.recorder.status.rungs));
         let busy = gpu.and_then(|gpu| gpu.utilisation.get());
         let free = reading.host.disk_free_bytes.get();
         let xids: Vec<u32> = gpu.and_then(|gpu| gpu.more.xids.value()).cloned().unwrap_or_default();
         let action = gpu.and_then(|gpu| gpu.more.recovery.value().cloned());
-        self.recorder.measured(*reading);
+        self.recorder.record_reading(*reading);
         for line in &kernel {
-            self.hear_kernel(line);
+            self.handle_kernel_line(line);
         }
         let on_gpu = self.policy.is_on_gpu();
         for number in xids.into_iter().filter(|_| on_gpu) {
@@ -62,7 +62,7 @@ impl Keeper {
     }
 
     /// Reports once that the driver does not answer, and once that it answers again.
-    fn mind_driver(&mut self, reading: &Reading) {
+    fn note_driver_state(&mut self, reading: &Reading) {
         let silent = match &reading.gpu {
             Ok(gpu) => gpu.more.xids.why() == Some(DRIVER_SILENT),
             Err(why) if why == DRIVER_OPENS => return,
@@ -80,7 +80,7 @@ impl Keeper {
     }
 
     /// Handles a kernel log line: evidence if it concerns the GPU in use, otherwise a note.
-    fn hear_kernel(&mut self, line: &KernelLine) {
+    fn handle_kernel_line(&mut self, line: &KernelLine) {
         let mut text = format!("kernel log: {}", line.text);
         if let KernelKind::Xid { number, .. } = line.kind
             && let Some(meaning) = xid_meaning(number)

@@ -69,7 +69,7 @@ impl Worker {
                 }
             });
         }
-        tokio::spawn(hear(attempt, child, log, inputs));
+        tokio::spawn(read_output(attempt, child, log, inputs));
         Ok(Self { identity, orders })
     }
 
@@ -88,7 +88,7 @@ impl Worker {
 }
 
 /// Reads the worker's output until it exits, then reports its exit.
-async fn hear(attempt: u64, mut child: Child, mut log: File, inputs: mpsc::Sender<Input>) {
+async fn read_output(attempt: u64, mut child: Child, mut log: File, inputs: mpsc::Sender<Input>) {
     let mut lines = child.stdout.take().map(BufReader::new);
     let group = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()));
     let mut buffer = Vec::new();

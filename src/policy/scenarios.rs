@@ -5,8 +5,9 @@ mod watches;
 
 use super::event::{Effect, Event, Evidence, Signal};
 use super::ledger::Ledger;
-use super::life::{Back, Life, Outcome};
+use super::lifecycle::{Back, Lifecycle, Outcome};
 use super::machine::Policy;
+use super::refusal::Refusal;
 use super::tests::{KILLED, exited, failed, hello_from, limits, saved, seconds, starts};
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{Request, RunState, Target};
@@ -119,10 +120,10 @@ fn it_shifts_down_and_climbs_back_after_a_calm_stretch() {
     story.steps(100, 1.0);
     story.save();
     assert_eq!(starts(&story.fail(FailureClass::DeviceOutOfMemory)), [3], "safe relieves memory");
-    assert_eq!(story.policy.climb_words().unwrap(), "climb to full in 2000 clean steps");
+    assert_eq!(story.policy.describe_climb().unwrap(), "climb to full in 2000 clean steps");
     story.steps(1000, 1.0);
     story.save();
-    assert_eq!(story.policy.climb_words().unwrap(), "climb to full in 1100 clean steps");
+    assert_eq!(story.policy.describe_climb().unwrap(), "climb to full in 1100 clean steps");
     assert!(!story.steps(2099, 1.0).contains(&ASKED));
     let effects = story.steps(2100, 1.0);
     assert!(effects.contains(&ASKED), "{effects:?}");
@@ -136,12 +137,12 @@ fn it_shifts_down_and_climbs_back_after_a_calm_stretch() {
     // A fault on probation: back down at once, with double the patience.
     story.steps(2150, 1.0);
     assert_eq!(starts(&story.fail(FailureClass::Panic)), [3]);
-    assert_eq!(story.policy.climb_words().unwrap(), "climb to full in 4000 clean steps");
+    assert_eq!(story.policy.describe_climb().unwrap(), "climb to full in 4000 clean steps");
     let stored = serde_json::to_string(story.policy.ledger()).unwrap();
     let ledger: Ledger = serde_json::from_str(&stored).unwrap();
     let mut later = Policy::new(limits(), 3, ledger, None);
-    later.found(Some(2100));
-    assert_eq!(later.climb_words().unwrap(), "climb to full in 4000 clean steps", "it survives the keeper");
+    later.set_durable_step(Some(2100));
+    assert_eq!(later.describe_climb().unwrap(), "climb to full in 4000 clean steps", "it survives the keeper");
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn a_climb_that_proves_itself_leads_on_to_the_next_one() {
     }
     rungs.dedup();
     assert_eq!(rungs, [3, 1, 0], "the way it came: never by way of 2");
-    assert_eq!(story.policy.climb_words(), None, "home");
+    assert_eq!(story.policy.describe_climb(), None, "home");
 }
 
 #[test]
@@ -195,7 +196,7 @@ fn a_kill_from_outside_fails_no_climb_and_a_person_is_not_overruled() {
     story.resume(Some(2000));
     story.ask(Request::Shift { to: Target::Rung("safe".to_owned()) });
     story.end();
-    assert_eq!(story.policy.climb_words(), None, "a person chose this rung");
+    assert_eq!(story.policy.describe_climb(), None, "a person chose this rung");
 }
 
 #[test]
@@ -212,10 +213,10 @@ fn a_loss_that_jumps_goes_back_and_leaves_the_data_out() {
 #[test]
 fn with_the_autopilot_off_the_same_decisions_are_proposals() {
     let mut story = Story::begin(false);
-    assert!(story.ask(Request::Accept).iter().any(|effect| matches!(effect, Effect::Reply { accepted: false, .. })));
+    assert!(story.ask(Request::Accept) == [Effect::Reply(Err(Refusal::NoProposal))]);
     story.steps(300, 1.0);
     assert!(!story.steps(303, 9.0).iter().any(|effect| matches!(effect, Effect::Order(_))));
-    assert!(story.proposal().contains("would go back about 100 steps and leaves out the data"), "{}", story.proposal());
+    assert!(story.proposal().contains("would go back about 100 steps and skip the data"), "{}", story.proposal());
     let effects = story.ask(Request::Accept);
     assert!(effects.contains(&Effect::Order(Order::Stop { checkpoint: false })), "{effects:?}");
     let told = |effect: &Effect| matches!(effect, Effect::Asked(.., text) if text.starts_with("accept the proposal"));
@@ -236,7 +237,7 @@ fn with_the_autopilot_off_the_same_decisions_are_proposals() {
     assert_eq!(story.end(), [0]);
     // Heat.
     story.heat(90.0, 70);
-    assert!(story.proposal().ends_with("would pause until the card has cooled"), "{}", story.proposal());
+    assert!(story.proposal().ends_with("would pause until the GPU has cooled"), "{}", story.proposal());
     // A fault: the worker restarts unchanged.
     assert_eq!(starts(&story.fail(FailureClass::DeviceOutOfMemory)), [0]);
     assert!(story.proposal().ends_with("would shift down to safe"), "{}", story.proposal());
@@ -256,7 +257,7 @@ fn with_the_autopilot_on_again_a_proposal_is_carried_out_or_dropped() {
     story.heat(90.0, 70);
     story.ask(Request::Pause);
     story.end();
-    assert!(story.proposal().ends_with("would pause until the card has cooled"));
+    assert!(story.proposal().ends_with("would pause until the GPU has cooled"));
     let effects = story.ask(Request::Autopilot { on: true });
     let dropped = |effect: &Effect| matches!(effect, Effect::Journal(_, _, text) if text.contains("dropped"));
     assert!(effects.iter().any(dropped) && story.proposal().is_empty(), "{effects:?}");
@@ -349,8 +350,8 @@ fn a_card_that_does_not_cool_needs_a_person() {
 fn what_no_rung_helps_against_stops_and_says_what_to_do() {
     for (class, number, words) in [
         (FailureClass::GpuLost, None, "restart the machine"),
-        (FailureClass::Xid, Some(79), "gone from the bus"),
-        (FailureClass::Xid, Some(48), "cannot be corrected"),
+        (FailureClass::Xid, Some(79), "fallen off the bus"),
+        (FailureClass::Xid, Some(48), "uncorrectable errors"),
         (FailureClass::Xid, Some(119), "needs a reset"),
     ] {
         let evidence = || Event::Evidence(Evidence { class, number, text: "seen".to_owned() });
@@ -364,12 +365,12 @@ fn what_no_rung_helps_against_stops_and_says_what_to_do() {
         dying.tell(Event::Exited(Exit::with_code(11), cause));
         for story in [living, dying] {
             let life = story.policy.life();
-            assert!(matches!(life, Life::Over(Outcome::NeedsPerson(why)) if why.contains(words)), "{life:?}");
+            assert!(matches!(life, Lifecycle::Over(Outcome::NeedsPerson(why)) if why.contains(words)), "{life:?}");
         }
     }
     let mut note = Story::begin(true);
     note.tell(Event::Evidence(Evidence { class: FailureClass::Xid, number: Some(63), text: "seen".to_owned() }));
-    assert!(matches!(note.policy.life(), Life::Running(_)), "a note");
+    assert!(matches!(note.policy.life(), Lifecycle::Running(_)), "a note");
     assert_eq!(starts(&note.tell(KILLED)), [0]);
 }
 

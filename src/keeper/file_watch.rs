@@ -1,7 +1,7 @@
 //! Watches files that must stay intact while the run continues: the keeper's lock, and the run file
 //! that the next worker will read.
 
-use super::keep::Keeper;
+use super::run_loop::Keeper;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::Level;
 use crate::store::lock::LockError;
@@ -15,7 +15,7 @@ const RHYTHM: Duration = Duration::from_secs(1);
 
 /// State of the files at the last check.
 #[derive(Debug)]
-pub struct Guard {
+pub struct FileWatch {
     looked: Instant,
     /// Device, inode and modification time of the run file.
     run_file: Option<(u64, u64, i64, i64)>,
@@ -25,7 +25,7 @@ pub struct Guard {
     garbled: bool,
 }
 
-impl Guard {
+impl FileWatch {
     /// Reads the current state of the files.
     pub fn new(run: &RunDir) -> Self {
         Self { looked: Instant::now(), run_file: run_file(run), unlocked: false, garbled: false }
@@ -40,7 +40,7 @@ fn run_file(run: &RunDir) -> Option<(u64, u64, i64, i64)> {
 impl Keeper {
     /// Recreates a deleted lock, and reports a run file that became unreadable. If another keeper took the
     /// lock meanwhile, that keeper stays.
-    pub(super) fn mind_files(&mut self) -> Result<(), LockError> {
+    pub(super) fn check_files(&mut self) -> Result<(), LockError> {
         if self.guard.looked.elapsed() < RHYTHM {
             return Ok(());
         }
@@ -59,11 +59,11 @@ impl Keeper {
             }
             Ok(false) | Err(_) => {}
         }
-        self.mind_run_file();
+        self.check_run_file();
         Ok(())
     }
 
-    fn mind_run_file(&mut self) {
+    fn check_run_file(&mut self) {
         let now = run_file(&self.run_dir);
         if now == self.guard.run_file {
             return;

@@ -5,7 +5,7 @@ use super::{ASKED, Story};
 use crate::config::units::Every;
 use crate::policy::event::{Effect, Event, Limits, Signal};
 use crate::policy::ledger::Ledger;
-use crate::policy::life::{Life, Outcome};
+use crate::policy::lifecycle::{Lifecycle, Outcome};
 use crate::policy::machine::Policy;
 use crate::policy::room::{CardUse, Holder};
 use crate::policy::tests::{KILLED, exited, failed, hello_from, limits, saved, seconds, starts};
@@ -73,7 +73,7 @@ fn a_failed_save_is_a_hang_unless_the_disk_is_full() {
         wait(&mut story, 101, true);
         let effects = fails(&mut story);
         assert_eq!(effects.contains(&TERMINATE), !low, "{effects:?}");
-        assert!(low || matches!(story.policy.life(), Life::Stopping { .. }));
+        assert!(low || matches!(story.policy.life(), Lifecycle::Stopping { .. }));
         assert!(!low || alarms(&effects)[0].contains("free some room"), "{effects:?}");
         assert!(!low || wait(&mut story, 101, true).contains(&SAVE), "and it is asked again");
         if low {
@@ -130,7 +130,7 @@ fn an_idle_card_is_explained_and_never_restarts_a_run_that_steps() {
     let told = alarms(&effects);
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].starts_with("the GPU has been below 5 % for 60 s: ") && told[0].contains("host"), "{told:?}");
-    assert!(matches!(story.policy.life(), Life::Running(_)));
+    assert!(matches!(story.policy.life(), Lifecycle::Running(_)));
     let effects = story.tell(Event::Utilisation(Some(0.9)));
     assert!(effects.contains(&Effect::AlarmOver("utilisation")), "{effects:?}");
     let mut effects = Vec::new();
@@ -164,7 +164,7 @@ fn where_no_rung_relieves_the_cause_it_says_so_once_with_the_way_out() {
         story.now += seconds(60);
         story.tell(Event::Tick);
     }
-    let Life::Over(Outcome::NeedsPerson(why)) = story.policy.life() else { panic!("{:?}", story.policy.life()) };
+    let Lifecycle::Over(Outcome::NeedsPerson(why)) = story.policy.life() else { panic!("{:?}", story.policy.life()) };
     assert!(why.contains("no rung below full relieves memory: stop the run, add a rung"), "{why}");
     let mut story = watched(|limits| limits.relieves = vec![Vec::new(); 4]);
     story.steps(10, 1.0);
@@ -211,15 +211,17 @@ fn on_a_shared_card_the_next_worker_starts_when_ours_is_gone_and_the_rung_fits()
 fn where_it_does_not_fit_it_says_who_holds_the_card() {
     for (card, words) in [
         (others(0, 4), &["rung full needs 6144 MiB", "4096 MiB are free", "blender (pid 77) holds 14336 MiB"][..]),
-        (others(GIB, 4), &["did not become free", "1024 MiB"]),
-        (Event::Card(None), &["did not become free", "nvidia-smi"]),
+        (others(GIB, 4), &["was not released", "1024 MiB"]),
+        (Event::Card(None), &["was not released", "nvidia-smi"]),
     ] {
         let mut story = on_a_shared_card();
         story.tell(card);
         story.tell(Event::Vram(Some(16 * GIB)));
         story.now += seconds(51);
         story.tell(Event::Tick);
-        let Life::Over(Outcome::NeedsPerson(why)) = story.policy.life() else { panic!("{:?}", story.policy.life()) };
+        let Lifecycle::Over(Outcome::NeedsPerson(why)) = story.policy.life() else {
+            panic!("{:?}", story.policy.life())
+        };
         assert!(words.iter().all(|word| why.contains(word)), "{why}");
     }
 }

@@ -1,9 +1,9 @@
 //! Handles the worker's messages and its exit.
 
-use super::keep::Keeper;
+use super::run_loop::Keeper;
 use super::witness::Ending;
 use crate::policy::event::Event;
-use crate::policy::life::{Life, Then};
+use crate::policy::lifecycle::{Lifecycle, Then};
 use crate::protocol::cause::Cause;
 use crate::protocol::control::JournalKind;
 use crate::protocol::exit::Exit;
@@ -11,7 +11,7 @@ use crate::protocol::worker::{Event as WorkerEvent, Level, PROTOCOL};
 use std::time::Duration;
 
 impl Keeper {
-    pub(super) fn heard_from_worker(&mut self, event: WorkerEvent, now: Duration) {
+    pub(super) fn handle_worker_event(&mut self, event: WorkerEvent, now: Duration) {
         match &event {
             WorkerEvent::Hello(hello) if hello.protocol != PROTOCOL => {
                 let why =
@@ -28,31 +28,30 @@ impl Keeper {
             WorkerEvent::SaveFailed { message, .. } => {
                 self.alarms.raise("saves", Level::Error, "a checkpoint could not be written", message, now);
             }
-            WorkerEvent::Saved(_) => self.alarms.end("saves"),
+            WorkerEvent::Saved(_) => self.alarms.clear("saves"),
             // The previous worker was killed between a save and its report.
-            WorkerEvent::Hello(hello) if self.recorder.never_heard_of(hello.resumed_from) => {
+            WorkerEvent::Hello(hello) if self.recorder.is_unknown_checkpoint(hello.resumed_from) => {
                 if let Err(error) = self.take_over_checkpoints() {
                     self.recorder.note(Level::Error, JournalKind::Checkpoint, format!("run.db: {error}"));
                 }
             }
             _ => {}
         }
-        self.recorder.heard(&event, now);
-        self.mind_checkpoints(&event);
+        self.recorder.record_event(&event, now);
+        self.update_checkpoints(&event);
         let saved = matches!(event, WorkerEvent::Saved(_));
         self.decide(Event::Worker(event), None);
         if saved {
-            self.remember();
+            self.store_policy_state();
         }
     }
 
-    pub(super) fn worker_gone(&mut self, exit: Exit, now: Duration) {
-        let asked = matches!(self.policy.life(), Life::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
+    pub(super) fn handle_worker_exit(&mut self, exit: Exit, now: Duration) {
+        let asked = matches!(self.policy.life(), Lifecycle::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
         let done = std::mem::take(&mut self.done);
         let cause = self.judge_end(exit);
         let failed = self.failure.take();
-        let as_intended =
-            matches!(exit.code, Some(0 | 3)) && (asked || done) || asked && failed.is_none();
+        let as_intended = matches!(exit.code, Some(0 | 3)) && (asked || done) || asked && failed.is_none();
         let outcome = match &failed {
             Some(failed) => format!("{}: {}", failed.class, failed.message),
             None if as_intended => "ended as asked".to_owned(),
@@ -60,14 +59,14 @@ impl Keeper {
         };
         self.worker = None;
         self.watched.send_replace(None);
-        self.recorder.ended(&outcome, !asked && exit.code != Some(0));
+        self.recorder.record_exit(&outcome, !asked && exit.code != Some(0));
         if !as_intended {
-            self.recorder.concluded(&cause);
-            self.alarms.concluded(&cause, now);
+            self.recorder.record_cause(&cause);
+            self.alarms.raise_cause(&cause, now);
         }
         let effects = self.policy.decide(Event::Exited(exit, cause), now);
         self.begin_next_passage(now);
-        if !asked && !matches!(self.policy.life(), Life::Over(_)) {
+        if !asked && !matches!(self.policy.life(), Lifecycle::Over(_)) {
             self.recorder.status.restarts += 1;
         }
         self.perform(effects, None);
@@ -77,10 +76,10 @@ impl Keeper {
     fn begin_next_passage(&mut self, now: Duration) {
         let rung = self.run.rungs[self.policy.rung()].name.clone();
         match self.policy.life() {
-            Life::AwaitingVram { .. } => self.recorder.begin_passage(&rung, "wait for VRAM", now),
-            Life::BackingOff { .. } => self.recorder.begin_passage(&rung, "back off", now),
-            Life::Cooling { .. } => self.recorder.begin_passage(&rung, "cool", now),
-            Life::Running(_) => self.recorder.begin_passage(&rung, "start and load", now),
+            Lifecycle::AwaitingVram { .. } => self.recorder.begin_passage(&rung, "wait for VRAM", now),
+            Lifecycle::BackingOff { .. } => self.recorder.begin_passage(&rung, "back off", now),
+            Lifecycle::Cooling { .. } => self.recorder.begin_passage(&rung, "cool", now),
+            Lifecycle::Running(_) => self.recorder.begin_passage(&rung, "start and load", now),
             _ => self.recorder.end_passage(),
         }
     }
@@ -88,10 +87,10 @@ impl Keeper {
     /// Lets triage judge why the worker ended.
     fn judge_end(&mut self, exit: Exit) -> Cause {
         let ended_for = match self.policy.life() {
-            Life::Stopping { then: Then::Recover(fault), .. } => Some((fault.class, fault.text.clone())),
+            Lifecycle::Stopping { then: Then::Recover(fault), .. } => Some((fault.class, fault.text.clone())),
             _ => None,
         };
         let pid = self.worker.as_ref().map(|worker| worker.identity.pid);
-        self.witness.verdict(&Ending { exit, pid, failed: self.failure.as_ref(), ended_for })
+        self.witness.judge(&Ending { exit, pid, failed: self.failure.as_ref(), ended_for })
     }
 }

@@ -6,7 +6,7 @@ mod plan;
 
 use super::event::{Effect, Event, Evidence, Limits, Signal};
 use super::ledger::Ledger;
-use super::life::{Life, Outcome, Then};
+use super::lifecycle::{Lifecycle, Outcome, Then};
 use super::machine::Policy;
 use super::tests::class_of;
 use crate::config::climb::Stage;
@@ -87,7 +87,8 @@ fn limits(plan: &[Stage]) -> Limits {
     watch.spike.back = 20;
     (watch.checkpoint_age, watch.restart_every) = (Every::Seconds(90.0), Every::Seconds(45.0));
     let (rungs, save_every) = (names.map(str::to_owned).to_vec(), vec![Every::Steps(10); names.len()]);
-    Limits { rungs, relieves, barriers: BTreeMap::new(), watch, plan: plan.to_vec(), save_every }
+    let resume = "downshift resume".to_owned();
+    Limits { resume, rungs, relieves, barriers: BTreeMap::new(), watch, plan: plan.to_vec(), save_every }
 }
 
 impl World {
@@ -143,7 +144,7 @@ impl World {
 
     fn turn(&mut self) {
         let wait = self.policy.next_wake();
-        let rests = matches!(self.policy.life(), Life::Paused);
+        let rests = matches!(self.policy.life(), Lifecycle::Paused);
         assert!(wait.is_some() || rests, "seed {}: {:?} waits for nothing", self.seed, self.policy.life());
         if let Some(due) = wait {
             assert!(due <= self.now + LONGEST_WAIT, "seed {}: {:?} waits too long", self.seed, self.policy.life());
@@ -274,7 +275,7 @@ impl World {
             self.decide(Event::Utilisation(Some(if idle { 0.01 } else { busy })));
             let free = self.worker.is_none() && self.dice.below(50) != 0;
             self.decide(Event::Vram(Some(if free { 1 << 30 } else { 9 << 30 })));
-            let cool = !matches!(self.policy.life(), Life::Cooling { .. }) || self.dice.below(60) != 0;
+            let cool = !matches!(self.policy.life(), Lifecycle::Cooling { .. }) || self.dice.below(60) != 0;
             self.decide(Event::Temperature { celsius: Some(if cool { 60.0 } else { 90.0 }), slowdown_c: None });
         }
     }
@@ -314,7 +315,7 @@ impl World {
         if self.worker.take().is_some() {
             self.expect();
             if std::mem::take(&mut self.calm.failed) && self.expects_fault_start {
-                self.calm.disturbed = self.policy.at();
+                self.calm.disturbed = self.policy.current_step();
             }
             self.decide(Event::Exited(exit, Cause::new(class, Vec::new())));
         }
@@ -322,7 +323,7 @@ impl World {
 
     /// Records whether the start after the worker's end follows a fault.
     fn expect(&mut self) {
-        let asked = matches!(self.policy.life(), Life::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
+        let asked = matches!(self.policy.life(), Lifecycle::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
         self.expects_fault_start = !asked;
     }
 
@@ -333,7 +334,7 @@ impl World {
     /// Kills the keeper; another one takes over with the stored state, and the worker ends unasked.
     fn lose_keeper(&mut self) {
         let unkillable = self.worker.as_ref().is_some_and(|worker| worker.unkillable);
-        if matches!(self.policy.life(), Life::Over(_) | Life::Paused) || unkillable {
+        if matches!(self.policy.life(), Lifecycle::Over(_) | Lifecycle::Paused) || unkillable {
             return;
         }
         if let Some(worker) = self.worker.take().filter(|worker| !worker.hung) {
@@ -343,7 +344,7 @@ impl World {
         let ledger: Ledger = serde_json::from_str(&stored).unwrap();
         let (rung, baseline) = (self.policy.rung(), self.policy.baseline());
         self.policy = Policy::new(limits(&self.plan), rung, ledger, baseline);
-        self.policy.found(self.checkpoints.last().copied());
+        self.policy.set_durable_step(self.checkpoints.last().copied());
         self.now += Duration::from_secs(2);
         self.expects_fault_start = false;
         self.decide(Event::Begin);
@@ -394,7 +395,7 @@ impl World {
             Effect::GoBack(step) => {
                 if let Some(older) = self.checkpoints.iter().copied().filter(|known| *known < step).max() {
                     self.checkpoints.retain(|known| *known <= older);
-                    self.policy.found(Some(older));
+                    self.policy.set_durable_step(Some(older));
                 }
             }
             Effect::RollBack(back) => {
@@ -402,7 +403,7 @@ impl World {
                     self.checkpoints.iter().copied().filter(|step| *step <= back.before.saturating_sub(back.steps));
                 if let Some(step) = old.max() {
                     self.checkpoints.retain(|known| *known <= step);
-                    self.policy.found(Some(step));
+                    self.policy.set_durable_step(Some(step));
                 }
             }
             Effect::Finish(outcome) => {
@@ -416,7 +417,7 @@ impl World {
             | Effect::Alarm { .. }
             | Effect::AlarmOver(_)
             | Effect::NotDone(_)
-            | Effect::Reply { .. } => {}
+            | Effect::Reply(_) => {}
         }
     }
 

@@ -3,21 +3,21 @@
 use super::alarms::Alarms;
 use super::author::Author;
 use super::card_users::CardUsers;
-use super::child::Worker;
 use super::delay::DelayWatch;
 use super::failure::KeeperError;
-use super::glance::{blank_status, limits};
-use super::guard::Guard;
-use super::home::{Home, Look};
+use super::file_watch::FileWatch;
 use super::recorder::{self, Recorder};
-use super::remembered::Remembered;
+use super::run_dir_watch::{Presence, RunDirWatch};
 use super::socket::{self, Clients};
+use super::status_snapshot::{blank_status, policy_limits};
+use super::stored_state::StoredState;
 use super::witness::Witness;
+use super::worker_process::Worker;
 use super::{Input, planner, probe, takeover};
 use crate::config::run::Run;
 use crate::policy::Policy;
 use crate::policy::event::{Effect, Event};
-use crate::policy::life::Outcome;
+use crate::policy::lifecycle::Outcome;
 use crate::protocol::control::{JournalKind, Request, RunState, Update};
 use crate::protocol::inject::Inject;
 use crate::protocol::worker::{Failed, Level};
@@ -71,7 +71,7 @@ pub struct Launch {
 ///
 /// # Errors
 /// Returns an error when it cannot even begin.
-pub async fn keep(args: KeeperArgs) -> Result<u8, KeeperError> {
+pub async fn keep_run(args: KeeperArgs) -> Result<u8, KeeperError> {
     // A write beyond the file size limit should fail with an error, not kill the process.
     let too_large = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
     drop(signal(too_large).map_err(|source| KeeperError::Io { what: "signals".to_owned(), source })?);
@@ -82,7 +82,7 @@ pub async fn keep(args: KeeperArgs) -> Result<u8, KeeperError> {
     let mut lock = owners::become_keeper(&run_dir).map_err(unlocked)?;
     lock.update(|record| record.opening = true).map_err(|error| unlocked(error.into()))?;
     let mut keeper = Keeper::open(run_dir, &args, lock)?;
-    keeper.live(args.asked_by.as_deref()).await
+    keeper.run_to_the_end(args.asked_by.as_deref()).await
 }
 
 /// The keeper of one run.
@@ -94,9 +94,9 @@ pub(super) struct Keeper {
     pub(super) policy: Policy,
     pub(super) recorder: Recorder,
     pub(super) clients: Clients,
-    home: Home,
+    home: RunDirWatch,
     pub(super) lock: Lock,
-    pub(super) guard: Guard,
+    pub(super) guard: FileWatch,
     /// The author of the action under way.
     pub(super) author: Option<Author>,
     /// The boot in which a signal asked the run to end, if nobody else did later.
@@ -137,13 +137,13 @@ impl Keeper {
         reserve::hold(&run_dir).ok();
         let (mut store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
         let lost = match replaced {
-            Some(replaced) => Some(recorder::told(&replaced)),
+            Some(replaced) => Some(recorder::describe_replacement(&replaced)),
             None => takeover::lost_store(&run_dir, &mut store)?,
         };
         let logged = store.is_logged();
-        let known = Remembered::read(&mut store, args, &run, &run_dir)?;
+        let known = StoredState::read(&mut store, args, &run, &run_dir)?;
         let mut recorder = Recorder::new(store, blank_status(&run_dir, &run, known.rung))?;
-        let policy = Policy::new(limits(&run), known.rung, known.ledger, known.baseline);
+        let policy = Policy::new(policy_limits(&run, &run_dir), known.rung, known.ledger, known.baseline);
         for text in lost.into_iter().chain((!logged).then(|| NOT_LOGGED.to_owned())) {
             recorder.note(Level::Warn, JournalKind::Health, text);
         }
@@ -154,8 +154,8 @@ impl Keeper {
         let (worker, failure, outcome) = (None, None, None);
         let witness = Witness::new(run_dir.file("worker.log"));
         let alarms = Alarms::new(run_dir.name(), &run, &mut recorder);
-        let home = Home::new(run_dir.path(), std::time::Instant::now());
-        let guard = Guard::new(&run_dir);
+        let home = RunDirWatch::new(run_dir.path(), std::time::Instant::now());
+        let guard = FileWatch::new(&run_dir);
         Ok(Self {
             run_dir,
             run,
@@ -192,7 +192,7 @@ impl Keeper {
         })
     }
 
-    async fn live(&mut self, asked_by: Option<&str>) -> Result<u8, KeeperError> {
+    async fn run_to_the_end(&mut self, asked_by: Option<&str>) -> Result<u8, KeeperError> {
         let io = |what: &str| {
             let what = what.to_owned();
             move |source| KeeperError::Io { what, source }
@@ -204,16 +204,16 @@ impl Keeper {
         let gpu = self.launch.device.strip_prefix("cuda:").and_then(|index| index.parse().ok()).unwrap_or(0);
         let (dir, inputs) = (self.run_dir.path().to_owned(), self.inputs.clone());
         let nvml = self.run.probe.nvml.clone();
-        tokio::spawn(probe::watch_over(dir, gpu, nvml, self.watched.subscribe(), inputs));
+        tokio::spawn(probe::keep_alive(dir, gpu, nvml, self.watched.subscribe(), inputs));
         let planner = planner::start(&self.run_dir, &self.launch.device);
         self.take_over_run(asked_by, &path).await?;
         self.delay = DelayWatch::new();
         while self.outcome.is_none() {
-            self.turn().await;
-            self.mind_files().map_err(|source| KeeperError::Lock { file: "keeper.lock".to_owned(), source })?;
+            self.run_turn().await;
+            self.check_files().map_err(|source| KeeperError::Lock { file: "keeper.lock".to_owned(), source })?;
         }
         drop(planner);
-        self.say_goodbye().await;
+        self.send_last_update().await;
         let _ = std::fs::remove_file(path);
         Ok(self.outcome.as_ref().map_or(1, Outcome::exit_code))
     }
@@ -227,7 +227,7 @@ impl Keeper {
         if let Err(error) = listens {
             self.recorder.note(Level::Warn, JournalKind::Health, format!("keeper.lock cannot be written: {error}"));
         }
-        self.tell_of_the_way_back(by_person);
+        self.note_recovery(by_person);
         match takeover::end_orphan(&self.run_dir).await {
             Ok(false) => {}
             Ok(true) => {
@@ -244,14 +244,14 @@ impl Keeper {
         checkpoint::clean(self.run_dir.path());
         self.take_over_checkpoints()?;
         self.recorder.stop_waiting()?;
-        self.policy.found(self.recorder.status.durable_step);
+        self.policy.set_durable_step(self.recorder.status.durable_step);
         if before == RunState::Paused && !by_person {
-            self.policy.rest();
+            self.policy.stay_paused();
             return Ok(());
         }
         let first = timeout(BASELINE, self.first_reading()).await;
         if let Ok(Some(input)) = first {
-            self.take(input);
+            self.handle_input(input);
         }
         // A stop may have ended the run meanwhile.
         if self.outcome.is_none() {
@@ -264,14 +264,14 @@ impl Keeper {
         while self.outcome.is_none() {
             match self.heard.recv().await? {
                 Input::Reading(reading) if !reading.is_opening() => return Some(Input::Reading(reading)),
-                other => self.take(other),
+                other => self.handle_input(other),
             }
         }
         None
     }
 
     /// Runs one iteration of the loop.
-    async fn turn(&mut self) {
+    async fn run_turn(&mut self) {
         let wake = self.policy.next_wake().map(|due| self.started + due.saturating_sub(self.epoch));
         let news = self.recorder.has_news().then_some(self.shown.1 + STATUS);
         let flush = news.unwrap_or_else(|| Instant::now() + FLUSH);
@@ -282,34 +282,34 @@ impl Keeper {
             () = sleep_until(next) => None,
         };
         self.delay.slept(asleep, next, Instant::now());
-        self.give_back_delay();
+        self.extend_deadlines();
         if let Some(input) = input {
-            self.take(input);
+            self.handle_input(input);
         }
         while let Ok(input) = self.heard.try_recv() {
-            self.take(input);
+            self.handle_input(input);
         }
-        self.give_back_delay();
+        self.extend_deadlines();
         self.decide(Event::Tick, None);
-        self.mind_home();
-        self.publish();
+        self.check_run_dir();
+        self.publish_if_due();
     }
 
     /// Checks the run directory: without it, the run can neither be found nor continue.
-    fn mind_home(&mut self) {
+    fn check_run_dir(&mut self) {
         let path = self.run_dir.path().display();
-        let (level, text) = match self.home.look(std::time::Instant::now()) {
-            Look::Same => return,
-            Look::Back => (Level::Info, format!("{path} is there again")),
-            Look::Orphan => {
+        let (level, text) = match self.home.check(std::time::Instant::now()) {
+            Presence::Same => return,
+            Presence::Back => (Level::Info, format!("{path} is there again")),
+            Presence::Orphan => {
                 let text = "the process that brings the keeper back is gone: once this keeper dies too, nobody starts \
                             it again but you";
                 (Level::Warn, text.to_owned())
             }
-            Look::Missing => {
+            Presence::Missing => {
                 (Level::Error, format!("{path} was moved or deleted; move it back, or the run ends in a minute"))
             }
-            Look::Lost => {
+            Presence::Lost => {
                 // The worker notices that its keeper is gone, and ends.
                 let why = format!("{path} was moved or deleted while the run went on");
                 return self.perform(vec![Effect::Finish(Outcome::NeedsPerson(why))], None);
@@ -322,11 +322,13 @@ impl Keeper {
         self.epoch + self.started.elapsed()
     }
 
-    fn take(&mut self, input: Input) {
+    fn handle_input(&mut self, input: Input) {
         let now = self.now();
         match input {
-            Input::Worker(attempt, event) if attempt == self.recorder.attempt.id => self.heard_from_worker(event, now),
-            Input::Exited(attempt, exit) if attempt == self.recorder.attempt.id => self.worker_gone(exit, now),
+            Input::Worker(attempt, event) if attempt == self.recorder.attempt.id => {
+                self.handle_worker_event(event, now)
+            }
+            Input::Exited(attempt, exit) if attempt == self.recorder.attempt.id => self.handle_worker_exit(exit, now),
             Input::Worker(..) | Input::Exited(..) => {}
             Input::ProbeStarted(pid) => self.recorder.status.pid_probe = Some(pid),
             Input::ProbeLost(why) => {
@@ -337,7 +339,7 @@ impl Keeper {
                 self.decide(Event::Card(None), None);
                 self.decide(Event::Vram(None), None);
             }
-            Input::Reading(reading) => self.feel(reading),
+            Input::Reading(reading) => self.handle_reading(reading),
             Input::Connected(id, sender, author) => self.clients.add(id, sender, author),
             Input::Left(id) => self.clients.remove(id),
             Input::Asked(id, Request::Subscribe) => {
@@ -345,12 +347,12 @@ impl Keeper {
                 self.publish_now(self.policy.life().state());
                 self.clients.subscribe(id);
                 let status = Box::new(self.status());
-                self.clients.tell(id, &Update::Status(status));
+                self.clients.send(id, &Update::Status(status));
             }
             Input::Asked(id, Request::Prune) => {
                 self.author = self.clients.author(id);
-                let message = self.prune();
-                self.clients.tell(id, &Update::Reply { accepted: true, message });
+                let message = self.prune_checkpoints();
+                self.clients.send(id, &Update::Reply { accepted: true, message });
             }
             Input::Asked(id, request) => {
                 self.author = self.clients.author(id);
@@ -361,12 +363,12 @@ impl Keeper {
             }
             Input::Garbled(id) => {
                 let message = "this line is no request of this version of downshift".to_owned();
-                self.clients.tell(id, &Update::Reply { accepted: false, message });
+                self.clients.send(id, &Update::Reply { accepted: false, message });
             }
             Input::Terminated(author) => {
                 let wish = author.is_wish();
-                self.author = Some(self.behind_the_parent(author));
-                self.terminated(wish);
+                self.author = Some(self.resolve_author(author));
+                self.handle_end_signal(wish);
             }
         }
     }
@@ -389,10 +391,10 @@ impl Keeper {
     }
 
     /// Sends the last update to the store and to all listeners.
-    async fn say_goodbye(&mut self) {
+    async fn send_last_update(&mut self) {
         self.recorder.status.pid_worker = None;
         let status = self.status();
-        self.recorder.touch();
+        self.recorder.mark_changed();
         self.recorder.flush();
         for update in self.recorder.take_updates() {
             self.clients.publish(&update);

@@ -10,12 +10,12 @@
 //! ```
 //! While no keeper runs, `parent.lock` says why; `status` reads it from there, since the disk may be full.
 
-mod ward;
+mod supervised;
 
-use super::caretaker::{self, Verdict};
 use super::detach;
 use super::failure::{Class, LastWord, may_pass};
-use super::keep::Launch;
+use super::offline::{self, Verdict};
+use super::run_loop::Launch;
 use crate::protocol::exit::signal_name;
 use crate::store::lock::{Ending, LockError, Recovery, Whereabouts};
 use crate::store::owners;
@@ -27,7 +27,7 @@ use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{ChildStdout, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use ward::{Told, Ward};
+use supervised::{Supervised, Told};
 
 /// A keeper that dies more often than this within [`WINDOW`] is not restarted.
 const DEATHS: usize = 5;
@@ -52,7 +52,7 @@ const NEEDS_PERSON: u8 = 4;
 pub fn bring_back(run: &RunDir, launch: Option<&Launch>, asked_by: Option<&str>) -> io::Result<u8> {
     let file = run.file("parent.lock");
     let lock = owners::become_parent(run).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?;
-    let ward = Ward::new(lock);
+    let ward = Supervised::new(lock);
     ward.pass_on_signals()?;
     let mut parent = Parent {
         run,
@@ -91,7 +91,7 @@ struct Parent<'a> {
     launch: Option<&'a Launch>,
     /// Who asked for the next keeper, if it is not a restart after a death.
     asked_by: Option<&'a str>,
-    ward: Ward,
+    ward: Supervised,
     began: Instant,
     deaths: VecDeque<Instant>,
     /// A keeper has come up before.
@@ -106,10 +106,10 @@ struct Parent<'a> {
 impl Parent<'_> {
     /// Starts a keeper and waits for its end.
     fn keep_once(&mut self) -> End {
-        let mut command = detach::program("keeper", self.run, self.launch);
+        let mut command = detach::keeper_command("keeper", self.run, self.launch);
         command.args(self.asked_by.map(detach::by_person));
         command.process_group(0).stdout(Stdio::piped());
-        let mut child = match self.ward.start(&mut command) {
+        let mut child = match self.ward.start_keeper(&mut command) {
             Ok(Ok(child)) => child,
             Ok(Err(by)) => return End::Told(by),
             Err(error) => {
@@ -118,7 +118,7 @@ impl Parent<'_> {
             }
         };
         let status = child.wait();
-        let told = self.ward.ended();
+        let told = self.ward.keeper_exited();
         let Ok(status) = status else { return End::Died("was lost".to_owned()) };
         match (child.stdout.take().and_then(last_word), told, status.signal()) {
             (Some(_), Some(by), _) | (None, Some(by), Some(_)) => End::Told(by),
@@ -147,7 +147,7 @@ impl Parent<'_> {
                 }
                 if !self.lived && self.began.elapsed() > FIRST_START {
                     // The run stays as it was: the failure may pass, and a later resume succeed.
-                    self.ward.recovering(&self.recovery);
+                    self.ward.record_recovery(&self.recovery);
                     return Err(io::Error::other(why));
                 }
             }
@@ -160,9 +160,9 @@ impl Parent<'_> {
                 }
             }
         }
-        self.ward.recovering(&self.recovery);
+        self.ward.record_recovery(&self.recovery);
         let pause = PAUSE.saturating_mul(1 << self.recovery.failures.min(10)).min(LONGEST_PAUSE);
-        match self.ward.rest(pause) {
+        match self.ward.wait(pause) {
             Some(by) => Ok(Some(self.stopped(&by))),
             None => Ok(self.homeless()),
         }
@@ -192,15 +192,15 @@ impl Parent<'_> {
 
     /// Writes down why the run ends; waits for the disk if necessary.
     fn give_up(&self, verdict: Verdict, why: &str) -> io::Result<u8> {
-        self.ward.recovering(&self.recovery);
+        self.ward.record_recovery(&self.recovery);
         let mut pause = PAUSE;
         loop {
-            let error = match caretaker::conclude(self.run, verdict, why) {
+            let error = match offline::conclude_run(self.run, verdict, why) {
                 Ok(()) => return Ok(verdict.exit_code()),
                 Err(error) => error,
             };
             let hopeless = !self.lived || error.class() == Class::Final || !self.run.path().exists();
-            if hopeless || self.ward.rest(pause).is_some() {
+            if hopeless || self.ward.wait(pause).is_some() {
                 return Err(io::Error::other(format!("{why}; and that could not be written down: {error}")));
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -211,9 +211,9 @@ impl Parent<'_> {
     fn stopped(&self, told: &Told) -> u8 {
         let verdict = if told.wish { Verdict::Stopped } else { Verdict::Signalled };
         let (why, code) = (format!("stopped by {}, while no keeper ran", told.by), verdict.exit_code());
-        self.ward.ending(Some(Ending { why: why.clone(), code, wish: told.wish }));
-        if caretaker::conclude(self.run, verdict, &why).is_ok() {
-            self.ward.ending(None);
+        self.ward.record_ending(Some(Ending { why: why.clone(), code, wish: told.wish }));
+        if offline::conclude_run(self.run, verdict, &why).is_ok() {
+            self.ward.record_ending(None);
         }
         code
     }

@@ -1,6 +1,6 @@
 //! State stored by an earlier keeper of the run.
 
-use super::keep::{KeeperArgs, Launch};
+use super::run_loop::{KeeperArgs, Launch};
 use crate::config::run::Run;
 use crate::policy::ledger::Ledger;
 use crate::store::checkpoint::{self, STATE, state::TrainState};
@@ -9,7 +9,7 @@ use crate::store::writer::Writer;
 use crate::untrusted::file::{self, Limit};
 
 /// The stored state of the run.
-pub struct Remembered {
+pub struct StoredState {
     /// How the run is launched.
     pub launch: Launch,
     /// The policy's ledger: the budget and more.
@@ -24,7 +24,7 @@ pub struct Remembered {
     pub left_out: Vec<(u64, u64)>,
 }
 
-impl Remembered {
+impl StoredState {
     /// Reads the stored state, and stores how the run is launched from now on.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The state of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Life {
+pub enum Lifecycle {
     /// Before the first start.
     New,
     /// A worker lives and may continue.
@@ -133,7 +133,7 @@ impl Outcome {
     }
 }
 
-impl Life {
+impl Lifecycle {
     /// Returns the state to display.
     #[must_use]
     pub fn state(&self) -> RunState {

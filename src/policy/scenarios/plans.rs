@@ -22,7 +22,7 @@ fn planned(plan: Vec<Stage>, autopilot: bool) -> Story {
 }
 
 fn words(story: &Story) -> String {
-    story.policy.climb_words().unwrap_or_default()
+    story.policy.describe_climb().unwrap_or_default()
 }
 
 #[test]
