@@ -18,6 +18,7 @@ pub mod detach;
 mod failure;
 mod file_watch;
 pub mod keeper_parent;
+mod keeper_state;
 pub mod offline;
 mod perform;
 mod planned;

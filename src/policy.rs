@@ -19,6 +19,7 @@ pub mod climb;
 mod drift;
 mod ending;
 pub mod event;
+mod facts;
 pub mod fault;
 mod faults;
 pub mod hang;

@@ -81,7 +81,7 @@ fn a_killed_keeper_comes_back_and_there_is_never_a_second_worker() {
     assert_ne!(after.pid_worker, before.pid_worker);
     assert_eq!(child.wait().unwrap().code(), Some(0), "the headless client lives through it");
     place.curve(200, 8);
-    assert!(journal_says(&run, "took over 1 checkpoint"), "{:#?}", journal(&run));
+    assert!(journal_says(&run, "imported 1 checkpoint"), "{:#?}", journal(&run));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn workers_that_fail_alike_just_after_a_load_make_the_next_one_go_back() {
         from.iter().map(|text| text.split("step ").nth(1).unwrap().split(' ').next().unwrap()).collect();
     assert_eq!(steps, ["100", "100", "50"]);
     assert!(
-        journal_says(&run, "checkpoint 100 set aside") && journal_says(&run, "goes one checkpoint back, to step 50")
+        journal_says(&run, "checkpoint 100 set aside") && journal_says(&run, "back to the checkpoint before, step 50")
     );
     assert_eq!(aside::all(run.path()).len(), 1);
     let pruned = place.output(&["checkpoints", "prune"]);
@@ -256,7 +256,8 @@ fn a_living_keeper_prunes_itself() {
     aside::set_aside(run.path(), 50).unwrap();
     let pruned = place.output(&["checkpoints", "prune"]);
     assert!(
-        pruned.status.success() && String::from_utf8_lossy(&pruned.stdout).contains("1 checkpoint(s) that had been")
+        pruned.status.success()
+            && String::from_utf8_lossy(&pruned.stdout).contains("1 checkpoint(s) that were set aside")
     );
     wait_for("an empty place", || aside::all(run.path()).is_empty().then_some(()));
 }
@@ -380,7 +381,7 @@ fn a_wish_that_cannot_be_saved_for_is_refused_and_nothing_is_thrown_away() {
     let told = String::from_utf8_lossy(&again.stdout).into_owned();
     assert!(told.contains("since checkpoint 50 are not saved") && told.contains("stopped at step"), "{again:?}");
     assert_eq!(child.wait().unwrap().code(), Some(3));
-    assert!(journal_says(&run, "No space left on device") && journal_says(&run, "not saved: `downshift resume"));
+    assert!(journal_says(&run, "No space left on device") && journal_says(&run, "not saved; `downshift resume"));
 }
 
 #[test]

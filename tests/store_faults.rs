@@ -233,11 +233,11 @@ fn a_worker_that_hangs_under_a_lock_has_its_whole_grace() {
     wait_status(&run, "a checkpoint", |status| status.durable_step >= Some(100));
     let lock = store(&run);
     lock.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    wait_for("the kill", || place.printed().contains("did not end on SIGTERM").then_some(()));
+    wait_for("the kill", || place.printed().contains("ignored SIGTERM").then_some(()));
     lock.execute_batch("COMMIT").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{}", place.printed());
     let at = |words: &str| journal(&run).iter().find(|row| row.text.contains(words)).map(|row| row.time_ms).unwrap();
-    let grace_ms = at("did not end on SIGTERM") - at("hang: no progress");
+    let grace_ms = at("ignored SIGTERM") - at("hang: no progress");
     assert!(grace_ms >= 1900, "killed {grace_ms} ms after SIGTERM");
     assert_eq!(holes(&run), Vec::<u64>::new());
 }
@@ -305,7 +305,7 @@ fn fills_up(place: &Place, runs: &Path, reserved: bool) {
     fill(runs);
     assert_eq!(child.wait().unwrap().code(), Some(4), "{}", place.printed());
     let printed = place.printed();
-    let end = printed.lines().find(|line| line.contains("needs a person")).unwrap().to_owned();
+    let end = printed.lines().find(|line| line.contains("needs attention")).unwrap().to_owned();
     for words in ["disk full", "No space left", "steps since checkpoint", "not saved", "free some", "downshift resume"]
     {
         assert!(end.contains(words), "{words}: {end}");
@@ -314,7 +314,7 @@ fn fills_up(place: &Place, runs: &Path, reserved: bool) {
     if reserved {
         let status = wait_state(&run, RunState::NeedsPerson);
         assert!(status.why.is_some_and(|why| why.contains("disk full")) && status.exit_code == Some(4));
-        assert!(journal_says(&run, "needs a person: disk full"));
+        assert!(journal_says(&run, "needs attention: disk full"));
         let causes = Reader::open(&run).unwrap().causes();
         assert_eq!(causes.last().unwrap().1.class.word(), "disk_full");
     }

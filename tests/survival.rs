@@ -296,7 +296,7 @@ fn a_full_disk_delays_the_next_keeper_and_does_not_end_the_run() {
     never_stopped(&run, "training", |state, _| state == RunState::Training);
     wait_status(&run, "more steps", |status| status.step > before.step + 5);
     // Either the keeper could not open the run, or it could and there was no room for the next worker's row.
-    let reported = ["the keeper could not run for", "the wait for run.db is over"];
+    let reported = ["the keeper could not run for", "run.db is writable again"];
     assert!(reported.iter().any(|text| journal_says(&run, text)), "{:#?}", journal(&run));
     assert!(place.output(&["stop"]).status.success());
     wait_state(&run, RunState::Stopped);
@@ -321,7 +321,7 @@ fn without_its_lock_files_a_run_still_has_one_keeper_and_one_worker() {
         (after.pid_keeper, after.pid_worker, after.attempts),
         (before.pid_keeper, before.pid_worker, before.attempts)
     );
-    let told = || journal_says(&run, "keeper.lock was deleted or replaced, and is made anew").then_some(());
+    let told = || journal_says(&run, "keeper.lock was deleted or replaced; restored it").then_some(());
     wait_for("the report", told);
     client.kill().unwrap();
     client.wait().unwrap();
@@ -466,9 +466,9 @@ fn a_run_file_that_is_garbled_while_the_run_goes_on_is_named() {
     let before = wait_status(&run, "steps", |status| status.step >= 5);
     let good = fs::read(run.file("run.yaml")).unwrap();
     fs::write(run.file("run.yaml"), "nothing: [").unwrap();
-    wait_for("a warning", || journal_says(&run, "run.yaml was changed and cannot be read any more").then_some(()));
+    wait_for("a warning", || journal_says(&run, "run.yaml changed and is now invalid").then_some(()));
     fs::write(run.file("run.yaml"), &good).unwrap();
-    wait_for("all clear", || journal_says(&run, "run.yaml can be read again").then_some(()));
+    wait_for("all clear", || journal_says(&run, "run.yaml is valid again").then_some(()));
     fs::write(run.file("run.yaml"), "nothing: [").unwrap();
     kill(before.pid_worker.unwrap());
     assert_eq!(child.wait().unwrap().code(), Some(13));

@@ -68,7 +68,7 @@ fn redactor(run: &RunDir) -> Redactor {
     let own = run.run().ok().and_then(|run| run.notify);
     let texts =
         [own_text(run, &run.file("run.yaml")), notify::user_file().and_then(|path| fs::read_to_string(path).ok())];
-    let settings: Vec<Notify> = own.into_iter().chain(notify::settings(None)).collect();
+    let settings: Vec<Notify> = own.into_iter().chain(notify::read_settings(None)).collect();
     Redactor::new(&settings, &texts.into_iter().flatten().collect::<Vec<_>>())
 }
 

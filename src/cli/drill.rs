@@ -67,11 +67,11 @@ pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn super::trainer::Traine
     let dir = RunDir::create(runs, &run)?;
     play(&dir, COOL)?;
     line!("a drill in {}: {INJECT}, and a hot card at step {HEAT_AT}", dir.path().display());
-    let inject = Inject::parse_list(INJECT).map_err(|why| Failure::new(1, why))?;
+    let inject = Inject::parse_list(INJECT).map_err(|error| Failure::new(1, error.to_string()))?;
     let mut watched = Watched::start(dir, &args.device, inject)?;
     let mut exercises = [
         exercise("out of device memory", "injected oom", "shift down: "),
-        exercise("burst of losses that are no numbers", "injected nan", "shift down: "),
+        exercise("burst of NaN losses", "injected nan", "shift down: "),
         exercise("hang", "injected hang", "restart after: hang"),
         exercise("kill -9", "injected kill", "restart after: killed"),
         exercise("hot card", "pauses to cool", "the card has cooled"),

@@ -33,7 +33,7 @@ pub struct Alarms {
 impl Alarms {
     /// Creates the alarms of a run. Mistakes in the user's settings are noted in its journal.
     pub fn new(name: String, run: &Run, recorder: &mut Recorder) -> Self {
-        let settings = notify::settings(run.notify.as_ref()).unwrap_or_else(|wrong| {
+        let settings = notify::read_settings(run.notify.as_ref()).unwrap_or_else(|wrong| {
             recorder.note(Level::Warn, JournalKind::Health, format!("notifications: {wrong}"));
             Notify::default()
         });
@@ -71,7 +71,7 @@ impl Alarms {
         if let Some(free) = reading.host.disk_free_bytes.get() {
             let least = self.watch.disk_free_mib << 20;
             let text = format!(
-                "only {} are free where the run is; the limit is {}",
+                "only {} are free on the run's disk; the limit is {}",
                 sentences::bytes(free),
                 sentences::bytes(least)
             );
@@ -103,12 +103,12 @@ impl Alarms {
         for number in gpu.more.xids.value().into_iter().flatten() {
             // The policy already notes it in the journal, with its consequence.
             let text = format!("the driver reported Xid {number}");
-            self.raise(&format!("xid {number}"), Level::Warn, "error of the GPU", &text, now);
+            self.raise(&format!("xid {number}"), Level::Warn, "GPU error", &text, now);
         }
         if let Some(action) = gpu.more.recovery.value() {
             let wanted = action != "none";
-            let text = format!("the driver asks for it: {action}");
-            told.extend(self.follow_condition("recovery", wanted, !wanted, "the GPU needs a person", text, now));
+            let text = format!("the driver requests: {action}");
+            told.extend(self.follow_condition("recovery", wanted, !wanted, "the GPU needs attention", text, now));
         }
         told.extend(gpu.more.ecc.get().and_then(|ecc| self.check_ecc(ecc, now)));
         told
@@ -120,11 +120,11 @@ impl Alarms {
         let before = self.uncorrected.replace(all).filter(|before| *before < all)?;
         let more = all - before;
         let text = format!(
-            "the GPU's memory has {more} more ECC {} that could not be corrected, {all} since the driver was loaded; \
-             `downshift doctor` says what to do",
+            "{more} new uncorrectable ECC {} in the GPU's memory, {all} since the driver was loaded; `downshift \
+             doctor` says what to do",
             if more == 1 { "error" } else { "errors" }
         );
-        self.raise(&format!("ecc {all}"), Level::Warn, "memory errors of the GPU", &text, now).then_some(text)
+        self.raise(&format!("ecc {all}"), Level::Warn, "GPU memory errors", &text, now).then_some(text)
     }
 
     fn follow_condition(
@@ -153,7 +153,7 @@ impl Alarms {
     /// Waits, within a bound, for the last messages to be delivered, and notes those that were not.
     pub fn finish(&mut self, recorder: &mut Recorder) {
         let sent = self.outbox.finish(GOODBYE);
-        let late = "the last message to a person was not delivered when the run ended: its address does not answer";
+        let late = "the last notification was not delivered before the run ended: the server does not answer";
         let troubles = self.outbox.troubles().into_iter().chain((!sent).then(|| late.to_owned()));
         for trouble in troubles {
             recorder.note(Level::Warn, JournalKind::Health, trouble);

@@ -72,7 +72,7 @@ impl Display for Author {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Client(Some(process)) | Self::Command(process) => process.fmt(f),
-            Self::Client(None) => f.write_str("a client that the system does not name"),
+            Self::Client(None) => f.write_str("an unknown client"),
             Self::Signal(signal, Some(sender)) => write!(f, "{} from {sender}", signal_name(*signal)),
             Self::Signal(signal, None) => {
                 write!(f, "{} from the kernel or another container", signal_name(*signal))
@@ -87,7 +87,7 @@ impl Display for Process {
         match &self.name {
             Some((name, Some(starter))) => write!(f, "{name} (process {}, started by {starter}", self.pid)?,
             Some((name, None)) => write!(f, "{name} (process {}", self.pid)?,
-            None => write!(f, "process {} (gone since", self.pid)?,
+            None => write!(f, "process {} (already exited", self.pid)?,
         }
         if self.user != getuid().as_raw() {
             write!(f, ", user {}", self.user)?;

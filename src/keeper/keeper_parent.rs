@@ -114,7 +114,7 @@ impl Parent<'_> {
             Ok(Err(by)) => return End::Told(by),
             Err(error) => {
                 let class = if may_pass(&error) { Class::Transient } else { Class::Final };
-                return End::Failed(LastWord { class, code: 1, why: format!("no process: {error}") });
+                return End::Failed(LastWord { class, code: 1, why: format!("the process failed to start: {error}") });
             }
         };
         let status = child.wait();
@@ -201,7 +201,7 @@ impl Parent<'_> {
             };
             let hopeless = !self.lived || error.class() == Class::Final || !self.run.path().exists();
             if hopeless || self.ward.wait(pause).is_some() {
-                return Err(io::Error::other(format!("{why}; and that could not be written down: {error}")));
+                return Err(io::Error::other(format!("{why}; recording this failed: {error}")));
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }

@@ -94,7 +94,7 @@ fn write_end(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), Keeper
     let (level, state, words) = match verdict {
         Verdict::Stopped | Verdict::Signalled => (Level::Warn, RunState::Stopped, ""),
         Verdict::Config => (Level::Error, RunState::Failed, "failed: "),
-        Verdict::NeedsPerson => (Level::Error, RunState::NeedsPerson, "needs a person: "),
+        Verdict::NeedsPerson => (Level::Error, RunState::NeedsPerson, "needs attention: "),
     };
     recorder.note(level, JournalKind::Run, format!("{words}{why}"));
     // A paused run waits for you, whatever ends its keeper.
@@ -154,7 +154,7 @@ impl OfflineKeeper {
         pruned.superfluous = self.delete(steps);
         pruned.aside = aside::delete_all(self.run_dir.path());
         let text = format!(
-            "pruned by {}: {} superfluous checkpoint(s) and {} that had been set aside are gone",
+            "pruned by {}: deleted {} superfluous checkpoint(s) and {} that were set aside",
             Author::Command(Process::own()),
             pruned.superfluous.len(),
             pruned.aside.len()
@@ -186,7 +186,7 @@ impl OfflineKeeper {
         let paths = newer.map(|entry| aside::set_aside(self.run_dir.path(), entry.step)).collect();
         self.recorder.give_up_above(step);
         let by = Author::Command(Process::own());
-        let text = format!("goes back to the checkpoint of step {}, requested by {by}", grouped(step));
+        let text = format!("back to the checkpoint of step {}, requested by {by}", grouped(step));
         self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
         self.recorder.status.durable_step = Some(step);
         self.recorder.mark_changed();

@@ -1,6 +1,7 @@
 //! Performs the policy's effects.
 
-use super::run_loop::{FLUSH, Keeper, STATUS};
+use super::keeper_state::Keeper;
+use super::run_loop::{FLUSH, STATUS};
 use super::sentences;
 use super::worker_process::Worker;
 use crate::policy::event::{Effect, Event, Signal};
@@ -26,9 +27,9 @@ impl Keeper {
                 | Lifecycle::Stopping { then: Then::End, .. }
         );
         if wish {
-            self.signalled_in = None;
+            self.requester.signalled_in = None;
         } else if !resting {
-            self.signalled_in = Some(Identity::own().boot);
+            self.requester.signalled_in = Some(Identity::own().boot);
         }
         self.decide(Event::Request(Request::Stop), None);
     }
@@ -43,13 +44,13 @@ impl Keeper {
                 Effect::Start(start) => self.start_worker(&start),
                 Effect::Order(order) => {
                     self.note_passage();
-                    if let Some(worker) = &self.worker {
+                    if let Some(worker) = &self.worker.process {
                         worker.order(order);
                     }
                 }
                 Effect::Signal(signal) => {
                     self.note_force(signal);
-                    if let Some(worker) = &self.worker {
+                    if let Some(worker) = &self.worker.process {
                         worker.signal(signal);
                     }
                 }
@@ -89,7 +90,7 @@ impl Keeper {
 
     /// Describes the author of the action under way.
     pub(super) fn describe_author(&self) -> String {
-        self.author.as_ref().map_or_else(|| "the keeper".to_owned(), ToString::to_string)
+        self.requester.author.as_ref().map_or_else(|| "the keeper".to_owned(), ToString::to_string)
     }
 
     /// Stores the policy's persistent state before performing anything that depends on it.
@@ -126,7 +127,7 @@ impl Keeper {
         let now = self.now();
         // The worker will read the run file in its current state.
         if let Err(RunDirError::Config(why)) = self.run_dir.run() {
-            let why = format!("run.yaml was changed and cannot be read: {why}");
+            let why = format!("run.yaml changed and is invalid: {why}");
             return self.finish_run(Outcome::Failed(FailureClass::Config, why));
         }
         if self.recorder.status.state == RunState::Paused {
@@ -145,10 +146,10 @@ impl Keeper {
             Ok(worker) => {
                 let pid = worker.identity.pid;
                 self.recorder.record_worker(pid);
-                self.watched.send_replace(Some(pid));
-                self.card_users.started(pid);
+                self.worker.watched.send_replace(Some(pid));
+                self.gpu.users.started(pid);
                 self.recorder.put_fact("baseline", &self.policy.baseline());
-                self.worker = Some(worker);
+                self.worker.process = Some(worker);
             }
             Err(error) => self.decide(Event::StartFailed(error.to_string()), None),
         }
@@ -157,8 +158,8 @@ impl Keeper {
     /// Postpones a start: no worker starts before its attempt is on disk. The postponement costs no
     /// restart budget, and the start follows as soon as the store accepts the row.
     fn postpone_start(&mut self, start: &Start, why: &str) {
-        if self.start_waits.is_none() {
-            self.start_waits = Some(Instant::now());
+        if self.worker.start_waits.is_none() {
+            self.worker.start_waits = Some(Instant::now());
             let text = format!("the next worker waits for run.db: {why}");
             self.alarms.raise("store", Level::Error, "run.db cannot be written", &text, self.now());
             self.record_waiting(Some(text.clone()));
@@ -169,17 +170,17 @@ impl Keeper {
 
     /// Ends the wait for the store: the worker starts, or the run no longer wants it.
     fn end_wait(&mut self) {
-        if let Some(since) = self.start_waits.take() {
+        if let Some(since) = self.worker.start_waits.take() {
             self.alarms.clear("store");
             self.record_waiting(None);
-            let text = format!("the wait for run.db is over, after {:.1} s", since.elapsed().as_secs_f64());
+            let text = format!("run.db is writable again after {:.1} s", since.elapsed().as_secs_f64());
             self.recorder.note(Level::Info, JournalKind::Health, text);
         }
     }
 
     /// Notes in the lock file why the start waits; overwriting in place works on a full disk too.
     fn record_waiting(&mut self, why: Option<String>) {
-        if let Err(error) = self.lock.update(|record| record.waiting = why) {
+        if let Err(error) = self.files.lock.update(|record| record.waiting = why) {
             self.recorder.note(Level::Warn, JournalKind::Health, format!("keeper.lock cannot be written: {error}"));
         }
     }
@@ -190,7 +191,7 @@ impl Keeper {
         for (flag, value) in [("--rung", rung.to_string()), ("--attempt", attempt.to_string())] {
             arguments.extend([flag.to_owned(), value]);
         }
-        arguments.extend(["--device".to_owned(), self.launch.device.clone()]);
+        arguments.extend(["--device".to_owned(), self.stored.launch.device.clone()]);
         let lived_s = self.recorder.lived_s();
         for (flag, value) in
             [("--faults", self.recorder.status.restarts.to_string()), ("--lived-s", lived_s.to_string())]
@@ -203,11 +204,17 @@ impl Keeper {
         if self.policy.ledger().lean {
             arguments.push("--lean".to_owned());
         }
-        if !self.left_out.is_empty() {
-            let parts = LeaveOut::new(self.left_out.clone());
+        if !self.stored.left_out.is_empty() {
+            let parts = LeaveOut::new(self.stored.left_out.clone());
             arguments.extend(["--leave-out".to_owned(), parts.to_string()]);
         }
-        let faults = self.launch.inject.iter().map(ToString::to_string).filter(|fault| !self.fired.contains(fault));
+        let faults = self
+            .stored
+            .launch
+            .inject
+            .iter()
+            .map(ToString::to_string)
+            .filter(|fault| !self.stored.fired.contains(fault));
         let faults: Vec<String> = faults.collect();
         if !faults.is_empty() {
             arguments.extend(["--inject".to_owned(), faults.join(",")]);
@@ -238,7 +245,7 @@ impl Keeper {
         self.alarms.raise("end", level, what, &text, now);
         self.clients.settle(matches!(outcome, Outcome::Finished | Outcome::Stopped), &text);
         self.recorder.note(level, JournalKind::Run, text);
-        let signalled_in = self.signalled_in.take().filter(|_| outcome == Outcome::Stopped);
+        let signalled_in = self.requester.signalled_in.take().filter(|_| outcome == Outcome::Stopped);
         self.recorder.put_fact(ENDED_BY_SIGNAL, &signalled_in);
         self.recorder.put_fact("exit_code", &outcome.exit_code());
         self.outcome = Some(outcome);
@@ -267,15 +274,15 @@ impl Keeper {
     /// Sends news to listeners, and writes to the store at intervals.
     pub(super) fn publish_if_due(&mut self) {
         let state = self.policy.life().state();
-        let changed = state != self.shown.0;
-        if changed || self.shown.1.elapsed() >= STATUS {
+        let changed = state != self.publishing.shown.0;
+        if changed || self.publishing.shown.1.elapsed() >= STATUS {
             self.publish_now(state);
             for trouble in self.alarms.troubles() {
                 self.recorder.note(Level::Warn, JournalKind::Health, trouble);
             }
-            if changed || self.flushed.elapsed() >= FLUSH {
+            if changed || self.publishing.flushed.elapsed() >= FLUSH {
                 self.recorder.flush();
-                self.flushed = Instant::now();
+                self.publishing.flushed = Instant::now();
             }
         }
     }
@@ -290,6 +297,6 @@ impl Keeper {
         if self.clients.listening() {
             self.clients.publish(&Update::Status(Box::new(status)));
         }
-        self.shown = (state, Instant::now());
+        self.publishing.shown = (state, Instant::now());
     }
 }

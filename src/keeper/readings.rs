@@ -1,24 +1,21 @@
 //! Handles the probe's readings: memory and temperature go to the policy, along with evidence of a lost GPU.
 
-use super::run_loop::Keeper;
+use super::keeper_state::Keeper;
 use super::witness::xid_meaning;
 use crate::policy::event::{Event, Evidence};
 use crate::protocol::cause::{KernelKind, KernelLine};
 use crate::protocol::control::JournalKind;
-use crate::protocol::probe::{DRILL_FILE, DRIVER_OPENS, DRIVER_SILENT, Gpu, Reading};
+use crate::protocol::probe::{DRILL_FILE, DRIVER_OPENS, DRIVER_SILENT, GPU_LOST, Reading};
 use crate::protocol::worker::{FailureClass, Level};
 use crate::protocol::xid;
-
-/// The driver's message for a lost GPU.
-const LOST: &str = "GPU is lost";
 
 impl Keeper {
     pub(super) fn handle_reading(&mut self, reading: Box<Reading>) {
         let gpu = reading.gpu.as_ref().ok();
         let used = gpu.and_then(|gpu| gpu.vram_used_bytes.get());
         let heat = gpu.map(|gpu| (gpu.temperature_c.get(), gpu.slowdown_c.get()));
-        let lost = is_lost(&reading).filter(|_| !self.card_is_lost);
-        self.card_is_lost |= lost.is_some();
+        let lost = is_lost(&reading).filter(|_| !self.gpu.is_lost);
+        self.gpu.is_lost |= lost.is_some();
         self.note_driver_state(&reading);
         let kernel = self.witness.observe(&reading);
         // A worker on the CPU uses no GPU, except in a drill.
@@ -26,7 +23,7 @@ impl Keeper {
         for text in self.alarms.check_reading(&reading, uses_card, self.now()) {
             self.recorder.note(Level::Warn, JournalKind::Health, text);
         }
-        let card = gpu.and_then(|gpu| self.card_users.observe(gpu, &self.recorder.status.rungs));
+        let card = gpu.and_then(|gpu| self.gpu.users.observe(gpu, &self.recorder.status.rungs));
         let busy = gpu.and_then(|gpu| gpu.utilisation.get());
         let free = reading.host.disk_free_bytes.get();
         let xids: Vec<u32> = gpu.and_then(|gpu| gpu.more.xids.value()).cloned().unwrap_or_default();
@@ -39,7 +36,7 @@ impl Keeper {
         for number in xids.into_iter().filter(|_| on_gpu) {
             let text = format!("the driver reported Xid {number}");
             if number == xid::ACTION && action.as_deref() == Some("none") {
-                self.recorder.note(Level::Info, JournalKind::Health, format!("{text}: it asks for nothing"));
+                self.recorder.note(Level::Info, JournalKind::Health, format!("{text}: no action needed"));
                 continue;
             }
             self.decide(Event::Evidence(Evidence { class: FailureClass::Xid, number: Some(number), text }), None);
@@ -68,11 +65,11 @@ impl Keeper {
             Err(why) if why == DRIVER_OPENS => return,
             Err(why) => why.starts_with(DRIVER_SILENT),
         };
-        if silent == std::mem::replace(&mut self.driver_is_silent, silent) {
+        if silent == std::mem::replace(&mut self.gpu.driver_is_silent, silent) {
             return;
         }
         let (level, text) = if silent {
-            (Level::Warn, format!("{DRIVER_SILENT}; training goes on, temperature and memory of the card are unknown"))
+            (Level::Warn, format!("{DRIVER_SILENT}; training continues, GPU temperature and memory are unknown"))
         } else {
             (Level::Info, "the NVIDIA driver answers again".to_owned())
         };
@@ -104,12 +101,9 @@ impl Keeper {
 
 /// Returns a sentence if the driver reports that the GPU is lost.
 fn is_lost(reading: &Reading) -> Option<String> {
-    let says = |why: Option<&str>| why.is_some_and(|why| why.contains(LOST));
-    let metrics =
-        |gpu: &Gpu| [gpu.temperature_c.why().map(str::to_owned), gpu.vram_used_bytes.why().map(str::to_owned)];
     let lost = match &reading.gpu {
-        Ok(gpu) => metrics(gpu).iter().any(|why| says(why.as_deref())),
-        Err(why) => says(Some(why)),
+        Ok(gpu) => [gpu.temperature_c.why(), gpu.vram_used_bytes.why()].contains(&Some(GPU_LOST)),
+        Err(_) => false,
     };
     lost.then(|| "the driver reports that the GPU is lost".to_owned())
 }

@@ -237,8 +237,7 @@ impl Recorder {
             self.status.loss = Some(loss);
             if self.skips_in_a_row > 1 {
                 let count = self.skips_in_a_row;
-                let text =
-                    format!("{count} steps in a row were skipped; step {} is a good one", sentences::grouped(row.step));
+                let text = format!("skipped {count} steps in a row, up to step {}", sentences::grouped(row.step));
                 self.note(Level::Warn, JournalKind::Skip, text);
             }
             self.skips_in_a_row = 0;

@@ -1,6 +1,11 @@
 //! Watches the run directory while the run continues. If it is moved or deleted, the worker can no
 //! longer save, and nobody can find the run.
 
+use super::keeper_state::Keeper;
+use crate::policy::event::Effect;
+use crate::policy::lifecycle::Outcome;
+use crate::protocol::control::JournalKind;
+use crate::protocol::worker::Level;
 use rustix::process::{Pid, getppid};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -68,6 +73,30 @@ impl RunDirWatch {
             (false, Some(since)) if now.duration_since(since) >= PATIENCE => Presence::Lost,
             (true, None) | (false, Some(_)) => Presence::Same,
         }
+    }
+}
+
+impl Keeper {
+    /// Checks the run directory: without it, the run can neither be found nor continue.
+    pub(super) fn check_run_dir(&mut self) {
+        let path = self.run_dir.path().display();
+        let (level, text) = match self.files.run_dir.check(Instant::now()) {
+            Presence::Same => return,
+            Presence::Back => (Level::Info, format!("{path} is back")),
+            Presence::Orphan => {
+                let text = "the process that restarts the keeper is gone: if this keeper dies, resume the run yourself";
+                (Level::Warn, text.to_owned())
+            }
+            Presence::Missing => {
+                (Level::Error, format!("{path} was moved or deleted; move it back within a minute, or the run ends"))
+            }
+            Presence::Lost => {
+                // The worker notices that its keeper is gone, and ends.
+                let why = format!("{path} was moved or deleted during the run");
+                return self.perform(vec![Effect::Finish(Outcome::NeedsPerson(why))], None);
+            }
+        };
+        self.recorder.note(level, JournalKind::Health, text);
     }
 }
 

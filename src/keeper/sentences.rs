@@ -42,13 +42,18 @@ pub fn seconds(ms: f64) -> String {
     if ms < 995.0 { format!("{:.2} s", ms / 1000.0) } else { format!("{:.1} s", ms / 1000.0) }
 }
 
+/// Formats a duration with three digits at most: `10 ms`, `2.1 s`.
+fn took(ms: f64) -> String {
+    if ms < 999.5 { format!("{ms:.0} ms") } else { seconds(ms) }
+}
+
 /// Describes a worker that is ready.
 #[must_use]
 pub fn hello(hello: &Hello) -> String {
     let parameters = grouped(hello.parameters);
     let place = match hello.resumed_from {
         Some(step) => format!("resumed at step {}", grouped(step)),
-        None => "begins at step 0".to_owned(),
+        None => "starts at step 0".to_owned(),
     };
     format!("worker {} {place} on {} ({}), {parameters} parameters", hello.pid, hello.device, hello.backend)
 }
@@ -57,11 +62,9 @@ pub fn hello(hello: &Hello) -> String {
 #[must_use]
 pub fn saved(saved: &Saved) -> String {
     let (step, size) = (grouped(saved.step), bytes(saved.bytes));
-    format!(
-        "checkpoint {step} saved, {size} in {}, training stood still for {}",
-        seconds(saved.total_ms),
-        seconds(saved.pause_ms)
-    )
+    let (total, pause) = (took(saved.total_ms), took(saved.pause_ms));
+    let paused = if saved.pause_ms >= 100.0 { format!(" · training paused {pause}") } else { String::new() };
+    format!("checkpoint {step} · {size} · {total}{paused}")
 }
 
 /// Describes a failed save.
@@ -69,7 +72,7 @@ pub fn saved(saved: &Saved) -> String {
 pub fn save_failed(step: u64, message: &str) -> String {
     let step = grouped(step);
     format!(
-        "checkpoint {step} not saved: {message}; training goes on, older checkpoints are kept, and it is tried again at the next rhythm"
+        "checkpoint {step} not saved: {message}; training continues, older checkpoints stay, and the next scheduled save retries"
     )
 }
 
@@ -77,7 +80,10 @@ pub fn save_failed(step: u64, message: &str) -> String {
 #[must_use]
 pub fn skipped(skipped: &Skipped) -> String {
     let step = grouped(skipped.step);
-    format!("step {step} skipped: {} not finite ({}); weights and moments untouched", skipped.what, skipped.place)
+    format!(
+        "step {step} skipped: {} not finite ({}); weights and optimizer state unchanged",
+        skipped.what, skipped.place
+    )
 }
 
 /// Describes a finished run.

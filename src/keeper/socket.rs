@@ -79,7 +79,7 @@ pub async fn serve(mut listener: UnixListener, path: PathBuf, inputs: mpsc::Send
 
 /// Tells a client that there are too many, and disconnects it.
 fn turn_away(stream: &UnixStream) {
-    let message = format!("{SEATS} clients are connected to this keeper already; close some of them");
+    let message = format!("this keeper already has {SEATS} clients; close some of them");
     if let Ok(line) = line::encode(&Update::Reply { accepted: false, message }) {
         let _ = stream.try_write(line.as_bytes());
     }

@@ -8,20 +8,26 @@ use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
 use crate::untrusted::file::{self, Limit};
 
-/// The stored state of the run.
-pub struct StoredState {
+/// The part of the stored state that workers are started with.
+pub struct LaunchState {
     /// How the run is launched.
     pub launch: Launch,
+    /// Injected faults that have already fired.
+    pub fired: Vec<String>,
+    /// Skipped parts of the data, on the clock of the run.
+    pub left_out: Vec<(u64, u64)>,
+}
+
+/// The stored state of the run.
+pub struct StoredState {
+    /// The part that workers are started with.
+    pub launch: LaunchState,
     /// The policy's ledger: the budget and more.
     pub ledger: Ledger,
     /// The current rung.
     pub rung: usize,
-    /// Injected faults that have already fired.
-    pub fired: Vec<String>,
     /// GPU memory in use before the first start.
     pub baseline: Option<u64>,
-    /// Skipped parts of the data.
-    pub left_out: Vec<(u64, u64)>,
 }
 
 impl StoredState {
@@ -43,12 +49,14 @@ impl StoredState {
             ledger.refresh();
         }
         Ok(Self {
-            launch,
+            launch: LaunchState {
+                launch,
+                fired: store.fact("fired")?.unwrap_or_default(),
+                left_out: store.fact("left_out")?.unwrap_or_default(),
+            },
             ledger,
             rung,
-            fired: store.fact("fired")?.unwrap_or_default(),
             baseline: store.fact("baseline")?,
-            left_out: store.fact("left_out")?.unwrap_or_default(),
         })
     }
 }

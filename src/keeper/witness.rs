@@ -90,7 +90,7 @@ impl Witness {
     pub fn observe(&mut self, reading: &Reading) -> Vec<KernelLine> {
         match &reading.gpu {
             Ok(gpu) => {
-                let why = gpu.vram_used_bytes.why().filter(|why| why.contains("lost") || why.contains("reset"));
+                let why = gpu.vram_used_bytes.why().filter(|_| gpu.vram_used_bytes.is_lost());
                 self.card.lost = why.map(str::to_owned);
                 if let Some(pci) = gpu.more.pci.value() {
                     self.card.pci = Some(pci.clone());

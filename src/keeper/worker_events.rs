@@ -1,6 +1,6 @@
 //! Handles the worker's messages and its exit.
 
-use super::run_loop::Keeper;
+use super::keeper_state::Keeper;
 use super::witness::Ending;
 use crate::policy::event::Event;
 use crate::policy::lifecycle::{Lifecycle, Then};
@@ -14,17 +14,16 @@ impl Keeper {
     pub(super) fn handle_worker_event(&mut self, event: WorkerEvent, now: Duration) {
         match &event {
             WorkerEvent::Hello(hello) if hello.protocol != PROTOCOL => {
-                let why =
-                    format!("the worker speaks version {} of the contract, this keeper {PROTOCOL}", hello.protocol);
+                let why = format!("the worker uses protocol version {}, this keeper {PROTOCOL}", hello.protocol);
                 self.recorder.note(Level::Error, JournalKind::Worker, why);
             }
             WorkerEvent::Injected { fault, .. } if !fault.ends_with('*') => {
-                self.fired.push(fault.clone());
-                self.recorder.put_fact("fired", &self.fired);
+                self.stored.fired.push(fault.clone());
+                self.recorder.put_fact("fired", &self.stored.fired);
                 self.recorder.persist();
             }
-            WorkerEvent::Failed(failed) => self.failure = Some(failed.clone()),
-            WorkerEvent::Done { .. } => self.done = true,
+            WorkerEvent::Failed(failed) => self.worker.failure = Some(failed.clone()),
+            WorkerEvent::Done { .. } => self.worker.done = true,
             WorkerEvent::SaveFailed { message, .. } => {
                 self.alarms.raise("saves", Level::Error, "a checkpoint could not be written", message, now);
             }
@@ -48,17 +47,17 @@ impl Keeper {
 
     pub(super) fn handle_worker_exit(&mut self, exit: Exit, now: Duration) {
         let asked = matches!(self.policy.life(), Lifecycle::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
-        let done = std::mem::take(&mut self.done);
+        let done = std::mem::take(&mut self.worker.done);
         let cause = self.judge_end(exit);
-        let failed = self.failure.take();
+        let failed = self.worker.failure.take();
         let as_intended = matches!(exit.code, Some(0 | 3)) && (asked || done) || asked && failed.is_none();
         let outcome = match &failed {
             Some(failed) => format!("{}: {}", failed.class, failed.message),
             None if as_intended => "ended as asked".to_owned(),
             None => exit.to_string(),
         };
-        self.worker = None;
-        self.watched.send_replace(None);
+        self.worker.process = None;
+        self.worker.watched.send_replace(None);
         self.recorder.record_exit(&outcome, !asked && exit.code != Some(0));
         if !as_intended {
             self.recorder.record_cause(&cause);
@@ -90,7 +89,7 @@ impl Keeper {
             Lifecycle::Stopping { then: Then::Recover(fault), .. } => Some((fault.class, fault.text.clone())),
             _ => None,
         };
-        let pid = self.worker.as_ref().map(|worker| worker.identity.pid);
-        self.witness.judge(&Ending { exit, pid, failed: self.failure.as_ref(), ended_for })
+        let pid = self.worker.process.as_ref().map(|worker| worker.identity.pid);
+        self.witness.judge(&Ending { exit, pid, failed: self.worker.failure.as_ref(), ended_for })
     }
 }

@@ -36,7 +36,7 @@ impl Policy {
             Lifecycle::AwaitingVram { start, .. } => self.handle_no_room(start, now),
             Lifecycle::BackingOff { start, .. } => self.start_worker(start, now),
             Lifecycle::Cooling { .. } => {
-                let (celsius, resume_c) = self.heat.temperatures();
+                let (celsius, resume_c) = self.watches.heat.temperatures();
                 let why = format!(
                     "the GPU does not cool: {celsius:.0} °C after a pause of {} min, {resume_c:.0} °C needed; check its fan, \
                      its airflow and other processes that use it, then `{}`",
@@ -54,13 +54,13 @@ impl Policy {
 
     /// Handles an expired deadline of a live worker.
     fn tick_running(&mut self, phase: Phase, now: Duration) -> Vec<Effect> {
-        if now < self.hang.deadline() {
+        if now < self.watches.hang.deadline() {
             return match self.age_deadline() {
                 Some(due) if due <= now => self.handle_old_checkpoint(now),
                 _ => self.planned_restart(now),
             };
         }
-        let limit = self.hang.limit().as_secs();
+        let limit = self.watches.hang.limit().as_secs();
         let cause = format!("hang: no progress for {limit} s while {}", describe_phase(phase));
         let grace = span(self.limits.watch.ending.grace).as_secs_f64();
         let told = format!("{cause}; the worker gets SIGTERM, and SIGKILL after {grace} s");
@@ -93,7 +93,7 @@ impl Policy {
 
     /// Returns the time a stop may take: one step, one save and a margin.
     fn stop_grace(&self) -> Duration {
-        let wanted = self.hang.longest_step() * 2 + self.save * 3;
+        let wanted = self.watches.hang.longest_step() * 2 + self.worker.save * 3;
         wanted.clamp(Duration::from_secs(5), Duration::from_mins(2)).max(match self.life {
             Lifecycle::Running(Phase::Training | Phase::Checkpointing) => Duration::ZERO,
             // While loading, compiling or evaluating, a worker listens only at the next phase boundary.

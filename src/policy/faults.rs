@@ -18,7 +18,7 @@ const HANGS_TOGETHER: u64 = 2000;
 impl Policy {
     /// Restarts within the budget, on another rung when that relieves the cause; otherwise ends the run.
     pub(super) fn handle_fault(&mut self, fault: &Fault, now: Duration) -> Vec<Effect> {
-        let place = self.step.map_or_else(String::new, |step| format!(" at step {step}"));
+        let place = self.position.step.map_or_else(String::new, |step| format!(" at step {step}"));
         let text = format!("worker ended{place}: {}", fault.text);
         let mut effects = vec![Effect::Journal(Level::Error, JournalKind::Worker, text)];
         let response = response(fault.class, fault.xid);
@@ -108,7 +108,7 @@ impl Policy {
     /// checkpoint back. The same failure at the same step, at any distance from the load, skips the data
     /// of that step.
     fn suspect_checkpoint_or_data(&mut self, fault: &Fault) -> Vec<Effect> {
-        let (loaded, step) = (self.loaded, self.step);
+        let (loaded, step) = (self.position.loaded, self.position.step);
         if self.ledger.budget.relapse.fault(loaded, step, fault.kind.as_deref()) {
             return loaded.map(Effect::GoBack).into_iter().collect();
         }
@@ -116,7 +116,7 @@ impl Policy {
         let Some((step, kind)) = step.zip(fault.kind.clone()).filter(|_| may_be_data) else { return Vec::new() };
         let again = self.ledger.poison.as_ref() == Some(&(step, kind.clone()));
         self.ledger.poison = Some((step, kind)).filter(|_| !again);
-        match self.clock {
+        match self.position.clock {
             Some(clock) if again && self.autopilot() && self.ledger.left_out != Some(clock) => {
                 self.ledger.left_out = Some(clock);
                 let text = format!("step {} failed twice in the same way; its data is skipped from now on", step + 1);
@@ -129,7 +129,7 @@ impl Policy {
 
     /// Plans the next start, as soon as the budget allows it.
     fn restart_within_budget(&mut self, start: Start, fault: &Fault, now: Duration) -> Vec<Effect> {
-        match self.ledger.budget.fault(self.durable, now, &self.limits.watch) {
+        match self.ledger.budget.fault(self.position.durable, now, &self.limits.watch) {
             Verdict::Restart(Duration::ZERO) => self.start_worker(start, now),
             Verdict::Restart(wait) => {
                 let text = format!("no progress since the last fault; the next start is in {} s", wait.as_secs());

@@ -1,26 +1,18 @@
 //! The state machine: worker events, starts and exits. Requests of the user are in
 //! [`super::requests`], faults in [`super::faults`], deadlines in [`super::ending`].
 
-use super::age::AgeWatch;
-use super::drift::DriftWatch;
 use super::event::{Effect, Event, Evidence, Limits};
+use super::facts::{GpuMemory, NewestWorker, Position, Watches};
 use super::fault::Fault;
-use super::hang::HangWatch;
-use super::heat::HeatWatch;
-use super::idle::IdleWatch;
 use super::ledger::Ledger;
 use super::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
-use super::pace::Pace;
 use super::refused::Wishes;
 use super::response::{Response, response};
-use super::room::CardUse;
-use super::skips::SkipWatch;
-use super::spike::SpikeWatch;
 use crate::config::watch::span;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::JournalKind;
 use crate::protocol::exit::Exit;
-use crate::protocol::worker::{DoneReason, Event as WorkerEvent, Failed, FailureClass, Level, Phase};
+use crate::protocol::worker::{DoneReason, Event as WorkerEvent, FailureClass, Level, Phase};
 use std::time::Duration;
 
 /// The wait when the GPU cannot be read.
@@ -32,85 +24,35 @@ pub struct Policy {
     pub(super) limits: Limits,
     pub(super) life: Lifecycle,
     pub(super) rung: usize,
-    /// Rung of the newest worker.
-    pub(super) worker_rung: usize,
     pub(super) ledger: Ledger,
-    pub(super) hang: HangWatch,
-    pub(super) heat: HeatWatch,
-    pub(super) spike: SpikeWatch,
-    pub(super) skips: SkipWatch,
-    pub(super) drift: DriftWatch,
-    pub(super) idle: IdleWatch,
-    pub(super) age: AgeWatch,
-    /// Start time of the newest worker.
-    pub(super) born: Duration,
-    /// Duration of the newest save.
-    pub(super) save: Duration,
-    pub(super) step: Option<u64>,
-    /// Clock of the run at that step.
-    pub(super) clock: Option<u64>,
-    /// Clock units in an epoch.
-    pub(super) epoch_units: u64,
-    /// Clock units in the whole run.
-    pub(super) total_units: u64,
-    /// Clock units in a step, as far as observed.
-    pub(super) pace: Pace,
-    /// Checkpoint step the worker resumed from, once it has reported it.
-    pub(super) loaded: Option<u64>,
-    pub(super) durable: Option<u64>,
+    pub(super) watches: Watches,
+    pub(super) position: Position,
+    pub(super) worker: NewestWorker,
+    pub(super) gpu: GpuMemory,
     /// Requests that failed saves have blocked, and when they were made.
     pub(super) wishes: Wishes,
-    failure: Option<Failed>,
-    finished: bool,
-    on_gpu: bool,
-    pub(super) card: Option<CardUse>,
-    pub(super) vram: Option<u64>,
-    /// The journal says already that this start did not wait for memory, which cannot be read.
-    pub(super) is_blind: bool,
-    pub(super) baseline: Option<u64>,
 }
 
 impl Policy {
     /// Creates the policy of a run on `rung`, with the ledger of an earlier keeper.
     #[must_use]
     pub fn new(limits: Limits, rung: usize, ledger: Ledger, baseline: Option<u64>) -> Self {
-        let hang = HangWatch::new(&limits.watch, Duration::ZERO);
         Self {
+            watches: Watches::new(&limits.watch),
             limits,
             life: Lifecycle::New,
             rung,
-            worker_rung: rung,
             ledger,
-            hang,
-            heat: HeatWatch::default(),
-            spike: SpikeWatch::default(),
-            skips: SkipWatch::default(),
-            drift: DriftWatch::default(),
-            idle: IdleWatch::default(),
-            age: AgeWatch::default(),
-            born: Duration::ZERO,
-            save: Duration::ZERO,
-            step: None,
-            clock: None,
-            epoch_units: u64::MAX,
-            total_units: u64::MAX,
-            pace: Pace::default(),
-            loaded: None,
-            durable: None,
+            position: Position::default(),
+            worker: NewestWorker { rung, ..NewestWorker::default() },
+            gpu: GpuMemory { baseline, ..GpuMemory::default() },
             wishes: Wishes::default(),
-            failure: None,
-            finished: false,
-            on_gpu: false,
-            card: None,
-            vram: None,
-            is_blind: false,
-            baseline,
         }
     }
 
     /// Sets the newest step held by a checkpoint on disk.
     pub fn set_durable_step(&mut self, durable: Option<u64>) {
-        self.durable = durable;
+        self.position.durable = durable;
     }
 
     /// Keeps a run paused that was paused when an earlier keeper died.
@@ -139,7 +81,7 @@ impl Policy {
     /// Reports whether the newest worker trains on a GPU.
     #[must_use]
     pub fn is_on_gpu(&self) -> bool {
-        self.on_gpu
+        self.gpu.in_use
     }
 
     /// Returns the state that must outlive the keeper, to be stored.
@@ -150,13 +92,13 @@ impl Policy {
 
     /// Returns the run's current step, as far as known.
     pub(super) fn current_step(&self) -> u64 {
-        self.step.or(self.loaded).or(self.durable).unwrap_or(0)
+        self.position.current_step()
     }
 
     /// Returns the GPU memory in use before the first start, to be stored.
     #[must_use]
     pub fn baseline(&self) -> Option<u64> {
-        self.baseline
+        self.gpu.baseline
     }
 
     /// Returns the latest time for the next [`Event::Tick`].
@@ -165,7 +107,7 @@ impl Policy {
         match &self.life {
             Lifecycle::Running(_) => {
                 let others = [self.age_deadline(), self.restart_due()];
-                Some(others.into_iter().flatten().fold(self.hang.deadline(), Duration::min))
+                Some(others.into_iter().flatten().fold(self.watches.hang.deadline(), Duration::min))
             }
             Lifecycle::Stopping { until, .. }
             | Lifecycle::AwaitingVram { until, .. }
@@ -182,7 +124,7 @@ impl Policy {
             Event::Worker(event) => self.handle_worker_event(event, now),
             Event::Exited(exit, cause) => self.handle_exit(exit, &cause, now),
             Event::StartFailed(why) => {
-                let text = format!("the worker could not be started: {why}");
+                let text = format!("the worker failed to start: {why}");
                 self.handle_fault(&Fault { kind: None, ..Fault::new(FailureClass::Unknown, text) }, now)
             }
             Event::Evidence(evidence) => self.handle_evidence(evidence, now),
@@ -192,13 +134,13 @@ impl Policy {
                 Vec::new()
             }
             Event::Card(card) => {
-                self.card = card;
+                self.gpu.holders = card;
                 Vec::new()
             }
             Event::Vram(used) => self.handle_vram(used, now),
             Event::Utilisation(share) => self.handle_utilisation(share, now),
             Event::DiskLow(low) => {
-                self.age.disk_is_low = low;
+                self.watches.age.disk_is_low = low;
                 Vec::new()
             }
             Event::Request(request) => self.answer_request(&request, now),
@@ -208,9 +150,7 @@ impl Policy {
                 Vec::new()
             }
             Event::StoodStill(delay) => {
-                self.hang.forgive(delay, now);
-                self.age.forgive(now);
-                self.idle.forgive(delay, now);
+                self.watches.forgive(delay, now);
                 if let Lifecycle::Stopping { until, .. }
                 | Lifecycle::AwaitingVram { until, .. }
                 | Lifecycle::Cooling { until, .. } = &mut self.life
@@ -228,7 +168,7 @@ impl Policy {
         if self.life != Lifecycle::New {
             return Vec::new();
         }
-        let reason = match self.durable {
+        let reason = match self.position.durable {
             // Only the worker can tell whether that checkpoint is usable.
             Some(step) => {
                 format!("continues on {} from the newest usable checkpoint (step {step})", self.rung_name(self.rung))
@@ -241,23 +181,18 @@ impl Policy {
     fn handle_worker_event(&mut self, event: WorkerEvent, now: Duration) -> Vec<Effect> {
         match event {
             WorkerEvent::Hello(hello) => {
-                self.on_gpu = hello.device.starts_with("cuda");
-                self.is_blind = false;
-                // Checkpoints newer than the one it loaded are unusable.
-                self.durable = hello.resumed_from.or(self.durable);
-                self.loaded = hello.resumed_from;
-                self.step = hello.resumed_from;
-                self.clock = Some(hello.position.samples);
-                (self.epoch_units, self.total_units) = (hello.epoch_units, hello.total_units);
+                self.gpu.in_use = hello.device.starts_with("cuda");
+                self.gpu.is_blind = false;
+                self.position.resume(&hello);
                 let step = hello.resumed_from.unwrap_or(0);
                 self.ledger.climb.rewind_to(step);
                 self.ledger.climb.plan.rewind_to(hello.position.samples, step);
             }
             WorkerEvent::Phase { phase } => {
-                self.hang.phase(phase, now);
-                self.idle.phase(phase, now);
+                self.watches.hang.phase(phase, now);
+                self.watches.idle.phase(phase, now);
                 if phase == Phase::Training {
-                    self.age.trains(now);
+                    self.watches.age.trains(now);
                 }
                 if let Lifecycle::Running(shown) = &mut self.life {
                     *shown = phase;
@@ -266,14 +201,14 @@ impl Policy {
             WorkerEvent::Step(step) => return self.handle_step(&step, now),
             WorkerEvent::Skipped(skipped) => return self.handle_skip(&skipped, now),
             WorkerEvent::Saved(saved) => {
-                self.durable = self.durable.max(Some(saved.step));
+                self.position.durable = self.position.durable.max(Some(saved.step));
                 self.wishes.saved();
-                self.save = Duration::try_from_secs_f64(saved.total_ms / 1000.0).unwrap_or_default();
+                self.worker.save = Duration::try_from_secs_f64(saved.total_ms / 1000.0).unwrap_or_default();
                 return self.end_age_alarm(now);
             }
             WorkerEvent::StopRefused { step, message } => return self.handle_refused_stop(step, &message, now),
-            WorkerEvent::Failed(failed) => self.failure = Some(failed),
-            WorkerEvent::Done { reason, .. } => self.finished = reason == DoneReason::Finished,
+            WorkerEvent::Failed(failed) => self.worker.failure = Some(failed),
+            WorkerEvent::Done { reason, .. } => self.worker.finished = reason == DoneReason::Finished,
             WorkerEvent::SaveFailed { message, of_disk, .. } => return self.handle_failed_save(&message, of_disk, now),
             WorkerEvent::Eval(_) | WorkerEvent::Note { .. } | WorkerEvent::Injected { .. } | WorkerEvent::Memory(_) => {
             }
@@ -282,8 +217,8 @@ impl Policy {
     }
 
     fn handle_exit(&mut self, exit: Exit, cause: &Cause, now: Duration) -> Vec<Effect> {
-        let failure = self.failure.take();
-        if self.finished && exit.code == Some(0) {
+        let failure = self.worker.failure.take();
+        if self.worker.finished && exit.code == Some(0) {
             return self.finish_run(Outcome::Finished);
         }
         let stopping = std::mem::replace(&mut self.life, Lifecycle::New);
@@ -332,29 +267,24 @@ impl Policy {
 
     /// Starts a worker once the GPU is free of the last one.
     pub(super) fn start_worker(&mut self, start: Start, now: Duration) -> Vec<Effect> {
-        if !self.on_gpu {
+        if !self.gpu.in_use {
             return self.launch_worker(start, now);
         }
         // Readings from before the worker exited are stale: wait for the next one.
         let wait = span(self.limits.watch.ending.vram_wait);
-        let grace = if self.baseline.is_some() || self.card.is_some() { wait } else { BLIND_WAIT };
+        let grace = if self.gpu.baseline.is_some() || self.gpu.holders.is_some() { wait } else { BLIND_WAIT };
         self.life = Lifecycle::AwaitingVram { start, until: now + grace };
         Vec::new()
     }
 
     pub(super) fn launch_worker(&mut self, start: Start, now: Duration) -> Vec<Effect> {
-        if self.baseline.is_none() && !self.on_gpu {
-            self.baseline = self.vram;
-        }
-        (self.rung, self.worker_rung) = (start.rung, start.rung);
+        self.gpu.keep_baseline();
+        self.rung = start.rung;
         self.wishes = Wishes::default();
-        (self.failure, self.loaded, self.finished) = (None, None, false);
-        self.hang = HangWatch::new(&self.limits.watch, now);
-        (self.spike, self.skips, self.drift) = Default::default();
-        self.age.renew();
-        self.idle.rest();
-        self.born = now;
-        self.heat.rest();
+        self.position.loaded = None;
+        self.worker =
+            NewestWorker { rung: start.rung, started: now, save: self.worker.save, ..NewestWorker::default() };
+        self.watches.renew(&self.limits.watch, now);
         self.life = Lifecycle::Running(Phase::Starting);
         let mut effects: Vec<Effect> = start.back.map(Effect::RollBack).into_iter().collect();
         effects.push(Effect::Start(start));

@@ -132,7 +132,7 @@ impl Policy {
             Move::Stage { stage } => {
                 let to = self.rung_of_stage(stage);
                 self.ledger.climb.record_stage(from, to, step, self.limits.watch.climb);
-                self.ledger.climb.plan.enter_stage(stage, self.clock.unwrap_or(0), step);
+                self.ledger.climb.plan.enter_stage(stage, self.position.clock.unwrap_or(0), step);
                 let reason = format!("climb plan: {here} → {}", self.rung_name(to));
                 let text = format!("{reason}, stage {} of {}: {why}", stage + 1, self.limits.plan.len());
                 (JournalKind::Shift, text, Then::Start(Start::on(to, format!("{reason} after {why}"))))

@@ -98,13 +98,8 @@ impl Policy {
         let runs = matches!(self.life, Lifecycle::Running(_));
         let due = runs
             && self.missing_for_next_stage(step)? == Lacks::Nothing
-            && self.steps_left() >= self.calm_steps()? / WORTHWHILE;
+            && self.position.steps_left() >= self.calm_steps()? / WORTHWHILE;
         due.then_some(index + 1)
-    }
-
-    /// Returns the steps left in the run, as far as known.
-    pub(super) fn steps_left(&self) -> u64 {
-        self.total_units.saturating_sub(self.clock.unwrap_or(0)) / self.pace.units_per_step()
     }
 
     /// Returns the clean steps that this stage needs before the next one; a stage shorter than the climb's calm
@@ -113,7 +108,9 @@ impl Policy {
         let (_, stage) = self.current_stage()?;
         let in_steps = match stage.length? {
             Length::Steps(steps) => steps,
-            Length::Epochs(epochs) => epochs.saturating_mul(self.epoch_units) / self.pace.units_per_step(),
+            Length::Epochs(epochs) => {
+                epochs.saturating_mul(self.position.epoch_units) / self.position.pace.units_per_step()
+            }
         };
         Some(self.ledger.climb.required_calm(self.limits.watch.climb).unwrap_or(u64::MAX).min(in_steps))
     }
@@ -127,9 +124,9 @@ impl Policy {
         let left = match length {
             Length::Steps(steps_in_all) => Length::Steps(steps_in_all.saturating_sub(steps)),
             Length::Epochs(epochs) => {
-                let in_all = epochs.saturating_mul(self.epoch_units);
-                let left = in_all.saturating_sub(self.clock.unwrap_or(0).saturating_sub(begun.clock));
-                Length::Epochs(left.div_ceil(self.epoch_units.max(1)))
+                let in_all = epochs.saturating_mul(self.position.epoch_units);
+                let left = in_all.saturating_sub(self.position.clock.unwrap_or(0).saturating_sub(begun.clock));
+                Length::Epochs(left.div_ceil(self.position.epoch_units.max(1)))
             }
         };
         let climb = &self.ledger.climb;
@@ -151,9 +148,9 @@ impl Policy {
 
     /// Handles the user's choice of the current rung. Returns a journal line when that ends the plan.
     pub(super) fn note_chosen_rung(&mut self, rung: usize) -> Option<Effect> {
-        let (clock, step) = (self.clock.unwrap_or(0), self.current_step());
+        let (clock, step) = (self.position.clock.unwrap_or(0), self.current_step());
         let ends = self.ledger.climb.plan.choose_rung(rung, &self.limits.plan, clock, step);
-        let text = format!("the climb plan ends here: no later stage is on {}", self.rung_name(rung));
+        let text = format!("the climb plan ends: no later stage uses {}", self.rung_name(rung));
         ends.then_some(Effect::Journal(Level::Info, JournalKind::Shift, text))
     }
 

@@ -75,13 +75,13 @@ impl Policy {
                 return effects;
             }
             Then::Start(start) => start.reason.clone(),
-            Then::Cool(_) => "the pause to cool".to_owned(),
+            Then::Cool(_) => "the cooling pause".to_owned(),
             Then::Pause => "the pause".to_owned(),
             Then::End | Then::Recover(_) => "the stop".to_owned(),
         };
         self.wishes.stop_refused = then == Then::End;
         self.life = Lifecycle::Running(Phase::Training);
-        self.rung = self.worker_rung;
+        self.rung = self.worker.rung;
         if let Some(climb) = self.wishes.climb.take() {
             self.ledger.climb = climb;
         }
@@ -97,7 +97,7 @@ impl Policy {
     /// Describes how much an end without a save would lose.
     pub(super) fn unsaved_steps(&self) -> String {
         let at = self.current_step();
-        match self.durable {
+        match self.position.durable {
             Some(durable) => format!("{} steps since checkpoint {durable} are not saved", at.saturating_sub(durable)),
             None => format!("{at} steps are not saved, and there is no checkpoint yet"),
         }

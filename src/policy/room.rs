@@ -46,7 +46,7 @@ impl fmt::Display for Holder {
 impl Policy {
     /// Takes in a reading of GPU memory; a waiting start may proceed.
     pub(super) fn handle_vram(&mut self, used: Option<u64>, now: Duration) -> Vec<Effect> {
-        self.vram = used;
+        self.gpu.vram = used;
         match std::mem::replace(&mut self.life, Lifecycle::New) {
             Lifecycle::AwaitingVram { start, .. } if self.gpu_has_room(start.rung) => {
                 return self.launch_worker(start, now);
@@ -61,9 +61,9 @@ impl Policy {
     }
 
     fn gpu_has_room(&self, rung: usize) -> bool {
-        let before = self.vram.zip(self.baseline);
+        let before = self.gpu.vram.zip(self.gpu.baseline);
         let as_before = before.is_some_and(|(used, baseline)| used <= baseline.saturating_add(self.slack_bytes()));
-        as_before || self.card.as_ref().is_some_and(|card| card.ours == 0 && self.rung_fits(card, rung))
+        as_before || self.gpu.holders.as_ref().is_some_and(|card| card.ours == 0 && self.rung_fits(card, rung))
     }
 
     /// Reports whether the rung fits. A rung without measurement or plan is tried: nothing else can show
@@ -75,7 +75,7 @@ impl Policy {
 
     /// Handles an expired wait for GPU memory.
     pub(super) fn handle_no_room(&mut self, start: Start, now: Duration) -> Vec<Effect> {
-        let why = match (&self.card, self.baseline.zip(self.vram)) {
+        let why = match (&self.gpu.holders, self.gpu.baseline.zip(self.gpu.vram)) {
             (Some(card), _) if card.ours == 0 => {
                 let needed = card.peaks.get(start.rung).copied().flatten().unwrap_or(0);
                 format!(
@@ -101,7 +101,7 @@ impl Policy {
             (None, None) => {
                 let mut effects = Vec::new();
                 // A start that is put off comes here again.
-                if !std::mem::replace(&mut self.is_blind, true) {
+                if !std::mem::replace(&mut self.gpu.is_blind, true) {
                     let text = "GPU memory cannot be read; started after a fixed wait".to_owned();
                     effects.push(Effect::Journal(Level::Warn, JournalKind::Health, text));
                 }

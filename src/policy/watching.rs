@@ -16,32 +16,32 @@ use std::time::Duration;
 impl Policy {
     pub(super) fn handle_step(&mut self, step: &Step, now: Duration) -> Vec<Effect> {
         self.advance_clock(step.step, step.samples, now);
-        self.idle.step(step);
+        self.watches.idle.step(step);
         self.expire_proposal();
         let (watch, mut effects) = (self.limits.watch.clone(), Vec::new());
-        let _ = self.skips.observe(false, &watch);
+        let _ = self.watches.skips.observe(false, &watch);
         if self.ledger.climb.record_step(step.step, watch.climb) {
-            let text = format!("{} has proven itself", self.rung_name(self.rung));
+            let text = format!("{} passed its probation", self.rung_name(self.rung));
             effects.push(Effect::Journal(Level::Info, JournalKind::Shift, text));
         }
-        if let Some(spike) = self.spike.observe(step.loss, watch.spike) {
+        if let Some(spike) = self.watches.spike.observe(step.loss, watch.spike) {
             let why = format!(
                 "the loss jumped from {:.4} to {:.4}, {:.1} standard deviations",
                 spike.mean, spike.loss, spike.sigmas
             );
             let before = (step.step + 1).saturating_sub(spike.steps);
-            let skip_units = watch.spike.skip.saturating_mul(self.pace.units_per_step());
+            let skip_units = watch.spike.skip.saturating_mul(self.position.pace.units_per_step());
             let back = Back { before, steps: watch.spike.back, skip_units };
             let done = self.suggest_move(Move::RollBack { back, to: self.rung }, &why, now);
             effects.extend(with_trouble(FailureClass::LossSpike, why, done));
-        } else if let Some(why) = self.drift.observe(step.loss, watch.divergence) {
+        } else if let Some(why) = self.watches.drift.observe(step.loss, watch.divergence) {
             let back = Back { before: step.step, steps: watch.divergence.steps, skip_units: 0 };
             let to = self.nearest_rung(Relief::Numerics).unwrap_or(self.rung);
             let done = self.propose_move(Move::RollBack { back, to }, &why);
             effects.extend(with_trouble(FailureClass::Divergence, why, done));
         } else if let Some(to) = self.climb_target(step.step) {
             let why = format!(
-                "{} calm steps",
+                "{} clean steps",
                 watch.climb.after.saturating_mul(1 << self.ledger.climb.failed_climbs().min(32))
             );
             effects.extend(self.suggest_move(Move::Climb { to }, &why, now));
@@ -59,9 +59,9 @@ impl Policy {
         }
         self.ledger.climb.record_disturbance(skipped.step);
         let watch = self.limits.watch.clone();
-        let Some(why) = self.skips.observe(true, &watch) else { return Vec::new() };
+        let Some(why) = self.watches.skips.observe(true, &watch) else { return Vec::new() };
         let Some(to) = self.nearest_rung(Relief::Numerics) else {
-            let told = self.note_no_relief(Relief::Numerics, "training goes on as it is");
+            let told = self.note_no_relief(Relief::Numerics, "training continues unchanged");
             return with_trouble(FailureClass::NonFinite, why, told.into_iter().collect());
         };
         let done = self.suggest_move(Move::Shift { to }, &why, now);
@@ -69,11 +69,8 @@ impl Policy {
     }
 
     fn advance_clock(&mut self, step: u64, samples: u64, now: Duration) {
-        if let Some(before) = self.clock.filter(|before| *before < samples) {
-            self.pace.step(samples - before);
-        }
-        (self.step, self.clock) = (Some(step), Some(samples));
-        self.hang.step(now);
+        self.position.advance(step, samples);
+        self.watches.hang.step(now);
     }
 
     fn climb_target(&self, step: u64) -> Option<usize> {
@@ -81,7 +78,7 @@ impl Policy {
         let due = matches!(self.life, Lifecycle::Running(_)) && self.ledger.climb.is_due(self.rung, step, knobs);
         let (_, home) = self.ledger.climb.next_climb(self.rung, step, knobs).filter(|_| due)?;
         // A climb that the run is too short to prove only costs a restart.
-        let time = self.steps_left() >= self.ledger.climb.required_calm(knobs)?;
+        let time = self.position.steps_left() >= self.ledger.climb.required_calm(knobs)?;
         self.next_rung_up(home).filter(|_| time)
     }
 
@@ -110,15 +107,15 @@ impl Policy {
         if !matches!(self.life, Lifecycle::Running(Phase::Training)) {
             return Vec::new();
         }
-        match self.idle.measured(share, knobs, now) {
+        match self.watches.idle.measured(share, knobs, now) {
             Some(News::Idle(reason)) => {
                 let (below, long) = (knobs.below * 100.0, format_span(span(knobs.after)));
                 let soon = match reason {
                     Reason::NoSteps => {
-                        let left = self.hang.deadline().saturating_sub(now);
-                        format!("; it counts as one after {} more without a step", format_span(left))
+                        let left = self.watches.hang.deadline().saturating_sub(now);
+                        format!("; it counts as a hang after {} more without a step", format_span(left))
                     }
-                    _ => "; training goes on".to_owned(),
+                    _ => "; training continues".to_owned(),
                 };
                 let text = format!("the GPU has been below {below:.0} % for {long}: {reason}{soon}");
                 vec![Effect::Alarm { key: ALARM, title: "GPU idle", text }]
@@ -139,23 +136,22 @@ impl Policy {
         now: Duration,
     ) -> Vec<Effect> {
         let (watch, knobs) = (self.limits.watch.temperature_c, self.limits.watch.heat);
-        self.heat.measured(celsius, heat::limit_c(watch, slowdown_c, knobs), knobs, now);
+        self.watches.heat.measured(celsius, heat::limit_c(watch, slowdown_c, knobs), knobs, now);
         match &self.life {
-            Lifecycle::Cooling { start, .. } if self.heat.is_cool() => {
+            Lifecycle::Cooling { start, .. } if self.watches.heat.is_cool() => {
                 let start = start.clone();
-                let text = format!("the card has cooled to {:.0} °C", self.heat.temperatures().0);
+                let text = format!("the GPU has cooled to {:.0} °C", self.watches.heat.temperatures().0);
                 let mut effects = vec![Effect::Journal(Level::Info, JournalKind::Health, text)];
                 effects.extend(self.start_worker(start, now));
                 effects
             }
-            Lifecycle::Running(_) if self.heat.must_cool(knobs, now) => {
+            Lifecycle::Running(_) if self.watches.heat.must_cool(knobs, now) => {
                 let limit = heat::limit_c(watch, slowdown_c, knobs);
-                let why = format!("the GPU is at {:.0} °C (limit {limit:.0} °C)", self.heat.temperatures().0);
-                self.heat.rest();
+                let why = format!("the GPU is at {:.0} °C (limit {limit:.0} °C)", self.watches.heat.temperatures().0);
+                self.watches.heat.rest();
                 let often = self.ledger.heat_pauses >= knobs.pauses;
                 let rung = self.nearest_rung(Relief::Heat).filter(|_| often);
-                let told =
-                    (often && rung.is_none()).then(|| self.note_no_relief(Relief::Heat, "it pauses again and again"));
+                let told = (often && rung.is_none()).then(|| self.note_no_relief(Relief::Heat, "it will pause again"));
                 let mut done = self.suggest_move(rung.map_or(Move::Cool, |to| Move::Shift { to }), &why, now);
                 if rung == Some(self.rung) {
                     self.ledger.heat_pauses = 0;

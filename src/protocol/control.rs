@@ -133,7 +133,7 @@ impl RunState {
             Self::Recovering => "recovering",
             Self::Finished => "finished",
             Self::Failed => "failed",
-            Self::NeedsPerson => "needs a person",
+            Self::NeedsPerson => "needs attention",
             Self::Stopped => "stopped",
         }
     }

@@ -37,7 +37,7 @@ impl FromStr for DeviceChoice {
                 .strip_prefix("cuda:")
                 .and_then(|index| index.parse().ok())
                 .map(Self::Cuda)
-                .ok_or_else(|| format!("`{text}` is no device; write auto, cuda, cuda:0 or cpu")),
+                .ok_or_else(|| format!("unknown device `{text}`; write auto, cuda, cuda:0 or cpu")),
         }
     }
 }

@@ -54,7 +54,7 @@ pub const PLAIN: Case = Case {
     act: None,
     cause: "",
     response: "",
-    never: "needs a person",
+    never: "needs attention",
     code: 0,
     whole: true,
     holds: None,
@@ -186,7 +186,7 @@ fn time(rows: &[JournalRow]) -> String {
     });
     let Some(first) = first else { return "no pause".to_owned() };
     let arrives = |row: &&JournalRow| {
-        ["restarted ", "shifted ", "needs a person", "failed: ", "finished "]
+        ["restarted ", "shifted ", "needs attention", "failed: ", "finished "]
             .iter()
             .any(|words| row.text.starts_with(words))
     };

@@ -103,7 +103,7 @@ fn unknown() -> Vec<Case> {
             fault: "an unknown error (exit code 77), always",
             model: "step_ms: 2, trouble: [{ step: 120, code: 77 }]",
             cause: "exit code 77",
-            response: "needs a person: 3 restarts brought no new durable step",
+            response: "needs attention: 3 restarts without progress",
             code: 4,
             ..PLAIN
         },
@@ -251,7 +251,7 @@ fn recoveries() -> Vec<Case> {
             fault: "a worker that dies at once, every time",
             model: "trouble: [{ load: true, code: 77 }]",
             cause: "exit code 77",
-            response: "needs a person: 3 restarts brought no new durable step",
+            response: "needs attention: 3 restarts without progress",
             code: 4,
             ..PLAIN
         },
@@ -262,7 +262,7 @@ fn recoveries() -> Vec<Case> {
                     { step: 62, attempts: 3, code: 77 }, { step: 63, class: panic }]",
             every: "300 steps",
             cause: "crashed with SIGSEGV",
-            response: "needs a person: 3 restarts brought no new durable step",
+            response: "needs attention: 3 restarts without progress",
             code: 4,
             ..PLAIN
         },
@@ -271,7 +271,7 @@ fn recoveries() -> Vec<Case> {
             fault: "six deaths in half an hour, with progress",
             inject: "kill@60,kill@110,kill@160,kill@210,kill@260,kill@310",
             cause: "killed by SIGKILL",
-            response: "needs a person: 5 restarts within 30 min",
+            response: "needs attention: 5 restarts within 30 min",
             code: 4,
             ..PLAIN
         },

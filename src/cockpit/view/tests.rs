@@ -182,7 +182,7 @@ fn boxes(size: (u16, u16)) -> Vec<(&'static str, State)> {
         ("one chart with a cursor", full),
         ("the past", past),
         ("no keeper", fixture::orphaned(size)),
-        ("needs a person", trouble),
+        ("needs attention", trouble),
         ("paused", {
             let mut state = fixture::training(size);
             fixture::tell(&mut state, fixture::status(RunState::Paused, 700));

@@ -42,7 +42,7 @@ impl Recorder {
         self.note(Level::Info, JournalKind::Checkpoint, sentences::saved(saved));
         let failed = std::mem::take(&mut self.failed_saves);
         if failed > 0 {
-            let text = format!("checkpoints are written again, after {failed} in a row that could not be");
+            let text = format!("checkpoints are saved again, after {failed} failures in a row");
             self.note(Level::Info, JournalKind::Checkpoint, text);
         }
         if self.status.state == RunState::Stopping {

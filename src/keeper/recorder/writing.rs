@@ -104,7 +104,7 @@ impl Recorder {
         self.facts.append(&mut self.batch.facts);
         self.batch = Batch::default();
         if std::mem::take(&mut self.store_failing) {
-            let text = "run.db is written again".to_owned();
+            let text = "run.db is writable again".to_owned();
             self.note(Level::Info, JournalKind::Health, text);
         }
     }
@@ -114,7 +114,8 @@ impl Recorder {
             self.batch.samples.clear();
             return;
         }
-        let text = format!("run.db cannot be written: {error}; training goes on, rows are kept for the next try");
+        let text =
+            format!("run.db cannot be written: {error}; training continues, and rows are kept for the next attempt");
         self.note(Level::Error, JournalKind::Health, text);
     }
 
@@ -210,7 +211,7 @@ pub fn describe_replacement(replaced: &Replaced) -> String {
     let aside =
         replaced.aside.as_ref().map_or_else(String::new, |path| format!(" and was set aside as {}", path.display()));
     format!(
-        "run.db was damaged ({why}){aside}; {} rows of it could be read and were kept, checkpoints give back what they hold",
+        "run.db was damaged ({why}){aside}; recovered {} rows from it, and checkpoints restore theirs",
         replaced.saved
     )
 }
