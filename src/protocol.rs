@@ -17,5 +17,6 @@ pub mod line;
 pub mod pace;
 pub mod plan;
 pub mod probe;
+pub mod rows;
 pub mod worker;
 pub mod xid;

@@ -316,43 +316,6 @@ fn a_second_keeper_is_refused() {
 }
 
 #[test]
-fn the_journal_names_the_process_that_resumes_a_run() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
-    wait_status(&run, "steps", |status| status.step >= 5);
-    assert!(place.output(&["stop"]).status.success());
-    assert_eq!(child.wait().unwrap().code(), Some(3));
-    let mut resumed = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
-    let by = format!("resume requested by downshift (process {}, started by ", resumed.id());
-    assert_eq!(resumed.wait().unwrap().code(), Some(0));
-    assert!(journal_says(&run, &by), "{by}: {:#?}", journal(&run));
-}
-
-#[test]
-fn a_paused_run_whose_machine_crashed_is_paused_for_every_command() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
-    wait_status(&run, "steps", |status| status.step >= 5);
-    assert!(place.output(&["pause"]).status.success());
-    let paused = wait_status(&run, "rest", |status| status.state == RunState::Paused && status.pid_worker.is_none());
-    kill(parent_of(paused.pid_keeper.unwrap()).unwrap());
-    kill(paused.pid_keeper.unwrap());
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let dead = wait_status(&run, "no keeper", |status| status.pid_keeper.is_none());
-    assert_eq!(dead.state, RunState::Paused);
-    assert!(dead.why.is_some_and(|why| why.contains("no keeper runs") && why.contains("downshift resume")));
-    for words in [&["runs"][..], &["status"], &["resume", "--interrupted"]] {
-        let said = String::from_utf8(place.output(words).stdout).unwrap();
-        assert!(said.contains("paused") && !said.contains("stopped"), "{words:?}: {said}");
-    }
-    assert_eq!(place.output(&["resume", "--headless"]).status.code(), Some(0));
-    place.curve(200, 8);
-}
-
-#[test]
 fn a_wish_that_cannot_be_saved_for_is_refused_and_nothing_is_thrown_away() {
     let place = Place::scripted();
     place.script("{ step_ms: 20, save_ms: 1, disk_full_from: 60, disk_full_to: 100000 }", "");
@@ -382,19 +345,6 @@ fn a_wish_that_cannot_be_saved_for_is_refused_and_nothing_is_thrown_away() {
     assert!(told.contains("since checkpoint 50 are not saved") && told.contains("stopped at step"), "{again:?}");
     assert_eq!(child.wait().unwrap().code(), Some(3));
     assert!(journal_says(&run, "No space left on device") && journal_says(&run, "not saved; `downshift resume"));
-}
-
-#[test]
-fn who_ends_the_parent_means_the_run() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&[]);
-    let before = wait_status(&run, "steps", |status| status.step >= 20);
-    let parent = parent_of(before.pid_keeper.unwrap()).unwrap();
-    kill_process(Pid::from_raw(parent.cast_signed()).unwrap(), Signal::TERM).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(3));
-    let ended = wait_state(&run, RunState::Stopped);
-    assert_eq!(ended.durable_step, Some(ended.step));
 }
 
 #[test]

@@ -87,7 +87,7 @@ impl Policy {
             }
             Move::Stage { stage } => {
                 let name = self.rung_name(self.rung_of_stage(*stage));
-                format!("go on to {name}, stage {} of the climb plan", stage + 1)
+                format!("continue on {name}, stage {} of the climb plan", stage + 1)
             }
             Move::Cool => "pause until the GPU has cooled".to_owned(),
         }

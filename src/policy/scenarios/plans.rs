@@ -141,7 +141,7 @@ fn without_the_autopilot_the_next_stage_is_a_proposal() {
     assert!(!effects.contains(&ASKED));
     let told = effects.iter().filter(|effect| matches!(effect, Effect::Journal(..))).count();
     assert_eq!(told, 1, "once: {effects:?}");
-    assert_eq!(scenario.proposal(), "3000 steps done and proven: would go on to plain, stage 2 of the climb plan");
+    assert_eq!(scenario.proposal(), "3000 steps done and proven: would continue on plain, stage 2 of the climb plan");
     assert!(scenario.ask(Request::Accept).contains(&ASKED));
     assert_eq!(scenario.end(), [1]);
 }
