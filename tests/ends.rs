@@ -1,6 +1,4 @@
-//! How runs end and continue: who asked for it, what the commands are told, and what happens without a keeper.
-
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! How runs end and continue: who requested it, what the command that asked learns, and what happens without a keeper.
 
 mod helper;
 

@@ -1,7 +1,5 @@
 //! The real keeper with a scripted worker, while the disk, the store, the locks or the socket fail.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
-
 mod helper;
 
 use downshift::protocol::control::{Request, RunState};

@@ -131,7 +131,7 @@ mod tests {
         .map(|author| author.to_string());
         assert_eq!(texts[0], "downshift (process 47, started by bash)");
         assert_eq!(texts[1], format!("SIGTERM from systemd (process 47, user {})", own + 1));
-        assert_eq!(texts[2], "SIGINT from process 47 (gone since)");
+        assert_eq!(texts[2], "SIGINT from process 47 (already exited)");
         assert_eq!(texts[3], "SIGTERM from the kernel or another container");
         assert_eq!(texts[4], "SIGTERM from init (process 1)");
         assert!(Process::own().to_string().contains(&format!("process {}", std::process::id())));
