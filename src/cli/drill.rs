@@ -74,7 +74,7 @@ pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn super::trainer::Traine
         exercise("burst of NaN losses", "injected nan", "shift down: "),
         exercise("hang", "injected hang", "restart after: hang"),
         exercise("kill -9", "injected kill", "restart after: killed"),
-        exercise("hot card", "pauses to cool", "the card has cooled"),
+        exercise("hot card", "pause to cool", "the GPU has cooled"),
         exercise("climb back", "climb: ", "climb: "),
     ];
     let status = live(&mut watched, &mut exercises)?;
@@ -98,7 +98,7 @@ fn live(watched: &mut Watched, exercises: &mut [Exercise]) -> Result<Status, Fai
         for row in &rows {
             line!("  {}", row.text);
             note(exercises, row);
-            if heated && row.text.starts_with("pauses to cool") {
+            if heated && row.text.starts_with("pause to cool") {
                 play(&watched.dir, COOL)?;
             }
         }

@@ -100,7 +100,7 @@ fn heat() -> Vec<Case> {
             watch: HEAT,
             nvml: Some(HOT),
             act: Some(|scene| {
-                scene.wait_words("pauses to cool");
+                scene.wait_words("pause to cool");
                 wait_status(&scene.run, "rest", |status| status.pid_worker.is_none());
                 scene.nvml(COOL);
             }),
@@ -114,7 +114,7 @@ fn heat() -> Vec<Case> {
             model: ON_GPU,
             watch: HEAT,
             nvml: Some(LIES),
-            never: "pauses to cool",
+            never: "pause to cool",
             ..PLAIN
         },
     ]

@@ -18,7 +18,7 @@ fn numbers() -> Vec<Case> {
             fault: "one loss that is no number",
             inject: "nan@100",
             cause: "step 100 skipped",
-            never: "shift",
+            never: "shift down",
             ..PLAIN
         },
         Case {
@@ -26,7 +26,7 @@ fn numbers() -> Vec<Case> {
             fault: "two in a row",
             inject: "nan@100-101",
             cause: "step 100 skipped",
-            never: "shift",
+            never: "shift down",
             ..PLAIN
         },
         Case {
@@ -83,7 +83,7 @@ fn disks() -> Vec<Case> {
             fault: "disk full for two saves",
             model: "step_ms: 2, disk_full_from: 50, disk_full_to: 150",
             cause: "not saved: No space left on device",
-            response: "checkpoints are written again",
+            response: "checkpoints are saved again",
             ..PLAIN
         },
         Case {

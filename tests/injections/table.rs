@@ -42,7 +42,7 @@ fn deaths() -> Vec<Case> {
             number: 7,
             fault: "exit code 0 before the last step",
             inject: "exit0@120",
-            cause: "it ended before the last step",
+            cause: "before the last step",
             response: "restart after",
             ..PLAIN
         },
@@ -120,8 +120,8 @@ fn keepers() -> Vec<Case> {
                 let status = wait_status(&scene.run, "steps", |status| status.step >= 60);
                 kill(status.pid_keeper.unwrap());
             }),
-            cause: "the keeper died",
-            response: "goes on from the newest checkpoint",
+            cause: "the keeper was killed",
+            response: "from the newest usable checkpoint",
             ..PLAIN
         },
         Case {
@@ -134,8 +134,8 @@ fn keepers() -> Vec<Case> {
                 kill(status.pid_keeper.unwrap());
                 kill(status.pid_worker.unwrap());
             }),
-            cause: "the keeper died",
-            response: "goes on from the newest checkpoint",
+            cause: "the keeper was killed",
+            response: "from the newest usable checkpoint",
             ..PLAIN
         },
     ]
@@ -283,7 +283,7 @@ fn recoveries() -> Vec<Case> {
                 let waits = wait_status(&scene.run, "back-off", |status| status.state == RunState::BackingOff);
                 kill(waits.pid_keeper.unwrap());
             }),
-            cause: "the keeper died",
+            cause: "the keeper was killed",
             response: "attempt 3",
             ..PLAIN
         },

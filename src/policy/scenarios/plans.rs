@@ -151,7 +151,9 @@ fn a_rung_of_a_later_stage_moves_the_plan_on_and_any_other_ends_it() {
     let ask = |scenario: &mut Scenario, name: &str| {
         let effects = scenario.ask(Request::Shift { to: Target::Rung(name.to_owned()) });
         scenario.end();
-        effects.iter().any(|effect| matches!(effect, Effect::Journal(_, _, text) if text.contains("the climb plan ends")))
+        effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Journal(_, _, text) if text.contains("the climb plan ends")))
     };
     let mut scenario = planned(plan(), true);
     scenario.steps(100, 1.0);
