@@ -277,7 +277,7 @@ impl Script {
 }
 
 /// Sends an event to the keeper.
-pub fn send_event(event: &Event) -> Failing<()> {
+fn send_event(event: &Event) -> Failing<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(line::encode(event)?.as_bytes())?;
     Ok(out.flush()?)

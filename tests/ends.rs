@@ -243,7 +243,10 @@ fn a_paused_run_whose_machine_crashed_is_paused_for_every_command() {
     kill(paused.pid_keeper.unwrap());
     child.kill().unwrap();
     child.wait().unwrap();
-    let dead = wait_status(&run, "no keeper", |status| status.pid_keeper.is_none());
+    wait_for("the end of both", || {
+        (owners::keeper(&run).is_none() && owners::parent_record(&run).is_none()).then_some(())
+    });
+    let dead = live_status(&run).unwrap();
     assert_eq!(dead.state, RunState::Paused);
     assert!(dead.why.is_some_and(|why| why.contains("no keeper runs") && why.contains("downshift resume")));
     for words in [&["runs"][..], &["status"], &["resume", "--interrupted"]] {

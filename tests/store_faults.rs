@@ -151,7 +151,7 @@ fn a_store_lost_after_three_attempts_hides_nothing_that_comes_after() {
         fs::remove_file(run.file(&format!("run.db{end}"))).ok();
     }
     let said = gone_on(&place, &run);
-    assert!(said.contains("it was deleted or truncated"), "{said}");
+    assert!(said.contains("run.db was deleted or truncated"), "{said}");
     assert_eq!(holes(&run), Vec::<u64>::new());
     // Each step after the loss belongs to the attempt that ran it, on top of everything restored from checkpoints.
     let rows = Reader::open(&run).unwrap().curve_rows(&(durable + 1..STEPS + 1)).unwrap();

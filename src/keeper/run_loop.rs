@@ -130,7 +130,7 @@ impl Keeper {
         let now = self.now();
         match input {
             Input::Worker(attempt, event) if attempt == self.recorder.attempt.id => {
-                self.handle_worker_event(event, now)
+                self.handle_worker_event(event, now);
             }
             Input::Exited(attempt, exit) if attempt == self.recorder.attempt.id => self.handle_worker_exit(exit, now),
             Input::Worker(..) | Input::Exited(..) => {}

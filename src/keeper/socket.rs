@@ -35,8 +35,16 @@ const LOOK: Duration = Duration::from_secs(2);
 /// # Errors
 /// Returns the system's error.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
-    let _ = fs::remove_file(path);
     path.parent().into_iter().for_each(remove_dead_sockets);
+    // Another keeper may take the new socket for a dead one, before anything listens on it.
+    match bind_once(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => bind_once(path),
+        bound => bound,
+    }
+}
+
+fn bind_once(path: &Path) -> io::Result<UnixListener> {
+    let _ = fs::remove_file(path);
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
     Ok(listener)

@@ -176,7 +176,10 @@ impl Keeper {
         if let Some(asked_by) = asked_by {
             self.recorder.status.pauses += u64::from(before == RunState::Paused);
             self.recorder.put_fact(ENDED_BY_SIGNAL, &None::<String>);
-            let what = if self.recorder.status.attempts == 0 { "start" } else { "resume" };
+            // A store that was lost knows of no attempt.
+            let newest = checkpoint::list(self.run_dir.path()).first().map(|newest| newest.step);
+            let is_new = self.recorder.status.attempts == 0 && newest.unwrap_or(0) == 0;
+            let what = if is_new { "start" } else { "resume" };
             let text = format!("{what} requested by {asked_by}");
             self.recorder.note(Level::Info, JournalKind::Request, text);
         }

@@ -135,13 +135,11 @@ impl Witness {
             xids: self.card.xids.clone(),
             pci: self.card.pci.clone(),
         };
-        match load_catalogue() {
-            Some(catalogue) => classify(&evidence, catalogue),
-            None => {
-                let class = ending.failed.map_or(FailureClass::Unknown, |failed| failed.class);
-                Cause::new(class, vec!["the catalogue of causes cannot be read".to_owned()])
-            }
+        if let Some(catalogue) = load_catalogue() {
+            return classify(&evidence, catalogue);
         }
+        let class = ending.failed.map_or(FailureClass::Unknown, |failed| failed.class);
+        Cause::new(class, vec!["the catalogue of causes cannot be read".to_owned()])
     }
 
     /// Returns the catalogue's findings at the end of the attempt's part of the log.

@@ -127,7 +127,7 @@ impl Policy {
                 let text = format!("the worker failed to start: {why}");
                 self.handle_fault(&Fault { kind: None, ..Fault::new(FailureClass::Unknown, text) }, now)
             }
-            Event::Evidence(evidence) => self.handle_evidence(evidence, now),
+            Event::Evidence(evidence) => self.handle_evidence(&evidence, now),
             Event::Temperature { celsius, slowdown_c } => self.handle_temperature(celsius, slowdown_c, now),
             Event::Proven(step) => {
                 self.ledger.climb.record_proven(step);
@@ -244,7 +244,7 @@ impl Policy {
 
     /// Handles trouble reported by the probe or the kernel log. Trouble that no rung relieves ends the run
     /// at once; any other trouble is noted, and triage knows of it when it explains a death.
-    fn handle_evidence(&mut self, evidence: Evidence, now: Duration) -> Vec<Effect> {
+    fn handle_evidence(&mut self, evidence: &Evidence, now: Duration) -> Vec<Effect> {
         if matches!(self.life, Lifecycle::Over(_)) {
             return Vec::new();
         }
