@@ -173,7 +173,7 @@ fn a_client_reads_no_endless_line() {
     let asking = std::thread::spawn(move || place.output(&["checkpoint"]));
     let (mut stream, _) = wait_for("the client", || listener.accept().ok());
     let mut sent = 0_u64;
-    while stream.write_all(&[b'x'; 1 << 16]).is_ok() {
+    while stream.write_all(&vec![b'x'; 1 << 16]).is_ok() {
         sent += 1 << 16;
         assert!(sent < 2 * peer::LINE, "the client reads on and on");
     }
