@@ -33,7 +33,7 @@ mod watch;
 mod watching;
 
 use crate::config::run::AsWritten;
-use crate::protocol::inject::Inject;
+use crate::protocol::inject::{Inject, InjectError};
 use crate::store::reader::refuse_newer;
 use crate::store::run_dir::RunDir;
 use crate::trainer::{self, Trainer};
@@ -255,9 +255,9 @@ fn say(message: &str) {
 struct Faults(Vec<Inject>);
 
 impl FromStr for Faults {
-    type Err = String;
+    type Err = InjectError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InjectError> {
         Inject::parse_list(text).map(Self)
     }
 }

@@ -5,11 +5,11 @@
 //!          └──────── problems, each with the line and column of the error ──────────┘
 //! ```
 
-pub mod around;
 pub mod best;
 pub mod check;
 pub mod climb;
 pub mod groups;
+pub mod integrations;
 pub mod knobs;
 pub mod ladder;
 pub mod moments;

@@ -16,7 +16,6 @@
 mod cli;
 mod diagnose;
 mod export;
-mod keeper;
 mod notify;
 mod policy;
 mod trainer;
@@ -29,6 +28,8 @@ pub mod cockpit;
 pub mod config;
 #[doc(hidden)]
 pub mod format;
+#[doc(hidden)]
+pub mod keeper;
 #[doc(hidden)]
 pub mod probe;
 #[doc(hidden)]

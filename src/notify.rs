@@ -9,16 +9,18 @@
 
 mod bell;
 mod desktop;
+mod error;
 mod http;
 mod limit;
 mod outbox;
 pub mod secret;
 mod webhook;
 
+pub use error::{NotifyError, SettingsError};
 pub use limit::Limit;
-pub use outbox::{Outbox, channels};
+pub use outbox::{Outbox, build_channels};
 
-use crate::config::around::{Least, Notify};
+use crate::config::integrations::{Least, Notify};
 use crate::protocol::worker::Level;
 use crate::untrusted::file;
 use crate::untrusted::text;
@@ -69,14 +71,14 @@ pub fn user_file() -> Option<PathBuf> {
 ///
 /// # Errors
 /// Returns an error when the user's file is invalid: every mistake in it.
-pub fn settings(of_run: Option<&Notify>) -> Result<Notify, String> {
+pub fn read_settings(of_run: Option<&Notify>) -> Result<Notify, SettingsError> {
     if let Some(own) = of_run {
         return Ok(own.clone());
     }
     let Some(path) = user_file() else { return Ok(Notify::default()) };
     match file::read_text(&path, file::Limit::Handwritten) {
-        Ok(text) => Notify::read(&path.display().to_string(), &text).map_err(|lines| lines.join("\n")),
+        Ok(text) => Notify::read(&path.display().to_string(), &text).map_err(SettingsError::Invalid),
         Err(error) if error.is_missing() => Ok(Notify::default()),
-        Err(error) => Err(format!("{}: {error}", path.display())),
+        Err(error) => Err(SettingsError::Unreadable { path, error: error.to_string() }),
     }
 }

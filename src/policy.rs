@@ -15,21 +15,23 @@
 
 mod age;
 pub mod budget;
-pub mod cause;
 pub mod climb;
 mod drift;
 mod ending;
 pub mod event;
+mod facts;
+pub mod fault;
 mod faults;
 pub mod hang;
 pub mod heat;
 mod idle;
 pub mod ledger;
-pub mod life;
+pub mod lifecycle;
 mod machine;
 pub mod moves;
 mod pace;
 pub mod plan;
+pub mod refusal;
 mod refused;
 pub mod relapse;
 mod requests;
@@ -41,11 +43,11 @@ mod watching;
 pub mod xid;
 
 #[cfg(test)]
-mod calm;
+mod fuzz;
 #[cfg(test)]
-mod stories;
+mod scenarios;
 #[cfg(test)]
-mod storm;
+mod soak;
 #[cfg(test)]
 mod tests;
 

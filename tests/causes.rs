@@ -19,10 +19,10 @@ fn cause(run: &RunDir) -> Cause {
 #[test]
 fn what_a_worker_says_and_how_it_ends_have_their_classes() {
     let cases = [
-        ("oom@12", "device_out_of_memory", "the worker said: "),
-        ("panic@12", "panic", "the worker said: "),
-        ("exit0@12", "early_exit", "exit code 0, before the last step"),
-        ("kill@12", "killed", "ended by signal 9 (SIGKILL)"),
+        ("oom@12", "device_out_of_memory", "the worker reported: "),
+        ("panic@12", "panic", "the worker reported: "),
+        ("exit0@12", "early_exit", "exit code 0 before the last step"),
+        ("kill@12", "killed", "killed by SIGKILL"),
     ];
     for (fault, class, evidence) in cases {
         let place = Place::scripted();

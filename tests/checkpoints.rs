@@ -157,7 +157,7 @@ fn a_run_goes_back_to_an_older_checkpoint_and_stays_there() {
     says(&place, 14, &["resume", "--headless", "--from", "60"]);
     assert_eq!(aside::all(run.path()).len(), 0, "nothing was touched for one that cannot be used");
     let said = says(&place, 0, &["resume", "--headless", "--from", "40"]);
-    assert!(said.contains("goes back to the checkpoint of step 40") && said.contains("resumed at step 40"), "{said}");
+    assert!(said.contains("back to the checkpoint of step 40") && said.contains("resumed at step 40"), "{said}");
     assert_eq!(aside::all(run.path()).len(), 3);
     assert_eq!(steps_on_disk(&run), [20, 40, 60, 80, 90], "taken anew");
     assert_eq!(weights(run.path(), STEPS), wanted, "and the same");

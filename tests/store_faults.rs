@@ -4,7 +4,8 @@
 mod helper;
 
 use downshift::protocol::control::RunState;
-use downshift::store::reader::Reader;
+use downshift::store::owners;
+use downshift::store::reader::{Reader, live_status};
 use downshift::store::run_dir::RunDir;
 use helper::{Place, journal, journal_says, kill, wait_for, wait_state, wait_status};
 use rusqlite::Connection;
@@ -150,7 +151,7 @@ fn a_store_lost_after_three_attempts_hides_nothing_that_comes_after() {
         fs::remove_file(run.file(&format!("run.db{end}"))).ok();
     }
     let said = gone_on(&place, &run);
-    assert!(said.contains("it was deleted or truncated"), "{said}");
+    assert!(said.contains("run.db was deleted or truncated"), "{said}");
     assert_eq!(holes(&run), Vec::<u64>::new());
     // Each step after the loss belongs to the attempt that ran it, on top of everything restored from checkpoints.
     let rows = Reader::open(&run).unwrap().curve_rows(&(durable + 1..STEPS + 1)).unwrap();
@@ -213,7 +214,11 @@ fn a_worker_that_dies_under_a_lock_is_seen_at_once_and_replaced_when_its_attempt
     std::thread::sleep(Duration::from_secs(2));
     let attempts: i64 = lock.query_row("SELECT count(*) FROM attempts", [], |row| row.get(0)).unwrap();
     assert!(attempts == 1 && !place.printed().contains("attempt 2"), "no worker without a row: {}", place.printed());
+    assert!(owners::keeper_record(&run).and_then(|record| record.waiting).is_some_and(|why| why.contains("locked")));
+    assert_eq!(live_status(&run).unwrap().state, RunState::Recovering);
     lock.execute_batch("COMMIT").unwrap();
+    wait_status(&run, "the next worker", |status| status.state == RunState::Training && status.attempts == 2);
+    assert_eq!(owners::keeper_record(&run).and_then(|record| record.waiting), None, "the wait is over");
     assert_eq!(child.wait().unwrap().code(), Some(0), "{}", place.printed());
     let status = wait_state(&run, RunState::Finished);
     assert_eq!((status.attempts, status.restarts), (2, 1));
@@ -228,11 +233,11 @@ fn a_worker_that_hangs_under_a_lock_has_its_whole_grace() {
     wait_status(&run, "a checkpoint", |status| status.durable_step >= Some(100));
     let lock = store(&run);
     lock.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    wait_for("the kill", || place.printed().contains("did not end on SIGTERM").then_some(()));
+    wait_for("the kill", || place.printed().contains("ignored SIGTERM").then_some(()));
     lock.execute_batch("COMMIT").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{}", place.printed());
     let at = |words: &str| journal(&run).iter().find(|row| row.text.contains(words)).map(|row| row.time_ms).unwrap();
-    let grace_ms = at("did not end on SIGTERM") - at("hang: no progress");
+    let grace_ms = at("ignored SIGTERM") - at("hang: no progress");
     assert!(grace_ms >= 1900, "killed {grace_ms} ms after SIGTERM");
     assert_eq!(holes(&run), Vec::<u64>::new());
 }
@@ -344,7 +349,7 @@ fn fills_up(place: &Place, runs: &Path, reserved: bool) {
     fill(runs);
     assert_eq!(child.wait().unwrap().code(), Some(4), "{}", place.printed());
     let printed = place.printed();
-    let end = printed.lines().find(|line| line.contains("needs a person")).unwrap().to_owned();
+    let end = printed.lines().find(|line| line.contains("needs attention")).unwrap().to_owned();
     for words in ["disk full", "No space left", "steps since checkpoint", "not saved", "free some", "downshift resume"]
     {
         assert!(end.contains(words), "{words}: {end}");
@@ -353,7 +358,7 @@ fn fills_up(place: &Place, runs: &Path, reserved: bool) {
     if reserved {
         let status = wait_state(&run, RunState::NeedsPerson);
         assert!(status.why.is_some_and(|why| why.contains("disk full")) && status.exit_code == Some(4));
-        assert!(journal_says(&run, "needs a person: disk full"));
+        assert!(journal_says(&run, "needs attention: disk full"));
         let causes = Reader::open(&run).unwrap().causes();
         assert_eq!(causes.last().unwrap().1.class.word(), "disk_full");
     }

@@ -116,15 +116,15 @@ fn an_overdue_checkpoint_is_asked_for_and_one_that_fails_is_a_hang() {
     place.script("{ step_ms: 8, save_ms: 1 }", "watch: { checkpoint_age: 1 s }\n");
     let (mut child, _) = place.start(&rhythm);
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    assert!(!told(&place, "one is asked for now (watch.checkpoint_age)").is_empty());
-    assert!(place.printed().contains("one is asked for now"), "headless output has it too");
+    assert!(!told(&place, "requesting one now (watch.checkpoint_age)").is_empty());
+    assert!(place.printed().contains("requesting one now"), "headless output has it too");
     assert_eq!(place.status_json()["restarts"], 0);
 
     let place = Place::scripted();
     let model = "{ step_ms: 8, save_ms: 1, save_fails_from: 60, save_fails_to: 300 }";
     place.script(model, "watch: { checkpoint_age: 1 s, disk_free_mib: 0 }\n");
     let (mut child, run) = place.start(&["--set", "checkpoint.every=50 steps"]);
-    wait_for("a hang", || journal_says(&run, "hang: the checkpoint that was asked for cannot be saved").then_some(()));
+    wait_for("a hang", || journal_says(&run, "hang: the requested checkpoint cannot be saved").then_some(()));
     assert!(journal_says(&run, "the weights cannot be copied to the host"));
     place.output(&["stop"]);
     place.output(&["stop"]);
@@ -151,7 +151,7 @@ fn an_idle_card_is_explained_and_the_run_goes_on() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let idle = told(&place, "the GPU has been below 5 %");
     assert_eq!(idle.len(), 1, "{idle:?}");
-    assert!(idle[0].contains("the host is the bottleneck") && idle[0].ends_with("training goes on"), "{idle:?}");
+    assert!(idle[0].contains("the host is the bottleneck") && idle[0].ends_with("training continues"), "{idle:?}");
     assert_eq!(place.status_json()["restarts"], 0);
 }
 
@@ -170,9 +170,9 @@ fn heat_full_memory_and_new_memory_errors_reach_journal_and_headless_output() {
     let (mut child, run) = place.start(&[]);
     wait_for("heat", || journal_says(&run, "the GPU is at 91 °C; the limit is 85 °C").then_some(()));
     play(&place, &card(2));
-    wait_for("errors", || journal_says(&run, "2 more ECC errors that could not be corrected").then_some(()));
+    wait_for("errors", || journal_says(&run, "2 new uncorrectable ECC errors").then_some(()));
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    for words in ["the GPU is at 91 °C", "98 % of the GPU's memory is in use", "2 more ECC errors"] {
+    for words in ["the GPU is at 91 °C", "98 % of the GPU's memory is in use", "2 new uncorrectable ECC errors"] {
         assert_eq!(told(&place, words).len(), 1, "{words}");
         assert!(place.printed().contains(words), "{words} in headless output");
     }
@@ -213,7 +213,7 @@ fn on_a_shared_card_a_run_waits_for_its_own_memory_and_says_who_holds_the_rest()
         kill(worker);
         assert_eq!(child.wait().unwrap().code(), Some(code), "{:?}", told(&place, ""));
         if code == 4 {
-            let why = told(&place, "needs a person: rung full needs 5722 MiB of the card, and 3814 MiB are free");
+            let why = told(&place, "needs attention: rung full needs 5722 MiB of GPU memory, and 3814 MiB are free");
             assert!(why[0].contains("(pid 1) holds 19073 MiB"), "{why:?}");
         }
     }

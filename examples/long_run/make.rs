@@ -41,7 +41,7 @@ pub fn long_run(runs: &Path, name: &str, steps: u64) -> Result<RunDir, Box<dyn E
     let (fault, shift) = (steps * 3 / 10, steps * 6 / 10);
     attempt(&mut store, 1, 1..=fault, steps, "start")?;
     attempt(&mut store, 1, fault - fault.min(400)..=shift, steps, "device fault")?;
-    attempt(&mut store, 0, shift + 1..=steps, steps, "asked for by a person")?;
+    attempt(&mut store, 0, shift + 1..=steps, steps, "requested by the user")?;
     events(&mut store, steps, fault, shift)?;
     store.put_fact("status", &status(&dir, steps))?;
     store.put_fact("exit_code", &0)?;
@@ -141,7 +141,7 @@ fn events(store: &mut Writer, steps: u64, fault: u64, shift: u64) -> Result<(), 
         note(spike, Level::Warn, JournalKind::Note, format!("the loss jumped at step {}", count(spike)));
     }
     note(fault, Level::Error, JournalKind::Worker, format!("worker ended: device fault at step {}", count(fault)));
-    note(shift, Level::Info, JournalKind::Shift, "shifted up to full (asked for by a person)".to_owned());
+    note(shift, Level::Info, JournalKind::Shift, "shifted up to full (requested by the user)".to_owned());
     note(steps, Level::Info, JournalKind::Run, format!("finished at step {}", count(steps)));
     // In time order, as a keeper writes it.
     batch.journal.sort_by_key(|row| row.time_ms);

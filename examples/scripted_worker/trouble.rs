@@ -5,7 +5,9 @@
 //! `signal`, `code`, `class` (a reported failure and its code), `hang` (`quiet`, or `talking`: still
 //! sending notes), `spike` (the loss to report), `silence_ms` (in the phase of that name).
 
+use crate::Failing;
 use serde_json::Value;
+use std::sync::mpsc;
 
 /// The moment a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +21,7 @@ pub enum Moment {
 }
 
 /// Returns the faults of a scenario that strike now.
-pub fn striking(scenario: &Value, moment: Moment, attempt: u64, rung: usize) -> Vec<Value> {
+pub fn active_faults(scenario: &Value, moment: Moment, attempt: u64, rung: usize) -> Vec<Value> {
     let troubles = scenario["trouble"].as_array().cloned().unwrap_or_default();
     let strikes = |trouble: &Value| {
         let alive = trouble["attempts"].as_u64().is_none_or(|last| attempt <= last);
@@ -38,4 +40,20 @@ pub fn striking(scenario: &Value, moment: Moment, attempt: u64, rung: usize) -> 
         alive && here && later && now
     };
     troubles.into_iter().filter(strikes).collect()
+}
+
+/// Ignores SIGTERM, like a worker stuck in a driver.
+pub fn ignore_term() -> Failing<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (ready, listening) = mpsc::channel();
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            let stream = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
+            let _ = ready.send(());
+            if let Ok(mut stream) = stream {
+                while stream.recv().await.is_some() {}
+            }
+        });
+    });
+    Ok(listening.recv()?)
 }

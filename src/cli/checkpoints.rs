@@ -8,7 +8,7 @@ mod export;
 use super::line;
 use super::{Failure, Outcome, client, find_run};
 use crate::format::{bytes, count};
-use crate::keeper::caretaker::Caretaker;
+use crate::keeper::offline::OfflineKeeper;
 use crate::protocol::control::{CheckpointRow, Request};
 use crate::store::checkpoint::{self, Entry, Loaded, aside};
 use crate::store::owners;
@@ -146,7 +146,7 @@ fn prune(run: &RunDir) -> Outcome {
         return Ok(0);
     }
     permissions::check(run)?;
-    let pruned = Caretaker::step_in(run)?.prune()?;
+    let pruned = OfflineKeeper::step_in(run)?.prune()?;
     for step in &pruned.superfluous {
         line!("deleted step {}", count(*step));
     }

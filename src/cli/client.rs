@@ -8,7 +8,7 @@ use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
 use crate::untrusted::{file, peer, text};
 use rustix::process::Signal;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Lines, Read, Take, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -55,15 +55,22 @@ pub enum Answer {
     Refused(String),
 }
 
+impl Answer {
+    /// Returns the message if the keeper accepts.
+    fn accepted(self) -> Result<String, Failure> {
+        match self {
+            Self::Accepted(message) => Ok(message),
+            Self::Refused(message) => Err(Failure::new(1, message)),
+        }
+    }
+}
+
 /// Sends a request to a run's keeper. Returns its answer if it accepts.
 ///
 /// # Errors
 /// Returns an error when there is no living keeper, or it refuses.
 pub fn send_request(run: &RunDir, request: &Request) -> Result<String, Failure> {
-    match ask(run, request)? {
-        Answer::Accepted(message) => Ok(message),
-        Answer::Refused(message) => Err(Failure::new(1, message)),
-    }
+    ask(run, request)?.accepted()
 }
 
 /// Sends a request to a run's keeper, and returns its answer.
@@ -71,30 +78,66 @@ pub fn send_request(run: &RunDir, request: &Request) -> Result<String, Failure> 
 /// # Errors
 /// Returns an error when no living keeper answers.
 pub fn ask(run: &RunDir, request: &Request) -> Result<Answer, Failure> {
-    let stuck = |error: std::io::Error| Failure::new(1, silence(run, &error));
-    let mut stream = match connect(run, request) {
-        Ok(Connection::Keeper(stream)) => stream,
-        Ok(Connection::Parent(answer)) => return Ok(Answer::Accepted(answer)),
-        Err(failure) => return Err(failure),
+    match Connection::open(run, request)? {
+        Connection::Keeper(stream) => read_reply(run, &mut replies(stream)),
+        Connection::Parent(answer) => Ok(Answer::Accepted(answer)),
+    }
+}
+
+/// Asks a run's keeper to end the run, and waits until it has ended. Passes the keeper's first answer to `heard`, and
+/// returns how the run ended.
+///
+/// # Errors
+/// Returns an error when there is no living keeper, or it refuses, or the worker cannot save its last step.
+pub fn stop(run: &RunDir, heard: impl FnOnce(&str)) -> Result<String, Failure> {
+    let stream = match Connection::open(run, &Request::Stop)? {
+        Connection::Keeper(stream) => stream,
+        Connection::Parent(answer) => return Ok(answer),
     };
-    stream.set_read_timeout(Some(PATIENCE)).map_err(stuck)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(stuck)?;
-    stream.write_all(line::encode(request)?.as_bytes()).map_err(stuck)?;
-    for text in BufReader::new(stream.take(peer::MAX_LINE)).lines() {
-        match line::decode::<Update>(&text.map_err(stuck)?) {
+    let mut lines = replies(stream.try_clone()?);
+    heard(&read_reply(run, &mut lines)?.accepted()?);
+    // The worker finishes its step, saves and ends; the keeper's deadlines bound how long that takes.
+    stream.set_read_timeout(None)?;
+    read_reply(run, &mut lines)?.accepted()
+}
+
+fn replies(stream: UnixStream) -> Lines<BufReader<Take<UnixStream>>> {
+    BufReader::new(stream.take(peer::MAX_LINE)).lines()
+}
+
+/// Reads up to the keeper's next reply.
+fn read_reply(run: &RunDir, lines: &mut Lines<BufReader<Take<UnixStream>>>) -> Result<Answer, Failure> {
+    for text in lines {
+        match line::decode::<Update>(&text.map_err(|error| Failure::new(1, silence(run, &error)))?) {
             Some(Update::Reply { accepted: true, message }) => return Ok(Answer::Accepted(message)),
             Some(Update::Reply { accepted: false, message }) => return Ok(Answer::Refused(message)),
             _ => {}
         }
     }
-    Err(Failure::new(1, format!("the keeper of {} ended before it answered", run.name())))
+    let (name, status) = (run.name(), run.command("status"));
+    Err(Failure::new(1, format!("the keeper of {name} ended before it answered; `{status}` shows the run")))
 }
 
 /// The receiver of a request.
 enum Connection {
+    /// The keeper; the request was sent to it.
     Keeper(UnixStream),
     /// The keeper's parent handled the request; this is its answer.
     Parent(String),
+}
+
+impl Connection {
+    /// Connects to the keeper and sends the request.
+    fn open(run: &RunDir, request: &Request) -> Result<Self, Failure> {
+        let stuck = |error: std::io::Error| Failure::new(1, silence(run, &error));
+        let mut connection = connect(run, request)?;
+        if let Self::Keeper(stream) = &mut connection {
+            stream.set_read_timeout(Some(PATIENCE)).map_err(stuck)?;
+            stream.set_write_timeout(Some(PATIENCE)).map_err(stuck)?;
+            stream.write_all(line::encode(request)?.as_bytes()).map_err(stuck)?;
+        }
+        Ok(connection)
+    }
 }
 
 /// Connects to the keeper. Waits for a keeper that is being restarted; its parent can end the run without it.

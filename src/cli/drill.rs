@@ -68,14 +68,14 @@ pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn crate::trainer::Traine
     let dir = RunDir::create(runs, &run)?;
     set_temperature(&dir, COOL)?;
     line!("drill in {}: {INJECT}, then a hot GPU at step {HEAT_AT}", text::path(dir.path()));
-    let inject = Inject::parse_list(INJECT).map_err(|why| Failure::new(1, why))?;
+    let inject = Inject::parse_list(INJECT).map_err(|error| Failure::new(1, error.to_string()))?;
     let mut watched = Watched::start(dir, &args.device, inject)?;
     let mut exercises = [
         exercise("out of device memory", "injected oom", "shift down: "),
         exercise("burst of NaN losses", "injected nan", "shift down: "),
         exercise("hang", "injected hang", "restart after: hang"),
         exercise("kill -9", "injected kill", "restart after: killed"),
-        exercise("hot GPU", "pauses to cool", "the card has cooled"),
+        exercise("hot GPU", "pause to cool", "the GPU has cooled"),
         exercise("climb back", "climb: ", "climb: "),
     ];
     let status = follow_run(&mut watched, &mut exercises)?;
@@ -99,7 +99,7 @@ fn follow_run(watched: &mut Watched, exercises: &mut [Exercise]) -> Result<Statu
         for row in &rows {
             line!("  {}", row.text);
             record_row(exercises, row);
-            if heated && row.text.starts_with("pauses to cool") {
+            if heated && row.text.starts_with("pause to cool") {
                 set_temperature(&watched.dir, COOL)?;
             }
         }

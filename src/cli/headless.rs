@@ -68,7 +68,7 @@ impl Follower<'_> {
             }
             self.catch_up();
             let since = lost.get_or_insert_with(Instant::now).elapsed();
-            if let Some(code) = self.exit_code() {
+            if let Some(code) = self.unwritten_end().or_else(|| self.exit_code()) {
                 return Ok(code);
             }
             let recovering = self.recovering();
@@ -130,6 +130,16 @@ impl Follower<'_> {
             return None;
         }
         status.state.is_over().then(|| reader.fact::<u8>("exit_code"))?
+    }
+
+    /// Prints the end of a run that its keeper's parent could not write to run.db. Returns the exit code.
+    fn unwritten_end(&self) -> Option<u8> {
+        if owners::keeper(self.dir).is_some() || owners::parent_record(self.dir).is_some() {
+            return None;
+        }
+        let ending = owners::unwritten_end(self.dir)?;
+        print_now(&format!("warning: {}; run.db could not be written", ending.why));
+        Some(ending.code)
     }
 
     /// Listens until the keeper closes the connection.

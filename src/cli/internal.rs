@@ -1,7 +1,7 @@
 //! Hidden commands: this program as keeper, worker and probe.
 
 use super::{Failure, Faults, Outcome};
-use crate::keeper::{self, Launch, detach, parent};
+use crate::keeper::{self, Launch, detach, keeper_parent};
 use crate::protocol::line;
 use crate::recipe::interval;
 use crate::recipe::leave_out::LeaveOut;
@@ -54,9 +54,9 @@ pub struct KeeperArgs {
     device: Option<String>,
     #[arg(long, default_value = "")]
     inject: Faults,
-    /// The user asked for it.
-    #[arg(long)]
-    by_person: bool,
+    /// The user asked for it, with this process.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "an unknown process")]
+    by_person: Option<String>,
     /// Detach from the terminal and exit; the parent continues in the background.
     #[arg(long)]
     detach: bool,
@@ -108,21 +108,21 @@ pub fn keeper(args: &KeeperArgs) -> Outcome {
     let run = RunDir::open(&args.run_dir)?;
     let launch = args.device.clone().map(|device| Launch { device, inject: args.inject.0.clone() });
     if args.detach {
-        detach::leave_terminal(&run, launch.as_ref())?;
+        detach::leave_terminal(&run, launch.as_ref(), args.by_person.as_deref().unwrap_or_default())?;
         return Ok(0);
     }
-    Ok(parent::bring_back(&run, launch.as_ref(), args.by_person)?)
+    Ok(keeper_parent::bring_back(&run, launch.as_ref(), args.by_person.as_deref())?)
 }
 
 /// Runs the keeper. An error that prevents it goes to the parent as a line on stdout, which may be a pipe
 /// without a reader.
 fn keep(args: &KeeperArgs) -> Outcome {
     let launch = args.device.clone().map(|device| Launch { device, inject: args.inject.0.clone() });
-    let keeping = keeper::KeeperArgs { run_dir: args.run_dir.clone(), launch, by_person: args.by_person };
+    let keeping = keeper::KeeperArgs { run_dir: args.run_dir.clone(), launch, asked_by: args.by_person.clone() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| keeper::KeeperError::Io { what: "the keeper's runtime".to_owned(), source });
     let outcome = runtime.and_then(|runtime| {
-        let outcome = runtime.block_on(keeper::keep(keeping));
+        let outcome = runtime.block_on(keeper::keep_run(keeping));
         runtime.shutdown_background();
         outcome
     });

@@ -121,6 +121,7 @@ fn find_state(dir: &RunDir) -> Found {
     let durable = || live_status(dir).and_then(|status| status.durable_step);
     match status.state {
         RunState::Paused => Found::Paused,
+        _ if owners::unwritten_end(dir).is_some_and(|ending| ending.wish) => Found::Over,
         // A shutdown sends SIGTERM to every process before it takes the machine down.
         RunState::Stopped if ended_with_the_machine(&reader) => Found::Interrupted(durable()),
         state if state.is_over() => Found::Over,

@@ -6,7 +6,7 @@ mod card;
 use super::Failure;
 use crate::config::run::Run;
 use crate::config::units::Every;
-use crate::keeper::child::worker_program;
+use crate::keeper::worker_process::worker_program;
 use crate::protocol::line;
 use crate::protocol::plan::{Measured, Phases};
 use crate::protocol::worker::{Event, Hello, Memory, Phase, Step};

@@ -37,8 +37,8 @@ pub fn notify(args: &NotifyArgs, trainer: &dyn Trainer) -> Outcome {
         }
         None => None,
     };
-    let settings = notify::settings(of_run.as_ref()).map_err(|wrong| Failure::new(2, wrong))?;
-    let channels = notify::channels(&settings);
+    let settings = notify::read_settings(of_run.as_ref()).map_err(|wrong| Failure::new(2, wrong.to_string()))?;
+    let channels = notify::build_channels(&settings);
     if channels.is_empty() {
         return Err(Failure::new(1, "no notification channel: turn on bell or desktop, or add a webhook"));
     }

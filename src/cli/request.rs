@@ -1,6 +1,6 @@
 //! The cockpit's keys as commands, for scripts and ssh.
 
-use super::client::send_request;
+use super::client::{self, send_request};
 use super::line;
 use super::occupied;
 use super::{Outcome, Which, find_run};
@@ -38,7 +38,9 @@ pub fn stop(which: &Which, runs: &Path) -> Outcome {
         Some(_) => None,
     };
     let run = run.map_or_else(|| find_run(runs, which.run.as_deref()), Ok)?;
-    send_and_print(&run, &Request::Stop)
+    let end = client::stop(&run, |answer| line!("{}: {answer}", run.name()))?;
+    line!("{}: {end}", run.name());
+    Ok(0)
 }
 
 pub fn checkpoint(which: &Which, runs: &Path) -> Outcome {

@@ -9,7 +9,7 @@ use super::{Failure, Outcome, Which, checkpoints, client, find_run, say};
 use crate::config::run::{Run, Source};
 use crate::format::count;
 use crate::keeper::Launch;
-use crate::keeper::caretaker::Caretaker;
+use crate::keeper::offline::OfflineKeeper;
 use crate::protocol::control::Request;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
 use crate::store::command_line::record_command_line;
@@ -120,7 +120,7 @@ fn stored_launch(dir: &RunDir) -> Option<Launch> {
 /// Makes the checkpoint of `step` the newest one, if it is usable.
 fn go_back(dir: &RunDir, step: u64) -> Result<(), Failure> {
     checkpoints::load_chosen(dir, Some(step))?;
-    for path in Caretaker::step_in(dir)?.go_back_to(step)? {
+    for path in OfflineKeeper::step_in(dir)?.go_back_to(step)? {
         say(&format!("set aside: {}", text::path(&path)));
     }
     Ok(())
@@ -142,7 +142,7 @@ fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Train
     let mut text = format!("starts from the weights of step {step} of {}: fresh optimizer, clock at 0", base.name());
     text.extend(args.lr_factor.map(|factor| format!(", learning rate × {factor}")));
     text.extend(args.epochs.map(|epochs| format!(", {epochs} epochs")));
-    Caretaker::step_in(&dir)?.note(text);
+    OfflineKeeper::step_in(&dir)?.note(text);
     start_keeper(&dir, Some(&launch))?;
     look_on(&dir, args.headless, 0)
 }

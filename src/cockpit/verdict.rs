@@ -333,9 +333,15 @@ fn healthy(state: &State, status: &Status) -> Verdict {
     Verdict { more: parts, ..Verdict::new(Tone::Good, head) }
 }
 
-/// Returns the number of steps since the newest attempt began, and whether a restart or a shift started it.
+/// Returns the number of steps since the newest attempt began after a fault, and whether a restart or a shift started
+/// it. After a pause or a planned restart there is nothing to recover from.
 fn since_restart(state: &State, status: &Status) -> Option<(u64, &'static str)> {
     let [.., before, newest] = state.facts.series.segments() else { return None };
+    let (_, failed_at) = status.rungs.get(before.rung)?.fault.as_ref()?;
+    // The worker resumes at the step of the fault, or before it.
+    if failed_at + 1 < newest.first {
+        return None;
+    }
     let steps = status.step.saturating_sub(newest.first.saturating_sub(1));
     Some((steps, if before.rung == newest.rung { "restart" } else { "shift" }))
 }

@@ -1,6 +1,6 @@
 //! A run file: from text to a validated [`Run`], and back to the run.yaml of a run directory.
 
-use super::around::{Notify, Probe};
+use super::integrations::{Notify, Probe};
 use super::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
 use super::ladder::{self, FULL, Resolved, Rung, RungSpec, resolve_ladder};
 use super::problem::{Problem, max_listed};

@@ -1,7 +1,7 @@
 //! A run file is code: lists everything it loads, contacts or discloses. Computed from the resolved run
 //! alone; the command line shows the list, asks for approval, and remembers the answer.
 
-use super::around::{TELEGRAM, Text, Webhook};
+use super::integrations::{TELEGRAM, Text, Webhook};
 use super::run::Run;
 use std::path::{Path, PathBuf};
 use std::slice;

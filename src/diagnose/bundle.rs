@@ -6,7 +6,7 @@ mod redact;
 
 use super::doctor;
 use super::readings::read_once;
-use crate::config::around::Notify;
+use crate::config::integrations::Notify;
 use crate::notify;
 use crate::protocol::control::Status;
 use crate::protocol::probe::Metric;
@@ -70,7 +70,7 @@ fn redactor(run: &RunDir) -> Redactor {
         own_file(run, &run.file("run.yaml")).and_then(|file| Ok(tail(file)?)).ok(),
         notify::user_file().and_then(|path| fs::read_to_string(path).ok()),
     ];
-    let settings: Vec<Notify> = own.into_iter().chain(notify::settings(None)).collect();
+    let settings: Vec<Notify> = own.into_iter().chain(notify::read_settings(None)).collect();
     Redactor::new(&settings, &texts.into_iter().flatten().collect::<Vec<_>>())
 }
 

@@ -3,7 +3,7 @@
 
 use super::recorder::Recorder;
 use super::sentences;
-use crate::config::around::Notify;
+use crate::config::integrations::Notify;
 use crate::config::knobs::Watch;
 use crate::config::run::Run;
 use crate::notify::{self, Limit, Message, Outbox};
@@ -33,7 +33,7 @@ pub struct Alarms {
 impl Alarms {
     /// Creates the alarms of a run. Mistakes in the user's settings are noted in its journal.
     pub fn new(name: String, run: &Run, recorder: &mut Recorder) -> Self {
-        let settings = notify::settings(run.notify.as_ref()).unwrap_or_else(|wrong| {
+        let settings = notify::read_settings(run.notify.as_ref()).unwrap_or_else(|wrong| {
             recorder.note(Level::Warn, JournalKind::Health, format!("notifications: {wrong}"));
             Notify::default()
         });
@@ -52,12 +52,12 @@ impl Alarms {
     }
 
     /// Clears an alarm's condition.
-    pub fn end(&mut self, key: &str) {
+    pub fn clear(&mut self, key: &str) {
         self.limit.end(key);
     }
 
     /// Raises the alarm of an attempt that ended unasked.
-    pub fn concluded(&mut self, cause: &Cause, now: Duration) {
+    pub fn raise_cause(&mut self, cause: &Cause, now: Duration) {
         let key = format!("{} {:?}", cause.class.word(), cause.xid);
         let first = cause.evidence.first().map_or("", String::as_str);
         let level = if cause.restart_helps { Level::Warn } else { Level::Error };
@@ -65,67 +65,82 @@ impl Alarms {
     }
 
     /// Takes in a reading. Returns the alarms raised now, for the journal. A GPU that the run does not use is ignored.
-    pub fn measured(&mut self, reading: &Reading, uses_card: bool, now: Duration) -> Vec<String> {
+    pub fn check_reading(&mut self, reading: &Reading, uses_card: bool, now: Duration) -> Vec<String> {
         let gpu = reading.gpu.as_ref().ok().filter(|_| uses_card);
-        let mut told = gpu.map_or_else(Vec::new, |gpu| self.measured_card(gpu, now));
+        let mut told = gpu.map_or_else(Vec::new, |gpu| self.check_gpu(gpu, now));
         if let Some(free) = reading.host.disk_free_bytes.get() {
             let least = self.watch.disk_free_mib << 20;
             let text = format!(
-                "only {} are free where the run is; the limit is {}",
+                "only {} are free on the run's disk; the limit is {}",
                 sentences::bytes(free),
                 sentences::bytes(least)
             );
-            told.extend(self.follow("disk", free < least, free > 2 * least, "disk almost full", text, now));
+            told.extend(self.follow_condition("disk", free < least, free > 2 * least, "disk almost full", text, now));
         }
         told
     }
 
-    fn measured_card(&mut self, gpu: &Gpu, now: Duration) -> Vec<String> {
+    fn check_gpu(&mut self, gpu: &Gpu, now: Duration) -> Vec<String> {
         let (hot, full) = (self.watch.temperature_c, self.watch.vram);
         let mut told = Vec::new();
         if let Some(celsius) = gpu.temperature_c.get() {
             let text = format!("the GPU is at {celsius:.0} °C; the limit is {hot:.0} °C");
-            told.extend(self.follow("heat", celsius >= hot, celsius < hot - COOLER_BY_C, "hot", text, now));
+            told.extend(self.follow_condition("heat", celsius >= hot, celsius < hot - COOLER_BY_C, "hot", text, now));
         }
         if let Some((used, total)) = gpu.vram_used_bytes.get().zip(gpu.vram_total_bytes.get()) {
             let share = used as f64 / total as f64;
             let (now_percent, limit) = (share * 100.0, full * 100.0);
             let text = format!("{now_percent:.0} % of the GPU's memory is in use; the limit is {limit:.0} %");
-            told.extend(self.follow("vram", share >= full, share < full - LESS_BY, "memory almost full", text, now));
+            told.extend(self.follow_condition(
+                "vram",
+                share >= full,
+                share < full - LESS_BY,
+                "memory almost full",
+                text,
+                now,
+            ));
         }
         for number in gpu.more.xids.value().into_iter().flatten() {
             // The policy already notes it in the journal, with its consequence.
             let text = format!("the driver reported Xid {number}");
-            self.raise(&format!("xid {number}"), Level::Warn, "error of the GPU", &text, now);
+            self.raise(&format!("xid {number}"), Level::Warn, "GPU error", &text, now);
         }
         if let Some(action) = gpu.more.recovery.value() {
             let wanted = action != "none";
-            let text = format!("the driver asks for it: {action}");
-            told.extend(self.follow("recovery", wanted, !wanted, "the GPU needs a person", text, now));
+            let text = format!("the driver requests: {action}");
+            told.extend(self.follow_condition("recovery", wanted, !wanted, "the GPU needs attention", text, now));
         }
-        told.extend(gpu.more.ecc.get().and_then(|ecc| self.measured_ecc(ecc, now)));
+        told.extend(gpu.more.ecc.get().and_then(|ecc| self.check_ecc(ecc, now)));
         told
     }
 
     /// Reports every rise of the count: more of the GPU's memory is failing.
-    fn measured_ecc(&mut self, ecc: Ecc, now: Duration) -> Option<String> {
+    fn check_ecc(&mut self, ecc: Ecc, now: Duration) -> Option<String> {
         let all = ecc.uncorrected;
         let before = self.uncorrected.replace(all).filter(|before| *before < all)?;
         let more = all - before;
         let text = format!(
-            "the GPU's memory has {more} more ECC {} that could not be corrected, {all} since the driver was loaded; \
-             `downshift doctor` says what to do",
+            "{more} new uncorrectable ECC {} in the GPU's memory, {all} since the driver was loaded; `downshift \
+             doctor` says what to do",
             if more == 1 { "error" } else { "errors" }
         );
-        self.raise(&format!("ecc {all}"), Level::Warn, "memory errors of the GPU", &text, now).then_some(text)
+        self.raise(&format!("ecc {all}"), Level::Warn, "GPU memory errors", &text, now).then_some(text)
     }
 
-    fn follow(&mut self, key: &str, on: bool, off: bool, what: &str, text: String, now: Duration) -> Option<String> {
+    fn follow_condition(
+        &mut self,
+        key: &str,
+        on: bool,
+        off: bool,
+        what: &str,
+        text: String,
+        now: Duration,
+    ) -> Option<String> {
         if on {
             return self.raise(key, Level::Warn, what, &text, now).then_some(text);
         }
         if off {
-            self.end(key);
+            self.clear(key);
         }
         None
     }
@@ -138,7 +153,7 @@ impl Alarms {
     /// Waits, within a bound, for the last messages to be delivered, and notes those that were not.
     pub fn finish(&mut self, recorder: &mut Recorder) {
         let sent = self.outbox.finish(GOODBYE);
-        let late = "the last message to a person was not delivered when the run ended: its address does not answer";
+        let late = "the last notification was not delivered before the run ended: the server does not answer";
         let troubles = self.outbox.troubles().into_iter().chain((!sent).then(|| late.to_owned()));
         for trouble in troubles {
             recorder.note(Level::Warn, JournalKind::Health, trouble);

@@ -1,5 +1,6 @@
 //! The author of a request: a client on the socket, the sender of a signal, or this command. The journal names it.
 
+use crate::protocol::exit::signal_name;
 use rustix::process::{Pid, Signal, getuid};
 use signal_hook::low_level::siginfo::Origin;
 use std::fmt::{self, Display, Formatter};
@@ -71,7 +72,7 @@ impl Display for Author {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Client(Some(process)) | Self::Command(process) => process.fmt(f),
-            Self::Client(None) => f.write_str("a client that the system does not name"),
+            Self::Client(None) => f.write_str("an unknown client"),
             Self::Signal(signal, Some(sender)) => write!(f, "{} from {sender}", signal_name(*signal)),
             Self::Signal(signal, None) => {
                 write!(f, "{} from the kernel or another container", signal_name(*signal))
@@ -86,31 +87,13 @@ impl Display for Process {
         match &self.name {
             Some((name, Some(starter))) => write!(f, "{name} (process {}, started by {starter}", self.pid)?,
             Some((name, None)) => write!(f, "{name} (process {}", self.pid)?,
-            None => write!(f, "process {} (gone since", self.pid)?,
+            None => write!(f, "process {} (already exited", self.pid)?,
         }
         if self.user != getuid().as_raw() {
             write!(f, ", user {}", self.user)?;
         }
         f.write_str(")")
     }
-}
-
-/// Returns the name of a signal that ends processes.
-#[must_use]
-pub fn signal_name(signal: i32) -> String {
-    let names = [
-        (Signal::TERM, "SIGTERM"),
-        (Signal::INT, "SIGINT"),
-        (Signal::KILL, "SIGKILL"),
-        (Signal::HUP, "SIGHUP"),
-        (Signal::QUIT, "SIGQUIT"),
-        (Signal::SEGV, "SIGSEGV"),
-        (Signal::ABORT, "SIGABRT"),
-        (Signal::BUS, "SIGBUS"),
-        (Signal::ILL, "SIGILL"),
-    ];
-    let name = names.iter().find(|(known, _)| known.as_raw() == signal);
-    name.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
 }
 
 /// Names come from other programs and end up on terminals.
@@ -148,7 +131,7 @@ mod tests {
         .map(|author| author.to_string());
         assert_eq!(texts[0], "downshift (process 47, started by bash)");
         assert_eq!(texts[1], format!("SIGTERM from systemd (process 47, user {})", own + 1));
-        assert_eq!(texts[2], "SIGINT from process 47 (gone since)");
+        assert_eq!(texts[2], "SIGINT from process 47 (already exited)");
         assert_eq!(texts[3], "SIGTERM from the kernel or another container");
         assert_eq!(texts[4], "SIGTERM from init (process 1)");
         assert!(Process::own().to_string().contains(&format!("process {}", std::process::id())));

@@ -22,7 +22,7 @@ impl CardUsers {
     }
 
     /// Returns the use of the GPU in a reading; none when the driver does not report it per process.
-    pub fn saw(&mut self, gpu: &Gpu, rungs: &[RungRecord]) -> Option<CardUse> {
+    pub fn observe(&mut self, gpu: &Gpu, rungs: &[RungRecord]) -> Option<CardUse> {
         self.names_ours |= gpu.vram_worker_bytes.get().is_some();
         if !self.names_ours {
             return None;
@@ -51,7 +51,7 @@ fn name(pid: u32) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::CardUsers;
-    use crate::keeper::glance::blank_record;
+    use crate::keeper::status_snapshot::blank_record;
     use crate::protocol::probe::{Gpu, GpuMore, GpuProcess, Metric};
 
     fn card(processes: &[(u32, Option<u64>)], worker: Option<u64>) -> Gpu {
@@ -83,12 +83,12 @@ mod tests {
         let mut rung = blank_record("full");
         (rung.vram_bytes, rung.planned_bytes) = (Some(40), Some(60));
         let rungs = [rung];
-        assert_eq!(users.saw(&card(&[(9, Some(30))], None), &rungs), None, "it never named us");
-        let seen = users.saw(&card(&[(8, Some(20)), (9, Some(30)), (7, Some(40))], Some(40)), &rungs).unwrap();
+        assert_eq!(users.observe(&card(&[(9, Some(30))], None), &rungs), None, "it never named us");
+        let seen = users.observe(&card(&[(8, Some(20)), (9, Some(30)), (7, Some(40))], Some(40)), &rungs).unwrap();
         assert_eq!((seen.ours, seen.free, seen.peaks), (40, 30, vec![Some(40)]));
         assert_eq!(seen.holders.iter().map(|holder| holder.pid).collect::<Vec<_>>(), [9, 8]);
-        let gone = users.saw(&card(&[(9, Some(30))], None), &rungs).unwrap();
+        let gone = users.observe(&card(&[(9, Some(30))], None), &rungs).unwrap();
         assert_eq!(gone.ours, 0, "our worker is gone from the list");
-        assert_eq!(users.saw(&card(&[(9, None)], None), &rungs), None, "an amount is missing");
+        assert_eq!(users.observe(&card(&[(9, None)], None), &rungs), None, "an amount is missing");
     }
 }

@@ -1,11 +1,11 @@
 //! The keeper's work on checkpoints, which only the keeper may do: it marks proven ones, deletes those
 //! that retention does not keep, and sets aside those that no start should find again.
 
-use super::keep::Keeper;
+use super::keeper_state::Keeper;
 use super::sentences::grouped;
 use crate::config::knobs;
 use crate::policy;
-use crate::policy::life::Back;
+use crate::policy::lifecycle::Back;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{Event, Level};
 use crate::store::checkpoint::{self, aside};
@@ -17,17 +17,17 @@ impl Keeper {
     }
 
     /// Updates the checkpoints on disk after a worker event.
-    pub(super) fn mind_checkpoints(&mut self, event: &Event) {
+    pub(super) fn update_checkpoints(&mut self, event: &Event) {
         match event {
             // A worker loads the newest usable checkpoint: any newer ones are damaged.
             Event::Hello(hello) => {
                 if let Some(step) = hello.resumed_from {
-                    self.set_aside_above(step, "it could not be used");
+                    self.set_aside_above(step, "it is unusable");
                 }
             }
             Event::Step(step) => {
                 let proven_after = self.checkpoint_knobs().proven_after;
-                if let Some(proven) = self.recorder.prove(step.step, proven_after) {
+                if let Some(proven) = self.recorder.record_clean_step(step.step, proven_after) {
                     self.retire_checkpoints();
                     self.decide(policy::event::Event::Proven(proven), None);
                 }
@@ -41,54 +41,57 @@ impl Keeper {
     pub(super) fn go_back(&mut self, step: u64) {
         let Some(older) = self.recorder.older_than(step) else {
             let text = format!(
-                "two workers failed in the same way just after loading checkpoint {}, and there is no older one to go back to",
+                "two workers failed in the same way just after loading checkpoint {}, and there is no older one",
                 grouped(step)
             );
             return self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
         };
         self.set_aside_above(older, "two workers failed in the same way just after loading it");
         self.recorder.status.durable_step = Some(older);
-        self.policy.found(Some(older));
-        let text = format!("goes one checkpoint back, to step {}", grouped(older));
+        self.policy.set_durable_step(Some(older));
+        let text = format!("back to the checkpoint before, step {}", grouped(older));
         self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
     }
 
     /// Rolls back to a checkpoint from well before an unwanted step, and skips the data behind it.
     pub(super) fn roll_back(&mut self, back: Back) {
         let Some((step, samples)) = self.recorder.checkpoint_for(back.before, back.steps) else {
-            let text = "there is no checkpoint from before; goes on from the newest".to_owned();
+            let text = "no checkpoint is old enough; continuing from the newest".to_owned();
             return self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
         };
-        self.set_aside_above(step, "the run went back from there");
+        self.set_aside_above(step, "the run rolled back");
         self.recorder.status.durable_step = Some(step);
-        self.policy.found(Some(step));
-        let text = format!("goes back to the checkpoint of step {}", grouped(step));
+        self.policy.set_durable_step(Some(step));
+        let text = format!("back to the checkpoint of step {}", grouped(step));
         self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
         if back.skip_units > 0 {
-            self.leave_out(samples, back.skip_units);
+            self.skip_data(samples, back.skip_units);
         }
     }
 
     /// Skips a part of the data from the next start on.
-    pub(super) fn leave_out(&mut self, from: u64, units: u64) {
-        self.left_out.push((from, from.saturating_add(units)));
-        self.recorder.put_fact("left_out", &self.left_out);
+    pub(super) fn skip_data(&mut self, from: u64, units: u64) {
+        self.stored.left_out.push((from, from.saturating_add(units)));
+        self.recorder.put_fact("left_out", &self.stored.left_out);
         self.recorder.persist();
         let (unit, from, to) = (&self.recorder.status.unit, grouped(from), grouped(from.saturating_add(units)));
-        let text = format!("leaves out the {unit} from {from} to {to} on the clock of the run");
+        let text = format!("skipping the {unit} from {from} to {to}");
         self.recorder.note(Level::Warn, JournalKind::Skip, text);
     }
 
     /// Handles a prune request while a worker runs. Retention runs after every save, so only set-aside
     /// checkpoints are left to delete.
-    pub(super) fn prune(&mut self) -> String {
+    pub(super) fn prune_checkpoints(&mut self) -> String {
         self.retire_checkpoints();
         let count = aside::all(self.run_dir.path()).len();
         let dir = self.run_dir.path().to_owned();
         std::thread::spawn(move || aside::delete_all(&dir));
-        let text =
-            format!("prunes: {count} checkpoint(s) that had been set aside go; the others are what retention keeps");
-        self.recorder.note(Level::Info, JournalKind::Checkpoint, format!("{text}, asked for by {}", self.author()));
+        let text = format!("pruning {count} checkpoint(s) that were set aside; retention keeps the others");
+        self.recorder.note(
+            Level::Info,
+            JournalKind::Checkpoint,
+            format!("{text}, requested by {}", self.describe_author()),
+        );
         text
     }
 
@@ -100,7 +103,7 @@ impl Keeper {
         for newer in above {
             let name = grouped(newer);
             let (level, text) = match aside::set_aside(self.run_dir.path(), newer) {
-                Ok(path) => (Level::Warn, format!("checkpoint {name} set aside: {why}; it lies in {}", path.display())),
+                Ok(path) => (Level::Warn, format!("checkpoint {name} set aside: {why}; now in {}", path.display())),
                 Err(error) => (Level::Error, format!("checkpoint {name} cannot be set aside: {error}")),
             };
             self.recorder.note(level, JournalKind::Checkpoint, text);
@@ -109,7 +112,7 @@ impl Keeper {
 
     fn retire_checkpoints(&mut self) {
         let knobs = self.checkpoint_knobs();
-        let steps = self.recorder.retire(&knobs, &BTreeSet::new());
+        let steps = self.recorder.retire_superfluous(&knobs, &BTreeSet::new());
         if !steps.is_empty() {
             let dir = self.run_dir.path().to_owned();
             // Deleting gigabytes takes a while; only the keeper's end waits for it, not the loop.

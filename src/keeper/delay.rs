@@ -1,6 +1,6 @@
 //! Time lost by the keeper: blocked in the store, suspended or starved, it heard nothing from the worker.
 
-use super::keep::Keeper;
+use super::keeper_state::Keeper;
 use crate::policy::event::Event;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -21,6 +21,11 @@ impl DelayWatch {
         Self { seen: Instant::now() }
     }
 
+    /// Starts over now.
+    pub fn restart(&mut self) {
+        *self = Self::new();
+    }
+
     /// Records a sleep from `asleep` until `now`, which was meant to last until `next` at most.
     pub fn slept(&mut self, asleep: Instant, next: Instant, now: Instant) {
         self.seen += next.min(now).saturating_duration_since(asleep);
@@ -35,8 +40,8 @@ impl DelayWatch {
 
 impl Keeper {
     /// Extends the worker's deadlines by the time in which the keeper could not hear it.
-    pub(super) fn give_back_delay(&mut self) {
-        if let Some(delay) = self.delay.lost(Instant::now()) {
+    pub(super) fn extend_deadlines(&mut self) {
+        if let Some(delay) = self.clock.delay.lost(Instant::now()) {
             self.decide(Event::StoodStill(delay), None);
         }
     }

@@ -1,6 +1,7 @@
 //! Starts a keeper in a session of its own, without a terminal, under a [parent](super::parent) that restarts it.
 
-use super::keep::Launch;
+use super::author::{Author, Process};
+use super::run_loop::Launch;
 use crate::store::run_dir::RunDir;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -12,8 +13,9 @@ use std::process::{Command, Stdio};
 /// Returns the system's error.
 pub fn start(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
     let log = run.append("keeper.log")?;
-    let mut command = program("keeper", run, launch);
-    command.args(["--detach", "--by-person"]).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    let mut command = keeper_command("keeper", run, launch);
+    let asked_by = Author::Command(Process::own()).to_string();
+    command.arg("--detach").arg(by_person(&asked_by)).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let status = command.spawn()?.wait()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("the keeper could not be started: {status}"))) }
 }
@@ -23,15 +25,20 @@ pub fn start(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
 ///
 /// # Errors
 /// Returns the system's error.
-pub fn leave_terminal(run: &RunDir, launch: Option<&Launch>) -> io::Result<()> {
+pub fn leave_terminal(run: &RunDir, launch: Option<&Launch>, asked_by: &str) -> io::Result<()> {
     rustix::process::setsid()?;
-    let mut command = program("keeper", run, launch);
-    command.args(["--parent", "--by-person"]).spawn()?;
+    let mut command = keeper_command("keeper", run, launch);
+    command.arg("--parent").arg(by_person(asked_by)).spawn()?;
     Ok(())
 }
 
+/// Returns the argument that names who asked for a keeper.
+pub(super) fn by_person(asked_by: &str) -> String {
+    format!("--by-person={asked_by}")
+}
+
 /// Returns a command that runs this program as a process of a run.
-pub(super) fn program(command: &str, run: &RunDir, launch: Option<&Launch>) -> Command {
+pub(super) fn keeper_command(command: &str, run: &RunDir, launch: Option<&Launch>) -> Command {
     let mut program = Command::new("/proc/self/exe");
     program.arg0("downshift-keeper").arg(command).arg("--run-dir").arg(run.path());
     if let Some(launch) = launch {

@@ -1,10 +1,11 @@
 //! Performs the policy's effects.
 
-use super::child::Worker;
-use super::keep::{FLUSH, Keeper, STATUS};
+use super::keeper_state::Keeper;
+use super::run_loop::{FLUSH, STATUS};
 use super::sentences;
+use super::worker_process::Worker;
 use crate::policy::event::{Effect, Event, Signal};
-use crate::policy::life::{Life, Outcome, Pressure, Start, Then};
+use crate::policy::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
 use crate::protocol::control::{JournalKind, Request, RunState, Status, Update};
 use crate::protocol::worker::{FailureClass, Level};
 use crate::recipe::leave_out::LeaveOut;
@@ -12,98 +13,88 @@ use crate::store::lock::Identity;
 use crate::store::run_dir::RunDirError;
 use tokio::time::Instant;
 
-/// The policy's way to name the resume command; the policy knows no directories.
-const RESUME: &str = "`downshift resume`";
-
 /// Name of the fact that a signal ended the run; its value is the machine's boot. A shutdown sends such a signal.
 pub const ENDED_BY_SIGNAL: &str = "ended_by_signal";
 
 impl Keeper {
     /// Handles a signal to end: the run stops as on a request, but `resume --interrupted` can tell the two apart.
     /// A run that you have already paused or stopped does not count as interrupted.
-    pub(super) fn terminated(&mut self, wish: bool) {
+    pub(super) fn handle_end_signal(&mut self, wish: bool) {
         let resting = matches!(
             self.policy.life(),
-            Life::Paused | Life::Stopping { then: Then::Pause, .. } | Life::Stopping { then: Then::End, .. }
+            Lifecycle::Paused
+                | Lifecycle::Stopping { then: Then::Pause, .. }
+                | Lifecycle::Stopping { then: Then::End, .. }
         );
         if wish {
-            self.signalled_in = None;
+            self.requester.signalled_in = None;
         } else if !resting {
-            self.signalled_in = Some(Identity::own().boot);
+            self.requester.signalled_in = Some(Identity::own().boot);
         }
         self.decide(Event::Request(Request::Stop), None);
-    }
-
-    /// Replaces the resume command in a sentence by one that can be typed as is.
-    fn with_command(&self, text: &str) -> String {
-        if text.contains(RESUME) {
-            text.replace(RESUME, &format!("`{}`", self.run_dir.command("resume")))
-        } else {
-            text.to_owned()
-        }
     }
 
     pub(super) fn perform(&mut self, effects: Vec<Effect>, asker: Option<u64>) {
         if effects.is_empty() {
             return;
         }
-        self.remember();
+        self.store_policy_state();
         for effect in effects {
             match effect {
                 Effect::Start(start) => self.start_worker(&start),
                 Effect::Order(order) => {
                     self.note_passage();
-                    if let Some(worker) = &self.worker {
+                    if let Some(worker) = &self.worker.process {
                         worker.order(order);
                     }
                 }
                 Effect::Signal(signal) => {
                     self.note_force(signal);
-                    if let Some(worker) = &self.worker {
+                    if let Some(worker) = &self.worker.process {
                         worker.signal(signal);
                     }
                 }
                 Effect::GoBack(step) => self.go_back(step),
                 Effect::RollBack(back) => self.roll_back(back),
-                Effect::LeaveOut { from, units } => self.leave_out(from, units),
-                Effect::Trouble(class, evidence) => self.recorder.troubled(class, evidence),
+                Effect::LeaveOut { from, units } => self.skip_data(from, units),
+                Effect::Trouble(class, evidence) => self.recorder.record_trouble(class, evidence),
                 Effect::Alarm { key, title, text } => {
-                    let (now, text) = (self.now(), self.with_command(&text));
+                    let now = self.now();
                     self.alarms.raise(key, Level::Warn, title, &text, now);
                     self.recorder.note(Level::Warn, JournalKind::Health, text);
                 }
-                Effect::AlarmOver(key) => self.alarms.end(key),
-                Effect::Journal(level, kind, text) => {
-                    let text = self.with_command(&text);
-                    self.recorder.note(level, kind, text);
-                }
+                Effect::AlarmOver(key) => self.alarms.clear(key),
+                Effect::Journal(level, kind, text) => self.recorder.note(level, kind, text),
                 Effect::Asked(level, kind, text) => {
-                    let text = format!("{}, asked for by {}", self.with_command(&text), self.author());
+                    let text = format!("{text}, requested by {}", self.describe_author());
                     self.recorder.note(level, kind, text);
                 }
-                Effect::Reply { accepted, message } => {
+                Effect::Reply(answer) => {
                     if let Some(id) = asker {
-                        let message = self.with_command(&message);
-                        self.clients.tell(id, &Update::Reply { accepted, message });
+                        self.clients.answer(id, answer);
                     }
                 }
-                Effect::Finish(outcome) => self.finish(outcome),
+                Effect::NotDone(text) => {
+                    self.recorder.note(Level::Error, JournalKind::Request, text.clone());
+                    self.clients.settle(false, &text);
+                }
+                Effect::Finish(outcome) => self.finish_run(outcome),
             }
         }
-        let waits = matches!(self.policy.life(), Life::BackingOff { .. } | Life::AwaitingVram { .. });
+        let waits = matches!(self.policy.life(), Lifecycle::BackingOff { .. } | Lifecycle::AwaitingVram { .. });
         if !waits || self.outcome.is_some() {
             self.end_wait();
         }
-        self.recorder.touch();
+        self.recorder.mark_changed();
     }
 
     /// Describes the author of the action under way.
-    pub(super) fn author(&self) -> String {
-        self.author.as_ref().map_or_else(|| "the keeper".to_owned(), ToString::to_string)
+    pub(super) fn describe_author(&self) -> String {
+        self.requester.author.as_ref().map_or_else(|| "the keeper".to_owned(), ToString::to_string)
     }
 
     /// Stores the policy's persistent state before performing anything that depends on it.
-    pub(super) fn remember(&mut self) {
+    pub(super) fn store_policy_state(&mut self) {
         self.recorder.put_fact("rung", &self.policy.rung());
         self.recorder.put_fact("ledger", self.policy.ledger());
         self.recorder.persist();
@@ -112,7 +103,7 @@ impl Keeper {
     /// Begins a transition when a stop leads to another start.
     fn note_passage(&mut self) {
         let now = self.now();
-        if let Life::Stopping { then: Then::Start(start), .. } = self.policy.life() {
+        if let Lifecycle::Stopping { then: Then::Start(start), .. } = self.policy.life() {
             let to = self.run.rungs[start.rung].name.clone();
             self.recorder.begin_passage(&to, "save", now);
         }
@@ -121,7 +112,7 @@ impl Keeper {
     /// Records force as a part of the transition. For a hung worker it starts at its last step.
     fn note_force(&mut self, signal: Signal) {
         let now = self.now();
-        if let Life::Stopping { then: Then::Recover(_), pressure: Pressure::Terminated, .. } = self.policy.life() {
+        if let Lifecycle::Stopping { then: Then::Recover(_), pressure: Pressure::Terminated, .. } = self.policy.life() {
             let to = self.run.rungs[self.policy.rung()].name.clone();
             self.recorder.begin_passage_late(&to, "notice");
         }
@@ -136,8 +127,8 @@ impl Keeper {
         let now = self.now();
         // The worker will read the run file in its current state.
         if let Err(RunDirError::Config(why)) = self.run_dir.run() {
-            let why = format!("run.yaml was changed and cannot be read: {why}");
-            return self.finish(Outcome::Failed(FailureClass::Config, why));
+            let why = format!("run.yaml changed and is invalid: {why}");
+            return self.finish_run(Outcome::Failed(FailureClass::Config, why));
         }
         if self.recorder.status.state == RunState::Paused {
             self.recorder.status.pauses += 1;
@@ -145,20 +136,20 @@ impl Keeper {
         let name = self.run.rungs[start.rung].name.clone();
         let attempt = match self.recorder.begin_attempt(start.rung, &name, &start.reason, now) {
             Ok(attempt) => attempt,
-            Err(error) => return self.put_off(start, &error.to_string()),
+            Err(error) => return self.postpone_start(start, &error.to_string()),
         };
         self.end_wait();
-        self.witness.begin();
+        self.witness.begin_attempt();
         let arguments = self.worker_arguments(attempt, start.rung);
         let log = self.run_dir.append("worker.log");
         match log.and_then(|log| Worker::start(attempt, &arguments, log, self.inputs.clone())) {
             Ok(worker) => {
                 let pid = worker.identity.pid;
-                self.recorder.started(pid);
-                self.watched.send_replace(Some(pid));
-                self.card_users.started(pid);
+                self.recorder.record_worker(pid);
+                self.worker.watched.send_replace(Some(pid));
+                self.gpu.users.started(pid);
                 self.recorder.put_fact("baseline", &self.policy.baseline());
-                self.worker = Some(worker);
+                self.worker.process = Some(worker);
             }
             Err(error) => self.decide(Event::StartFailed(error.to_string()), None),
         }
@@ -166,12 +157,12 @@ impl Keeper {
 
     /// Postpones a start: no worker starts before its attempt is on disk. The postponement costs no
     /// restart budget, and the start follows as soon as the store accepts the row.
-    fn put_off(&mut self, start: &Start, why: &str) {
-        if self.start_waits.is_none() {
-            self.start_waits = Some(Instant::now());
+    fn postpone_start(&mut self, start: &Start, why: &str) {
+        if self.worker.start_waits.is_none() {
+            self.worker.start_waits = Some(Instant::now());
             let text = format!("the next worker waits for run.db: {why}");
             self.alarms.raise("store", Level::Error, "run.db cannot be written", &text, self.now());
-            self.tell_waiting(Some(text.clone()));
+            self.record_waiting(Some(text.clone()));
             self.recorder.note(Level::Error, JournalKind::Health, text);
         }
         self.decide(Event::StartPutOff(start.clone(), FLUSH), None);
@@ -179,17 +170,17 @@ impl Keeper {
 
     /// Ends the wait for the store: the worker starts, or the run no longer wants it.
     fn end_wait(&mut self) {
-        if let Some(since) = self.start_waits.take() {
-            self.alarms.end("store");
-            self.tell_waiting(None);
-            let text = format!("the wait for run.db is over, after {:.1} s", since.elapsed().as_secs_f64());
+        if let Some(since) = self.worker.start_waits.take() {
+            self.alarms.clear("store");
+            self.record_waiting(None);
+            let text = format!("run.db is writable again after {:.1} s", since.elapsed().as_secs_f64());
             self.recorder.note(Level::Info, JournalKind::Health, text);
         }
     }
 
     /// Notes in the lock file why the start waits; overwriting in place works on a full disk too.
-    fn tell_waiting(&mut self, why: Option<String>) {
-        if let Err(error) = self.lock.update(|record| record.waiting = why) {
+    fn record_waiting(&mut self, why: Option<String>) {
+        if let Err(error) = self.files.lock.update(|record| record.waiting = why) {
             self.recorder.note(Level::Warn, JournalKind::Health, format!("keeper.lock cannot be written: {error}"));
         }
     }
@@ -200,7 +191,7 @@ impl Keeper {
         for (flag, value) in [("--rung", rung.to_string()), ("--attempt", attempt.to_string())] {
             arguments.extend([flag.to_owned(), value]);
         }
-        arguments.extend(["--device".to_owned(), self.launch.device.clone()]);
+        arguments.extend(["--device".to_owned(), self.stored.launch.device.clone()]);
         let lived_s = self.recorder.lived_s();
         for (flag, value) in
             [("--faults", self.recorder.status.restarts.to_string()), ("--lived-s", lived_s.to_string())]
@@ -213,11 +204,17 @@ impl Keeper {
         if self.policy.ledger().lean {
             arguments.push("--lean".to_owned());
         }
-        if !self.left_out.is_empty() {
-            let parts = LeaveOut::new(self.left_out.clone());
+        if !self.stored.left_out.is_empty() {
+            let parts = LeaveOut::new(self.stored.left_out.clone());
             arguments.extend(["--leave-out".to_owned(), parts.to_string()]);
         }
-        let faults = self.launch.inject.iter().map(ToString::to_string).filter(|fault| !self.fired.contains(fault));
+        let faults = self
+            .stored
+            .launch
+            .inject
+            .iter()
+            .map(ToString::to_string)
+            .filter(|fault| !self.stored.fired.contains(fault));
         let faults: Vec<String> = faults.collect();
         if !faults.is_empty() {
             arguments.extend(["--inject".to_owned(), faults.join(",")]);
@@ -225,26 +222,30 @@ impl Keeper {
         arguments
     }
 
-    fn finish(&mut self, outcome: Outcome) {
+    fn finish_run(&mut self, outcome: Outcome) {
         let (level, text) = match &outcome {
             Outcome::Finished => {
                 let status = &self.recorder.status;
                 (Level::Info, sentences::finished(status.step, status.eval.as_ref()))
             }
-            Outcome::Stopped => sentences::stopped(self.recorder.status.step, self.recorder.status.durable_step),
+            Outcome::Stopped => {
+                let resume = self.run_dir.command("resume");
+                sentences::stopped(self.recorder.status.step, self.recorder.status.durable_step, &resume)
+            }
             Outcome::Failed(_, why) => (Level::Error, format!("failed: {why}")),
-            Outcome::NeedsPerson(why) => (Level::Error, format!("needs a person: {why}")),
+            Outcome::NeedsPerson(why) => (Level::Error, format!("needs attention: {why}")),
         };
-        let (now, text) = (self.now(), self.with_command(&text));
+        let now = self.now();
         let what = match &outcome {
             Outcome::Finished => "finished",
             Outcome::Stopped => "stopped",
             Outcome::Failed(..) => "failed",
-            Outcome::NeedsPerson(_) => "needs a person",
+            Outcome::NeedsPerson(_) => "needs attention",
         };
         self.alarms.raise("end", level, what, &text, now);
+        self.clients.settle(matches!(outcome, Outcome::Finished | Outcome::Stopped), &text);
         self.recorder.note(level, JournalKind::Run, text);
-        let signalled_in = self.signalled_in.take().filter(|_| outcome == Outcome::Stopped);
+        let signalled_in = self.requester.signalled_in.take().filter(|_| outcome == Outcome::Stopped);
         self.recorder.put_fact(ENDED_BY_SIGNAL, &signalled_in);
         self.recorder.put_fact("exit_code", &outcome.exit_code());
         self.outcome = Some(outcome);
@@ -252,18 +253,18 @@ impl Keeper {
 
     pub(super) fn status(&mut self) -> Status {
         // The keeper itself decides some ends.
-        let over = self.outcome.clone().map(Life::Over);
+        let over = self.outcome.clone().map(Lifecycle::Over);
         let life = over.as_ref().unwrap_or(self.policy.life());
-        let (state, why) = (life.state(), life.why().map(|why| self.with_command(&why)));
+        let (state, why) = (life.state(), life.why());
         let status = &mut self.recorder.status;
         status.state = state;
         status.why = why;
         status.exit_code = self.outcome.as_ref().map(Outcome::exit_code);
         status.autopilot = self.policy.autopilot();
         status.proposal = self.policy.proposal();
-        status.climb = self.policy.climb_words();
+        status.climb = self.policy.describe_climb();
         status.plan = self.policy.plan_status();
-        if matches!(self.policy.life(), Life::Paused) {
+        if matches!(self.policy.life(), Lifecycle::Paused) {
             status.rung = self.policy.rung();
             status.rung_name.clone_from(&self.run.rungs[self.policy.rung()].name);
         }
@@ -271,17 +272,17 @@ impl Keeper {
     }
 
     /// Sends news to listeners, and writes to the store at intervals.
-    pub(super) fn publish(&mut self) {
+    pub(super) fn publish_if_due(&mut self) {
         let state = self.policy.life().state();
-        let changed = state != self.shown.0;
-        if changed || self.shown.1.elapsed() >= STATUS {
+        let changed = state != self.publishing.shown.0;
+        if changed || self.publishing.shown.1.elapsed() >= STATUS {
             self.publish_now(state);
             for trouble in self.alarms.troubles() {
                 self.recorder.note(Level::Warn, JournalKind::Health, trouble);
             }
-            if changed || self.flushed.elapsed() >= FLUSH {
+            if changed || self.publishing.flushed.elapsed() >= FLUSH {
                 self.recorder.flush();
-                self.flushed = Instant::now();
+                self.publishing.flushed = Instant::now();
             }
         }
     }
@@ -296,6 +297,6 @@ impl Keeper {
         if self.clients.listening() {
             self.clients.publish(&Update::Status(Box::new(status)));
         }
-        self.shown = (state, Instant::now());
+        self.publishing.shown = (state, Instant::now());
     }
 }

@@ -37,7 +37,7 @@ impl Planned {
 #[cfg(test)]
 mod tests {
     use super::Planned;
-    use crate::keeper::glance::blank_record;
+    use crate::keeper::status_snapshot::blank_record;
     use crate::protocol::plan::{MemoryEstimate, PLAN_FILE, Plan, RungPlan, Verdict};
 
     #[test]

@@ -21,7 +21,7 @@ const STARTS: usize = 5;
 const WINDOW: Duration = Duration::from_mins(10);
 
 /// Runs until the keeper ends. `worker` names the process whose memory is measured.
-pub async fn watch_over(
+pub async fn keep_alive(
     run_dir: PathBuf,
     gpu: u32,
     nvml: Option<PathBuf>,
@@ -32,18 +32,18 @@ pub async fn watch_over(
     loop {
         starts.push_back(Instant::now());
         if starts.len() > STARTS && starts.pop_front().is_some_and(|first| first.elapsed() < WINDOW) {
-            let why = "the probe ended six times in ten minutes; readings stop here, training goes on".to_owned();
+            let why = "the probe ended six times in ten minutes and stays off; training continues".to_owned();
             let _ = inputs.send(Input::ProbeLost(Some(why))).await;
             return;
         }
-        match start(&run_dir, gpu, nvml.as_deref()) {
+        match start_probe(&run_dir, gpu, nvml.as_deref()) {
             Ok(child) => {
                 let _ = inputs.send(Input::ProbeStarted(child.id().unwrap_or_default())).await;
-                listen(child, worker.clone(), &inputs).await;
+                pass_on_readings(child, worker.clone(), &inputs).await;
                 let _ = inputs.send(Input::ProbeLost(None)).await;
             }
             Err(error) => {
-                let _ = inputs.send(Input::ProbeLost(Some(format!("the probe cannot be started: {error}")))).await;
+                let _ = inputs.send(Input::ProbeLost(Some(format!("the probe failed to start: {error}")))).await;
                 return;
             }
         }
@@ -51,7 +51,7 @@ pub async fn watch_over(
     }
 }
 
-fn start(run_dir: &std::path::Path, gpu: u32, nvml: Option<&std::path::Path>) -> std::io::Result<Child> {
+fn start_probe(run_dir: &std::path::Path, gpu: u32, nvml: Option<&std::path::Path>) -> std::io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     if let Some(nvml) = nvml.filter(|_| std::env::var_os("DOWNSHIFT_NVML_PATH").is_none()) {
         command.env("DOWNSHIFT_NVML_PATH", nvml);
@@ -70,7 +70,7 @@ fn start(run_dir: &std::path::Path, gpu: u32, nvml: Option<&std::path::Path>) ->
 }
 
 /// Passes readings on until the probe exits or is silent for too long, and then kills it.
-async fn listen(mut child: Child, mut worker: watch::Receiver<Option<u32>>, inputs: &mpsc::Sender<Input>) {
+async fn pass_on_readings(mut child: Child, mut worker: watch::Receiver<Option<u32>>, inputs: &mpsc::Sender<Input>) {
     let (Some(stdout), Some(mut stdin)) = (child.stdout.take(), child.stdin.take()) else { return };
     let mut lines = BufReader::new(stdout).lines();
     let mut patience = FIRST;

@@ -3,13 +3,13 @@
 mod checkpoints;
 mod writing;
 
-pub use writing::told;
+pub use writing::describe_replacement;
 
 use super::attempt::Attempt;
-use super::passage::PassageClock;
 use super::planned::Planned;
 use super::proving::Proving;
 use super::sentences;
+use super::shift_timer::ShiftTimer;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, SampleRow, Status, StepRow, Update,
@@ -38,7 +38,7 @@ pub struct Recorder {
     pub attempt: Attempt,
     /// Row of the current attempt.
     row: AttemptRow,
-    passage: Option<PassageClock>,
+    passage: Option<ShiftTimer>,
     /// When the worker last took a step, or began.
     moved: Duration,
     skips_in_a_row: u64,
@@ -142,7 +142,7 @@ impl Recorder {
                 passage.redirect(to);
                 passage.next(first, now);
             }
-            _ => self.passage = Some(PassageClock::begin(&self.status.rung_name, to, first, now)),
+            _ => self.passage = Some(ShiftTimer::begin(&self.status.rung_name, to, first, now)),
         }
     }
 
@@ -150,7 +150,7 @@ impl Recorder {
     pub fn begin_passage_late(&mut self, to: &str, first: &str) {
         match &mut self.passage {
             Some(passage) if !passage.arrived() => passage.redirect(to),
-            _ => self.passage = Some(PassageClock::begin(&self.status.rung_name, to, first, self.moved)),
+            _ => self.passage = Some(ShiftTimer::begin(&self.status.rung_name, to, first, self.moved)),
         }
     }
 
@@ -167,10 +167,10 @@ impl Recorder {
     }
 
     /// Records a worker event.
-    pub fn heard(&mut self, event: &Event, now: Duration) {
+    pub fn record_event(&mut self, event: &Event, now: Duration) {
         let time_ms = now_ms();
-        if let Some(row) = StepRow::of(event, self.attempt.id, self.attempt.rung, time_ms) {
-            self.stepped(row, now);
+        if let Some(row) = StepRow::from_event(event, self.attempt.id, self.attempt.rung, time_ms) {
+            self.record_step(row, now);
         }
         match event {
             Event::Hello(hello) => {
@@ -204,7 +204,7 @@ impl Recorder {
                 self.batch.evals.push(row);
                 self.updates.push(Update::Eval(row));
             }
-            Event::Saved(saved) => self.saved(saved, now),
+            Event::Saved(saved) => self.record_checkpoint(saved, now),
             Event::SaveFailed { step, message, .. } => {
                 self.failed_saves += 1;
                 // Only the first failure of a streak is noted; the age of the newest checkpoint shows how long it
@@ -229,7 +229,7 @@ impl Recorder {
         self.dirty = true;
     }
 
-    fn stepped(&mut self, row: StepRow, now: Duration) {
+    fn record_step(&mut self, row: StepRow, now: Duration) {
         self.status.step = row.step;
         self.status.samples = row.samples;
         self.moved = now;
@@ -237,8 +237,7 @@ impl Recorder {
             self.status.loss = Some(loss);
             if self.skips_in_a_row > 1 {
                 let count = self.skips_in_a_row;
-                let text =
-                    format!("{count} steps in a row were skipped; step {} is a good one", sentences::grouped(row.step));
+                let text = format!("skipped {count} steps in a row, up to step {}", sentences::grouped(row.step));
                 self.note(Level::Warn, JournalKind::Skip, text);
             }
             self.skips_in_a_row = 0;
@@ -259,14 +258,14 @@ impl Recorder {
     }
 
     /// Records the process of the current attempt.
-    pub fn started(&mut self, pid: u32) {
+    pub fn record_worker(&mut self, pid: u32) {
         self.status.pid_worker = Some(pid);
         self.row.pid = Some(pid);
         self.put_attempt();
     }
 
     /// Records the worker's exit; `fault` when it was not requested.
-    pub fn ended(&mut self, words: &str, fault: bool) {
+    pub fn record_exit(&mut self, words: &str, fault: bool) {
         let ended_ms = self.attempt.ends_at().unwrap_or_else(now_ms);
         (self.row.ended_ms, self.row.outcome) = (Some(ended_ms), Some(words.to_owned()));
         self.put_attempt();
@@ -279,19 +278,18 @@ impl Recorder {
     }
 
     /// Records why the attempt ended: in the store, and in the journal with the evidence.
-    pub fn concluded(&mut self, cause: &Cause) {
+    pub fn record_cause(&mut self, cause: &Cause) {
         self.batch.causes.insert(self.attempt.id, cause.clone());
         self.note(Level::Warn, JournalKind::Worker, sentences::cause(cause));
     }
 
     /// Records why the attempt is in trouble; the journal says how the keeper responds.
-    pub fn troubled(&mut self, class: FailureClass, evidence: String) {
-        let cause = Cause { class, xid: None, restart_helps: true, evidence: vec![evidence], advice: String::new() };
-        self.batch.causes.insert(self.attempt.id, cause);
+    pub fn record_trouble(&mut self, class: FailureClass, evidence: String) {
+        self.batch.causes.insert(self.attempt.id, Cause::new(class, vec![evidence]));
     }
 
     /// Records a probe reading.
-    pub fn measured(&mut self, reading: Reading) {
+    pub fn record_reading(&mut self, reading: Reading) {
         // A worker on the CPU uses none of the GPU that the machine may have.
         let vram = reading.gpu.as_ref().ok().and_then(|gpu| gpu.vram_worker_bytes.get()).filter(|bytes| *bytes > 0);
         let ram = reading.host.ram_worker_bytes.get();
@@ -319,7 +317,7 @@ impl Recorder {
     }
 
     /// Marks the status as changed from outside the recorder.
-    pub fn touch(&mut self) {
+    pub fn mark_changed(&mut self) {
         self.dirty = true;
     }
 

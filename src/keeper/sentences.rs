@@ -13,13 +13,18 @@ pub fn seconds(ms: f64) -> String {
     if ms < 995.0 { format!("{:.2} s", ms / 1000.0) } else { format!("{:.1} s", ms / 1000.0) }
 }
 
+/// Formats a duration with three digits at most: `10 ms`, `2.1 s`.
+fn took(ms: f64) -> String {
+    if ms < 999.5 { format!("{ms:.0} ms") } else { seconds(ms) }
+}
+
 /// Describes a worker that is ready.
 #[must_use]
 pub fn hello(hello: &Hello) -> String {
     let parameters = grouped(hello.parameters);
     let place = match hello.resumed_from {
         Some(step) => format!("resumed at step {}", grouped(step)),
-        None => "begins at step 0".to_owned(),
+        None => "starts at step 0".to_owned(),
     };
     format!("worker {} {place} on {} ({}), {parameters} parameters", hello.pid, hello.device, hello.backend)
 }
@@ -28,11 +33,9 @@ pub fn hello(hello: &Hello) -> String {
 #[must_use]
 pub fn saved(saved: &Saved) -> String {
     let (step, size) = (grouped(saved.step), bytes(saved.bytes));
-    format!(
-        "checkpoint {step} saved, {size} in {}, training stood still for {}",
-        seconds(saved.total_ms),
-        seconds(saved.pause_ms)
-    )
+    let (total, pause) = (took(saved.total_ms), took(saved.pause_ms));
+    let paused = if saved.pause_ms >= 100.0 { format!(" · training paused {pause}") } else { String::new() };
+    format!("checkpoint {step} · {size} · {total}{paused}")
 }
 
 /// Describes a failed save.
@@ -40,7 +43,7 @@ pub fn saved(saved: &Saved) -> String {
 pub fn save_failed(step: u64, message: &str) -> String {
     let step = grouped(step);
     format!(
-        "checkpoint {step} not saved: {message}; training goes on, older checkpoints are kept, and it is tried again at the next rhythm"
+        "checkpoint {step} not saved: {message}; training continues, older checkpoints stay, and the next scheduled save retries"
     )
 }
 
@@ -48,7 +51,10 @@ pub fn save_failed(step: u64, message: &str) -> String {
 #[must_use]
 pub fn skipped(skipped: &Skipped) -> String {
     let step = grouped(skipped.step);
-    format!("step {step} skipped: {} not finite ({}); weights and moments untouched", skipped.what, skipped.place)
+    format!(
+        "step {step} skipped: {} not finite ({}); weights and optimizer state unchanged",
+        skipped.what, skipped.place
+    )
 }
 
 /// Describes a finished run.
@@ -57,20 +63,24 @@ pub fn finished(step: u64, eval: Option<&Eval>) -> String {
     format!("finished at step {}{measured}", grouped(step))
 }
 
-/// Describes a run that the user ended.
+/// Describes a run that the user ended; `resume` is the command that continues it.
 #[must_use]
-pub fn stopped(step: u64, durable: Option<u64>) -> (Level, String) {
-    let resume = "`downshift resume` goes on from";
+pub fn stopped(step: u64, durable: Option<u64>, resume: &str) -> (Level, String) {
     match durable {
-        Some(durable) if durable >= step => (Level::Info, format!("stopped; {resume} step {}", grouped(durable))),
+        Some(durable) if durable >= step => {
+            (Level::Info, format!("stopped; `{resume}` continues from step {}", grouped(durable)))
+        }
         Some(durable) => {
-            let (at, lost) = (grouped(step), grouped(step - durable));
-            let text =
-                format!("stopped at step {at}, not saved: {resume} step {}, {lost} steps are redone", grouped(durable));
+            let (at, durable, lost) = (grouped(step), grouped(durable), grouped(step - durable));
+            let text = format!(
+                "stopped at step {at}, not saved; `{resume}` continues from step {durable} and redoes {lost} steps"
+            );
             (Level::Warn, text)
         }
         None => {
-            (Level::Warn, format!("stopped at step {} without a checkpoint: {resume} the beginning", grouped(step)))
+            let text =
+                format!("stopped at step {} without a checkpoint; `{resume}` starts from the beginning", grouped(step));
+            (Level::Warn, text)
         }
     }
 }

@@ -5,6 +5,7 @@ use super::author::{Author, Process};
 use crate::protocol::control::{Request, Update};
 use crate::protocol::line;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -34,15 +35,23 @@ const LOOK: Duration = Duration::from_secs(2);
 /// # Errors
 /// Returns the system's error.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
+    path.parent().into_iter().for_each(remove_dead_sockets);
+    // Another keeper may take the new socket for a dead one, before anything listens on it.
+    match bind_once(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => bind_once(path),
+        bound => bound,
+    }
+}
+
+fn bind_once(path: &Path) -> io::Result<UnixListener> {
     let _ = fs::remove_file(path);
-    path.parent().into_iter().for_each(sweep);
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
     Ok(listener)
 }
 
 /// Removes sockets left behind by killed keepers. If it hits one that is just being created, its keeper recreates it.
-fn sweep(folder: &Path) {
+fn remove_dead_sockets(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
@@ -61,7 +70,7 @@ pub async fn serve(mut listener: UnixListener, path: PathBuf, inputs: mpsc::Send
             Ok(Ok((stream, _))) => {
                 next += 1;
                 match Arc::clone(&seats).try_acquire_owned() {
-                    Ok(seat) => drop(tokio::spawn(attend(next, stream, inputs.clone(), seat))),
+                    Ok(seat) => drop(tokio::spawn(serve_client(next, stream, inputs.clone(), seat))),
                     Err(_) => turn_away(&stream),
                 }
             }
@@ -78,7 +87,7 @@ pub async fn serve(mut listener: UnixListener, path: PathBuf, inputs: mpsc::Send
 
 /// Tells a client that there are too many, and disconnects it.
 fn turn_away(stream: &UnixStream) {
-    let message = format!("{SEATS} clients are connected to this keeper already; close some of them");
+    let message = format!("this keeper already has {SEATS} clients; close some of them");
     if let Ok(line) = line::encode(&Update::Reply { accepted: false, message }) {
         let _ = stream.try_write(line.as_bytes());
     }
@@ -99,7 +108,7 @@ async fn next_line(reader: &mut BufReader<OwnedReadHalf>, buffer: &mut Vec<u8>) 
 }
 
 /// Serves one client: lines in, lines out.
-async fn attend(id: u64, stream: UnixStream, inputs: mpsc::Sender<Input>, _seat: OwnedSemaphorePermit) {
+async fn serve_client(id: u64, stream: UnixStream, inputs: mpsc::Sender<Input>, _seat: OwnedSemaphorePermit) {
     let author = author_of(&stream);
     let (read, mut write) = stream.into_split();
     let (sender, mut queue) = mpsc::channel::<String>(BACKLOG);
@@ -134,13 +143,15 @@ pub struct Clients {
 struct Client {
     sender: mpsc::Sender<String>,
     subscribed: bool,
+    /// A request of this client was accepted, and its outcome is not known yet.
+    waits: bool,
     author: Author,
 }
 
 impl Clients {
     /// Adds a client.
     pub fn add(&mut self, id: u64, sender: mpsc::Sender<String>, author: Author) {
-        self.known.insert(id, Client { sender, subscribed: false, author });
+        self.known.insert(id, Client { sender, subscribed: false, waits: false, author });
     }
 
     /// Returns the author behind a client.
@@ -173,11 +184,30 @@ impl Clients {
     }
 
     /// Sends an update to one client.
-    pub fn tell(&mut self, id: u64, update: &Update) {
+    pub fn send(&mut self, id: u64, update: &Update) {
         let Ok(line) = line::encode(update) else { return };
         if self.known.get(&id).is_some_and(|client| client.sender.try_send(line).is_err()) {
             self.remove(id);
         }
+    }
+
+    /// Answers a request of a client.
+    pub fn answer(&mut self, id: u64, answer: Result<String, impl Display>) {
+        if let Some(client) = self.known.get_mut(&id) {
+            client.waits |= answer.is_ok();
+        }
+        let accepted = answer.is_ok();
+        let message = answer.unwrap_or_else(|refusal| refusal.to_string());
+        self.send(id, &Update::Reply { accepted, message });
+    }
+
+    /// Sends the outcome of accepted requests to the clients that wait for it. Subscribers read it in the journal.
+    pub fn settle(&mut self, accepted: bool, message: &str) {
+        let Ok(line) = line::encode(&Update::Reply { accepted, message: message.to_owned() }) else { return };
+        self.known.retain(|_, client| {
+            let waits = std::mem::take(&mut client.waits) && !client.subscribed;
+            !waits || client.sender.try_send(line.clone()).is_ok()
+        });
     }
 
     /// Sends an update to every subscriber.
@@ -189,7 +219,7 @@ impl Clients {
 
 #[cfg(test)]
 mod tests {
-    use super::{StdStream, sweep};
+    use super::{StdStream, remove_dead_sockets};
     use std::os::unix::net::UnixListener;
     use tempfile::TempDir;
 
@@ -201,7 +231,7 @@ mod tests {
         drop(UnixListener::bind(&dead).unwrap());
         let _listener = UnixListener::bind(&alive).unwrap();
         std::fs::write(&other, "mine").unwrap();
-        sweep(folder.path());
+        remove_dead_sockets(folder.path());
         assert!(!dead.exists() && other.exists());
         StdStream::connect(&alive).unwrap();
     }

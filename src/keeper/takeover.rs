@@ -2,8 +2,11 @@
 //! keeper is alive, and imports that worker's checkpoints.
 
 use super::author::Author;
-use super::keep::Keeper;
+use super::failure::KeeperError;
+use super::keeper_state::Keeper;
 use super::perform::ENDED_BY_SIGNAL;
+use crate::policy::event::{Effect, Event};
+use crate::policy::lifecycle::Outcome;
 use crate::protocol::control::{CheckpointRow, JournalKind, RunState, Status};
 use crate::protocol::worker::Level;
 use crate::store::checkpoint;
@@ -16,10 +19,12 @@ use rustix::process::{Signal, getppid};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Time for an orphaned worker, which saves and ends on its own within five seconds.
 const ORPHAN_GRACE: Duration = Duration::from_secs(8);
+/// How long to wait for the probe's first reading, which gives the GPU's baseline.
+const BASELINE: Duration = Duration::from_secs(2);
 const TERM_GRACE: Duration = Duration::from_secs(5);
 const KILL_GRACE: Duration = Duration::from_secs(10);
 
@@ -113,30 +118,81 @@ pub fn lost_store(run: &RunDir, store: &mut Writer) -> rusqlite::Result<Option<S
     let Some(newest) = newest else { return Ok(None) };
     Ok(store.fact::<Status>("status")?.is_none().then(|| {
         format!(
-            "run.db knows nothing of this run, though there is a checkpoint of step {newest}: this is a copy, or it was \
-             deleted or truncated; of the curve there is what checkpoints hold, the journal begins here"
+            "run.db is empty, but there is a checkpoint of step {newest}: run.db was deleted or truncated, or this is a copy. \
+             The curve is restored from the checkpoints; the journal starts here"
         )
     }))
 }
 
 impl Keeper {
+    /// Ends workers of an earlier keeper, waits for the GPU's baseline, and begins.
+    pub(super) async fn take_over_run(&mut self, asked_by: Option<&str>, socket: &Path) -> Result<(), KeeperError> {
+        let (before, by_person) = (self.note_start(asked_by), asked_by.is_some());
+        // From here on the store says where the run stands. Clients in another environment find the socket
+        // through this.
+        let listens =
+            self.files.lock.update(|record| (record.opening, record.socket) = (false, Some(socket.to_owned())));
+        if let Err(error) = listens {
+            self.recorder.note(Level::Warn, JournalKind::Health, format!("keeper.lock cannot be written: {error}"));
+        }
+        self.note_recovery(by_person);
+        match end_orphan(&self.run_dir).await {
+            Ok(false) => {}
+            Ok(true) => {
+                let text = "a worker of the previous keeper was still alive; it has saved and ended".to_owned();
+                self.recorder.note(Level::Warn, JournalKind::Run, text);
+            }
+            Err(orphan) => {
+                let why = format!(
+                    "worker process {} of an earlier keeper cannot be killed, so no other one starts",
+                    orphan.pid
+                );
+                self.perform(vec![Effect::Finish(Outcome::NeedsPerson(why))], None);
+                return Ok(());
+            }
+        }
+        checkpoint::clean(self.run_dir.path());
+        self.take_over_checkpoints()?;
+        self.recorder.stop_waiting()?;
+        self.policy.set_durable_step(self.recorder.status.durable_step);
+        if before == RunState::Paused && !by_person {
+            self.policy.stay_paused();
+            return Ok(());
+        }
+        let first = timeout(BASELINE, self.first_reading()).await;
+        if let Ok(Some(input)) = first {
+            self.handle_input(input);
+        }
+        // A stop may have ended the run meanwhile.
+        if self.outcome.is_none() {
+            self.decide(Event::Begin, None);
+        }
+        Ok(())
+    }
+
     /// Stores that the run starts, and in the same step that no signal has ended it. Returns its state before.
-    pub(super) fn note_start(&mut self, by_person: bool) -> RunState {
+    pub(super) fn note_start(&mut self, asked_by: Option<&str>) -> RunState {
         let before = std::mem::replace(&mut self.recorder.status.state, RunState::Starting);
-        self.recorder.status.pauses += u64::from(before == RunState::Paused && by_person);
-        if by_person {
+        if let Some(asked_by) = asked_by {
+            self.recorder.status.pauses += u64::from(before == RunState::Paused);
             self.recorder.put_fact(ENDED_BY_SIGNAL, &None::<String>);
+            // A store that was lost knows of no attempt.
+            let newest = checkpoint::list(self.run_dir.path()).first().map(|newest| newest.step);
+            let is_new = self.recorder.status.attempts == 0 && newest.unwrap_or(0) == 0;
+            let what = if is_new { "start" } else { "resume" };
+            let text = format!("{what} requested by {asked_by}");
+            self.recorder.note(Level::Info, JournalKind::Request, text);
         }
         self.recorder.flush();
         before
     }
 
     /// Notes in the journal how long the run had no keeper, and why.
-    pub(super) fn tell_of_the_way_back(&mut self, by_person: bool) {
+    pub(super) fn note_recovery(&mut self, by_person: bool) {
         let recovery = owners::parent_record(&self.run_dir).and_then(|record| record.recovery).unwrap_or_default();
         if !by_person {
-            let how = recovery.death.map_or_else(|| "died".to_owned(), |how| format!("died: it {how}"));
-            let text = format!("the keeper {how}; it was brought back");
+            let how = recovery.death.unwrap_or_else(|| "died".to_owned());
+            let text = format!("the keeper {how} and was restarted");
             self.recorder.note(Level::Warn, JournalKind::Run, text);
         }
         if let Some(failure) = recovery.failure {
@@ -147,7 +203,7 @@ impl Keeper {
     }
 
     /// Replaces the parent as the author of a signal by the author whose signal the parent passed on.
-    pub(super) fn behind_the_parent(&self, author: Author) -> Author {
+    pub(super) fn resolve_author(&self, author: Author) -> Author {
         if !author.is_signal_of(getppid()) {
             return author;
         }
@@ -162,7 +218,7 @@ impl Keeper {
     pub(super) fn take_over_checkpoints(&mut self) -> rusqlite::Result<()> {
         let count = self.recorder.import_checkpoints(&self.run_dir)?;
         if count > 0 {
-            let text = format!("took over {count} checkpoint(s) that no keeper had heard of");
+            let text = format!("imported {count} checkpoint(s) that were saved without a keeper");
             self.recorder.note(Level::Info, JournalKind::Checkpoint, text);
         }
         Ok(())

@@ -1,9 +1,9 @@
 //! Collects evidence around an attempt and judges its end: the kernel log, the cgroup's counter, the
 //! attempt's part of worker.log, and the probe's last word on the GPU.
 
-use crate::policy::event::Exit;
 use crate::protocol::cause::{Cause, KernelKind, KernelLine};
 use crate::protocol::class::FailureClass;
+use crate::protocol::exit::Exit;
 use crate::protocol::probe::Reading;
 use crate::protocol::worker::Failed;
 use crate::triage::catalogue::Catalogue;
@@ -65,7 +65,7 @@ impl Witness {
     /// Creates a witness that reads this worker.log.
     pub fn new(log: PathBuf) -> Self {
         // Loads the catalogue early: that takes a moment, which should not be spent after a fault.
-        thread::spawn(|| catalogue().is_some());
+        thread::spawn(|| load_catalogue().is_some());
         Self {
             log,
             begins: (0, Some(0)),
@@ -77,7 +77,7 @@ impl Witness {
     }
 
     /// Begins an attempt: earlier evidence does not count.
-    pub fn begin(&mut self) {
+    pub fn begin_attempt(&mut self) {
         let end = std::fs::metadata(&self.log).map_or(0, |log| log.len());
         self.begins = (end, lines_until(&self.log, self.begins, end));
         self.kernel.poll();
@@ -87,10 +87,10 @@ impl Witness {
     }
 
     /// Takes in a reading, and uses the occasion to read the kernel log. Returns its new lines.
-    pub fn saw(&mut self, reading: &Reading) -> Vec<KernelLine> {
+    pub fn observe(&mut self, reading: &Reading) -> Vec<KernelLine> {
         match &reading.gpu {
             Ok(gpu) => {
-                let why = gpu.vram_used_bytes.why().filter(|why| why.contains("lost") || why.contains("reset"));
+                let why = gpu.vram_used_bytes.why().filter(|_| gpu.vram_used_bytes.is_lost());
                 self.card.lost = why.map(str::to_owned);
                 if let Some(pci) = gpu.more.pci.value() {
                     self.card.pci = Some(pci.clone());
@@ -100,7 +100,7 @@ impl Witness {
             }
             Err(_) => self.card.lost = None,
         }
-        self.look()
+        self.poll_kernel_log()
     }
 
     /// Reports whether a kernel log line about the GPU at this PCI address concerns the worker's GPU.
@@ -108,7 +108,7 @@ impl Witness {
         self.card.pci.as_deref().is_none_or(|own| is_same_gpu(own, pci))
     }
 
-    fn look(&mut self) -> Vec<KernelLine> {
+    fn poll_kernel_log(&mut self) -> Vec<KernelLine> {
         let new = self.kernel.poll();
         let now = Instant::now();
         let room = KEPT.saturating_sub(self.seen.len());
@@ -117,18 +117,17 @@ impl Witness {
     }
 
     /// Judges why the attempt ended.
-    pub fn verdict(&mut self, ending: &Ending<'_>) -> Cause {
-        self.look();
+    pub fn judge(&mut self, ending: &Ending<'_>) -> Cause {
+        self.poll_kernel_log();
         let about_memory = |line: &KernelLine| matches!(line.kind, KernelKind::OutOfMemory { .. });
         let killed_just_now = self.seen.iter().any(|(at, line)| about_memory(line) && at.elapsed() < JUST_NOW);
         let kills = cgroup::oom_kills().zip(self.oom_kills).map_or(0, |(now, before)| now.saturating_sub(before));
         let evidence = Evidence {
-            code: ending.exit.code,
-            signal: ending.exit.signal,
+            exit: ending.exit,
             pid: ending.pid,
             ended_for: ending.ended_for.clone(),
             failed: ending.failed.cloned(),
-            log: catalogue().map_or_else(Vec::new, |catalogue| self.findings(catalogue)),
+            log: load_catalogue().map_or_else(Vec::new, |catalogue| self.findings(catalogue)),
             kernel: self.seen.iter().map(|(_, line)| line.clone()).collect(),
             killed_just_now,
             oom_kills: kills,
@@ -136,16 +135,11 @@ impl Witness {
             xids: self.card.xids.clone(),
             pci: self.card.pci.clone(),
         };
-        match catalogue() {
-            Some(catalogue) => classify(&evidence, catalogue),
-            None => Cause {
-                class: ending.failed.map_or(FailureClass::Unknown, |failed| failed.class),
-                xid: None,
-                restart_helps: true,
-                evidence: vec!["the catalogue of causes cannot be used".to_owned()],
-                advice: String::new(),
-            },
+        if let Some(catalogue) = load_catalogue() {
+            return classify(&evidence, catalogue);
         }
+        let class = ending.failed.map_or(FailureClass::Unknown, |failed| failed.class);
+        Cause::new(class, vec!["the catalogue of causes cannot be read".to_owned()])
     }
 
     /// Returns the catalogue's findings at the end of the attempt's part of the log.
@@ -168,10 +162,10 @@ impl Witness {
 
 /// Returns the meaning of an NVIDIA Xid number, if a catalogue loads: the user's, or else the shipped one.
 pub fn xid_meaning(number: u32) -> Option<&'static str> {
-    catalogue()?.find_xid(number).map(|xid| xid.meaning.as_str())
+    load_catalogue()?.find_xid(number).map(|xid| xid.meaning.as_str())
 }
 
-fn catalogue() -> Option<&'static Catalogue> {
+fn load_catalogue() -> Option<&'static Catalogue> {
     CATALOGUE.get_or_init(|| Catalogue::load().or_else(|_| Catalogue::build(None)).ok()).as_ref()
 }
 
@@ -198,8 +192,8 @@ fn lines_until(log: &Path, (from, lines): (u64, Option<u64>), end: u64) -> Optio
 #[cfg(test)]
 mod tests {
     use super::{Ending, Witness};
-    use crate::policy::event::Exit;
     use crate::protocol::class::FailureClass;
+    use crate::protocol::exit::Exit;
     use std::fs::OpenOptions;
     use std::io::Write;
 
@@ -210,10 +204,9 @@ mod tests {
         let mut log = OpenOptions::new().append(true).create(true).open(&path).unwrap();
         let mut witness = Witness::new(path);
         let mut verdict = |witness: &mut Witness, words: &str| {
-            witness.begin();
+            witness.begin_attempt();
             log.write_all(words.as_bytes()).unwrap();
-            let exit = Exit { code: Some(1), signal: None };
-            witness.verdict(&Ending { exit, pid: Some(1), failed: None, ended_for: None })
+            witness.judge(&Ending { exit: Exit::with_code(1), pid: Some(1), failed: None, ended_for: None })
         };
         let first = verdict(&mut witness, "a\nRuntimeError: CUDA out of memory. Tried to allocate 1 MiB\n");
         assert_eq!(first.class, FailureClass::DeviceOutOfMemory);

@@ -3,7 +3,7 @@
 //! The text goes to PowerShell on stdin, never into its command line: log output must not be able to
 //! become a command.
 
-use super::Message;
+use super::{Message, NotifyError};
 use crate::protocol::worker::Level;
 use std::io::Write;
 use std::path::Path;
@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const POWERSHELL: &str = "/mnt/c/Windows/System32/WindowsPowerShell/v1.0/powershell.exe";
+const TOAST_PROGRAM: &str = "powershell.exe";
 /// Time limit; PowerShell sometimes takes seconds to start.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Script that reads title and text from stdin, one line each, and shows them.
@@ -33,8 +34,8 @@ $id = '{1AC14E77-02E7-4E5D-B744-2EB1AE5198B7}\\WindowsPowerShell\\v1.0\\powershe
 ///
 /// # Errors
 /// Returns an error when it cannot be shown, with the reason.
-pub fn show(message: &Message) -> Result<(), String> {
-    if is_wsl() { toast(message) } else { notify_send(message) }
+pub fn show_notification(message: &Message) -> Result<(), NotifyError> {
+    if is_wsl() { show_toast(message) } else { notify_send(message) }
 }
 
 fn is_wsl() -> bool {
@@ -44,16 +45,16 @@ fn is_wsl() -> bool {
 
 /// Returns the missing requirement, if any.
 #[must_use]
-pub fn missing() -> Option<&'static str> {
+pub fn missing_program() -> Option<NotifyError> {
     if is_wsl() {
-        return (!Path::new(POWERSHELL).exists()).then_some("powershell.exe of Windows is not there");
+        return (!Path::new(POWERSHELL).exists()).then_some(NotifyError::ProgramMissing(TOAST_PROGRAM));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join("notify-send").is_file());
-    (!found).then_some("notify-send is not installed")
+    (!found).then_some(NotifyError::ProgramMissing("notify-send"))
 }
 
-fn notify_send(message: &Message) -> Result<(), String> {
+fn notify_send(message: &Message) -> Result<(), NotifyError> {
     let urgency = if message.level == Level::Error { "critical" } else { "normal" };
     let child = Command::new("notify-send")
         .args(["--app-name=downshift", "--urgency", urgency, "--", &message.title, &message.text])
@@ -61,13 +62,13 @@ fn notify_send(message: &Message) -> Result<(), String> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .map_err(|error| format!("notify-send: {error}"))?;
-    wait(child, "notify-send")
+        .map_err(|error| NotifyError::from_io("notify-send", &error))?;
+    wait_for_exit(child, "notify-send")
 }
 
-fn toast(message: &Message) -> Result<(), String> {
+fn show_toast(message: &Message) -> Result<(), NotifyError> {
     let mut command = Command::new(POWERSHELL);
-    command.args(["-NoProfile", "-NonInteractive", "-EncodedCommand", &encoded(TOAST)]);
+    command.args(["-NoProfile", "-NonInteractive", "-EncodedCommand", &encode_script(TOAST)]);
     if let Some(socket) = living_interop() {
         command.env("WSL_INTEROP", socket);
     }
@@ -75,12 +76,12 @@ fn toast(message: &Message) -> Result<(), String> {
         command.current_dir("/mnt/c/Windows");
     }
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(|error| format!("powershell.exe: {error}"))?;
+    let mut child = command.spawn().map_err(|error| NotifyError::from_io(TOAST_PROGRAM, &error))?;
     if let Some(mut stdin) = child.stdin.take() {
         let line = |text: &str| text.replace(['\r', '\n'], " ");
         let _ = writeln!(stdin, "{}\n{}", line(&message.title), line(&message.text));
     }
-    wait(child, "powershell.exe")
+    wait_for_exit(child, TOAST_PROGRAM)
 }
 
 /// A long-lived tmux server keeps the socket of the console that started it, which may be gone. Returns
@@ -94,25 +95,27 @@ fn living_interop() -> Option<std::path::PathBuf> {
     })
 }
 
-fn wait(mut child: Child, name: &str) -> Result<(), String> {
+fn wait_for_exit(mut child: Child, program: &'static str) -> Result<(), NotifyError> {
     let deadline = Instant::now() + LIMIT;
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => return Err(format!("{name} failed ({status}); is there a desktop?")),
+            Ok(Some(status)) => {
+                return Err(NotifyError::ProgramFailed { program, status: status.to_string() });
+            }
             Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(20)),
             Ok(None) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("{name} did not answer for {} s", LIMIT.as_secs()));
+                return Err(NotifyError::ProgramSilent { program, seconds: LIMIT.as_secs() });
             }
-            Err(error) => return Err(format!("{name}: {error}")),
+            Err(error) => return Err(NotifyError::from_io(program, &error)),
         }
     }
 }
 
 /// Encodes a script for PowerShell's command line: base64 of UTF-16.
-fn encoded(script: &str) -> String {
+fn encode_script(script: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let bytes: Vec<u8> = script.encode_utf16().flat_map(u16::to_le_bytes).collect();
     let mut text = String::with_capacity(bytes.len() * 4 / 3 + 4);
@@ -129,14 +132,14 @@ fn encoded(script: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::encoded;
+    use super::encode_script;
 
     #[test]
     fn scripts_are_encoded_as_powershell_reads_them() {
-        assert_eq!(encoded(""), "");
-        assert_eq!(encoded("a"), "YQA=");
-        assert_eq!(encoded("dir"), "ZABpAHIA");
-        assert_eq!(encoded("é"), "6QA=");
-        assert_eq!(encoded("ab"), "YQBiAA==");
+        assert_eq!(encode_script(""), "");
+        assert_eq!(encode_script("a"), "YQA=");
+        assert_eq!(encode_script("dir"), "ZABpAHIA");
+        assert_eq!(encode_script("é"), "6QA=");
+        assert_eq!(encode_script("ab"), "YQBiAA==");
     }
 }

@@ -1,5 +1,6 @@
 //! Sends one HTTP request, with retries where they may help. Errors never contain the URL, which may be a secret.
 
+use super::error::{NotifyError, Unreachable};
 use super::webhook::Post;
 use std::thread;
 use std::time::Duration;
@@ -11,7 +12,7 @@ const TRIES: u32 = 4;
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// Creates an HTTP client.
-pub fn agent() -> Agent {
+pub fn http_agent() -> Agent {
     let config = Agent::config_builder()
         .timeout_global(Some(Duration::from_secs(10)))
         .http_status_as_error(false)
@@ -24,61 +25,66 @@ pub fn agent() -> Agent {
 ///
 /// # Errors
 /// Returns an error when every attempt fails: that of the last one.
-pub fn send(agent: &Agent, post: &Post, pause: Duration) -> Result<(), String> {
+pub fn send_post(agent: &Agent, post: &Post, pause: Duration) -> Result<(), NotifyError> {
     let mut wait = pause;
-    for attempt in 1.. {
-        let (why, asked) = match once(agent, post) {
+    for _ in 1..TRIES {
+        match send_once(agent, post) {
+            Err(Failed { error, retry: Retry::Never }) => return Err(error),
+            Err(Failed { retry: Retry::After(asked), .. }) => thread::sleep(asked.min(LONGEST_PAUSE)),
+            Err(Failed { retry: Retry::Later, .. }) => thread::sleep(wait.min(LONGEST_PAUSE)),
             Ok(()) => return Ok(()),
-            Err(failed) if failed.for_good || attempt == TRIES => return Err(failed.why),
-            Err(failed) => (failed.why, failed.retry_after),
-        };
-        let _ = why;
-        thread::sleep(asked.unwrap_or(wait).min(LONGEST_PAUSE));
+        }
         wait *= 2;
     }
-    Ok(())
+    send_once(agent, post).map_err(|failed| failed.error)
 }
 
 struct Failed {
-    why: String,
-    for_good: bool,
-    retry_after: Option<Duration>,
+    error: NotifyError,
+    retry: Retry,
 }
 
-fn once(agent: &Agent, post: &Post) -> Result<(), Failed> {
+/// Whether a retry may succeed.
+enum Retry {
+    /// It would fail the same way.
+    Never,
+    /// It may.
+    Later,
+    /// It may after this time, says the server.
+    After(Duration),
+}
+
+fn send_once(agent: &Agent, post: &Post) -> Result<(), Failed> {
     let mut request = agent.post(&post.url);
     for (name, value) in &post.headers {
         request = request.header(*name, value);
     }
-    let response = match request.send(&post.body) {
-        Ok(response) => response,
-        Err(error) => return Err(Failed { for_good: for_good(&error), why: words(&error), retry_after: None }),
-    };
+    let response = request.send(&post.body).map_err(|error| {
+        let lasting = matches!(error, Error::BadUri(_) | Error::Http(_) | Error::TooManyRedirects);
+        let retry = if lasting { Retry::Never } else { Retry::Later };
+        Failed { error: NotifyError::Unreachable(classify_error(&error)), retry }
+    })?;
     let status = response.status().as_u16();
     if response.status().is_success() {
         return Ok(());
     }
     let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
-    let retry_after = header("retry-after").and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
-    let again = status == 429 || status == 408 || status >= 500;
-    Err(Failed { why: format!("the server answered {status}"), for_good: !again, retry_after })
+    let asked = header("retry-after").and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
+    let may_pass = status == 429 || status == 408 || status >= 500;
+    let retry = if may_pass { asked.map_or(Retry::Later, Retry::After) } else { Retry::Never };
+    Err(Failed { error: NotifyError::Refused(status), retry })
 }
 
-/// Reports whether a retry would fail the same way.
-fn for_good(error: &Error) -> bool {
-    matches!(error, Error::BadUri(_) | Error::Http(_) | Error::TooManyRedirects)
-}
-
-/// Describes the error without the URL.
-fn words(error: &Error) -> String {
+/// Classifies an error without its URL.
+fn classify_error(error: &Error) -> Unreachable {
     match error {
-        Error::Timeout(_) => "no answer in time".to_owned(),
-        Error::HostNotFound => "the host was not found".to_owned(),
-        Error::ConnectionFailed => "no connection".to_owned(),
-        Error::Io(error) => format!("no connection ({})", error.kind()),
-        Error::BadUri(_) => "this is no address".to_owned(),
-        Error::Tls(_) | Error::Rustls(_) => "the connection is not secure".to_owned(),
-        Error::TooManyRedirects => "too many redirects".to_owned(),
-        _ => "the request failed".to_owned(),
+        Error::Timeout(_) => Unreachable::Timeout,
+        Error::HostNotFound => Unreachable::HostNotFound,
+        Error::ConnectionFailed => Unreachable::NoConnection,
+        Error::Io(error) => Unreachable::Broken(error.kind()),
+        Error::BadUri(_) => Unreachable::BadUrl,
+        Error::Tls(_) | Error::Rustls(_) => Unreachable::NotSecure,
+        Error::TooManyRedirects => Unreachable::TooManyRedirects,
+        _ => Unreachable::Other,
     }
 }

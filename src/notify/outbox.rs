@@ -1,8 +1,11 @@
 //! The sender thread and its queue.
 
+use super::bell::ring_bell;
+use super::desktop::{missing_program, show_notification};
+use super::http::{http_agent, send_post};
 use super::webhook::Address;
-use super::{Message, bell, desktop, http};
-use crate::config::around::{Least, Notify};
+use super::{Message, NotifyError};
+use crate::config::integrations::{Least, Notify};
 use std::collections::HashSet;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
@@ -20,7 +23,7 @@ pub enum Channel {
     /// The desktop.
     Desktop,
     /// A webhook, or the reason why it cannot be used.
-    Webhook(Result<Box<Address>, String>),
+    Webhook(Result<Box<Address>, NotifyError>),
 }
 
 impl Channel {
@@ -37,12 +40,12 @@ impl Channel {
 
     /// Returns the reason why the channel cannot work here, as far as that is known without sending.
     #[must_use]
-    pub fn missing(&self) -> Option<String> {
+    pub fn missing_requirement(&self) -> Option<NotifyError> {
         match self {
-            Self::Bell => std::env::var_os("TMUX").is_none().then(|| "not inside tmux".to_owned()),
-            Self::Desktop => desktop::missing().map(str::to_owned),
+            Self::Bell => std::env::var_os("TMUX").is_none().then_some(NotifyError::NotInTmux),
+            Self::Desktop => missing_program(),
             Self::Webhook(Ok(_)) => None,
-            Self::Webhook(Err(why)) => Some(why.clone()),
+            Self::Webhook(Err(error)) => Some(error.clone()),
         }
     }
 
@@ -50,27 +53,27 @@ impl Channel {
     ///
     /// # Errors
     /// Returns an error when the message did not arrive, with the reason; it never contains a secret.
-    pub fn send(&self, message: &Message) -> Result<(), String> {
+    pub fn send(&self, message: &Message) -> Result<(), NotifyError> {
         self.send_with(message, PAUSE)
     }
 
-    fn send_with(&self, message: &Message, pause: Duration) -> Result<(), String> {
+    fn send_with(&self, message: &Message, pause: Duration) -> Result<(), NotifyError> {
         let message = &message.printable();
         match self {
-            Self::Bell => bell::ring(),
-            Self::Desktop => desktop::show(message),
+            Self::Bell => ring_bell(),
+            Self::Desktop => show_notification(message),
             Self::Webhook(Ok(address)) => {
                 let time = jiff::Timestamp::now().to_string();
-                http::send(&http::agent(), &address.post(message, &time), pause)
+                send_post(&http_agent(), &address.build_post(message, &time), pause)
             }
-            Self::Webhook(Err(why)) => Err(why.clone()),
+            Self::Webhook(Err(error)) => Err(error.clone()),
         }
     }
 }
 
 /// Builds the configured channels and reads their secrets.
 #[must_use]
-pub fn channels(settings: &Notify) -> Vec<Channel> {
+pub fn build_channels(settings: &Notify) -> Vec<Channel> {
     let mut channels = Vec::new();
     if settings.bell {
         channels.push(Channel::Bell);
@@ -79,8 +82,8 @@ pub fn channels(settings: &Notify) -> Vec<Channel> {
         channels.push(Channel::Desktop);
     }
     channels.extend(settings.webhooks.iter().map(|hook| {
-        let named = |why| format!("{}: {why}", hook.kind.word());
-        Channel::Webhook(Address::of(hook).map(Box::new).map_err(named))
+        let named = |error| NotifyError::Webhook { kind: hook.kind.word(), error: Box::new(error) };
+        Channel::Webhook(Address::from_webhook(hook).map(Box::new).map_err(named))
     }));
     channels
 }
@@ -97,10 +100,10 @@ impl Outbox {
     /// Starts the thread.
     #[must_use]
     pub fn start(settings: &Notify) -> Self {
-        Self::with(channels(settings), settings.level, PAUSE)
+        Self::with_channels(build_channels(settings), settings.level, PAUSE)
     }
 
-    fn with(channels: Vec<Channel>, least: Least, pause: Duration) -> Self {
+    fn with_channels(channels: Vec<Channel>, least: Least, pause: Duration) -> Self {
         let (queue, waiting) = mpsc::sync_channel::<Message>(QUEUE);
         let (report, troubles) = mpsc::channel();
         let (ended, done) = mpsc::channel();

@@ -1,7 +1,8 @@
 //! Builds the request for each kind of webhook: a pure function of the message.
 
-use super::{Message, secret};
-use crate::config::around::{TELEGRAM, Webhook, WebhookKind};
+use super::secret::resolve_secret;
+use super::{Message, NotifyError};
+use crate::config::integrations::{TELEGRAM, Webhook, WebhookKind};
 use crate::protocol::worker::Level;
 use serde_json::json;
 
@@ -33,18 +34,18 @@ impl Address {
     ///
     /// # Errors
     /// Returns an error that names the secret that cannot be read.
-    pub fn of(hook: &Webhook) -> Result<Self, String> {
-        let url = hook.url.as_ref().map(secret::resolve).transpose()?;
+    pub fn from_webhook(hook: &Webhook) -> Result<Self, NotifyError> {
+        let url = hook.url.as_ref().map(resolve_secret).transpose()?;
         Ok(Self {
             kind: hook.kind,
             url: url.unwrap_or_else(|| TELEGRAM.to_owned()),
-            token: hook.token.as_ref().map(secret::resolve).transpose()?,
+            token: hook.token.as_ref().map(resolve_secret).transpose()?,
             chat: hook.chat.clone().unwrap_or_default(),
         })
     }
 
     /// Builds the request for a message.
-    pub fn post(&self, message: &Message, time: &str) -> Post {
+    pub fn build_post(&self, message: &Message, time: &str) -> Post {
         let plain = format!("{}\n{}", message.title, message.text);
         let plain: String = plain.chars().take(LONGEST).collect();
         let json_type = ("content-type", "application/json".to_owned());

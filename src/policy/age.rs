@@ -1,9 +1,9 @@
 //! Limits the age of the newest checkpoint: an overdue one is requested, and a worker that still does
 //! not save counts as hung. Also schedules planned restarts, which follow a checkpoint.
 
-use super::cause::Cause;
 use super::event::Effect;
-use super::life::{Life, Pressure, Start, Then};
+use super::fault::Fault;
+use super::lifecycle::{Lifecycle, Pressure, Start, Then};
 use super::machine::Policy;
 use crate::config::watch::span;
 use crate::protocol::control::JournalKind;
@@ -54,88 +54,89 @@ impl AgeWatch {
 impl Policy {
     /// Returns when the newest checkpoint becomes too old, or when a requested one is overdue.
     pub(super) fn age_deadline(&self) -> Option<Duration> {
-        if !matches!(self.life, Life::Running(Phase::Training)) {
+        if !matches!(self.life, Lifecycle::Running(Phase::Training)) {
             return None;
         }
         let limit = self.age_limit()?;
-        let since = self.age.since?;
-        Some(self.age.asked.map_or(since + limit, |asked| asked + self.answer_limit()))
+        let since = self.watches.age.since?;
+        Some(self.watches.age.asked.map_or(since + limit, |asked| asked + self.answer_limit()))
     }
 
     fn age_limit(&self) -> Option<Duration> {
-        self.limits.watch.checkpoint_limit(*self.limits.save_every.get(self.worker_rung)?)
+        self.limits.watch.checkpoint_limit(*self.limits.save_every.get(self.worker.rung)?)
     }
 
     fn answer_limit(&self) -> Duration {
-        span(self.limits.watch.hang.checkpointing).max(self.save * SLOWER)
+        span(self.limits.watch.hang.checkpointing).max(self.worker.save * SLOWER)
     }
 
     /// Handles an expired deadline.
-    pub(super) fn too_old(&mut self, now: Duration) -> Vec<Effect> {
-        if let Some(asked) = self.age.asked {
-            let waited = words(now.saturating_sub(asked));
-            return self.no_checkpoint(format!("hang: no checkpoint {waited} after one was asked for"), now);
+    pub(super) fn handle_old_checkpoint(&mut self, now: Duration) -> Vec<Effect> {
+        if let Some(asked) = self.watches.age.asked {
+            let waited = format_span(now.saturating_sub(asked));
+            return self.end_unsaved_worker(format!("hang: no checkpoint {waited} after one was requested"), now);
         }
-        (self.age.asked, self.age.told) = (Some(now), true);
-        let age = words(now.saturating_sub(self.age.since.unwrap_or(now)));
-        let newest = match self.durable {
-            Some(step) => format!("checkpoint {step} is the newest, and training has gone on for {age} since"),
+        (self.watches.age.asked, self.watches.age.told) = (Some(now), true);
+        let age = format_span(now.saturating_sub(self.watches.age.since.unwrap_or(now)));
+        let newest = match self.position.durable {
+            Some(step) => format!("the newest checkpoint is {step}, saved {age} ago"),
             None => format!("there is no checkpoint after {age} of training"),
         };
-        let text = format!("{newest}; one is asked for now (watch.checkpoint_age)");
+        let text = format!("{newest}; requesting one now (watch.checkpoint_age)");
         vec![Effect::Alarm { key: ALARM, title: "checkpoint overdue", text }, Effect::Order(Order::Checkpoint)]
     }
 
     /// Handles a failed save. A failed save that was requested because of age counts as a hang, except on
     /// a full disk: another worker could not save there either, and this one holds the work.
-    pub(super) fn save_failed(&mut self, message: &str, of_disk: bool, now: Duration) -> Vec<Effect> {
-        if self.age.asked.is_none() || !matches!(self.life, Life::Running(_)) {
+    pub(super) fn handle_failed_save(&mut self, message: &str, of_disk: bool, now: Duration) -> Vec<Effect> {
+        if self.watches.age.asked.is_none() || !matches!(self.life, Lifecycle::Running(_)) {
             return Vec::new();
         }
-        if of_disk || self.age.disk_is_low {
-            (self.age.since, self.age.asked) = (Some(now), None);
-            let text = format!("the overdue checkpoint cannot be saved: {message}; free some room, training goes on");
+        if of_disk || self.watches.age.disk_is_low {
+            (self.watches.age.since, self.watches.age.asked) = (Some(now), None);
+            let text =
+                format!("the overdue checkpoint cannot be saved: {message}; free some space, training continues");
             return vec![Effect::Alarm { key: ALARM, title: "checkpoint overdue", text }];
         }
-        self.no_checkpoint(format!("hang: the checkpoint that was asked for cannot be saved: {message}"), now)
+        self.end_unsaved_worker(format!("hang: the requested checkpoint cannot be saved: {message}"), now)
     }
 
-    fn no_checkpoint(&mut self, cause: String, now: Duration) -> Vec<Effect> {
-        self.age.renew();
-        let told = Effect::Journal(Level::Warn, JournalKind::Worker, format!("{cause}; the worker is ended"));
-        let then = Then::Recover(Cause::new(FailureClass::Hang, cause));
+    fn end_unsaved_worker(&mut self, cause: String, now: Duration) -> Vec<Effect> {
+        self.watches.age.renew();
+        let told = Effect::Journal(Level::Warn, JournalKind::Worker, format!("{cause}; ending the worker"));
+        let then = Then::Recover(Fault::new(FailureClass::Hang, cause));
         let mut effects = vec![told];
-        effects.extend(self.press(then, Pressure::Terminated, now));
+        effects.extend(self.end_worker(then, Pressure::Terminated, now));
         effects
     }
 
     /// Ends the watch's alarm after a checkpoint arrived.
-    pub(super) fn age_ends(&mut self, now: Duration) -> Vec<Effect> {
-        let over = self.age.saved(now);
+    pub(super) fn end_age_alarm(&mut self, now: Duration) -> Vec<Effect> {
+        let over = self.watches.age.saved(now);
         over.then_some(Effect::AlarmOver(ALARM)).into_iter().collect()
     }
 
     /// Returns when the planned restart is due; never while saves fail, because that would lose steps.
     pub(super) fn restart_due(&self) -> Option<Duration> {
-        let trains = matches!(self.life, Life::Running(Phase::Training)) && self.wishes.may_save();
+        let trains = matches!(self.life, Lifecycle::Running(Phase::Training)) && self.wishes.may_save();
         let every = self.limits.watch.restart_every.duration().filter(|_| trains)?;
-        Some(self.born + every)
+        Some(self.worker.started + every)
     }
 
     /// Starts a planned restart. It goes through a checkpoint like any requested restart, so it loses no
     /// steps and costs no restart budget.
     pub(super) fn planned_restart(&mut self, now: Duration) -> Vec<Effect> {
-        let after = words(now.saturating_sub(self.born));
+        let after = format_span(now.saturating_sub(self.worker.started));
         let reason = format!("planned restart after {after} (watch.restart_every)");
         let told = Effect::Journal(Level::Info, JournalKind::Restart, reason.clone());
         let mut effects = vec![told];
-        effects.extend(self.press(Then::Start(Start::on(self.rung, reason)), Pressure::Asked, now));
+        effects.extend(self.end_worker(Then::Start(Start::on(self.rung, reason)), Pressure::Asked, now));
         effects
     }
 }
 
 /// Formats a duration for display: `6 h`, `90 min`, `45 s`.
-pub(super) fn words(span: Duration) -> String {
+pub(super) fn format_span(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {
         0..120 => format!("{seconds} s"),

@@ -40,8 +40,8 @@ impl Budget {
         let (limit, most) = (watch.restarts_without_progress, watch.restarts_in_window);
         if self.faults > limit {
             return Verdict::Exhausted(match limit {
-                0 => "restarts are turned off (watch.restarts_without_progress is 0)".to_owned(),
-                limit => format!("{} brought no new durable step", restarts(limit)),
+                0 => "restarts are off (watch.restarts_without_progress: 0)".to_owned(),
+                limit => format!("{} without progress", restarts(limit)),
             });
         }
         let (now_ms, window) = (now.as_millis() as u64, span(watch.restart_window));
@@ -88,7 +88,7 @@ mod tests {
         let waits: Vec<Verdict> = (0..3).map(|_| budget.fault(Some(100), seconds(1), &watch)).collect();
         assert_eq!(waits, [restart(0), restart(1), restart(2)]);
         let Verdict::Exhausted(why) = budget.fault(Some(100), seconds(1), &watch) else { panic!("three at most") };
-        assert_eq!(why, "3 restarts brought no new durable step");
+        assert_eq!(why, "3 restarts without progress");
         assert_eq!(budget.fault(Some(101), seconds(1), &watch), restart(0));
         assert_eq!(budget.fault(Some(50), seconds(1), &watch), restart(1), "an older checkpoint is no progress");
     }

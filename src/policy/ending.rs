@@ -1,8 +1,8 @@
 //! How a worker is ended (request, SIGTERM, SIGKILL), and the outcome of every expired wait.
 
-use super::cause::Cause;
 use super::event::{Effect, Signal};
-use super::life::{Life, Outcome, Pressure, Then};
+use super::fault::Fault;
+use super::lifecycle::{Lifecycle, Outcome, Pressure, Then};
 use super::machine::Policy;
 use crate::config::watch::span;
 use crate::protocol::control::JournalKind;
@@ -10,37 +10,40 @@ use crate::protocol::worker::{FailureClass, Level, Order, Phase};
 use std::time::Duration;
 
 impl Policy {
-    pub(super) fn tick(&mut self, now: Duration) -> Vec<Effect> {
+    pub(super) fn handle_tick(&mut self, now: Duration) -> Vec<Effect> {
         if self.next_wake().is_none_or(|due| now < due) {
             return Vec::new();
         }
-        match std::mem::replace(&mut self.life, Life::New) {
-            Life::Running(phase) => {
-                self.life = Life::Running(phase);
+        match std::mem::replace(&mut self.life, Lifecycle::New) {
+            Lifecycle::Running(phase) => {
+                self.life = Lifecycle::Running(phase);
                 self.tick_running(phase, now)
             }
-            Life::Stopping { then, pressure: Pressure::Asked, .. } => self.press(then, Pressure::Terminated, now),
-            Life::Stopping { then, pressure: Pressure::Terminated, .. } => {
-                let told = "the worker did not end on SIGTERM and is killed".to_owned();
+            Lifecycle::Stopping { then, pressure: Pressure::Asked, .. } => {
+                self.end_worker(then, Pressure::Terminated, now)
+            }
+            Lifecycle::Stopping { then, pressure: Pressure::Terminated, .. } => {
+                let told = "the worker ignored SIGTERM and is killed".to_owned();
                 let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Worker, told)];
-                effects.extend(self.press(then, Pressure::Killed, now));
+                effects.extend(self.end_worker(then, Pressure::Killed, now));
                 effects
             }
-            Life::Stopping { .. } => {
-                let why = "the worker cannot be killed (it may hang in the driver); no other is started. Look at it with \
+            Lifecycle::Stopping { .. } => {
+                let why = "the worker cannot be killed (it may hang in the driver), so no other one starts. Look at it with \
                            `ps`, then restart the machine or, under WSL2, run `wsl --shutdown`";
-                self.finish(Outcome::NeedsPerson(why.to_owned()))
+                self.finish_run(Outcome::NeedsPerson(why.to_owned()))
             }
-            Life::AwaitingVram { start, .. } => self.no_room(start, now),
-            Life::BackingOff { start, .. } => self.start(start, now),
-            Life::Cooling { .. } => {
-                let (celsius, resume) = self.heat.words();
+            Lifecycle::AwaitingVram { start, .. } => self.handle_no_room(start, now),
+            Lifecycle::BackingOff { start, .. } => self.start_worker(start, now),
+            Lifecycle::Cooling { .. } => {
+                let (celsius, resume_c) = self.watches.heat.temperatures();
                 let why = format!(
-                    "the card does not cool: {celsius:.0} °C after {} min of rest, {resume:.0} °C wanted; look at its fan, \
-                     its air and what else uses it, then `downshift resume`",
-                    span(self.limits.watch.heat.give_up).as_secs() / 60
+                    "the GPU does not cool: {celsius:.0} °C after a pause of {} min, {resume_c:.0} °C needed; check its fan, \
+                     its airflow and other processes that use it, then `{}`",
+                    span(self.limits.watch.heat.give_up).as_secs() / 60,
+                    self.limits.resume
                 );
-                self.finish(Outcome::NeedsPerson(why))
+                self.finish_run(Outcome::NeedsPerson(why))
             }
             other => {
                 self.life = other;
@@ -51,24 +54,24 @@ impl Policy {
 
     /// Handles an expired deadline of a live worker.
     fn tick_running(&mut self, phase: Phase, now: Duration) -> Vec<Effect> {
-        if now < self.hang.deadline() {
+        if now < self.watches.hang.deadline() {
             return match self.age_deadline() {
-                Some(due) if due <= now => self.too_old(now),
+                Some(due) if due <= now => self.handle_old_checkpoint(now),
                 _ => self.planned_restart(now),
             };
         }
-        let limit = self.hang.limit().as_secs();
-        let cause = format!("hang: no progress for {limit} s while {}", doing(phase));
+        let limit = self.watches.hang.limit().as_secs();
+        let cause = format!("hang: no progress for {limit} s while {}", describe_phase(phase));
         let grace = span(self.limits.watch.ending.grace).as_secs_f64();
-        let told = format!("{cause}; the worker is ended, and killed if it lives on after {grace} s");
+        let told = format!("{cause}; the worker gets SIGTERM, and SIGKILL after {grace} s");
         let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Worker, told)];
-        let then = Then::Recover(Cause::new(FailureClass::Hang, cause));
-        effects.extend(self.press(then, Pressure::Terminated, now));
+        let then = Then::Recover(Fault::new(FailureClass::Hang, cause));
+        effects.extend(self.end_worker(then, Pressure::Terminated, now));
         effects
     }
 
     /// Asks the worker to end, by the contract or by a signal.
-    pub(super) fn press(&mut self, then: Then, pressure: Pressure, now: Duration) -> Vec<Effect> {
+    pub(super) fn end_worker(&mut self, then: Then, pressure: Pressure, now: Duration) -> Vec<Effect> {
         let ending = &self.limits.watch.ending;
         let (effect, grace) = match pressure {
             Pressure::Asked => {
@@ -84,15 +87,15 @@ impl Policy {
             Pressure::Terminated => (Effect::Signal(Signal::Terminate), span(ending.grace)),
             Pressure::Killed => (Effect::Signal(Signal::Kill), span(ending.kill)),
         };
-        self.life = Life::Stopping { then, pressure, until: now + grace };
+        self.life = Lifecycle::Stopping { then, pressure, until: now + grace };
         vec![effect]
     }
 
     /// Returns the time a stop may take: one step, one save and a margin.
     fn stop_grace(&self) -> Duration {
-        let wanted = self.hang.longest_step() * 2 + self.save * 3;
+        let wanted = self.watches.hang.longest_step() * 2 + self.worker.save * 3;
         wanted.clamp(Duration::from_secs(5), Duration::from_mins(2)).max(match self.life {
-            Life::Running(Phase::Training | Phase::Checkpointing) => Duration::ZERO,
+            Lifecycle::Running(Phase::Training | Phase::Checkpointing) => Duration::ZERO,
             // While loading, compiling or evaluating, a worker listens only at the next phase boundary.
             _ => Duration::from_secs(30),
         })
@@ -100,7 +103,7 @@ impl Policy {
 }
 
 /// Describes the worker's current phase.
-fn doing(phase: Phase) -> &'static str {
+fn describe_phase(phase: Phase) -> &'static str {
     match phase {
         Phase::Starting => "starting",
         Phase::Compiling => "compiling kernels",
@@ -115,7 +118,7 @@ mod tests {
     use super::super::Policy;
     use super::super::event::{Effect, Event, Signal};
     use super::super::ledger::Ledger;
-    use super::super::life::{Back, Start};
+    use super::super::lifecycle::{Back, Start};
     use super::super::tests::{KILLED, hello_from, limits, seconds};
 
     fn begun() -> Policy {

@@ -1,11 +1,14 @@
 //! Input and output types of the state machine.
 
-use super::life::{Back, Outcome, Start};
+use super::lifecycle::{Back, Outcome, Start};
+use super::refusal::Refusal;
 use super::room::CardUse;
 use crate::config::climb::Stage;
 use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
+use crate::protocol::cause::Cause;
 use crate::protocol::control::{JournalKind, Request};
+use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Level, Order};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,8 +20,8 @@ pub enum Event {
     Begin,
     /// A message of the worker.
     Worker(WorkerEvent),
-    /// The worker's process has exited.
-    Exited(Exit),
+    /// The worker's process has exited, and triage judged why.
+    Exited(Exit, Cause),
     /// A worker could not be started.
     StartFailed(String),
     /// A worker may not start yet; retry this start after the given wait.
@@ -61,15 +64,6 @@ pub struct Evidence {
     pub text: String,
 }
 
-/// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exit {
-    /// Exit code, unless a signal ended it.
-    pub code: Option<i32>,
-    /// The signal that ended it.
-    pub signal: Option<i32>,
-}
-
 /// An output of the state machine; effects are performed in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
@@ -107,13 +101,10 @@ pub enum Effect {
     Journal(Level, JournalKind, String),
     /// Write a journal line about the current request; the keeper adds its author.
     Asked(Level, JournalKind, String),
-    /// Answer the request.
-    Reply {
-        /// Whether the request is accepted.
-        accepted: bool,
-        /// The consequence, or why the request is refused.
-        message: String,
-    },
+    /// Answer the request: with its consequence, or why it is refused.
+    Reply(Result<String, Refusal>),
+    /// A request that was accepted cannot be carried out: says why, and what to do.
+    NotDone(String),
     /// The run is over.
     Finish(Outcome),
 }
@@ -130,6 +121,8 @@ pub enum Signal {
 /// The settings of a run that decisions depend on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
+    /// The command that continues the run after its end, for advice.
+    pub resume: String,
     /// The names of the rungs, fastest first.
     pub rungs: Vec<String>,
     /// Reliefs that each rung offers.

@@ -1,9 +1,9 @@
 //! Response to a worker that ended unasked.
 
 use super::budget::Verdict;
-use super::cause::Cause;
 use super::event::Effect;
-use super::life::{Life, Outcome, Start};
+use super::fault::Fault;
+use super::lifecycle::{Lifecycle, Outcome, Start};
 use super::machine::Policy;
 use super::moves::Move;
 use super::response::{Response, is_outside, response};
@@ -17,52 +17,55 @@ const HANGS_TOGETHER: u64 = 2000;
 
 impl Policy {
     /// Restarts within the budget, on another rung when that relieves the cause; otherwise ends the run.
-    pub(super) fn fault(&mut self, cause: &Cause, now: Duration) -> Vec<Effect> {
-        let place = self.step.map_or_else(String::new, |step| format!(" at step {step}"));
-        let text = format!("worker ended{place}: {}", cause.text);
+    pub(super) fn handle_fault(&mut self, fault: &Fault, now: Duration) -> Vec<Effect> {
+        let place = self.position.step.map_or_else(String::new, |step| format!(" at step {step}"));
+        let text = format!("worker ended{place}: {}", fault.text);
         let mut effects = vec![Effect::Journal(Level::Error, JournalKind::Worker, text)];
-        let response = response(cause.class, cause.number);
+        let response = response(fault.class, fault.xid);
         let restarts = self.limits.watch.restarts_without_progress;
         let end = match response {
-            Response::Fail => Some(Outcome::Failed(cause.class, cause.text.clone())),
+            Response::Fail => Some(Outcome::Failed(fault.class, fault.text.clone())),
             // A full disk costs only the steps since the newest checkpoint.
-            Response::Stop(advice) if cause.class == FailureClass::DiskFull => {
-                Some(Outcome::NeedsPerson(format!("{}; {}; {advice}", cause.text, self.unsaved())))
+            Response::Stop(advice) if fault.class == FailureClass::DiskFull => {
+                let advice = advice.sentence(&self.limits.resume);
+                Some(Outcome::NeedsPerson(format!("{}; {}; {advice}", fault.text, self.unsaved_steps())))
             }
-            Response::Stop(advice) => Some(Outcome::NeedsPerson(format!("{}; {advice}", cause.text))),
-            _ if restarts == 0 && cause.class.exit_code() != 1 => {
-                Some(Outcome::Failed(cause.class, cause.text.clone()))
+            Response::Stop(advice) => {
+                Some(Outcome::NeedsPerson(format!("{}; {}", fault.text, advice.sentence(&self.limits.resume))))
+            }
+            _ if restarts == 0 && fault.class.exit_code() != 1 => {
+                Some(Outcome::Failed(fault.class, fault.text.clone()))
             }
             Response::Lean if self.ledger.lean => Some(Outcome::NeedsPerson(format!(
-                "{}, again with the smallest loader: lower training.loader, or free memory of the machine",
-                cause.text
+                "{}, again with the smallest loader: lower training.loader, or free host memory",
+                fault.text
             ))),
             _ => None,
         };
         if let Some(outcome) = end {
             // A failed run announces itself when it ends.
             effects.retain(|_| matches!(outcome, Outcome::NeedsPerson(_)));
-            effects.extend(self.finish(outcome));
+            effects.extend(self.finish_run(outcome));
             return effects;
         }
-        let (rung, reason, shift) = self.rung_after(cause, response);
+        let (rung, reason, shift) = self.rung_after(fault, response);
         effects.extend(shift);
-        effects.extend(self.suspect_checkpoint_or_data(cause));
+        effects.extend(self.suspect_checkpoint_or_data(fault));
         if response == Response::Lean {
             self.ledger.lean = true;
-            let text = "from now on data are loaded by one thread, one batch ahead".to_owned();
+            let text = "from now on one thread loads the data, one batch ahead".to_owned();
             effects.push(Effect::Journal(Level::Warn, JournalKind::Health, text));
         }
-        effects.extend(self.again(Start::on(rung, reason), cause, now));
+        effects.extend(self.restart_within_budget(Start::on(rung, reason), fault, now));
         effects
     }
 
     /// Returns the rung for the next start, the reason for it, and the effects that announce it.
-    fn rung_after(&mut self, cause: &Cause, response: Response) -> (usize, String, Vec<Effect>) {
-        let (from, step) = (self.rung, self.at());
+    fn rung_after(&mut self, fault: &Fault, response: Response) -> (usize, String, Vec<Effect>) {
+        let (from, step) = (self.rung, self.current_step());
         let mut failed_climb = None;
-        if !is_outside(cause.class) {
-            failed_climb = self.ledger.climb.fault(from, step);
+        if !is_outside(fault.class) {
+            failed_climb = self.ledger.climb.record_fault(from, step);
         }
         let relief = match response {
             Response::Relieve(relief) => Some(relief),
@@ -73,49 +76,50 @@ impl Policy {
             }
             _ => None,
         };
-        let careful = || self.safest().filter(|_| response == Response::Relieve(Relief::Kernels));
-        let wanted = failed_climb.or_else(|| relief.and_then(|relief| self.nearest(relief).or_else(careful)));
-        let unchanged = format!("restart after: {}", cause.text);
+        let careful = || self.safest_rung().filter(|_| response == Response::Relieve(Relief::Kernels));
+        let wanted = failed_climb.or_else(|| relief.and_then(|relief| self.nearest_rung(relief).or_else(careful)));
+        let unchanged = format!("restart after: {}", fault.text);
         let Some(to) = wanted.filter(|to| *to > from) else {
-            let told = relief.and_then(|relief| self.no_relief(relief, "the worker starts again as it was"));
+            let told = relief.and_then(|relief| self.note_no_relief(relief, "the worker restarts unchanged"));
             return (from, unchanged, told.into_iter().collect());
         };
         let why = if failed_climb.is_some() {
-            let again = self.ledger.climb.ahead(to, step, self.limits.watch.climb);
-            let next = again.map_or("it stays there".to_owned(), |(left, _)| format!("again after {left} clean steps"));
-            format!("the climb failed, {next}")
+            let again = self.ledger.climb.next_climb(to, step, self.limits.watch.climb);
+            let next =
+                again.map_or("no further climb".to_owned(), |(left, _)| format!("next one after {left} clean steps"));
+            format!("the climb failed; {next}")
         } else {
-            "it relieves what ended the worker".to_owned()
+            "it relieves the cause".to_owned()
         };
         if !self.autopilot() {
-            let effects = self.propose(Move::Shift { to }, &format!("{}: {why}", cause.text));
+            let effects = self.propose_move(Move::Shift { to }, &format!("{}: {why}", fault.text));
             return (from, unchanged, effects);
         }
         if failed_climb.is_none() {
-            self.ledger.climb.descended(from, to, step);
+            self.ledger.climb.record_downshift(from, to, step);
         }
         self.ledger.proposal = None;
         let way = format!("shift down: {} → {}", self.rung_name(from), self.rung_name(to));
         let told = Effect::Journal(Level::Warn, JournalKind::Shift, format!("{way}, by the keeper: {why}"));
-        (to, format!("{way} after: {}", cause.text), vec![told])
+        (to, format!("{way} after: {}", fault.text), vec![told])
     }
 
     /// Detects bad checkpoints and bad data. The same failure shortly after the same load goes one
     /// checkpoint back. The same failure at the same step, at any distance from the load, skips the data
     /// of that step.
-    fn suspect_checkpoint_or_data(&mut self, cause: &Cause) -> Vec<Effect> {
-        let (loaded, step) = (self.loaded, self.step);
-        if self.ledger.budget.relapse.fault(loaded, step, cause.kind.as_deref()) {
+    fn suspect_checkpoint_or_data(&mut self, fault: &Fault) -> Vec<Effect> {
+        let (loaded, step) = (self.position.loaded, self.position.step);
+        if self.ledger.budget.relapse.fault(loaded, step, fault.kind.as_deref()) {
             return loaded.map(Effect::GoBack).into_iter().collect();
         }
-        let may_be_data = matches!(cause.class, FailureClass::Panic | FailureClass::Crash | FailureClass::Unknown);
-        let Some((step, kind)) = step.zip(cause.kind.clone()).filter(|_| may_be_data) else { return Vec::new() };
+        let may_be_data = matches!(fault.class, FailureClass::Panic | FailureClass::Crash | FailureClass::Unknown);
+        let Some((step, kind)) = step.zip(fault.kind.clone()).filter(|_| may_be_data) else { return Vec::new() };
         let again = self.ledger.poison.as_ref() == Some(&(step, kind.clone()));
         self.ledger.poison = Some((step, kind)).filter(|_| !again);
-        match self.clock {
+        match self.position.clock {
             Some(clock) if again && self.autopilot() && self.ledger.left_out != Some(clock) => {
                 self.ledger.left_out = Some(clock);
-                let text = format!("step {} failed twice in the same way: its data are left out from now on", step + 1);
+                let text = format!("step {} failed twice in the same way; its data is skipped from now on", step + 1);
                 let told = Effect::Journal(Level::Warn, JournalKind::Skip, text);
                 vec![told, Effect::LeaveOut { from: clock, units: 1 }]
             }
@@ -124,26 +128,25 @@ impl Policy {
     }
 
     /// Plans the next start, as soon as the budget allows it.
-    fn again(&mut self, start: Start, cause: &Cause, now: Duration) -> Vec<Effect> {
-        match self.ledger.budget.fault(self.durable, now, &self.limits.watch) {
-            Verdict::Restart(Duration::ZERO) => self.start(start, now),
+    fn restart_within_budget(&mut self, start: Start, fault: &Fault, now: Duration) -> Vec<Effect> {
+        match self.ledger.budget.fault(self.position.durable, now, &self.limits.watch) {
+            Verdict::Restart(Duration::ZERO) => self.start_worker(start, now),
             Verdict::Restart(wait) => {
-                let text =
-                    format!("no durable step since the last fault; waiting {} s before the next start", wait.as_secs());
-                self.life = Life::BackingOff { start, until: now + wait };
+                let text = format!("no progress since the last fault; the next start is in {} s", wait.as_secs());
+                self.life = Lifecycle::BackingOff { start, until: now + wait };
                 vec![Effect::Journal(Level::Warn, JournalKind::Run, text)]
             }
             Verdict::Exhausted(what) => {
                 let proposed = self.proposal().map_or_else(String::new, |it| format!("; the keeper {}", it.does));
-                let relief = match response(cause.class, cause.number) {
-                    Response::Relieve(relief) if self.nearest(relief).is_none() => Some(relief),
+                let relief = match response(fault.class, fault.xid) {
+                    Response::Relieve(relief) if self.nearest_rung(relief).is_none() => Some(relief),
                     _ => None,
                 };
                 let advice = relief.map_or_else(String::new, |relief| {
-                    format!("; {}: {}", self.unrelieved(relief), Self::way_out(relief))
+                    format!("; {}: {}", self.describe_unrelieved(relief), self.suggest_rung(relief))
                 });
-                let why = format!("{what}; the last worker ended: {}{proposed}{advice}", cause.text);
-                self.finish(Outcome::NeedsPerson(why))
+                let why = format!("{what}; the last worker: {}{proposed}{advice}", fault.text);
+                self.finish_run(Outcome::NeedsPerson(why))
             }
         }
     }

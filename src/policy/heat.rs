@@ -49,7 +49,7 @@ impl HeatWatch {
 
     /// Returns the current temperature and the one at which training resumes.
     #[must_use]
-    pub fn words(&self) -> (f64, f64) {
+    pub fn temperatures(&self) -> (f64, f64) {
         (self.newest_c.unwrap_or_default(), self.resume_c.unwrap_or_default())
     }
 

@@ -43,16 +43,16 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSteps => formatter.write_str("no step was taken, a suspected hang"),
+            Self::NoSteps => formatter.write_str("no steps, a suspected hang"),
             Self::DataWait(share) => write!(
                 formatter,
-                "steps wait for data {:.0} % of their time; raise training.loader.threads, or move the data to a faster disk",
+                "steps wait for data {:.0} % of the time; raise training.loader.threads, or move the data to a faster disk",
                 share * 100.0
             ),
             Self::HostBound(steps) => write!(
                 formatter,
-                "{steps} steps were taken and did not wait for data, so the host is the bottleneck; raise \
-                 training.micro_batch, or see what else uses the CPU"
+                "{steps} steps, none waiting for data, so the host is the bottleneck; raise training.micro_batch, or \
+                 check what else uses the CPU"
             ),
         }
     }

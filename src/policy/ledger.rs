@@ -49,7 +49,7 @@ impl Ledger {
     pub fn begin_at(rung: usize, plan: &[Stage], clock: u64, step: u64) -> Self {
         let mut ledger = Self::begin(rung, plan);
         ledger.climb.plan.count_from(clock, step);
-        ledger.climb.disturbed(step);
+        ledger.climb.record_disturbance(step);
         ledger
     }
 

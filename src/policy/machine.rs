@@ -1,127 +1,69 @@
 //! The state machine: worker events, starts and exits. Requests of the user are in
 //! [`super::requests`], faults in [`super::faults`], deadlines in [`super::ending`].
 
-use super::age::AgeWatch;
-use super::cause::Cause;
-use super::drift::DriftWatch;
-use super::event::{Effect, Event, Evidence, Exit, Limits};
-use super::hang::HangWatch;
-use super::heat::HeatWatch;
-use super::idle::IdleWatch;
+use super::event::{Effect, Event, Evidence, Limits};
+use super::facts::{GpuMemory, NewestWorker, Position, Watches};
+use super::fault::Fault;
 use super::ledger::Ledger;
-use super::life::{Life, Outcome, Pressure, Start, Then};
-use super::pace::Pace;
+use super::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
 use super::refused::Wishes;
 use super::response::{Response, response};
-use super::room::CardUse;
-use super::skips::SkipWatch;
-use super::spike::SpikeWatch;
-use super::xid::{Answer, answer};
 use crate::config::watch::span;
+use crate::protocol::cause::Cause;
 use crate::protocol::control::JournalKind;
 use crate::protocol::device::DeviceChoice;
-use crate::protocol::worker::{DoneReason, Event as WorkerEvent, Failed, FailureClass, Level, Phase};
+use crate::protocol::exit::Exit;
+use crate::protocol::worker::{DoneReason, Event as WorkerEvent, FailureClass, Level, Phase};
 use std::time::Duration;
 
 /// The wait when the GPU cannot be read.
 const BLIND_WAIT: Duration = Duration::from_secs(2);
-/// How long evidence about the GPU or the machine can explain a death.
-const FRESH: Duration = Duration::from_mins(2);
 
 /// Makes the decisions of one run.
 #[derive(Debug, Clone)]
 pub struct Policy {
     pub(super) limits: Limits,
-    pub(super) life: Life,
+    pub(super) life: Lifecycle,
     pub(super) rung: usize,
-    /// Rung of the newest worker.
-    pub(super) worker_rung: usize,
     pub(super) ledger: Ledger,
-    pub(super) hang: HangWatch,
-    pub(super) heat: HeatWatch,
-    pub(super) spike: SpikeWatch,
-    pub(super) skips: SkipWatch,
-    pub(super) drift: DriftWatch,
-    pub(super) idle: IdleWatch,
-    pub(super) age: AgeWatch,
-    /// Start time of the newest worker.
-    pub(super) born: Duration,
-    /// Duration of the newest save.
-    pub(super) save: Duration,
-    pub(super) step: Option<u64>,
-    /// Clock of the run at that step.
-    pub(super) clock: Option<u64>,
-    /// Clock units in an epoch.
-    pub(super) epoch_units: u64,
-    /// Clock units in a step, as far as observed.
-    pub(super) pace: Pace,
-    /// Checkpoint step the worker resumed from, once it has reported it.
-    pub(super) loaded: Option<u64>,
-    pub(super) durable: Option<u64>,
+    pub(super) watches: Watches,
+    pub(super) position: Position,
+    pub(super) worker: NewestWorker,
+    pub(super) gpu: GpuMemory,
     /// Requests that failed saves have blocked, and when they were made.
     pub(super) wishes: Wishes,
-    failure: Option<Failed>,
-    evidence: Option<(Evidence, Duration)>,
-    finished: bool,
-    on_gpu: bool,
-    pub(super) card: Option<CardUse>,
-    pub(super) vram: Option<u64>,
-    /// The journal says already that this start did not wait for memory, which cannot be read.
-    pub(super) is_blind: bool,
-    pub(super) baseline: Option<u64>,
 }
 
 impl Policy {
     /// Creates the policy of a run on `rung`, with the ledger of an earlier keeper.
     #[must_use]
     pub fn new(limits: Limits, rung: usize, ledger: Ledger, baseline: Option<u64>) -> Self {
-        let hang = HangWatch::new(&limits.watch, Duration::ZERO);
         Self {
+            watches: Watches::new(&limits.watch),
             limits,
-            life: Life::New,
+            life: Lifecycle::New,
             rung,
-            worker_rung: rung,
             ledger,
-            hang,
-            heat: HeatWatch::default(),
-            spike: SpikeWatch::default(),
-            skips: SkipWatch::default(),
-            drift: DriftWatch::default(),
-            idle: IdleWatch::default(),
-            age: AgeWatch::default(),
-            born: Duration::ZERO,
-            save: Duration::ZERO,
-            step: None,
-            clock: None,
-            epoch_units: u64::MAX,
-            pace: Pace::default(),
-            loaded: None,
-            durable: None,
+            position: Position::default(),
+            worker: NewestWorker { rung, ..NewestWorker::default() },
+            gpu: GpuMemory { baseline, ..GpuMemory::default() },
             wishes: Wishes::default(),
-            failure: None,
-            evidence: None,
-            finished: false,
-            on_gpu: false,
-            card: None,
-            vram: None,
-            is_blind: false,
-            baseline,
         }
     }
 
     /// Sets the newest step held by a checkpoint on disk.
-    pub fn found(&mut self, durable: Option<u64>) {
-        self.durable = durable;
+    pub fn set_durable_step(&mut self, durable: Option<u64>) {
+        self.position.durable = durable;
     }
 
     /// Keeps a run paused that was paused when an earlier keeper died.
-    pub fn rest(&mut self) {
-        self.life = Life::Paused;
+    pub fn stay_paused(&mut self) {
+        self.life = Lifecycle::Paused;
     }
 
     /// Returns the state of the run.
     #[must_use]
-    pub fn life(&self) -> &Life {
+    pub fn life(&self) -> &Lifecycle {
         &self.life
     }
 
@@ -140,7 +82,7 @@ impl Policy {
     /// Reports whether the newest worker trains on a GPU.
     #[must_use]
     pub fn is_on_gpu(&self) -> bool {
-        self.on_gpu
+        self.gpu.in_use
     }
 
     /// Returns the state that must outlive the keeper, to be stored.
@@ -150,229 +92,208 @@ impl Policy {
     }
 
     /// Returns the run's current step, as far as known.
-    pub(super) fn at(&self) -> u64 {
-        self.step.or(self.loaded).or(self.durable).unwrap_or(0)
+    pub(super) fn current_step(&self) -> u64 {
+        self.position.current_step()
     }
 
     /// Returns the GPU memory in use before the first start, to be stored.
     #[must_use]
     pub fn baseline(&self) -> Option<u64> {
-        self.baseline
+        self.gpu.baseline
     }
 
     /// Returns the latest time for the next [`Event::Tick`].
     #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
         match &self.life {
-            Life::Running(_) => {
+            Lifecycle::Running(_) => {
                 let others = [self.age_deadline(), self.restart_due()];
-                Some(others.into_iter().flatten().fold(self.hang.deadline(), Duration::min))
+                Some(others.into_iter().flatten().fold(self.watches.hang.deadline(), Duration::min))
             }
-            Life::Stopping { until, .. }
-            | Life::AwaitingVram { until, .. }
-            | Life::BackingOff { until, .. }
-            | Life::Cooling { until, .. } => Some(*until),
-            Life::New | Life::Paused | Life::Over(_) => None,
+            Lifecycle::Stopping { until, .. }
+            | Lifecycle::AwaitingVram { until, .. }
+            | Lifecycle::BackingOff { until, .. }
+            | Lifecycle::Cooling { until, .. } => Some(*until),
+            Lifecycle::New | Lifecycle::Paused | Lifecycle::Over(_) => None,
         }
     }
 
     /// Returns the effects of an event at time `now`, measured from any fixed moment.
     pub fn decide(&mut self, event: Event, now: Duration) -> Vec<Effect> {
         match event {
-            Event::Begin => self.begin(now),
-            Event::Worker(event) => self.heard(event, now),
-            Event::Exited(exit) => self.exited(exit, now),
+            Event::Begin => self.begin_run(now),
+            Event::Worker(event) => self.handle_worker_event(event, now),
+            Event::Exited(exit, cause) => self.handle_exit(exit, &cause, now),
             Event::StartFailed(why) => {
-                let text = format!("the worker could not be started: {why}");
-                self.fault(&Cause { kind: None, ..Cause::new(FailureClass::Unknown, text) }, now)
+                let text = format!("the worker failed to start: {why}");
+                self.handle_fault(&Fault { kind: None, ..Fault::new(FailureClass::Unknown, text) }, now)
             }
-            Event::Evidence(evidence) => self.seen(evidence, now),
-            Event::Temperature { celsius, slowdown_c } => self.felt(celsius, slowdown_c, now),
+            Event::Evidence(evidence) => self.handle_evidence(&evidence, now),
+            Event::Temperature { celsius, slowdown_c } => self.handle_temperature(celsius, slowdown_c, now),
             Event::Proven(step) => {
-                self.ledger.climb.proven(step);
+                self.ledger.climb.record_proven(step);
                 Vec::new()
             }
             Event::Card(card) => {
-                self.card = card;
+                self.gpu.holders = card;
                 Vec::new()
             }
-            Event::Vram(used) => self.measured(used, now),
-            Event::Utilisation(share) => self.used(share, now),
+            Event::Vram(used) => self.handle_vram(used, now),
+            Event::Utilisation(share) => self.handle_utilisation(share, now),
             Event::DiskLow(low) => {
-                self.age.disk_is_low = low;
+                self.watches.age.disk_is_low = low;
                 Vec::new()
             }
-            Event::Request(request) => self.asked(&request, now),
+            Event::Request(request) => self.answer_request(&request, now),
             Event::StartPutOff(start, wait) => {
                 // The rollback was done before this start; it must not happen twice.
-                self.life = Life::BackingOff { start: Start { back: None, ..start }, until: now + wait };
+                self.life = Lifecycle::BackingOff { start: Start { back: None, ..start }, until: now + wait };
                 Vec::new()
             }
             Event::StoodStill(delay) => {
-                self.hang.forgive(delay, now);
-                self.age.forgive(now);
-                self.idle.forgive(delay, now);
-                if let Life::Stopping { until, .. } | Life::AwaitingVram { until, .. } | Life::Cooling { until, .. } =
-                    &mut self.life
+                self.watches.forgive(delay, now);
+                if let Lifecycle::Stopping { until, .. }
+                | Lifecycle::AwaitingVram { until, .. }
+                | Lifecycle::Cooling { until, .. } = &mut self.life
                 {
                     *until += delay;
                 }
                 Vec::new()
             }
-            Event::Tick => self.tick(now),
+            Event::Tick => self.handle_tick(now),
         }
     }
 
-    fn begin(&mut self, now: Duration) -> Vec<Effect> {
+    fn begin_run(&mut self, now: Duration) -> Vec<Effect> {
         // A request may have ended the run before it began.
-        if self.life != Life::New {
+        if self.life != Lifecycle::New {
             return Vec::new();
         }
-        let reason = match self.durable {
+        let reason = match self.position.durable {
             // Only the worker can tell whether that checkpoint is usable.
             Some(step) => {
-                format!(
-                    "goes on from the newest checkpoint (step {step}, if it is whole) on {}",
-                    self.rung_name(self.rung)
-                )
+                format!("continues on {} from the newest usable checkpoint (step {step})", self.rung_name(self.rung))
             }
-            None => format!("begins on {}", self.rung_name(self.rung)),
+            None => format!("starts on {}", self.rung_name(self.rung)),
         };
-        self.start(Start::on(self.rung, reason), now)
+        self.start_worker(Start::on(self.rung, reason), now)
     }
 
-    fn heard(&mut self, event: WorkerEvent, now: Duration) -> Vec<Effect> {
+    fn handle_worker_event(&mut self, event: WorkerEvent, now: Duration) -> Vec<Effect> {
         match event {
             WorkerEvent::Hello(hello) => {
-                self.on_gpu = DeviceChoice::names_gpu(&hello.device);
-                self.is_blind = false;
-                // Checkpoints newer than the one it loaded are unusable.
-                self.durable = hello.resumed_from.or(self.durable);
-                self.loaded = hello.resumed_from;
-                self.step = hello.resumed_from;
-                self.clock = Some(hello.position.samples);
-                self.epoch_units = hello.epoch_units;
+                self.gpu.in_use = DeviceChoice::names_gpu(&hello.device);
+                self.gpu.is_blind = false;
+                self.position.resume(&hello);
                 let step = hello.resumed_from.unwrap_or(0);
-                self.ledger.climb.resumed(step);
-                self.ledger.climb.plan.resumed(hello.position.samples, step);
+                self.ledger.climb.rewind_to(step);
+                self.ledger.climb.plan.rewind_to(hello.position.samples, step);
             }
             WorkerEvent::Phase { phase } => {
-                self.hang.phase(phase, now);
-                self.idle.phase(phase, now);
+                self.watches.hang.phase(phase, now);
+                self.watches.idle.phase(phase, now);
                 if phase == Phase::Training {
-                    self.age.trains(now);
+                    self.watches.age.trains(now);
                 }
-                if let Life::Running(shown) = &mut self.life {
+                if let Lifecycle::Running(shown) = &mut self.life {
                     *shown = phase;
                 }
             }
-            WorkerEvent::Step(step) => return self.stepped(&step, now),
-            WorkerEvent::Skipped(skipped) => return self.skipped(&skipped, now),
+            WorkerEvent::Step(step) => return self.handle_step(&step, now),
+            WorkerEvent::Skipped(skipped) => return self.handle_skip(&skipped, now),
             WorkerEvent::Saved(saved) => {
-                self.durable = self.durable.max(Some(saved.step));
+                self.position.durable = self.position.durable.max(Some(saved.step));
                 self.wishes.saved();
-                self.save = Duration::try_from_secs_f64(saved.total_ms / 1000.0).unwrap_or_default();
-                return self.age_ends(now);
+                self.worker.save = Duration::try_from_secs_f64(saved.total_ms / 1000.0).unwrap_or_default();
+                return self.end_age_alarm(now);
             }
-            WorkerEvent::StopRefused { step, message } => return self.stop_refused(step, &message, now),
-            WorkerEvent::Failed(failed) => self.failure = Some(failed),
-            WorkerEvent::Done { reason, .. } => self.finished = reason == DoneReason::Finished,
-            WorkerEvent::SaveFailed { message, of_disk, .. } => return self.save_failed(&message, of_disk, now),
+            WorkerEvent::StopRefused { step, message } => return self.handle_refused_stop(step, &message, now),
+            WorkerEvent::Failed(failed) => self.worker.failure = Some(failed),
+            WorkerEvent::Done { reason, .. } => self.worker.finished = reason == DoneReason::Finished,
+            WorkerEvent::SaveFailed { message, of_disk, .. } => return self.handle_failed_save(&message, of_disk, now),
             WorkerEvent::Eval(_) | WorkerEvent::Note { .. } | WorkerEvent::Injected { .. } | WorkerEvent::Memory(_) => {
             }
         }
         Vec::new()
     }
 
-    fn exited(&mut self, exit: Exit, now: Duration) -> Vec<Effect> {
-        let failure = self.failure.take();
-        if self.finished && exit.code == Some(0) {
-            return self.finish(Outcome::Finished);
+    fn handle_exit(&mut self, exit: Exit, cause: &Cause, now: Duration) -> Vec<Effect> {
+        let failure = self.worker.failure.take();
+        if self.worker.finished && exit.code == Some(0) {
+            return self.finish_run(Outcome::Finished);
         }
-        let stopping = std::mem::replace(&mut self.life, Life::New);
+        let stopping = std::mem::replace(&mut self.life, Lifecycle::New);
         match stopping {
-            Life::Stopping { then: Then::Start(start), .. } => self.start(start, now),
-            Life::Stopping { then: Then::Pause, .. } => {
-                self.life = Life::Paused;
+            Lifecycle::Stopping { then: Then::Start(start), .. } => self.start_worker(start, now),
+            Lifecycle::Stopping { then: Then::Pause, .. } => {
+                self.life = Lifecycle::Paused;
                 Vec::new()
             }
-            Life::Stopping { then: Then::End, .. } => self.finish(Outcome::Stopped),
-            Life::Stopping { then: Then::Cool(start), .. } => {
+            Lifecycle::Stopping { then: Then::End, .. } => self.finish_run(Outcome::Stopped),
+            Lifecycle::Stopping { then: Then::Cool(start), .. } => {
                 let give_up = span(self.limits.watch.heat.give_up);
-                self.life = Life::Cooling { start, until: now + give_up };
+                self.life = Lifecycle::Cooling { start, until: now + give_up };
                 Vec::new()
             }
-            Life::Stopping { then: Then::Conclude(why), .. } => self.finish(Outcome::NeedsPerson(why)),
-            Life::Stopping { then: Then::Recover(cause), .. } => self.fault(&cause, now),
-            _ => {
-                let evidence = self.evidence.take().filter(|(_, at)| now.saturating_sub(*at) <= FRESH);
-                let cause = Cause::of(failure.as_ref(), exit, evidence.as_ref().map(|(evidence, _)| evidence));
-                self.fault(&cause, now)
+            Lifecycle::Stopping { then: Then::Conclude(why), .. } => self.finish_run(Outcome::NeedsPerson(why)),
+            Lifecycle::Stopping { then: Then::Recover(fault), .. } => {
+                self.handle_fault(&fault.or_gpu_failure(exit, cause), now)
             }
+            _ => self.handle_fault(&Fault::from_verdict(failure.as_ref(), exit, cause), now),
         }
     }
 
     /// Handles trouble reported by the probe or the kernel log. Trouble that no rung relieves ends the run
-    /// at once; any other trouble explains a death that follows.
-    fn seen(&mut self, evidence: Evidence, now: Duration) -> Vec<Effect> {
-        if matches!(self.life, Life::Over(_)) {
+    /// at once; any other trouble is noted, and triage knows of it when it explains a death.
+    fn handle_evidence(&mut self, evidence: &Evidence, now: Duration) -> Vec<Effect> {
+        if matches!(self.life, Lifecycle::Over(_)) {
             return Vec::new();
         }
         let told = Effect::Journal(Level::Warn, JournalKind::Health, evidence.text.clone());
-        let Response::Stop(advice) = response(evidence.class, evidence.number) else {
-            if evidence.class != FailureClass::Xid || evidence.number.map(answer) != Some(Answer::Note) {
-                self.evidence = Some((evidence, now));
-            }
-            return vec![told];
-        };
-        let why = format!("{}; {advice}", evidence.text);
+        let Response::Stop(advice) = response(evidence.class, evidence.number) else { return vec![told] };
+        let why = format!("{}; {}", evidence.text, advice.sentence(&self.limits.resume));
         let mut effects = vec![told];
-        match std::mem::replace(&mut self.life, Life::New) {
-            Life::Running(phase) => {
-                self.life = Life::Running(phase);
-                effects.extend(self.press(Then::Conclude(why), Pressure::Asked, now));
+        match std::mem::replace(&mut self.life, Lifecycle::New) {
+            Lifecycle::Running(phase) => {
+                self.life = Lifecycle::Running(phase);
+                effects.extend(self.end_worker(Then::Conclude(why), Pressure::Asked, now));
             }
-            Life::Stopping { pressure, until, .. } => {
-                self.life = Life::Stopping { then: Then::Conclude(why), pressure, until };
+            Lifecycle::Stopping { pressure, until, .. } => {
+                self.life = Lifecycle::Stopping { then: Then::Conclude(why), pressure, until };
             }
-            _ => effects.extend(self.finish(Outcome::NeedsPerson(why))),
+            _ => effects.extend(self.finish_run(Outcome::NeedsPerson(why))),
         }
         effects
     }
 
     /// Starts a worker once the GPU is free of the last one.
-    pub(super) fn start(&mut self, start: Start, now: Duration) -> Vec<Effect> {
-        if !self.on_gpu {
-            return self.launch(start, now);
+    pub(super) fn start_worker(&mut self, start: Start, now: Duration) -> Vec<Effect> {
+        if !self.gpu.in_use {
+            return self.launch_worker(start, now);
         }
         // Readings from before the worker exited are stale: wait for the next one.
         let wait = span(self.limits.watch.ending.vram_wait);
-        let grace = if self.baseline.is_some() || self.card.is_some() { wait } else { BLIND_WAIT };
-        self.life = Life::AwaitingVram { start, until: now + grace };
+        let grace = if self.gpu.baseline.is_some() || self.gpu.holders.is_some() { wait } else { BLIND_WAIT };
+        self.life = Lifecycle::AwaitingVram { start, until: now + grace };
         Vec::new()
     }
 
-    pub(super) fn launch(&mut self, start: Start, now: Duration) -> Vec<Effect> {
-        if self.baseline.is_none() && !self.on_gpu {
-            self.baseline = self.vram;
-        }
-        (self.rung, self.worker_rung) = (start.rung, start.rung);
+    pub(super) fn launch_worker(&mut self, start: Start, now: Duration) -> Vec<Effect> {
+        self.gpu.keep_baseline();
+        self.rung = start.rung;
         self.wishes = Wishes::default();
-        (self.failure, self.evidence, self.loaded, self.finished) = (None, None, None, false);
-        self.hang = HangWatch::new(&self.limits.watch, now);
-        (self.spike, self.skips, self.drift) = Default::default();
-        self.age.renew();
-        self.idle.rest();
-        self.born = now;
-        self.heat.rest();
-        self.life = Life::Running(Phase::Starting);
+        self.position.loaded = None;
+        self.worker =
+            NewestWorker { rung: start.rung, started: now, save: self.worker.save, ..NewestWorker::default() };
+        self.watches.renew(&self.limits.watch, now);
+        self.life = Lifecycle::Running(Phase::Starting);
         let mut effects: Vec<Effect> = start.back.map(Effect::RollBack).into_iter().collect();
         effects.push(Effect::Start(start));
         effects
     }
 
-    pub(super) fn finish(&mut self, outcome: Outcome) -> Vec<Effect> {
-        self.life = Life::Over(outcome.clone());
+    pub(super) fn finish_run(&mut self, outcome: Outcome) -> Vec<Effect> {
+        self.life = Lifecycle::Over(outcome.clone());
         vec![Effect::Finish(outcome)]
     }
 

@@ -2,9 +2,10 @@
 //! Both come from the same decision.
 
 use super::event::Effect;
-use super::life::{Back, Life, Pressure, Start, Then};
+use super::lifecycle::{Back, Lifecycle, Pressure, Start, Then};
 use super::machine::Policy;
-use super::response::remedy;
+use super::refusal::Refusal;
+use super::response::suggest_knobs;
 use crate::config::knobs::Relief;
 use crate::protocol::control::{self, JournalKind, Target};
 use crate::protocol::worker::Level;
@@ -57,38 +58,38 @@ pub struct Proposal {
 
 impl Policy {
     /// Performs a move, or proposes it when the autopilot is off.
-    pub(super) fn suggest(&mut self, what: Move, why: &str, now: Duration) -> Vec<Effect> {
+    pub(super) fn suggest_move(&mut self, what: Move, why: &str, now: Duration) -> Vec<Effect> {
         let may = self.wishes.may_save() || matches!(what, Move::RollBack { .. });
-        if self.autopilot() && may && matches!(self.life, Life::Running(_)) {
-            return self.make(what, why, now);
+        if self.autopilot() && may && matches!(self.life, Lifecycle::Running(_)) {
+            return self.make_move(what, why, now);
         }
-        self.propose(what, why)
+        self.propose_move(what, why)
     }
 
     /// Stores a proposal; an identical one is stored only once.
-    pub(super) fn propose(&mut self, what: Move, why: &str) -> Vec<Effect> {
+    pub(super) fn propose_move(&mut self, what: Move, why: &str) -> Vec<Effect> {
         if self.ledger.proposal.as_ref().is_some_and(|known| known.what == what) {
             return Vec::new();
         }
-        let text = format!("proposal: {why}; {}", self.words(&what));
-        self.ledger.proposal = Some(Proposal { what, why: why.to_owned(), step: self.at() });
+        let text = format!("proposal: {why}; would {}", self.describe_move(&what));
+        self.ledger.proposal = Some(Proposal { what, why: why.to_owned(), step: self.current_step() });
         vec![Effect::Journal(Level::Warn, JournalKind::Request, text)]
     }
 
-    /// Describes a move.
-    fn words(&self, what: &Move) -> String {
+    /// Describes a move as an infinitive: `shift down to safe`.
+    fn describe_move(&self, what: &Move) -> String {
         match what {
-            Move::Shift { to } => format!("would shift down to {}", self.rung_name(*to)),
-            Move::Climb { to } => format!("would climb to {}", self.rung_name(*to)),
+            Move::Shift { to } => format!("shift down to {}", self.rung_name(*to)),
+            Move::Climb { to } => format!("climb to {}", self.rung_name(*to)),
             Move::RollBack { back, to } => {
                 let onto = if *to == self.rung { String::new() } else { format!(", on to {}", self.rung_name(*to)) };
-                format!("would go back about {} steps{}{onto}", back.steps, skipping(back))
+                format!("go back about {} steps{}{onto}", back.steps, describe_skip(back))
             }
             Move::Stage { stage } => {
                 let name = self.rung_name(self.rung_of_stage(*stage));
-                format!("would go on to {name}, stage {} of the climb plan", stage + 1)
+                format!("continue on {name}, stage {} of the climb plan", stage + 1)
             }
-            Move::Cool => "would pause until the card has cooled".to_owned(),
+            Move::Cool => "pause until the GPU has cooled".to_owned(),
         }
     }
 
@@ -96,62 +97,65 @@ impl Policy {
     #[must_use]
     pub fn proposal(&self) -> Option<control::Proposal> {
         let proposal = self.ledger.proposal.as_ref()?;
-        Some(control::Proposal { why: proposal.why.clone(), does: self.words(&proposal.what) })
+        Some(control::Proposal {
+            why: proposal.why.clone(),
+            does: format!("would {}", self.describe_move(&proposal.what)),
+        })
     }
 
     /// Drops an expired proposal.
     pub(super) fn expire_proposal(&mut self) {
-        let now = self.at();
+        let now = self.current_step();
         self.ledger.proposal.take_if(|proposal| now > proposal.step + EXPIRES);
     }
 
-    fn make(&mut self, what: Move, why: &str, now: Duration) -> Vec<Effect> {
+    fn make_move(&mut self, what: Move, why: &str, now: Duration) -> Vec<Effect> {
         self.ledger.proposal = None;
-        self.wishes.before(&self.ledger.climb);
-        let (step, from) = (self.at(), self.rung);
+        self.wishes.keep_climb(&self.ledger.climb);
+        let (step, from) = (self.current_step(), self.rung);
         // A stage that the run file asks for deserves no warning.
         let level = if matches!(what, Move::Stage { .. }) { Level::Info } else { Level::Warn };
         let here = self.rung_name(from).to_owned();
         let (kind, text, then) = match what {
             Move::Shift { to } => {
-                self.ledger.climb.descended(from, to, step);
+                self.ledger.climb.record_downshift(from, to, step);
                 let reason = format!("shift down: {here} → {}", self.rung_name(to));
                 let text = format!("{reason}, by the keeper: {why}");
                 (JournalKind::Shift, text, Then::Start(Start::on(to, format!("{reason} since {why}"))))
             }
             Move::Climb { to } => {
-                self.ledger.climb.climbed(from, to, step);
+                self.ledger.climb.record_climb(from, to, step);
                 let reason = format!("climb: {here} → {}", self.rung_name(to));
                 let text = format!("{reason}, by the keeper: {why}");
                 (JournalKind::Shift, text, Then::Start(Start::on(to, format!("{reason} after {why}"))))
             }
             Move::Stage { stage } => {
                 let to = self.rung_of_stage(stage);
-                self.ledger.climb.staged(from, to, step, self.limits.watch.climb);
-                self.ledger.climb.plan.enter(stage, self.clock.unwrap_or(0), step);
+                self.ledger.climb.record_stage(from, to, step, self.limits.watch.climb);
+                self.ledger.climb.plan.enter_stage(stage, self.position.clock.unwrap_or(0), step);
                 let reason = format!("climb plan: {here} → {}", self.rung_name(to));
                 let text = format!("{reason}, stage {} of {}: {why}", stage + 1, self.limits.plan.len());
                 (JournalKind::Shift, text, Then::Start(Start::on(to, format!("{reason} after {why}"))))
             }
             Move::RollBack { back, to } => {
                 if to != from {
-                    self.ledger.climb.descended(from, to, step);
+                    self.ledger.climb.record_downshift(from, to, step);
                 }
-                let text = format!("goes back about {} steps{}: {why}", back.steps, skipping(&back));
+                let text = format!("go back about {} steps{}: {why}", back.steps, describe_skip(&back));
                 let start = Start { back: Some(back), ..Start::on(to, format!("roll back since {why}")) };
                 (JournalKind::Restart, text, Then::Start(start))
             }
             Move::Cool => {
                 self.ledger.heat_pauses += 1;
-                let reason = format!("goes on after cooling ({why})");
-                (JournalKind::Health, format!("pauses to cool: {why}"), Then::Cool(Start::on(from, reason)))
+                let reason = format!("continue after cooling ({why})");
+                (JournalKind::Health, format!("pause to cool: {why}"), Then::Cool(Start::on(from, reason)))
             }
         };
         if let Then::Start(start) = &then {
             self.rung = start.rung;
         }
         let mut effects = vec![Effect::Journal(level, kind, text)];
-        effects.extend(self.press(then, Pressure::Asked, now));
+        effects.extend(self.end_worker(then, Pressure::Asked, now));
         effects
     }
 
@@ -161,90 +165,83 @@ impl Policy {
         let Some(proposal) = self.ledger.proposal.clone() else { return Vec::new() };
         let past = matches!(proposal.what, Move::Shift { to } if to <= self.rung)
             || matches!(proposal.what, Move::Climb { to } if to >= self.rung)
-            || matches!(proposal.what, Move::Stage { stage } if self.stage_due(self.at()) != Some(stage));
-        let done =
-            if past { Err("the run has moved on".to_owned()) } else { self.accept_proposal("the autopilot", now) };
+            || matches!(proposal.what, Move::Stage { stage } if self.stage_due(self.current_step()) != Some(stage));
+        let done = if past { Err(Refusal::MovedOn) } else { self.accept_proposal("the autopilot", now) };
         match done {
             Ok((_, effects)) => effects,
-            Err(why) => {
+            Err(refusal) => {
                 self.ledger.proposal = None;
-                let text = format!("proposal dropped ({}): {why}", proposal.why);
+                let text = format!("proposal dropped ({}): {refusal}", proposal.why);
                 vec![Effect::Journal(Level::Info, JournalKind::Request, text)]
             }
         }
     }
 
     /// Accepts the proposal, on behalf of the user or the autopilot.
-    pub(super) fn accept_proposal(&mut self, by: &str, now: Duration) -> Result<(String, Vec<Effect>), String> {
-        let Some(Proposal { what, why, .. }) = self.ledger.proposal.clone() else {
-            return Err("nothing is proposed".to_owned());
-        };
-        if matches!(self.life, Life::Running(_)) {
-            let words = self.words(&what).replacen("would", "accepted: will", 1);
-            return Ok((words, self.make(what, &format!("{why}, accepted by {by}"), now)));
+    pub(super) fn accept_proposal(&mut self, by: &str, now: Duration) -> Result<(String, Vec<Effect>), Refusal> {
+        let Some(Proposal { what, why, .. }) = self.ledger.proposal.clone() else { return Err(Refusal::NoProposal) };
+        if matches!(self.life, Lifecycle::Running(_)) {
+            let answer = format!("accepted: will {}", self.describe_move(&what));
+            return Ok((answer, self.make_move(what, &format!("{why}, accepted by {by}"), now)));
         }
-        let Move::Shift { to } = what else { return Err("no worker is running; wait for the next one".to_owned()) };
-        let (from, step) = (self.rung, self.at());
+        let Move::Shift { to } = what else { return Err(Refusal::NoWorker) };
+        let (from, step) = (self.rung, self.current_step());
         let name = self.rung_name(to).to_owned();
         let plan = self.ledger.climb.plan;
-        let effects = self.asked_to_shift(&Target::Rung(name), now);
+        let answer = self.request_shift(&Target::Rung(name), now);
         // It was the keeper's own move: the plan continues after it.
         self.ledger.climb.plan = plan;
         if self.rung == to && to > from {
-            self.ledger.climb.descended(from, to, step);
+            self.ledger.climb.record_downshift(from, to, step);
         }
-        match effects.split_first() {
-            Some((Effect::Reply { accepted: true, message }, rest)) => Ok((message.clone(), rest.to_vec())),
-            Some((Effect::Reply { message, .. }, _)) => Err(message.clone()),
-            _ => Err("nothing can be shifted now".to_owned()),
-        }
+        answer
     }
 
     /// Returns the nearest reachable lower rung that offers this relief.
-    pub(super) fn nearest(&self, relief: Relief) -> Option<usize> {
+    pub(super) fn nearest_rung(&self, relief: Relief) -> Option<usize> {
         let relieves = |rung: &usize| self.limits.relieves.get(*rung).is_some_and(|list| list.contains(&relief));
-        (self.rung + 1..self.limits.rungs.len()).filter(relieves).find(|rung| self.reaches(*rung))
+        (self.rung + 1..self.limits.rungs.len()).filter(relieves).find(|rung| self.is_reachable(*rung))
     }
 
     /// Returns the last reachable rung of the ladder, if it is below the current one.
-    pub(super) fn safest(&self) -> Option<usize> {
-        (self.rung + 1..self.limits.rungs.len()).rev().find(|rung| self.reaches(*rung))
+    pub(super) fn safest_rung(&self) -> Option<usize> {
+        (self.rung + 1..self.limits.rungs.len()).rev().find(|rung| self.is_reachable(*rung))
     }
 
     /// Returns the rung `back`, or the nearest rung below it that is reachable from here.
-    pub(super) fn next_up(&self, back: usize) -> Option<usize> {
-        (back..self.rung).find(|rung| self.reaches(*rung))
+    pub(super) fn next_rung_up(&self, back: usize) -> Option<usize> {
+        (back..self.rung).find(|rung| self.is_reachable(*rung))
     }
 
     /// Writes one journal line, once, that no lower rung offers the relief, and what you can do.
-    pub(super) fn no_relief(&mut self, relief: Relief, so: &str) -> Option<Effect> {
+    pub(super) fn note_no_relief(&mut self, relief: Relief, so: &str) -> Option<Effect> {
         if self.ledger.unrelieved.contains(&relief) {
             return None;
         }
         self.ledger.unrelieved.push(relief);
-        let text = format!("{}, so {so}; {}", self.unrelieved(relief), Self::way_out(relief));
+        let text = format!("{}, so {so}; {}", self.describe_unrelieved(relief), self.suggest_rung(relief));
         Some(Effect::Journal(Level::Warn, JournalKind::Shift, text))
     }
 
     /// States that no lower rung offers this relief.
-    pub(super) fn unrelieved(&self, relief: Relief) -> String {
+    pub(super) fn describe_unrelieved(&self, relief: Relief) -> String {
         format!("no rung below {} relieves {relief}", self.rung_name(self.rung))
     }
 
     /// Suggests what you can do about it.
-    pub(super) fn way_out(relief: Relief) -> String {
+    pub(super) fn suggest_rung(&self, relief: Relief) -> String {
         format!(
-            "stop the run, add a rung with `relieves: [{relief}]` to the ladder in its run.yaml ({}), then `downshift \
-             resume`",
-            remedy(relief)
+            "stop the run, add a rung with `relieves: [{relief}]` to the ladder in its run.yaml ({}), then `{}`",
+            suggest_knobs(relief),
+            self.limits.resume
         )
     }
 
-    fn reaches(&self, rung: usize) -> bool {
+    fn is_reachable(&self, rung: usize) -> bool {
         !self.limits.barriers.contains_key(&(self.rung, rung))
     }
 }
 
-fn skipping(back: &Back) -> String {
-    if back.skip_units == 0 { String::new() } else { " and leaves out the data around the jump".to_owned() }
+fn describe_skip(back: &Back) -> String {
+    if back.skip_units == 0 { String::new() } else { " and skip the data around the jump".to_owned() }
 }

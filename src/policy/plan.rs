@@ -5,7 +5,7 @@
 //! fault, and then the plan continues.
 
 use super::event::Effect;
-use super::life::Life;
+use super::lifecycle::Lifecycle;
 use super::machine::Policy;
 use super::moves::Move;
 use crate::config::climb::{Length, Stage};
@@ -13,6 +13,10 @@ use crate::protocol::control::{JournalKind, PlanStatus};
 use crate::protocol::worker::Level;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+
+/// A stage begins only if the run still lasts for this part of the calm stretch before it: a shift at the very end
+/// costs a restart and trains nothing.
+const WORTHWHILE: u64 = 10;
 
 /// Progress of a run through its plan. Stored, so that it survives the keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -48,24 +52,24 @@ impl Progress {
     }
 
     /// Enters the next stage.
-    pub fn enter(&mut self, stage: usize, clock: u64, step: u64) {
+    pub fn enter_stage(&mut self, stage: usize, clock: u64, step: u64) {
         *self = Self { stage, clock, step, over: false };
     }
 
     /// Rewinds to where a worker resumes, so that redone steps count once.
-    pub fn resumed(&mut self, clock: u64, step: u64) {
+    pub fn rewind_to(&mut self, clock: u64, step: u64) {
         (self.clock, self.step) = (self.clock.min(clock), self.step.min(step));
     }
 
     /// Records that the user chose a rung. The plan continues from the stage of that rung if it is the
     /// current or a later one, and ends otherwise. Returns true when it ends.
-    pub fn chosen(&mut self, rung: usize, plan: &[Stage], clock: u64, step: u64) -> bool {
+    pub fn choose_rung(&mut self, rung: usize, plan: &[Stage], clock: u64, step: u64) -> bool {
         if self.over || plan.is_empty() {
             return false;
         }
         match (self.stage..plan.len()).find(|stage| plan[*stage].rung == rung) {
             Some(stage) if stage == self.stage => {}
-            Some(stage) => self.enter(stage, clock, step),
+            Some(stage) => self.enter_stage(stage, clock, step),
             None => self.over = true,
         }
         self.over
@@ -83,44 +87,55 @@ enum Lacks {
 
 impl Policy {
     /// Returns the current stage, if the run follows a plan.
-    fn stage(&self) -> Option<(usize, Stage)> {
+    fn current_stage(&self) -> Option<(usize, Stage)> {
         let index = self.ledger.climb.plan.stage()?;
         Some((index, *self.limits.plan.get(index)?))
     }
 
     /// Returns the stage that is due at `step`.
     pub(super) fn stage_due(&self, step: u64) -> Option<usize> {
-        let (index, _) = self.stage().filter(|(_, stage)| stage.rung == self.rung)?;
-        let runs = matches!(self.life, Life::Running(_));
-        (runs && self.lacks(step)? == Lacks::Nothing).then_some(index + 1)
+        let (index, _) = self.current_stage().filter(|(_, stage)| stage.rung == self.rung)?;
+        let runs = matches!(self.life, Lifecycle::Running(_));
+        let due = runs
+            && self.missing_for_next_stage(step)? == Lacks::Nothing
+            && self.position.steps_left() >= self.calm_steps()? / WORTHWHILE;
+        due.then_some(index + 1)
+    }
+
+    /// Returns the clean steps that this stage needs before the next one; a stage shorter than the climb's calm
+    /// stretch must be calm over its whole length.
+    fn calm_steps(&self) -> Option<u64> {
+        let (_, stage) = self.current_stage()?;
+        let in_steps = match stage.length? {
+            Length::Steps(steps) => steps,
+            Length::Epochs(epochs) => {
+                epochs.saturating_mul(self.position.epoch_units) / self.position.pace.units_per_step()
+            }
+        };
+        Some(self.ledger.climb.required_calm(self.limits.watch.climb).unwrap_or(u64::MAX).min(in_steps))
     }
 
     /// Returns what this stage still lacks; none for the last stage.
-    fn lacks(&self, step: u64) -> Option<Lacks> {
-        let (index, stage) = self.stage()?;
+    fn missing_for_next_stage(&self, step: u64) -> Option<Lacks> {
+        let (index, stage) = self.current_stage()?;
         self.limits.plan.get(index + 1)?;
         let (length, begun) = (stage.length?, self.ledger.climb.plan);
         let steps = step.saturating_sub(begun.step);
-        let (left, in_steps) = match length {
-            Length::Steps(steps_in_all) => {
-                let left = steps_in_all.saturating_sub(steps);
-                ((left > 0).then_some(Length::Steps(left)), steps_in_all)
-            }
+        let left = match length {
+            Length::Steps(steps_in_all) => Length::Steps(steps_in_all.saturating_sub(steps)),
             Length::Epochs(epochs) => {
-                let in_all = epochs.saturating_mul(self.epoch_units);
-                let left = in_all.saturating_sub(self.clock.unwrap_or(0).saturating_sub(begun.clock));
-                let left = (left > 0).then(|| Length::Epochs(left.div_ceil(self.epoch_units.max(1))));
-                (left, in_all / self.pace.units_per_step())
+                let in_all = epochs.saturating_mul(self.position.epoch_units);
+                let left = in_all.saturating_sub(self.position.clock.unwrap_or(0).saturating_sub(begun.clock));
+                Length::Epochs(left.div_ceil(self.position.epoch_units.max(1)))
             }
         };
         let climb = &self.ledger.climb;
-        // A stage shorter than the climb's calm stretch must be calm over its whole length.
-        let calm = climb.patience(self.limits.watch.climb).unwrap_or(u64::MAX).min(in_steps);
-        Some(match (left, calm.saturating_sub(climb.clean(step))) {
-            (Some(left), _) => Lacks::Length(left),
-            (None, 1..) => Lacks::CleanSteps(calm.saturating_sub(climb.clean(step))),
-            (None, 0) if !climb.is_proven() => Lacks::Proof,
-            (None, 0) => Lacks::Nothing,
+        let unclean = self.calm_steps()?.saturating_sub(climb.clean_steps(step));
+        Some(match (left, unclean) {
+            (Length::Steps(1..) | Length::Epochs(1..), _) => Lacks::Length(left),
+            (_, 1..) => Lacks::CleanSteps(unclean),
+            (_, 0) if !climb.is_proven() => Lacks::Proof,
+            (_, 0) => Lacks::Nothing,
         })
     }
 
@@ -128,14 +143,14 @@ impl Policy {
     pub(super) fn next_stage(&mut self, stage: usize, now: Duration) -> Vec<Effect> {
         let done = self.limits.plan.get(stage.wrapping_sub(1)).and_then(|stage| stage.length);
         let why = done.map_or_else(String::new, |length| format!("{length} done and proven"));
-        self.suggest(Move::Stage { stage }, &why, now)
+        self.suggest_move(Move::Stage { stage }, &why, now)
     }
 
     /// Handles the user's choice of the current rung. Returns a journal line when that ends the plan.
-    pub(super) fn plan_chosen(&mut self, rung: usize) -> Option<Effect> {
-        let (clock, step) = (self.clock.unwrap_or(0), self.at());
-        let ends = self.ledger.climb.plan.chosen(rung, &self.limits.plan, clock, step);
-        let text = format!("the climb plan ends here: no later stage is on {}", self.rung_name(rung));
+    pub(super) fn note_chosen_rung(&mut self, rung: usize) -> Option<Effect> {
+        let (clock, step) = (self.position.clock.unwrap_or(0), self.current_step());
+        let ends = self.ledger.climb.plan.choose_rung(rung, &self.limits.plan, clock, step);
+        let text = format!("the climb plan ends: no later stage uses {}", self.rung_name(rung));
         ends.then_some(Effect::Journal(Level::Info, JournalKind::Shift, text))
     }
 
@@ -145,10 +160,10 @@ impl Policy {
     }
 
     /// Describes the run's progress through its plan.
-    pub(super) fn plan_words(&self) -> Option<String> {
-        let (index, _) = self.stage()?;
+    pub(super) fn describe_plan(&self) -> Option<String> {
+        let (index, _) = self.current_stage()?;
         let place = format!("stage {} of {}", index + 1, self.limits.plan.len());
-        let Some(lacks) = self.lacks(self.at()) else { return Some(place) };
+        let Some(lacks) = self.missing_for_next_stage(self.current_step()) else { return Some(place) };
         let next = self.rung_name(self.rung_of_stage(index + 1));
         Some(match lacks {
             Lacks::Length(left) => format!("{place}, {next} in {left}"),

@@ -3,7 +3,7 @@
 
 use super::climb::Climb;
 use super::event::Effect;
-use super::life::{Life, Pressure, Then};
+use super::lifecycle::{Lifecycle, Pressure, Then};
 use super::machine::Policy;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{Level, Phase};
@@ -42,7 +42,7 @@ impl Wishes {
     }
 
     /// Records a stop request that saves first.
-    pub fn stop_asked(&mut self, now: Duration) {
+    pub fn note_stop(&mut self, now: Duration) {
         self.stop_refused = false;
         if self.stop_at.is_none_or(|at| now.saturating_sub(at) >= AT_ONCE) {
             self.stop_at = Some(now);
@@ -55,51 +55,51 @@ impl Wishes {
     }
 
     /// Keeps the climb state before a shift changes it.
-    pub fn before(&mut self, climb: &Climb) {
+    pub fn keep_climb(&mut self, climb: &Climb) {
         self.climb.get_or_insert_with(|| climb.clone());
     }
 }
 
 impl Policy {
     /// Handles a worker that was to save and end, but could not save.
-    pub(super) fn stop_refused(&mut self, step: u64, message: &str, now: Duration) -> Vec<Effect> {
-        let Life::Stopping { then, pressure: Pressure::Asked, .. } = &self.life else { return Vec::new() };
+    pub(super) fn handle_refused_stop(&mut self, step: u64, message: &str, now: Duration) -> Vec<Effect> {
+        let Lifecycle::Stopping { then, pressure: Pressure::Asked, .. } = &self.life else { return Vec::new() };
         let then = then.clone();
         self.wishes.refused = true;
         let what = match &then {
             // Ending the run matters more than losing some steps: do not postpone it.
             Then::Conclude(_) => {
-                let text = format!("cannot save before the end: {message}; {}", self.unsaved());
+                let text = format!("cannot save before the end: {message}; {}", self.unsaved_steps());
                 let mut effects = vec![Effect::Journal(Level::Error, JournalKind::Checkpoint, text)];
-                effects.extend(self.press(then, Pressure::Asked, now));
+                effects.extend(self.end_worker(then, Pressure::Asked, now));
                 return effects;
             }
             Then::Start(start) => start.reason.clone(),
-            Then::Cool(_) => "the pause to cool".to_owned(),
+            Then::Cool(_) => "the cooling pause".to_owned(),
             Then::Pause => "the pause".to_owned(),
             Then::End | Then::Recover(_) => "the stop".to_owned(),
         };
         self.wishes.stop_refused = then == Then::End;
-        self.life = Life::Running(Phase::Training);
-        self.rung = self.worker_rung;
+        self.life = Lifecycle::Running(Phase::Training);
+        self.rung = self.worker.rung;
         if let Some(climb) = self.wishes.climb.take() {
             self.ledger.climb = climb;
         }
-        let again = if self.wishes.stop_refused { "; asked again now, it ends without saving" } else { "" };
+        let again = if self.wishes.stop_refused { "; a second stop ends it without saving" } else { "" };
         let text = format!(
-            "not done: {what}. Step {step} cannot be saved: {message}. Training goes on, so that nothing is lost \
-             ({}); put right what the message names, then ask again{again}",
-            self.unsaved()
+            "not done: {what}. Step {step} cannot be saved: {message}. Training continues, so nothing is lost ({}); fix \
+             the cause, then ask again{again}",
+            self.unsaved_steps()
         );
-        vec![Effect::Journal(Level::Error, JournalKind::Request, text)]
+        vec![Effect::NotDone(text)]
     }
 
     /// Describes how much an end without a save would lose.
-    pub(super) fn unsaved(&self) -> String {
-        let at = self.at();
-        match self.durable {
+    pub(super) fn unsaved_steps(&self) -> String {
+        let at = self.current_step();
+        match self.position.durable {
             Some(durable) => format!("{} steps since checkpoint {durable} are not saved", at.saturating_sub(durable)),
-            None => format!("{at} steps are not saved, there is no checkpoint yet"),
+            None => format!("{at} steps are not saved, and there is no checkpoint yet"),
         }
     }
 }
@@ -109,7 +109,8 @@ mod tests {
     use super::super::Policy;
     use super::super::event::{Effect, Event};
     use super::super::ledger::Ledger;
-    use super::super::life::Life;
+    use super::super::lifecycle::Lifecycle;
+    use super::super::refusal::Refusal;
     use super::super::tests::{hello_from, limits, saved, seconds};
     use crate::protocol::control::{Request, Target};
     use crate::protocol::worker::{Event as WorkerEvent, Order};
@@ -124,7 +125,7 @@ mod tests {
     fn refuse(policy: &mut Policy, at: u64) -> String {
         let event = WorkerEvent::StopRefused { step: 9, message: "No space left on device".to_owned() };
         match &policy.decide(Event::Worker(event), seconds(at))[..] {
-            [Effect::Journal(_, _, text)] => text.clone(),
+            [Effect::NotDone(text)] => text.clone(),
             other => panic!("{other:?}"),
         }
     }
@@ -137,7 +138,7 @@ mod tests {
             policy.decide(Event::Request(request.clone()), seconds(2));
             let text = refuse(&mut policy, 3);
             assert!(text.contains("No space left") && text.contains("no checkpoint yet"), "{text}");
-            assert!(matches!(policy.life(), Life::Running(_)), "{request:?}");
+            assert!(matches!(policy.life(), Lifecycle::Running(_)), "{request:?}");
             assert_eq!((policy.rung(), &policy.ledger().climb), (0, &climb), "{request:?}");
         }
     }
@@ -145,11 +146,11 @@ mod tests {
     #[test]
     fn a_refused_shift_changes_nothing() {
         let mut policy = running();
-        policy.ledger.climb.descended(0, 1, 7);
+        policy.ledger.climb.record_downshift(0, 1, 7);
         policy.decide(Event::Request(Request::Stop), seconds(2));
         let before = policy.ledger().clone();
         let effects = policy.decide(Event::Request(Request::Shift { to: Target::Down }), seconds(3));
-        assert!(matches!(&effects[..], [Effect::Reply { accepted: false, .. }]), "{effects:?}");
+        assert!(matches!(&effects[..], [Effect::Reply(Err(Refusal::Ending { .. }))]), "{effects:?}");
         assert_eq!(policy.ledger(), &before);
     }
 
@@ -158,7 +159,7 @@ mod tests {
         let mut policy = Policy::new(limits(), 0, Ledger::default(), None);
         policy.decide(Event::Request(Request::Stop), seconds(0));
         assert_eq!(policy.decide(Event::Begin, seconds(1)), []);
-        assert!(matches!(policy.life(), Life::Over(_)));
+        assert!(matches!(policy.life(), Lifecycle::Over(_)));
     }
 
     #[test]
@@ -167,7 +168,7 @@ mod tests {
         let without = Effect::Order(Order::Stop { checkpoint: false });
         let mut policy = running();
         asks(&mut policy, 2);
-        assert!(refuse(&mut policy, 3).contains("asked again"));
+        assert!(refuse(&mut policy, 3).contains("a second stop"));
         assert!(!asks(&mut policy, 3).contains(&without), "another client in the same moment");
         refuse(&mut policy, 4);
         policy.decide(saved(20), seconds(5));
@@ -175,6 +176,6 @@ mod tests {
         refuse(&mut policy, 10);
         let effects = asks(&mut policy, 20);
         assert!(effects.contains(&without), "{effects:?}");
-        assert!(matches!(&effects[0], Effect::Reply { message, .. } if message.contains("not saved")), "{effects:?}");
+        assert!(matches!(&effects[0], Effect::Reply(Ok(message)) if message.contains("not saved")), "{effects:?}");
     }
 }

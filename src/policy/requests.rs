@@ -1,235 +1,231 @@
 //! Requests of the user, by key or command.
 
 use super::event::Effect;
-use super::life::{Life, Outcome, Pressure, Start, Then};
+use super::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
 use super::machine::Policy;
+use super::refusal::Refusal;
 use crate::protocol::control::{JournalKind, Request, Target};
 use crate::protocol::worker::{Level, Order};
 use std::time::Duration;
 
-const NO_SHIFT: &str = "the run is ending; shift after `downshift resume`";
+/// The answer to a request, and the effects of an accepted one.
+type Answer = Result<(String, Vec<Effect>), Refusal>;
 
 impl Policy {
-    pub(super) fn asked(&mut self, request: &Request, now: Duration) -> Vec<Effect> {
-        if let Life::Over(_) = self.life {
-            return refuse("the run is over; `downshift resume` starts it again from its newest checkpoint");
+    pub(super) fn answer_request(&mut self, request: &Request, now: Duration) -> Vec<Effect> {
+        match self.try_request(request, now) {
+            Ok(None) => Vec::new(),
+            Ok(Some((message, mut effects))) => {
+                effects.insert(0, Effect::Reply(Ok(message)));
+                effects
+            }
+            Err(refusal) => vec![Effect::Reply(Err(refusal))],
         }
-        match request {
+    }
+
+    fn try_request(&mut self, request: &Request, now: Duration) -> Result<Option<(String, Vec<Effect>)>, Refusal> {
+        if let Lifecycle::Over(_) = self.life {
+            return Err(Refusal::Over { resume: self.limits.resume.clone() });
+        }
+        Ok(Some(match request {
             // The keeper handles these itself.
-            Request::Subscribe | Request::Prune => Vec::new(),
-            Request::Shift { to } => self.asked_to_shift(to, now),
+            Request::Subscribe | Request::Prune => return Ok(None),
+            Request::Shift { to } => self.request_shift(to, now)?,
             Request::Checkpoint => match self.life {
-                Life::Running(_) => accept("saves at the next step border", vec![Effect::Order(Order::Checkpoint)]),
-                _ => refuse("no worker is running, so there is nothing new to save"),
-            },
-            Request::Restart => self.asked_to_restart(now),
-            Request::Pause => self.asked_to_pause(now),
-            Request::Resume => self.asked_to_resume(now),
-            Request::Stop => self.asked_to_stop(now),
-            Request::Accept => self.asked_to_accept(now),
-            Request::Autopilot { on } => {
-                self.ledger.autopilot = Some(*on);
-                let text = if *on {
-                    "autopilot on: the keeper may shift alone"
-                } else {
-                    "autopilot off: the keeper proposes, a person shifts"
-                };
-                let mut effects = vec![Effect::Asked(Level::Info, JournalKind::Request, text.to_owned())];
-                if *on {
-                    effects.extend(self.settle_proposal(now));
+                Lifecycle::Running(_) => {
+                    ("will save at the next step boundary".to_owned(), vec![Effect::Order(Order::Checkpoint)])
                 }
-                accept(text, effects)
-            }
-        }
+                _ => return Err(Refusal::NothingToSave),
+            },
+            Request::Restart => self.request_restart(now)?,
+            Request::Pause => self.request_pause(now)?,
+            Request::Resume => self.request_resume(now),
+            Request::Stop => self.request_stop(now),
+            Request::Accept => self.request_accept(now)?,
+            Request::Autopilot { on } => self.set_autopilot(*on, now),
+        }))
     }
 
-    fn asked_to_accept(&mut self, now: Duration) -> Vec<Effect> {
-        let why = self.ledger.proposal.as_ref().map(|proposal| proposal.why.clone()).unwrap_or_default();
-        match self.accept_proposal("you", now) {
-            Ok((message, mut effects)) => {
-                let text = format!("accept the proposal ({why})");
-                effects.insert(0, Effect::Asked(Level::Info, JournalKind::Request, text));
-                accept(&message, effects)
-            }
-            Err(why) => refuse(&why),
-        }
-    }
-
-    pub(super) fn asked_to_shift(&mut self, to: &Target, now: Duration) -> Vec<Effect> {
-        let target = match self.target(to) {
-            Ok(target) => target,
-            Err(why) => return refuse(&why),
+    fn set_autopilot(&mut self, on: bool, now: Duration) -> (String, Vec<Effect>) {
+        self.ledger.autopilot = Some(on);
+        let text = if on {
+            "autopilot on: the keeper shifts on its own"
+        } else {
+            "autopilot off: the keeper proposes, and you decide"
         };
+        let mut effects = vec![asked(Level::Info, JournalKind::Request, text)];
+        if on {
+            effects.extend(self.settle_proposal(now));
+        }
+        (text.to_owned(), effects)
+    }
+
+    fn request_accept(&mut self, now: Duration) -> Answer {
+        let why = self.ledger.proposal.as_ref().map(|proposal| proposal.why.clone()).unwrap_or_default();
+        let (message, mut effects) = self.accept_proposal("you", now)?;
+        effects.insert(0, asked(Level::Info, JournalKind::Request, format!("accept the proposal ({why})")));
+        Ok((message, effects))
+    }
+
+    pub(super) fn request_shift(&mut self, to: &Target, now: Duration) -> Answer {
+        let target = self.resolve_target(to)?;
         if !self.may_shift() {
-            return refuse(NO_SHIFT);
+            return Err(Refusal::Ending { resume: self.limits.resume.clone() });
         }
         let (from, onto) = (self.rung_name(self.rung).to_owned(), self.rung_name(target).to_owned());
         let direction = if target > self.rung { "down" } else { "up" };
         let reason = format!("shift {direction}: {from} → {onto}");
         let start = Start::on(target, reason.clone());
         self.ledger.proposal = None;
-        self.wishes.before(&self.ledger.climb);
-        self.ledger.climb.chosen(self.at());
-        let mut told = vec![Effect::Asked(Level::Info, JournalKind::Shift, reason)];
-        told.extend(self.plan_chosen(target));
-        match std::mem::replace(&mut self.life, Life::New) {
-            Life::Running(phase) => {
-                self.life = Life::Running(phase);
-                told.extend(self.press(Then::Start(start), Pressure::Asked, now));
-                self.rung = target;
-                accept(&format!("shifts to {onto} at the next step border"), told)
+        self.wishes.keep_climb(&self.ledger.climb);
+        self.ledger.climb.choose_rung(self.current_step());
+        let mut effects = vec![asked(Level::Info, JournalKind::Shift, reason)];
+        effects.extend(self.note_chosen_rung(target));
+        self.rung = target;
+        let answer = match std::mem::replace(&mut self.life, Lifecycle::New) {
+            Lifecycle::Running(phase) => {
+                self.life = Lifecycle::Running(phase);
+                effects.extend(self.end_worker(Then::Start(start), Pressure::Asked, now));
+                format!("will shift to {onto} at the next step boundary")
             }
-            Life::Stopping { then: Then::Start(_) | Then::Recover(_) | Then::Cool(_), pressure, until } => {
-                self.life = Life::Stopping { then: Then::Start(start), pressure, until };
-                self.rung = target;
-                accept(&format!("goes on to {onto} instead"), told)
+            Lifecycle::Stopping { pressure, until, .. } => {
+                self.life = Lifecycle::Stopping { then: Then::Start(start), pressure, until };
+                format!("will continue on {onto} instead")
             }
-            Life::AwaitingVram { until, .. } => {
-                self.life = Life::AwaitingVram { start, until };
-                self.rung = target;
-                accept(&format!("starts on {onto} once the card is free"), told)
+            Lifecycle::AwaitingVram { until, .. } => {
+                self.life = Lifecycle::AwaitingVram { start, until };
+                format!("will start on {onto} once the GPU is free")
             }
-            Life::BackingOff { until, .. } => {
-                self.life = Life::BackingOff { start, until };
-                self.rung = target;
-                accept(&format!("starts on {onto} after the wait"), told)
+            Lifecycle::BackingOff { until, .. } => {
+                self.life = Lifecycle::BackingOff { start, until };
+                format!("will start on {onto} after the wait")
             }
-            Life::Cooling { until, .. } => {
-                self.life = Life::Cooling { start, until };
-                self.rung = target;
-                accept(&format!("starts on {onto} once the card has cooled"), told)
+            Lifecycle::Cooling { until, .. } => {
+                self.life = Lifecycle::Cooling { start, until };
+                format!("will start on {onto} once the GPU has cooled")
             }
-            Life::Paused => {
-                self.life = Life::Paused;
-                self.rung = target;
-                accept(&format!("stays paused; resumes on {onto}"), told)
+            rests => {
+                self.life = rests;
+                format!("stays paused; will resume on {onto}")
             }
-            other => {
-                self.life = other;
-                refuse(NO_SHIFT)
-            }
-        }
+        };
+        Ok((answer, effects))
     }
 
     /// Reports whether the state of the run allows a shift.
     fn may_shift(&self) -> bool {
         match &self.life {
-            Life::New | Life::Over(_) => false,
-            Life::Stopping { then, .. } => matches!(then, Then::Start(_) | Then::Recover(_) | Then::Cool(_)),
+            Lifecycle::New | Lifecycle::Over(_) => false,
+            Lifecycle::Stopping { then, .. } => matches!(then, Then::Start(_) | Then::Recover(_) | Then::Cool(_)),
             _ => true,
         }
     }
 
     /// Resolves the target rung, if it differs from the current one.
-    fn target(&self, to: &Target) -> Result<usize, String> {
+    fn resolve_target(&self, to: &Target) -> Result<usize, Refusal> {
         let (here, rungs) = (self.rung, &self.limits.rungs);
+        let name = || self.rung_name(here).to_owned();
         let target = match to {
-            Target::Down if here + 1 >= rungs.len() => {
-                return Err(format!("{} is the safest rung", self.rung_name(here)));
-            }
-            Target::Up if here == 0 => return Err(format!("{} is the fastest rung", self.rung_name(here))),
+            Target::Down if here + 1 >= rungs.len() => return Err(Refusal::SafestRung(name())),
+            Target::Up if here == 0 => return Err(Refusal::FastestRung(name())),
             Target::Down => here + 1,
             Target::Up => here - 1,
             Target::Rung(name) => rungs
                 .iter()
                 .position(|rung| rung == name)
                 .or_else(|| name.parse().ok().filter(|number| *number < rungs.len()))
-                .ok_or_else(|| format!("no rung `{name}`; the ladder has {}", rungs.join(", ")))?,
+                .ok_or_else(|| Refusal::UnknownRung { name: name.clone(), ladder: rungs.clone() })?,
         };
         if target == here {
-            return Err(format!("the run is on {} already", self.rung_name(here)));
+            return Err(Refusal::SameRung(name()));
         }
-        self.limits.barriers.get(&(here, target)).map_or(Ok(target), |why| Err(why.clone()))
+        self.limits.barriers.get(&(here, target)).map_or(Ok(target), |why| Err(Refusal::OtherShape(why.clone())))
     }
 
     /// Handles a resume. In any state of the run it opens a fresh restart budget.
-    fn asked_to_resume(&mut self, now: Duration) -> Vec<Effect> {
+    fn request_resume(&mut self, now: Duration) -> (String, Vec<Effect>) {
         self.ledger.refresh();
         match self.life {
-            Life::Paused | Life::BackingOff { .. } | Life::Cooling { .. } => {
+            Lifecycle::Paused | Lifecycle::BackingOff { .. } | Lifecycle::Cooling { .. } => {
                 let reason = format!("resumed on {}", self.rung_name(self.rung));
                 let text = format!("resume on {}", self.rung_name(self.rung));
-                let mut effects = vec![Effect::Asked(Level::Info, JournalKind::Request, text)];
-                effects.extend(self.start(Start::on(self.rung, reason), now));
-                accept("starts again from the newest checkpoint", effects)
+                let mut effects = vec![asked(Level::Info, JournalKind::Request, text)];
+                effects.extend(self.start_worker(Start::on(self.rung, reason), now));
+                ("continues from the newest checkpoint".to_owned(), effects)
             }
-            _ => accept("goes on already; its restart budget is fresh", Vec::new()),
+            _ => ("already running; its restart budget is fresh".to_owned(), Vec::new()),
         }
     }
 
-    fn asked_to_restart(&mut self, now: Duration) -> Vec<Effect> {
-        if !matches!(self.life, Life::Running(_)) {
-            return refuse("no worker is running that could be restarted");
+    fn request_restart(&mut self, now: Duration) -> Answer {
+        if !matches!(self.life, Lifecycle::Running(_)) {
+            return Err(Refusal::NothingToRestart);
         }
         let name = self.rung_name(self.rung).to_owned();
-        let start = Start::on(self.rung, format!("restart on {name}"));
         let text = format!("restart on {name}");
-        let mut effects = vec![Effect::Asked(Level::Info, JournalKind::Restart, text)];
-        effects.extend(self.press(Then::Start(start), Pressure::Asked, now));
-        accept(&format!("saves at the next step border and starts again on {name}"), effects)
+        let start = Start::on(self.rung, text.clone());
+        let mut effects = vec![asked(Level::Info, JournalKind::Restart, text)];
+        effects.extend(self.end_worker(Then::Start(start), Pressure::Asked, now));
+        Ok((format!("will save at the next step boundary and restart on {name}"), effects))
     }
 
-    fn asked_to_pause(&mut self, now: Duration) -> Vec<Effect> {
-        let told = Effect::Asked(Level::Info, JournalKind::Request, "pause".to_owned());
+    fn request_pause(&mut self, now: Duration) -> Answer {
+        let mut effects = vec![asked(Level::Info, JournalKind::Request, "pause")];
         match self.life {
-            Life::Running(_) => {
-                let mut effects = vec![told];
-                effects.extend(self.press(Then::Pause, Pressure::Asked, now));
-                accept("saves at the next step border, then ends the worker and frees its memory", effects)
+            Lifecycle::Running(_) => {
+                effects.extend(self.end_worker(Then::Pause, Pressure::Asked, now));
+                let answer = "will save at the next step boundary, then end the worker and free its memory";
+                Ok((answer.to_owned(), effects))
             }
-            Life::AwaitingVram { .. } | Life::BackingOff { .. } | Life::Cooling { .. } => {
-                self.life = Life::Paused;
-                accept("pauses now", vec![told])
+            Lifecycle::AwaitingVram { .. } | Lifecycle::BackingOff { .. } | Lifecycle::Cooling { .. } => {
+                self.life = Lifecycle::Paused;
+                Ok(("pauses now".to_owned(), effects))
             }
-            Life::Paused => refuse("the run is paused already"),
-            _ => refuse("the worker is ending already"),
+            Lifecycle::Paused => Err(Refusal::AlreadyPaused),
+            _ => Err(Refusal::WorkerEnding),
         }
     }
 
-    fn asked_to_stop(&mut self, now: Duration) -> Vec<Effect> {
-        let told = Effect::Asked(Level::Info, JournalKind::Request, "stop".to_owned());
+    fn request_stop(&mut self, now: Duration) -> (String, Vec<Effect>) {
+        let stop = asked(Level::Info, JournalKind::Request, "stop");
         match self.life {
-            Life::Running(_) if self.wishes.stop_is_repeated(now) && self.wishes.stop_was_refused() => {
-                let text = format!("stop without saving, as it was asked for again; {}", self.unsaved());
-                let mut effects = vec![Effect::Asked(Level::Warn, JournalKind::Request, text)];
-                effects.extend(self.press(Then::End, Pressure::Asked, now));
-                accept(&format!("ends without saving; {}", self.unsaved()), effects)
+            Lifecycle::Running(_) if self.wishes.stop_is_repeated(now) && self.wishes.stop_was_refused() => {
+                let text = format!("stop without saving, as the second request; {}", self.unsaved_steps());
+                let mut effects = vec![asked(Level::Warn, JournalKind::Request, text)];
+                effects.extend(self.end_worker(Then::End, Pressure::Asked, now));
+                (format!("ends without saving; {}", self.unsaved_steps()), effects)
             }
-            Life::Running(_) => {
-                let mut effects = vec![told];
-                self.wishes.stop_asked(now);
-                effects.extend(self.press(Then::End, Pressure::Asked, now));
-                accept("saves at the next step border, then ends; ask again to end without waiting", effects)
+            Lifecycle::Running(_) => {
+                let mut effects = vec![stop];
+                self.wishes.note_stop(now);
+                effects.extend(self.end_worker(Then::End, Pressure::Asked, now));
+                let answer = "will save at the next step boundary, then end; a second stop does not wait for that";
+                (answer.to_owned(), effects)
             }
-            Life::Stopping { then: Then::End, pressure: Pressure::Asked, .. } if !self.wishes.stop_is_repeated(now) => {
-                accept(
-                    "saves at the next step border already; ask again in a moment to end without waiting",
-                    Vec::new(),
-                )
+            Lifecycle::Stopping { then: Then::End, pressure: Pressure::Asked, .. }
+                if !self.wishes.stop_is_repeated(now) =>
+            {
+                ("already saving before the end; another stop in a moment does not wait for it".to_owned(), Vec::new())
             }
-            Life::Stopping { then: Then::End, pressure: Pressure::Asked, .. } => {
-                let effects = self.press(Then::End, Pressure::Terminated, now);
-                accept("ends without waiting for the checkpoint", effects)
+            Lifecycle::Stopping { then: Then::End, pressure: Pressure::Asked, .. } => {
+                let effects = self.end_worker(Then::End, Pressure::Terminated, now);
+                ("ends without waiting for the checkpoint".to_owned(), effects)
             }
-            Life::Stopping { pressure, until, .. } => {
-                self.wishes.stop_asked(now);
-                self.life = Life::Stopping { then: Then::End, pressure, until };
-                accept("ends instead of starting again", vec![told])
+            Lifecycle::Stopping { pressure, until, .. } => {
+                self.wishes.note_stop(now);
+                self.life = Lifecycle::Stopping { then: Then::End, pressure, until };
+                ("ends instead of starting again".to_owned(), vec![stop])
             }
             _ => {
-                let mut effects = vec![told];
-                effects.extend(self.finish(Outcome::Stopped));
-                accept("ends now", effects)
+                let mut effects = vec![stop];
+                effects.extend(self.finish_run(Outcome::Stopped));
+                ("ends now".to_owned(), effects)
             }
         }
     }
 }
 
-fn accept(message: &str, mut effects: Vec<Effect>) -> Vec<Effect> {
-    effects.insert(0, Effect::Reply { accepted: true, message: message.to_owned() });
-    effects
-}
-
-fn refuse(message: &str) -> Vec<Effect> {
-    vec![Effect::Reply { accepted: false, message: message.to_owned() }]
+/// Creates the journal line of a request; the keeper adds its author.
+fn asked(level: Level, kind: JournalKind, text: impl Into<String>) -> Effect {
+    Effect::Asked(level, kind, text.into())
 }

@@ -18,18 +18,58 @@ pub enum Response {
     /// Retrying changes nothing: end with the class's exit code.
     Fail,
     /// No rung helps: stop, keep everything, and give this advice.
-    Stop(&'static str),
+    Stop(Advice),
 }
 
-const LOST: &str = "the driver has lost the card: restart the machine (under WSL2: `wsl --shutdown`, or restart \
-                    Windows), then `downshift resume`";
-const DRIVER: &str = "the driver is missing, not loaded, or does not match its library: `nvidia-smi` says more; \
-                      restart after an update of the driver";
-const DISK: &str = "free some space or repair the disk, then `downshift resume`";
+/// Advice for trouble that no rung relieves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advice {
+    /// The driver has lost the GPU.
+    LostGpu,
+    /// The driver is unusable.
+    Driver,
+    /// The disk is full or broken.
+    Disk,
+    /// The GPU needs a reset.
+    ResetGpu,
+    /// The GPU's memory has uncorrectable errors.
+    GpuMemory,
+    /// The GPU has fallen off the bus.
+    OffTheBus,
+}
+
+impl Advice {
+    /// Returns the advice as a sentence; `resume` is the command that continues the run.
+    #[must_use]
+    pub fn sentence(self, resume: &str) -> String {
+        match self {
+            Self::LostGpu => format!(
+                "the driver has lost the GPU: restart the machine (under WSL2: `wsl --shutdown`, or restart Windows), \
+                 then `{resume}`"
+            ),
+            Self::Driver => "the driver is missing, not loaded, or does not match its library: see `nvidia-smi`; \
+                             after a driver update, restart the machine"
+                .to_owned(),
+            Self::Disk => format!("free some space or repair the disk, then `{resume}`"),
+            Self::ResetGpu => format!(
+                "the GPU needs a reset: end the processes that use it, then `nvidia-smi --gpu-reset`, or restart the \
+                 machine (under WSL2: `wsl --shutdown`, or restart Windows), then `{resume}`"
+            ),
+            Self::GpuMemory => format!(
+                "the GPU's memory has uncorrectable errors: reset the GPU or restart the machine, then `{resume}`; if \
+                 they return, have the GPU replaced"
+            ),
+            Self::OffTheBus => format!(
+                "the GPU has fallen off the bus: restart the machine, then `{resume}`; if it happens again, check \
+                 power, cooling and the card's seat"
+            ),
+        }
+    }
+}
 
 /// Returns the knobs that a rung with this relief changes, as a hint for writing one.
 #[must_use]
-pub fn remedy(relief: Relief) -> &'static str {
+pub fn suggest_knobs(relief: Relief) -> &'static str {
     match relief {
         Relief::Memory => {
             "a smaller training.micro_batch with more training.accumulation, training.gradient_checkpointing: true"
@@ -51,10 +91,10 @@ pub fn response(class: FailureClass, number: Option<u32>) -> Response {
         FailureClass::Overheating => Response::Relieve(Relief::Heat),
         FailureClass::HostOutOfMemory => Response::Lean,
         FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint => Response::Fail,
-        FailureClass::GpuLost => Response::Stop(LOST),
-        FailureClass::Driver => Response::Stop(DRIVER),
-        FailureClass::DiskFull => Response::Stop(DISK),
-        FailureClass::Xid => match number.map(xid::answer) {
+        FailureClass::GpuLost => Response::Stop(Advice::LostGpu),
+        FailureClass::Driver => Response::Stop(Advice::Driver),
+        FailureClass::DiskFull => Response::Stop(Advice::Disk),
+        FailureClass::Xid => match number.map(xid::answer_xid) {
             Some(xid::Answer::Stop(advice)) => Response::Stop(advice),
             Some(xid::Answer::Kernels) => Response::Relieve(Relief::Kernels),
             Some(xid::Answer::Hang) => Response::AgainThen(Relief::Kernels),
@@ -108,7 +148,7 @@ mod tests {
         for (class, xid) in
             [(Class::GpuLost, None), (Class::Driver, None), (Class::Xid, Some(79)), (Class::DiskFull, None)]
         {
-            assert!(matches!(response(class, xid), Response::Stop(advice) if !advice.is_empty()), "{class}");
+            assert!(matches!(response(class, xid), Response::Stop(_)), "{class}");
         }
     }
 }

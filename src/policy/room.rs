@@ -5,7 +5,7 @@
 //! use is back at the level from before the run, plus some slack.
 
 use super::event::Effect;
-use super::life::{Life, Outcome, Start};
+use super::lifecycle::{Lifecycle, Outcome, Start};
 use super::machine::Policy;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::Level;
@@ -45,72 +45,75 @@ impl fmt::Display for Holder {
 
 impl Policy {
     /// Takes in a reading of GPU memory; a waiting start may proceed.
-    pub(super) fn measured(&mut self, used: Option<u64>, now: Duration) -> Vec<Effect> {
-        self.vram = used;
-        match std::mem::replace(&mut self.life, Life::New) {
-            Life::AwaitingVram { start, .. } if self.has_room(start.rung) => return self.launch(start, now),
+    pub(super) fn handle_vram(&mut self, used: Option<u64>, now: Duration) -> Vec<Effect> {
+        self.gpu.vram = used;
+        match std::mem::replace(&mut self.life, Lifecycle::New) {
+            Lifecycle::AwaitingVram { start, .. } if self.gpu_has_room(start.rung) => {
+                return self.launch_worker(start, now);
+            }
             other => self.life = other,
         }
         Vec::new()
     }
 
-    fn slack(&self) -> u64 {
+    fn slack_bytes(&self) -> u64 {
         self.limits.watch.ending.vram_slack_mib << 20
     }
 
-    fn has_room(&self, rung: usize) -> bool {
-        let before = self.vram.zip(self.baseline);
-        let as_before = before.is_some_and(|(used, baseline)| used <= baseline.saturating_add(self.slack()));
-        as_before || self.card.as_ref().is_some_and(|card| card.ours == 0 && self.fits(card, rung))
+    fn gpu_has_room(&self, rung: usize) -> bool {
+        let before = self.gpu.vram.zip(self.gpu.baseline);
+        let as_before = before.is_some_and(|(used, baseline)| used <= baseline.saturating_add(self.slack_bytes()));
+        as_before || self.gpu.holders.as_ref().is_some_and(|card| card.ours == 0 && self.rung_fits(card, rung))
     }
 
     /// Reports whether the rung fits. A rung without measurement or plan is tried: nothing else can show
     /// whether it fits.
-    fn fits(&self, card: &CardUse, rung: usize) -> bool {
+    fn rung_fits(&self, card: &CardUse, rung: usize) -> bool {
         let peak = card.peaks.get(rung).copied().flatten();
-        peak.is_none_or(|peak| peak.saturating_add(self.slack()) <= card.free)
+        peak.is_none_or(|peak| peak.saturating_add(self.slack_bytes()) <= card.free)
     }
 
     /// Handles an expired wait for GPU memory.
-    pub(super) fn no_room(&mut self, start: Start, now: Duration) -> Vec<Effect> {
-        let why = match (&self.card, self.baseline.zip(self.vram)) {
+    pub(super) fn handle_no_room(&mut self, start: Start, now: Duration) -> Vec<Effect> {
+        let why = match (&self.gpu.holders, self.gpu.baseline.zip(self.gpu.vram)) {
             (Some(card), _) if card.ours == 0 => {
                 let needed = card.peaks.get(start.rung).copied().flatten().unwrap_or(0);
                 format!(
-                    "rung {} needs {} MiB of the card, and {} MiB are free: {}; end what is not needed, then \
-                     `downshift resume`",
+                    "rung {} needs {} MiB of GPU memory, and {} MiB are free: {}; end what is not needed, then `{}`",
                     self.rung_name(start.rung),
                     needed >> 20,
                     card.free >> 20,
-                    holders(&card.holders)
+                    describe_holders(&card.holders),
+                    self.limits.resume
                 )
             }
             (Some(card), _) => format!(
-                "the card did not become free: the last worker of this run is gone, and the driver still counts {} MiB \
-                 for it; restart the machine or, under WSL2, run `wsl --shutdown`, then `downshift resume`",
-                card.ours >> 20
+                "the GPU memory was not released: the last worker of this run is gone, and the driver still counts {} \
+                 MiB for it; restart the machine or, under WSL2, run `wsl --shutdown`, then `{}`",
+                card.ours >> 20,
+                self.limits.resume
             ),
             (None, Some((baseline, used))) => format!(
-                "the card did not become free: {} MiB in use, {} MiB before the run; find who holds it with `nvidia-smi`",
+                "the GPU memory was not released: {} MiB in use, {} MiB before the run; `nvidia-smi` shows which process holds it",
                 used >> 20,
                 baseline >> 20
             ),
             (None, None) => {
                 let mut effects = Vec::new();
                 // A start that is put off comes here again.
-                if !std::mem::replace(&mut self.is_blind, true) {
-                    let text = "the card's memory cannot be read; went on after a fixed wait".to_owned();
+                if !std::mem::replace(&mut self.gpu.is_blind, true) {
+                    let text = "GPU memory cannot be read; started after a fixed wait".to_owned();
                     effects.push(Effect::Journal(Level::Warn, JournalKind::Health, text));
                 }
-                effects.extend(self.launch(start, now));
+                effects.extend(self.launch_worker(start, now));
                 return effects;
             }
         };
-        self.finish(Outcome::NeedsPerson(why))
+        self.finish_run(Outcome::NeedsPerson(why))
     }
 }
 
-fn holders(holders: &[Holder]) -> String {
+fn describe_holders(holders: &[Holder]) -> String {
     let named: Vec<String> = holders.iter().take(3).map(ToString::to_string).collect();
-    if named.is_empty() { "the driver does not say who holds the rest".to_owned() } else { named.join(", ") }
+    if named.is_empty() { "the driver does not report the holders".to_owned() } else { named.join(", ") }
 }

@@ -1,19 +1,23 @@
-//! The state machine against tables, and against a random world on a virtual clock.
+//! The state machine against tables. Its helpers serve the other tests, too.
 
-use super::event::{Effect, Event, Exit, Limits, Signal};
+mod random;
+
+use super::event::{Effect, Event, Limits, Signal};
 use super::ledger::Ledger;
-use super::life::{Life, Outcome};
+use super::lifecycle::{Lifecycle, Outcome};
 use super::machine::Policy;
+use super::refusal::Refusal;
 use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
+use crate::protocol::cause::Cause;
 use crate::protocol::control::{Request, Target};
+use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event as WorkerEvent, Failed, FailureClass, Hello, Order, Phase, Saved, Step};
 use crate::recipe::batch::Position;
-use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-fn policy() -> Policy {
+pub(super) fn policy() -> Policy {
     let rungs = ["full", "plain", "safe"].map(str::to_owned).to_vec();
     let relieves = vec![vec![], vec![Relief::Kernels], vec![Relief::Memory]];
     Policy::new(Limits { rungs, relieves, ..limits() }, 0, Ledger::default(), None)
@@ -24,14 +28,15 @@ pub(super) fn limits() -> Limits {
     let rungs = ["full", "plain", "cool", "safe"].map(str::to_owned).to_vec();
     let relieves = vec![vec![], vec![Relief::Kernels], vec![Relief::Heat], vec![Relief::Memory, Relief::Numerics]];
     let (plan, save_every) = (Vec::new(), vec![Every::Seconds(30.0); 4]);
-    Limits { rungs, relieves, barriers: BTreeMap::new(), watch: Watch::default(), plan, save_every }
+    let resume = "downshift resume".to_owned();
+    Limits { resume, rungs, relieves, barriers: BTreeMap::new(), watch: Watch::default(), plan, save_every }
 }
 
 pub(super) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn hello(device: &str) -> Event {
+pub(super) fn hello(device: &str) -> Event {
     hello_from(device, None)
 }
 
@@ -46,8 +51,8 @@ pub(super) fn hello_from(device: &str, resumed_from: Option<u64>) -> Event {
         resumed_from,
         position: Position::default(),
         epoch_units: 10,
-        total_units: 100,
-        total_steps: 10,
+        total_units: 3_200_000,
+        total_steps: 100_000,
         unit: "samples".to_owned(),
     }))
 }
@@ -64,7 +69,7 @@ pub(super) fn saved(step: u64) -> Event {
     }))
 }
 
-fn step(step: u64) -> Event {
+pub(super) fn step(step: u64) -> Event {
     Event::Worker(WorkerEvent::Step(Step {
         step,
         samples: step,
@@ -88,10 +93,21 @@ pub(super) fn failed(class: FailureClass) -> Event {
     }))
 }
 
-pub(super) const KILLED: Event = Event::Exited(Exit { code: None, signal: Some(9) });
+pub(super) const KILLED: Event = Event::Exited(Exit::by_signal(9), Cause::new(FailureClass::Killed, Vec::new()));
 
 pub(super) fn exited(code: i32) -> Event {
-    Event::Exited(Exit { code: Some(code), signal: None })
+    let exit = Exit::with_code(code);
+    Event::Exited(exit, Cause::new(class_of(exit), vec![exit.to_string()]))
+}
+
+/// Returns triage's class for an exit without any other evidence.
+pub(super) fn class_of(exit: Exit) -> FailureClass {
+    match exit {
+        Exit { signal: Some(_), .. } if exit.is_crash() => FailureClass::Crash,
+        Exit { signal: Some(_), .. } => FailureClass::Killed,
+        Exit { code: Some(0 | 3), .. } => FailureClass::EarlyExit,
+        Exit { code, .. } => code.and_then(FailureClass::from_exit_code).unwrap_or(FailureClass::Unknown),
+    }
 }
 
 pub(super) fn starts(effects: &[Effect]) -> Vec<usize> {
@@ -121,18 +137,20 @@ fn a_shift_saves_stops_and_starts_on_the_next_rung() {
 fn shifts_beyond_the_ladder_are_refused_in_words() {
     let mut policy = policy();
     training(&mut policy);
-    for (to, words) in [
-        (Target::Up, "fastest"),
-        (Target::Rung("full".to_owned()), "already"),
-        (Target::Rung("none".to_owned()), "the ladder has full, plain, safe"),
-        (Target::Rung("3".to_owned()), "no rung"),
+    let unknown = |name: &str| {
+        let ladder = ["full", "plain", "safe"].map(str::to_owned).to_vec();
+        Refusal::UnknownRung { name: name.to_owned(), ladder }
+    };
+    for (to, refusal) in [
+        (Target::Up, Refusal::FastestRung("full".to_owned())),
+        (Target::Rung("full".to_owned()), Refusal::SameRung("full".to_owned())),
+        (Target::Rung("none".to_owned()), unknown("none")),
+        (Target::Rung("3".to_owned()), unknown("3")),
     ] {
         let effects = policy.decide(Event::Request(Request::Shift { to }), seconds(2));
-        assert!(
-            matches!(&effects[..], [Effect::Reply { accepted: false, message }] if message.contains(words)),
-            "{effects:?}"
-        );
+        assert_eq!(effects, [Effect::Reply(Err(refusal))]);
     }
+    assert_eq!(unknown("none").to_string(), "no rung `none`; the ladder has full, plain, safe");
 }
 
 #[test]
@@ -158,7 +176,7 @@ fn deaths_are_restarted_within_the_budget_and_progress_renews_it() {
         policy.decide(KILLED, seconds(at));
         policy.decide(Event::Tick, seconds(at + 9));
     }
-    assert!(matches!(policy.life(), Life::Over(Outcome::NeedsPerson(_))), "{:?}", policy.life());
+    assert!(matches!(policy.life(), Lifecycle::Over(Outcome::NeedsPerson(_))), "{:?}", policy.life());
 }
 
 #[test]
@@ -223,7 +241,7 @@ fn a_rung_of_another_shape_is_refused_in_words() {
     policy.limits.barriers.insert((0, 1), "another shape".to_owned());
     training(&mut policy);
     let effects = policy.decide(Event::Request(Request::Shift { to: Target::Down }), seconds(2));
-    assert_eq!(effects, [Effect::Reply { accepted: false, message: "another shape".to_owned() }]);
+    assert_eq!(effects, [Effect::Reply(Err(Refusal::OtherShape("another shape".to_owned())))]);
 }
 
 #[test]
@@ -284,7 +302,7 @@ fn on_a_gpu_the_next_start_waits_for_the_baseline() {
     policy.decide(saved(9), seconds(6));
     policy.decide(KILLED, seconds(7));
     policy.decide(Event::Tick, seconds(57));
-    assert!(matches!(policy.life(), Life::Over(Outcome::NeedsPerson(why)) if why.contains("did not become free")));
+    assert!(matches!(policy.life(), Lifecycle::Over(Outcome::NeedsPerson(why)) if why.contains("was not released")));
 }
 
 #[test]
@@ -302,7 +320,7 @@ fn a_person_who_resumes_opens_a_fresh_budget() {
     training(&mut policy);
     policy.decide(KILLED, seconds(2));
     policy.decide(KILLED, seconds(2));
-    assert!(matches!(policy.life(), Life::BackingOff { .. }));
+    assert!(matches!(policy.life(), Lifecycle::BackingOff { .. }));
     let resumed = policy.decide(Event::Request(Request::Resume), seconds(2));
     assert_eq!(starts(&resumed), [0], "at once");
     let told = |effect: &Effect| matches!(effect, Effect::Asked(.., text) if text.starts_with("resume on "));
@@ -319,91 +337,4 @@ fn stop_asked_twice_does_not_wait() {
     let effects = policy.decide(Event::Request(Request::Stop), seconds(4));
     assert!(effects.contains(&Effect::Signal(Signal::Terminate)));
     assert_eq!(policy.decide(exited(3), seconds(3)), [Effect::Finish(Outcome::Stopped)]);
-}
-
-/// A random world that answers as worker, GPU and user would.
-#[derive(Debug, Clone)]
-enum Move {
-    Hear(u8),
-    Die(u8),
-    Ask(u8),
-    Measure(u8),
-    Wait(u16),
-}
-
-fn any_move() -> impl Strategy<Value = Move> {
-    prop_oneof![
-        (0u8..6).prop_map(Move::Hear),
-        (0u8..6).prop_map(Move::Die),
-        (0u8..9).prop_map(Move::Ask),
-        (0u8..4).prop_map(Move::Measure),
-        (0u16..900).prop_map(Move::Wait),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
-    #[test]
-    fn never_two_workers_never_an_endless_wait(moves in prop::collection::vec(any_move(), 1..120)) {
-        let mut policy = policy();
-        let (mut alive, mut now, mut durable) = (false, seconds(0), 0);
-        let (mut starts_since_progress, mut person_started) = (0u32, 0u32);
-        let mut run = |policy: &mut Policy, event: Event, now: Duration, alive: &mut bool| {
-            for effect in policy.decide(event, now) {
-                match effect {
-                    Effect::Start(_) => {
-                        assert!(!*alive, "a second worker");
-                        *alive = true;
-                        starts_since_progress += 1;
-                    }
-                    Effect::Signal(_) | Effect::Order(_) => assert!(*alive, "told nobody"),
-                    Effect::Finish(_) => assert!(matches!(policy.life(), Life::Over(_))),
-                    _ => {}
-                }
-            }
-        };
-        run(&mut policy, Event::Begin, now, &mut alive);
-        for choice in moves {
-            match choice {
-                Move::Hear(0) if alive => { durable += 1; run(&mut policy, saved(durable), now, &mut alive); }
-                Move::Hear(1) if alive => run(&mut policy, hello("cuda:0"), now, &mut alive),
-                Move::Hear(2) if alive => run(&mut policy, Event::Worker(WorkerEvent::Phase { phase: Phase::Training }), now, &mut alive),
-                Move::Hear(number) if alive => run(&mut policy, step(u64::from(number)), now, &mut alive),
-                Move::Die(how) if alive => {
-                    alive = false;
-                    let event = match how { 0 => exited(0), 1 => exited(3), 2 => exited(10), 3 => exited(101), _ => KILLED };
-                    run(&mut policy, event, now, &mut alive);
-                }
-                Move::Ask(what) => {
-                    let request = match what {
-                        0 => Request::Shift { to: Target::Down },
-                        1 => Request::Shift { to: Target::Up },
-                        3 => Request::Restart,
-                        4 => Request::Pause,
-                        5 => Request::Resume,
-                        6 => Request::Autopilot { on: false },
-                        7 => Request::Shift { to: Target::Rung("safe".to_owned()) },
-                        _ => Request::Checkpoint,
-                    };
-                    person_started += 1;
-                    run(&mut policy, Event::Request(request), now, &mut alive);
-                }
-                Move::Measure(level) => run(&mut policy, Event::Vram(Some(u64::from(level) << 30)), now, &mut alive),
-                Move::Wait(tenths) => {
-                    let until = now + Duration::from_millis(u64::from(tenths) * 100);
-                    while let Some(due) = policy.next_wake().filter(|due| *due <= until) {
-                        now = now.max(due);
-                        run(&mut policy, Event::Tick, now, &mut alive);
-                    }
-                    now = until;
-                }
-                _ => {}
-            }
-            let waits = policy.next_wake().is_some();
-            let rests = matches!(policy.life(), Life::Paused | Life::Over(_));
-            prop_assert!(waits || rests, "{:?} has no end", policy.life());
-        }
-        // Each durable step resets the budget of 3, and each request of the user may: a resume does.
-        prop_assert!(u64::from(starts_since_progress) <= 1 + 4 * u64::from(person_started) + 3 * (durable + 1) + durable);
-    }
 }

@@ -1,10 +1,10 @@
 //! Feeds every step and temperature reading to the watches, and turns their findings into moves.
 
-use super::age::words;
+use super::age::format_span;
 use super::event::Effect;
 use super::heat;
 use super::idle::{News, Reason};
-use super::life::{Back, Life};
+use super::lifecycle::{Back, Lifecycle};
 use super::machine::Policy;
 use super::moves::Move;
 use crate::config::knobs::Relief;
@@ -14,82 +14,85 @@ use crate::protocol::worker::{FailureClass, Level, Phase, Skipped, Step};
 use std::time::Duration;
 
 impl Policy {
-    pub(super) fn stepped(&mut self, step: &Step, now: Duration) -> Vec<Effect> {
-        self.advance(step.step, step.samples, now);
-        self.idle.step(step);
+    pub(super) fn handle_step(&mut self, step: &Step, now: Duration) -> Vec<Effect> {
+        self.advance_clock(step.step, step.samples, now);
+        self.watches.idle.step(step);
         self.expire_proposal();
         let (watch, mut effects) = (self.limits.watch.clone(), Vec::new());
-        let _ = self.skips.observe(false, &watch);
-        if self.ledger.climb.stepped(step.step, watch.climb) {
-            let text = format!("{} has proven itself", self.rung_name(self.rung));
+        let _ = self.watches.skips.observe(false, &watch);
+        if self.ledger.climb.record_step(step.step, watch.climb) {
+            let text = format!("{} passed its probation", self.rung_name(self.rung));
             effects.push(Effect::Journal(Level::Info, JournalKind::Shift, text));
         }
-        if let Some(spike) = self.spike.observe(step.loss, watch.spike) {
+        if let Some(spike) = self.watches.spike.observe(step.loss, watch.spike) {
             let why = format!(
                 "the loss jumped from {:.4} to {:.4}, {:.1} standard deviations",
                 spike.mean, spike.loss, spike.sigmas
             );
             let before = (step.step + 1).saturating_sub(spike.steps);
-            let skip_units = watch.spike.skip.saturating_mul(self.pace.units_per_step());
+            let skip_units = watch.spike.skip.saturating_mul(self.position.pace.units_per_step());
             let back = Back { before, steps: watch.spike.back, skip_units };
-            let done = self.suggest(Move::RollBack { back, to: self.rung }, &why, now);
-            effects.extend(caused(FailureClass::LossSpike, why, done));
-        } else if let Some(why) = self.drift.observe(step.loss, watch.divergence) {
+            let done = self.suggest_move(Move::RollBack { back, to: self.rung }, &why, now);
+            effects.extend(with_trouble(FailureClass::LossSpike, why, done));
+        } else if let Some(why) = self.watches.drift.observe(step.loss, watch.divergence) {
             let back = Back { before: step.step, steps: watch.divergence.steps, skip_units: 0 };
-            let to = self.nearest(Relief::Numerics).unwrap_or(self.rung);
-            let done = self.propose(Move::RollBack { back, to }, &why);
-            effects.extend(caused(FailureClass::Divergence, why, done));
-        } else if let Some(to) = self.climbs_to(step.step) {
-            let why =
-                format!("{} calm steps", watch.climb.after.saturating_mul(1 << self.ledger.climb.failed().min(32)));
-            effects.extend(self.suggest(Move::Climb { to }, &why, now));
+            let to = self.nearest_rung(Relief::Numerics).unwrap_or(self.rung);
+            let done = self.propose_move(Move::RollBack { back, to }, &why);
+            effects.extend(with_trouble(FailureClass::Divergence, why, done));
+        } else if let Some(to) = self.climb_target(step.step) {
+            let why = format!(
+                "{} clean steps",
+                watch.climb.after.saturating_mul(1 << self.ledger.climb.failed_climbs().min(32))
+            );
+            effects.extend(self.suggest_move(Move::Climb { to }, &why, now));
         } else if let Some(stage) = self.stage_due(step.step) {
             effects.extend(self.next_stage(stage, now));
         }
         effects
     }
 
-    pub(super) fn skipped(&mut self, skipped: &Skipped, now: Duration) -> Vec<Effect> {
-        self.advance(skipped.step, skipped.samples, now);
+    pub(super) fn handle_skip(&mut self, skipped: &Skipped, now: Duration) -> Vec<Effect> {
+        self.advance_clock(skipped.step, skipped.samples, now);
         // At most 16 of these occur before the scale is 1; after that, one in 2000 steps.
         if skipped.rescaled {
             return Vec::new();
         }
-        self.ledger.climb.disturbed(skipped.step);
+        self.ledger.climb.record_disturbance(skipped.step);
         let watch = self.limits.watch.clone();
-        let Some(why) = self.skips.observe(true, &watch) else { return Vec::new() };
-        let Some(to) = self.nearest(Relief::Numerics) else {
-            let told = self.no_relief(Relief::Numerics, "training goes on as it is");
-            return caused(FailureClass::NonFinite, why, told.into_iter().collect());
+        let Some(why) = self.watches.skips.observe(true, &watch) else { return Vec::new() };
+        let Some(to) = self.nearest_rung(Relief::Numerics) else {
+            let told = self.note_no_relief(Relief::Numerics, "training continues unchanged");
+            return with_trouble(FailureClass::NonFinite, why, told.into_iter().collect());
         };
-        let done = self.suggest(Move::Shift { to }, &why, now);
-        caused(FailureClass::NonFinite, why, done)
+        let done = self.suggest_move(Move::Shift { to }, &why, now);
+        with_trouble(FailureClass::NonFinite, why, done)
     }
 
-    fn advance(&mut self, step: u64, samples: u64, now: Duration) {
-        if let Some(before) = self.clock.filter(|before| *before < samples) {
-            self.pace.step(samples - before);
-        }
-        (self.step, self.clock) = (Some(step), Some(samples));
-        self.hang.step(now);
+    fn advance_clock(&mut self, step: u64, samples: u64, now: Duration) {
+        self.position.advance(step, samples);
+        self.watches.hang.step(now);
     }
 
-    fn climbs_to(&self, step: u64) -> Option<usize> {
+    fn climb_target(&self, step: u64) -> Option<usize> {
         let knobs = self.limits.watch.climb;
-        let due = matches!(self.life, Life::Running(_)) && self.ledger.climb.is_due(self.rung, step, knobs);
-        let (_, home) = self.ledger.climb.ahead(self.rung, step, knobs).filter(|_| due)?;
-        self.next_up(home)
+        let due = matches!(self.life, Lifecycle::Running(_)) && self.ledger.climb.is_due(self.rung, step, knobs);
+        let (_, home) = self.ledger.climb.next_climb(self.rung, step, knobs).filter(|_| due)?;
+        // A climb that the run is too short to prove only costs a restart.
+        let time = self.position.steps_left() >= self.ledger.climb.required_calm(knobs)?;
+        self.next_rung_up(home).filter(|_| time)
     }
 
     /// Describes the next climb.
     #[must_use]
-    pub fn climb_words(&self) -> Option<String> {
+    pub fn describe_climb(&self) -> Option<String> {
         let (knobs, climb) = (self.limits.watch.climb, &self.ledger.climb);
-        if climb.failed() > 0 && climb.failed() >= knobs.failures {
-            return Some(format!("stays on {}: {} climbs failed", self.rung_name(self.rung), climb.failed()));
+        if climb.failed_climbs() > 0 && climb.failed_climbs() >= knobs.failures {
+            return Some(format!("stays on {}: {} climbs failed", self.rung_name(self.rung), climb.failed_climbs()));
         }
-        let Some((left, home)) = climb.ahead(self.rung, self.at(), knobs) else { return self.plan_words() };
-        let name = self.rung_name(self.next_up(home)?);
+        let Some((left, home)) = climb.next_climb(self.rung, self.current_step(), knobs) else {
+            return self.describe_plan();
+        };
+        let name = self.rung_name(self.next_rung_up(home)?);
         Some(match left {
             0 => format!("climb to {name} once a checkpoint is proven"),
             1 => format!("climb to {name} in 1 clean step"),
@@ -98,21 +101,21 @@ impl Policy {
     }
 
     /// Handles a reading of the GPU's utilisation.
-    pub(super) fn used(&mut self, share: Option<f64>, now: Duration) -> Vec<Effect> {
+    pub(super) fn handle_utilisation(&mut self, share: Option<f64>, now: Duration) -> Vec<Effect> {
         const ALARM: &str = "utilisation";
         let knobs = self.limits.watch.utilisation;
-        if !matches!(self.life, Life::Running(Phase::Training)) {
+        if !matches!(self.life, Lifecycle::Running(Phase::Training)) {
             return Vec::new();
         }
-        match self.idle.measured(share, knobs, now) {
+        match self.watches.idle.measured(share, knobs, now) {
             Some(News::Idle(reason)) => {
-                let (below, long) = (knobs.below * 100.0, words(span(knobs.after)));
+                let (below, long) = (knobs.below * 100.0, format_span(span(knobs.after)));
                 let soon = match reason {
                     Reason::NoSteps => {
-                        let left = self.hang.deadline().saturating_sub(now);
-                        format!("; it counts as one after {} more without a step", words(left))
+                        let left = self.watches.hang.deadline().saturating_sub(now);
+                        format!("; it counts as a hang after {} more without a step", format_span(left))
                     }
-                    _ => "; training goes on".to_owned(),
+                    _ => "; training continues".to_owned(),
                 };
                 let text = format!("the GPU has been below {below:.0} % for {long}: {reason}{soon}");
                 vec![Effect::Alarm { key: ALARM, title: "GPU idle", text }]
@@ -126,30 +129,35 @@ impl Policy {
     }
 
     /// Handles a reading of the GPU's temperature and its slowdown threshold.
-    pub(super) fn felt(&mut self, celsius: Option<f64>, slowdown_c: Option<f64>, now: Duration) -> Vec<Effect> {
+    pub(super) fn handle_temperature(
+        &mut self,
+        celsius: Option<f64>,
+        slowdown_c: Option<f64>,
+        now: Duration,
+    ) -> Vec<Effect> {
         let (watch, knobs) = (self.limits.watch.temperature_c, self.limits.watch.heat);
-        self.heat.measured(celsius, heat::limit_c(watch, slowdown_c, knobs), knobs, now);
+        self.watches.heat.measured(celsius, heat::limit_c(watch, slowdown_c, knobs), knobs, now);
         match &self.life {
-            Life::Cooling { start, .. } if self.heat.is_cool() => {
+            Lifecycle::Cooling { start, .. } if self.watches.heat.is_cool() => {
                 let start = start.clone();
-                let text = format!("the card has cooled to {:.0} °C", self.heat.words().0);
+                let text = format!("the GPU has cooled to {:.0} °C", self.watches.heat.temperatures().0);
                 let mut effects = vec![Effect::Journal(Level::Info, JournalKind::Health, text)];
-                effects.extend(self.start(start, now));
+                effects.extend(self.start_worker(start, now));
                 effects
             }
-            Life::Running(_) if self.heat.must_cool(knobs, now) => {
+            Lifecycle::Running(_) if self.watches.heat.must_cool(knobs, now) => {
                 let limit = heat::limit_c(watch, slowdown_c, knobs);
-                let why = format!("the GPU is at {:.0} °C (limit {limit:.0} °C)", self.heat.words().0);
-                self.heat.rest();
+                let why = format!("the GPU is at {:.0} °C (limit {limit:.0} °C)", self.watches.heat.temperatures().0);
+                self.watches.heat.rest();
                 let often = self.ledger.heat_pauses >= knobs.pauses;
-                let rung = self.nearest(Relief::Heat).filter(|_| often);
-                let told = (often && rung.is_none()).then(|| self.no_relief(Relief::Heat, "it pauses again and again"));
-                let mut done = self.suggest(rung.map_or(Move::Cool, |to| Move::Shift { to }), &why, now);
+                let rung = self.nearest_rung(Relief::Heat).filter(|_| often);
+                let told = (often && rung.is_none()).then(|| self.note_no_relief(Relief::Heat, "it will pause again"));
+                let mut done = self.suggest_move(rung.map_or(Move::Cool, |to| Move::Shift { to }), &why, now);
                 if rung == Some(self.rung) {
                     self.ledger.heat_pauses = 0;
                 }
                 done.extend(told.flatten());
-                caused(FailureClass::Overheating, why, done)
+                with_trouble(FailureClass::Overheating, why, done)
             }
             _ => Vec::new(),
         }
@@ -157,7 +165,7 @@ impl Policy {
 }
 
 /// Prepends the trouble to the effects of a problem that ends no worker.
-fn caused(class: FailureClass, why: String, done: Vec<Effect>) -> Vec<Effect> {
+fn with_trouble(class: FailureClass, why: String, done: Vec<Effect>) -> Vec<Effect> {
     let trouble = (!done.is_empty()).then_some(Effect::Trouble(class, why));
     trouble.into_iter().chain(done).collect()
 }

@@ -1,5 +1,7 @@
 //! Responses to the driver's Xid errors. Numbers and meanings follow NVIDIA's Xid catalogue.
 
+use super::response::Advice;
+
 /// Response to an Xid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
@@ -12,25 +14,18 @@ pub enum Answer {
     /// Restart unchanged once, then use fewer kernels of our own.
     Hang,
     /// No rung helps: stop, keep everything, and give this advice.
-    Stop(&'static str),
+    Stop(Advice),
 }
-
-const RESET: &str = "the card needs a reset: end what uses it, then `nvidia-smi --gpu-reset`, or restart the machine \
-                     (under WSL2: `wsl --shutdown`, or restart Windows)";
-const MEMORY: &str = "the card's memory has errors that cannot be corrected: reset the card or restart the machine; \
-                      if it comes back, have the card replaced";
-const LOST: &str =
-    "the card is gone from the bus: restart the machine; if it comes back, look at power, cooling and seat of the card";
 
 /// Returns the response to an Xid number.
 #[must_use]
-pub fn answer(xid: u32) -> Answer {
+pub fn answer_xid(xid: u32) -> Answer {
     match xid {
         13 | 31 | 43 | 69 => Answer::Kernels,
         8 | 109 => Answer::Hang,
-        79 => Answer::Stop(LOST),
-        48 | 64 | 95 | 140 | 143 | 158 => Answer::Stop(MEMORY),
-        46 | 62 | 119 | 120 | 154 => Answer::Stop(RESET),
+        79 => Answer::Stop(Advice::OffTheBus),
+        48 | 64 | 95 | 140 | 143 | 158 => Answer::Stop(Advice::GpuMemory),
+        46 | 62 | 119 | 120 | 154 => Answer::Stop(Advice::ResetGpu),
         94 => Answer::Again,
         _ => Answer::Note,
     }
@@ -38,7 +33,7 @@ pub fn answer(xid: u32) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, answer};
+    use super::{Answer, answer_xid};
 
     #[test]
     fn every_number_of_the_table_has_its_answer() {
@@ -50,9 +45,10 @@ mod tests {
             (&[45, 63, 92, 0, 9999], "Note"),
         ] {
             for xid in numbers {
-                let found = format!("{:?}", answer(*xid));
+                let found = format!("{:?}", answer_xid(*xid));
                 assert!(found.starts_with(wanted), "{xid}: {found}");
-                if let Answer::Stop(advice) = answer(*xid) {
+                if let Answer::Stop(advice) = answer_xid(*xid) {
+                    let advice = advice.sentence("downshift resume");
                     assert!(advice.contains("restart"), "{xid}: {advice}");
                 }
             }

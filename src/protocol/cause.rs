@@ -13,11 +13,32 @@ pub struct Cause {
     pub xid: Option<u32>,
     /// Whether restarting the worker can help: false for a GPU that needs a reset.
     pub restart_helps: bool,
-    /// Evidence, strongest first: `signal 9 (SIGKILL)`, `kernel log: …`.
+    /// Evidence, strongest first: `killed by SIGKILL`, `kernel log: …`.
     pub evidence: Vec<String>,
     /// Advice for the user; empty when no remedy is known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub advice: String,
+}
+
+impl Cause {
+    /// Creates a cause without advice, which a restart may help.
+    #[must_use]
+    pub const fn new(class: FailureClass, evidence: Vec<String>) -> Self {
+        Self { class, xid: None, restart_helps: true, evidence, advice: String::new() }
+    }
+
+    /// Returns the class with its strongest evidence. Some classes say no more than the exit itself.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        match (self.class, self.evidence.first()) {
+            (class, None) => class.to_string(),
+            (
+                FailureClass::Killed | FailureClass::Crash | FailureClass::EarlyExit | FailureClass::Unknown,
+                Some(first),
+            ) => first.clone(),
+            (class, Some(first)) => format!("{class}: {first}"),
+        }
+    }
 }
 
 /// A relevant line of the kernel log.

@@ -32,7 +32,7 @@ pub enum FailureClass {
     HostOutOfMemory,
     /// A signal from outside ended the worker, for an unknown reason.
     Killed,
-    /// The worker crashed: SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE.
+    /// The worker crashed: SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE, SIGSYS.
     Crash,
     /// No progress for longer than its limit.
     Hang,
@@ -133,7 +133,7 @@ impl fmt::Display for FailureClass {
         formatter.write_str(match self {
             Self::DeviceOutOfMemory => "out of device memory",
             Self::DeviceFault => "device fault",
-            Self::NonFinite => "non-finite beyond the guard",
+            Self::NonFinite => "too many NaN steps",
             Self::Config => "configuration",
             Self::Checkpoint => "checkpoint",
             Self::Data => "data",
@@ -142,7 +142,7 @@ impl fmt::Display for FailureClass {
             Self::GpuLost => "GPU lost",
             Self::Driver => "driver",
             Self::HostOutOfMemory => "out of host memory",
-            Self::Killed => "killed from outside",
+            Self::Killed => "killed",
             Self::Crash => "crash",
             Self::Hang => "hang",
             Self::LossSpike => "loss spike",
@@ -150,7 +150,7 @@ impl fmt::Display for FailureClass {
             Self::Overheating => "overheating",
             Self::DiskFull => "disk full",
             Self::Collective => "collective",
-            Self::EarlyExit => "ended too early",
+            Self::EarlyExit => "early exit",
             Self::Unknown => "unknown",
         })
     }

@@ -74,7 +74,7 @@ impl Inject {
     ///
     /// # Errors
     /// Returns a sentence about the first fault that does not parse.
-    pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, InjectError> {
         text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::parse).collect()
     }
 }
@@ -89,32 +89,76 @@ impl fmt::Display for Inject {
     }
 }
 
-impl FromStr for Inject {
-    type Err = String;
+/// A fault that does not parse.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InjectError {
+    /// There is no `@`.
+    #[error("`{0}` has no step; write fault@step: nan@120, oom@150*, slow@10-20")]
+    NoStep(String),
+    /// The word is no fault.
+    #[error("unknown fault `{word}` in `{text}`; known faults: {}", Fault::ALL.map(|(_, word)| word).join(", "))]
+    UnknownFault {
+        /// The word before the `@`.
+        word: String,
+        /// The whole text.
+        text: String,
+    },
+    /// The step is no number above 0.
+    #[error("`{digits}` in `{text}` is not a step; steps count from 1")]
+    BadStep {
+        /// The text in place of a number.
+        digits: String,
+        /// The whole text.
+        text: String,
+    },
+    /// The last step is before the first.
+    #[error("`{text}` ends before it begins; write {word}@{last}-{first}")]
+    Reversed {
+        /// The whole text.
+        text: String,
+        /// The fault.
+        word: String,
+        /// The step before the dash.
+        first: u64,
+        /// The step after the dash.
+        last: u64,
+    },
+    /// The fault affects one step only.
+    #[error("`{text}` cannot last: {word} affects one step; write {word}@{first}")]
+    CannotLast {
+        /// The whole text.
+        text: String,
+        /// The fault.
+        word: String,
+        /// The step before the dash.
+        first: u64,
+    },
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Inject {
+    type Err = InjectError;
+
+    fn from_str(text: &str) -> Result<Self, InjectError> {
         let text = text.trim();
+        let whole = || text.to_owned();
         let (body, always) = text.strip_suffix('*').map_or((text, false), |body| (body, true));
-        let (word, at) = body
-            .split_once('@')
-            .ok_or_else(|| format!("`{text}` names no step; write fault@step: nan@120, oom@150*, slow@10-20"))?;
-        let fault = Fault::ALL.iter().find(|(_, known)| *known == word).map(|(fault, _)| *fault).ok_or_else(|| {
-            let known = Fault::ALL.map(|(_, word)| word).join(", ");
-            format!("`{word}` in `{text}` is no fault that can be injected; there are {known}")
-        })?;
+        let (word, at) = body.split_once('@').ok_or_else(|| InjectError::NoStep(whole()))?;
+        let fault = Fault::ALL.iter().find(|(_, known)| *known == word).map(|(fault, _)| *fault);
+        let word = word.to_owned();
+        let Some(fault) = fault else { return Err(InjectError::UnknownFault { word, text: whole() }) };
         let number = |digits: &str| match digits.parse::<u64>() {
             Ok(step) if step > 0 => Ok(step),
-            _ => Err(format!("`{digits}` in `{text}` is no step; steps count from 1")),
+            _ => Err(InjectError::BadStep { digits: digits.to_owned(), text: whole() }),
         };
         let (first, last) = match at.split_once('-') {
             Some((first, last)) => (number(first)?, number(last)?),
             None => (number(at)?, number(at)?),
         };
         if last < first {
-            return Err(format!("`{text}` ends before it begins; write {word}@{last}-{first}"));
+            return Err(InjectError::Reversed { text: whole(), word, first, last });
         }
         if last > first && !fault.may_last() {
-            return Err(format!("`{text}` cannot last: {word} strikes one step; write {word}@{first}"));
+            return Err(InjectError::CannotLast { text: whole(), word, first });
         }
         Ok(Self { fault, first, last, always })
     }
@@ -149,15 +193,15 @@ mod tests {
     #[test]
     fn other_text_is_refused_with_the_way_out() {
         for (text, part) in [
-            ("oom", "names no step"),
-            ("boom@3", "there are nan, oom"),
+            ("oom", "has no step"),
+            ("boom@3", "known faults: nan, oom"),
             ("nan@0", "count from 1"),
-            ("nan@x", "is no step"),
+            ("nan@x", "is not a step"),
             ("nan@5-3", "write nan@3-5"),
             ("kill@5-7", "write kill@5"),
-            ("nan@1,,oom@", "is no step"),
+            ("nan@1,,oom@", "is not a step"),
         ] {
-            let refusal = Inject::parse_list(text).unwrap_err();
+            let refusal = Inject::parse_list(text).unwrap_err().to_string();
             assert!(refusal.contains(part), "{text}: {refusal}");
         }
     }

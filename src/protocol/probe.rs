@@ -35,6 +35,11 @@ pub enum Metric<T> {
     },
 }
 
+/// Reason for missing data of a GPU that the driver has lost.
+pub const GPU_LOST: &str = "GPU is lost";
+/// Reason for missing data of a GPU that needs a reset.
+pub const GPU_NEEDS_RESET: &str = "GPU needs a reset";
+
 impl<T> Default for Metric<T> {
     fn default() -> Self {
         Self::Not("not read".to_owned())
@@ -64,6 +69,11 @@ impl<T> Metric<T> {
         }
     }
 
+    /// Reports whether the driver has lost the GPU, or wants it to be reset.
+    pub fn is_lost(&self) -> bool {
+        self.why().is_some_and(|why| why == GPU_LOST || why == GPU_NEEDS_RESET)
+    }
+
     /// Returns the value, if it was measured just now.
     pub fn value(&self) -> Option<&T> {
         match self {
@@ -85,7 +95,7 @@ impl<T> Metric<T> {
         match self {
             Self::Is(_) => Standing::Supported,
             Self::Stale { .. } => Standing::Stale,
-            Self::Not(why) if why.contains("lost") || why.contains("reset") => Standing::Lost,
+            Self::Not(_) if self.is_lost() => Standing::Lost,
             Self::Not(_) => Standing::NotSupported,
         }
     }

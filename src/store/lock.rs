@@ -93,6 +93,20 @@ pub struct Record {
     /// The author of the signal that told a keeper's parent to end the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_by: Option<String>,
+    /// The end of the run, while run.db does not hold it: it is being written, or could not be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<Ending>,
+}
+
+/// The end of a run that its keeper's parent decided while no keeper ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    /// Who ended the run, as a sentence.
+    pub why: String,
+    /// The run's exit code.
+    pub code: u8,
+    /// The user ended it. Any other signal may come from a machine shutdown.
+    pub wish: bool,
 }
 
 /// The recovery from one keeper to the next.
@@ -252,7 +266,8 @@ impl Lock {
 
 impl Record {
     fn own() -> Self {
-        Self { owner: Identity::own(), opening: false, socket: None, waiting: None, recovery: None, told_by: None }
+        let owner = Identity::own();
+        Self { owner, opening: false, socket: None, waiting: None, recovery: None, told_by: None, ending: None }
     }
 }
 

@@ -5,7 +5,7 @@
 //! second one even if the lock files are deleted.
 
 use super::checkpoint;
-use super::lock::{self, Identity, Lock, LockError, Record, Recovery};
+use super::lock::{self, Ending, Identity, Lock, LockError, Record, Recovery};
 use super::run_dir::RunDir;
 use std::fs;
 use std::path::Path;
@@ -68,6 +68,12 @@ pub fn parent_record(run: &RunDir) -> Option<Record> {
 #[must_use]
 pub fn last_failure(run: &RunDir) -> Option<String> {
     lock::record(&run.file(PARENT))?.recovery?.failure
+}
+
+/// Returns the end of a run that run.db does not hold. The parent that decided it may have exited.
+#[must_use]
+pub fn unwritten_end(run: &RunDir) -> Option<Ending> {
+    lock::record(&run.file(PARENT))?.ending
 }
 
 impl Recovery {

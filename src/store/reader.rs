@@ -213,6 +213,16 @@ pub fn live_status(run: &RunDir) -> Option<Status> {
     let mut status = Reader::open(run).ok()?.status()?;
     status.pid_keeper = keeper.map(|keeper| keeper.pid);
     status.pid_worker = owners::worker(run).map(|worker| worker.pid);
+    if let Some(ending) = owners::unwritten_end(run).filter(|_| parent.is_some() || !status.state.is_over()) {
+        // The parent holds the keeper's lock while it writes.
+        (status.pid_keeper, status.pid_probe) = (None, None);
+        (status.state, status.why) = if parent.is_some() {
+            (RunState::Stopping, Some(ending.why))
+        } else {
+            (RunState::Stopped, Some(format!("{}; run.db could not be written then", ending.why)))
+        };
+        return Some(status);
+    }
     if let Some(waiting) = record.and_then(|record| record.waiting) {
         (status.state, status.why) = (RunState::Recovering, Some(waiting));
         return Some(status);
@@ -230,6 +240,10 @@ pub fn live_status(run: &RunDir) -> Option<Status> {
         return Some(status);
     }
     (status.state, status.why) = match parent {
+        None if !opening && status.state == RunState::Paused => {
+            let resume = run.command("resume");
+            (RunState::Paused, Some(format!("no keeper runs; `{resume}` continues from the newest checkpoint")))
+        }
         None if !opening => {
             let resume = run.command("resume");
             (RunState::Stopped, Some(format!("the keeper is gone; `{resume}` continues from the newest checkpoint")))

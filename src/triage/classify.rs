@@ -9,6 +9,7 @@ use super::kernel::is_same_gpu;
 use super::scan::{Finding, root_cause, scan_line};
 use crate::protocol::cause::{Cause, KernelKind, KernelLine};
 use crate::protocol::class::FailureClass;
+use crate::protocol::exit::Exit;
 use crate::protocol::worker::Failed;
 
 /// Maximum log lines cited as evidence.
@@ -17,10 +18,8 @@ const LINES: usize = 4;
 /// All evidence on how an attempt ended.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evidence {
-    /// The exit code, unless a signal ended it.
-    pub code: Option<i32>,
-    /// The signal that ended it.
-    pub signal: Option<i32>,
+    /// Exit of the process.
+    pub exit: Exit,
     /// The process id.
     pub pid: Option<u32>,
     /// The reason if the keeper ended it deliberately: a hang, heat.
@@ -92,9 +91,9 @@ impl Judge<'_> {
     /// Classifies by the signal, the exit code and the log, without a report from the worker.
     fn by_the_end(&self) -> FailureClass {
         let evidence = self.evidence;
-        match (evidence.signal, evidence.code) {
+        match (evidence.exit.signal, evidence.exit.code) {
             (Some(9), _) if self.memory_killed() => FailureClass::HostOutOfMemory,
-            (Some(4 | 6 | 7 | 8 | 11 | 31), _) => self.log_class().unwrap_or(FailureClass::Crash),
+            (Some(_), _) if evidence.exit.is_crash() => self.log_class().unwrap_or(FailureClass::Crash),
             (Some(_), _) => FailureClass::Killed,
             (None, Some(0 | 3)) => FailureClass::EarlyExit,
             (None, Some(code)) => match FailureClass::from_exit_code(code) {
@@ -186,14 +185,14 @@ impl Judge<'_> {
             lines.extend(deciding.map(|line| format!("kernel log: {}", line.text)));
         }
         lines.extend(evidence.lost.as_ref().map(|why| format!("probe: {why}")));
-        lines.extend(evidence.failed.as_ref().map(|failed| format!("the worker said: {}", failed.message)));
+        lines.extend(evidence.failed.as_ref().map(|failed| format!("the worker reported: {}", failed.message)));
         if class == FailureClass::HostOutOfMemory {
             lines.extend(self.kernel_killed().map(|line| format!("kernel log: {}", line.text)));
             if evidence.oom_kills > 0 {
                 lines.push(format!("cgroup: oom_kill went up by {}", evidence.oom_kills));
             }
         }
-        lines.extend(ending(evidence));
+        lines.extend((evidence.exit != Exit::default()).then(|| evidence.exit.to_string()));
         for finding in
             self.root().into_iter().chain(evidence.log.iter().filter(|finding| Some(*finding) != self.root()))
         {
@@ -230,33 +229,6 @@ impl Judge<'_> {
 fn concerns_device(class: FailureClass) -> bool {
     use FailureClass::{DeviceFault, DeviceOutOfMemory, Driver, GpuLost};
     matches!(class, DeviceFault | DeviceOutOfMemory | Driver | GpuLost)
-}
-
-/// Describes how the process ended.
-fn ending(evidence: &Evidence) -> Option<String> {
-    match (evidence.signal, evidence.code) {
-        (Some(signal), _) => Some(format!("ended by signal {signal}{}", signal_name(signal))),
-        (None, Some(0)) => Some("exit code 0, before the last step".to_owned()),
-        (None, Some(code)) => Some(format!("exit code {code}")),
-        (None, None) => None,
-    }
-}
-
-fn signal_name(signal: i32) -> &'static str {
-    match signal {
-        1 => " (SIGHUP)",
-        2 => " (SIGINT)",
-        4 => " (SIGILL)",
-        6 => " (SIGABRT)",
-        7 => " (SIGBUS)",
-        8 => " (SIGFPE)",
-        9 => " (SIGKILL)",
-        11 => " (SIGSEGV)",
-        15 => " (SIGTERM)",
-        24 => " (SIGXCPU)",
-        31 => " (SIGSYS)",
-        _ => "",
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@
 use downshift::protocol::control::{JournalRow, RunState, Status};
 use downshift::store::reader::{Reader, live_status};
 use downshift::store::run_dir::RunDir;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -184,12 +186,57 @@ pub fn journal_says(run: &RunDir, words: &str) -> bool {
 
 /// Sends SIGKILL.
 pub fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
-    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
 }
 
 /// Returns the parent of a process.
 pub fn parent_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// A small file system; unmounted when dropped.
+pub struct Disk(pub PathBuf);
+
+impl Disk {
+    pub fn mount(at: PathBuf) -> Option<Self> {
+        std::fs::create_dir_all(&at).unwrap();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=20m", "tmpfs"]).arg(&at).output();
+        match mounted {
+            Ok(said) if said.status.success() => Some(Self(at)),
+            said => {
+                println!("not tested: a tmpfs cannot be mounted here: {said:?}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+    }
+}
+
+/// Writes until the disk has no room for another byte.
+pub fn fill_disk(path: &Path) {
+    let mut file = std::fs::File::create(path).unwrap();
+    for size in [1 << 20, 1 << 12, 1] {
+        let block = vec![1; size];
+        while file.write_all(&block).is_ok() {}
+    }
+}
+
+/// Watches the status until `done` returns true; it must never become `stopped` before.
+pub fn never_stopped(run: &RunDir, what: &str, mut done: impl FnMut(RunState, &str) -> bool) {
+    wait_for(what, || {
+        let status = live_status(run)?;
+        assert_ne!(status.state, RunState::Stopped, "{:?}", status.why);
+        done(status.state, status.why.as_deref().unwrap_or_default()).then_some(())
+    });
+}
+
+/// Sends a signal.
+pub fn send_signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
 }

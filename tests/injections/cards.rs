@@ -45,7 +45,7 @@ fn cards() -> Vec<Case> {
                 kill(wait_status(&scene.run, "steps", used).pid_worker.unwrap());
             }),
             cause: "killed by SIGKILL",
-            response: "needs a person: the card did not become free",
+            response: "needs attention: the GPU memory was not released",
             code: 4,
             ..PLAIN
         },
@@ -100,12 +100,12 @@ fn heat() -> Vec<Case> {
             watch: HEAT,
             nvml: Some(HOT),
             act: Some(|scene| {
-                scene.wait_words("pauses to cool");
+                scene.wait_words("pause to cool");
                 wait_status(&scene.run, "rest", |status| status.pid_worker.is_none());
                 scene.nvml(COOL);
             }),
-            cause: "pauses to cool: the GPU is at 92 °C",
-            response: "the card has cooled to 70 °C",
+            cause: "pause to cool: the GPU is at 92 °C",
+            response: "the GPU has cooled to 70 °C",
             ..PLAIN
         },
         Case {
@@ -114,7 +114,7 @@ fn heat() -> Vec<Case> {
             model: ON_GPU,
             watch: HEAT,
             nvml: Some(LIES),
-            never: "pauses to cool",
+            never: "pause to cool",
             ..PLAIN
         },
     ]

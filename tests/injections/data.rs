@@ -18,7 +18,7 @@ fn numbers() -> Vec<Case> {
             fault: "one loss that is no number",
             inject: "nan@100",
             cause: "step 100 skipped",
-            never: "shift",
+            never: "shift down",
             ..PLAIN
         },
         Case {
@@ -26,7 +26,7 @@ fn numbers() -> Vec<Case> {
             fault: "two in a row",
             inject: "nan@100-101",
             cause: "step 100 skipped",
-            never: "shift",
+            never: "shift down",
             ..PLAIN
         },
         Case {
@@ -43,7 +43,7 @@ fn numbers() -> Vec<Case> {
             model: "step_ms: 2, trouble: [{ step: 320, last: 330, attempts: 1, spike: 50.0 }]",
             watch: "spike: { skip: 5 }",
             cause: "the loss jumped",
-            response: "goes back to the checkpoint of step 200",
+            response: "back to the checkpoint of step 200",
             whole: false,
             holds: Some(|scene| {
                 let rows = scene.place.rows();
@@ -58,7 +58,7 @@ fn numbers() -> Vec<Case> {
             fault: "a sample that makes the worker panic",
             model: "step_ms: 2, trouble: [{ samples: 1400, class: panic }]",
             cause: "failed twice in the same way",
-            response: "leaves out the samples from 1 400 to 1 401",
+            response: "skipping the samples from 1 400 to 1 401",
             whole: false,
             ..PLAIN
         },
@@ -83,7 +83,7 @@ fn disks() -> Vec<Case> {
             fault: "disk full for two saves",
             model: "step_ms: 2, disk_full_from: 50, disk_full_to: 150",
             cause: "not saved: No space left on device",
-            response: "checkpoints are written again",
+            response: "checkpoints are saved again",
             ..PLAIN
         },
         Case {
@@ -91,7 +91,7 @@ fn disks() -> Vec<Case> {
             fault: "one bit of the newest checkpoint flipped",
             model: SLOW,
             act: Some(|scene| strike(scene, |run| spoil(&checkpoint::list(run)[0].path))),
-            cause: "set aside: it could not be used",
+            cause: "set aside: it is unusable",
             response: "resumed at step",
             ..PLAIN
         },

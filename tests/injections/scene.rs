@@ -54,7 +54,7 @@ pub const PLAIN: Case = Case {
     act: None,
     cause: "",
     response: "",
-    never: "needs a person",
+    never: "needs attention",
     code: 0,
     whole: true,
     holds: None,
@@ -180,13 +180,13 @@ fn run_file(case: &Case) -> String {
 /// Returns the time from the first death to the first new step, or to the end.
 fn time(rows: &[JournalRow]) -> String {
     let first = rows.iter().position(|row| {
-        ["worker ended", "injected", "the keeper died", "by the keeper", "pauses to cool", "goes back about"]
+        ["worker ended", "injected", "the keeper was killed", "by the keeper", "pause to cool", "go back about"]
             .iter()
             .any(|words| row.text.contains(words))
     });
     let Some(first) = first else { return "no pause".to_owned() };
     let arrives = |row: &&JournalRow| {
-        ["restarted ", "shifted ", "needs a person", "failed: ", "finished "]
+        ["restarted ", "shifted ", "needs attention", "failed: ", "finished "]
             .iter()
             .any(|words| row.text.starts_with(words))
     };

@@ -33,8 +33,8 @@ fn deaths() -> Vec<Case> {
             fault: "SIGSEGV, SIGABRT, SIGILL",
             model: "step_ms: 2, trouble: [{ step: 60, attempts: 1, signal: 11 }, { step: 120, attempts: 2, signal: 6 }, \
                     { step: 180, attempts: 3, signal: 4 }]",
-            cause: "crash: SIGSEGV",
-            response: "restart after: crash: SIGILL",
+            cause: "crashed with SIGSEGV",
+            response: "restart after: crashed with SIGILL",
             never: "out of device memory",
             ..PLAIN
         },
@@ -42,7 +42,7 @@ fn deaths() -> Vec<Case> {
             number: 7,
             fault: "exit code 0 before the last step",
             inject: "exit0@120",
-            cause: "it ended before the last step",
+            cause: "before the last step",
             response: "restart after",
             ..PLAIN
         },
@@ -103,7 +103,7 @@ fn unknown() -> Vec<Case> {
             fault: "an unknown error (exit code 77), always",
             model: "step_ms: 2, trouble: [{ step: 120, code: 77 }]",
             cause: "exit code 77",
-            response: "needs a person: 3 restarts brought no new durable step",
+            response: "needs attention: 3 restarts without progress",
             code: 4,
             ..PLAIN
         },
@@ -120,8 +120,8 @@ fn keepers() -> Vec<Case> {
                 let status = wait_status(&scene.run, "steps", |status| status.step >= 60);
                 kill(status.pid_keeper.unwrap());
             }),
-            cause: "the keeper died",
-            response: "goes on from the newest checkpoint",
+            cause: "the keeper was killed",
+            response: "from the newest usable checkpoint",
             ..PLAIN
         },
         Case {
@@ -134,8 +134,8 @@ fn keepers() -> Vec<Case> {
                 kill(status.pid_keeper.unwrap());
                 kill(status.pid_worker.unwrap());
             }),
-            cause: "the keeper died",
-            response: "goes on from the newest checkpoint",
+            cause: "the keeper was killed",
+            response: "from the newest usable checkpoint",
             ..PLAIN
         },
     ]
@@ -251,7 +251,7 @@ fn recoveries() -> Vec<Case> {
             fault: "a worker that dies at once, every time",
             model: "trouble: [{ load: true, code: 77 }]",
             cause: "exit code 77",
-            response: "needs a person: 3 restarts brought no new durable step",
+            response: "needs attention: 3 restarts without progress",
             code: 4,
             ..PLAIN
         },
@@ -261,8 +261,8 @@ fn recoveries() -> Vec<Case> {
             model: "step_ms: 2, trouble: [{ step: 60, attempts: 1, class: panic }, { step: 61, attempts: 2, signal: 11 }, \
                     { step: 62, attempts: 3, code: 77 }, { step: 63, class: panic }]",
             every: "300 steps",
-            cause: "crash: SIGSEGV",
-            response: "needs a person: 3 restarts brought no new durable step",
+            cause: "crashed with SIGSEGV",
+            response: "needs attention: 3 restarts without progress",
             code: 4,
             ..PLAIN
         },
@@ -271,7 +271,7 @@ fn recoveries() -> Vec<Case> {
             fault: "six deaths in half an hour, with progress",
             inject: "kill@60,kill@110,kill@160,kill@210,kill@260,kill@310",
             cause: "killed by SIGKILL",
-            response: "needs a person: 5 restarts within 30 min",
+            response: "needs attention: 5 restarts within 30 min",
             code: 4,
             ..PLAIN
         },
@@ -283,7 +283,7 @@ fn recoveries() -> Vec<Case> {
                 let waits = wait_status(&scene.run, "back-off", |status| status.state == RunState::BackingOff);
                 kill(waits.pid_keeper.unwrap());
             }),
-            cause: "the keeper died",
+            cause: "the keeper was killed",
             response: "attempt 3",
             ..PLAIN
         },

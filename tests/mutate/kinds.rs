@@ -185,7 +185,7 @@ pub fn read_file(kind: &str, file: &Path) {
     let wrong = match kind {
         "theme" => downshift::config::theme::Theme::parse(&text).err().map(|error| error.to_string()),
         "keymap" => downshift::cockpit::keymap::Keymap::parse(&text).err().map(|error| error.to_string()),
-        _ => downshift::config::around::Notify::read("notify.yaml", &text).err().map(|lines| lines.join("\n")),
+        _ => downshift::config::integrations::Notify::read("notify.yaml", &text).err().map(|lines| lines.join("\n")),
     };
     println!("{}", downshift::untrusted::text::escape_lines(&wrong.unwrap_or_default()));
 }

@@ -85,10 +85,18 @@ fn a_run_that_was_paused_before_the_cockpit_came_has_no_made_up_duration() {
 #[test]
 fn a_healthy_run_says_how_it_goes() {
     let (tone, text, _) = verdict_text(&fixture::training(SIZE));
-    assert_eq!(
-        (tone, text.as_str()),
-        (Tone::Good, "healthy again: 270 steps since the shift · loss falling · 27.8 steps/s · saved 12 s ago")
-    );
+    assert_eq!((tone, text.as_str()), (Tone::Good, "healthy · loss falling · 27.8 steps/s · saved 12 s ago"));
+}
+
+#[test]
+fn it_is_healthy_again_only_after_a_fault() {
+    for (failed_at, again) in [(430, true), (455, true), (400, false)] {
+        let mut status = fixture::status(RunState::Training, 700);
+        status.rungs[0].fault = Some(("killed by SIGKILL".to_owned(), failed_at));
+        let state = fixture::at(SIZE, status, fixture::history(700, false));
+        let text = verdict_text(&state).1;
+        assert_eq!(text.starts_with("healthy again: 270 steps since the shift"), again, "{failed_at}: {text}");
+    }
 }
 
 #[test]
@@ -253,8 +261,8 @@ fn trouble_outranks_the_line_of_a_shift_and_a_proposal() {
     let mut later = shifted(8);
     later.facts.heard_ms = Some(NOW + 8_000);
     later.facts.recent.back_mut().unwrap().time_ms = NOW + 8_000;
-    assert!(verdict_text(&later).1.starts_with("healthy again"), "{:?}", verdict_text(&later));
-    assert!(verdict_text(&shifted(7)).1.starts_with("keeper silent for 6 s"));
+    assert!(verdict_text(&later).1.starts_with("healthy"), "{:?}", verdict_text(&later));
+    assert!(verdict_text(&shifted(7)).1.starts_with("the keeper has been silent for 6 s"));
     let mut stalled = shifted(5);
     stalled.facts.heard_ms = Some(NOW + 5_000);
     assert!(verdict_text(&stalled).1.starts_with("stalled: no step for"), "{:?}", verdict_text(&stalled));

@@ -7,7 +7,7 @@ mod assigned;
 mod known;
 mod shapes;
 
-use crate::config::around::Notify;
+use crate::config::integrations::Notify;
 use assigned::Assigned;
 use known::Known;
 use regex::Regex;

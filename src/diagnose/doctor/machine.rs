@@ -101,21 +101,21 @@ pub fn settings() -> Vec<Check> {
             Check::fail("catalogue", wrong.to_string(), "fix the file; runs use the shipped catalogue until then")
         }
     };
-    let told = match notify::settings(None) {
+    let told = match notify::read_settings(None) {
         Ok(settings) => {
-            let channels = notify::channels(&settings);
-            let names = channels.iter().map(|channel| match channel.missing() {
+            let channels = notify::build_channels(&settings);
+            let names = channels.iter().map(|channel| match channel.missing_requirement() {
                 Some(why) => format!("no {} ({why})", channel.name()),
                 None => channel.name().to_owned(),
             });
             let text = names.collect::<Vec<_>>().join(", ");
-            if channels.iter().any(|channel| channel.missing().is_none()) {
+            if channels.iter().any(|channel| channel.missing_requirement().is_none()) {
                 Check::ok("notifications", format!("{text}; `downshift notify test` tries them"))
             } else {
                 Check::warn("notifications", text, "no notifications are sent; add a webhook under `notify:`")
             }
         }
-        Err(wrong) => Check::fail("notifications", wrong, "fix the file"),
+        Err(wrong) => Check::fail("notifications", wrong.to_string(), "fix the file"),
     };
     vec![catalogue, told]
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 impl Recorder {
     /// Reports whether this is the step of a checkpoint that no worker reported.
-    pub fn never_heard_of(&self, step: Option<u64>) -> bool {
+    pub fn is_unknown_checkpoint(&self, step: Option<u64>) -> bool {
         step.is_some_and(|step| !self.checkpoints.iter().any(|row| row.kept && row.step == step))
     }
 
-    pub(super) fn saved(&mut self, saved: &Saved, now: Duration) {
+    pub(super) fn record_checkpoint(&mut self, saved: &Saved, now: Duration) {
         self.status.durable_step = self.status.durable_step.max(Some(saved.step));
         self.checkpoints.retain(|row| row.step != saved.step);
         self.checkpoints.push(CheckpointRow {
@@ -42,7 +42,7 @@ impl Recorder {
         self.note(Level::Info, JournalKind::Checkpoint, sentences::saved(saved));
         let failed = std::mem::take(&mut self.failed_saves);
         if failed > 0 {
-            let text = format!("checkpoints are written again, after {failed} in a row that could not be");
+            let text = format!("checkpoints are saved again, after {failed} failures in a row");
             self.note(Level::Info, JournalKind::Checkpoint, text);
         }
         if self.status.state == RunState::Stopping {
@@ -54,12 +54,12 @@ impl Recorder {
     /// checkpoint that was deleted. If the store refuses, they are deleted all the same: the disk may be full,
     /// and the next keeper compares the store with the disk. Damaged checkpoints neither count for retention
     /// nor get deleted.
-    pub fn retire(&mut self, knobs: &knobs::Checkpoint, damaged: &BTreeSet<u64>) -> Vec<u64> {
+    pub fn retire_superfluous(&mut self, knobs: &knobs::Checkpoint, damaged: &BTreeSet<u64>) -> Vec<u64> {
         let whole: Vec<CheckpointRow> =
             self.checkpoints.iter().filter(|row| !damaged.contains(&row.step)).cloned().collect();
         let steps = retention::superfluous(&whole, knobs);
         for step in &steps {
-            self.forget(*step);
+            self.mark_deleted(*step);
         }
         self.mark_best();
         if !steps.is_empty() {
@@ -73,7 +73,7 @@ impl Recorder {
         let newer: Vec<u64> =
             self.checkpoints.iter().filter(|row| row.kept && row.step > step).map(|row| row.step).collect();
         for step in &newer {
-            self.forget(*step);
+            self.mark_deleted(*step);
         }
         self.mark_best();
         if !newer.is_empty() {
@@ -93,7 +93,7 @@ impl Recorder {
     }
 
     /// Records that a checkpoint is no longer on disk.
-    fn forget(&mut self, step: u64) {
+    fn mark_deleted(&mut self, step: u64) {
         if let Some(row) = self.checkpoints.iter_mut().find(|row| row.step == step) {
             row.kept = false;
             row.best = false;
@@ -107,7 +107,7 @@ impl Recorder {
         self.flush();
         let unproven = self.checkpoints.iter().filter(|row| row.kept && !row.proven).map(|row| row.step);
         let unproven: Vec<u64> = unproven.collect();
-        let mut clean = |step| self.reading(|store| store.clean_steps(step, until)).unwrap_or(0);
+        let mut clean = |step| self.read_store(|store| store.clean_steps(step, until)).unwrap_or(0);
         let counts: Vec<(u64, u64)> = unproven.into_iter().map(|step| (step, clean(step))).collect();
         self.proving.restart(counts);
     }
@@ -122,7 +122,7 @@ impl Recorder {
     }
 
     /// Records a clean step. Returns the newest checkpoint it has proven.
-    pub fn prove(&mut self, step: u64, proven_after: u64) -> Option<u64> {
+    pub fn record_clean_step(&mut self, step: u64, proven_after: u64) -> Option<u64> {
         let proven = self.proving.stepped(step, proven_after);
         for step in &proven {
             if let Some(row) = self.checkpoints.iter_mut().find(|row| row.step == *step) {
@@ -191,7 +191,7 @@ mod tests {
         let dir = tempfile::TempDir::new().unwrap();
         let path = dir.path().join("run.db");
         let mut recorder = Recorder::new(Writer::open(&path).unwrap(), blank()).unwrap();
-        (1..=6).for_each(|step| recorder.heard(&saved(step), Duration::ZERO));
+        (1..=6).for_each(|step| recorder.record_event(&saved(step), Duration::ZERO));
         let listed = || -> Vec<u64> {
             let connection = open_reader(&path).unwrap();
             let mut query = connection.prepare("SELECT step FROM checkpoints WHERE kept ORDER BY step").unwrap();
@@ -202,7 +202,7 @@ mod tests {
                 .collect()
         };
         assert_eq!(listed(), [1, 2, 3, 4, 5, 6]);
-        let deleted = recorder.retire(&Checkpoint::default(), &BTreeSet::new());
+        let deleted = recorder.retire_superfluous(&Checkpoint::default(), &BTreeSet::new());
         assert!(!deleted.is_empty());
         assert!(listed().iter().all(|step| !deleted.contains(step)), "{deleted:?} and {:?}", listed());
         assert_eq!(recorder.give_up_above(5), [6]);

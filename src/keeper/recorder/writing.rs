@@ -34,16 +34,16 @@ impl Recorder {
 
     /// Writes the row of a new attempt to disk, along with everything before it: the rung and budget it starts with.
     pub(super) fn record_attempt(&mut self, rung: usize, rung_name: &str, reason: &str) -> Result<u64> {
-        let id = self.reading(Writer::next_attempt)?.max(self.attempt.id + 1);
+        let id = self.read_store(Writer::next_attempt)?.max(self.attempt.id + 1);
         let (rung_name, reason) = (rung_name.to_owned(), reason.to_owned());
         let row = AttemptRow { id, rung, rung_name, reason, started_ms: now_ms(), ..AttemptRow::default() };
         self.batch.attempts.insert(id, row.clone());
         if let Err(error) = self.write(Writer::append_durably) {
             self.batch.attempts.remove(&id);
-            self.refused(&error);
+            self.note_refusal(&error);
             return Err(error);
         }
-        self.written();
+        self.note_written();
         self.row = row;
         Ok(id)
     }
@@ -59,8 +59,8 @@ impl Recorder {
     /// Writes everything new; rows that the store refuses stay for the next call.
     pub fn flush(&mut self) {
         match self.try_flush() {
-            Ok(()) => self.written(),
-            Err(error) => self.refused(&error),
+            Ok(()) => self.note_written(),
+            Err(error) => self.note_refusal(&error),
         }
     }
 
@@ -100,21 +100,22 @@ impl Recorder {
         reserve::release(run);
     }
 
-    fn written(&mut self) {
+    fn note_written(&mut self) {
         self.facts.append(&mut self.batch.facts);
         self.batch = Batch::default();
         if std::mem::take(&mut self.store_failing) {
-            let text = "run.db is written again".to_owned();
+            let text = "run.db is writable again".to_owned();
             self.note(Level::Info, JournalKind::Health, text);
         }
     }
 
-    fn refused(&mut self, error: &rusqlite::Error) {
+    fn note_refusal(&mut self, error: &rusqlite::Error) {
         if std::mem::replace(&mut self.store_failing, true) {
             self.batch.samples.clear();
             return;
         }
-        let text = format!("run.db cannot be written: {error}; training goes on, rows are kept for the next try");
+        let text =
+            format!("run.db cannot be written: {error}; training continues, and rows are kept for the next attempt");
         self.note(Level::Error, JournalKind::Health, text);
     }
 
@@ -129,7 +130,7 @@ impl Recorder {
     }
 
     /// Reads from the store, or from its replacement if it turns out to be damaged.
-    pub(super) fn reading<T>(&mut self, read: impl Fn(&mut Writer) -> Result<T>) -> Result<T> {
+    pub(super) fn read_store<T>(&mut self, read: impl Fn(&mut Writer) -> Result<T>) -> Result<T> {
         match read(&mut self.store) {
             Err(error) if is_damage(&error) && self.may_start_over() => {
                 self.start_over(&error)?;
@@ -156,7 +157,7 @@ impl Recorder {
         }
         (self.refill, self.replaced) = (true, Some(Instant::now()));
         let replaced = self.store.replace(why)?;
-        self.note(Level::Error, JournalKind::Health, told(&replaced));
+        self.note(Level::Error, JournalKind::Health, describe_replacement(&replaced));
         if let Ok(run) = RunDir::open(Path::new(&self.status.run_dir)) {
             takeover::import_rows(&run, &mut self.store)?;
         }
@@ -168,8 +169,8 @@ impl Recorder {
     /// # Errors
     /// Returns an error when `SQLite` fails.
     pub fn import_checkpoints(&mut self, run: &RunDir) -> Result<usize> {
-        let imported = self.reading(|store| takeover::import_checkpoints(run, store))?;
-        self.checkpoints = self.reading(Writer::checkpoints)?;
+        let imported = self.read_store(|store| takeover::import_checkpoints(run, store))?;
+        self.checkpoints = self.read_store(Writer::checkpoints)?;
         self.mark_best();
         self.status.durable_step = self.checkpoints.iter().filter(|row| row.kept).map(|row| row.step).max();
         self.dirty = true;
@@ -200,17 +201,17 @@ impl Recorder {
 
     /// Returns the total lifetime of this run's workers, in seconds.
     pub fn lived_s(&mut self) -> f64 {
-        self.reading(Writer::lived_s).unwrap_or(0.0)
+        self.read_store(Writer::lived_s).unwrap_or(0.0)
     }
 }
 
 /// Describes the replacement of a damaged store.
-pub fn told(replaced: &Replaced) -> String {
+pub fn describe_replacement(replaced: &Replaced) -> String {
     let why = &replaced.why;
     let aside =
         replaced.aside.as_ref().map_or_else(String::new, |path| format!(" and was set aside as {}", path.display()));
     format!(
-        "run.db was damaged ({why}){aside}; {} rows of it could be read and were kept, checkpoints give back what they hold",
+        "run.db was damaged ({why}){aside}; recovered {} rows from it, and checkpoints restore theirs",
         replaced.saved
     )
 }

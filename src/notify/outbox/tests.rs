@@ -1,9 +1,9 @@
 //! Sends messages to a real server on a local port.
 
 use super::{Channel, Outbox};
-use crate::config::around::{Least, Notify, Text, Webhook, WebhookKind};
-use crate::notify::Message;
+use crate::config::integrations::{Least, Notify, Text, Webhook, WebhookKind};
 use crate::notify::webhook::Address;
+use crate::notify::{Message, NotifyError};
 use crate::protocol::worker::Level;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -53,7 +53,7 @@ fn message(level: Level) -> Message {
     Message {
         run: "digits-1".into(),
         level,
-        title: "digits-1: needs a person".into(),
+        title: "digits-1: needs attention".into(),
         text: "GPU lost → \"quoted\"".into(),
     }
 }
@@ -74,7 +74,7 @@ fn channel(kind: WebhookKind, url: &str, token: Option<&str>) -> Channel {
         token: token.map(|token| secret("token", token)),
         chat: Some("42".into()),
     };
-    Channel::Webhook(Address::of(&hook).map(Box::new))
+    Channel::Webhook(Address::from_webhook(&hook).map(Box::new))
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn each_kind_gets_what_it_understands() {
     let telegram = send(WebhookKind::Telegram, Some("1:AB"), "");
     let body: Value = serde_json::from_str(&telegram.body).unwrap();
     assert_eq!((telegram.line.as_str(), body["chat_id"].as_str()), ("POST /bot1:AB/sendMessage HTTP/1.1", Some("42")));
-    assert!(body["text"].as_str().unwrap().contains("needs a person\nGPU lost"));
+    assert!(body["text"].as_str().unwrap().contains("needs attention\nGPU lost"));
 
     let discord = send(WebhookKind::Discord, None, "/api/webhooks/1/x");
     let body: Value = serde_json::from_str(&discord.body).unwrap();
@@ -102,7 +102,7 @@ fn each_kind_gets_what_it_understands() {
 
     let ntfy = send(WebhookKind::Ntfy, Some("tk_1"), "/topic");
     assert_eq!((ntfy.line.as_str(), ntfy.body.as_str()), ("POST /topic HTTP/1.1", "GPU lost → \"quoted\""));
-    assert!(ntfy.headers.contains("title: digits-1: needs a person") && ntfy.headers.contains("priority: 5"));
+    assert!(ntfy.headers.contains("title: digits-1: needs attention") && ntfy.headers.contains("priority: 5"));
 }
 
 #[test]
@@ -113,12 +113,12 @@ fn a_busy_server_is_tried_again_and_a_refusal_is_not() {
 
     let (url, heard) = server(&["403 Forbidden", "200 OK"]);
     let refused = channel(WebhookKind::Json, &url, None).send_with(&message(Level::Warn), PAUSE).unwrap_err();
-    assert_eq!(refused, "the server answered 403");
+    assert_eq!(refused, NotifyError::Refused(403));
     assert_eq!(heard.try_iter().count(), 1);
 
     let (url, heard) = server(&["500 x", "500 x", "500 x", "500 x"]);
     let refused = channel(WebhookKind::Json, &url, None).send_with(&message(Level::Warn), PAUSE).unwrap_err();
-    assert_eq!((refused.as_str(), heard.iter().count()), ("the server answered 500", 4));
+    assert_eq!((refused, heard.iter().count()), (NotifyError::Refused(500), 4));
 }
 
 #[test]
@@ -126,7 +126,8 @@ fn troubles_are_told_once_and_hold_no_secret() {
     // A port without a listener.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("http://127.0.0.1:{port}/bots3cret");
-    let mut outbox = Outbox::with(vec![channel(WebhookKind::Telegram, &url, Some("s3cret"))], Least::Warn, PAUSE);
+    let mut outbox =
+        Outbox::with_channels(vec![channel(WebhookKind::Telegram, &url, Some("s3cret"))], Least::Warn, PAUSE);
     outbox.post(message(Level::Error));
     outbox.post(message(Level::Error));
     assert!(outbox.finish(LIMIT), "the queue is empty in the end");
@@ -141,7 +142,7 @@ fn troubles_are_told_once_and_hold_no_secret() {
 #[test]
 fn what_matters_less_is_not_sent_and_the_queue_never_blocks() {
     let (url, heard) = server(&["200 OK", "200 OK"]);
-    let mut outbox = Outbox::with(vec![channel(WebhookKind::Ntfy, &url, None)], Least::Warn, PAUSE);
+    let mut outbox = Outbox::with_channels(vec![channel(WebhookKind::Ntfy, &url, None)], Least::Warn, PAUSE);
     outbox.post(message(Level::Info));
     outbox.post(message(Level::Warn));
     assert!(outbox.finish(LIMIT));
@@ -158,7 +159,8 @@ fn a_missing_secret_fails_its_channel_alone() {
         chat: None,
     };
     let settings = Notify { bell: false, desktop: false, webhooks: vec![hook], ..Notify::default() };
-    let channels = super::channels(&settings);
-    let why = channels[0].send(&message(Level::Warn)).unwrap_err();
-    assert!(why.contains("DOWNSHIFT_NO_SUCH_VARIABLE is not set"), "{why}");
+    let channels = super::build_channels(&settings);
+    let error = channels[0].send(&message(Level::Warn)).unwrap_err();
+    let missing = NotifyError::VariableMissing("DOWNSHIFT_NO_SUCH_VARIABLE".to_owned());
+    assert_eq!(error, NotifyError::Webhook { kind: "ntfy", error: Box::new(missing) });
 }

@@ -3,6 +3,7 @@
 use super::{Evidence, classify};
 use crate::protocol::cause::Cause;
 use crate::protocol::class::FailureClass as Class;
+use crate::protocol::exit::Exit;
 use crate::protocol::worker::Failed;
 use crate::triage::catalogue::Catalogue;
 use crate::triage::kernel::read_line;
@@ -17,11 +18,11 @@ fn judge(evidence: &Evidence) -> Cause {
 }
 
 fn code(code: i32) -> Evidence {
-    Evidence { code: Some(code), pid: Some(4242), ..Evidence::default() }
+    Evidence { exit: Exit::with_code(code), pid: Some(4242), ..Evidence::default() }
 }
 
 fn signal(signal: i32) -> Evidence {
-    Evidence { signal: Some(signal), pid: Some(4242), ..Evidence::default() }
+    Evidence { exit: Exit::by_signal(signal), pid: Some(4242), ..Evidence::default() }
 }
 
 fn said(class: Class, message: &str) -> Evidence {
@@ -68,6 +69,7 @@ fn every_end_has_one_class() {
         (signal(15), Class::Killed),
         (signal(11), Class::Crash),
         (signal(6), Class::Crash),
+        (signal(31), Class::Crash),
         (with_kernel(signal(9), &[OOM]), Class::HostOutOfMemory),
         (with_kernel(signal(9), &[&OOM.replace("4242", "77")]), Class::Killed),
         (Evidence { oom_kills: 1, ..signal(9) }, Class::HostOutOfMemory),
@@ -121,7 +123,8 @@ proptest! {
     /// Host memory is never blamed without evidence from the kernel or the cgroup.
     #[test]
     fn no_evidence_no_host_out_of_memory(code: Option<i32>, signal in proptest::option::of(1..32_i32), log in ".{0,80}") {
-        let evidence = with_log(Evidence { code: code.filter(|_| signal.is_none()), signal, ..Evidence::default() }, &log);
+        let exit = Exit { code: code.filter(|_| signal.is_none()), signal };
+        let evidence = with_log(Evidence { exit, ..Evidence::default() }, &log);
         prop_assert_ne!(judge(&evidence).class, Class::HostOutOfMemory);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::GONE;
 use super::assigned::holds_secret;
-use crate::config::around::{Notify, Text};
+use crate::config::integrations::{Notify, Text};
 use crate::notify::secret::expand_home;
 use crate::store::lock::no_link;
 use regex::Regex;

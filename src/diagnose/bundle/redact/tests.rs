@@ -1,6 +1,6 @@
 use super::Redactor;
 use super::known::Known;
-use crate::config::around::Notify;
+use crate::config::integrations::Notify;
 use std::fs;
 
 /// Builds a redactor that knows a home, a machine, one variable, one secret and one unset name.

@@ -3,15 +3,20 @@
 //! printed on failure.
 
 mod plan;
+mod trouble;
+mod worker;
 
-use super::event::{Effect, Event, Evidence, Exit, Limits, Signal};
+use super::event::{Effect, Event, Evidence, Limits, Signal};
 use super::ledger::Ledger;
-use super::life::{Life, Outcome, Then};
+use super::lifecycle::{Lifecycle, Outcome, Then};
 use super::machine::Policy;
+use super::tests::class_of;
 use crate::config::climb::Stage;
 use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
+use crate::protocol::cause::Cause;
 use crate::protocol::control::{Request, Target};
+use crate::protocol::exit::Exit;
 use crate::protocol::worker::{
     DoneReason, Event as WorkerEvent, Failed, FailureClass, Hello, Order, Phase, Saved, Skipped, Step,
 };
@@ -84,7 +89,8 @@ fn limits(plan: &[Stage]) -> Limits {
     watch.spike.back = 20;
     (watch.checkpoint_age, watch.restart_every) = (Every::Seconds(90.0), Every::Seconds(45.0));
     let (rungs, save_every) = (names.map(str::to_owned).to_vec(), vec![Every::Steps(10); names.len()]);
-    Limits { rungs, relieves, barriers: BTreeMap::new(), watch, plan: plan.to_vec(), save_every }
+    let resume = "downshift resume".to_owned();
+    Limits { resume, rungs, relieves, barriers: BTreeMap::new(), watch, plan: plan.to_vec(), save_every }
 }
 
 impl World {
@@ -140,7 +146,7 @@ impl World {
 
     fn turn(&mut self) {
         let wait = self.policy.next_wake();
-        let rests = matches!(self.policy.life(), Life::Paused);
+        let rests = matches!(self.policy.life(), Lifecycle::Paused);
         assert!(wait.is_some() || rests, "seed {}: {:?} waits for nothing", self.seed, self.policy.life());
         if let Some(due) = wait {
             assert!(due <= self.now + LONGEST_WAIT, "seed {}: {:?} waits too long", self.seed, self.policy.life());
@@ -170,7 +176,7 @@ impl World {
             if save && self.dice.below(20) != 0 {
                 self.save(step);
             }
-            return self.die(Exit { code: Some(3), signal: None });
+            return self.die(Exit::with_code(3));
         }
         if std::mem::take(&mut worker.asked_to_save) {
             let step = worker.step;
@@ -198,158 +204,8 @@ impl World {
         if step >= STEPS && self.worker.as_ref().is_some_and(|worker| worker.stopping.is_none()) {
             self.save(step);
             self.say(WorkerEvent::Done { reason: DoneReason::Finished, step });
-            self.die(Exit { code: Some(0), signal: None });
+            self.die(Exit::with_code(0));
         }
-    }
-
-    fn mischief(&mut self, step: u64) {
-        let code = |code| Exit { code: Some(code), signal: None };
-        let signal = |signal| Exit { code: None, signal: Some(signal) };
-        // The step is not taken yet, in case the worker lives on.
-        self.worker.iter_mut().for_each(|worker| worker.step = step - 1);
-        match self.dice.below(16) {
-            0 => self.fail(FailureClass::DeviceOutOfMemory),
-            1 => self.fail(FailureClass::DeviceFault),
-            2 => self.fail(FailureClass::NonFinite),
-            3 => self.fail(FailureClass::Panic),
-            4 => self.die(signal(9)),
-            5 => self.die(signal(11)),
-            6 => self.die(code(0)),
-            7 => self.die(code(77)),
-            8 | 9 => {
-                let unkillable = self.dice.below(40) == 0;
-                if let Some(worker) = &mut self.worker {
-                    (worker.hung, worker.unkillable) = (true, unkillable);
-                }
-            }
-            10 => {
-                for offset in 0..8 {
-                    let (what, place, samples) = ("loss".to_owned(), String::new(), (step + offset) * 32);
-                    let skipped =
-                        Skipped { step: step + offset, samples, epoch: 0, lr: 0.1, what, place, rescaled: false };
-                    self.say(WorkerEvent::Skipped(skipped));
-                }
-            }
-            11 => {
-                let evidence = Evidence { class: FailureClass::HostOutOfMemory, number: None, text: "oom".to_owned() };
-                self.decide(Event::Evidence(evidence));
-                self.die(signal(9));
-            }
-            12 => {
-                let number = Some([13, 31, 43, 45, 63, 79, 94, 109, 119][self.dice.below(9) as usize]);
-                let (class, text) = (FailureClass::Xid, format!("Xid {number:?}"));
-                self.decide(Event::Evidence(Evidence { class, number, text }));
-            }
-            13 => {
-                for _ in 0..3 {
-                    self.now += Duration::from_secs(40);
-                    self.decide(Event::Temperature { celsius: Some(92.0), slowdown_c: Some(95.0) });
-                    self.decide(Event::StoodStill(Duration::from_secs(40)));
-                }
-            }
-            14 => {
-                let request = match self.dice.below(8) {
-                    0 => Request::Shift { to: Target::Down },
-                    1 => Request::Shift { to: Target::Up },
-                    2 => Request::Restart,
-                    3 => Request::Pause,
-                    4 => Request::Accept,
-                    5 => Request::Autopilot { on: self.autopilot },
-                    6 if self.dice.below(10) == 0 => Request::Stop,
-                    _ => Request::Checkpoint,
-                };
-                self.decide(Event::Request(request));
-            }
-            _ if self.dice.below(30) == 0 => self.fail(FailureClass::Data),
-            _ => self.now += Duration::from_secs(self.dice.below(9)),
-        }
-    }
-
-    fn measure(&mut self) {
-        let low = self.dice.below(9) == 0;
-        self.decide(Event::DiskLow(low));
-        if self.gpu {
-            let busy = f64::from(self.dice.unit());
-            let idle = self.dice.below(3) == 0;
-            self.decide(Event::Utilisation(Some(if idle { 0.01 } else { busy })));
-            let free = self.worker.is_none() && self.dice.below(50) != 0;
-            self.decide(Event::Vram(Some(if free { 1 << 30 } else { 9 << 30 })));
-            let cool = !matches!(self.policy.life(), Life::Cooling { .. }) || self.dice.below(60) != 0;
-            self.decide(Event::Temperature { celsius: Some(if cool { 60.0 } else { 90.0 }), slowdown_c: None });
-        }
-    }
-
-    fn save(&mut self, step: u64) {
-        self.checkpoints.retain(|known| *known != step);
-        self.checkpoints.push(step);
-        self.checkpoints.sort_unstable();
-        self.durable();
-        let (path, samples, bytes, pause_ms, total_ms, eval_loss) = (String::new(), step * 32, 1, 1.0, 10.0, None);
-        self.say(WorkerEvent::Saved(Saved { path, step, samples, bytes, pause_ms, total_ms, eval_loss }));
-        if let Some(proven) = self.checkpoints.iter().rev().nth(3).copied() {
-            self.calm.proven = self.calm.proven.max(proven);
-            self.decide(Event::Proven(proven));
-        }
-    }
-
-    fn durable(&mut self) {
-        let newest = self.checkpoints.last().copied();
-        if newest > self.most_durable {
-            (self.most_durable, self.since_durable) = (newest, 0);
-        }
-    }
-
-    fn fail(&mut self, class: FailureClass) {
-        let (message, thread) = ("x".to_owned(), None);
-        self.say(WorkerEvent::Failed(Failed { class, message, step: None, thread, injected: false }));
-        self.calm.failed = true;
-        self.die(Exit { code: Some(i32::from(class.exit_code())), signal: None });
-    }
-
-    fn die(&mut self, exit: Exit) {
-        if self.worker.take().is_some() {
-            self.expect();
-            if std::mem::take(&mut self.calm.failed) && self.expects_fault_start {
-                self.calm.disturbed = self.policy.at();
-            }
-            self.decide(Event::Exited(exit));
-        }
-    }
-
-    /// Records whether the start after the worker's end follows a fault.
-    fn expect(&mut self) {
-        let asked = matches!(self.policy.life(), Life::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
-        self.expects_fault_start = !asked;
-    }
-
-    fn say(&mut self, event: WorkerEvent) {
-        self.decide(Event::Worker(event));
-    }
-
-    /// Kills the keeper; another one takes over with the stored state, and the worker ends unasked.
-    fn lose_keeper(&mut self) {
-        let unkillable = self.worker.as_ref().is_some_and(|worker| worker.unkillable);
-        if matches!(self.policy.life(), Life::Over(_) | Life::Paused) || unkillable {
-            return;
-        }
-        if let Some(worker) = self.worker.take().filter(|worker| !worker.hung) {
-            self.save_silently(worker.step);
-        }
-        let stored = serde_json::to_string(self.policy.ledger()).unwrap();
-        let ledger: Ledger = serde_json::from_str(&stored).unwrap();
-        let (rung, baseline) = (self.policy.rung(), self.policy.baseline());
-        self.policy = Policy::new(limits(&self.plan), rung, ledger, baseline);
-        self.policy.found(self.checkpoints.last().copied());
-        self.now += Duration::from_secs(2);
-        self.expects_fault_start = false;
-        self.decide(Event::Begin);
-    }
-
-    fn save_silently(&mut self, step: u64) {
-        self.checkpoints.push(step);
-        self.checkpoints.sort_unstable();
-        self.checkpoints.dedup();
-        self.durable();
     }
 
     fn decide(&mut self, event: Event) {
@@ -384,13 +240,13 @@ impl World {
                     self.expect();
                     let number = if signal == Signal::Kill { 9 } else { 15 };
                     self.worker = None;
-                    self.decide(Event::Exited(Exit { code: None, signal: Some(number) }));
+                    self.decide(Event::Exited(Exit::by_signal(number), Cause::new(FailureClass::Killed, Vec::new())));
                 }
             }
             Effect::GoBack(step) => {
                 if let Some(older) = self.checkpoints.iter().copied().filter(|known| *known < step).max() {
                     self.checkpoints.retain(|known| *known <= older);
-                    self.policy.found(Some(older));
+                    self.policy.set_durable_step(Some(older));
                 }
             }
             Effect::RollBack(back) => {
@@ -398,7 +254,7 @@ impl World {
                     self.checkpoints.iter().copied().filter(|step| *step <= back.before.saturating_sub(back.steps));
                 if let Some(step) = old.max() {
                     self.checkpoints.retain(|known| *known <= step);
-                    self.policy.found(Some(step));
+                    self.policy.set_durable_step(Some(step));
                 }
             }
             Effect::Finish(outcome) => {
@@ -411,52 +267,9 @@ impl World {
             | Effect::Journal(..)
             | Effect::Alarm { .. }
             | Effect::AlarmOver(_)
-            | Effect::Reply { .. } => {}
+            | Effect::NotDone(_)
+            | Effect::Reply(_) => {}
         }
-    }
-
-    fn start(&mut self) {
-        let seed = self.seed;
-        assert!(self.worker.is_none(), "seed {seed}: a second worker");
-        assert!(self.outcome.is_none(), "seed {seed}: a start after the end");
-        self.starts += 1;
-        if std::mem::take(&mut self.expects_fault_start) {
-            let (now, watch) = (self.now, limits(&[]).watch);
-            self.since_durable += 1;
-            self.fault_starts.push(now);
-            self.fault_starts.retain(|at| now.saturating_sub(*at) < Duration::from_mins(30));
-            assert!(self.since_durable <= watch.restarts_without_progress, "seed {seed}: restarts without progress");
-            assert!(
-                self.fault_starts.len() <= watch.restarts_in_window as usize,
-                "seed {seed}: restarts in the window"
-            );
-        }
-        let step = self.checkpoints.last().copied();
-        self.calm.disturbed = self.calm.disturbed.min(step.unwrap_or(0));
-        self.worker = Some(Worker {
-            step: step.unwrap_or(0),
-            stopping: None,
-            asked_to_save: false,
-            hung: false,
-            unkillable: false,
-        });
-        let device = if self.gpu { "cuda:0" } else { "cpu" };
-        let position = Position { epoch: 0, offset: 0, samples: step.unwrap_or(0) * 32 };
-        self.say(WorkerEvent::Hello(Hello {
-            protocol: 1,
-            build: String::new(),
-            pid: 1,
-            device: device.to_owned(),
-            backend: String::new(),
-            parameters: 1,
-            resumed_from: step,
-            position,
-            epoch_units: 32 * 50,
-            total_units: 32 * STEPS,
-            total_steps: STEPS,
-            unit: "samples".to_owned(),
-        }));
-        self.say(WorkerEvent::Phase { phase: Phase::Training });
     }
 }
 
@@ -468,7 +281,7 @@ fn ten_thousand_runs_through_random_faults_all_come_to_an_end() {
             Outcome::Finished => "finished",
             Outcome::Stopped => "stopped",
             Outcome::Failed(..) => "failed",
-            Outcome::NeedsPerson(_) => "needs a person",
+            Outcome::NeedsPerson(_) => "needs attention",
         };
         *ends.entry(word).or_default() += 1;
     }

@@ -1,6 +1,6 @@
 //! State stored by an earlier keeper of the run.
 
-use super::keep::{KeeperArgs, Launch};
+use super::run_loop::{KeeperArgs, Launch};
 use crate::config::run::Run;
 use crate::policy::ledger::Ledger;
 use crate::store::checkpoint::{self, STATE, state::TrainState};
@@ -8,23 +8,29 @@ use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
 use crate::untrusted::file::{self, Limit};
 
-/// The stored state of the run.
-pub struct Remembered {
+/// The part of the stored state that workers are started with.
+pub struct LaunchState {
     /// How the run is launched.
     pub launch: Launch,
+    /// Injected faults that have already fired.
+    pub fired: Vec<String>,
+    /// Skipped parts of the data, on the clock of the run.
+    pub left_out: Vec<(u64, u64)>,
+}
+
+/// The stored state of the run.
+pub struct StoredState {
+    /// The part that workers are started with.
+    pub launch: LaunchState,
     /// The policy's ledger: the budget and more.
     pub ledger: Ledger,
     /// The current rung.
     pub rung: usize,
-    /// Injected faults that have already fired.
-    pub fired: Vec<String>,
     /// GPU memory in use before the first start.
     pub baseline: Option<u64>,
-    /// Skipped parts of the data.
-    pub left_out: Vec<(u64, u64)>,
 }
 
-impl Remembered {
+impl StoredState {
     /// Reads the stored state, and stores how the run is launched from now on.
     ///
     /// # Errors
@@ -39,16 +45,18 @@ impl Remembered {
         let rung = rung.filter(|rung| *rung < run.rungs.len()).unwrap_or_else(|| run.first_rung());
         let (clock, step) = newest.map_or((0, 0), |state| (state.position.samples, state.step));
         let mut ledger = ledger.unwrap_or_else(|| Ledger::begin_at(rung, &run.plan, clock, step));
-        if args.by_person {
+        if args.asked_by.is_some() {
             ledger.refresh();
         }
         Ok(Self {
-            launch,
+            launch: LaunchState {
+                launch,
+                fired: store.fact("fired")?.unwrap_or_default(),
+                left_out: store.fact("left_out")?.unwrap_or_default(),
+            },
             ledger,
             rung,
-            fired: store.fact("fired")?.unwrap_or_default(),
             baseline: store.fact("baseline")?,
-            left_out: store.fact("left_out")?.unwrap_or_default(),
         })
     }
 }

@@ -60,8 +60,9 @@ pub fn blank_record(name: &str) -> RungRecord {
 }
 
 /// Returns the settings that decisions depend on.
-pub fn limits(run: &Run) -> Limits {
+pub fn policy_limits(run: &Run, run_dir: &RunDir) -> Limits {
     Limits {
+        resume: run_dir.command("resume"),
         rungs: run.rungs.iter().map(|rung| rung.name.clone()).collect(),
         relieves: run.rungs.iter().map(|rung| rung.relieves.clone()).collect(),
         barriers: barriers(run),

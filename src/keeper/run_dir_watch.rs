@@ -1,6 +1,11 @@
 //! Watches the run directory while the run continues. If it is moved or deleted, the worker can no
 //! longer save, and nobody can find the run.
 
+use super::keeper_state::Keeper;
+use crate::policy::event::Effect;
+use crate::policy::lifecycle::Outcome;
+use crate::protocol::control::JournalKind;
+use crate::protocol::worker::Level;
 use rustix::process::{Pid, getppid};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +19,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A directory that must stay in place.
 #[derive(Debug)]
-pub struct Home {
+pub struct RunDirWatch {
     path: PathBuf,
     identity: Option<(u64, u64)>,
     looked: Instant,
@@ -25,7 +30,7 @@ pub struct Home {
 
 /// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum Presence {
     /// Unchanged.
     Same,
     /// The directory has disappeared.
@@ -38,7 +43,7 @@ pub enum Look {
     Orphan,
 }
 
-impl Home {
+impl RunDirWatch {
     /// Starts watching the directory at `path`, in its current state.
     #[must_use]
     pub fn new(path: &Path, now: Instant) -> Self {
@@ -46,28 +51,52 @@ impl Home {
     }
 
     /// Checks the directory, if a check is due.
-    pub fn look(&mut self, now: Instant) -> Look {
+    pub fn check(&mut self, now: Instant) -> Presence {
         if now.duration_since(self.looked) < RHYTHM {
-            return Look::Same;
+            return Presence::Same;
         }
         self.looked = now;
         if self.parent.is_some() && getppid() != self.parent {
             self.parent = None;
-            return Look::Orphan;
+            return Presence::Orphan;
         }
         let there = identity(&self.path) == self.identity;
         match (there, self.missing) {
             (true, Some(_)) => {
                 self.missing = None;
-                Look::Back
+                Presence::Back
             }
             (false, None) => {
                 self.missing = Some(now);
-                Look::Missing
+                Presence::Missing
             }
-            (false, Some(since)) if now.duration_since(since) >= PATIENCE => Look::Lost,
-            (true, None) | (false, Some(_)) => Look::Same,
+            (false, Some(since)) if now.duration_since(since) >= PATIENCE => Presence::Lost,
+            (true, None) | (false, Some(_)) => Presence::Same,
         }
+    }
+}
+
+impl Keeper {
+    /// Checks the run directory: without it, the run can neither be found nor continue.
+    pub(super) fn check_run_dir(&mut self) {
+        let path = self.run_dir.path().display();
+        let (level, text) = match self.files.run_dir.check(Instant::now()) {
+            Presence::Same => return,
+            Presence::Back => (Level::Info, format!("{path} is back")),
+            Presence::Orphan => {
+                let text = "the process that restarts the keeper is gone: if this keeper dies, resume the run yourself";
+                (Level::Warn, text.to_owned())
+            }
+            Presence::Missing => {
+                (Level::Error, format!("{path} was moved or deleted; move it back within a minute, or the run ends"))
+            }
+            Presence::Lost => {
+                // The worker notices that its keeper is gone, and ends.
+                let why = format!("{path} was moved or deleted during the run");
+                return self.perform(vec![Effect::Finish(Outcome::NeedsPerson(why))], None);
+            }
+        };
+        self.recorder.note(level, JournalKind::Health, text);
     }
 }
 
@@ -79,7 +108,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Home, Look, PATIENCE, RHYTHM};
+    use super::{PATIENCE, Presence, RHYTHM, RunDirWatch};
     use std::fs;
     use std::time::Instant;
     use tempfile::TempDir;
@@ -90,21 +119,21 @@ mod tests {
         let (here, there) = (folder.path().join("run"), folder.path().join("elsewhere"));
         fs::create_dir(&here).unwrap();
         let mut now = Instant::now();
-        let mut home = Home::new(&here, now);
+        let mut home = RunDirWatch::new(&here, now);
         let mut look = |later| {
             now += later;
-            home.look(now)
+            home.check(now)
         };
-        assert_eq!(look(RHYTHM), Look::Same);
+        assert_eq!(look(RHYTHM), Presence::Same);
         fs::rename(&here, &there).unwrap();
-        assert_eq!(look(RHYTHM / 2), Look::Same, "looked too often");
-        assert_eq!(look(RHYTHM), Look::Missing);
-        assert_eq!(look(RHYTHM), Look::Same, "said twice");
+        assert_eq!(look(RHYTHM / 2), Presence::Same, "looked too often");
+        assert_eq!(look(RHYTHM), Presence::Missing);
+        assert_eq!(look(RHYTHM), Presence::Same, "said twice");
         fs::rename(&there, &here).unwrap();
-        assert_eq!(look(RHYTHM), Look::Back);
+        assert_eq!(look(RHYTHM), Presence::Back);
         fs::rename(&here, &there).unwrap();
         fs::create_dir(&here).unwrap();
-        assert_eq!(look(RHYTHM), Look::Missing, "another directory of that name is not it");
-        assert_eq!(look(PATIENCE), Look::Lost);
+        assert_eq!(look(RHYTHM), Presence::Missing, "another directory of that name is not it");
+        assert_eq!(look(PATIENCE), Presence::Lost);
     }
 }

@@ -1,46 +1,43 @@
 //! Handles the probe's readings: memory and temperature go to the policy, along with evidence of a lost GPU.
 
-use super::keep::Keeper;
+use super::keeper_state::Keeper;
 use super::witness::xid_meaning;
 use crate::policy::event::{Event, Evidence};
-use crate::protocol::cause::{Cause, KernelKind, KernelLine};
+use crate::protocol::cause::{KernelKind, KernelLine};
 use crate::protocol::control::JournalKind;
 use crate::protocol::gpu_error::{DRIVER_SILENT, GpuProblem};
-use crate::protocol::probe::{DRILL_FILE, Gpu, Reading};
+use crate::protocol::probe::{DRILL_FILE, GPU_LOST, Reading};
 use crate::protocol::worker::{FailureClass, Level};
 use crate::protocol::xid;
 
-/// The driver's message for a lost GPU.
-const LOST: &str = "GPU is lost";
-
 impl Keeper {
-    pub(super) fn feel(&mut self, reading: Box<Reading>) {
+    pub(super) fn handle_reading(&mut self, reading: Box<Reading>) {
         let gpu = reading.gpu.as_ref().ok();
         let used = gpu.and_then(|gpu| gpu.vram_used_bytes.get());
         let heat = gpu.map(|gpu| (gpu.temperature_c.get(), gpu.slowdown_c.get()));
-        let lost = is_lost(&reading).filter(|_| !self.card_is_lost);
-        self.card_is_lost |= lost.is_some();
-        self.mind_driver(&reading);
-        let kernel = self.witness.saw(&reading);
+        let lost = is_lost(&reading).filter(|_| !self.gpu.is_lost);
+        self.gpu.is_lost |= lost.is_some();
+        self.note_driver_state(&reading);
+        let kernel = self.witness.observe(&reading);
         // A worker on the CPU uses no GPU, except in a drill.
         let uses_card = self.policy.is_on_gpu() || self.run_dir.file(DRILL_FILE).exists();
-        for text in self.alarms.measured(&reading, uses_card, self.now()) {
+        for text in self.alarms.check_reading(&reading, uses_card, self.now()) {
             self.recorder.note(Level::Warn, JournalKind::Health, text);
         }
-        let card = gpu.and_then(|gpu| self.card_users.saw(gpu, &self.recorder.status.rungs));
+        let card = gpu.and_then(|gpu| self.gpu.users.observe(gpu, &self.recorder.status.rungs));
         let busy = gpu.and_then(|gpu| gpu.utilisation.get());
         let free = reading.host.disk_free_bytes.get();
         let xids: Vec<u32> = gpu.and_then(|gpu| gpu.more.xids.value()).cloned().unwrap_or_default();
         let action = gpu.and_then(|gpu| gpu.more.recovery.value().cloned());
-        self.recorder.measured(*reading);
+        self.recorder.record_reading(*reading);
         for line in &kernel {
-            self.hear_kernel(line);
+            self.handle_kernel_line(line);
         }
         let on_gpu = self.policy.is_on_gpu();
         for number in xids.into_iter().filter(|_| on_gpu) {
             let text = format!("the driver reported Xid {number}");
             if number == xid::ACTION && action.as_deref() == Some("none") {
-                self.recorder.note(Level::Info, JournalKind::Health, format!("{text}: it asks for nothing"));
+                self.recorder.note(Level::Info, JournalKind::Health, format!("{text}: no action needed"));
                 continue;
             }
             self.decide(Event::Evidence(Evidence { class: FailureClass::Xid, number: Some(number), text }), None);
@@ -63,17 +60,17 @@ impl Keeper {
     }
 
     /// Reports once that the driver does not answer, and once that it answers again.
-    fn mind_driver(&mut self, reading: &Reading) {
+    fn note_driver_state(&mut self, reading: &Reading) {
         let silent = match &reading.gpu {
             Ok(gpu) => gpu.more.xids.why() == Some(DRIVER_SILENT),
             Err(error) if error.problem == GpuProblem::Opening => return,
             Err(error) => error.problem == GpuProblem::Silent,
         };
-        if silent == std::mem::replace(&mut self.driver_is_silent, silent) {
+        if silent == std::mem::replace(&mut self.gpu.driver_is_silent, silent) {
             return;
         }
         let (level, text) = if silent {
-            (Level::Warn, format!("{DRIVER_SILENT}; training goes on, temperature and memory of the card are unknown"))
+            (Level::Warn, format!("{DRIVER_SILENT}; training continues, GPU temperature and memory are unknown"))
         } else {
             (Level::Info, "the NVIDIA driver answers again".to_owned())
         };
@@ -81,7 +78,7 @@ impl Keeper {
     }
 
     /// Handles a kernel log line: evidence if it concerns the GPU in use, otherwise a note.
-    fn hear_kernel(&mut self, line: &KernelLine) {
+    fn handle_kernel_line(&mut self, line: &KernelLine) {
         let mut text = format!("kernel log: {}", line.text);
         if let KernelKind::Xid { number, .. } = line.kind
             && let Some(meaning) = xid_meaning(number)
@@ -101,33 +98,13 @@ impl Keeper {
             None => self.recorder.note(Level::Warn, JournalKind::Health, text),
         }
     }
-
-    /// Gives the policy the evidence for the worker's end beyond the worker's own report.
-    pub(super) fn tell(&mut self, cause: &Cause) {
-        let said = self.failure.as_ref().map(|failed| failed.class);
-        let plain = matches!(
-            cause.class,
-            FailureClass::Killed
-                | FailureClass::Crash
-                | FailureClass::EarlyExit
-                | FailureClass::Hang
-                | FailureClass::Unknown
-        );
-        if !plain && said != Some(cause.class) {
-            let text = cause.evidence.first().cloned().unwrap_or_default();
-            self.decide(Event::Evidence(Evidence { class: cause.class, number: cause.xid, text }), None);
-        }
-    }
 }
 
 /// Returns a sentence if the driver reports that the GPU is lost.
 fn is_lost(reading: &Reading) -> Option<String> {
-    let says = |why: Option<&str>| why.is_some_and(|why| why.contains(LOST));
-    let metrics =
-        |gpu: &Gpu| [gpu.temperature_c.why().map(str::to_owned), gpu.vram_used_bytes.why().map(str::to_owned)];
     let lost = match &reading.gpu {
-        Ok(gpu) => metrics(gpu).iter().any(|why| says(why.as_deref())),
-        Err(error) => says(Some(&error.to_string())),
+        Ok(gpu) => [gpu.temperature_c.why(), gpu.vram_used_bytes.why()].contains(&Some(GPU_LOST)),
+        Err(_) => false,
     };
     lost.then(|| "the driver reports that the GPU is lost".to_owned())
 }

@@ -1,34 +1,34 @@
 //! The keeper's watches over a live worker: an idle GPU, an old checkpoint and planned restarts; and a
 //! GPU shared with other processes.
 
-use super::{ASKED, Story};
+use super::{ASKED, Scenario};
 use crate::config::units::Every;
 use crate::policy::event::{Effect, Event, Limits, Signal};
 use crate::policy::ledger::Ledger;
-use crate::policy::life::{Life, Outcome};
+use crate::policy::lifecycle::{Lifecycle, Outcome};
 use crate::policy::machine::Policy;
 use crate::policy::room::{CardUse, Holder};
 use crate::policy::tests::{KILLED, exited, failed, hello_from, limits, saved, seconds, starts};
 use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Order};
 
-fn watched(change: impl FnOnce(&mut Limits)) -> Story {
+fn watched(change: impl FnOnce(&mut Limits)) -> Scenario {
     let mut limits = limits();
     // No test here is about silence.
     limits.watch.hang_min = Every::Seconds(1e6);
     limits.watch.hang.first_steps = Every::Seconds(1e6);
     change(&mut limits);
-    Story::of(Policy::new(limits, 0, Ledger::default(), None))
+    Scenario::with_policy(Policy::new(limits, 0, Ledger::default(), None))
 }
 
 /// Passes time and returns all resulting effects. With `steps`, one step per second.
-fn wait(story: &mut Story, time: u64, steps: bool) -> Vec<Effect> {
+fn wait(scenario: &mut Scenario, time: u64, steps: bool) -> Vec<Effect> {
     let mut effects = Vec::new();
     for _ in 0..time {
-        story.now += seconds(1);
+        scenario.now += seconds(1);
         if steps {
-            effects.extend(story.steps(story.step + 1, 1.0));
+            effects.extend(scenario.steps(scenario.step + 1, 1.0));
         }
-        effects.extend(story.tell(Event::Tick));
+        effects.extend(scenario.tell(Event::Tick));
     }
     effects
 }
@@ -45,15 +45,15 @@ const TERMINATE: Effect = Effect::Signal(Signal::Terminate);
 #[test]
 fn an_overdue_checkpoint_is_asked_for_and_its_absence_is_a_hang() {
     let age = |limits: &mut Limits| limits.watch.checkpoint_age = Every::Seconds(100.0);
-    let mut story = watched(age);
-    assert_eq!(wait(&mut story, 99, true).iter().filter(|effect| **effect == SAVE).count(), 0);
-    let effects = wait(&mut story, 2, true);
+    let mut scenario = watched(age);
+    assert_eq!(wait(&mut scenario, 99, true).iter().filter(|effect| **effect == SAVE).count(), 0);
+    let effects = wait(&mut scenario, 2, true);
     assert!(effects.contains(&SAVE), "{effects:?}");
     assert!(alarms(&effects)[0].contains("there is no checkpoint after"), "{effects:?}");
-    let effects = story.tell(saved(story.step));
+    let effects = scenario.tell(saved(scenario.step));
     assert_eq!(effects, [Effect::AlarmOver("checkpoint age")]);
-    assert!(wait(&mut story, 101, true).contains(&SAVE), "a hundred seconds later again");
-    let effects = wait(&mut story, 421, true);
+    assert!(wait(&mut scenario, 101, true).contains(&SAVE), "a hundred seconds later again");
+    let effects = wait(&mut scenario, 421, true);
     assert_eq!(effects.iter().filter(|effect| **effect == SAVE).count(), 0, "asked once");
     assert!(effects.contains(&TERMINATE), "seven minutes without an answer: {effects:?}");
 }
@@ -63,22 +63,22 @@ fn a_failed_save_is_a_hang_unless_the_disk_is_full() {
     // The probe's reading of free space may come late, so the worker's word counts too.
     for (probed, of_disk) in [(false, false), (true, false), (false, true)] {
         let low = probed || of_disk;
-        let mut story = watched(|limits| limits.watch.checkpoint_age = Every::Seconds(100.0));
-        story.tell(Event::DiskLow(probed));
-        let fails = |story: &mut Story| {
+        let mut scenario = watched(|limits| limits.watch.checkpoint_age = Every::Seconds(100.0));
+        scenario.tell(Event::DiskLow(probed));
+        let fails = |scenario: &mut Scenario| {
             let message = "cannot write".to_owned();
-            story.tell(Event::Worker(WorkerEvent::SaveFailed { step: 1, message, of_disk }))
+            scenario.tell(Event::Worker(WorkerEvent::SaveFailed { step: 1, message, of_disk }))
         };
-        assert_eq!(fails(&mut story), [], "a save of the worker's own rhythm costs nothing but its age");
-        wait(&mut story, 101, true);
-        let effects = fails(&mut story);
+        assert_eq!(fails(&mut scenario), [], "a save of the worker's own rhythm costs nothing but its age");
+        wait(&mut scenario, 101, true);
+        let effects = fails(&mut scenario);
         assert_eq!(effects.contains(&TERMINATE), !low, "{effects:?}");
-        assert!(low || matches!(story.policy.life(), Life::Stopping { .. }));
-        assert!(!low || alarms(&effects)[0].contains("free some room"), "{effects:?}");
-        assert!(!low || wait(&mut story, 101, true).contains(&SAVE), "and it is asked again");
+        assert!(low || matches!(scenario.policy.life(), Lifecycle::Stopping { .. }));
+        assert!(!low || alarms(&effects)[0].contains("free some space"), "{effects:?}");
+        assert!(!low || wait(&mut scenario, 101, true).contains(&SAVE), "and it is asked again");
         if low {
-            fails(&mut story);
-            let effects = story.tell(saved(story.step));
+            fails(&mut scenario);
+            let effects = scenario.tell(saved(scenario.step));
             assert_eq!(effects, [Effect::AlarmOver("checkpoint age")], "the alarm ends once a save works");
         }
     }
@@ -105,52 +105,52 @@ fn a_planned_restart_saves_and_uses_no_budget() {
     let hourly = |limits: &mut Limits| {
         (limits.watch.restart_every, limits.watch.checkpoint_age) = (Every::Seconds(3600.0), Every::Never);
     };
-    let mut story = watched(hourly);
+    let mut scenario = watched(hourly);
     for _ in 0..10 {
-        story.save();
-        assert!(!wait(&mut story, 3500, true).contains(&ASKED));
-        assert!((0..100).any(|_| wait(&mut story, 1, true).contains(&ASKED)));
-        story.save();
-        assert_eq!(story.end(), [0], "on the same rung");
+        scenario.save();
+        assert!(!wait(&mut scenario, 3500, true).contains(&ASKED));
+        assert!((0..100).any(|_| wait(&mut scenario, 1, true).contains(&ASKED)));
+        scenario.save();
+        assert_eq!(scenario.end(), [0], "on the same rung");
     }
-    assert_eq!(story.policy.ledger().budget.faults, 0);
-    assert!(story.policy.ledger().budget.recent.is_empty(), "{:?}", story.policy.ledger().budget);
-    let mut story = watched(|_| {});
-    assert!(!wait(&mut story, 100_000, false).contains(&ASKED), "off where nobody asks for it");
+    assert_eq!(scenario.policy.ledger().budget.faults, 0);
+    assert!(scenario.policy.ledger().budget.recent.is_empty(), "{:?}", scenario.policy.ledger().budget);
+    let mut scenario = watched(|_| {});
+    assert!(!wait(&mut scenario, 100_000, false).contains(&ASKED), "off where nobody asks for it");
 }
 
 #[test]
 fn an_idle_card_is_explained_and_never_restarts_a_run_that_steps() {
-    let mut story = watched(|_| {});
+    let mut scenario = watched(|_| {});
     let mut effects = Vec::new();
     for _ in 0..600 {
-        effects.extend(wait(&mut story, 1, true));
-        effects.extend(story.tell(Event::Utilisation(Some(0.01))));
+        effects.extend(wait(&mut scenario, 1, true));
+        effects.extend(scenario.tell(Event::Utilisation(Some(0.01))));
     }
     let told = alarms(&effects);
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].starts_with("the GPU has been below 5 % for 60 s: ") && told[0].contains("host"), "{told:?}");
-    assert!(matches!(story.policy.life(), Life::Running(_)));
-    let effects = story.tell(Event::Utilisation(Some(0.9)));
+    assert!(matches!(scenario.policy.life(), Lifecycle::Running(_)));
+    let effects = scenario.tell(Event::Utilisation(Some(0.9)));
     assert!(effects.contains(&Effect::AlarmOver("utilisation")), "{effects:?}");
     let mut effects = Vec::new();
     for _ in 0..70 {
-        effects.extend(wait(&mut story, 1, false));
-        effects.extend(story.tell(Event::Utilisation(Some(0.0))));
+        effects.extend(wait(&mut scenario, 1, false));
+        effects.extend(scenario.tell(Event::Utilisation(Some(0.0))));
     }
-    assert!(alarms(&effects)[0].contains("a suspected hang; it counts as one after"), "{effects:?}");
+    assert!(alarms(&effects)[0].contains("a suspected hang; it counts as a hang after"), "{effects:?}");
 }
 
 #[test]
 fn where_no_rung_relieves_the_cause_it_says_so_once_with_the_way_out() {
-    let mut story = watched(|limits| limits.relieves = vec![Vec::new(); 4]);
-    story.steps(10, 1.0);
-    story.save();
-    let mut effects = story.fail(FailureClass::DeviceOutOfMemory);
+    let mut scenario = watched(|limits| limits.relieves = vec![Vec::new(); 4]);
+    scenario.steps(10, 1.0);
+    scenario.save();
+    let mut effects = scenario.fail(FailureClass::DeviceOutOfMemory);
     assert_eq!(starts(&effects), [0], "as it was");
-    story.steps(30, 1.0);
-    story.save();
-    effects.extend(story.fail(FailureClass::DeviceOutOfMemory));
+    scenario.steps(30, 1.0);
+    scenario.save();
+    effects.extend(scenario.fail(FailureClass::DeviceOutOfMemory));
     let told: Vec<&str> = effects
         .iter()
         .filter_map(|effect| if let Effect::Journal(_, _, text) = effect { Some(text.as_str()) } else { None })
@@ -159,16 +159,18 @@ fn where_no_rung_relieves_the_cause_it_says_so_once_with_the_way_out() {
     let [told] = told[..] else { panic!("{effects:?}") };
     assert!(told.contains("relieves: [memory]") && told.contains("micro_batch") && told.contains("resume"), "{told}");
     for _ in 0..3 {
-        story.tell(failed(FailureClass::DeviceOutOfMemory));
-        story.tell(exited(10));
-        story.now += seconds(60);
-        story.tell(Event::Tick);
+        scenario.tell(failed(FailureClass::DeviceOutOfMemory));
+        scenario.tell(exited(10));
+        scenario.now += seconds(60);
+        scenario.tell(Event::Tick);
     }
-    let Life::Over(Outcome::NeedsPerson(why)) = story.policy.life() else { panic!("{:?}", story.policy.life()) };
+    let Lifecycle::Over(Outcome::NeedsPerson(why)) = scenario.policy.life() else {
+        panic!("{:?}", scenario.policy.life())
+    };
     assert!(why.contains("no rung below full relieves memory: stop the run, add a rung"), "{why}");
-    let mut story = watched(|limits| limits.relieves = vec![Vec::new(); 4]);
-    story.steps(10, 1.0);
-    let effects = story.skip(30);
+    let mut scenario = watched(|limits| limits.relieves = vec![Vec::new(); 4]);
+    scenario.steps(10, 1.0);
+    let effects = scenario.skip(30);
     let told = effects
         .iter()
         .filter(|effect| matches!(effect, Effect::Journal(_, _, text) if text.contains("relieves numerics")));
@@ -183,43 +185,45 @@ fn others(ours: u64, free: u64) -> Event {
 }
 
 /// A run on a GPU with 2 GiB in use before it; its worker was killed while other processes took 14 GiB.
-fn on_a_shared_card() -> Story {
+fn on_a_shared_card() -> Scenario {
     let mut policy = Policy::new(limits(), 0, Ledger::default(), None);
     policy.decide(Event::Vram(Some(2 * GIB)), seconds(0));
     policy.decide(Event::Begin, seconds(0));
     policy.decide(hello_from("cuda:0 X", None), seconds(1));
-    let mut story = Story { policy, now: seconds(2), step: 0 };
-    story.tell(KILLED);
-    story
+    let mut scenario = Scenario { policy, now: seconds(2), step: 0 };
+    scenario.tell(KILLED);
+    scenario
 }
 
 #[test]
 fn on_a_shared_card_the_next_worker_starts_when_ours_is_gone_and_the_rung_fits() {
     for (ours, free, wanted) in [(6 * GIB, 2, false), (0, 4, false), (6 * GIB, 8, false), (0, 8, true)] {
-        let mut story = on_a_shared_card();
-        story.tell(others(ours, free));
-        let effects = story.tell(Event::Vram(Some(16 * GIB)));
+        let mut scenario = on_a_shared_card();
+        scenario.tell(others(ours, free));
+        let effects = scenario.tell(Event::Vram(Some(16 * GIB)));
         assert_eq!(!starts(&effects).is_empty(), wanted, "{ours} of ours, {free} GiB free");
     }
-    let mut story = on_a_shared_card();
-    story.tell(Event::Card(None));
-    assert!(starts(&story.tell(Event::Vram(Some(16 * GIB)))).is_empty(), "unknown holders: as before the run");
-    assert_eq!(starts(&story.tell(Event::Vram(Some(2 * GIB)))), [0]);
+    let mut scenario = on_a_shared_card();
+    scenario.tell(Event::Card(None));
+    assert!(starts(&scenario.tell(Event::Vram(Some(16 * GIB)))).is_empty(), "unknown holders: as before the run");
+    assert_eq!(starts(&scenario.tell(Event::Vram(Some(2 * GIB)))), [0]);
 }
 
 #[test]
 fn where_it_does_not_fit_it_says_who_holds_the_card() {
     for (card, words) in [
         (others(0, 4), &["rung full needs 6144 MiB", "4096 MiB are free", "blender (pid 77) holds 14336 MiB"][..]),
-        (others(GIB, 4), &["did not become free", "1024 MiB"]),
-        (Event::Card(None), &["did not become free", "nvidia-smi"]),
+        (others(GIB, 4), &["was not released", "1024 MiB"]),
+        (Event::Card(None), &["was not released", "nvidia-smi"]),
     ] {
-        let mut story = on_a_shared_card();
-        story.tell(card);
-        story.tell(Event::Vram(Some(16 * GIB)));
-        story.now += seconds(51);
-        story.tell(Event::Tick);
-        let Life::Over(Outcome::NeedsPerson(why)) = story.policy.life() else { panic!("{:?}", story.policy.life()) };
+        let mut scenario = on_a_shared_card();
+        scenario.tell(card);
+        scenario.tell(Event::Vram(Some(16 * GIB)));
+        scenario.now += seconds(51);
+        scenario.tell(Event::Tick);
+        let Lifecycle::Over(Outcome::NeedsPerson(why)) = scenario.policy.life() else {
+            panic!("{:?}", scenario.policy.life())
+        };
         assert!(words.iter().all(|word| why.contains(word)), "{why}");
     }
 }

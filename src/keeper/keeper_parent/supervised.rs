@@ -2,7 +2,7 @@
 //! two keepers must end the run as well.
 
 use crate::keeper::author::Author;
-use crate::store::lock::{Lock, Recovery};
+use crate::store::lock::{Ending, Lock, Recovery};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
@@ -26,11 +26,11 @@ pub struct Told {
 
 /// The keeper that a parent waits for.
 #[derive(Debug, Clone)]
-pub struct Ward(Arc<(Mutex<Charge>, Condvar)>);
+pub struct Supervised(Arc<(Mutex<Supervision>, Condvar)>);
 
 /// State shared by both threads.
 #[derive(Debug)]
-pub struct Charge {
+pub struct Supervision {
     child: Option<Pid>,
     /// When the run was last told to end, and by whom.
     told: Option<(Instant, Told)>,
@@ -38,23 +38,23 @@ pub struct Charge {
     pub lock: Lock,
 }
 
-impl Charge {
+impl Supervision {
     fn told_lately(&self) -> Option<Told> {
         self.told.as_ref().filter(|(at, _)| at.elapsed() < TOLD).map(|(_, told)| told.clone())
     }
 }
 
-impl Ward {
+impl Supervised {
     pub fn new(lock: Lock) -> Self {
-        Self(Arc::new((Mutex::new(Charge { child: None, told: None, lock }), Condvar::new())))
+        Self(Arc::new((Mutex::new(Supervision { child: None, told: None, lock }), Condvar::new())))
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, Charge> {
+    pub fn lock(&self) -> MutexGuard<'_, Supervision> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts the keeper, unless the run has just been told to end; then returns the author.
-    pub fn start(&self, command: &mut Command) -> io::Result<Result<Child, Told>> {
+    pub fn start_keeper(&self, command: &mut Command) -> io::Result<Result<Child, Told>> {
         // A signal is either passed on or seen here: none is lost between the start and its record.
         let mut charge = self.lock();
         if let Some(by) = charge.told_lately() {
@@ -67,21 +67,26 @@ impl Ward {
     }
 
     /// Records that the keeper is gone. Returns who told it to end, if anyone did.
-    pub fn ended(&self) -> Option<Told> {
+    pub fn keeper_exited(&self) -> Option<Told> {
         let mut charge = self.lock();
         charge.child = None;
         charge.told_lately()
     }
 
     /// Writes down why there is no keeper, for `status`. The keeper works without it.
-    pub fn recovering(&self, recovery: &Recovery) {
+    pub fn record_recovery(&self, recovery: &Recovery) {
         let recovery = Some(recovery.clone());
         let _ = self.lock().lock.update(|record| record.recovery = recovery);
     }
 
+    /// Records the end of the run while run.db does not hold it.
+    pub fn record_ending(&self, ending: Option<Ending>) {
+        let _ = self.lock().lock.update(|record| record.ending = ending);
+    }
+
     /// Waits for `pause`, or until the run is told to end; then returns the author.
-    pub fn rest(&self, pause: Duration) -> Option<Told> {
-        let untold = |charge: &mut Charge| charge.told_lately().is_none();
+    pub fn wait(&self, pause: Duration) -> Option<Told> {
+        let untold = |charge: &mut Supervision| charge.told_lately().is_none();
         let (charge, _) =
             self.0.1.wait_timeout_while(self.lock(), pause, untold).unwrap_or_else(PoisonError::into_inner);
         charge.told_lately()
@@ -93,13 +98,13 @@ impl Ward {
         let ward = self.clone();
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for origin in &mut signals {
-                ward.hear(&Author::of_signal(&origin));
+                ward.handle_signal(&Author::of_signal(&origin));
             }
         })?;
         Ok(())
     }
 
-    fn hear(&self, author: &Author) {
+    fn handle_signal(&self, author: &Author) {
         let told = Told { by: author.to_string(), wish: author.is_wish() };
         let signal = if told.wish { Signal::INT } else { Signal::TERM };
         let mut charge = self.lock();

@@ -1,14 +1,14 @@
 //! One worker process: started in its own process group, read line by line, reaped exactly once.
 
 use super::Input;
-use crate::policy::event::{Exit, Signal};
+use crate::policy::event::Signal;
+use crate::protocol::exit::Exit;
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Order};
 use crate::store::lock::Identity;
 use crate::trainer::WORKER_VARIABLE;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl Worker {
                 }
             });
         }
-        tokio::spawn(hear(attempt, child, log, inputs));
+        tokio::spawn(read_output(attempt, child, log, inputs));
         Ok(Self { identity, orders })
     }
 
@@ -86,7 +86,7 @@ impl Worker {
 }
 
 /// Reads the worker's output until it exits, then reports its exit.
-async fn hear(attempt: u64, mut child: Child, mut log: File, inputs: mpsc::Sender<Input>) {
+async fn read_output(attempt: u64, mut child: Child, mut log: File, inputs: mpsc::Sender<Input>) {
     let mut lines = child.stdout.take().map(BufReader::new);
     let group = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()));
     let mut buffer = Vec::new();
@@ -104,10 +104,7 @@ async fn hear(attempt: u64, mut child: Child, mut log: File, inputs: mpsc::Sende
                 }
             }
             status = child.wait(), if ended.is_none() => {
-                let exit = status.map_or(Exit { code: None, signal: None }, |status| {
-                    Exit { code: status.code(), signal: status.signal() }
-                });
-                ended = Some((exit, Instant::now()));
+                ended = Some((status.map(Exit::from).unwrap_or_default(), Instant::now()));
                 // Processes left in its group would hold the GPU indefinitely.
                 if let Some(group) = group {
                     let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);

@@ -1,6 +1,6 @@
 //! Fuzzed runs with a climb plan: the plans, and when a stage may end.
 
-use super::{Life, Stream, Then, World};
+use super::{Lifecycle, Stream, Then, World};
 use crate::config::climb::{Length, Stage};
 
 /// Draws a plan; one run in three has none.
@@ -39,10 +39,10 @@ impl World {
             Some(Length::Epochs(epochs)) => epochs * 50,
             None => panic!("seed {seed}: the last stage has no next"),
         };
-        let clean = self.policy.at().saturating_sub(self.calm.disturbed);
+        let clean = self.policy.current_step().saturating_sub(self.calm.disturbed);
         assert!(clean >= length.min(80), "seed {seed}: stage {before} left after {clean} clean steps");
         assert!(self.calm.proven > 0, "seed {seed}: nothing is proven");
-        assert!(matches!(self.policy.life(), Life::Stopping { then: Then::Start(_), .. }), "seed {seed}");
+        assert!(matches!(self.policy.life(), Lifecycle::Stopping { then: Then::Start(_), .. }), "seed {seed}");
         assert!(self.autopilot, "seed {seed}: without the autopilot it only proposes");
     }
 }

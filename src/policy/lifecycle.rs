@@ -1,6 +1,6 @@
 //! The state of a run; each state holds only the data that is valid in it.
 
-use super::cause::Cause;
+use super::fault::Fault;
 use crate::protocol::control::RunState;
 use crate::protocol::worker::{FailureClass, Phase};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The state of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Life {
+pub enum Lifecycle {
     /// Before the first start.
     New,
     /// A worker lives and may continue.
@@ -66,7 +66,7 @@ pub enum Then {
     /// Another start.
     Start(Start),
     /// Recovery: the worker's death is a fault like any other.
-    Recover(Cause),
+    Recover(Fault),
     /// A pause until the GPU is cooler, then this start.
     Cool(Start),
     /// The end of the run; only you can help.
@@ -133,7 +133,7 @@ impl Outcome {
     }
 }
 
-impl Life {
+impl Lifecycle {
     /// Returns the state to display.
     #[must_use]
     pub fn state(&self) -> RunState {
@@ -161,7 +161,7 @@ impl Life {
             Self::AwaitingVram { start, .. } | Self::BackingOff { start, .. } | Self::Cooling { start, .. } => {
                 Some(start.reason.clone())
             }
-            Self::Stopping { then: Then::Recover(cause), .. } => Some(cause.text.clone()),
+            Self::Stopping { then: Then::Recover(fault), .. } => Some(fault.text.clone()),
             Self::Stopping { then: Then::Conclude(why), .. }
             | Self::Over(Outcome::Failed(_, why) | Outcome::NeedsPerson(why)) => Some(why.clone()),
             _ => None,

@@ -3,10 +3,10 @@
 
 use super::author::{Author, Process};
 use super::failure::KeeperError;
-use super::glance::blank_status;
 use super::perform::ENDED_BY_SIGNAL;
-use super::recorder::{Recorder, told};
+use super::recorder::{Recorder, describe_replacement};
 use super::sentences::grouped;
+use super::status_snapshot::blank_status;
 use crate::protocol::control::{JournalKind, RunState, Status};
 use crate::protocol::worker::Level;
 use crate::store::checkpoint::{self, CheckpointError, aside};
@@ -20,7 +20,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// A temporary keeper.
-pub struct Caretaker {
+pub struct OfflineKeeper {
     run_dir: RunDir,
     recorder: Recorder,
     _lock: Lock,
@@ -66,7 +66,7 @@ impl Verdict {
 ///
 /// # Errors
 /// Returns an error when a keeper is alive after all, or the store is unusable.
-pub fn conclude(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), KeeperError> {
+pub fn conclude_run(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), KeeperError> {
     let lock = take_lock(run_dir)?;
     let mut written = write_end(run_dir, verdict, why);
     if written.is_err() {
@@ -89,12 +89,12 @@ fn write_end(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), Keeper
     };
     let mut recorder = Recorder::new(store, status)?;
     if let Some(replaced) = replaced {
-        recorder.note(Level::Error, JournalKind::Health, told(&replaced));
+        recorder.note(Level::Error, JournalKind::Health, describe_replacement(&replaced));
     }
     let (level, state, words) = match verdict {
         Verdict::Stopped | Verdict::Signalled => (Level::Warn, RunState::Stopped, ""),
         Verdict::Config => (Level::Error, RunState::Failed, "failed: "),
-        Verdict::NeedsPerson => (Level::Error, RunState::NeedsPerson, "needs a person: "),
+        Verdict::NeedsPerson => (Level::Error, RunState::NeedsPerson, "needs attention: "),
     };
     recorder.note(level, JournalKind::Run, format!("{words}{why}"));
     // A paused run waits for you, whatever ends its keeper.
@@ -103,7 +103,7 @@ fn write_end(run_dir: &RunDir, verdict: Verdict, why: &str) -> Result<(), Keeper
     recorder.status.state = state;
     recorder.status.why = Some(why.to_owned());
     recorder.put_fact("exit_code", &verdict.exit_code());
-    recorder.touch();
+    recorder.mark_changed();
     Ok(recorder.try_flush()?)
 }
 
@@ -113,7 +113,7 @@ fn take_lock(run_dir: &RunDir) -> Result<Lock, KeeperError> {
     owners::become_keeper(run_dir).map_err(|source| KeeperError::Lock { file, source })
 }
 
-impl Caretaker {
+impl OfflineKeeper {
     /// Takes the keeper's place, and imports the checkpoints that the store does not know yet.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl Caretaker {
         let run = run_dir.run()?;
         let mut recorder = Recorder::new(store, blank_status(run_dir, &run, run.first_rung()))?;
         if let Some(replaced) = replaced {
-            recorder.note(Level::Error, JournalKind::Health, told(&replaced));
+            recorder.note(Level::Error, JournalKind::Health, describe_replacement(&replaced));
         }
         recorder.import_checkpoints(run_dir)?;
         Ok(Self { run_dir: run_dir.clone(), recorder, _lock: lock })
@@ -150,11 +150,11 @@ impl Caretaker {
         }
         let run = self.run_dir.run()?;
         let rung = self.recorder.status.rung.min(run.rungs.len() - 1);
-        let steps = self.recorder.retire(&run.rungs[rung].preset.checkpoint, &damaged);
+        let steps = self.recorder.retire_superfluous(&run.rungs[rung].preset.checkpoint, &damaged);
         pruned.superfluous = self.delete(steps);
         pruned.aside = aside::delete_all(self.run_dir.path());
         let text = format!(
-            "pruned by {}: {} superfluous checkpoint(s) and {} that had been set aside are gone",
+            "pruned by {}: deleted {} superfluous checkpoint(s) and {} that were set aside",
             Author::Command(Process::own()),
             pruned.superfluous.len(),
             pruned.aside.len()
@@ -186,10 +186,10 @@ impl Caretaker {
         let paths = newer.map(|entry| aside::set_aside(self.run_dir.path(), entry.step)).collect();
         self.recorder.give_up_above(step);
         let by = Author::Command(Process::own());
-        let text = format!("goes back to the checkpoint of step {}, asked for by {by}", grouped(step));
+        let text = format!("back to the checkpoint of step {}, requested by {by}", grouped(step));
         self.recorder.note(Level::Warn, JournalKind::Checkpoint, text);
         self.recorder.status.durable_step = Some(step);
-        self.recorder.touch();
+        self.recorder.mark_changed();
         self.recorder.flush();
         paths
     }

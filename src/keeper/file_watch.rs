@@ -1,7 +1,7 @@
 //! Watches files that must stay intact while the run continues: the keeper's lock, and the run file
 //! that the next worker will read.
 
-use super::keep::Keeper;
+use super::keeper_state::Keeper;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::Level;
 use crate::store::lock::LockError;
@@ -15,7 +15,7 @@ const RHYTHM: Duration = Duration::from_secs(1);
 
 /// State of the files at the last check.
 #[derive(Debug)]
-pub struct Guard {
+pub struct FileWatch {
     looked: Instant,
     /// Device, inode and modification time of the run file.
     run_file: Option<(u64, u64, i64, i64)>,
@@ -25,7 +25,7 @@ pub struct Guard {
     garbled: bool,
 }
 
-impl Guard {
+impl FileWatch {
     /// Reads the current state of the files.
     pub fn new(run: &RunDir) -> Self {
         Self { looked: Instant::now(), run_file: run_file(run), unlocked: false, garbled: false }
@@ -40,53 +40,50 @@ fn run_file(run: &RunDir) -> Option<(u64, u64, i64, i64)> {
 impl Keeper {
     /// Recreates a deleted lock, and reports a run file that became unreadable. If another keeper took the
     /// lock meanwhile, that keeper stays.
-    pub(super) fn mind_files(&mut self) -> Result<(), LockError> {
-        if self.guard.looked.elapsed() < RHYTHM {
+    pub(super) fn check_files(&mut self) -> Result<(), LockError> {
+        if self.files.watch.looked.elapsed() < RHYTHM {
             return Ok(());
         }
-        self.guard.looked = Instant::now();
-        match self.lock.restore() {
+        self.files.watch.looked = Instant::now();
+        match self.files.lock.restore() {
             Ok(true) => {
-                self.guard.unlocked = false;
-                let text = "keeper.lock was deleted or replaced, and is made anew".to_owned();
+                self.files.watch.unlocked = false;
+                let text = "keeper.lock was deleted or replaced; restored it".to_owned();
                 self.recorder.note(Level::Warn, JournalKind::Health, text);
             }
             Err(held @ LockError::Held(_)) => return Err(held),
-            Err(error) if !self.guard.unlocked => {
-                self.guard.unlocked = true;
-                let text = format!("keeper.lock is gone and cannot be made anew: {error}");
+            Err(error) if !self.files.watch.unlocked => {
+                self.files.watch.unlocked = true;
+                let text = format!("keeper.lock is gone and cannot be restored: {error}");
                 self.recorder.note(Level::Error, JournalKind::Health, text);
             }
             Ok(false) | Err(_) => {}
         }
-        self.mind_run_file();
+        self.check_run_file();
         Ok(())
     }
 
-    fn mind_run_file(&mut self) {
+    fn check_run_file(&mut self) {
         let now = run_file(&self.run_dir);
-        if now == self.guard.run_file {
+        if now == self.files.watch.run_file {
             return;
         }
-        self.guard.run_file = now;
+        self.files.watch.run_file = now;
         let read = self.run_dir.run();
-        let (level, text) = match (read, self.guard.garbled) {
+        let (level, text) = match (read, self.files.watch.garbled) {
             (Err(error), _) => {
-                self.guard.garbled = true;
-                let text = format!(
-                    "run.yaml was changed and cannot be read any more; mend it before the next worker starts, which \
-                     reads it: {error}"
-                );
+                self.files.watch.garbled = true;
+                let text =
+                    format!("run.yaml changed and is now invalid; fix it before the next worker starts: {error}");
                 (Level::Error, text)
             }
             (Ok(_), true) => {
-                self.guard.garbled = false;
-                (Level::Info, "run.yaml can be read again".to_owned())
+                self.files.watch.garbled = false;
+                (Level::Info, "run.yaml is valid again".to_owned())
             }
             (Ok(run), false) if run.to_yaml() == self.run.to_yaml() => return,
             (Ok(_), false) => {
-                let text = "run.yaml was changed: the next worker reads it as it is now, the keeper goes on with what \
-                            it read when it began";
+                let text = "run.yaml changed: the next worker uses it; the keeper keeps the version from its start";
                 (Level::Warn, text.to_owned())
             }
         };

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 /// A running transition.
 #[derive(Debug, Clone)]
-pub struct PassageClock {
+pub struct ShiftTimer {
     shown: Passage,
     since: Duration,
     crossed: bool,
 }
 
-impl PassageClock {
+impl ShiftTimer {
     /// Begins a transition with its first part.
     pub fn begin(from: &str, to: &str, first: &str, now: Duration) -> Self {
         let stages = vec![Stage { name: first.to_owned(), took_ms: None }];
@@ -71,13 +71,13 @@ impl PassageClock {
 
 #[cfg(test)]
 mod tests {
-    use super::PassageClock;
+    use super::ShiftTimer;
     use std::time::Duration;
 
     #[test]
     fn parts_are_timed_and_add_up() {
         let at = Duration::from_millis;
-        let mut clock = PassageClock::begin("full", "safe", "save", at(100));
+        let mut clock = ShiftTimer::begin("full", "safe", "save", at(100));
         assert!(!clock.arrive((9, 0.6), at(120)), "the old worker still steps");
         clock.next("stop", at(150));
         clock.next("stop", at(160));

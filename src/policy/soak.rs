@@ -9,20 +9,20 @@ use crate::protocol::worker::{Event as WorkerEvent, Order, Phase, Step};
 use crate::recipe::seed::Stream;
 use std::time::Duration;
 
-struct Calm {
+struct Soak {
     policy: Policy,
     now: Duration,
     alarms: Vec<u64>,
     step: u64,
 }
 
-impl Calm {
+impl Soak {
     fn begin() -> Self {
         let policy = Policy::new(limits(), 0, Ledger::default(), None);
-        let mut calm = Self { policy, now: seconds(0), alarms: Vec::new(), step: 0 };
-        calm.tell(Event::Begin);
-        calm.tell(hello_from("cpu", None));
-        calm
+        let mut soak = Self { policy, now: seconds(0), alarms: Vec::new(), step: 0 };
+        soak.tell(Event::Begin);
+        soak.tell(hello_from("cpu", None));
+        soak
     }
 
     fn tell(&mut self, event: Event) {
@@ -68,54 +68,54 @@ impl Calm {
 
 #[test]
 fn a_hundred_thousand_slow_steps_raise_no_alarm() {
-    let (mut calm, mut dice) = (Calm::begin(), Stream::new(36));
-    calm.silence(seconds(500));
-    calm.phase(Phase::Compiling, seconds(278));
-    calm.phase(Phase::Training, seconds(0));
+    let (mut soak, mut dice) = (Soak::begin(), Stream::new(36));
+    soak.silence(seconds(500));
+    soak.phase(Phase::Compiling, seconds(278));
+    soak.phase(Phase::Training, seconds(0));
     for _ in 0..5 {
-        calm.step(seconds(3));
+        soak.step(seconds(3));
     }
     for number in 6..=100_000_u64 {
         let usual = Duration::from_millis(200 + dice.below(100));
         // One step in fifty takes ten times as long, as on a busy machine.
-        calm.step(if number % 50 == 0 { usual * 10 } else { usual });
+        soak.step(if number % 50 == 0 { usual * 10 } else { usual });
         if number % 1000 == 0 {
-            calm.phase(Phase::Checkpointing, seconds(60 + dice.below(300)));
-            calm.tell(saved(number));
-            calm.phase(Phase::Training, seconds(0));
+            soak.phase(Phase::Checkpointing, seconds(60 + dice.below(300)));
+            soak.tell(saved(number));
+            soak.phase(Phase::Training, seconds(0));
         }
         if number % 2500 == 0 {
-            calm.phase(Phase::Evaluating, seconds(100 + dice.below(50)));
-            calm.phase(Phase::Training, seconds(0));
+            soak.phase(Phase::Evaluating, seconds(100 + dice.below(50)));
+            soak.phase(Phase::Training, seconds(0));
         }
         match dice.below(2000) {
-            0 => calm.standstill(seconds(60)),
-            1 => calm.standstill(Duration::from_hours(9)),
+            0 => soak.standstill(seconds(60)),
+            1 => soak.standstill(Duration::from_hours(9)),
             // The worker stalls for less than half of its limit.
-            2 => calm.silence(seconds(4)),
+            2 => soak.silence(seconds(4)),
             3 => {
-                calm.phase(Phase::Compiling, seconds(100));
-                calm.phase(Phase::Training, seconds(0));
+                soak.phase(Phase::Compiling, seconds(100));
+                soak.phase(Phase::Training, seconds(0));
             }
             _ => {}
         }
     }
-    assert_eq!(calm.alarms, [0_u64; 0]);
+    assert_eq!(soak.alarms, [0_u64; 0]);
 }
 
 #[test]
 fn a_worker_that_hangs_is_seen_within_its_limit() {
-    let mut calm = Calm::begin();
-    calm.phase(Phase::Training, seconds(0));
+    let mut soak = Soak::begin();
+    soak.phase(Phase::Training, seconds(0));
     for _ in 0..100 {
-        calm.step(Duration::from_millis(300));
+        soak.step(Duration::from_millis(300));
     }
-    let stood = calm.now;
+    let stood = soak.now;
     let mut seen = None;
-    while seen.is_none() && calm.now < stood + seconds(60) {
-        calm.now += Duration::from_millis(250);
-        let effects = calm.policy.decide(Event::Tick, calm.now);
-        seen = effects.contains(&Effect::Signal(Signal::Terminate)).then_some(calm.now);
+    while seen.is_none() && soak.now < stood + seconds(60) {
+        soak.now += Duration::from_millis(250);
+        let effects = soak.policy.decide(Event::Tick, soak.now);
+        seen = effects.contains(&Effect::Signal(Signal::Terminate)).then_some(soak.now);
     }
     // 5 × the longest step is below the minimum limit of 10 s.
     let took = seen.expect("the hang is seen").saturating_sub(stood);

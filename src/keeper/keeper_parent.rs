@@ -10,14 +10,14 @@
 //! ```
 //! While no keeper runs, `parent.lock` says why; `status` reads it from there, since the disk may be full.
 
-mod ward;
+mod supervised;
 
-use super::author::signal_name;
-use super::caretaker::{self, Verdict};
 use super::detach;
 use super::failure::{Class, LastWord, may_pass};
-use super::keep::Launch;
-use crate::store::lock::{LockError, Recovery, Whereabouts};
+use super::offline::{self, Verdict};
+use super::run_loop::Launch;
+use crate::protocol::exit::signal_name;
+use crate::store::lock::{Ending, LockError, Recovery, Whereabouts};
 use crate::store::owners;
 use crate::store::run_dir::RunDir;
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -27,7 +27,7 @@ use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{ChildStdout, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use ward::{Told, Ward};
+use supervised::{Supervised, Told};
 
 /// A keeper that dies more often than this within [`WINDOW`] is not restarted.
 const DEATHS: usize = 5;
@@ -49,15 +49,15 @@ const NEEDS_PERSON: u8 = 4;
 ///
 /// # Errors
 /// Returns an error when there is another parent, or when an unexpected end could not be written down.
-pub fn bring_back(run: &RunDir, launch: Option<&Launch>, by_person: bool) -> io::Result<u8> {
+pub fn bring_back(run: &RunDir, launch: Option<&Launch>, asked_by: Option<&str>) -> io::Result<u8> {
     let file = run.file("parent.lock");
     let lock = owners::become_parent(run).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?;
-    let ward = Ward::new(lock);
+    let ward = Supervised::new(lock);
     ward.pass_on_signals()?;
     let mut parent = Parent {
         run,
         launch,
-        by_person,
+        asked_by,
         ward,
         began: Instant::now(),
         deaths: VecDeque::new(),
@@ -89,8 +89,9 @@ enum End {
 struct Parent<'a> {
     run: &'a RunDir,
     launch: Option<&'a Launch>,
-    by_person: bool,
-    ward: Ward,
+    /// Who asked for the next keeper, if it is not a restart after a death.
+    asked_by: Option<&'a str>,
+    ward: Supervised,
     began: Instant,
     deaths: VecDeque<Instant>,
     /// A keeper has come up before.
@@ -105,30 +106,28 @@ struct Parent<'a> {
 impl Parent<'_> {
     /// Starts a keeper and waits for its end.
     fn keep_once(&mut self) -> End {
-        let mut command = detach::program("keeper", self.run, self.launch);
-        if self.by_person {
-            command.arg("--by-person");
-        }
+        let mut command = detach::keeper_command("keeper", self.run, self.launch);
+        command.args(self.asked_by.map(detach::by_person));
         command.process_group(0).stdout(Stdio::piped());
-        let mut child = match self.ward.start(&mut command) {
+        let mut child = match self.ward.start_keeper(&mut command) {
             Ok(Ok(child)) => child,
             Ok(Err(by)) => return End::Told(by),
             Err(error) => {
                 let class = if may_pass(&error) { Class::Transient } else { Class::Final };
-                return End::Failed(LastWord { class, code: 1, why: format!("no process: {error}") });
+                return End::Failed(LastWord { class, code: 1, why: format!("the process failed to start: {error}") });
             }
         };
         let status = child.wait();
-        let told = self.ward.ended();
+        let told = self.ward.keeper_exited();
         let Ok(status) = status else { return End::Died("was lost".to_owned()) };
         match (child.stdout.take().and_then(last_word), told, status.signal()) {
             (Some(_), Some(by), _) | (None, Some(by), Some(_)) => End::Told(by),
             (Some(word), None, _) => End::Failed(word),
             // The signal arrived before the keeper could listen for it.
             (None, None, Some(signal)) if asks_to_end(signal) => {
-                End::Told(Told { by: signal_name(signal), wish: signal == Signal::INT.as_raw() })
+                End::Told(Told { by: signal_name(signal).into_owned(), wish: signal == Signal::INT.as_raw() })
             }
-            (None, _, Some(signal)) => End::Died(format!("was ended by {}", signal_name(signal))),
+            (None, _, Some(signal)) => End::Died(format!("was killed by {}", signal_name(signal))),
             (None, _, None) if status.code() == Some(101) => End::Died("panicked".to_owned()),
             (None, _, None) => End::Over(exit_code(status)),
         }
@@ -148,22 +147,22 @@ impl Parent<'_> {
                 }
                 if !self.lived && self.began.elapsed() > FIRST_START {
                     // The run stays as it was: the failure may pass, and a later resume succeed.
-                    self.ward.recovering(&self.recovery);
+                    self.ward.record_recovery(&self.recovery);
                     return Err(io::Error::other(why));
                 }
             }
             End::Died(how) => {
-                (self.lived, self.by_person, self.failing) = (true, false, None);
-                self.recovery = Recovery { death: Some(how), ..Recovery::default() };
+                (self.lived, self.asked_by, self.failing) = (true, None, None);
+                self.recovery = Recovery { death: Some(how.clone()), ..Recovery::default() };
                 self.deaths.push_back(Instant::now());
                 if self.deaths.len() > DEATHS && self.deaths.pop_front().is_some_and(|first| first.elapsed() < WINDOW) {
-                    return self.give_up(Verdict::NeedsPerson, &self.too_many()).map(Some);
+                    return self.give_up(Verdict::NeedsPerson, &self.too_many(&how)).map(Some);
                 }
             }
         }
-        self.ward.recovering(&self.recovery);
+        self.ward.record_recovery(&self.recovery);
         let pause = PAUSE.saturating_mul(1 << self.recovery.failures.min(10)).min(LONGEST_PAUSE);
-        match self.ward.rest(pause) {
+        match self.ward.wait(pause) {
             Some(by) => Ok(Some(self.stopped(&by))),
             None => Ok(self.homeless()),
         }
@@ -176,10 +175,15 @@ impl Parent<'_> {
         self.recovery.failure = Some(word.why.clone());
     }
 
-    fn too_many(&self) -> String {
+    /// Says how the keeper died last, and how to continue.
+    fn too_many(&self, how: &str) -> String {
+        let time = jiff::Zoned::now().strftime("%H:%M:%S").to_string();
+        let log = self.run.file("keeper.log");
+        let output = std::fs::metadata(&log).is_ok_and(|log| log.len() > 0);
+        let output = if output { format!("; its output is in {}", log.display()) } else { String::new() };
         format!(
-            "the keeper died {} times within {} minutes and is not brought back; keeper.log says why, and `{}` starts \
-             it again",
+            "the keeper died {} times within {} minutes, and {DEATHS} restarts are the limit; the last time it {how} \
+             at {time}{output}; `{}` starts it again",
             DEATHS + 1,
             WINDOW.as_secs() / 60,
             self.run.command("resume")
@@ -188,26 +192,30 @@ impl Parent<'_> {
 
     /// Writes down why the run ends; waits for the disk if necessary.
     fn give_up(&self, verdict: Verdict, why: &str) -> io::Result<u8> {
-        self.ward.recovering(&self.recovery);
+        self.ward.record_recovery(&self.recovery);
         let mut pause = PAUSE;
         loop {
-            let error = match caretaker::conclude(self.run, verdict, why) {
+            let error = match offline::conclude_run(self.run, verdict, why) {
                 Ok(()) => return Ok(verdict.exit_code()),
                 Err(error) => error,
             };
             let hopeless = !self.lived || error.class() == Class::Final || !self.run.path().exists();
-            if hopeless || self.ward.rest(pause).is_some() {
-                return Err(io::Error::other(format!("{why}; and that could not be written down: {error}")));
+            if hopeless || self.ward.wait(pause).is_some() {
+                return Err(io::Error::other(format!("{why}; recording this failed: {error}")));
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    /// Writes down who ended the run. The run ends even if that cannot be written.
+    /// Records who ended the run. The lock file says so until run.db does: run.db may be locked, or the disk full.
     fn stopped(&self, told: &Told) -> u8 {
         let verdict = if told.wish { Verdict::Stopped } else { Verdict::Signalled };
-        let _ = caretaker::conclude(self.run, verdict, &format!("stopped by {}, while no keeper ran", told.by));
-        Verdict::Stopped.exit_code()
+        let (why, code) = (format!("stopped by {}, while no keeper ran", told.by), verdict.exit_code());
+        self.ward.record_ending(Some(Ending { why: why.clone(), code, wish: told.wish }));
+        if offline::conclude_run(self.run, verdict, &why).is_ok() {
+            self.ward.record_ending(None);
+        }
+        code
     }
 
     /// Returns the exit code if the run directory was deleted, or moved for good. A directory whose mount

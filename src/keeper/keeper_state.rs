@@ -1,0 +1,175 @@
+//! The state of a keeper, by concern.
+
+use super::Input;
+use super::alarms::Alarms;
+use super::author::Author;
+use super::card_users::CardUsers;
+use super::delay::DelayWatch;
+use super::failure::KeeperError;
+use super::file_watch::FileWatch;
+use super::recorder::{self, Recorder};
+use super::run_dir_watch::RunDirWatch;
+use super::run_loop::KeeperArgs;
+use super::socket::Clients;
+use super::status_snapshot::{blank_status, policy_limits};
+use super::stored_state::{LaunchState, StoredState};
+use super::takeover;
+use super::witness::Witness;
+use super::worker_process::Worker;
+use crate::config::run::Run;
+use crate::policy::Policy;
+use crate::policy::lifecycle::Outcome;
+use crate::protocol::control::{JournalKind, RunState};
+use crate::protocol::worker::{Failed, Level};
+use crate::store::lock::Lock;
+use crate::store::reserve;
+use crate::store::run_dir::RunDir;
+use crate::store::writer::Writer;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+const NOT_LOGGED: &str =
+    "this file system does not support a write-ahead log; run.db uses a rollback journal, which is slower";
+
+/// The keeper of one run.
+pub(super) struct Keeper {
+    pub(super) run_dir: RunDir,
+    pub(super) run: Run,
+    pub(super) stored: LaunchState,
+    pub(super) policy: Policy,
+    pub(super) recorder: Recorder,
+    pub(super) clients: Clients,
+    pub(super) files: Files,
+    pub(super) requester: Requester,
+    pub(super) worker: CurrentWorker,
+    pub(super) witness: Witness,
+    pub(super) alarms: Alarms,
+    pub(super) gpu: GpuState,
+    pub(super) clock: Clock,
+    pub(super) inputs: mpsc::Sender<Input>,
+    pub(super) heard: mpsc::Receiver<Input>,
+    pub(super) publishing: Publishing,
+    pub(super) outcome: Option<Outcome>,
+    /// Checkpoints being deleted.
+    pub(super) deletions: Vec<JoinHandle<()>>,
+}
+
+/// Files that must stay in place while the run continues.
+pub(super) struct Files {
+    pub(super) run_dir: RunDirWatch,
+    pub(super) lock: Lock,
+    pub(super) watch: FileWatch,
+}
+
+/// Who asked for the action under way.
+#[derive(Default)]
+pub(super) struct Requester {
+    pub(super) author: Option<Author>,
+    /// The boot in which a signal asked the run to end, if nobody else did later.
+    pub(super) signalled_in: Option<String>,
+}
+
+/// The current worker, and what it reported.
+pub(super) struct CurrentWorker {
+    pub(super) process: Option<Worker>,
+    /// Tells the probe which process to measure.
+    pub(super) watched: watch::Sender<Option<u32>>,
+    pub(super) failure: Option<Failed>,
+    /// It has reported that it is done.
+    pub(super) done: bool,
+    /// Since when the next start has been waiting because its attempt cannot be recorded.
+    pub(super) start_waits: Option<Instant>,
+}
+
+/// The keeper's knowledge of the GPU.
+#[derive(Default)]
+pub(super) struct GpuState {
+    /// It was reported as lost.
+    pub(super) is_lost: bool,
+    pub(super) driver_is_silent: bool,
+    pub(super) users: CardUsers,
+}
+
+/// The policy's clock, which continues where an earlier keeper died.
+pub(super) struct Clock {
+    pub(super) started: Instant,
+    /// The machine's monotonic clock at `started`.
+    pub(super) epoch: Duration,
+    pub(super) delay: DelayWatch,
+}
+
+/// The last messages to listeners and to the store.
+pub(super) struct Publishing {
+    /// The state that listeners know, and since when.
+    pub(super) shown: (RunState, Instant),
+    /// When rows were last written to the store.
+    pub(super) flushed: Instant,
+}
+
+impl Clock {
+    fn start() -> Self {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let epoch = Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0));
+        Self { started: Instant::now(), epoch, delay: DelayWatch::new() }
+    }
+
+    /// Returns the policy's time.
+    pub(super) fn now(&self) -> Duration {
+        self.epoch + self.started.elapsed()
+    }
+
+    /// Returns the moment at which the policy's time is `due`.
+    pub(super) fn instant(&self, due: Duration) -> Instant {
+        self.started + due.saturating_sub(self.epoch)
+    }
+}
+
+impl Keeper {
+    /// Opens the run and its store.
+    pub(super) fn open(run_dir: RunDir, args: &KeeperArgs, lock: Lock) -> Result<Self, KeeperError> {
+        let run = run_dir.run()?;
+        // Reserves room for the last words; a disk that is already full has none to reserve.
+        reserve::hold(&run_dir).ok();
+        let (mut store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
+        let lost = match replaced {
+            Some(replaced) => Some(recorder::describe_replacement(&replaced)),
+            None => takeover::lost_store(&run_dir, &mut store)?,
+        };
+        let logged = store.is_logged();
+        let known = StoredState::read(&mut store, args, &run, &run_dir)?;
+        let mut recorder = Recorder::new(store, blank_status(&run_dir, &run, known.rung))?;
+        for text in lost.into_iter().chain((!logged).then(|| NOT_LOGGED.to_owned())) {
+            recorder.note(Level::Warn, JournalKind::Health, text);
+        }
+        let (inputs, heard) = mpsc::channel(4096);
+        let clock = Clock::start();
+        let run_dir_watch = RunDirWatch::new(run_dir.path(), std::time::Instant::now());
+        let watched = watch::Sender::new(None);
+        Ok(Self {
+            policy: Policy::new(policy_limits(&run, &run_dir), known.rung, known.ledger, known.baseline),
+            alarms: Alarms::new(run_dir.name(), &run, &mut recorder),
+            witness: Witness::new(run_dir.file("worker.log")),
+            files: Files { run_dir: run_dir_watch, lock, watch: FileWatch::new(&run_dir) },
+            run_dir,
+            run,
+            stored: known.launch,
+            recorder,
+            clients: Clients::default(),
+            requester: Requester::default(),
+            worker: CurrentWorker { process: None, watched, failure: None, done: false, start_waits: None },
+            gpu: GpuState::default(),
+            inputs,
+            heard,
+            publishing: Publishing { shown: (RunState::Starting, clock.started), flushed: clock.started },
+            clock,
+            outcome: None,
+            deletions: Vec::new(),
+        })
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.clock.now()
+    }
+}

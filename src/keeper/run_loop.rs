@@ -1,0 +1,216 @@
+//! The keeper's loop: wait for one input, let the policy decide, perform the effects.
+
+use super::author::Author;
+use super::failure::KeeperError;
+use super::keeper_state::Keeper;
+use super::socket;
+use super::{Input, planner, probe};
+use crate::policy::event::Event;
+use crate::policy::lifecycle::Outcome;
+use crate::protocol::control::{JournalKind, Request, Update};
+use crate::protocol::device::DeviceChoice;
+use crate::protocol::inject::Inject;
+use crate::protocol::worker::Level;
+use crate::store::run_dir::RunDir;
+use crate::store::{owners, socket_place};
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// Interval between writes of rows to the store.
+pub(super) const FLUSH: Duration = Duration::from_millis(250);
+/// Minimum interval between updates to listeners; a change of state is sent at once.
+pub(super) const STATUS: Duration = Duration::from_millis(100);
+
+/// Arguments of a keeper.
+#[derive(Debug, Clone)]
+pub struct KeeperArgs {
+    /// The run.
+    pub run_dir: PathBuf,
+    /// How to launch it; if omitted, as an earlier keeper stored.
+    pub launch: Option<Launch>,
+    /// The user started it, with this process: a fresh budget, and a paused or ended run continues.
+    pub asked_by: Option<String>,
+}
+
+/// The part of the command line that a run stores.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// `auto`, `cpu`, `cuda` or `cuda:N`.
+    pub device: String,
+    /// Faults to inject.
+    pub inject: Vec<Inject>,
+}
+
+/// Keeps a run until it is over. Returns the exit code of the run.
+///
+/// # Errors
+/// Returns an error when it cannot even begin.
+pub async fn keep_run(args: KeeperArgs) -> Result<u8, KeeperError> {
+    // A write beyond the file size limit should fail with an error, not kill the process.
+    let too_large = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    drop(signal(too_large).map_err(|source| KeeperError::Io { what: "signals".to_owned(), source })?);
+    let run_dir = RunDir::open(&args.run_dir)?;
+    run_dir.refuse_links()?;
+    let file = run_dir.file("keeper.lock").display().to_string();
+    let unlocked = |source| KeeperError::Lock { file: file.clone(), source };
+    let mut lock = owners::become_keeper(&run_dir).map_err(unlocked)?;
+    lock.update(|record| record.opening = true).map_err(|error| unlocked(error.into()))?;
+    let mut keeper = Keeper::open(run_dir, &args, lock)?;
+    keeper.run_to_the_end(args.asked_by.as_deref()).await
+}
+
+impl Keeper {
+    async fn run_to_the_end(&mut self, asked_by: Option<&str>) -> Result<u8, KeeperError> {
+        let io = |what: &str| {
+            let what = what.to_owned();
+            move |source| KeeperError::Io { what, source }
+        };
+        self.listen_for_signals().map_err(io("signals"))?;
+        let path = socket_place::prepare(&self.run_dir).map_err(io("the control socket"))?;
+        let listener = socket::bind(&path).map_err(io(&path.display().to_string()))?;
+        tokio::spawn(socket::serve(listener, path.clone(), self.inputs.clone()));
+        let gpu = DeviceChoice::from_display_name(&self.stored.launch.device).and_then(DeviceChoice::gpu_index);
+        let gpu = gpu.and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
+        let (dir, inputs) = (self.run_dir.path().to_owned(), self.inputs.clone());
+        let nvml = self.run.probe.nvml.clone();
+        tokio::spawn(probe::keep_alive(dir, gpu, nvml, self.worker.watched.subscribe(), inputs));
+        let planner = planner::start(&self.run_dir, &self.stored.launch.device);
+        self.take_over_run(asked_by, &path).await?;
+        self.clock.delay.restart();
+        while self.outcome.is_none() {
+            self.run_turn().await;
+            self.check_files().map_err(|source| KeeperError::Lock { file: "keeper.lock".to_owned(), source })?;
+        }
+        drop(planner);
+        self.send_last_update().await;
+        let _ = std::fs::remove_file(path);
+        Ok(self.outcome.as_ref().map_or(1, Outcome::exit_code))
+    }
+
+    pub(super) async fn first_reading(&mut self) -> Option<Input> {
+        while self.outcome.is_none() {
+            match self.heard.recv().await? {
+                Input::Reading(reading) if !reading.is_opening() => return Some(Input::Reading(reading)),
+                other => self.handle_input(other),
+            }
+        }
+        None
+    }
+
+    /// Runs one iteration of the loop.
+    async fn run_turn(&mut self) {
+        let wake = self.policy.next_wake().map(|due| self.clock.instant(due));
+        let news = self.recorder.has_news().then_some(self.publishing.shown.1 + STATUS);
+        let flush = news.unwrap_or_else(|| Instant::now() + FLUSH);
+        let next = wake.map_or(flush, |wake| wake.min(flush));
+        let asleep = Instant::now();
+        let input = tokio::select! {
+            input = self.heard.recv() => input,
+            () = sleep_until(next) => None,
+        };
+        self.clock.delay.slept(asleep, next, Instant::now());
+        self.extend_deadlines();
+        if let Some(input) = input {
+            self.handle_input(input);
+        }
+        while let Ok(input) = self.heard.try_recv() {
+            self.handle_input(input);
+        }
+        self.extend_deadlines();
+        self.decide(Event::Tick, None);
+        self.check_run_dir();
+        self.publish_if_due();
+    }
+
+    pub(super) fn handle_input(&mut self, input: Input) {
+        let now = self.now();
+        match input {
+            Input::Worker(attempt, event) if attempt == self.recorder.attempt.id => {
+                self.handle_worker_event(event, now);
+            }
+            Input::Exited(attempt, exit) if attempt == self.recorder.attempt.id => self.handle_worker_exit(exit, now),
+            Input::Worker(..) | Input::Exited(..) => {}
+            Input::ProbeStarted(pid) => self.recorder.status.pid_probe = Some(pid),
+            Input::ProbeLost(why) => {
+                self.recorder.status.pid_probe = None;
+                if let Some(why) = why {
+                    self.recorder.note(Level::Warn, JournalKind::Health, why);
+                }
+                self.decide(Event::Card(None), None);
+                self.decide(Event::Vram(None), None);
+            }
+            Input::Reading(reading) => self.handle_reading(reading),
+            Input::Connected(id, sender, author) => self.clients.add(id, sender, author),
+            Input::Left(id) => self.clients.remove(id),
+            Input::Asked(id, Request::Subscribe) => {
+                self.recorder.flush();
+                self.publish_now(self.policy.life().state());
+                self.clients.subscribe(id);
+                let status = Box::new(self.status());
+                self.clients.send(id, &Update::Status(status));
+            }
+            Input::Asked(id, Request::Prune) => {
+                self.requester.author = self.clients.author(id);
+                let message = self.prune_checkpoints();
+                self.clients.send(id, &Update::Reply { accepted: true, message });
+            }
+            Input::Asked(id, request) => {
+                self.requester.author = self.clients.author(id);
+                if matches!(request, Request::Pause | Request::Stop) {
+                    self.requester.signalled_in = None;
+                }
+                self.decide(Event::Request(request), Some(id));
+            }
+            Input::Garbled(id) => {
+                let message = "unrecognized request: is this client another version of downshift?".to_owned();
+                self.clients.send(id, &Update::Reply { accepted: false, message });
+            }
+            Input::Terminated(author) => {
+                let wish = author.is_wish();
+                self.requester.author = Some(self.resolve_author(author));
+                self.handle_end_signal(wish);
+            }
+        }
+    }
+
+    pub(super) fn decide(&mut self, event: Event, asker: Option<u64>) {
+        let now = self.now();
+        let effects = self.policy.decide(event, now);
+        self.perform(effects, asker);
+    }
+
+    fn listen_for_signals(&self) -> std::io::Result<()> {
+        let mut signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGINT])?;
+        let inputs = self.inputs.clone();
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            for origin in &mut signals {
+                let _ = inputs.blocking_send(Input::Terminated(Author::of_signal(&origin)));
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Sends the last update to the store and to all listeners.
+    async fn send_last_update(&mut self) {
+        self.recorder.status.pid_worker = None;
+        let status = self.status();
+        self.recorder.mark_changed();
+        self.recorder.flush();
+        for update in self.recorder.take_updates() {
+            self.clients.publish(&update);
+        }
+        self.clients.publish(&Update::Status(Box::new(status)));
+        let _ = timeout(Duration::from_secs(1), self.clients.drained()).await;
+        sleep(Duration::from_millis(20)).await;
+        self.alarms.finish(&mut self.recorder);
+        self.recorder.flush_last_words(&self.run_dir);
+        // A deletion cut short by the end of the process would leave its files until somebody resumes the run.
+        self.deletions.drain(..).for_each(|deletion| drop(deletion.join()));
+    }
+}

@@ -1,0 +1,95 @@
+//! Handles the worker's messages and its exit.
+
+use super::keeper_state::Keeper;
+use super::witness::Ending;
+use crate::policy::event::Event;
+use crate::policy::lifecycle::{Lifecycle, Then};
+use crate::protocol::cause::Cause;
+use crate::protocol::control::JournalKind;
+use crate::protocol::exit::Exit;
+use crate::protocol::worker::{Event as WorkerEvent, Level, PROTOCOL};
+use std::time::Duration;
+
+impl Keeper {
+    pub(super) fn handle_worker_event(&mut self, event: WorkerEvent, now: Duration) {
+        match &event {
+            WorkerEvent::Hello(hello) if hello.protocol != PROTOCOL => {
+                let why = format!("the worker uses protocol version {}, this keeper {PROTOCOL}", hello.protocol);
+                self.recorder.note(Level::Error, JournalKind::Worker, why);
+            }
+            WorkerEvent::Injected { fault, .. } if !fault.ends_with('*') => {
+                self.stored.fired.push(fault.clone());
+                self.recorder.put_fact("fired", &self.stored.fired);
+                self.recorder.persist();
+            }
+            WorkerEvent::Failed(failed) => self.worker.failure = Some(failed.clone()),
+            WorkerEvent::Done { .. } => self.worker.done = true,
+            WorkerEvent::SaveFailed { message, .. } => {
+                self.alarms.raise("saves", Level::Error, "a checkpoint could not be written", message, now);
+            }
+            WorkerEvent::Saved(_) => self.alarms.clear("saves"),
+            // The previous worker was killed between a save and its report.
+            WorkerEvent::Hello(hello) if self.recorder.is_unknown_checkpoint(hello.resumed_from) => {
+                if let Err(error) = self.take_over_checkpoints() {
+                    self.recorder.note(Level::Error, JournalKind::Checkpoint, format!("run.db: {error}"));
+                }
+            }
+            _ => {}
+        }
+        self.recorder.record_event(&event, now);
+        self.update_checkpoints(&event);
+        let saved = matches!(event, WorkerEvent::Saved(_));
+        self.decide(Event::Worker(event), None);
+        if saved {
+            self.store_policy_state();
+        }
+    }
+
+    pub(super) fn handle_worker_exit(&mut self, exit: Exit, now: Duration) {
+        let asked = matches!(self.policy.life(), Lifecycle::Stopping { then, .. } if !matches!(then, Then::Recover(_)));
+        let done = std::mem::take(&mut self.worker.done);
+        let cause = self.judge_end(exit);
+        let failed = self.worker.failure.take();
+        let as_intended = matches!(exit.code, Some(0 | 3)) && (asked || done) || asked && failed.is_none();
+        let outcome = match &failed {
+            Some(failed) => format!("{}: {}", failed.class, failed.message),
+            None if as_intended => "ended as asked".to_owned(),
+            None => exit.to_string(),
+        };
+        self.worker.process = None;
+        self.worker.watched.send_replace(None);
+        self.recorder.record_exit(&outcome, !asked && exit.code != Some(0));
+        if !as_intended {
+            self.recorder.record_cause(&cause);
+            self.alarms.raise_cause(&cause, now);
+        }
+        let effects = self.policy.decide(Event::Exited(exit, cause), now);
+        self.begin_next_passage(now);
+        if !asked && !matches!(self.policy.life(), Lifecycle::Over(_)) {
+            self.recorder.status.restarts += 1;
+        }
+        self.perform(effects, None);
+    }
+
+    /// Names the next part of the transition to another worker, or ends the transition.
+    fn begin_next_passage(&mut self, now: Duration) {
+        let rung = self.run.rungs[self.policy.rung()].name.clone();
+        match self.policy.life() {
+            Lifecycle::AwaitingVram { .. } => self.recorder.begin_passage(&rung, "wait for VRAM", now),
+            Lifecycle::BackingOff { .. } => self.recorder.begin_passage(&rung, "back off", now),
+            Lifecycle::Cooling { .. } => self.recorder.begin_passage(&rung, "cool", now),
+            Lifecycle::Running(_) => self.recorder.begin_passage(&rung, "start and load", now),
+            _ => self.recorder.end_passage(),
+        }
+    }
+
+    /// Lets triage judge why the worker ended.
+    fn judge_end(&mut self, exit: Exit) -> Cause {
+        let ended_for = match self.policy.life() {
+            Lifecycle::Stopping { then: Then::Recover(fault), .. } => Some((fault.class, fault.text.clone())),
+            _ => None,
+        };
+        let pid = self.worker.process.as_ref().map(|worker| worker.identity.pid);
+        self.witness.judge(&Ending { exit, pid, failed: self.worker.failure.as_ref(), ended_for })
+    }
+}

@@ -1,0 +1,157 @@
+//! What the policy knows of a run, by concern: its watches, its position, its newest worker and the GPU's memory.
+
+use super::age::AgeWatch;
+use super::drift::DriftWatch;
+use super::hang::HangWatch;
+use super::heat::HeatWatch;
+use super::idle::IdleWatch;
+use super::pace::Pace;
+use super::room::CardUse;
+use super::skips::SkipWatch;
+use super::spike::SpikeWatch;
+use crate::config::watch::Watch;
+use crate::protocol::worker::{Failed, Hello};
+use std::time::Duration;
+
+/// The watches over one worker.
+#[derive(Debug, Clone)]
+pub struct Watches {
+    pub hang: HangWatch,
+    pub heat: HeatWatch,
+    pub spike: SpikeWatch,
+    pub skips: SkipWatch,
+    pub drift: DriftWatch,
+    pub idle: IdleWatch,
+    pub age: AgeWatch,
+}
+
+impl Watches {
+    pub fn new(knobs: &Watch) -> Self {
+        Self {
+            hang: HangWatch::new(knobs, Duration::ZERO),
+            heat: HeatWatch::default(),
+            spike: SpikeWatch::default(),
+            skips: SkipWatch::default(),
+            drift: DriftWatch::default(),
+            idle: IdleWatch::default(),
+            age: AgeWatch::default(),
+        }
+    }
+
+    /// Starts over for another worker. Alarms that lasted go on.
+    pub fn renew(&mut self, knobs: &Watch, now: Duration) {
+        self.hang = HangWatch::new(knobs, now);
+        (self.spike, self.skips, self.drift) = Default::default();
+        self.age.renew();
+        self.idle.rest();
+        self.heat.rest();
+    }
+
+    /// Excludes the time in which the keeper itself stalled.
+    pub fn forgive(&mut self, delay: Duration, now: Duration) {
+        self.hang.forgive(delay, now);
+        self.age.forgive(now);
+        self.idle.forgive(delay, now);
+    }
+}
+
+/// Where the run is.
+#[derive(Debug, Clone)]
+pub struct Position {
+    /// The newest step of the worker.
+    pub step: Option<u64>,
+    /// Clock of the run at that step.
+    pub clock: Option<u64>,
+    /// Clock units in an epoch.
+    pub epoch_units: u64,
+    /// Clock units in the whole run.
+    pub total_units: u64,
+    /// Clock units in a step, as far as observed.
+    pub pace: Pace,
+    /// Checkpoint step the worker resumed from, once it has reported it.
+    pub loaded: Option<u64>,
+    /// Newest step held by a checkpoint.
+    pub durable: Option<u64>,
+}
+
+impl Default for Position {
+    fn default() -> Self {
+        Self {
+            step: None,
+            clock: None,
+            epoch_units: u64::MAX,
+            total_units: u64::MAX,
+            pace: Pace::default(),
+            loaded: None,
+            durable: None,
+        }
+    }
+}
+
+impl Position {
+    /// Takes over the position of a worker that has loaded.
+    pub fn resume(&mut self, hello: &Hello) {
+        // Checkpoints newer than the one it loaded are unusable.
+        self.durable = hello.resumed_from.or(self.durable);
+        (self.loaded, self.step) = (hello.resumed_from, hello.resumed_from);
+        self.clock = Some(hello.position.samples);
+        (self.epoch_units, self.total_units) = (hello.epoch_units, hello.total_units);
+    }
+
+    /// Records a step, taken or skipped.
+    pub fn advance(&mut self, step: u64, samples: u64) {
+        if let Some(before) = self.clock.filter(|before| *before < samples) {
+            self.pace.step(samples - before);
+        }
+        (self.step, self.clock) = (Some(step), Some(samples));
+    }
+
+    /// Returns the current step, as far as known.
+    pub fn current_step(&self) -> u64 {
+        self.step.or(self.loaded).or(self.durable).unwrap_or(0)
+    }
+
+    /// Returns the steps left in the run, as far as known.
+    pub fn steps_left(&self) -> u64 {
+        self.total_units.saturating_sub(self.clock.unwrap_or(0)) / self.pace.units_per_step()
+    }
+}
+
+/// The newest worker.
+#[derive(Debug, Clone, Default)]
+pub struct NewestWorker {
+    /// Its rung.
+    pub rung: usize,
+    /// Its start time.
+    pub started: Duration,
+    /// Duration of the newest save; outlives the worker.
+    pub save: Duration,
+    /// Its own report of a failure.
+    pub failure: Option<Failed>,
+    /// It has reported that the run is finished.
+    pub finished: bool,
+}
+
+/// The GPU's memory.
+#[derive(Debug, Clone, Default)]
+pub struct GpuMemory {
+    /// The newest worker trains on the GPU.
+    pub in_use: bool,
+    /// Memory by process.
+    pub holders: Option<CardUse>,
+    /// Bytes in use.
+    pub vram: Option<u64>,
+    /// Bytes in use before the first start.
+    pub baseline: Option<u64>,
+    /// The journal says already that this start did not wait for memory, which cannot be read.
+    pub is_blind: bool,
+}
+
+impl GpuMemory {
+    /// Keeps the bytes in use before the first start as the baseline.
+    pub fn keep_baseline(&mut self) {
+        if self.baseline.is_none() && !self.in_use {
+            self.baseline = self.vram;
+        }
+    }
+}

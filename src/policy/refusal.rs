@@ -1,0 +1,59 @@
+//! Why a request or a proposal is refused.
+
+/// Why a request or a proposal is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The run is over.
+    #[error("the run is over; `{resume}` continues it from its newest checkpoint")]
+    Over {
+        /// The command that continues the run.
+        resume: String,
+    },
+    /// The run is ending.
+    #[error("the run is ending; shift after `{resume}`")]
+    Ending {
+        /// The command that continues the run.
+        resume: String,
+    },
+    /// No worker runs, so there is nothing to save.
+    #[error("no worker is running, so there is nothing new to save")]
+    NothingToSave,
+    /// No worker runs, so there is nothing to restart.
+    #[error("no worker is running, so there is nothing to restart")]
+    NothingToRestart,
+    /// The run is paused already.
+    #[error("the run is already paused")]
+    AlreadyPaused,
+    /// The worker is ending already.
+    #[error("the worker is already ending")]
+    WorkerEnding,
+    /// There is no rung below.
+    #[error("{0} is the safest rung")]
+    SafestRung(String),
+    /// There is no rung above.
+    #[error("{0} is the fastest rung")]
+    FastestRung(String),
+    /// The run is on that rung.
+    #[error("the run is already on {0}")]
+    SameRung(String),
+    /// The ladder has no such rung.
+    #[error("no rung `{name}`; the ladder has {}", .ladder.join(", "))]
+    UnknownRung {
+        /// The requested name.
+        name: String,
+        /// The names of the rungs.
+        ladder: Vec<String>,
+    },
+    /// The rung has another shape.
+    #[error("{0}")]
+    OtherShape(String),
+    /// There is no proposal.
+    #[error("nothing is proposed")]
+    NoProposal,
+    /// The proposal needs a worker.
+    #[error("no worker is running; wait for the next one")]
+    NoWorker,
+    /// The proposal is out of date.
+    #[error("the run has moved on")]
+    MovedOn,
+}

@@ -1,0 +1,271 @@
+//! How runs end and continue: who requested it, what the command that asked learns, and what happens without a keeper.
+
+mod helper;
+
+use downshift::keeper::offline::{Verdict, conclude_run};
+use downshift::keeper::{Class, ENDED_BY_SIGNAL, LastWord};
+use downshift::protocol::control::{RunState, Status};
+use downshift::store::owners;
+use downshift::store::reader::{Reader, live_status};
+use downshift::store::writer::Writer;
+use downshift::untrusted::peer;
+use helper::{Disk, Place, fill_disk, journal, journal_says, kill, never_stopped, parent_of, send_signal};
+use helper::{wait_for, wait_state, wait_status};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+use std::time::Duration;
+
+const QUICK: &str = "{ step_ms: 2, save_ms: 1 }";
+const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
+
+#[test]
+fn a_stop_while_the_store_is_locked_is_taken_and_told() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
+    let before = wait_status(&run, "steps", |status| status.step >= 60);
+    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
+    store.busy_timeout(Duration::from_secs(10)).unwrap();
+    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    kill(before.pid_keeper.unwrap());
+    never_stopped(&run, "a start that failed", |state, why| state == RunState::Recovering && why.contains("locked"));
+    let stopped = place.output(&["stop"]);
+    assert!(stopped.status.success(), "{stopped:?}");
+    let mut seen = Vec::new();
+    let ended = wait_for("the end", || {
+        let status = live_status(&run)?;
+        seen.push(status.state);
+        (status.state == RunState::Stopped).then_some(status)
+    });
+    assert!(seen.contains(&RunState::Stopping) && !seen.contains(&RunState::Training), "{seen:?}");
+    assert!(ended.why.is_some_and(|why| why.contains("stopped by SIGINT from downshift (process ")));
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert!(place.printed().contains("warning: stopped by SIGINT from downshift"), "{}", place.printed());
+    let interrupted = place.output(&["resume", "--interrupted"]);
+    assert!(
+        String::from_utf8_lossy(&interrupted.stdout).contains("was interrupted"),
+        "a wish is kept: {interrupted:?}"
+    );
+    store.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(live_status(&run).unwrap().state, RunState::Stopped);
+}
+
+#[test]
+fn a_keeper_that_dies_six_times_is_not_started_again_and_the_end_says_why() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=40000"]);
+    let mut last = None;
+    for _ in 0..6 {
+        let status =
+            wait_status(&run, "another keeper", |status| status.pid_keeper.is_some() && status.pid_keeper != last);
+        last = status.pid_keeper;
+        kill(last.unwrap());
+    }
+    let ended = wait_state(&run, RunState::NeedsPerson);
+    let why = ended.why.unwrap_or_default();
+    for words in
+        ["died 6 times within 10 minutes", "5 restarts are the limit", "killed by SIGKILL at", "downshift resume"]
+    {
+        assert!(why.contains(words), "{words}: {why}");
+    }
+    let logged = fs::metadata(run.file("keeper.log")).is_ok_and(|log| log.len() > 0);
+    assert_eq!(why.contains("keeper.log"), logged, "{why}");
+    assert_eq!(child.wait().unwrap().code(), Some(4));
+}
+
+#[test]
+fn the_first_start_of_a_resumed_run_is_retried_for_a_while() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
+    wait_status(&run, "steps", |status| status.step >= 5);
+    assert!(place.output(&["stop"]).status.success());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
+    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let mut resumed = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    wait_for("a failed start", || owners::last_failure(&run).filter(|why| why.contains("locked")));
+    store.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(resumed.wait().unwrap().code(), Some(0), "the retry succeeds");
+    // A failure that lasts is reported to the command that asked, and the run stays as it is.
+    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
+    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let refused = place.output(&["resume", "--headless"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && said.contains("did not start") && said.contains("locked"), "{said}");
+    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    store.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(live_status(&run).unwrap().state, RunState::Finished);
+}
+
+#[test]
+fn an_end_that_is_written_for_the_keeper_says_whether_a_signal_did_it() {
+    let place = Place::scripted();
+    place.script(QUICK, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=100"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    let end = |state: RunState, verdict: Verdict| {
+        let mut store = Writer::open(&run.file("run.db")).unwrap();
+        let status = store.fact::<Status>("status").unwrap().unwrap();
+        store.put_fact("status", &Status { state, ..status }).unwrap();
+        drop(store);
+        conclude_run(&run, verdict, "SIGTERM").unwrap();
+        let reader = Reader::open(&run).unwrap();
+        (reader.status().unwrap().state, reader.fact::<Option<String>>(ENDED_BY_SIGNAL).flatten().is_some())
+    };
+    assert_eq!(end(RunState::Training, Verdict::Signalled), (RunState::Stopped, true));
+    assert_eq!(end(RunState::Paused, Verdict::Signalled), (RunState::Stopped, false), "a pause is your own wish");
+    assert_eq!(end(RunState::Training, Verdict::Stopped), (RunState::Stopped, false));
+    assert_eq!(end(RunState::Training, Verdict::NeedsPerson), (RunState::NeedsPerson, false));
+}
+
+#[test]
+fn an_end_can_be_written_on_a_full_disk() {
+    let place = Place::scripted();
+    let Some(disk) = Disk::mount(place.dir.path().join("runs")) else { return };
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
+    let before = wait_status(&run, "steps", |status| status.step >= 60);
+    kill(parent_of(before.pid_keeper.unwrap()).unwrap());
+    kill(before.pid_keeper.unwrap());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_status(&run, "the end of the worker", |status| status.pid_keeper.is_none() && status.pid_worker.is_none());
+    fill_disk(&disk.0.join("filler"));
+    conclude_run(&run, Verdict::NeedsPerson, "the disk is full").unwrap();
+    let status = live_status(&run).unwrap();
+    assert_eq!((status.state, status.why.as_deref()), (RunState::NeedsPerson, Some("the disk is full")));
+}
+
+#[test]
+fn a_keeper_without_file_handles_reports_a_failure_that_may_pass() {
+    let place = Place::scripted();
+    place.script(QUICK, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=100"]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let script = "ulimit -n 4 && exec \"$0\" keeper --run-dir \"$1\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_downshift")]).arg(run.path());
+    let said = shell.output().unwrap();
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    let word: LastWord = serde_json::from_slice(&said.stdout).unwrap();
+    assert!(word.class == Class::Transient && word.why.contains("the keeper's runtime"), "{word:?}");
+}
+
+#[test]
+fn a_client_reads_no_endless_line() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&[]);
+    wait_status(&run, "steps", |status| status.step >= 5);
+    let socket = owners::keeper_record(&run).unwrap().socket.unwrap();
+    assert!(place.output(&["stop"]).status.success());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    let listener = UnixListener::bind(socket).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let asking = std::thread::spawn(move || place.output(&["checkpoint"]));
+    let (mut stream, _) = wait_for("the client", || listener.accept().ok());
+    let mut sent = 0_u64;
+    while stream.write_all(&vec![b'x'; 1 << 16]).is_ok() {
+        sent += 1 << 16;
+        assert!(sent < 2 * peer::MAX_LINE, "the client reads on and on");
+    }
+    assert!(sent >= peer::MAX_LINE / 2, "it reads long lines: {sent}");
+    let said = asking.join().unwrap();
+    assert_eq!(said.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&said.stderr).contains("ended before it answered"), "{said:?}");
+}
+
+#[test]
+fn a_signal_to_end_is_heard_also_while_no_keeper_lives() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let own = format!("(process {}", std::process::id());
+    for _ in 0..3 {
+        let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
+        let before = wait_status(&run, "steps", |status| status.step >= 5 && status.pid_keeper.is_some());
+        let (keeper, parent) = (before.pid_keeper.unwrap(), parent_of(before.pid_keeper.unwrap()).unwrap());
+        kill(keeper);
+        wait_status(&run, "the gap", |status| status.pid_keeper != Some(keeper));
+        send_signal(parent, Signal::TERM);
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+        wait_state(&run, RunState::Stopped);
+        let told = journal(&run).into_iter().any(|row| row.text.contains("SIGTERM from") && row.text.contains(&own));
+        assert!(told, "{:#?}", journal(&run));
+        wait_status(&run, "the end of the worker", |status| status.pid_worker.is_none());
+        fs::remove_dir_all(run.path()).unwrap();
+    }
+}
+
+#[test]
+fn the_journal_names_the_sender_of_a_signal() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
+    let status = wait_status(&run, "steps", |status| status.step >= 5);
+    send_signal(status.pid_keeper.unwrap(), Signal::TERM);
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let row = journal(&run).into_iter().find(|row| row.text.contains("SIGTERM from")).unwrap();
+    assert!(row.text.starts_with("stop, requested by SIGTERM from"), "{}", row.text);
+    assert!(row.text.contains(&format!("(process {}", std::process::id())), "{}", row.text);
+}
+
+#[test]
+fn the_journal_names_the_process_that_resumes_a_run() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
+    wait_status(&run, "steps", |status| status.step >= 5);
+    assert!(place.output(&["stop"]).status.success());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let mut resumed = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let by = format!("resume requested by downshift (process {}, started by ", resumed.id());
+    assert_eq!(resumed.wait().unwrap().code(), Some(0));
+    assert!(journal_says(&run, &by), "{by}: {:#?}", journal(&run));
+}
+
+#[test]
+fn a_paused_run_whose_machine_crashed_is_paused_for_every_command() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
+    wait_status(&run, "steps", |status| status.step >= 5);
+    assert!(place.output(&["pause"]).status.success());
+    let paused = wait_status(&run, "rest", |status| status.state == RunState::Paused && status.pid_worker.is_none());
+    kill(parent_of(paused.pid_keeper.unwrap()).unwrap());
+    kill(paused.pid_keeper.unwrap());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_for("the end of both", || {
+        (owners::keeper(&run).is_none() && owners::parent_record(&run).is_none()).then_some(())
+    });
+    let dead = live_status(&run).unwrap();
+    assert_eq!(dead.state, RunState::Paused);
+    assert!(dead.why.is_some_and(|why| why.contains("no keeper runs") && why.contains("downshift resume")));
+    for words in [&["runs"][..], &["status"], &["resume", "--interrupted"]] {
+        let said = String::from_utf8(place.output(words).stdout).unwrap();
+        assert!(said.contains("paused") && !said.contains("stopped"), "{words:?}: {said}");
+    }
+    assert_eq!(place.output(&["resume", "--headless"]).status.code(), Some(0));
+    place.curve(200, 8);
+}
+
+#[test]
+fn who_ends_the_parent_means_the_run() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&[]);
+    let before = wait_status(&run, "steps", |status| status.step >= 20);
+    let parent = parent_of(before.pid_keeper.unwrap()).unwrap();
+    kill_process(Pid::from_raw(parent.cast_signed()).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let ended = wait_state(&run, RunState::Stopped);
+    assert_eq!(ended.durable_step, Some(ended.step));
+}
