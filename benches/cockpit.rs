@@ -19,7 +19,7 @@ mod make;
 #[path = "help/pty.rs"]
 mod pty;
 
-use downshift::cockpit::format::count;
+use downshift::format::count;
 use downshift::store::run_dir::RunDir;
 use help::{Outcome, PROGRAM, quantile};
 use pty::{Pty, cpu_s, memory_mib};

@@ -1,13 +1,11 @@
 //! The command line: one file per command. No policy lives here; commands read the store, talk to the
 //! keeper, or become one of the processes.
 
-mod alone;
 mod attach;
 mod bundle;
 mod check;
 mod checkpoints;
 mod client;
-mod command_line;
 mod compare_knob;
 mod doctor;
 mod drill;
@@ -15,10 +13,12 @@ mod export;
 mod headless;
 mod internal;
 mod interrupted;
+mod isolated_worker;
 mod notify;
 mod occupied;
 mod plan;
 mod plot;
+mod preferences;
 mod preflight;
 mod prepare;
 mod request;
@@ -26,9 +26,6 @@ mod resume;
 mod run;
 mod runs;
 mod status;
-mod taste;
-mod tensorboard;
-pub mod trainer;
 mod triage;
 mod trial;
 mod trust;
@@ -39,13 +36,13 @@ use crate::config::run::AsWritten;
 use crate::protocol::inject::Inject;
 use crate::store::reader::refuse_newer;
 use crate::store::run_dir::RunDir;
+use crate::trainer::{self, Trainer};
 use crate::untrusted::text;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
-use trainer::Trainer;
 
 /// A training cockpit that keeps a run alive.
 ///
@@ -130,7 +127,7 @@ enum Command {
     /// Diagnose a training log, from this program or any other
     Triage(triage::TriageArgs),
     #[command(hide = true)]
-    Worker(internal::WorkerArgs),
+    Worker(internal::WorkerCommand),
     #[command(hide = true)]
     Keeper(internal::KeeperArgs),
     #[command(hide = true)]
@@ -161,7 +158,7 @@ pub struct Failure {
 
 impl Failure {
     /// Builds the failure from a trainer's refusal, with the exit code its worker would end with.
-    fn of((code, message): (u8, String)) -> Self {
+    fn of(trainer::Refusal { code, message }: trainer::Refusal) -> Self {
         Self { message, code }
     }
 
@@ -194,8 +191,8 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         None => run::begin(None, &cli.run, runs, trainer),
         Some(Command::Run(args)) => run::run(&args, runs, trainer),
         Some(Command::Attach(args)) => attach::attach(&args, runs),
-        Some(Command::Runs) => Ok(runs::list(runs)),
-        Some(Command::Status(args)) => status::print(&args, runs),
+        Some(Command::Runs) => Ok(runs::print_list(runs)),
+        Some(Command::Status(args)) => status::print_status(&args, runs),
         Some(Command::Resume(args)) => resume::resume(&args, runs, trainer),
         Some(Command::Stop(which)) => request::stop(&which, runs),
         Some(Command::Shift(args)) => request::shift(&args, runs),
@@ -211,7 +208,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Prepare(args)) => prepare::prepare(&args, trainer),
         Some(Command::Export(args)) => export::export(&args, runs),
         Some(Command::Plot(args)) => plot::plot(&args, runs),
-        Some(Command::Checkpoints(args)) => checkpoints::look(&args, runs, trainer),
+        Some(Command::Checkpoints(args)) => checkpoints::run_action(&args, runs, trainer),
         Some(Command::Doctor(args)) => doctor::doctor(&args, runs),
         Some(Command::Bundle(args)) => bundle::bundle(&args, runs),
         Some(Command::SelfTest(args)) => Ok(doctor::self_test(&args, trainer)),

@@ -13,8 +13,7 @@
 pub mod action;
 pub mod connect;
 #[cfg(test)]
-mod fixture;
-pub mod format;
+pub(crate) mod fixture;
 pub mod glyphs;
 pub mod keymap;
 pub mod layout;

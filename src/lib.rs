@@ -13,6 +13,9 @@
 pub mod cli;
 pub mod cockpit;
 pub mod config;
+pub mod diagnose;
+pub mod export;
+pub mod format;
 pub mod keeper;
 pub mod notify;
 pub mod policy;
@@ -22,6 +25,7 @@ pub mod recipe;
 pub mod store;
 #[cfg(feature = "train")]
 pub mod train;
+pub mod trainer;
 pub mod triage;
 pub mod untrusted;
 

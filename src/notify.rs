@@ -12,7 +12,7 @@ mod desktop;
 mod http;
 mod limit;
 mod outbox;
-mod secret;
+pub mod secret;
 mod webhook;
 
 pub use limit::Limit;

@@ -8,6 +8,7 @@
 
 pub mod batch;
 pub mod checkpoint;
+pub mod command_line;
 pub mod curve;
 mod damaged;
 pub mod database;

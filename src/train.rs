@@ -47,4 +47,5 @@ mod step;
 mod stored_tensor;
 pub mod task;
 pub mod tasks;
+mod trainer;
 pub mod worker;

@@ -96,6 +96,18 @@ fn overrides_from_the_command_line_win_and_are_named_when_wrong() {
 }
 
 #[test]
+fn null_drops_the_climb_plan_and_a_number_that_is_too_large_is_not_repeated() {
+    let text = include_str!("configs/valid/whole.yaml");
+    let set = |path: &str, value: &str| [(path.to_owned(), value.to_owned())];
+    assert!(!read("whole.yaml", text, &[]).unwrap().plan.is_empty());
+    for path in ["climb.plan", "climb"] {
+        assert!(read("whole.yaml", text, &set(path, "null")).unwrap().plan.is_empty(), "{path}");
+    }
+    let refusal = read("whole.yaml", text, &set("training.micro_batch", "1e30")).unwrap_err().to_string();
+    assert!(refusal.ends_with("where a whole number must stand; write a smaller one, such as 32"), "{refusal}");
+}
+
+#[test]
 fn shipped_run_files_write_out_every_setting_of_the_keeper_with_its_default() {
     for name in shipped::names() {
         let (file, text) = shipped::run_file(Path::new(name)).unwrap();

@@ -1,57 +1,70 @@
-//! Module dependencies: checks the code against the arrows of ARCHITECTURE.md.
+//! Module dependencies: checks the code against the table of modules in ARCHITECTURE.md.
 
-use std::collections::BTreeSet;
+#![expect(clippy::panic, reason = "the helpers of a test fail by panicking, as the test does")]
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Each module and the modules it may use.
-const ARROWS: [(&str, &[&str]); 11] = [
-    (
-        "cli",
-        &[
-            "cockpit",
-            "config",
-            "keeper",
-            "notify",
-            "probe",
-            "protocol",
-            "recipe",
-            "store",
-            "train",
-            "triage",
-            "untrusted",
-        ],
-    ),
-    ("cockpit", &["config", "protocol", "recipe", "store", "untrusted"]),
-    ("keeper", &["config", "notify", "policy", "protocol", "recipe", "store", "triage", "untrusted"]),
-    ("policy", &["config", "protocol", "recipe", "untrusted"]),
-    ("train", &["config", "protocol", "recipe", "store", "untrusted"]),
-    ("probe", &["protocol", "triage", "untrusted"]),
-    ("triage", &["config", "protocol", "untrusted"]),
-    ("notify", &["config", "protocol", "untrusted"]),
-    ("store", &["config", "protocol", "recipe", "untrusted"]),
-    ("protocol", &["recipe", "untrusted"]),
-    ("config", &["recipe", "untrusted"]),
-];
+/// Reads the table of modules in ARCHITECTURE.md: each module and the modules it may use.
+fn arrows() -> BTreeMap<String, BTreeSet<String>> {
+    let text = include_str!("../ARCHITECTURE.md");
+    let rows = text.lines().skip_while(|line| *line != "| module | what it is | may use |").skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    let mut arrows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut everything_but = Vec::new();
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [module, _, may_use] = cells[..] else { panic!("not a row of three cells: {row}") };
+        let module = module.trim_matches('`').to_owned();
+        let names = |text: &str| text.split(',').map(|name| name.trim().trim_matches('`').to_owned()).collect();
+        let list = may_use.split(';').next().unwrap_or_default();
+        if let Some(excluded) = list.strip_prefix("everything but ") {
+            everything_but.push((module.clone(), names(excluded)));
+        }
+        let list: BTreeSet<String> = if list == "nothing" { BTreeSet::new() } else { names(list) };
+        arrows.insert(module, list);
+    }
+    let all: BTreeSet<String> = arrows.keys().cloned().collect();
+    for (module, excluded) in everything_but {
+        let excluded: BTreeSet<String> = excluded;
+        assert!(excluded.is_subset(&all), "{module}: {excluded:?}");
+        arrows.insert(module, all.difference(&excluded).cloned().collect());
+    }
+    // Modules that every other one may use.
+    for leaf in ["format", "untrusted"] {
+        for (_, list) in arrows.iter_mut().filter(|(module, _)| *module != leaf) {
+            list.insert(leaf.to_owned());
+        }
+    }
+    arrows
+}
 
 #[test]
 fn arrows_point_one_way() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut modules: BTreeSet<String> = ARROWS.iter().map(|(module, _)| (*module).to_owned()).collect();
-    modules.extend(["recipe".to_owned(), "untrusted".to_owned()]);
+    let arrows = arrows();
+    let declared = modules_of_the_crate(&src);
+    assert_eq!(arrows.keys().cloned().collect::<BTreeSet<_>>(), declared, "the table and src/lib.rs");
     let mut found = 0;
-    for module in &modules {
-        let allowed = ARROWS.iter().find(|(name, _)| name == module).map_or(&[][..], |(_, allowed)| *allowed);
+    for (module, allowed) in &arrows {
         for (file, text) in sources(&src, module) {
             for used in uses(&text) {
-                if modules.contains(&used) && used != *module {
+                if declared.contains(&used) && used != *module {
                     found += 1;
-                    assert!(allowed.contains(&used.as_str()), "{file} uses {used}, which {module} may not");
+                    assert!(allowed.contains(&used), "{file} uses {used}, which {module} may not");
                 }
             }
         }
     }
     assert!(found > 50, "only {found} arrows were seen: the test looks at the wrong place");
+}
+
+/// Returns the modules that src/lib.rs declares.
+fn modules_of_the_crate(src: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(src.join("lib.rs")).unwrap_or_default();
+    let declared = text.lines().filter_map(|line| line.rsplit_once("mod ")?.1.strip_suffix(';'));
+    declared.map(str::to_owned).collect()
 }
 
 #[test]
@@ -61,8 +74,9 @@ fn only_the_trainer_knows_burn_and_one_file_each_knows_yaml_and_sqlite() {
         [("burn::", "train"), ("serde_yaml::", "config/yaml"), ("rusqlite::", "store"), ("nvml_wrapper::", "probe")];
     for (words, home) in rules {
         for (file, text) in sources(&src, "") {
-            let at_home = file.starts_with(home)
-                || words == "rusqlite::" && (file.starts_with("keeper") || file.starts_with("cli"));
+            // An error of SQLite is named where a query is made.
+            let queries = ["keeper", "export", "diagnose"].iter().any(|module| file.starts_with(module));
+            let at_home = file.starts_with(home) || words == "rusqlite::" && queries;
             assert!(at_home || !text.contains(words), "src/{file} uses {words}");
         }
     }
@@ -70,10 +84,10 @@ fn only_the_trainer_knows_burn_and_one_file_each_knows_yaml_and_sqlite() {
 
 /// Files that read kernel files at composed paths, and the bundle, which reads the program's own output.
 const READ_KERNEL_FILES: [&str; 6] = [
-    "cli/bundle",
-    "cli/doctor/gpu.rs",
-    "cli/doctor/machine.rs",
-    "cli/watch.rs",
+    "diagnose/bundle",
+    "diagnose/doctor/gpu.rs",
+    "diagnose/doctor/machine.rs",
+    "diagnose/watch/processes.rs",
     "train/cuda_probe.rs",
     "triage/cgroup.rs",
 ];

@@ -180,6 +180,41 @@ fn a_second_run_on_the_same_device_is_refused_without_a_terminal() {
 }
 
 #[test]
+fn a_line_break_in_a_path_leaves_an_error_one_line() {
+    let place = slow_place();
+    let odd = place.dir.path().join("a\nb.yaml");
+    for words in [&["run", "a\nb.yaml", "--headless"][..], &["triage", "a\nb.yaml"], &["status", "a\nb.yaml"]] {
+        let said = String::from_utf8(place.output(words).stderr).unwrap();
+        assert!(said.lines().count() == 1 && said.contains(r"a\nb.yaml"), "{words:?}: {said}");
+    }
+    fs::write(&odd, "name: [\n").unwrap();
+    let said = String::from_utf8(place.output(&["check", "a\nb.yaml"]).stderr).unwrap();
+    assert!(said.lines().nth(1).is_some_and(|line| line.starts_with(r"a\nb.yaml:")), "{said}");
+}
+
+#[test]
+fn a_trial_outlives_its_keeper() {
+    let place = slow_place();
+    let out = fs::File::create(place.dir.path().join("out.txt")).unwrap();
+    let mut trial = place.command(&["trial", "run.yaml", "--for", "4s", LONG[0], LONG[1]]).stdout(out).spawn().unwrap();
+    let run = wait_for("a run directory", || place.newest());
+    let before = wait_status(&run, "steps", |status| status.step >= 20);
+    // A locked store delays the next keeper, so that the run stays `recovering` for many polls.
+    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
+    store.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    kill(before.pid_keeper.unwrap());
+    wait_status(&run, "a start that failed", |status| {
+        status.state == RunState::Recovering && status.why.as_ref().is_some_and(|why| why.contains("locked"))
+    });
+    store.execute_batch("ROLLBACK").unwrap();
+    let code = trial.wait().unwrap().code();
+    let printed = place.printed();
+    assert!(code.is_some_and(|code| code < 2) && printed.contains("✓ started"), "{code:?}: {printed}");
+    assert!(wait_state(&run, RunState::Stopped).step > before.step, "{printed}");
+}
+
+#[test]
 fn a_bare_stop_means_the_only_living_run_and_asks_for_a_name_where_there_are_two() {
     let place = slow_place();
     let (_first, first) = begin(&place, "first");

@@ -277,6 +277,50 @@ fn a_store_of_a_newer_version_is_refused_in_one_sentence_by_every_command() {
     assert!(version == 99 && !set_aside(&run), "it was touched");
 }
 
+#[test]
+fn status_is_current_while_run_db_cannot_be_written() {
+    let place = Place::scripted();
+    let (mut child, run) = started(&place, 20, "{ hang_min: 10 s }");
+    wait_status(&run, "a checkpoint", |status| status.durable_step >= Some(50));
+    let lock = store(&run);
+    lock.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let step_of = |status: &serde_json::Value| status["step"].as_u64().unwrap_or(0);
+    let stored = Reader::open(&run).unwrap().status().unwrap().step;
+    let shown = wait_for("a newer step than the stored one", || {
+        Some(place.status_json()).filter(|status| step_of(status) > stored + 20)
+    });
+    assert_eq!(shown["state"], "training");
+    let listed = String::from_utf8(place.output(&["runs"]).stdout).unwrap();
+    let step = listed.split("  step ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!(step.parse::<u64>().unwrap() >= step_of(&shown), "{listed}");
+    lock.execute_batch("COMMIT").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_deleted_store_is_reported_as_missing_with_what_is_left() {
+    let (place, mut dice) = (Place::scripted(), Dice(5));
+    let (run, _) = stopped(&place, 0, &mut dice);
+    let durable = wait_state(&run, RunState::Stopped).durable_step.unwrap();
+    for end in ["", "-wal", "-shm"] {
+        fs::remove_file(run.file(&format!("run.db{end}"))).ok();
+    }
+    for words in [&["status"][..], &["plot", "--out", "a.svg"], &["export"]] {
+        let out = place.output(words);
+        let said = String::from_utf8(out.stderr).unwrap();
+        let left = format!("up to step {durable}, and `downshift resume {}` rebuilds it", run.name());
+        assert!(
+            !out.status.success() && said.contains("run.db is missing") && said.contains(&left),
+            "{words:?}: {said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let listed = String::from_utf8(place.output(&["runs"]).stdout).unwrap();
+    assert!(listed.contains("run.db is missing") && !listed.contains("never began"), "{listed}");
+    gone_on(&place, &run);
+    assert!(place.output(&["status"]).status.success());
+}
+
 /// Mounts or unmounts; returns false if not permitted.
 fn mount(words: &[&str], at: &Path) -> bool {
     Command::new(words[0]).args(&words[1..]).arg(at).stderr(Stdio::null()).status().is_ok_and(|done| done.success())

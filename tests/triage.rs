@@ -113,6 +113,18 @@ fn the_cause_comes_before_what_follows_from_it() {
 }
 
 #[test]
+fn a_cause_that_stands_alone_follows_from_nothing_and_lines_are_counted_in_english() {
+    let said = |log: &str| String::from_utf8(run(&["-"], log.as_bytes(), None).stdout).unwrap();
+    let alone = said("RuntimeError: DataLoader worker (pid(s) 4431) exited unexpectedly\n");
+    assert!(!alone.contains("follows from another failure"), "{alone}");
+    let with_cause = said("RuntimeError: DataLoader worker (pid(s) 4431) exited unexpectedly\nCUDA out of memory\n");
+    assert!(with_cause.starts_with("device_out_of_memory: "), "{with_cause}");
+    assert!(with_cause.contains("(follows from another failure)"), "{with_cause}");
+    assert_eq!(said("all is well\n"), "No known failure in 1 line.\n");
+    assert_eq!(said("all\nis well\n"), "No known failure in 2 lines.\n");
+}
+
+#[test]
 fn the_catalogue_is_complete_and_its_names_are_unique() {
     let catalogue = catalogue();
     let names: BTreeSet<&str> = catalogue.entries().iter().map(|entry| entry.name.as_str()).collect();

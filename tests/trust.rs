@@ -209,6 +209,28 @@ fn without_a_terminal_what_runs_refuses_and_lists_what_it_was_asked_for() {
 }
 
 #[test]
+fn the_preflight_list_names_pending_approvals_and_what_is_missing() {
+    let mut trap = Trap::new();
+    let preflight = |trap: &Trap| {
+        let listed = trap.place.output(&["check", "run.yaml", "--preflight"]);
+        (listed.status.code(), String::from_utf8_lossy(&listed.stdout).into_owned())
+    };
+    let (code, shown) = preflight(&trap);
+    assert_eq!(code, Some(13), "{shown}");
+    assert!(shown.contains("warn  approval") && shown.contains("probe.nvml") && shown.contains(&trap.url), "{shown}");
+    let start = ["run", "run.yaml", "--headless", "--trust", "--set", "training.steps=10"];
+    assert_eq!(trap.place.output(&start).status.code(), Some(0));
+    let (code, shown) = preflight(&trap);
+    assert!(code == Some(0) && shown.contains("ok    approval") && !shown.contains("warn"), "{code:?} {shown}");
+    fs::remove_file(&trap.library).unwrap();
+    trap.place.variables.clear();
+    let (_, shown) = preflight(&trap);
+    for part in ["probe.nvml: ", "libtrap.so does not exist", "the environment variable HOOK_SECRET is not set"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+}
+
+#[test]
 fn an_approval_is_kept_and_holds_for_what_was_shown() {
     let trap = Trap::new();
     let start = |more: &[&str]| {
@@ -328,9 +350,15 @@ fn logs_that_are_links_are_neither_written_nor_packed() {
     symlink(&private, checkpoint.join("state.json")).unwrap();
     let made = trap.place.output(&["bundle", "--out", "b.tar.gz"]);
     assert!(made.status.success(), "{}", stderr(&made));
-    for (name, text) in unpacked(&trap.place.dir.path().join("b.tar.gz")) {
+    let listed = String::from_utf8_lossy(&made.stdout).into_owned();
+    for name in ["keeper.log", "worker.log", "state.json"] {
+        assert!(listed.contains(&format!("{name}: it is a symbolic link")), "{listed}");
+    }
+    let parts = unpacked(&trap.place.dir.path().join("b.tar.gz"));
+    for (name, text) in &parts {
         assert!(!text.contains("nobody else's"), "{name}");
     }
+    assert!(parts.iter().any(|(name, text)| name == "left-out.txt" && text.contains("worker.log: ")), "{parts:?}");
     assert_eq!(fs::read_to_string(&private).unwrap(), "nobody else's business\n");
 }
 

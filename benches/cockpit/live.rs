@@ -3,7 +3,7 @@
 use crate::help::{Outcome, quantile};
 use crate::pty::cpu_s;
 use crate::{make, open};
-use downshift::cockpit::format::count;
+use downshift::format::count;
 use downshift::protocol::control::{RunState, Status, StepRow, Update};
 use downshift::protocol::line;
 use downshift::store::reader::Reader;

@@ -1,7 +1,7 @@
 //! Generates a long run.
 
-use downshift::cockpit::format::count;
 use downshift::config::run::{AsWritten, Run, Source};
+use downshift::format::count;
 use downshift::protocol::control::{
     Best, CheckpointRow, EvalRow, JournalKind, JournalRow, RunState, RungRecord, SampleRow, Status, StepRow,
 };

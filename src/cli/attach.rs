@@ -1,6 +1,6 @@
 //! `attach`: opens the cockpit on a run.
 
-use super::taste::{self, Own};
+use super::preferences::{self, UserFiles};
 use super::{Failure, Outcome, Which, find_run, say};
 use crate::cockpit::action::Action;
 use crate::cockpit::glyphs::Glyphs;
@@ -30,16 +30,16 @@ pub fn attach(args: &AttachArgs, runs: &Path) -> Outcome {
         let name = dir.name();
         return Err(Failure::new(2, format!("the cockpit needs a terminal; `downshift status {name}` prints a line")));
     }
-    look(&dir, args.read_only)
+    open_cockpit(&dir, args.read_only)
 }
 
 /// Opens the cockpit. Returns the run's exit code once the run is over.
 pub fn open(dir: &RunDir) -> Outcome {
-    look(dir, false)
+    open_cockpit(dir, false)
 }
 
 /// Opens the cockpit on a run, and on any run chosen from its list.
-fn look(dir: &RunDir, read_only: bool) -> Outcome {
+fn open_cockpit(dir: &RunDir, read_only: bool) -> Outcome {
     let runs = dir.path().parent().unwrap_or(dir.path()).to_owned();
     let mut dir = dir.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -50,7 +50,7 @@ fn look(dir: &RunDir, read_only: bool) -> Outcome {
         let way_back = before.map(|name| format!("{list} lists the runs; Enter on {name} goes back to it"));
         attach.notice = attach.notice.or(way_back);
         let outcome = runtime.block_on(run::run(attach))?;
-        taste::remember(&outcome.taste);
+        preferences::remember(&outcome.taste);
         match outcome.open {
             Some(name) => {
                 before = Some(dir.name());
@@ -67,8 +67,8 @@ fn attach_to(dir: &RunDir, runs: &Path, read_only: bool) -> Result<Attach, Failu
     let run = dir.run()?;
     let variable = |name: &str| std::env::var(name).ok();
     let colours = Colours::detect(variable);
-    let own = Own::read().map_err(|why| Failure::new(1, why))?;
-    let wrong = own.wrong.into_iter().next().or_else(|| taste::tmux_clash(&own.keys));
+    let own = UserFiles::read().map_err(|why| Failure::new(1, why))?;
+    let wrong = own.wrong.into_iter().next().or_else(|| preferences::tmux_clash(&own.keys));
     Ok(Attach {
         run_dir: dir.path().to_owned(),
         socket: Arc::new({
@@ -82,7 +82,7 @@ fn attach_to(dir: &RunDir, runs: &Path, read_only: bool) -> Result<Attach, Failu
         keys: own.keys,
         read_only,
         glyphs: Glyphs::detect(variable),
-        taste: taste::remembered(),
+        taste: preferences::remembered(),
         notice: wrong,
     })
 }
@@ -92,7 +92,7 @@ fn farewell(dir: &RunDir) -> u8 {
     let name = dir.name();
     match live_status(dir) {
         Some(status) if status.state.is_over() => {
-            say(&super::status::text(&status));
+            say(&super::status::status_line(&status));
             Reader::open(dir).ok().and_then(|reader| reader.fact("exit_code")).unwrap_or(0)
         }
         _ => {

@@ -4,12 +4,12 @@ use super::Outcome;
 use super::line;
 use super::preflight::{Preflight, Start};
 use super::run::{self, Overrides};
-use super::trainer::{Prospect, Trainer};
 use crate::config::check::batch_advice;
 use crate::config::climb;
 use crate::config::run::Run;
 use crate::config::trust::Grants;
 use crate::recipe::class::{self, Change};
+use crate::trainer::{Prospect, Trainer};
 use crate::untrusted::text;
 use clap::Args;
 use serde_json::Value;
@@ -33,10 +33,10 @@ pub struct CheckArgs {
 pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
     if args.preflight {
-        let loaded = run::load(Some(&args.config), set, device, trainer);
-        return Ok(Preflight::of(loaded, Start { device, runs, trainer }).report());
+        let loaded = run::load_run_file(Some(&args.config), set, device, trainer);
+        return Ok(Preflight::of(loaded, Start { device, runs, trainer, approved: false }).report());
     }
-    let run = run::load(Some(&args.config), set, device, trainer)?;
+    let run = run::load_run_file(Some(&args.config), set, device, trainer)?;
     for line in table(&run) {
         line!("{line}");
     }

@@ -6,16 +6,17 @@ mod copy;
 mod export;
 
 use super::line;
-use super::trainer::Trainer;
 use super::{Failure, Outcome, client, find_run};
+use crate::format::{bytes, count};
 use crate::keeper::caretaker::Caretaker;
-use crate::keeper::sentences::{bytes, grouped};
 use crate::protocol::control::{CheckpointRow, Request};
 use crate::store::checkpoint::{self, Entry, Loaded, aside};
 use crate::store::owners;
 use crate::store::permissions;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::trainer::Trainer;
+use crate::untrusted::text;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -48,7 +49,7 @@ pub struct CheckpointsArgs {
     last: Option<u64>,
 }
 
-pub fn look(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+pub fn run_action(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let known = ["list", "verify", "compare", "export", "copy", "prune"];
     let (run, action) = match &args.words[..] {
         [] => (None, "list"),
@@ -59,7 +60,7 @@ pub fn look(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) -> Outco
     let run = find_run(runs, run)?;
     has_use_for(args, action)?;
     match action {
-        "list" => Ok(list(&run)),
+        "list" => Ok(list_checkpoints(&run)),
         "verify" => Ok(verify(&run)),
         "compare" => compare::compare(&run, args.last, trainer),
         "export" => export::export(&run, args, trainer),
@@ -90,17 +91,17 @@ fn has_use_for(args: &CheckpointsArgs, action: &str) -> Result<(), Failure> {
     }
 }
 
-fn rows(run: &RunDir) -> Vec<CheckpointRow> {
+fn checkpoint_rows(run: &RunDir) -> Vec<CheckpointRow> {
     Reader::open(run).and_then(|reader| reader.checkpoints()).unwrap_or_default()
 }
 
 /// Returns checkpoints that are missing although no rule deleted them.
-fn missing(run: &RunDir) -> Vec<CheckpointRow> {
-    rows(run).into_iter().filter(|row| row.kept && !run.path().join(&row.path).is_dir()).collect()
+fn missing_checkpoints(run: &RunDir) -> Vec<CheckpointRow> {
+    checkpoint_rows(run).into_iter().filter(|row| row.kept && !run.path().join(&row.path).is_dir()).collect()
 }
 
-fn list(run: &RunDir) -> u8 {
-    let (rows, entries) = (rows(run), checkpoint::list(run.path()));
+fn list_checkpoints(run: &RunDir) -> u8 {
+    let (rows, entries) = (checkpoint_rows(run), checkpoint::list(run.path()));
     if entries.is_empty() {
         line!("{} has no checkpoint yet", run.name());
     }
@@ -111,30 +112,30 @@ fn list(run: &RunDir) -> u8 {
         let eval = row.and_then(|row| row.eval_loss).map_or_else(String::new, |loss| format!("  eval {loss:.4}"));
         let best = if row.is_some_and(|row| row.best) { "  best" } else { "" };
         let proven = if row.is_some_and(|row| row.proven) { "  proven" } else { "" };
-        line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", grouped(entry.step), entry.path.display());
+        line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", count(entry.step), text::path(&entry.path));
     }
     for path in aside::all(run.path()) {
-        line!("set aside: {}", path.display());
+        line!("set aside: {}", text::path(&path));
     }
     0
 }
 
 fn verify(run: &RunDir) -> u8 {
     let entries = checkpoint::list(run.path());
-    let missing = missing(run);
+    let missing = missing_checkpoints(run);
     if entries.is_empty() && missing.is_empty() {
         line!("{} has no checkpoint", run.name());
     }
     let mut bad = missing.len();
     for row in &missing {
-        line!("step {:>9}  MISSING: run.db says that it is kept in {}", grouped(row.step), row.path);
+        line!("step {:>9}  MISSING: run.db says that it is kept in {}", count(row.step), row.path);
     }
     for entry in &entries {
         match checkpoint::verify(&entry.path) {
-            Ok(manifest) => line!("step {:>9}  whole, {}", grouped(entry.step), bytes(manifest.bytes())),
+            Ok(manifest) => line!("step {:>9}  whole, {}", count(entry.step), bytes(manifest.bytes())),
             Err(error) => {
                 bad += 1;
-                line!("step {:>9}  BROKEN: {error}", grouped(entry.step));
+                line!("step {:>9}  BROKEN: {error}", count(entry.step));
             }
         }
     }
@@ -144,16 +145,16 @@ fn verify(run: &RunDir) -> u8 {
 /// Prunes checkpoints. Only a keeper deletes: the living one, or this process in its place.
 fn prune(run: &RunDir) -> Outcome {
     if owners::keeper(run).is_some() || owners::parent_record(run).is_some() {
-        line!("{}: {}", run.name(), client::ask(run, &Request::Prune)?);
+        line!("{}: {}", run.name(), client::send_request(run, &Request::Prune)?);
         return Ok(0);
     }
     permissions::check(run)?;
     let pruned = Caretaker::step_in(run)?.prune()?;
     for step in &pruned.superfluous {
-        line!("deleted step {}", grouped(*step));
+        line!("deleted step {}", count(*step));
     }
     for path in &pruned.aside {
-        line!("deleted {}", path.display());
+        line!("deleted {}", text::path(&path));
     }
     for damage in &pruned.damaged {
         line!("left for you to look at: {damage}");
@@ -165,12 +166,12 @@ fn prune(run: &RunDir) -> Outcome {
 }
 
 /// Returns the step of the best checkpoint, if any was evaluated.
-pub(super) fn best(run: &RunDir) -> Result<Option<u64>, Failure> {
-    let Some(row) = rows(run).into_iter().find(|row| row.kept && row.best) else { return Ok(None) };
+pub(super) fn best_step(run: &RunDir) -> Result<Option<u64>, Failure> {
+    let Some(row) = checkpoint_rows(run).into_iter().find(|row| row.kept && row.best) else { return Ok(None) };
     if run.path().join(&row.path).is_dir() {
         return Ok(Some(row.step));
     }
-    let (name, step) = (run.name(), grouped(row.step));
+    let (name, step) = (run.name(), count(row.step));
     Err(Failure::new(
         14,
         format!(
@@ -181,11 +182,11 @@ pub(super) fn best(run: &RunDir) -> Result<Option<u64>, Failure> {
 }
 
 /// Loads the checkpoint of a step, or the newest that verifies.
-pub(super) fn chosen(run: &RunDir, step: Option<u64>) -> Result<Loaded, Failure> {
+pub(super) fn load_chosen(run: &RunDir, step: Option<u64>) -> Result<Loaded, Failure> {
     let Some(step) = step else {
         let (newest, rejected) = checkpoint::newest_valid(run.path());
         for (path, error) in &rejected {
-            super::say(&format!("passed over {}: {error}", path.display()));
+            super::say(&format!("passed over {}: {error}", text::path(&path)));
         }
         return newest.ok_or_else(|| Failure::new(14, format!("{} has no checkpoint that verifies", run.name())));
     };

@@ -1,11 +1,12 @@
 //! Client of the keeper: one request, one answer.
 
 use super::Failure;
-use crate::protocol::control::{Request, Update};
+use crate::protocol::control::{Request, RunState, Status, Update};
 use crate::protocol::line;
 use crate::store::owners;
+use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
-use crate::untrusted::{file, peer};
+use crate::untrusted::{file, peer, text};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -17,11 +18,40 @@ const STARTING: Duration = Duration::from_secs(10);
 /// Timeout for an answer; a healthy keeper answers at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Timeout for the status, which also stands in the store.
+const STATUS_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Returns the current status of a run: from its keeper, since run.db may lag behind, or from the store if
+/// no keeper answers.
+pub fn current_status(run: &RunDir) -> Option<Status> {
+    status_from_keeper(run).or_else(|| live_status(run))
+}
+
+/// Asks the keeper for its status. Returns none if no keeper answers in time.
+fn status_from_keeper(run: &RunDir) -> Option<Status> {
+    let record = owners::keeper_record(run).filter(|record| !record.opening)?;
+    let socket = run.socket();
+    let mut stream = UnixStream::connect(&socket).ok()?;
+    peer::check(&stream, &socket).ok()?;
+    stream.set_read_timeout(Some(STATUS_PATIENCE)).ok()?;
+    stream.set_write_timeout(Some(STATUS_PATIENCE)).ok()?;
+    stream.write_all(line::encode(&Request::Subscribe).ok()?.as_bytes()).ok()?;
+    let updates = BufReader::new(stream.take(peer::LINE)).lines().map_while(Result::ok);
+    let mut status = updates.filter_map(|text| line::decode(&text)).find_map(|update| match update {
+        Update::Status(status) => Some(*status),
+        _ => None,
+    })?;
+    if let Some(waiting) = record.waiting {
+        (status.state, status.why) = (RunState::Recovering, Some(waiting));
+    }
+    Some(status)
+}
+
 /// Sends a request to a run's keeper. Returns its answer if it accepts.
 ///
 /// # Errors
 /// Returns an error when there is no living keeper, or it refuses.
-pub fn ask(run: &RunDir, request: &Request) -> Result<String, Failure> {
+pub fn send_request(run: &RunDir, request: &Request) -> Result<String, Failure> {
     let stuck = |error: std::io::Error| Failure::new(1, silence(run, &error));
     let mut stream = match connect(run, request) {
         Ok(Connection::Keeper(stream)) => stream,
@@ -100,7 +130,7 @@ fn absent(run: &RunDir) -> Failure {
     let name = run.name();
     if let Some(keeper) = owners::keeper(run) {
         let (pid, socket) = (keeper.pid, run.socket());
-        let text = format!("the keeper of {name}, process {pid}, does not listen on {}", socket.display());
+        let text = format!("the keeper of {name}, process {pid}, does not listen on {}", text::path(&socket));
         return Failure::new(1, format!("{text}; `kill {pid}` ends the run with a checkpoint"));
     }
     Failure::new(
@@ -166,5 +196,5 @@ fn did_not_start(run: &RunDir) -> Failure {
         said = format!("{said}\n  {why}");
     }
     let log = run.file("keeper.log");
-    Failure::new(1, format!("the keeper did not start; the end of {}:\n  {said}", log.display()))
+    Failure::new(1, format!("the keeper did not start; the end of {}:\n  {said}", text::path(&log)))
 }

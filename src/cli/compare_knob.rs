@@ -1,14 +1,14 @@
 //! `compare-knob`: trains one knob at two values for some steps, each in a separate worker, and prints
 //! their costs side by side.
 
-use super::alone::Alone;
 use super::check::{align, leaves};
-use super::trainer::Trainer;
+use super::isolated_worker::IsolatedWorker;
 use super::trust::{self, Trust};
 use super::{Failure, Format, Outcome, line, run, say};
 use crate::config::run::Run;
-use crate::keeper::sentences::bytes;
+use crate::format::bytes;
 use crate::protocol::plan::Measured;
+use crate::trainer::Trainer;
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
@@ -63,20 +63,21 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
     if args.format == Format::Tmux {
         return Err(Failure::new(2, "a comparison is no status line; choose --format text or json"));
     }
-    let base = run::load(Some(&args.config), &args.overrides.set, &args.overrides.device, trainer)?;
-    let runs = [load(args, &args.first, &base, trainer)?, load(args, &args.second, &base, trainer)?];
+    let base = run::load_run_file(Some(&args.config), &args.overrides.set, &args.overrides.device, trainer)?;
+    let runs =
+        [load_with_value(args, &args.first, &base, trainer)?, load_with_value(args, &args.second, &base, trainer)?];
     let mut device = String::new();
     for run in &runs {
-        trust::ask(run, args.trust)?;
+        trust::require_approval(run, args.trust)?;
         let prospect = trainer.look_ahead(run, &args.overrides.device).map_err(Failure::of)?;
         device = prospect.device;
     }
     let gpu = super::plan::card_index(&device);
     let steps = args.steps.max(1);
-    let mut alone = Alone::new(&args.overrides.device, gpu, steps);
+    let mut workers = IsolatedWorker::new(&args.overrides.device, gpu, steps);
     let mut measured = |run: &Run, value: &str| {
         say(&format!("{} = {value}: {steps} steps", args.knob));
-        alone.measure(run, 0)
+        workers.measure(run, 0)
     };
     let [first, second] = [measured(&runs[0], &args.first)?, measured(&runs[1], &args.second)?];
     let variants = [Variant { value: &args.first, measured: first }, Variant { value: &args.second, measured: second }];
@@ -88,10 +89,10 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
     Ok(0)
 }
 
-fn load(args: &CompareArgs, value: &str, base: &Run, trainer: &dyn Trainer) -> Result<Run, Failure> {
+fn load_with_value(args: &CompareArgs, value: &str, base: &Run, trainer: &dyn Trainer) -> Result<Run, Failure> {
     let overrides: Vec<(String, String)> =
         args.overrides.set.iter().cloned().chain([(args.knob.clone(), value.to_owned())]).collect();
-    run::load(Some(&args.config), &overrides, &args.overrides.device, trainer).map_err(|mut failure| {
+    run::load_run_file(Some(&args.config), &overrides, &args.overrides.device, trainer).map_err(|mut failure| {
         let mut knobs = Vec::new();
         leaves(String::new(), &base.preset_tree(0), &mut knobs);
         if !knobs.iter().any(|(path, _)| *path == args.knob) {

@@ -1,18 +1,10 @@
 //! `doctor`: checks everything a run depends on, one line each: ok, warn or fail, with the fix.
 
-mod autostart;
-mod check;
-mod gpu;
-mod machine;
-mod terminal;
-mod wsl;
-
-use super::trainer::Trainer;
-use super::{Format, Outcome, line, watch};
-pub use check::Check;
-use check::Verdict;
-use clap::Args;
-pub use gpu::company;
+use super::{Format, Outcome, line};
+use crate::diagnose::autostart::Autostart;
+use crate::diagnose::doctor::{Verdict, run_checks};
+use crate::trainer::Trainer;
+use clap::{Args, ValueEnum};
 use std::path::Path;
 
 /// Arguments of `doctor`.
@@ -27,7 +19,18 @@ pub struct DoctorArgs {
     /// Print the setup that continues interrupted runs after a reboot: a systemd user unit, an entry for
     /// the Windows Task Scheduler, or both
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "both")]
-    autostart: Option<autostart::Autostart>,
+    autostart: Option<Setup>,
+}
+
+/// The setups to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Setup {
+    /// Both, with how to install them
+    Both,
+    /// The systemd unit alone
+    Systemd,
+    /// The Windows entry alone
+    Windows,
 }
 
 /// Arguments of `self-test`.
@@ -39,9 +42,9 @@ pub struct SelfTestArgs {
 
 pub fn doctor(args: &DoctorArgs, runs: &Path) -> Outcome {
     if let Some(what) = args.autostart {
-        return autostart::print(what, runs);
+        return print_autostart(what, runs);
     }
-    let checks = examine(args.gpu, runs);
+    let checks = run_checks(args.gpu, runs);
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&checks)?),
         Format::Text | Format::Tmux => {
@@ -53,20 +56,28 @@ pub fn doctor(args: &DoctorArgs, runs: &Path) -> Outcome {
     Ok(u8::from(checks.iter().any(|check| check.verdict == Verdict::Fail)))
 }
 
-/// Returns all checks as text, for a bundle.
-pub fn report(runs: &Path) -> String {
-    examine(0, runs).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-}
-
-fn examine(gpu: u32, runs: &Path) -> Vec<Check> {
-    let place = machine::existing(runs);
-    let reading = watch::read_once(&place, gpu);
-    let mut checks = gpu::checks(reading.as_ref(), gpu);
-    checks.extend(machine::checks(reading.as_ref().ok(), &place));
-    checks.extend(wsl::checks(reading.as_ref().ok(), &place));
-    checks.extend(terminal::checks());
-    checks.extend(machine::settings());
-    checks
+/// Prints what continues interrupted runs after a reboot, with the commands that install it.
+fn print_autostart(what: Setup, runs: &Path) -> Outcome {
+    let start = Autostart::here(runs)?;
+    if what != Setup::Windows {
+        if what == Setup::Both {
+            line!("# Linux: save this as ~/.config/systemd/user/downshift.service, then");
+            line!("#   systemctl --user enable downshift.service && loginctl enable-linger");
+            line!("# (`downshift doctor --autostart systemd` prints it alone.)");
+            line!("");
+        }
+        line!("{}", start.systemd_unit());
+    }
+    if what != Setup::Systemd {
+        if what == Setup::Both {
+            line!("# Windows with WSL2: save the rest as downshift.xml, then in PowerShell");
+            line!("#   Register-ScheduledTask -TaskName downshift -Xml (Get-Content -Raw downshift.xml)");
+            line!("# (`downshift doctor --autostart windows` prints it alone.)");
+            line!("");
+        }
+        line!("{}", start.windows_task());
+    }
+    Ok(0)
 }
 
 /// The hidden command `self-test`: a small computation on the device. It may hang or crash without harm
@@ -77,9 +88,9 @@ pub fn self_test(args: &SelfTestArgs, trainer: &dyn Trainer) -> u8 {
             line!("{words}");
             0
         }
-        Err((code, why)) => {
-            line!("{why}");
-            code
+        Err(refusal) => {
+            line!("{refusal}");
+            refusal.code
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::protocol::control::{JournalRow, RunState, Status};
 use crate::protocol::inject::Inject;
 use crate::protocol::probe::DRILL_FILE;
 use crate::store::run_dir::RunDir;
+use crate::untrusted::text;
 use clap::Args;
 use std::path::Path;
 
@@ -57,7 +58,7 @@ const fn exercise(name: &'static str, begins: &'static str, answer: &'static str
     Exercise { name, begins, answer, began_ms: None, did: None, took_ms: None }
 }
 
-pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn super::trainer::Trainer) -> Outcome {
+pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn crate::trainer::Trainer) -> Outcome {
     let mut overrides: Vec<(String, String)> =
         SHORTER.iter().map(|(path, value)| ((*path).to_owned(), (*value).to_owned())).collect();
     if let Some(steps) = args.steps {
@@ -65,8 +66,8 @@ pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn super::trainer::Traine
     }
     let run = prepare(None, &overrides, &args.device, runs, trainer)?;
     let dir = RunDir::create(runs, &run)?;
-    play(&dir, COOL)?;
-    line!("a drill in {}: {INJECT}, and a hot card at step {HEAT_AT}", dir.path().display());
+    set_temperature(&dir, COOL)?;
+    line!("a drill in {}: {INJECT}, and a hot card at step {HEAT_AT}", text::path(dir.path()));
     let inject = Inject::parse_list(INJECT).map_err(|why| Failure::new(1, why))?;
     let mut watched = Watched::start(dir, &args.device, inject)?;
     let mut exercises = [
@@ -77,35 +78,35 @@ pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn super::trainer::Traine
         exercise("hot card", "pauses to cool", "the card has cooled"),
         exercise("climb back", "climb: ", "climb: "),
     ];
-    let status = live(&mut watched, &mut exercises)?;
+    let status = follow_run(&mut watched, &mut exercises)?;
     let climbed = exercises[5].did.is_some();
-    table(&exercises[..if climbed { 6 } else { 5 }]);
+    print_table(&exercises[..if climbed { 6 } else { 5 }]);
     let mended = exercises[..5].iter().filter(|exercise| exercise.took_ms.is_some()).count();
     line!("{} at step {}; {mended} of 5 faults mended", status.state.word(), status.step);
     Ok(u8::from(mended < 5 || status.state != RunState::Finished))
 }
 
 /// Sets the temperature of the simulated GPU.
-fn play(dir: &RunDir, temperature_c: f64) -> Result<(), Failure> {
+fn set_temperature(dir: &RunDir, temperature_c: f64) -> Result<(), Failure> {
     let text = serde_json::to_string(&Drill { temperature_c })?;
     Ok(dir.write_atomically(DRILL_FILE, text.as_bytes())?)
 }
 
-fn live(watched: &mut Watched, exercises: &mut [Exercise]) -> Result<Status, Failure> {
+fn follow_run(watched: &mut Watched, exercises: &mut [Exercise]) -> Result<Status, Failure> {
     let mut heated = false;
     loop {
-        let (status, rows) = watched.look()?;
+        let (status, rows) = watched.poll()?;
         for row in &rows {
             line!("  {}", row.text);
-            note(exercises, row);
+            record_row(exercises, row);
             if heated && row.text.starts_with("pauses to cool") {
-                play(&watched.dir, COOL)?;
+                set_temperature(&watched.dir, COOL)?;
             }
         }
         let Some(status) = status else { continue };
         if status.step >= HEAT_AT && !heated {
             heated = true;
-            play(&watched.dir, HOT)?;
+            set_temperature(&watched.dir, HOT)?;
         }
         if status.state.is_over() && status.pid_keeper.is_none() {
             return Ok(status);
@@ -114,7 +115,7 @@ fn live(watched: &mut Watched, exercises: &mut [Exercise]) -> Result<Status, Fai
 }
 
 /// Records a journal line in its exercise: the start, the response, or the first new step.
-fn note(exercises: &mut [Exercise], row: &JournalRow) {
+fn record_row(exercises: &mut [Exercise], row: &JournalRow) {
     for exercise in exercises {
         if exercise.began_ms.is_none() && row.text.starts_with(exercise.begins) {
             exercise.began_ms = Some(row.time_ms);
@@ -133,7 +134,7 @@ fn note(exercises: &mut [Exercise], row: &JournalRow) {
     }
 }
 
-fn table(exercises: &[Exercise]) {
+fn print_table(exercises: &[Exercise]) {
     line!("");
     line!("{:<38} {:>14}   what the keeper did", "fault", "to a new step");
     for exercise in exercises {
@@ -145,7 +146,7 @@ fn table(exercises: &[Exercise]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{exercise, note};
+    use super::{exercise, record_row};
     use crate::protocol::control::{JournalKind, JournalRow};
     use crate::protocol::worker::Level;
 
@@ -168,7 +169,7 @@ mod tests {
             (400, "restarted full in 0.3 s: step 9 → 5"),
             (900, "restarted full in 0.3 s: step 9 → 5"),
         ] {
-            note(&mut all, &row(time, text));
+            record_row(&mut all, &row(time, text));
         }
         assert_eq!((all[0].took_ms, all[0].did.as_deref()), (Some(300), Some("restart after: killed by SIGKILL")));
     }

@@ -1,11 +1,11 @@
 //! `export`: the curve as rows. Rows of the highest attempt are the curve; the others were redone later.
 
-use super::{Failure, Outcome, find_run};
-use crate::protocol::control::StepRow;
-use crate::store::reader::Reader;
+use super::{Failure, Outcome, find_run, line};
+use crate::export::rows::{self, RowFormat};
+use crate::export::{ExportError, tensorboard};
+use crate::untrusted::text;
 use clap::{Args, ValueEnum};
-use serde::Serialize;
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Arguments of `export`.
@@ -16,14 +16,14 @@ pub struct ExportArgs {
     run: Option<String>,
     /// Output format
     #[arg(long, value_enum, default_value = "jsonl")]
-    format: Rows,
+    format: Format,
     /// The folder for TensorBoard event files; rows go to stdout
     #[arg(long, value_name = "DIR", required_if_eq("format", "tensorboard"))]
     out: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Rows {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
     /// One JSON object per line
     Jsonl,
     /// Comma-separated, with a header
@@ -32,57 +32,20 @@ enum Rows {
     Tensorboard,
 }
 
-/// One exported row.
-#[derive(Debug, Serialize)]
-struct Row {
-    attempt: u64,
-    rung: usize,
-    step: u64,
-    samples: u64,
-    epoch: u64,
-    loss: Option<f64>,
-    lr: f64,
-    grad_norm: Option<f64>,
-    skipped: bool,
-}
-
 pub fn export(args: &ExportArgs, runs: &Path) -> Outcome {
     let run = find_run(runs, args.run.as_deref())?;
     match (args.format, &args.out) {
-        (Rows::Tensorboard, Some(out)) => return super::tensorboard::export(&run, out),
-        (_, Some(_)) => return Err(Failure::new(2, "--out goes with --format tensorboard; rows go to stdout")),
+        (Format::Tensorboard, Some(out)) => {
+            line!("{}", text::path(&tensorboard::export(&run, out)?));
+            return Ok(0);
+        }
+        (_, Some(_)) => return Err(Failure::new(2, "--out needs --format tensorboard; rows go to stdout")),
         _ => {}
     }
-    let reader =
-        Reader::open(&run).map_err(|error| Failure::new(1, format!("{}: {error}", run.file("run.db").display())))?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    let mut written = match args.format {
-        Rows::Csv => writeln!(out, "attempt,rung,step,samples,epoch,loss,lr,grad_norm,skipped"),
-        Rows::Jsonl | Rows::Tensorboard => Ok(()),
-    };
-    reader.each_step(|row| {
-        if written.is_ok() {
-            written = write_row(&mut out, args.format, &row);
-        }
-    })?;
-    match written.and_then(|()| out.flush()) {
+    let format = if args.format == Format::Csv { RowFormat::Csv } else { RowFormat::Jsonl };
+    match rows::write(&run, format, &mut BufWriter::new(io::stdout().lock())) {
         // `| head` closes the pipe, which is not a failure.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(0),
-    }
-}
-
-fn write_row(out: &mut impl Write, format: Rows, step: &StepRow) -> io::Result<()> {
-    let StepRow { attempt, rung, step, samples, epoch, loss, lr, grad_norm, skipped, .. } = *step;
-    match format {
-        Rows::Jsonl | Rows::Tensorboard => {
-            let row = Row { attempt, rung, step, samples, epoch, loss, lr, grad_norm, skipped };
-            writeln!(out, "{}", serde_json::to_string(&row)?)
-        }
-        Rows::Csv => {
-            let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-            let (loss, norm) = (number(loss), number(grad_norm));
-            writeln!(out, "{attempt},{rung},{step},{samples},{epoch},{loss},{lr},{norm},{skipped}")
-        }
+        Err(ExportError::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(0),
+        written => Ok(written.map(|()| 0)?),
     }
 }

@@ -2,7 +2,8 @@
 //! other: an interrupt stops the run with a checkpoint, but the death of this process does not affect it.
 
 use super::{Failure, Outcome, client};
-use crate::keeper::sentences::{grouped, measured};
+use crate::format::count;
+use crate::keeper::sentences::measured;
 use crate::protocol::control::{EvalRow, JournalRow, Request, RunState, Status, Update};
 use crate::protocol::line;
 use crate::protocol::worker::Level;
@@ -35,7 +36,7 @@ pub fn follow(dir: &RunDir, since_ms: i64) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let signals = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        print(&format!("run {} in {}", dir.name(), dir.path().display()));
+        print_now(&format!("run {} in {}", dir.name(), text::path(dir.path())));
         let mut follower = Follower { dir, since_ms, printed: 0, progress: Instant::now(), asked: None, status: None };
         follower.follow(signals).await
     })
@@ -73,7 +74,7 @@ impl Follower<'_> {
             if since > SILENCE && !told {
                 told = true;
                 let why = recovering.clone().unwrap_or_else(|| "waiting for it to be brought back".to_owned());
-                print(&format!("the keeper does not answer; {why}"));
+                print_now(&format!("the keeper does not answer; {why}"));
             }
             if since > PATIENCE && recovering.is_none() {
                 let name = self.dir.name();
@@ -102,7 +103,7 @@ impl Follower<'_> {
     fn stop_without_keeper(&mut self) {
         self.asked = Some(Instant::now());
         if client::stop_without_keeper(self.dir) {
-            print("asked the keeper's parent to end the run");
+            print_now("asked the keeper's parent to end the run");
         }
     }
 
@@ -138,7 +139,7 @@ impl Follower<'_> {
         interrupt: &mut Signal,
         terminate: &mut Signal,
     ) {
-        if say(&mut write, &Request::Subscribe).await.is_err() {
+        if send(&mut write, &Request::Subscribe).await.is_err() {
             return;
         }
         loop {
@@ -147,27 +148,27 @@ impl Follower<'_> {
                     Ok(Some(text)) => {
                         lines.get_mut().get_mut().set_limit(peer::LINE);
                         if let Some(update) = line::decode(&text) {
-                            self.hear(update);
+                            self.handle_update(update);
                         }
                     }
                     _ => return,
                 },
-                _ = interrupt.recv() => self.stop(&mut write).await,
-                _ = terminate.recv() => self.stop(&mut write).await,
+                _ = interrupt.recv() => self.request_stop(&mut write).await,
+                _ = terminate.recv() => self.request_stop(&mut write).await,
             }
         }
     }
 
     /// Turns a signal into a stop request. A second signal forces the end, unless it follows at once:
     /// `timeout` and some shells send it twice.
-    async fn stop(&mut self, write: &mut OwnedWriteHalf) {
+    async fn request_stop(&mut self, write: &mut OwnedWriteHalf) {
         if self.asked.is_none_or(|asked| asked.elapsed() > FORCE) {
             self.asked = Some(Instant::now());
-            let _ = say(write, &Request::Stop).await;
+            let _ = send(write, &Request::Stop).await;
         }
     }
 
-    fn hear(&mut self, update: Update) {
+    fn handle_update(&mut self, update: Update) {
         match update {
             Update::Status(status) => {
                 if self.status.is_none() {
@@ -176,9 +177,9 @@ impl Follower<'_> {
                 self.status = Some(*status);
                 self.show_progress();
             }
-            Update::Journal(row) => self.show(&row),
+            Update::Journal(row) => self.print_journal_row(&row),
             Update::Eval(row) => Self::show_eval(&row),
-            Update::Reply { message, .. } => print(&message),
+            Update::Reply { message, .. } => print_now(&message),
             Update::Steps { .. } | Update::Sample(_) | Update::Checkpoint(_) => {}
         }
     }
@@ -188,15 +189,15 @@ impl Follower<'_> {
         let journal = Reader::open(self.dir).and_then(|reader| reader.journal(1000)).unwrap_or_default();
         let old = journal.partition_point(|row| row.time_ms < self.since_ms);
         if self.printed == 0 && old > 0 {
-            print(&format!("{old} older lines of the journal are left out"));
+            print_now(&format!("{old} older lines of the journal are left out"));
             self.printed = journal[old - 1].id;
         }
         for row in journal {
-            self.show(&row);
+            self.print_journal_row(&row);
         }
     }
 
-    fn show(&mut self, row: &JournalRow) {
+    fn print_journal_row(&mut self, row: &JournalRow) {
         if row.id <= self.printed {
             return;
         }
@@ -210,19 +211,19 @@ impl Follower<'_> {
     }
 
     fn show_eval(row: &EvalRow) {
-        let text = format!("evaluation at step {}: {}", grouped(row.eval.step), measured(&row.eval));
+        let text = format!("evaluation at step {}: {}", count(row.eval.step), measured(&row.eval));
         print_at(row.time_ms, &text);
     }
 
     fn show_progress(&mut self) {
         let Some(status) = self.status.as_ref().filter(|_| self.progress.elapsed() >= PROGRESS) else { return };
         self.progress = Instant::now();
-        let text = super::status::text(status);
-        print(&text);
+        let text = super::status::status_line(status);
+        print_now(&text);
     }
 }
 
-fn print(text: &str) {
+fn print_now(text: &str) {
     print_at(jiff::Timestamp::now().as_millisecond(), text);
 }
 
@@ -233,26 +234,64 @@ fn print_at(time_ms: i64, message: &str) {
     // A log is read days later, and merged with others.
     let form = if out.is_terminal() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
     let time = time.to_zoned(jiff::tz::TimeZone::system()).strftime(form).to_string();
-    let _ = writeln!(out, "{}", stamped(&time, message)).and_then(|()| out.flush());
+    let _ = writeln!(out, "{}", format_line(&time, message)).and_then(|()| out.flush());
 }
 
 /// Formats one line, even if a worker's note or a name contains line breaks.
-fn stamped(time: &str, message: &str) -> String {
+fn format_line(time: &str, message: &str) -> String {
     format!("{time}  {}", text::line(message))
 }
 
-async fn say(write: &mut OwnedWriteHalf, request: &Request) -> io::Result<()> {
+async fn send(write: &mut OwnedWriteHalf, request: &Request) -> io::Result<()> {
     write.write_all(line::encode(request)?.as_bytes()).await
 }
 
 #[cfg(test)]
 mod tests {
-    use super::stamped;
+    use super::{Follower, format_line};
+    use crate::cockpit::fixture;
+    use crate::config::run::{AsWritten, Run, Source};
+    use crate::protocol::control::RunState;
+    use crate::store::lock::Recovery;
+    use crate::store::owners;
+    use crate::store::reader::live_status;
+    use crate::store::run_dir::RunDir;
+    use crate::store::writer::Writer;
+    use std::path::Path;
+    use tokio::time::Instant;
+
+    #[test]
+    fn an_end_in_the_store_gives_way_to_a_recovery() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "name: x\ntask: t\ntraining: { steps: 4, micro_batch: 8 }\noptimizer: { lr: 0.1 }\n";
+        let source = Source { file: "x.yaml", text, base: Path::new("/"), overrides: &[] };
+        let run = Run::read(&source, &AsWritten).unwrap();
+        let dir = RunDir::create(folder.path(), &run).unwrap();
+        let store = |state: RunState| {
+            let status = fixture::status(state, 5);
+            let mut store = Writer::open(&dir.file("run.db")).unwrap();
+            store.put_fact("status", &status).unwrap();
+            store.put_fact("exit_code", &3).unwrap();
+        };
+        let seen = || {
+            let (since_ms, printed, progress) = (0, 0, Instant::now());
+            let follower = Follower { dir: &dir, since_ms, printed, progress, asked: None, status: None };
+            (live_status(&dir).unwrap().state, follower.exit_code())
+        };
+        store(RunState::Stopped);
+        assert_eq!(seen(), (RunState::Stopped, Some(3)));
+        let mut parent = owners::become_parent(&dir).unwrap();
+        parent.update(|record| record.recovery = Some(Recovery::default())).unwrap();
+        assert_eq!(seen(), (RunState::Recovering, None), "an end of an earlier life");
+        parent.release();
+        store(RunState::Training);
+        assert_eq!(seen(), (RunState::Stopped, None), "neither keeper nor parent is left");
+    }
 
     #[test]
     fn a_note_cannot_reach_the_terminal_or_another_line() {
         let note = "done\u{1b}]52;c;aGk=\u{7}\n12:00:00  the run failed \u{202e}";
         let wanted = "12:00:01  done\\u001b]52;c;aGk=\\u0007\\n12:00:00  the run failed \\u202e";
-        assert_eq!(stamped("12:00:01", note), wanted);
+        assert_eq!(format_line("12:00:01", note), wanted);
     }
 }

@@ -2,14 +2,16 @@
 
 use super::run::{has_room_to_go_on, start_keeper};
 use super::trust::{self, Trust};
-use super::{Failure, command_line, line};
+use super::{Failure, line};
+use crate::format::count;
 use crate::keeper::ENDED_BY_SIGNAL;
-use crate::keeper::sentences::grouped;
 use crate::protocol::control::RunState;
+use crate::store::command_line::record_command_line;
 use crate::store::lock::Identity;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::store::{owners, permissions};
+use crate::untrusted::text;
 use clap::Args;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -52,13 +54,13 @@ pub fn resume_all(runs: &Path, wait: bool) -> u8 {
         line!("{}: {words}", dir.name());
     };
     for dir in RunDir::all(runs).into_iter().rev() {
-        match find(&dir) {
+        match find_state(&dir) {
             Found::Over => {}
             Found::Alive => tell(&dir, "is alive; left alone"),
             Found::Paused => tell(&dir, &format!("was paused and stays so; `{}` goes on", dir.command("resume"))),
             Found::Interrupted(durable) => match go_on(&dir) {
                 Ok(()) => {
-                    let step = durable.map(|step| format!("step {}", grouped(step)));
+                    let step = durable.map(|step| format!("step {}", count(step)));
                     tell(&dir, &format!("goes on from {}", step.as_deref().unwrap_or("the beginning")));
                     resumed.push(dir);
                 }
@@ -70,7 +72,7 @@ pub fn resume_all(runs: &Path, wait: bool) -> u8 {
         }
     }
     if told == 0 {
-        line!("no run in {} was interrupted", runs.display());
+        line!("no run in {} was interrupted", text::path(&runs));
     }
     if wait {
         wait_for(resumed);
@@ -104,7 +106,7 @@ fn is_alive(dir: &RunDir) -> bool {
 }
 
 /// Determines the state from the keeper's last status and from the living processes.
-fn find(dir: &RunDir) -> Found {
+fn find_state(dir: &RunDir) -> Found {
     if is_alive(dir) {
         return Found::Alive;
     }
@@ -133,8 +135,8 @@ fn ended_with_the_machine(reader: &Reader) -> bool {
 fn go_on(dir: &RunDir) -> Result<(), Failure> {
     permissions::check(dir)?;
     let run = dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
-    trust::ask(&run, Trust::default())?;
+    trust::require_approval(&run, Trust::default())?;
     has_room_to_go_on(dir, &run)?;
-    command_line::remember(dir);
+    record_command_line(dir);
     start_keeper(dir, None)
 }

@@ -1,10 +1,10 @@
 //! `notify test`: sends a message through every channel to check that it arrives.
 
-use super::trainer::Trainer;
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, line, run};
 use crate::notify::{self, Message};
 use crate::protocol::worker::Level;
+use crate::trainer::Trainer;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -31,8 +31,8 @@ pub fn notify(args: &NotifyArgs, trainer: &dyn Trainer) -> Outcome {
     let Action::Test { config, trust } = &args.action;
     let of_run = match config {
         Some(config) => {
-            let run = run::load(Some(config), &[], "auto", trainer)?;
-            trust::ask(&run, *trust)?;
+            let run = run::load_run_file(Some(config), &[], "auto", trainer)?;
+            trust::require_approval(&run, *trust)?;
             run.notify
         }
         None => None,

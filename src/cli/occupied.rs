@@ -13,7 +13,7 @@ use std::path::Path;
 
 /// A living run.
 #[derive(Debug, Clone)]
-pub struct Living {
+pub struct LivingRun {
     /// Its run directory.
     pub dir: RunDir,
     /// Its status.
@@ -21,32 +21,32 @@ pub struct Living {
 }
 
 /// Returns the runs in a folder that have a keeper or are about to get one back, newest first.
-pub fn living(runs: &Path) -> Vec<Living> {
+pub fn living_runs(runs: &Path) -> Vec<LivingRun> {
     let alive = |dir: &RunDir| owners::keeper(dir).is_some() || owners::parent_record(dir).is_some();
     let all = RunDir::all(runs).into_iter().filter(alive);
     all.filter_map(|dir| {
         let status = live_status(&dir).filter(|status| !status.state.is_over())?;
-        Some(Living { dir, status })
+        Some(LivingRun { dir, status })
     })
     .collect()
 }
 
 /// Returns the living runs that hold a device or would take it. A paused run holds none.
-pub fn occupants(runs: &Path, device: &str) -> Vec<Living> {
+pub fn occupants(runs: &Path, device: &str) -> Vec<LivingRun> {
     let wanted = choice(device);
-    let mut living = living(runs);
+    let mut living = living_runs(runs);
     living.retain(|run| run.status.state != RunState::Paused && is_same(wanted, device_of(run)));
     living
 }
 
 /// Describes a run that holds the device: its name, state and step.
-pub fn named(run: &Living) -> String {
-    let (state, step) = (run.status.state.word(), crate::keeper::sentences::grouped(run.status.step));
+pub fn describe(run: &LivingRun) -> String {
+    let (state, step) = (run.status.state.word(), crate::format::count(run.status.step));
     format!("{} ({state}, step {step})", run.dir.name())
 }
 
 /// Returns the device of a living run: as its worker named it, else as it was started.
-fn device_of(run: &Living) -> DeviceChoice {
+fn device_of(run: &LivingRun) -> DeviceChoice {
     let named = run.status.device.as_deref().map(choice).filter(|choice| *choice != DeviceChoice::Auto);
     let launched = || Some(choice(&Reader::open(&run.dir).ok()?.fact::<Launch>("launch")?.device));
     named.or_else(launched).unwrap_or_default()
@@ -71,10 +71,10 @@ pub enum Answer {
 }
 
 /// Checks that no other run holds the device. Asks on a terminal, refuses otherwise.
-pub fn settle(runs: &Path, device: &str, headless: bool) -> Result<Answer, Failure> {
+pub fn settle_device(runs: &Path, device: &str, headless: bool) -> Result<Answer, Failure> {
     let others = occupants(runs, device);
     let Some(first) = others.first() else { return Ok(Answer::Start) };
-    let names: Vec<String> = others.iter().map(named).collect();
+    let names: Vec<String> = others.iter().map(describe).collect();
     let held = format!("{device} is in use by {}", names.join(", "));
     if headless || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         let attach = first.dir.command("attach");
@@ -82,7 +82,7 @@ pub fn settle(runs: &Path, device: &str, headless: bool) -> Result<Answer, Failu
     }
     line!("{held}.");
     loop {
-        match ask("[a]ttach to it, [s]tart another beside it, or [q]uit? [a] ")?.as_deref() {
+        match ask_user("[a]ttach to it, [s]tart another beside it, or [q]uit? [a] ")?.as_deref() {
             Some("" | "a") => return Ok(Answer::Attach(first.dir.clone())),
             Some("s") => return Ok(Answer::Start),
             Some("q") | None => return Err(Failure::new(2, "nothing was started")),
@@ -94,11 +94,11 @@ pub fn settle(runs: &Path, device: &str, headless: bool) -> Result<Answer, Failu
 /// Returns the living run that a command without a name means: the only one. If there are several, asks
 /// on a terminal and fails otherwise.
 pub fn the_one(runs: &Path, verb: &str) -> Result<Option<RunDir>, Failure> {
-    let mut living = living(runs);
+    let mut living = living_runs(runs);
     if living.len() < 2 {
         return Ok(living.pop().map(|run| run.dir));
     }
-    let list: Vec<String> = living.iter().map(|run| format!("  {}", super::status::text(&run.status))).collect();
+    let list: Vec<String> = living.iter().map(|run| format!("  {}", super::status::status_line(&run.status))).collect();
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         let (count, list) = (living.len(), list.join("\n"));
         return Err(Failure::new(2, format!("{count} runs are alive; name the one to {verb}:\n{list}")));
@@ -108,7 +108,7 @@ pub fn the_one(runs: &Path, verb: &str) -> Result<Option<RunDir>, Failure> {
     }
     loop {
         let question = format!("which one to {verb}? [1-{}, Enter for none] ", living.len());
-        match ask(&question)?.as_deref() {
+        match ask_user(&question)?.as_deref() {
             Some("") | None => return Err(Failure::new(2, format!("no run was chosen to {verb}"))),
             Some(answer) => {
                 let place = answer.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
@@ -121,7 +121,7 @@ pub fn the_one(runs: &Path, verb: &str) -> Result<Option<RunDir>, Failure> {
 }
 
 /// Asks on the terminal; returns none at the end of the input.
-fn ask(question: &str) -> io::Result<Option<String>> {
+fn ask_user(question: &str) -> io::Result<Option<String>> {
     let mut out = io::stdout().lock();
     write!(out, "{question}").and_then(|()| out.flush())?;
     let mut answer = String::new();

@@ -5,18 +5,19 @@ mod bound;
 pub mod size;
 mod table;
 
-use super::alone::Alone;
-use super::trainer::Trainer;
+use super::isolated_worker::IsolatedWorker;
 use super::trust::{self, Trust};
-use super::{Failure, Format, Outcome, line, run, say, watch};
+use super::{Failure, Format, Outcome, line, run, say};
 use crate::config::run::Run;
 use crate::config::shipped;
+use crate::diagnose::readings::read_once;
 use crate::protocol::control::Status;
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
 use crate::protocol::worker::FailureClass;
 use crate::store::reader::{live_status, refuse_newer};
 use crate::store::run_dir::RunDir;
+use crate::trainer::Trainer;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -62,7 +63,7 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     }
     let subject = Subject::find(args, runs, trainer)?;
     if args.measure.is_some() {
-        trust::ask(&subject.run, args.trust)?;
+        trust::require_approval(&subject.run, args.trust)?;
     }
     if let (true, Some(dir)) = (args.write, &subject.dir) {
         bound::keep_within(dir.clone(), unplanned(&subject.run, &args.overrides.device))?;
@@ -118,14 +119,15 @@ impl Subject {
             return Ok(Self { run, dir: Some(dir), status });
         }
         let device = if args.gpu.is_some() { NOWHERE } else { &args.overrides.device };
-        let run = run::load(Some(&args.config), &args.overrides.set, device, trainer).map_err(|mut failure| {
-            if args.gpu.is_none() && only_lacks_gpu(args, trainer) {
+        let run =
+            run::load_run_file(Some(&args.config), &args.overrides.set, device, trainer).map_err(|mut failure| {
+                if args.gpu.is_none() && only_lacks_gpu(args, trainer) {
+                    failure
+                        .message
+                        .push_str("\nto plan for a GPU that is not in this machine, give its memory: --gpu 16GiB");
+                }
                 failure
-                    .message
-                    .push_str("\nto plan for a GPU that is not in this machine, give its memory: --gpu 16GiB");
-            }
-            failure
-        })?;
+            })?;
         Ok(Self { run, dir: None, status: None })
     }
 
@@ -146,7 +148,7 @@ fn only_lacks_gpu(args: &PlanArgs, trainer: &dyn Trainer) -> bool {
         let mut precisions = run.rungs.iter().map(|rung| rung.preset.training.precision);
         precisions.any(|precision| trainer.precision_misfit(precision, &args.overrides.device).is_some())
     };
-    run::load(Some(&args.config), &args.overrides.set, NOWHERE, trainer).is_ok_and(misfits)
+    run::load_run_file(Some(&args.config), &args.overrides.set, NOWHERE, trainer).is_ok_and(misfits)
 }
 
 /// The device to train on.
@@ -184,7 +186,7 @@ pub fn card_index(device: &str) -> Option<u32> {
 
 fn card_of(runs: &Path, index: u32) -> Option<Card> {
     let place = if runs.is_dir() { runs } else { Path::new(".") };
-    let gpu = watch::read_once(place, index).ok()?.gpu.ok()?;
+    let gpu = read_once(place, index).ok()?.gpu.ok()?;
     let (total_bytes, used) = (gpu.vram_total_bytes.get()?, gpu.vram_used_bytes.get());
     Some(Card { name: gpu.name, total_bytes, free_bytes: used.map(|used| total_bytes.saturating_sub(used)) })
 }
@@ -235,11 +237,11 @@ fn unplanned(run: &Run, device: &str) -> Plan {
 /// because upper ones may fail, so they are measured regardless.
 fn measure(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u64) -> Vec<(usize, u8)> {
     let (count, mut failures) = (plan.rungs.len(), Vec::new());
-    let mut alone = Alone::new(&args.overrides.device, place.index, steps);
+    let mut workers = IsolatedWorker::new(&args.overrides.device, place.index, steps);
     for (number, rung) in plan.rungs.iter_mut().enumerate() {
         say(&format!("rung {} ({} of {count}): {steps} steps", rung.name, number + 1));
         let index = run.rung_named(&rung.name).unwrap_or(number);
-        match alone.measure(run, index) {
+        match workers.measure(run, index) {
             Ok(measured) => rung.measured = Some(measured),
             Err(failure) => {
                 say(&failure.message);

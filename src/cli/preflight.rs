@@ -1,14 +1,19 @@
 //! Checks before a start, as one list: config, device, data, tokenizer, disk, and other users of the GPU.
 //! `run` and `trial` require it to pass before anything is started; `check --preflight` prints it.
 
-use super::doctor::{Check, company};
 use super::run;
-use super::trainer::{Prospect, Trainer};
-use super::{Failure, line, occupied, plan, say, watch};
+use super::trust;
+use super::{Failure, line, occupied, plan, say};
 use crate::config::run::Run;
-use crate::keeper::sentences::{bytes, grouped};
+use crate::config::trust::{Access, Grant, Grants};
+use crate::diagnose::doctor::{Check, other_users};
+use crate::diagnose::readings::read_once;
+use crate::format::{bytes, count};
+use crate::notify::secret;
 use crate::store::disk;
+use crate::trainer::{Prospect, Trainer};
 use crate::untrusted::file::{self, Limit};
+use crate::untrusted::text;
 use serde_json::Value;
 use std::path::Path;
 
@@ -26,6 +31,8 @@ pub struct Start<'a> {
     pub runs: &'a Path,
     /// The trainer.
     pub trainer: &'a dyn Trainer,
+    /// Whether the user has just approved what the run file names.
+    pub approved: bool,
 }
 
 /// The list of checks, and their results that a start needs.
@@ -34,6 +41,7 @@ pub struct Preflight {
     checks: Vec<Check>,
     failure: Option<Failure>,
     occupied: bool,
+    unapproved: bool,
     run: Option<Run>,
     prospect: Option<Prospect>,
 }
@@ -50,6 +58,7 @@ impl Preflight {
             }
         };
         list.pass("config", format!("{}, {} rungs", run.name, run.rungs.len()));
+        list.check_access(&Grants::of(&run), start.approved);
         list.look_ahead(start, &run);
         let room = run::has_room(start.runs, &run, list.prospect.as_ref().and_then(|prospect| prospect.parameters));
         match room {
@@ -89,9 +98,36 @@ impl Preflight {
         }
     }
 
+    /// Checks that the user approved what the run file names, and that all of it is there.
+    fn check_access(&mut self, grants: &Grants, approved: bool) {
+        if grants.is_empty() {
+            return;
+        }
+        if approved || trust::is_approved(grants) {
+            self.pass("approval", format!("{} approved", counted(grants.iter().count(), "access", "accesses")));
+        } else {
+            self.unapproved = true;
+            let text = format!("this run file asks for what you have not approved:\n{}", grants.lines().join("\n"));
+            self.checks.push(Check::warn("approval", text, "approve it with --trust, or once in a terminal"));
+        }
+        for Grant { access, key } in grants {
+            let (name, text) = match access {
+                Access::Library(path) if !path.exists() => ("library", format!("{} does not exist", text::path(&path))),
+                Access::File(path) if !secret::expand_home(path).exists() => {
+                    ("secret", format!("{} does not exist", text::path(&path)))
+                }
+                Access::Environment(name) if std::env::var_os(name).is_none() => {
+                    ("secret", format!("the environment variable {name} is not set"))
+                }
+                _ => continue,
+            };
+            self.checks.push(Check::warn(name, format!("{key}: {text}"), "correct it in the run file, or provide it"));
+        }
+    }
+
     /// Checks who else uses the device: other runs, and on a GPU any process.
     fn others(&mut self, runs: &Path, device: &str) {
-        let ours: Vec<String> = occupied::occupants(runs, device).iter().map(occupied::named).collect();
+        let ours: Vec<String> = occupied::occupants(runs, device).iter().map(occupied::describe).collect();
         if !ours.is_empty() {
             self.occupied = true;
             let text = format!("{device} is in use by {}", ours.join(", "));
@@ -102,8 +138,9 @@ impl Preflight {
             return self.pass("others", "no other run on this device".to_owned());
         };
         let place = if runs.is_dir() { runs } else { Path::new(".") };
-        match watch::read_once(place, card).and_then(|reading| reading.gpu) {
-            Ok(gpu) => self.checks.push(company(&gpu)),
+        let reading = read_once(place, card).map_err(|error| error.to_string());
+        match reading.and_then(|reading| reading.gpu) {
+            Ok(gpu) => self.checks.push(other_users(&gpu)),
             Err(why) => self.checks.push(Check::warn("others", format!("not known: {why}"), "see `downshift doctor`")),
         }
     }
@@ -121,8 +158,12 @@ impl Preflight {
     /// Prints the whole list. Returns the exit code of a start: 0 if it would begin.
     pub fn report(&self) -> u8 {
         self.print();
-        let occupied = if self.occupied { OCCUPIED } else { 0 };
-        self.failure.as_ref().map_or(occupied, |failure| failure.code)
+        let refusal = match (self.unapproved, self.occupied) {
+            (true, _) => trust::NOT_APPROVED,
+            (false, true) => OCCUPIED,
+            (false, false) => 0,
+        };
+        self.failure.as_ref().map_or(refusal, |failure| failure.code)
     }
 
     fn print(&self) {
@@ -147,18 +188,22 @@ impl Preflight {
     }
 }
 
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 fn samples(prospect: &Prospect) -> String {
     match prospect.samples {
         Some((training, validation)) => {
-            format!("{} training and {} validation samples", grouped(training as u64), grouped(validation as u64))
+            format!("{} training and {} validation samples", count(training as u64), count(validation as u64))
         }
         None => "counted by the worker".to_owned(),
     }
 }
 
 fn free(runs: &Path) -> String {
-    let shown = runs.display();
-    disk::free(runs)
+    let shown = text::path(&runs);
+    disk::free_bytes(runs)
         .map_or_else(|_| format!("free space in {shown} is unknown"), |free| format!("{} free in {shown}", bytes(free)))
 }
 

@@ -4,13 +4,13 @@
 //! Compiled kernels go to the user's cache automatically. Tuning decisions are stored next to them, and a
 //! new run begins with a copy, which it then owns.
 
-use super::alone::Alone;
+use super::isolated_worker::IsolatedWorker;
 use super::run::{self, Overrides};
-use super::trainer::Trainer;
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, line, say};
 use crate::config::run::Run;
 use crate::store::kernels;
+use crate::trainer::Trainer;
 use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ pub struct PrepareArgs {
 
 pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
-    let run = run::load(Some(&args.config), set, device, trainer)?;
-    trust::ask(&run, args.trust)?;
+    let run = run::load_run_file(Some(&args.config), set, device, trainer)?;
+    trust::require_approval(&run, args.trust)?;
     let prospect = trainer.look_ahead(&run, device).map_err(Failure::of)?;
     let gpu = super::plan::card_index(&prospect.device);
     if gpu.is_none() {
@@ -44,10 +44,10 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
     let decisions = kernels::decisions(&prospect.fingerprint)
         .ok_or_else(|| Failure::new(1, "there is no place to keep them: neither XDG_CACHE_HOME nor HOME is set"))?;
     let (count, begun, mut failures) = (run.rungs.len(), Instant::now(), Vec::new());
-    let mut alone = Alone::new(device, gpu, STEPS).with_evaluation();
+    let mut workers = IsolatedWorker::new(device, gpu, STEPS).with_evaluation();
     for (rung, spec) in run.rungs.iter().enumerate() {
         line!("rung {} ({} of {count}) ...", spec.name, rung + 1);
-        match prepare_rung(&mut alone, &run, rung, &decisions) {
+        match prepare_rung(&mut workers, &run, rung, &decisions) {
             Ok(words) => line!("rung {}: {words}", spec.name),
             // Lower rungs exist because this one may fail, so continue.
             Err(failure) => {
@@ -65,10 +65,10 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
 }
 
 /// Runs the steps of a rung and describes the result.
-fn prepare_rung(alone: &mut Alone<'_>, run: &Run, rung: usize, decisions: &Path) -> Result<String, Failure> {
+fn prepare_rung(workers: &mut IsolatedWorker<'_>, run: &Run, rung: usize, decisions: &Path) -> Result<String, Failure> {
     let before = |dir: &Path| drop(copy(decisions, &kernels::decisions_of(dir)));
     let mut kept = Ok(0);
-    let seen = alone.measure_with(run, rung, before, |dir| kept = copy(&kernels::decisions_of(dir), decisions))?;
+    let seen = workers.measure_with(run, rung, before, |dir| kept = copy(&kernels::decisions_of(dir), decisions))?;
     let took = seen.first_step_s.unwrap_or(0.0);
     let step = seen.step_ms.map_or_else(String::new, |ms| format!(", a step takes {ms:.0} ms now"));
     Ok(format!("first step after {took:.1} s{step}, {} files of tuning decisions", kept?))

@@ -1,6 +1,6 @@
 //! The cockpit's keys as commands, for scripts and ssh.
 
-use super::client::ask;
+use super::client::send_request;
 use super::line;
 use super::occupied;
 use super::{Outcome, Which, find_run};
@@ -28,7 +28,7 @@ pub fn shift(args: &ShiftArgs, runs: &Path) -> Outcome {
         "up" => Target::Up,
         name => Target::Rung(name.to_owned()),
     };
-    tell(run, runs, &Request::Shift { to })
+    send_to(run, runs, &Request::Shift { to })
 }
 
 pub fn stop(which: &Which, runs: &Path) -> Outcome {
@@ -38,32 +38,32 @@ pub fn stop(which: &Which, runs: &Path) -> Outcome {
         Some(_) => None,
     };
     let run = run.map_or_else(|| find_run(runs, which.run.as_deref()), Ok)?;
-    ask_and_print(&run, &Request::Stop)
+    send_and_print(&run, &Request::Stop)
 }
 
 pub fn checkpoint(which: &Which, runs: &Path) -> Outcome {
-    tell(which.run.as_deref(), runs, &Request::Checkpoint)
+    send_to(which.run.as_deref(), runs, &Request::Checkpoint)
 }
 
 pub fn pause(which: &Which, runs: &Path) -> Outcome {
-    tell(which.run.as_deref(), runs, &Request::Pause)
+    send_to(which.run.as_deref(), runs, &Request::Pause)
 }
 
 /// Accepts the keeper's proposal.
 pub fn accept(which: &Which, runs: &Path) -> Outcome {
-    tell(which.run.as_deref(), runs, &Request::Accept)
+    send_to(which.run.as_deref(), runs, &Request::Accept)
 }
 
 pub fn restart(which: &Which, runs: &Path) -> Outcome {
-    tell(which.run.as_deref(), runs, &Request::Restart)
+    send_to(which.run.as_deref(), runs, &Request::Restart)
 }
 
-fn tell(run: Option<&str>, runs: &Path, request: &Request) -> Outcome {
-    ask_and_print(&find_run(runs, run)?, request)
+fn send_to(run: Option<&str>, runs: &Path, request: &Request) -> Outcome {
+    send_and_print(&find_run(runs, run)?, request)
 }
 
-fn ask_and_print(run: &RunDir, request: &Request) -> Outcome {
-    let answer = ask(run, request)?;
+fn send_and_print(run: &RunDir, request: &Request) -> Outcome {
+    let answer = send_request(run, request)?;
     line!("{}: {answer}", run.name());
     Ok(0)
 }

@@ -3,18 +3,20 @@
 use super::interrupted::{self, Interrupted};
 use super::line;
 use super::run::{has_room, has_room_to_go_on, look_on, start_keeper};
-use super::trainer::Trainer;
 use super::trust::{self, Trust};
-use super::{Failure, Outcome, Which, checkpoints, client, command_line, find_run, say};
+use super::{Failure, Outcome, Which, checkpoints, client, find_run, say};
 use crate::config::run::{Run, Source};
+use crate::format::count;
 use crate::keeper::Launch;
 use crate::keeper::caretaker::Caretaker;
-use crate::keeper::sentences::grouped;
 use crate::protocol::control::Request;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
+use crate::store::command_line::record_command_line;
 use crate::store::permissions;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::trainer::Trainer;
+use crate::untrusted::text;
 use clap::Args;
 use std::path::Path;
 
@@ -70,13 +72,13 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
             return Err(Failure::new(1, message));
         }
         // A paused run continues; any other run is training already.
-        if let Ok(answer) = client::ask(&dir, &Request::Resume) {
+        if let Ok(answer) = client::send_request(&dir, &Request::Resume) {
             line!("{}: {answer}", dir.name());
         }
         return look_on(&dir, args.headless, since_ms);
     }
     let run = dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
-    trust::ask(&run, args.trust)?;
+    trust::require_approval(&run, args.trust)?;
     has_room_to_go_on(&dir, &run)?;
     if let Some(device) = &args.device {
         trainer.look_ahead(&run, device).map_err(Failure::of)?;
@@ -86,7 +88,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     }
     let inject = stored_launch(&dir).map(|stored| stored.inject).unwrap_or_default();
     let launch = args.device.clone().map(|device| Launch { device, inject });
-    command_line::remember(&dir);
+    record_command_line(&dir);
     start_keeper(&dir, launch.as_ref())?;
     look_on(&dir, args.headless, since_ms)
 }
@@ -97,26 +99,26 @@ fn stored_launch(dir: &RunDir) -> Option<Launch> {
 
 /// Makes the checkpoint of `step` the newest one, if it is usable.
 fn go_back(dir: &RunDir, step: u64) -> Result<(), Failure> {
-    checkpoints::chosen(dir, Some(step))?;
+    checkpoints::load_chosen(dir, Some(step))?;
     for path in Caretaker::step_in(dir)?.go_back_to(step)? {
-        say(&format!("set aside: {}", path.display()));
+        say(&format!("set aside: {}", text::path(&path)));
     }
     Ok(())
 }
 
 /// Starts a new run whose first checkpoint holds the weights of an old one and nothing else of it.
 fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
-    let loaded = checkpoints::chosen(base, args.from)?;
-    let run = altered(base.run()?, args, trainer)?;
-    trust::ask(&run, args.trust)?;
+    let loaded = checkpoints::load_chosen(base, args.from)?;
+    let run = altered_run(base.run()?, args, trainer)?;
+    trust::require_approval(&run, args.trust)?;
     let device = args.device.clone().or_else(|| Some(stored_launch(base)?.device));
     let launch = Launch { device: device.unwrap_or_else(|| "auto".to_owned()), inject: Vec::new() };
     let prospect = trainer.look_ahead(&run, &launch.device).map_err(Failure::of)?;
     has_room(runs, &run, prospect.parameters)?;
     let dir = RunDir::create(runs, &run)?;
-    command_line::remember(&dir);
+    record_command_line(&dir);
     write_first(&dir, &run, &loaded)?;
-    let step = grouped(loaded.manifest.step);
+    let step = count(loaded.manifest.step);
     let mut text = format!("begins with the weights of step {step} of {}: fresh optimizer, clock at 0", base.name());
     text.extend(args.lr_factor.map(|factor| format!(", learning rate × {factor}")));
     text.extend(args.epochs.map(|epochs| format!(", {epochs} epochs")));
@@ -126,7 +128,7 @@ fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Train
 }
 
 /// Returns the old run's knobs with another rate and length, validated like any run file.
-fn altered(mut run: Run, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<Run, Failure> {
+fn altered_run(mut run: Run, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<Run, Failure> {
     for rung in &mut run.rungs {
         rung.preset.optimizer.lr *= args.lr_factor.unwrap_or(1.0);
         if let Some(epochs) = args.epochs {
@@ -140,7 +142,7 @@ fn altered(mut run: Run, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<Run
 
 /// Writes the checkpoint of step 0: a restart before the first save continues from it, never from scratch.
 fn write_first(dir: &RunDir, run: &Run, base: &Loaded) -> Result<(), Failure> {
-    let unusable = |what: &str| Failure::new(14, format!("{} holds no {what}", base.path.display()));
+    let unusable = |what: &str| Failure::new(14, format!("{} holds no {what}", text::path(&base.path)));
     let weights = base.files.get(MODEL).ok_or_else(|| unusable(MODEL))?;
     let old: TrainState =
         base.files.get(STATE).and_then(|text| serde_json::from_slice(text).ok()).ok_or_else(|| unusable(STATE))?;

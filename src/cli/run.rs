@@ -2,18 +2,20 @@
 
 use super::occupied::{self, Answer};
 use super::preflight::{Preflight, Start};
-use super::trainer::{OnDevice, Trainer};
 use super::trust::{self, Trust};
-use super::{Failure, Faults, Outcome, attach, client, command_line, headless, prepare};
+use super::{Failure, Faults, Outcome, attach, client, headless, prepare};
 use crate::config::run::{Run, Source};
 use crate::config::shipped;
-use crate::keeper::sentences::bytes;
+use crate::format::bytes;
 use crate::keeper::{Launch, detach};
 use crate::store::checkpoint;
+use crate::store::command_line::record_command_line;
 use crate::store::disk;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
+use crate::trainer::{OnDevice, Trainer};
 use crate::untrusted::file::{self, Limit, ReadError};
+use crate::untrusted::text;
 use clap::Args;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -61,7 +63,7 @@ pub struct RunOptions {
 }
 
 /// Loads a run file, or a shipped one of that name, for training on `device`.
-pub fn load(
+pub fn load_run_file(
     config: Option<&Path>,
     overrides: &[(String, String)],
     device: &str,
@@ -74,7 +76,7 @@ pub fn load(
             (path.display().to_string(), text, absolute.parent().map(Path::to_owned).unwrap_or_default())
         }
         Err(error @ (ReadError::Kind(_) | ReadError::TooLarge { .. })) => {
-            return Err(Failure::new(13, format!("{}: {error}", path.display())));
+            return Err(Failure::new(13, format!("{}: {error}", text::path(&path))));
         }
         Err(ReadError::NotText { line }) => return Err(no_text(path, line)),
         Err(error) => {
@@ -82,7 +84,7 @@ pub fn load(
                 let names = shipped::names().join(", ");
                 let message = format!(
                     "{}: {error}; give the path of a run file, or one that ships inside: {names}",
-                    path.display()
+                    text::path(&path)
                 );
                 return Err(Failure::new(2, message));
             };
@@ -96,7 +98,7 @@ pub fn load(
 
 /// Reports a run file that is not UTF-8, with the line of the first bad byte.
 fn no_text(path: &Path, line: usize) -> Failure {
-    Failure::new(13, format!("{}:{line}: this is not UTF-8 text; save the file as UTF-8", path.display()))
+    Failure::new(13, format!("{}:{line}: this is not UTF-8 text; save the file as UTF-8", text::path(&path)))
 }
 
 pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
@@ -106,17 +108,17 @@ pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
 /// Starts a run and follows it.
 pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &options.overrides;
-    let run = load(config, set, device, trainer)?;
-    trust::ask(&run, options.trust)?;
+    let run = load_run_file(config, set, device, trainer)?;
+    trust::require_approval(&run, options.trust)?;
     let first = options.rung.as_ref().map(|name| first_rung(&run, name)).transpose()?;
-    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer }).clear()?;
+    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer, approved: true }).clear()?;
     if !options.another
-        && let Answer::Attach(other) = occupied::settle(runs, &prospect.device, options.headless)?
+        && let Answer::Attach(other) = occupied::settle_device(runs, &prospect.device, options.headless)?
     {
         return attach::open(&other);
     }
     let dir = RunDir::create(runs, &run)?;
-    command_line::remember(&dir);
+    record_command_line(&dir);
     prepare::hand_over(&prospect.fingerprint, dir.path());
     if let Some(first) = first {
         // The keeper reads its rung from this fact, also after a restart.
@@ -137,7 +139,7 @@ fn first_rung(run: &Run, name: &str) -> Result<usize, Failure> {
 /// Checks that the disk has room for the checkpoints a run will keep.
 pub fn has_room(runs: &Path, run: &Run, parameters: Option<u64>) -> Result<(), Failure> {
     let Some(parameters) = parameters else { return Ok(()) };
-    let (most, one) = (most(run), disk::checkpoint_bytes(parameters));
+    let (most, one) = (most_checkpoints(run), disk::checkpoint_bytes(parameters));
     disk::has_room(runs, disk::planned(one, most)).map_err(|shortage| too_full(&shortage, one, most))
 }
 
@@ -147,12 +149,12 @@ pub fn has_room_to_go_on(dir: &RunDir, run: &Run) -> Result<(), Failure> {
     let sizes: Vec<u64> =
         there.iter().filter_map(|entry| Some(checkpoint::manifest(&entry.path).ok()?.bytes())).collect();
     let Some(one) = sizes.first().copied() else { return Ok(()) };
-    let most = most(run);
+    let most = most_checkpoints(run);
     let missing = disk::planned(one, most).saturating_sub(sizes.iter().sum()).max(one);
     disk::has_room(dir.path(), missing).map_err(|shortage| too_full(&shortage, one, most))
 }
 
-fn most(run: &Run) -> u64 {
+fn most_checkpoints(run: &Run) -> u64 {
     run.rungs.iter().map(|rung| rung.preset.checkpoint.most()).max().unwrap_or(1)
 }
 

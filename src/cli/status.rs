@@ -1,11 +1,12 @@
-//! `status`: shows one run from its stored state, without contacting the keeper or the GPU.
+//! `status`: shows one run, from its keeper or, without one, from its store.
 
+use super::client::current_status;
 use super::line;
 use super::{Failure, Format, Outcome, Which};
-use crate::cockpit::format::{figure, rate};
+use crate::format::{figure, rate};
 use crate::protocol::control::{RunState, Status};
 use crate::store::owners;
-use crate::store::reader::{live_status, refuse_newer, unreadable};
+use crate::store::reader::{UnreadableStore, refuse_newer, unreadable};
 use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
 use clap::Args;
@@ -22,7 +23,7 @@ pub struct StatusArgs {
     format: Format,
 }
 
-pub fn print(args: &StatusArgs, runs: &Path) -> Outcome {
+pub fn print_status(args: &StatusArgs, runs: &Path) -> Outcome {
     let run = match RunDir::find(runs, args.which.run.as_deref()) {
         // A status line without a run is empty; this is not an error.
         Err(_) if args.format == Format::Tmux => {
@@ -37,20 +38,19 @@ pub fn print(args: &StatusArgs, runs: &Path) -> Outcome {
         if let Some(recovery) = recovery.filter(|_| owners::keeper(&run).is_none()) {
             return Failure::new(1, format!("{} is recovering: {}", run.name(), recovery.sentence()));
         }
-        let not_yet = || format!("{} has not begun yet; try again in a moment", run.name());
-        Failure::new(1, unreadable(&run).unwrap_or_else(not_yet))
+        unreadable(&run).unwrap_or_else(|| UnreadableStore::NotBegun { run: run.name() }).into()
     };
-    let status = live_status(&run).ok_or_else(nothing)?;
+    let status = current_status(&run).ok_or_else(nothing)?;
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&status)?),
-        Format::Text => line!("{}", text(&status)),
+        Format::Text => line!("{}", status_line(&status)),
         Format::Tmux => line!("{}", tmux(&status)),
     }
     Ok(0)
 }
 
 /// Formats the status as one line of text.
-pub fn text(status: &Status) -> String {
+pub fn status_line(status: &Status) -> String {
     let mut line = format!("{}  {}  {}", status.run, status.state.word(), status.rung_name);
     if !status.rungs.is_empty() {
         let _ = write!(line, " ({} of {})", status.rung, status.rungs.len() - 1);
@@ -84,8 +84,7 @@ pub fn text(status: &Status) -> String {
 
 /// Returns the speed of a training run: the figure shown in the cockpit.
 fn speed(status: &Status) -> Option<f64> {
-    let moving = matches!(status.state, RunState::Training | RunState::Evaluating | RunState::Checkpointing);
-    status.rungs.get(status.rung).filter(|_| moving)?.steps_per_s
+    status.rungs.get(status.rung).filter(|_| status.state.is_moving())?.steps_per_s
 }
 
 /// Formats one short styled line for tmux: name, state, progress, loss; problems are highlighted.
@@ -96,15 +95,15 @@ fn tmux(status: &Status) -> String {
         _ => "yellow",
     };
     // The start time is useless in a narrow space.
-    let name = unstyled(short_name(&status.run));
+    let name = escape_for_tmux(short_name(&status.run));
     let loss = status.loss.map_or_else(String::new, |loss| format!(" loss {}", figure(loss)));
     let (state, rung) = (status.state.word(), &status.rung_name);
-    let rung = if status.rungs.len() > 1 { format!(" {}", unstyled(rung)) } else { String::new() };
+    let rung = if status.rungs.len() > 1 { format!(" {}", escape_for_tmux(rung)) } else { String::new() };
     format!("#[fg={colour}]●#[default] {name} #[fg={colour}]{state}#[default]{rung}{}{loss}", percent(status))
 }
 
 /// Escapes a name for tmux, where `#` starts a style.
-fn unstyled(name: &str) -> String {
+fn escape_for_tmux(name: &str) -> String {
     text::line(&name.replace('#', "")).into_owned()
 }
 
@@ -127,11 +126,11 @@ fn percent(status: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{short_name, unstyled};
+    use super::{escape_for_tmux, short_name};
 
     #[test]
     fn a_name_adds_no_style_and_no_escape_to_the_status_line() {
-        assert_eq!(unstyled("#(reboot)#[fg=red]x\u{1b}[2J\n"), "(reboot)[fg=red]x\\u001b[2J\\n");
+        assert_eq!(escape_for_tmux("#(reboot)#[fg=red]x\u{1b}[2J\n"), "(reboot)[fg=red]x\\u001b[2J\\n");
     }
 
     #[test]

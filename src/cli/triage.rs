@@ -7,6 +7,7 @@ use super::{Failure, Format, Outcome};
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::{Finding, Scan, scan};
 use crate::untrusted::file::open;
+use crate::untrusted::text;
 use clap::Args;
 use serde::Serialize;
 use std::io::{self, BufRead, BufReader};
@@ -43,7 +44,7 @@ struct Reported<'a> {
 }
 
 pub fn triage(args: &TriageArgs) -> Outcome {
-    let name = args.log.display();
+    let name = text::path(&args.log);
     let mut log: Box<dyn BufRead> = if args.log.as_os_str() == "-" {
         Box::new(io::stdin().lock())
     } else {
@@ -97,7 +98,8 @@ fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
 fn text(scan: &Scan) -> Vec<String> {
     let lines = scan.lines;
     let Some(root) = scan.root() else {
-        return vec![format!("Nothing in {lines} lines is known as a failure.")];
+        let lines = if lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") };
+        return vec![format!("No known failure in {lines}.")];
     };
     let mut names: Vec<&str> = vec![&root.name];
     for finding in &scan.findings {
@@ -111,7 +113,7 @@ fn text(scan: &Scan) -> Vec<String> {
         let Some(first) = of_it.first() else { continue };
         let rank = match index {
             0 if names.len() > 1 => "  (most likely the cause)",
-            _ if first.symptom => "  (follows from another failure)",
+            _ if index > 0 && first.symptom => "  (follows from another failure)",
             _ => "",
         };
         if index > 0 {

@@ -3,15 +3,17 @@
 
 use super::occupied::{self, Answer};
 use super::preflight::{Preflight, Start};
-use super::run::{Overrides, load};
+use super::run::{Overrides, load_run_file};
 use super::trust::{self, Trust};
 use super::watching::Watched;
-use super::{Failure, Outcome, attach, client, command_line, line};
-use crate::keeper::sentences::{bytes, grouped};
+use super::{Failure, Outcome, attach, client, line};
+use crate::format::{bytes, count};
 use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
 use crate::protocol::worker::Eval;
+use crate::store::command_line::record_command_line;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::untrusted::text;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -26,7 +28,7 @@ pub struct TrialArgs {
     #[arg(value_name = "CONFIG")]
     config: Option<PathBuf>,
     /// Duration: 90s, 2m, 5min
-    #[arg(long = "for", default_value = "5m", value_name = "TIME", value_parser = span)]
+    #[arg(long = "for", default_value = "5m", value_name = "TIME", value_parser = parse_duration)]
     time: Duration,
     /// Start even if another run is on the same device
     #[arg(long)]
@@ -37,7 +39,7 @@ pub struct TrialArgs {
     trust: Trust,
 }
 
-fn span(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_alphabetic() || c == ' ');
     let factor = match text[digits.len()..].trim() {
         "s" => 1.0,
@@ -50,21 +52,21 @@ fn span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds * factor))
 }
 
-pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn super::trainer::Trainer) -> Outcome {
+pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn crate::trainer::Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
-    let run = load(args.config.as_deref(), set, device, trainer)?;
-    trust::ask(&run, args.trust)?;
-    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer }).clear()?;
+    let run = load_run_file(args.config.as_deref(), set, device, trainer)?;
+    trust::require_approval(&run, args.trust)?;
+    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer, approved: true }).clear()?;
     if !args.another
-        && let Answer::Attach(other) = occupied::settle(runs, &prospect.device, false)?
+        && let Answer::Attach(other) = occupied::settle_device(runs, &prospect.device, false)?
     {
         return attach::open(&other);
     }
     let dir = RunDir::create(runs, &run)?;
-    line!("trial of {} for {} s in {}", run.name, args.time.as_secs(), dir.path().display());
-    command_line::remember(&dir);
+    line!("trial of {} for {} s in {}", run.name, args.time.as_secs(), text::path(dir.path()));
+    record_command_line(&dir);
     let mut watched = Watched::start(dir, device, Vec::new())?;
-    let status = live(&mut watched, args.time)?;
+    let status = follow_run(&mut watched, args.time)?;
     let checks = checklist(&watched.dir, &status)?;
     for check in &checks {
         let mark = match check.holds {
@@ -87,11 +89,11 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn super::trainer::Traine
 }
 
 /// Follows the run until it is over; restarts it once on the way and stops it when the time is up.
-fn live(watched: &mut Watched, time: Duration) -> Result<Status, Failure> {
+fn follow_run(watched: &mut Watched, time: Duration) -> Result<Status, Failure> {
     let (mut began, mut restarted, mut stopped) = (None::<Instant>, false, false);
     let limit = Instant::now() + time + Duration::from_mins(20);
     loop {
-        let (status, rows) = watched.look()?;
+        let (status, rows) = watched.poll()?;
         for row in rows {
             line!("  {}", row.text);
         }
@@ -106,10 +108,10 @@ fn live(watched: &mut Watched, time: Duration) -> Result<Status, Failure> {
         // A run about to finish is restarted before it does.
         let share = status.total_samples.map_or(0.0, |total| status.samples as f64 / total.max(1) as f64);
         if !restarted && (so_far >= time / 2 || share > 0.4) {
-            restarted = client::ask(&watched.dir, &Request::Restart).is_ok();
+            restarted = client::send_request(&watched.dir, &Request::Restart).is_ok();
         }
         if !stopped && (so_far >= time || Instant::now() > limit) {
-            stopped = client::ask(&watched.dir, &Request::Stop).is_ok();
+            stopped = client::send_request(&watched.dir, &Request::Stop).is_ok();
         }
     }
 }
@@ -122,7 +124,7 @@ struct Check {
     seen: String,
 }
 
-fn check(what: &'static str, holds: bool, seen: impl Into<String>) -> Check {
+fn item(what: &'static str, holds: bool, seen: impl Into<String>) -> Check {
     Check { what, holds: Some(holds), seen: seen.into() }
 }
 
@@ -135,16 +137,16 @@ fn checklist(dir: &RunDir, status: &Status) -> Result<Vec<Check>, Failure> {
     let faults: Vec<String> = status.rungs.iter().filter_map(|rung| rung.fault.clone()).map(|(what, _)| what).collect();
     let faultless = status.restarts == 0 && faults.is_empty() && !broken(status);
     Ok(vec![
-        check("started", !rows.is_empty(), format!("{} steps on {device}", grouped(rows.len() as u64))),
-        check("no fault", faultless, if faultless { "no worker died".to_owned() } else { faults.join("; ") }),
+        item("started", !rows.is_empty(), format!("{} steps on {device}", count(rows.len() as u64))),
+        item("no fault", faultless, if faultless { "no worker died".to_owned() } else { faults.join("; ") }),
         vram_is_steady(&reader.samples(100_000)?),
         loss_falls(&rows),
         validation_improves(&evals),
-        check(
+        item(
             "full cycle done",
             status.attempts >= 2 && status.durable_step.is_some(),
             match status.durable_step {
-                Some(step) => format!("loaded, trained, saved and resumed; step {} is durable", grouped(step)),
+                Some(step) => format!("loaded, trained, saved and resumed; step {} is durable", count(step)),
                 None => "no checkpoint was saved".to_owned(),
             },
         ),
@@ -167,7 +169,7 @@ fn vram_is_steady(samples: &[SampleRow]) -> Check {
         return Check { what: WHAT, holds: None, seen };
     }
     let seen = format!("{} at most, then {}", bytes(peak(early)), bytes(peak(late)));
-    check(WHAT, peak(late) as f64 <= peak(early) as f64 * STEADY, seen)
+    item(WHAT, peak(late) as f64 <= peak(early) as f64 * STEADY, seen)
 }
 
 fn loss_falls(rows: &[StepRow]) -> Check {
@@ -175,41 +177,41 @@ fn loss_falls(rows: &[StepRow]) -> Check {
     let losses: Vec<f64> = rows.iter().filter_map(|row| row.loss).collect();
     let part = (losses.len() / 5).max(1);
     if losses.len() < 10 {
-        return check(WHAT, false, format!("{} steps are too few to tell", losses.len()));
+        return item(WHAT, false, format!("{} steps are too few to tell", losses.len()));
     }
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
     let (first, last) = (mean(&losses[..part]), mean(&losses[losses.len() - part..]));
-    check(WHAT, last < first, format!("{first:.4} → {last:.4}"))
+    item(WHAT, last < first, format!("{first:.4} → {last:.4}"))
 }
 
 fn validation_improves(evals: &[Eval]) -> Check {
     const WHAT: &str = "validation improves";
     let [first, .., last] = evals else {
         let seen = "fewer than two evaluations: make evaluation.every smaller, or the trial longer";
-        return check(WHAT, false, seen);
+        return item(WHAT, false, seen);
     };
     match (first.accuracy, last.accuracy) {
         (Some(before), Some(after)) => {
             let full = after >= 1.0;
-            check(WHAT, after > before || full, format!("{:.1} % → {:.1} % right", before * 100.0, after * 100.0))
+            item(WHAT, after > before || full, format!("{:.1} % → {:.1} % right", before * 100.0, after * 100.0))
         }
-        _ => check(WHAT, last.loss < first.loss, format!("loss {:.4} → {:.4}", first.loss, last.loss)),
+        _ => item(WHAT, last.loss < first.loss, format!("loss {:.4} → {:.4}", first.loss, last.loss)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{span, validation_improves};
+    use super::{parse_duration, validation_improves};
     use crate::protocol::worker::Eval;
     use std::time::Duration;
 
     #[test]
     fn times_are_read() {
         for (text, seconds) in [("90s", 90), ("2m", 120), ("5 min", 300), ("1h", 3600)] {
-            assert_eq!(span(text), Ok(Duration::from_secs(seconds)), "{text}");
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
         for text in ["", "2", "m", "0s", "-1m", "2 weeks"] {
-            assert!(span(text).unwrap_err().contains("2m"), "{text}");
+            assert!(parse_duration(text).unwrap_err().contains("2m"), "{text}");
         }
     }
 

@@ -15,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Exit code: a run file with unapproved grants cannot be run.
-const NOT_APPROVED: u8 = 13;
+pub const NOT_APPROVED: u8 = 13;
 
 /// The option of every command that executes a run file.
 #[derive(Debug, Clone, Copy, Default, Args)]
@@ -26,7 +26,7 @@ pub struct Trust {
 }
 
 /// Returns once everything the run names is approved: earlier, on the command line, or now.
-pub fn ask(run: &Run, Trust { trust }: Trust) -> Result<(), Failure> {
+pub fn require_approval(run: &Run, Trust { trust }: Trust) -> Result<(), Failure> {
     let grants = Grants::of(run);
     if grants.is_empty() {
         return Ok(());
@@ -43,7 +43,7 @@ pub fn ask(run: &Run, Trust { trust }: Trust) -> Result<(), Failure> {
     } else if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         let way_out = "nothing was started; read the run file, then approve it with --trust, or once in a terminal";
         return Err(Failure::new(NOT_APPROVED, format!("{list}\n{way_out}")));
-    } else if !confirmed(&list)? {
+    } else if !ask_user(&list)? {
         return Err(Failure::new(NOT_APPROVED, "not approved; nothing was started"));
     }
     if let Err(error) = approvals.add(&digest, &run.name) {
@@ -52,8 +52,13 @@ pub fn ask(run: &Run, Trust { trust }: Trust) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Reports whether the user has approved this list before.
+pub fn is_approved(grants: &Grants) -> bool {
+    Approvals::of_user().contains(&digest(grants)).unwrap_or(false)
+}
+
 /// Shows the list on the terminal and reads the answer. Anything but yes means no.
-fn confirmed(list: &str) -> io::Result<bool> {
+fn ask_user(list: &str) -> io::Result<bool> {
     say(list);
     let mut terminal = io::stderr().lock();
     write!(terminal, "Allow this, now and whenever it is run again? [y/N] ")?;
@@ -77,14 +82,14 @@ fn digest(grants: &Grants) -> String {
             add(part.as_bytes());
         }
         if let Access::Library(path) = &grant.access {
-            add(content(path).as_bytes());
+            add(library_hash(path).as_bytes());
         }
     }
     hasher.finalize().to_hex().to_string()
 }
 
 /// Hashes a library's bytes.
-fn content(path: &Path) -> String {
+fn library_hash(path: &Path) -> String {
     let hash = |path: &Path| -> io::Result<String> {
         let path = path.canonicalize()?;
         if is_of_system(&path) {

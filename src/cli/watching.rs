@@ -1,8 +1,7 @@
 //! Shared by `trial` and `drill`: starts a run and polls it until it is over.
 
 use super::Failure;
-use super::run::{has_room, load, start_keeper};
-use super::trainer::Trainer;
+use super::run::{has_room, load_run_file, start_keeper};
 use crate::config::run::Run;
 use crate::keeper::Launch;
 use crate::protocol::control::{JournalRow, Status};
@@ -10,6 +9,7 @@ use crate::protocol::inject::Inject;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
+use crate::trainer::Trainer;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ pub fn prepare(
     runs: &Path,
     trainer: &dyn Trainer,
 ) -> Result<Run, Failure> {
-    let run = load(config, overrides, device, trainer)?;
+    let run = load_run_file(config, overrides, device, trainer)?;
     let prospect = trainer.look_ahead(&run, device).map_err(Failure::of)?;
     has_room(runs, &run, prospect.parameters)?;
     Ok(run)
@@ -49,7 +49,7 @@ impl Watched {
 
     /// Waits for the next poll and returns the status and the journal lines since the last one. Returns
     /// an error once the run has no keeper any more.
-    pub fn look(&mut self) -> Result<(Option<Status>, Vec<JournalRow>), Failure> {
+    pub fn poll(&mut self) -> Result<(Option<Status>, Vec<JournalRow>), Failure> {
         std::thread::sleep(LOOK);
         let status = live_status(&self.dir);
         let mut rows = Reader::open(&self.dir).and_then(|reader| reader.journal(1000)).unwrap_or_default();

@@ -18,6 +18,7 @@ const GIB: u64 = 1 << 30;
 
 pub fn ladder() -> Vec<RungView> {
     let rung = |name: &str, relieves: &[Relief], micro: u64, accumulation: u64, fused: bool, lr: f64| RungView {
+        warm_start: false,
         name: name.to_owned(),
         relieves: relieves.to_vec(),
         preset: json!({

@@ -1,11 +1,11 @@
 //! Quantities that can be charted: every value of a step, of an evaluation and of the probe, each in
 //! its display unit.
 
-use super::format::{figure, percent, rate};
 use super::series::{Axis, Column, Extent, Metric};
 use super::state::State;
 use super::state::gauged::Gauge;
 use super::verdict::SKIP_WINDOW;
+use crate::format::{figure, percent, rate};
 use crate::protocol::probe::Gpu;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -106,7 +106,7 @@ impl Quantity {
             Self::Throughput => format!("{} steps/s", rate(value)),
             Self::StepTime => format!("{} ms", figure(value)),
             Self::SkipRate | Self::DataWait | Self::Utilisation | Self::Cpu => percent(value / 100.0),
-            Self::Vram | Self::Ram => super::format::bytes((value.max(0.0) * super::state::gauged::GIB) as u64),
+            Self::Vram | Self::Ram => crate::format::bytes((value.max(0.0) * super::state::gauged::GIB) as u64),
             Self::Temperature => format!("{value:.0} °C"),
             Self::Power => format!("{value:.0} W"),
         }

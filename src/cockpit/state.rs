@@ -24,6 +24,8 @@ use screen::Screen;
 /// A rung of the ladder, as resolved from the run file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RungView {
+    /// Whether a shift to it may load only the weights that fit.
+    pub warm_start: bool,
     /// Name.
     pub name: String,
     /// Problems it relieves.

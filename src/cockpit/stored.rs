@@ -24,6 +24,7 @@ const JOURNAL: usize = 2000;
 pub fn ladder(run: &Run) -> Vec<RungView> {
     let rungs = run.rungs.iter().enumerate().map(|(index, rung)| RungView {
         name: rung.name.clone(),
+        warm_start: rung.warm_start,
         relieves: rung.relieves.clone(),
         preset: run.preset_tree(index),
     });

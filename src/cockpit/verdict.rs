@@ -3,10 +3,10 @@
 //! Rules are in order of importance; the first that applies wins.
 
 use super::action::Action;
-use super::format::{age, apart, bytes, count, counted, figure, percent, rate, took};
 use super::series::Metric;
 use super::state::passage::proof;
 use super::state::{Link, State};
+use crate::format::{age, apart, bytes, count, counted, figure, percent, rate, took};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::probe::Gpu;
 

@@ -8,15 +8,25 @@
 
 use super::problem::Problem;
 use super::typed;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
 /// The section as written in a run file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Section {
-    /// The stages in order; empty when the run begins on `full` and stays there.
+    /// The stages in order; empty when the run begins on `full` and stays there. `null` is empty too, so
+    /// that `--set climb.plan=null` drops the plan of a run file.
+    #[serde(deserialize_with = "null_as_default")]
     pub plan: Vec<StageSpec>,
+}
+
+/// Reads a value where `null` stands for the default.
+///
+/// # Errors
+/// Returns an error when the value is of another type.
+pub fn null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(input: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(input)?.unwrap_or_default())
 }
 
 /// A stage as written in a run file.

@@ -36,7 +36,7 @@ struct RunFile {
     notify: Option<Notify>,
     #[serde(default)]
     pinned: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "climb::null_as_default")]
     climb: climb::Section,
     #[serde(default)]
     ladder: Vec<RungSpec>,

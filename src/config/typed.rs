@@ -10,6 +10,8 @@ use serde_json::{Map, Value, json};
 const MOST_ROUNDS: usize = 64;
 /// Maximum unknown keys per section that get a suggestion.
 const EXPLAINED: usize = 50;
+/// The largest number that a message repeats as the one to write.
+const MOST_WRITTEN: f64 = 1e15;
 /// Longest key that is compared with known keys.
 const LONGEST_WORD: usize = 64;
 
@@ -170,9 +172,10 @@ fn mistyped(path: &str, found: &str, wanted: &str) -> Problem {
     let number = value.parse::<f64>().ok();
     let (kind, fix) = match wanted {
         "u64" | "u32" | "usize" => match number {
-            Some(number) if number >= 0.0 && number.fract() != 0.0 => {
+            Some(number) if (0.0..=MOST_WRITTEN).contains(&number) && number.fract() != 0.0 => {
                 ("a whole number", format!("write {} or {}", number.floor().max(1.0), number.ceil()))
             }
+            Some(number) if number > MOST_WRITTEN => ("a whole number", "write a smaller one, such as 32".to_owned()),
             Some(number) if number >= 0.0 => ("a whole number", format!("write {number}")),
             Some(_) => ("a whole number of 0 or more", "write a number, such as 1".to_owned()),
             None => ("a whole number", "write a number, such as 32".to_owned()),

@@ -5,6 +5,7 @@ use crate::policy::event::{Exit, Signal};
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Order};
 use crate::store::lock::Identity;
+use crate::trainer::WORKER_VARIABLE;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -15,9 +16,6 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-
-/// Overrides the worker program; the replacement must speak the same contract.
-pub const WORKER_VARIABLE: &str = "DOWNSHIFT_WORKER";
 
 /// Longest line that can be a message.
 const MAX_LINE: u64 = 1 << 20;

@@ -1,17 +1,16 @@
 //! The process that plans the run's memory, once, alongside training. It ends with the keeper at the
 //! latest: its stdin closes then, which is its order to end.
 
-use super::child::WORKER_VARIABLE;
 use crate::protocol::plan::PLAN_FILE;
 use crate::store::run_dir::RunDir;
+use crate::trainer;
 use std::process::Stdio;
 use tokio::process::{Child, Command};
 
 /// Starts the planner, if the run has no plan yet. Dropping the child ends it. A planner that cannot
 /// start is not an error: a run without a plan only lacks a forecast.
 pub fn start(run: &RunDir, device: &str) -> Option<Child> {
-    let trains_elsewhere = std::env::var_os(WORKER_VARIABLE).is_some();
-    if trains_elsewhere || run.file(PLAN_FILE).is_file() {
+    if trainer::is_elsewhere() || run.file(PLAN_FILE).is_file() {
         return None;
     }
     Command::new("/proc/self/exe")

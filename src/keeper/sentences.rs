@@ -5,36 +5,7 @@ use crate::protocol::control::Passage;
 use crate::protocol::worker::{Eval, Hello, Level, Saved, Skipped};
 use std::fmt::Write;
 
-/// Formats a number with thin-space groups: `1 204`.
-#[must_use]
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// Formats bytes in a suitable binary unit, as everywhere on the screen.
-#[must_use]
-pub fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut number = bytes as f64;
-    let mut unit = 0;
-    while number >= 999.5 && unit + 1 < UNITS.len() {
-        number /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 || number >= 99.95 {
-        format!("{number:.0} {}", UNITS[unit])
-    } else {
-        format!("{number:.1} {}", UNITS[unit])
-    }
-}
+pub use crate::format::{bytes, count as grouped};
 
 /// Formats milliseconds as seconds.
 #[must_use]

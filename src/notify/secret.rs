@@ -18,7 +18,7 @@ pub fn resolve(text: &Text) -> Result<String, String> {
             .ok()
             .filter(|value| !value.is_empty())
             .ok_or_else(|| format!("the environment variable {name} is not set")),
-        Text::File(path) => from_file(&at_home(path)),
+        Text::File(path) => from_file(&expand_home(path)),
     }
 }
 
@@ -37,7 +37,7 @@ fn from_file(path: &Path) -> Result<String, String> {
 }
 
 /// Expands `~/x` to a path in the home folder.
-fn at_home(path: &Path) -> PathBuf {
+pub fn expand_home(path: &Path) -> PathBuf {
     match (path.strip_prefix("~"), std::env::var_os("HOME")) {
         (Ok(below), Some(home)) => PathBuf::from(home).join(below),
         _ => path.to_owned(),

@@ -137,6 +137,12 @@ impl RunState {
         }
     }
 
+    /// Reports whether a worker takes steps, evaluates or saves.
+    #[must_use]
+    pub fn is_moving(self) -> bool {
+        matches!(self, Self::Training | Self::Evaluating | Self::Checkpointing)
+    }
+
     /// Reports whether the keeper has nothing left to do.
     #[must_use]
     pub fn is_over(self) -> bool {

@@ -13,6 +13,7 @@ pub mod manifest;
 pub mod state;
 
 use crate::untrusted::file::{self as untrusted, Limit};
+use crate::untrusted::text;
 use manifest::Manifest;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::{
@@ -45,7 +46,7 @@ const REPLACED: &str = ".was-";
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The operating system refused.
-    #[error("cannot {action} {}: {source}", .file.display())]
+    #[error("cannot {action} {}: {source}", text::path(.file))]
     Io {
         /// The file or directory.
         file: PathBuf,
@@ -55,7 +56,7 @@ pub enum CheckpointError {
         source: io::Error,
     },
     /// The content differs from what was written.
-    #[error("{} is damaged: {reason}", .file.display())]
+    #[error("{} is damaged: {reason}", text::path(.file))]
     Damaged {
         /// The file.
         file: PathBuf,
@@ -63,7 +64,7 @@ pub enum CheckpointError {
         reason: String,
     },
     /// There is no such checkpoint.
-    #[error("there is no checkpoint {}", .0.display())]
+    #[error("there is no checkpoint {}", text::path(.0))]
     Missing(PathBuf),
 }
 

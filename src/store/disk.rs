@@ -1,5 +1,7 @@
 //! Checks disk space before a run starts and before each save, so that a full disk is reported early and clearly.
 
+use crate::format::bytes;
+use crate::untrusted::text;
 use rustix::fs::statvfs;
 use std::{
     io,
@@ -13,7 +15,7 @@ const SLACK: u64 = 1 << 20;
 
 /// A shortage of disk space.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{} has {} free, and {} would be needed", .path.display(), megabytes(*.free), megabytes(*.needed))]
+#[error("{} has {} free, and {} would be needed", text::path(.path), bytes(*.free), bytes(*.needed))]
 pub struct Shortage {
     /// The path.
     pub path: PathBuf,
@@ -21,11 +23,6 @@ pub struct Shortage {
     pub needed: u64,
     /// Bytes free.
     pub free: u64,
-}
-
-fn megabytes(bytes: u64) -> String {
-    let bytes = bytes as f64;
-    if bytes < 1e9 { format!("{:.1} MB", bytes / 1e6) } else { format!("{:.2} GB", bytes / 1e9) }
 }
 
 /// Returns the checkpoint size of a model with this many parameters: the weights and two moments each, in 32 bits.
@@ -44,7 +41,7 @@ pub fn planned(checkpoint_bytes: u64, count: u64) -> u64 {
 ///
 /// # Errors
 /// Returns the system's error.
-pub fn free(path: &Path) -> io::Result<u64> {
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let there = path.ancestors().find(|part| part.exists()).unwrap_or(Path::new("."));
     let disk = statvfs(if there.as_os_str().is_empty() { Path::new(".") } else { there })?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
@@ -55,7 +52,7 @@ pub fn free(path: &Path) -> io::Result<u64> {
 /// # Errors
 /// Returns the shortage.
 pub fn has_room(path: &Path, needed: u64) -> Result<(), Shortage> {
-    match free(path) {
+    match free_bytes(path) {
         Ok(free) if free < needed => Err(Shortage { path: path.to_owned(), needed, free }),
         _ => Ok(()),
     }
@@ -71,7 +68,7 @@ pub fn has_room_to_save(path: &Path, bytes: u64) -> Result<(), Shortage> {
 
 #[cfg(test)]
 mod tests {
-    use super::{checkpoint_bytes, free, has_room, has_room_to_save, planned};
+    use super::{checkpoint_bytes, free_bytes, has_room, has_room_to_save, planned};
     use tempfile::TempDir;
 
     #[test]
@@ -86,7 +83,7 @@ mod tests {
     fn too_little_room_is_named_with_place_and_numbers() {
         let dir = TempDir::new().unwrap();
         let later = dir.path().join("runs/not/yet");
-        assert!(free(&later).unwrap() > 0);
+        assert!(free_bytes(&later).unwrap() > 0);
         assert_eq!(has_room(&later, 1), Ok(()));
         let refusal = has_room_to_save(&later, 1 << 60).unwrap_err();
         assert!(refusal.needed > 1 << 60 && refusal.free < refusal.needed);

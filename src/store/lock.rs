@@ -4,6 +4,7 @@
 //! A process id alone is ambiguous, because ids are reused. With the boot and the process's start time
 //! it identifies one process forever.
 
+use crate::untrusted::text;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
@@ -270,7 +271,7 @@ pub fn open_log(path: &Path) -> io::Result<File> {
 }
 
 fn not_a_file(path: &Path) -> io::Error {
-    io::Error::other(format!("{}: {}", path.display(), LockError::NotAFile))
+    io::Error::other(format!("{}: {}", text::path(&path), LockError::NotAFile))
 }
 
 /// Returns open flags that prevent following a link or waiting at a FIFO.

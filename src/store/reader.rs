@@ -7,8 +7,10 @@ use super::run_dir::RunDir;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, RunState, SampleRow, Status, StepRow};
 use crate::protocol::worker::{Eval, Level};
+use crate::untrusted::text;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::de::DeserializeOwned;
+use std::path::PathBuf;
 
 /// Age at which the data of a live keeper counts as stale.
 const STALE: std::time::Duration = std::time::Duration::from_secs(30);
@@ -25,6 +27,21 @@ impl Reader {
     /// Returns an error when `SQLite` fails, or the keeper has not created the store yet.
     pub fn open(run: &RunDir) -> rusqlite::Result<Self> {
         Ok(Self { connection: open_reader(&run.file("run.db"))? })
+    }
+
+    /// Opens the store of a run that should have begun.
+    ///
+    /// # Errors
+    /// Returns an error that names the problem and the fix in one sentence.
+    pub fn open_begun(run: &RunDir) -> Result<Self, UnreadableStore> {
+        if let Some(why) = unreadable(run) {
+            return Err(why);
+        }
+        let file = run.file("run.db");
+        if !file.exists() {
+            return Err(UnreadableStore::NotBegun { run: run.name() });
+        }
+        Self::open(run).map_err(|source| UnreadableStore::Sqlite { file, source })
     }
 
     /// Returns the run's status, as last written by the keeper.
@@ -201,7 +218,7 @@ pub fn live_status(run: &RunDir) -> Option<Status> {
         return Some(status);
     }
     if status.pid_keeper.is_some() && !opening {
-        status.why = status.why.or_else(|| stale(run).filter(|_| status.state == RunState::Training));
+        status.why = status.why.or_else(|| stale(run).filter(|_| status.state.is_moving()));
         return Some(status);
     }
     // Checkpoints saved after the keeper died count too.
@@ -245,28 +262,85 @@ pub fn refuse_newer(run: &RunDir) -> Result<(), NewerStore> {
     refusal.map_or(Ok(()), Err)
 }
 
+/// Reason why the store of a run cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum UnreadableStore {
+    /// There is neither a store nor a checkpoint.
+    #[error("{run} has not begun yet; try again in a moment")]
+    NotBegun {
+        /// The run's name.
+        run: String,
+    },
+    /// `SQLite` cannot open or query it.
+    #[error("{}: {source}", text::path(.file))]
+    Sqlite {
+        /// The path of the store.
+        file: PathBuf,
+        /// The error of `SQLite`.
+        source: rusqlite::Error,
+    },
+    /// The file is gone; the checkpoints are still there.
+    #[error(
+        "{} is missing; {} up to step {step}, and `{resume}` rebuilds it",
+        text::path(.file),
+        if *.checkpoints == 1 { "1 checkpoint remains".to_owned() } else { format!("{checkpoints} checkpoints remain") }
+    )]
+    Missing {
+        /// The path of the store.
+        file: PathBuf,
+        /// Number of checkpoints.
+        checkpoints: usize,
+        /// Step of the newest one.
+        step: u64,
+        /// The command that rebuilds the store.
+        resume: String,
+    },
+    /// A newer version wrote it.
+    #[error("{}: {refusal}", text::path(.file))]
+    Newer {
+        /// The path of the store.
+        file: PathBuf,
+        /// The refusal.
+        refusal: NewerStore,
+    },
+    /// `SQLite` cannot read it.
+    #[error(
+        "{} cannot be read: {source}. Checkpoints do not depend on it: `{verify}` reads them, `{resume}` sets it aside \
+         and goes on from the newest",
+        text::path(.file)
+    )]
+    Damaged {
+        /// The path of the store.
+        file: PathBuf,
+        /// The error of `SQLite`.
+        source: rusqlite::Error,
+        /// The command that verifies the checkpoints.
+        verify: String,
+        /// The command that replaces the store.
+        resume: String,
+    },
+}
+
 /// Returns why the run's status is unknown; none if the run just has not begun.
 #[must_use]
-pub fn unreadable(run: &RunDir) -> Option<String> {
+pub fn unreadable(run: &RunDir) -> Option<UnreadableStore> {
     let file = run.file("run.db");
     if !file.exists() {
-        return None;
+        let all = checkpoint::list(run.path());
+        let (checkpoints, step) = (all.len(), all.first()?.step);
+        return Some(UnreadableStore::Missing { file, checkpoints, step, resume: run.command("resume") });
     }
     let begun = |reader: Reader| {
         let tables = "SELECT count(*) FROM sqlite_schema";
         let tables: i64 = reader.connection.query_row(tables, [], |row| row.get(0))?;
         if tables > 0 { fact::<Status>(&reader.connection, "status").map(drop) } else { Ok(()) }
     };
-    let error = Reader::open(run).and_then(begun).err()?;
-    if NewerStore::behind(&error).is_some() {
-        return Some(format!("{}: {error}", file.display()));
+    let source = Reader::open(run).and_then(begun).err()?;
+    if let Some(refusal) = NewerStore::behind(&source) {
+        return Some(UnreadableStore::Newer { file, refusal });
     }
-    let name = run.name();
-    Some(format!(
-        "{} cannot be read: {error}. Checkpoints do not depend on it: `downshift checkpoints {name} verify` reads them, \
-         `downshift resume {name}` sets it aside and goes on from the newest",
-        file.display()
-    ))
+    let verify = format!("downshift checkpoints {} verify", run.name());
+    Some(UnreadableStore::Damaged { file, source, verify, resume: run.command("resume") })
 }
 
 /// Reads a row of `steps`.

@@ -76,7 +76,7 @@ impl RunDir {
     /// # Errors
     /// Returns an error when it cannot be written.
     pub fn create(runs: &Path, run: &Run) -> Result<Self, RunDirError> {
-        let wrong = |path: &Path, source| RunDirError::Io { path: path.display().to_string(), source };
+        let wrong = |path: &Path, source| RunDirError::Io { path: text::path(&path), source };
         passable(runs, 0)?;
         fs::create_dir_all(runs).map_err(|error| wrong(runs, error))?;
         let runs = runs.canonicalize().map_err(|error| wrong(runs, error))?;
@@ -106,10 +106,9 @@ impl RunDir {
     pub fn open(path: &Path) -> Result<Self, RunDirError> {
         passable(path, 0)?;
         let absolute = path.canonicalize().ok().filter(|path| path.join("run.yaml").is_file());
-        absolute.map(|path| Self { path }).ok_or_else(|| RunDirError::Unknown {
-            name: path.display().to_string(),
-            place: "this file system".to_owned(),
-        })
+        absolute
+            .map(|path| Self { path })
+            .ok_or_else(|| RunDirError::Unknown { name: text::path(&path), place: "this file system".to_owned() })
     }
 
     /// Finds the run with this name or path. Otherwise finds the newest run with that name and any time,
@@ -119,12 +118,12 @@ impl RunDir {
     /// Returns an error when no run matches, or several do.
     pub fn find(runs: &Path, name: Option<&str>) -> Result<Self, RunDirError> {
         let Some(name) = name else {
-            return Self::all(runs).into_iter().next().ok_or_else(|| RunDirError::None(runs.display().to_string()));
+            return Self::all(runs).into_iter().next().ok_or_else(|| RunDirError::None(text::path(&runs)));
         };
         if let Ok(found) = Self::open(&runs.join(name)).or_else(|_| Self::open(Path::new(name))) {
             return Ok(found);
         }
-        let unknown = || RunDirError::Unknown { name: name.to_owned(), place: runs.display().to_string() };
+        let unknown = || RunDirError::Unknown { name: text::line(name).into_owned(), place: text::path(&runs) };
         if name.is_empty() {
             return Err(unknown());
         }
@@ -168,7 +167,7 @@ impl RunDir {
         for name in WRITTEN {
             let path = self.file(name);
             if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
-                return Err(RunDirError::Link(path.display().to_string()));
+                return Err(RunDirError::Link(text::path(&path)));
             }
         }
         Ok(())
@@ -213,7 +212,7 @@ impl RunDir {
     /// Returns an error when run.yaml is missing, or an edit made it invalid.
     pub fn run(&self) -> Result<Run, RunDirError> {
         let path = self.file("run.yaml");
-        let shown = path.display().to_string();
+        let shown = text::path(&path);
         let text = file::read_text(&path, Limit::Record)
             .map_err(|error| RunDirError::Io { path: shown.clone(), source: error.into() })?;
         let source = Source { file: &shown, text: &text, base: &self.path, overrides: &[] };
@@ -252,7 +251,7 @@ fn passable(path: &Path, length: usize) -> Result<(), RunDirError> {
     } else {
         return Ok(());
     };
-    Err(RunDirError::Unusable { path: path.display().to_string(), why })
+    Err(RunDirError::Unusable { path: text::path(&path), why })
 }
 
 /// Quotes a word for a shell.

@@ -4,6 +4,7 @@
 
 use super::owners;
 use super::run_dir::RunDir;
+use crate::untrusted::text;
 use rustix::process::getuid;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -65,7 +66,7 @@ fn usable(path: &Path) -> io::Result<()> {
     {
         return Err(error);
     }
-    let wrong = |what: &str| Err(io::Error::other(format!("{} {what}", folder.display())));
+    let wrong = |what: &str| Err(io::Error::other(format!("{} {what}", text::path(&folder))));
     let found = fs::symlink_metadata(folder)?;
     if !found.is_dir() {
         return wrong("is a link or no folder");

@@ -170,6 +170,13 @@ impl Forms {
     }
 }
 
+impl Forms {
+    /// Returns the last device that a text names.
+    fn device_before(&self, text: &str) -> Option<String> {
+        self.device.captures_iter(text).last().and_then(|found| device(&found))
+    }
+}
+
 /// Reads the memory figures of a log.
 ///
 /// # Errors
@@ -229,16 +236,25 @@ pub fn read_line(line: &[u8], number: u64) -> Vec<Reading> {
     let text = String::from_utf8_lossy(last);
     let mut readings: Vec<Reading> = Vec::new();
     for (form, unit) in &known.printed {
-        let Some(found) = form.captures(&text) else { continue };
-        let amount = |name: &str, unit: &str| found.name(name).and_then(|amount| mib(amount.as_str(), unit));
-        let of_mib = amount("of", unit);
-        let unit = of_unit(&found).unwrap_or(unit);
-        for (figure, word) in Figure::NAMES {
-            if readings.iter().any(|reading| reading.figure == figure) {
-                continue;
+        let known_before: Vec<Figure> = readings.iter().map(|reading| reading.figure).collect();
+        let all: Vec<Captures<'_>> = form.captures_iter(&text).collect();
+        for found in &all {
+            let amount = |name: &str, unit: &str| found.name(name).and_then(|amount| mib(amount.as_str(), unit));
+            let of_mib = amount("of", unit);
+            let unit = of_unit(found).unwrap_or(unit);
+            // A line with a figure for each device names the device before its figure.
+            let end = found.get(0).map_or(0, |whole| whole.end());
+            let device = (all.len() > 1).then(|| known.device_before(&text[..end])).flatten();
+            for (figure, word) in Figure::NAMES {
+                // Host memory is one, however many parts of it a line lists: `anon-rss:9kB, file-rss:0kB`.
+                let repeats = figure == Figure::Host && readings.iter().any(|reading| reading.figure == figure);
+                if known_before.contains(&figure) || repeats {
+                    continue;
+                }
+                let Some(mib) = amount(word, unit) else { continue };
+                let device = device.clone();
+                readings.push(Reading { line: number, time: None, device, figure, mib, of_mib });
             }
-            let Some(mib) = amount(word, unit) else { continue };
-            readings.push(Reading { line: number, time: None, device: None, figure, mib, of_mib });
         }
     }
     if !readings.is_empty() {
@@ -247,7 +263,7 @@ pub fn read_line(line: &[u8], number: u64) -> Vec<Reading> {
         let device = known.device.captures(&text).and_then(|found| device(&found));
         for reading in &mut readings {
             reading.time.clone_from(&time);
-            reading.device.clone_from(&device);
+            reading.device = reading.device.take().or_else(|| device.clone());
         }
     }
     readings

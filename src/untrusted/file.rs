@@ -41,7 +41,7 @@ pub enum ReadError {
     #[error("this is {0}; only a regular file can be read")]
     Kind(&'static str),
     /// The file exceeds the size limit of its kind.
-    #[error("the file has {}, and at most {} are read here; is it the right file?", size(*.bytes), size(.limit.bytes()))]
+    #[error("the file has {}, and at most {} are read here; is it the right file?", crate::format::bytes(*.bytes), crate::format::bytes(.limit.bytes()))]
     TooLarge {
         /// Bytes in the file, as far as known.
         bytes: u64,
@@ -147,15 +147,6 @@ fn kind(kind: FileType) -> &'static str {
         "a socket"
     } else {
         "a device"
-    }
-}
-
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..1_024 => format!("{bytes} bytes"),
-        1_024..1_048_576 => format!("{:.0} KiB", bytes as f64 / 1024.0),
-        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
-        _ => format!("{:.1} GiB", bytes as f64 / 1_073_741_824.0),
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::path::Path;
 
 /// Reports whether a terminal would interpret or hide this character rather than draw it: control
 /// characters, direction marks, line separators, tags.
@@ -19,6 +20,12 @@ pub fn is_unsafe(letter: char) -> bool {
 #[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     shown(text, |letter| letter == '\t')
+}
+
+/// Returns a path as one line, for messages.
+#[must_use]
+pub fn path(path: &Path) -> String {
+    line(&path.to_string_lossy()).into_owned()
 }
 
 /// Returns the text with its line ends and tabs. JSON stays valid JSON: unsafe characters become its escapes.

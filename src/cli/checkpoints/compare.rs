@@ -1,12 +1,14 @@
 //! Compares checkpoints: measures each on the whole validation set and lists the best first.
 
-use crate::cli::trainer::Trainer;
 use crate::cli::{Failure, Outcome, line};
-use crate::keeper::sentences::{grouped, measured};
+use crate::format::count;
+use crate::keeper::sentences::measured;
 use crate::protocol::worker::Eval;
 use crate::store::checkpoint::{self, STATE, state::TrainState};
 use crate::store::run_dir::RunDir;
+use crate::trainer::Trainer;
 use crate::untrusted::file::{self, Limit};
+use crate::untrusted::text;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -14,8 +16,8 @@ use std::path::{Path, PathBuf};
 pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcome {
     let config = run.run()?;
     let mut by_rung: BTreeMap<usize, Vec<PathBuf>> = BTreeMap::new();
-    let count = last.map_or(usize::MAX, |last| usize::try_from(last).unwrap_or(usize::MAX));
-    for entry in checkpoint::list(run.path()).into_iter().take(count) {
+    let most = last.map_or(usize::MAX, |last| usize::try_from(last).unwrap_or(usize::MAX));
+    for entry in checkpoint::list(run.path()).into_iter().take(most) {
         // The rung that wrote it determines its model's shape.
         let rung = rung_of(&entry.path).filter(|rung| *rung < config.rungs.len()).unwrap_or(0);
         by_rung.entry(rung).or_default().push(entry.path);
@@ -26,7 +28,7 @@ pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcom
         for (outcome, path) in all.into_iter().zip(&paths) {
             match outcome {
                 Ok(eval) => ranked.push((eval, rung)),
-                Err(why) => crate::cli::say(&format!("{} cannot be measured: {why}", path.display())),
+                Err(why) => crate::cli::say(&format!("{} cannot be measured: {why}", text::path(&path))),
             }
         }
     }
@@ -35,7 +37,7 @@ pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcom
     }
     ranked.sort_by(|(a, _), (b, _)| a.loss.total_cmp(&b.loss).then(a.step.cmp(&b.step)));
     for (place, (eval, rung)) in (1..).zip(&ranked) {
-        let (step, name) = (grouped(eval.step), &config.rungs[*rung].name);
+        let (step, name) = (count(eval.step), &config.rungs[*rung].name);
         line!("{place:>3}.  step {step:>9}  {}  ({name})", measured(eval));
     }
     Ok(0)

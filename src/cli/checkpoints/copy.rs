@@ -3,11 +3,12 @@
 
 use super::CheckpointsArgs;
 use crate::cli::{Failure, Outcome, line};
-use crate::keeper::sentences::{bytes, grouped};
+use crate::format::{bytes, count};
 use crate::store::checkpoint::{self, Contents, Loaded};
 use crate::store::disk;
 use crate::store::run_dir::{RunDir, write_whole};
 use crate::untrusted::file::{self, Limit};
+use crate::untrusted::text;
 use std::fs;
 use std::path::Path;
 
@@ -15,20 +16,23 @@ use std::path::Path;
 pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     let to = args.to.as_deref();
     let to = to.ok_or_else(|| Failure::new(2, "copy needs to know where to: --to /mnt/backup"))?;
-    let best = if args.step.is_none() { super::best(run)? } else { None };
-    let loaded = super::chosen(run, args.step.or(best))?;
+    let best = if args.step.is_none() { super::best_step(run)? } else { None };
+    let loaded = super::load_chosen(run, args.step.or(best))?;
     let place = to.join(run.name());
-    let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", place.display()));
+    let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", text::path(&place)));
     let whole = to.canonicalize().or_else(|_| std::path::absolute(to)).map_err(wrong)?;
     if whole.starts_with(run.path()) {
-        return Err(Failure::new(2, format!("{} lies in the run itself; name another place with --to", to.display())));
+        return Err(Failure::new(
+            2,
+            format!("{} lies in the run itself; name another place with --to", text::path(&to)),
+        ));
     }
     disk::has_room_to_save(to, loaded.manifest.bytes()).map_err(|shortage| {
         Failure::new(1, format!("{shortage} for the copy; free some room or choose another place with --to"))
     })?;
     fs::create_dir_all(&place).map_err(wrong)?;
     if place.canonicalize().map_err(wrong)? == run.path() {
-        return Err(Failure::new(2, format!("{} is the run itself; name another place with --to", place.display())));
+        return Err(Failure::new(2, format!("{} is the run itself; name another place with --to", text::path(&place))));
     }
     write_whole(&place.join("run.yaml"), &file::read(&run.file("run.yaml"), Limit::Record)?).map_err(wrong)?;
     fs::File::open(to).and_then(|folder| folder.sync_all()).map_err(wrong)?;
@@ -36,11 +40,11 @@ pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     match checkpoint::verify(&path) {
         Ok(manifest) if manifest == loaded.manifest => {
             let which = if best.is_some() { "the best one, " } else { "" };
-            let (step, size) = (grouped(manifest.step), bytes(manifest.bytes()));
-            line!("copied {which}step {step} to {}, {size}, verified", path.display());
+            let (step, size) = (count(manifest.step), bytes(manifest.bytes()));
+            line!("copied {which}step {step} to {}, {size}, verified", text::path(&path));
             Ok(0)
         }
-        Ok(_) => Err(Failure::new(1, format!("{} is another checkpoint than was copied", path.display()))),
+        Ok(_) => Err(Failure::new(1, format!("{} is another checkpoint than was copied", text::path(&path)))),
         Err(error) => Err(Failure::new(1, format!("the copy did not verify: {error}"))),
     }
 }

@@ -1,11 +1,12 @@
 //! Exports the weights alone, as one safetensors file or in another program's format.
 
 use super::CheckpointsArgs;
-use crate::cli::trainer::Trainer;
 use crate::cli::{Failure, Outcome, line};
-use crate::keeper::sentences::{bytes, grouped};
+use crate::format::{bytes, count};
 use crate::store::checkpoint::{Loaded, MODEL, STATE, state::TrainState};
 use crate::store::run_dir::{RunDir, write_whole};
+use crate::trainer::Trainer;
+use crate::untrusted::text;
 use std::path::Path;
 
 /// Writes the file atomically. Its bytes depend on the weights alone.
@@ -14,20 +15,20 @@ pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Ou
         .out
         .as_deref()
         .ok_or_else(|| Failure::new(2, "export needs to know where to: --out weights.safetensors"))?;
-    let best = if args.best { super::best(run)? } else { None };
+    let best = if args.best { super::best_step(run)? } else { None };
     if args.best && best.is_none() {
         let text = format!("no checkpoint of {} was evaluated; leave --best out for the newest", run.name());
         return Err(Failure::new(14, text));
     }
-    let loaded = super::chosen(run, args.step.or(best))?;
+    let loaded = super::load_chosen(run, args.step.or(best))?;
     let weights = loaded.files.get(MODEL);
-    let weights = weights.ok_or_else(|| Failure::new(14, format!("{} holds no {MODEL}", loaded.path.display())))?;
+    let weights = weights.ok_or_else(|| Failure::new(14, format!("{} holds no {MODEL}", text::path(&loaded.path))))?;
     if let Some(format) = &args.format {
         return convert(run, &loaded, format, out, trainer);
     }
-    write_whole(out, weights).map_err(|error| Failure::new(1, format!("{}: {error}", out.display())))?;
-    let (step, size) = (grouped(loaded.manifest.step), bytes(weights.len() as u64));
-    line!("wrote the weights of step {step} to {}, {size}", out.display());
+    write_whole(out, weights).map_err(|error| Failure::new(1, format!("{}: {error}", text::path(&out))))?;
+    let (step, size) = (count(loaded.manifest.step), bytes(weights.len() as u64));
+    line!("wrote the weights of step {step} to {}, {size}", text::path(&out));
     Ok(0)
 }
 
@@ -38,14 +39,14 @@ fn convert(run: &RunDir, loaded: &Loaded, format: &str, out: &Path, trainer: &dy
     let state: Option<TrainState> = loaded.files.get(STATE).and_then(|text| serde_json::from_slice(text).ok());
     let rung = state.map_or(0, |state| state.rung).min(config.rungs.len() - 1);
     let weights = loaded.files.get(MODEL).map_or(&[][..], Vec::as_slice);
-    let files = trainer.export(&config, rung, weights, format).map_err(|(code, why)| Failure::new(code, why))?;
-    let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", out.display()));
+    let files = trainer.export(&config, rung, weights, format).map_err(Failure::of)?;
+    let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", text::path(&out)));
     std::fs::create_dir_all(out).map_err(wrong)?;
     for (name, content) in &files {
         write_whole(&out.join(name), content).map_err(wrong)?;
     }
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-    let step = grouped(loaded.manifest.step);
-    line!("wrote the weights of step {step} to {}: {}", out.display(), names.join(", "));
+    let step = count(loaded.manifest.step);
+    line!("wrote the weights of step {step} to {}: {}", text::path(&out), names.join(", "));
     Ok(0)
 }

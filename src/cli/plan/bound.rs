@@ -2,7 +2,7 @@
 //! runs at the lowest priority, ends with its keeper, and gives up rather than take much memory.
 
 use crate::cli::Failure;
-use crate::keeper::sentences::bytes;
+use crate::format::bytes;
 use crate::probe::host::kibibytes;
 use crate::protocol::plan::{PLAN_FILE, Plan};
 use crate::store::run_dir::RunDir;

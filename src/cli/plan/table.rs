@@ -1,7 +1,7 @@
 //! Formats a plan as a table: rungs as columns, parts as rows.
 
 use crate::cli::check::align;
-use crate::keeper::sentences::bytes;
+use crate::format::bytes;
 use crate::protocol::plan::{LESS_MEMORY, Measured, MemoryEstimate, Plan, RungPlan, Verdict};
 
 type Part = (&'static str, fn(&MemoryEstimate) -> u64);

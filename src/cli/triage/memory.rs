@@ -3,11 +3,12 @@
 use super::line;
 use super::{Failure, Format, Outcome};
 use crate::triage::memory::{Figure, Reading, Trace, trace};
+use crate::untrusted::text;
 use std::io::BufRead;
 use std::path::Path;
 
 pub fn memory(log: &mut impl BufRead, path: &Path, format: Format) -> Outcome {
-    let found = trace(log).map_err(|error| Failure::new(1, format!("{}: {error}", path.display())))?;
+    let found = trace(log).map_err(|error| Failure::new(1, format!("{}: {error}", text::path(&path))))?;
     match format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&found.readings)?),
         Format::Text | Format::Tmux => {

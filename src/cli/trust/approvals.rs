@@ -1,8 +1,9 @@
 //! Lists the user has approved: one line each in `$XDG_STATE_HOME/downshift/trusted`. Deleting a line, or
 //! the file, revokes an approval.
 
-use crate::cli::taste::folder;
+use crate::cli::preferences::folder;
 use crate::store::lock::no_link;
+use crate::untrusted::text;
 use rustix::process::getuid;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -59,13 +60,13 @@ impl Approvals {
         let file = options.custom_flags(no_link()).open(path).map_err(|source| self.failed(source))?;
         let about = file.metadata().map_err(|source| self.failed(source))?;
         if !about.is_file() || about.uid() != getuid().as_raw() || about.mode() & 0o022 != 0 {
-            return Err(ApprovalsError::NotYours(path.display().to_string()));
+            return Err(ApprovalsError::NotYours(text::path(&path)));
         }
         Ok(file)
     }
 
     fn failed(&self, source: io::Error) -> ApprovalsError {
-        let file = self.file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+        let file = self.file.as_ref().map(|file| text::path(&file)).unwrap_or_default();
         ApprovalsError::Io { file, source }
     }
 }

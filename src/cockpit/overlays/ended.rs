@@ -1,11 +1,11 @@
 //! The run failed or needs attention: the reason, the events before it, and the command to type.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::{clock, count};
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
+use crate::format::{clock, count};
 use crate::protocol::control::{JournalRow, RunState};
 use crate::protocol::worker::Level;
 use ratatui::{

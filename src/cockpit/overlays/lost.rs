@@ -1,11 +1,11 @@
 //! The keeper does not answer: the consequences and the command to type.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::{age, count};
 use crate::cockpit::state::{Link, State};
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
+use crate::format::{age, count};
 use ratatui::{
     Frame,
     layout::Rect,

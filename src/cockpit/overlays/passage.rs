@@ -1,12 +1,12 @@
 //! A shift or restart in progress, stage by stage, and its proof once it is done.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::{apart, count, figure, took};
 use crate::cockpit::state::State;
 use crate::cockpit::state::passage::{PassageView, proof};
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
+use crate::format::{apart, count, figure, took};
 use crate::protocol::control::Stage;
 use ratatui::{
     Frame,

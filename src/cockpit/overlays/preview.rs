@@ -1,12 +1,12 @@
 //! Preview of a shift: what changes, the consequences, the cost and when it takes effect.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::{bytes, count, in_words, rate};
 use crate::cockpit::panels::ladder::ended;
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
+use crate::format::{bytes, count, in_words, rate};
 use crate::protocol::control::{RunState, RungRecord, Status};
 use crate::protocol::probe::Gpu;
 use crate::recipe::class::{Change, Class, compare, effective_batch, worst_class};
@@ -53,11 +53,12 @@ pub fn content(within: Rect, to: usize, state: &State, theme: Option<&Theme>) ->
     let cost = cost(state, status, to, width, theme);
     let keys = keys(state).line(usize::from(within.width.saturating_sub(6)).min(usize::from(WIDTH)), theme);
     let room = usize::from(within.height.saturating_sub(2));
-    let long = consequences(status, target, class, width, theme);
+    let ends = Ends { here, target };
+    let long = consequences(status, ends, class, width, theme);
     let roomy = knobs.len() + cost.len() + long.len() + 4 <= room;
     // If space is short, the sentences are shortened first, then the list of knobs is cut. The cost of
     // the rung and the keys always stay.
-    let (air, tail) = if roomy { (1, long) } else { (0, in_short(status, target, class, width)) };
+    let (air, tail) = if roomy { (1, long) } else { (0, in_short(status, ends, class, width)) };
     let fixed = cost.len() + tail.len() + 1;
     let mut lines = fitting(knobs, if roomy { usize::MAX } else { room.saturating_sub(fixed) }, theme);
     let gap = || std::iter::repeat_n(Line::default(), air);
@@ -77,11 +78,30 @@ fn fitting(mut lines: Vec<Line<'static>>, room: usize, theme: &Theme) -> Vec<Lin
     lines
 }
 
+/// The two rungs of a shift.
+#[derive(Clone, Copy)]
+struct Ends<'a> {
+    here: &'a RungView,
+    target: &'a RungView,
+}
+
+impl Ends<'_> {
+    /// Returns the rung that says `warm_start: true`, if one of the two does.
+    fn warm_start(self) -> Option<&'static str> {
+        match (self.target.warm_start, self.here.warm_start) {
+            (true, _) => Some("the new rung"),
+            (false, true) => Some("this rung"),
+            (false, false) => None,
+        }
+    }
+}
+
 /// Summarizes the effect of the shift in two lines.
-fn in_short(status: &Status, target: &RungView, class: Class, width: usize) -> Vec<Line<'static>> {
-    let relieves: Vec<_> = target.relieves.iter().map(ToString::to_string).collect();
+fn in_short(status: &Status, ends: Ends<'_>, class: Class, width: usize) -> Vec<Line<'static>> {
+    let relieves: Vec<_> = ends.target.relieves.iter().map(ToString::to_string).collect();
     let relieves = if relieves.is_empty() { String::new() } else { format!("; relieves {}", relieves.join(", ")) };
-    let meaning = format!("class {class}: {}{relieves}", class.meaning());
+    let warm = ends.warm_start().filter(|_| class == Class::C).map_or("", |_| "; warm_start: what fits is loaded");
+    let meaning = format!("class {class}: {}{warm}{relieves}", class.meaning());
     let when = match status.state {
         RunState::Paused => "takes effect when the run goes on".to_owned(),
         RunState::BackingOff | RunState::AwaitingVram => "takes effect at the next start".to_owned(),
@@ -218,16 +238,21 @@ fn room(state: &State, then: Option<&RungRecord>, width: usize, theme: &Theme) -
     Some(Line::styled(ui::cut(&text, width), style))
 }
 
-fn consequences(status: &Status, target: &RungView, class: Class, width: usize, theme: &Theme) -> Vec<Line<'static>> {
-    let meaning = match class {
-        Class::A => {
+fn consequences(status: &Status, ends: Ends<'_>, class: Class, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+    let meaning = match (class, ends.warm_start()) {
+        (Class::A, _) => {
             "The same problem: the loss curve goes on as if nothing had happened, up to rounding and the draw of dropout."
+                .to_owned()
         }
-        Class::B => "Another trajectory: weights, moments and data position are kept; the curve may bend.",
-        Class::C => {
-            "Other shapes: adapters are fitted to their new rank; anything else is refused with the list of \
-             parameters, unless the rung says warm_start: true, which loads what fits."
+        (Class::B, _) => {
+            "Another trajectory: weights, moments and data position are kept; the curve may bend.".to_owned()
         }
+        (Class::C, Some(rung)) => {
+            format!("Other shapes, and {rung} says warm_start: true: what fits is loaded, the rest starts anew.")
+        }
+        (Class::C, None) => "Other shapes: adapters are fitted to their new rank; anything else is refused with the \
+                             list of parameters, since neither rung says warm_start: true."
+            .to_owned(),
     };
     let next = count(status.step.saturating_add(1));
     let when = match status.state {
@@ -243,13 +268,13 @@ fn consequences(status: &Status, target: &RungView, class: Class, width: usize, 
              load, verify, go on at step {next}. Nothing is redone."
         ),
     };
-    let relieves: Vec<_> = target.relieves.iter().map(ToString::to_string).collect();
+    let relieves: Vec<_> = ends.target.relieves.iter().map(ToString::to_string).collect();
     let mut lines = Vec::new();
     if !relieves.is_empty() {
         lines.push(Line::from(vec![Span::styled(ui::pad("relieves", 10), theme.dim), Span::raw(relieves.join(", "))]));
     }
     let style = if class == Class::C { theme.warn } else { ratatui::style::Style::new() };
-    lines.extend(ui::wrap(meaning, width).into_iter().map(|row| Line::styled(row, style)));
+    lines.extend(ui::wrap(&meaning, width).into_iter().map(|row| Line::styled(row, style)));
     lines.extend(ui::wrap(&when, width).into_iter().map(Line::from));
     lines
 }

@@ -1,11 +1,11 @@
 //! Confirmation before a stop.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::count;
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
+use crate::format::count;
 use crate::protocol::control::RunState;
 use ratatui::{
     Frame,

@@ -2,7 +2,6 @@
 //! evaluations.
 
 use super::curve::{self, Curve, Plot, ends};
-use crate::cockpit::format::{clock, count, figure};
 use crate::cockpit::plot::axis;
 use crate::cockpit::quantity::{Quantity, spot_of};
 use crate::cockpit::series::Axis;
@@ -10,6 +9,7 @@ use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
+use crate::format::{clock, count, figure};
 use crate::store::summary::Spot;
 use ratatui::{
     Frame,
@@ -45,7 +45,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, quantity: Quantity, state: &Sta
 pub fn bare(quantity: Quantity, value: f64, unit: &str) -> String {
     match quantity {
         Quantity::Vram | Quantity::Ram if unit == "MiB" => format!("{value:.1}"),
-        Quantity::Throughput => crate::cockpit::format::rate(value),
+        Quantity::Throughput => crate::format::rate(value),
         Quantity::Vram | Quantity::Ram => format!("{value:.2}"),
         Quantity::StepTime => figure(value),
         _ => quantity.words(value),
@@ -120,7 +120,7 @@ fn reading(quantity: Quantity, state: &State) -> Option<String> {
     let whereabouts = place_words(state, axis, at.spot().on(axis));
     let skipped = if at.is_skipped() { ", skipped" } else { "" };
     let value = quantity.at(state, axis, place).map_or_else(
-        || crate::cockpit::format::UNKNOWN.to_owned(),
+        || crate::format::UNKNOWN.to_owned(),
         |extent| match extent.count {
             0 | 1 => quantity.words(f64::from(extent.mean)),
             many => {

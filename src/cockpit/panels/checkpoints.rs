@@ -1,10 +1,10 @@
 //! Checkpoints on disk, newest first.
 
-use crate::cockpit::format::{age, bytes, count, figure, took};
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
+use crate::format::{age, bytes, count, figure, took};
 use crate::protocol::control::CheckpointRow;
 use ratatui::{
     Frame,

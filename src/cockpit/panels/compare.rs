@@ -1,12 +1,12 @@
 //! Smoothed losses of several runs on one chart, this run first.
 
-use crate::cockpit::format::figure;
 use crate::cockpit::plot::{axis, braille::Braille, curve, scale::Scale};
 use crate::cockpit::series::{Axis, Metric, Series};
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
+use crate::format::figure;
 use ratatui::{
     Frame,
     layout::Rect,

@@ -1,12 +1,12 @@
 //! Configuration differences between the run under the cursor and this one.
 
-use crate::cockpit::format::in_words;
 use crate::cockpit::state::State;
 use crate::cockpit::state::runs::OtherRun;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::knobs::Watch;
 use crate::config::theme::Theme;
+use crate::format::in_words;
 use crate::recipe::class::{Change, compare};
 use ratatui::{
     Frame,

@@ -1,11 +1,11 @@
 //! The first line: the run's name, state and position. If space is short, the least important fields
 //! are dropped first.
 
-use crate::cockpit::format::{age, clock, count};
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
+use crate::format::{age, clock, count};
 use crate::protocol::control::{RunState, Status};
 use ratatui::{
     Frame,

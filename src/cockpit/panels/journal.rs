@@ -1,10 +1,10 @@
 //! The run's events, newest at the bottom.
 
-use crate::cockpit::format::clock;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
+use crate::format::clock;
 use crate::protocol::control::{JournalKind, JournalRow};
 use crate::protocol::worker::Level;
 use ratatui::{

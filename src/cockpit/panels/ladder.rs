@@ -1,11 +1,11 @@
 //! The ladder: every rung with its record, the current one marked.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::{bytes, count, counted, in_words, rate};
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
+use crate::format::{bytes, count, counted, in_words, rate};
 use crate::protocol::control::RungRecord;
 use crate::recipe::class::{compare, effective_batch, worst_class};
 use ratatui::{

@@ -1,11 +1,11 @@
 //! The worker's output, newest at the bottom; only lines that match the filter.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::count;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::{Mode, Panel};
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
+use crate::format::count;
 use ratatui::{Frame, layout::Rect, style::Style, text::Line};
 
 /// Draws the panel.

@@ -2,11 +2,11 @@
 //! decides how to draw them.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::{age, bytes, bytes_of, count, counted, figure, percent, rate};
 use crate::cockpit::ratio::Ratio;
 use crate::cockpit::state::screen::View;
 use crate::cockpit::state::{STALE_MS, State};
 use crate::cockpit::verdict::{SKIP_WINDOW, Tone, eval_words};
+use crate::format::{age, bytes, bytes_of, count, counted, figure, percent, rate};
 use crate::protocol::control::{SampleRow, Status};
 use crate::protocol::probe::{Gpu, Host, Throttle};
 use crate::protocol::worker::Eval;

@@ -1,7 +1,6 @@
 //! All runs in the folder, newest first: their state, their progress, and which are overlaid.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::{count, figure, percent};
 use crate::cockpit::layout::places_of;
 use crate::cockpit::ratio::Ratio;
 use crate::cockpit::state::State;
@@ -10,6 +9,7 @@ use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::{Tone, eval_words};
 use crate::config::theme::Theme;
+use crate::format::{count, figure, percent};
 use crate::protocol::control::RunState;
 use ratatui::{
     Frame,

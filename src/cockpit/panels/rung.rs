@@ -2,11 +2,11 @@
 //! consequence.
 
 use crate::cockpit::action::Action;
-use crate::cockpit::format::{bytes, count, counted, in_words, rate};
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
+use crate::format::{bytes, count, counted, in_words, rate};
 use crate::recipe::class::{Class, compare, effective_batch};
 use ratatui::{
     Frame,

@@ -1,13 +1,13 @@
 //! Fallback for a terminal too small for panels: the essentials in the space available, and the size
 //! required.
 
-use crate::cockpit::format::{count, figure};
 use crate::cockpit::layout::SMALLEST;
 use crate::cockpit::series::{Axis, Metric};
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::verdict;
 use crate::config::theme::Theme;
+use crate::format::{count, figure};
 use ratatui::{Frame, layout::Rect, text::Line};
 
 /// Draws the lines that fit.

@@ -2,11 +2,11 @@
 
 use super::progress::done;
 use crate::cockpit::action::Action;
-use crate::cockpit::format::{age, percent};
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::{Tone, verdict};
 use crate::config::theme::Theme;
+use crate::format::{age, percent};
 use ratatui::{
     Frame,
     layout::Rect,

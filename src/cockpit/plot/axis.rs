@@ -9,8 +9,8 @@
 //! ```
 
 use super::scale::Scale;
-use crate::cockpit::format;
 use crate::cockpit::series::Axis;
+use crate::format;
 use ratatui::{buffer::Buffer, layout::Rect, style::Style};
 use unicode_width::UnicodeWidthStr;
 

@@ -140,6 +140,24 @@ fn a_run_on_the_cpu_beside_a_card_is_previewed_in_host_memory() {
     assert!(shown.contains("RAM") && !shown.contains("VRAM") && !shown.contains("free for it"), "{shown}");
 }
 
+#[test]
+fn the_preview_of_another_shape_says_whether_a_rung_allows_a_warm_start() {
+    let preview = |warm_start: [bool; 2]| {
+        let mut state = fixture::on_gpu((120, 40));
+        let here = state.status().unwrap().rung;
+        state.ladder[here + 1].preset["model"]["channels"] = 7.into();
+        (state.ladder[here].warm_start, state.ladder[here + 1].warm_start) = (warm_start[0], warm_start[1]);
+        press(&mut state, "d");
+        picture(&state)
+    };
+    let shown = preview([false, false]);
+    assert!(shown.contains("neither rung says"), "{shown}");
+    let shown = preview([false, true]);
+    assert!(shown.contains("the new rung says"), "{shown}");
+    let shown = preview([true, false]);
+    assert!(shown.contains("this rung says"), "{shown}");
+}
+
 /// Returns the lines of the box in a picture.
 fn preview_part(picture: &str) -> String {
     let lines = picture.lines().skip_while(|line| !line.contains("speed"));
@@ -299,7 +317,7 @@ fn the_cursor_reads_the_exact_value_of_a_step() {
     press(&mut state, "2v");
     let row = fixture::step_row(2, 700, 0);
     let shown = picture(&state);
-    let value = crate::cockpit::format::figure(row.loss.unwrap());
+    let value = crate::format::figure(row.loss.unwrap());
     assert!(shown.contains(&format!("step 700  {value}")), "{value} in {shown}");
     let mut skipped = fixture::training((120, 40));
     press(&mut skipped, "2");

@@ -118,6 +118,20 @@ fn time_and_device_stand_where_the_line_names_them() {
 }
 
 #[test]
+fn a_line_with_a_figure_for_each_device_gives_all_of_them() {
+    let line = "step 7 cuda:0 VRAM 11/24 GB | cuda:1 VRAM 12/24 GB | cuda:2 VRAM 3/24 GB";
+    let seen: Vec<_> = read_line(line.as_bytes(), 1)
+        .into_iter()
+        .map(|reading| (reading.device.unwrap(), reading.mib / 1024.0, reading.of_mib.unwrap() / 1024.0))
+        .collect();
+    let gpu = |number: u32| format!("gpu {number}");
+    assert_eq!(seen, [(gpu(0), 11.0, 24.0), (gpu(1), 12.0, 24.0), (gpu(2), 3.0, 24.0)]);
+    let unnamed = read_line(b"GPU memory: 3 GB before, GPU memory: 5 GB after", 1);
+    let amounts: Vec<_> = unnamed.iter().map(|reading| (reading.device.as_deref(), reading.mib / 1024.0)).collect();
+    assert_eq!(amounts, [(None, 3.0), (None, 5.0)]);
+}
+
+#[test]
 fn a_long_log_is_thinned_evenly_and_keeps_its_peaks() {
     let lines: u32 = 10_001;
     let mut log = String::new();

@@ -1,0 +1,308 @@
+//! Runs a real worker without a keeper for a few steps, to measure it, in a temporary run directory that
+//! is deleted afterwards. Leaves existing runs untouched.
+
+mod card;
+
+use super::Failure;
+use crate::config::run::Run;
+use crate::config::units::Every;
+use crate::keeper::child::worker_program;
+use crate::protocol::line;
+use crate::protocol::plan::{Measured, Phases};
+use crate::protocol::worker::{Event, Hello, Memory, Phase, Step};
+use crate::store::lock::Lock;
+use crate::store::run_dir::RunDir;
+use crate::untrusted::file;
+use crate::untrusted::text;
+use card::Card;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Silence after which a worker is ended.
+const SILENCE: Duration = Duration::from_mins(15);
+/// Log lines shown when a worker fails.
+const SHOWN: usize = 4;
+
+/// Maximum folder names to try.
+const TAKEN: u64 = 10_000;
+/// Prefix of measurement folders in the temporary directory.
+const FOLDERS: &str = "downshift-measured-";
+/// Lock file in such a folder: held while the folder is in use, and released however its owner ends.
+const OWNER: &str = "owner.lock";
+
+/// A folder that is deleted on drop.
+struct TemporaryFolder {
+    path: PathBuf,
+    _owner: Lock,
+}
+
+impl TemporaryFolder {
+    /// Creates a folder in the temporary directory. Removes leftovers of measurements that were killed.
+    fn new() -> Result<Self, Failure> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let all = std::env::temp_dir();
+        remove_leftovers(&all);
+        // An existing folder may belong to another user.
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = all.join(format!("{FOLDERS}{}-{number}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => {
+                    let owner = Lock::take(&path.join(OWNER))?;
+                    return Ok(Self { path, _owner: owner });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < TAKEN => {}
+                Err(error) => return Err(Failure::new(1, format!("{}: {error}", text::path(&path)))),
+            }
+        }
+    }
+}
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn remove_leftovers(all: &Path) {
+    for entry in fs::read_dir(all).into_iter().flatten().flatten() {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let owner = entry.path().join(OWNER);
+        // A folder without a lock is just being created.
+        if is_folder
+            && entry.file_name().to_string_lossy().starts_with(FOLDERS)
+            && owner.exists()
+            && Lock::take(&owner).is_ok()
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Workers without a keeper, run one after the other on the same device.
+pub struct IsolatedWorker<'a> {
+    device: &'a str,
+    steps: u64,
+    evaluation: Every,
+    card: Option<Card>,
+}
+
+impl<'a> IsolatedWorker<'a> {
+    /// Creates workers that take `steps` steps on a device; `gpu` is its NVML index if it is a GPU.
+    pub fn new(device: &'a str, gpu: Option<u32>, steps: u64) -> Self {
+        Self { device, steps: steps.max(1), evaluation: Every::Never, card: gpu.map(Card::watch) }
+    }
+
+    /// Adds an evaluation after the last step, to cover its kernels.
+    pub fn with_evaluation(self) -> Self {
+        Self { evaluation: Every::Steps(self.steps), ..self }
+    }
+
+    /// Runs the steps on a rung and returns the measurements.
+    pub fn measure(&mut self, run: &Run, rung: usize) -> Result<Measured, Failure> {
+        self.measure_with(run, rung, |_| {}, |_| {})
+    }
+
+    /// Does the same, with callbacks on the run directory before and after.
+    pub fn measure_with(
+        &mut self,
+        run: &Run,
+        rung: usize,
+        before: impl FnOnce(&Path),
+        after: impl FnOnce(&Path),
+    ) -> Result<Measured, Failure> {
+        let place = TemporaryFolder::new()?;
+        let mut run = run.clone();
+        // The cost of checkpoints is not measured here.
+        for rung in &mut run.rungs {
+            rung.preset.evaluation.every = self.evaluation;
+            rung.preset.checkpoint.every = Every::Never;
+        }
+        let dir = RunDir::create(&place.path, &run)?;
+        before(dir.path());
+        if let Some(card) = &mut self.card {
+            card.clear(&run.watch.ending);
+        }
+        let begun = Instant::now();
+        let mut worker = self.start(&dir, rung)?;
+        let heard = listen(&mut worker, self.steps, begun, || self.card.as_mut().and_then(Card::update_peak));
+        let _ = worker.kill();
+        let _ = worker.wait();
+        after(dir.path());
+        let mut seen = heard.map_err(|(code, message)| {
+            let rung = &run.rungs[rung].name;
+            Failure::new(code, format!("rung {rung}: {message}{}", log_of(&dir)))
+        })?;
+        if let Some(card) = &self.card {
+            seen.peak_bytes = card.peak();
+        }
+        Ok(seen)
+    }
+
+    fn start(&self, dir: &RunDir, rung: usize) -> Result<Child, Failure> {
+        let log = File::create(dir.file("worker.log"))?;
+        let child = Command::new(worker_program())
+            .args(["worker", "--measure", "--attempt", "1", "--rung", &rung.to_string()])
+            .args(["--device", self.device, "--run-dir"])
+            .arg(dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()?;
+        Ok(child)
+    }
+}
+
+/// The collected reports of a worker.
+#[derive(Default)]
+struct WorkerReports {
+    hello: Option<Hello>,
+    steps: Vec<Step>,
+    baseline: Option<Memory>,
+    loaded: Option<Memory>,
+    peak: u64,
+    first_step: Option<Duration>,
+}
+
+/// Reads a worker's events to the end of its steps, then calls `before_end` while the worker still holds its memory.
+fn listen<T>(
+    worker: &mut Child,
+    steps: u64,
+    begun: Instant,
+    before_end: impl FnOnce() -> T,
+) -> Result<Measured, (u8, String)> {
+    let Some(stdout) = worker.stdout.take() else {
+        return Err((1, "the worker cannot be heard".to_owned()));
+    };
+    let (tell, events) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if line::decode::<Event>(&line).is_some_and(|event| tell.send(event).is_err()) {
+                break;
+            }
+        }
+    });
+    let mut heard = WorkerReports::default();
+    loop {
+        match events.recv_timeout(SILENCE) {
+            Ok(Event::Hello(hello)) => heard.hello = Some(hello),
+            Ok(Event::Memory(memory)) => heard.memory(memory),
+            Ok(Event::Failed(failed)) => return Err((failed.class.exit_code(), failed.message)),
+            Ok(Event::Step(step)) => {
+                heard.first_step.get_or_insert_with(|| begun.elapsed());
+                heard.steps.push(step);
+            }
+            // The run is shorter than the measurement.
+            Ok(Event::Done { .. }) if !heard.steps.is_empty() => break,
+            Ok(_) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                return Err((1, format!("the worker has said nothing for {} min", SILENCE.as_secs() / 60)));
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let taken = heard.steps.len();
+                return Err((1, format!("the worker ended after {taken} of {steps} steps without a word")));
+            }
+        }
+        // A step's memory is reported after the step.
+        if heard.steps.len() as u64 > steps {
+            break;
+        }
+    }
+    // A step may end before anyone has sampled it, but its memory is still held.
+    before_end();
+    heard.steps.truncate(usize::try_from(steps).unwrap_or(usize::MAX));
+    Ok(heard.measured())
+}
+
+impl WorkerReports {
+    fn memory(&mut self, memory: Memory) {
+        match memory.phase {
+            Phase::Starting if self.baseline.is_none() => self.baseline = Some(memory),
+            Phase::Starting => self.loaded = Some(memory),
+            Phase::Training => self.peak = self.peak.max(memory.peak_bytes),
+            _ => {}
+        }
+    }
+
+    fn measured(&self) -> Measured {
+        let baseline = self.baseline.map(|memory| memory.resident_bytes);
+        let loading = [self.baseline, self.loaded].iter().flatten().map(|memory| memory.peak_bytes).max();
+        // The first step allocates moments, compiles and tunes.
+        let warm = if self.steps.len() > 1 { &self.steps[1..] } else { &self.steps[..] };
+        let step_ms = median(warm.iter().map(|step| step.compute_ms + step.data_wait_ms).collect());
+        let units = self.hello.as_ref().and_then(|hello| {
+            let before = self.steps.len().checked_sub(warm.len() + 1).and_then(|index| self.steps.get(index));
+            let before = before.map_or(hello.position.samples, |step| step.samples);
+            Some(warm.last()?.samples.saturating_sub(before) as f64 / warm.len() as f64)
+        });
+        Measured {
+            peak_bytes: baseline.filter(|_| self.peak > 0).map(|baseline| self.peak.saturating_sub(baseline)),
+            all_phases: false,
+            baseline_bytes: baseline,
+            ram: Phases { loading: loading.unwrap_or(0), training: self.peak, ..Phases::default() },
+            steps_per_s: step_ms.map(|ms| 1e3 / ms),
+            step_ms,
+            units_per_s: step_ms.zip(units).map(|(ms, units)| units * 1e3 / ms),
+            steps: self.steps.len() as u64,
+            loss: self.steps.last().map(|step| step.loss),
+            first_step_s: self.first_step.map(|took| took.as_secs_f64()),
+        }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().filter(|value| *value > 0.0)
+}
+
+/// Bytes at the end of a log that are searched for its last lines.
+const TAIL: u64 = 1 << 16;
+
+/// Returns the end of a worker's log, for its failure message.
+fn log_of(dir: &RunDir) -> String {
+    let text = file::tail(&dir.file("worker.log"), TAIL).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(SHOWN)..];
+    if last.is_empty() { String::new() } else { format!("\n  {}", last.join("\n  ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{WorkerReports, median};
+    use crate::protocol::worker::{Memory, Phase, Step};
+
+    fn step(step: u64, compute_ms: f64) -> Step {
+        let (loss, samples) = (1.0 / step as f64, step * 8);
+        let (lr, grad_norm, epoch, micro_batches, data_wait_ms) = (0.1, 1.0, 0, 1, 1.0);
+        Step { step, samples, epoch, loss, lr, grad_norm, micro_batches, data_wait_ms, compute_ms }
+    }
+
+    #[test]
+    fn the_first_step_does_not_count_and_the_peak_is_over_the_baseline() {
+        let mut heard =
+            WorkerReports { steps: vec![step(1, 900.0), step(2, 9.0), step(3, 19.0)], ..WorkerReports::default() };
+        for (phase, resident_bytes, peak_bytes) in [
+            (Phase::Starting, 50, 60),
+            (Phase::Starting, 150, 170),
+            (Phase::Training, 300, 400),
+            (Phase::Training, 300, 350),
+        ] {
+            heard.memory(Memory { phase, resident_bytes, peak_bytes });
+        }
+        let measured = heard.measured();
+        assert_eq!((measured.peak_bytes, measured.baseline_bytes), (Some(350), Some(50)));
+        assert_eq!((measured.ram.loading, measured.ram.training), (170, 400));
+        assert_eq!(measured.step_ms, Some(20.0));
+        assert_eq!(measured.loss, Some(1.0 / 3.0));
+        heard.steps.pop();
+        assert_eq!(heard.measured().step_ms, Some(10.0), "two steps are enough");
+        assert_eq!(median(Vec::new()), None);
+    }
+}

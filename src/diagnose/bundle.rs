@@ -1,0 +1,228 @@
+//! One archive for a bug report: the run file, the journal, the ends of the logs, the manifests, the
+//! doctor's report, versions. Contains no weights and no data; secrets and the paths of the user's home are
+//! removed from every file.
+
+mod redact;
+
+use super::doctor;
+use super::readings::read_once;
+use crate::config::around::Notify;
+use crate::notify;
+use crate::protocol::control::Status;
+use crate::protocol::probe::Metric;
+use crate::store::lock::no_link;
+use crate::store::reader::Reader;
+use crate::store::run_dir::RunDir;
+use crate::store::{checkpoint, command_line};
+use crate::triage::catalogue::Catalogue;
+use crate::triage::scan::scan;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use redact::Redactor;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Bytes at the end of a log to include.
+const TAIL: u64 = 1 << 20;
+/// Journal lines and probe readings to include.
+const ROWS: usize = 5000;
+const READINGS: usize = 300;
+
+/// A bundle, before it is written to a file.
+pub struct Bundle {
+    /// The compressed archive.
+    pub archive: Vec<u8>,
+    /// The files in it: names and sizes in bytes.
+    pub files: Vec<(String, usize)>,
+    /// Files that exist and are not included, with the reason.
+    pub left_out: Vec<(String, LeftOut)>,
+}
+
+/// Packs a run, with its current status.
+///
+/// # Errors
+/// Returns an error when the archive cannot be built.
+pub fn pack(run: &RunDir, runs: &Path, status: Option<&Status>) -> io::Result<Bundle> {
+    let redactor = redactor(run);
+    let Parts { files, left_out } = Parts::of(run, runs, status);
+    let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
+    let mut sizes = Vec::new();
+    for (name, text) in files {
+        let clean = redactor.clean(&text);
+        let mut header = tar::Header::new_gnu();
+        header.set_size(clean.len() as u64);
+        header.set_mode(0o644);
+        header.set_mtime(jiff::Timestamp::now().as_second().unsigned_abs());
+        header.set_cksum();
+        archive.append_data(&mut header, format!("{}-bundle/{name}", run.name()), clean.as_bytes())?;
+        sizes.push((name, clean.len()));
+    }
+    Ok(Bundle { archive: archive.into_inner()?.finish()?, files: sizes, left_out })
+}
+
+/// Builds a redactor for the secrets in the run's and the user's notification settings.
+fn redactor(run: &RunDir) -> Redactor {
+    let own = run.run().ok().and_then(|run| run.notify);
+    let texts = [
+        own_file(run, &run.file("run.yaml")).and_then(|file| Ok(tail(file)?)).ok(),
+        notify::user_file().and_then(|path| fs::read_to_string(path).ok()),
+    ];
+    let settings: Vec<Notify> = own.into_iter().chain(notify::settings(None)).collect();
+    Redactor::new(&settings, &texts.into_iter().flatten().collect::<Vec<_>>())
+}
+
+/// The contents of the archive.
+#[derive(Default)]
+struct Parts {
+    /// Names and texts, as far as the files exist.
+    files: Vec<(String, String)>,
+    /// Files that exist and are not included, with the reason.
+    left_out: Vec<(String, LeftOut)>,
+}
+
+impl Parts {
+    fn of(run: &RunDir, runs: &Path, status: Option<&Status>) -> Self {
+        let mut parts = Self::default();
+        parts.add("versions.txt", Some(versions(runs)));
+        parts.add("doctor.txt", Some(doctor::report(runs)));
+        for name in ["run.yaml", "failure.json", command_line::FILE, "keeper.log", "worker.log"] {
+            parts.add_file(run, name, &run.file(name));
+        }
+        parts.add("triage.txt", own_file(run, &run.file("worker.log")).ok().and_then(triage));
+        parts.add("status.json", status.and_then(|status| serde_json::to_string_pretty(status).ok()));
+        parts.add_store(run);
+        for entry in checkpoint::list(run.path()) {
+            for name in ["manifest.json", "state.json"] {
+                let folder = entry.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                parts.add_file(run, &format!("checkpoints/{folder}/{name}"), &entry.path.join(name));
+            }
+        }
+        let left_out = parts.left_out.iter().map(|(name, why)| format!("{name}: {why}\n")).collect::<String>();
+        parts.add("left-out.txt", Some(left_out).filter(|list| !list.is_empty()));
+        parts
+    }
+
+    fn add(&mut self, name: &str, text: Option<String>) {
+        self.files.extend(text.map(|text| (name.to_owned(), text)));
+    }
+
+    /// Adds the end of a file, or the reason why it is left out. Skips a file that does not exist.
+    fn add_file(&mut self, run: &RunDir, name: &str, path: &Path) {
+        match own_file(run, path).and_then(|file| Ok(tail(file)?)) {
+            Ok(text) => self.add(name, Some(text)),
+            Err(LeftOut::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(why) => self.left_out.push((name.to_owned(), why)),
+        }
+    }
+
+    fn add_store(&mut self, run: &RunDir) {
+        match own_file(run, &run.file("run.db")) {
+            Ok(_) => {}
+            Err(LeftOut::Io(error)) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(why) => return self.left_out.push(("run.db".to_owned(), why)),
+        }
+        let Ok(reader) = Reader::open(run) else { return };
+        self.add("launch.json", reader.fact::<serde_json::Value>("launch").map(|launch| launch.to_string()));
+        self.add("journal.txt", journal(&reader).ok());
+        self.add("attempts.txt", reader.attempts().ok().map(|lines| lines.join("\n")));
+        self.add("causes.json", serde_json::to_string_pretty(&reader.causes()).ok());
+        let readings = reader.samples(READINGS).unwrap_or_default();
+        let lines = readings.iter().filter_map(|row| serde_json::to_string(row).ok());
+        self.add("readings.jsonl", Some(lines.collect::<Vec<_>>().join("\n")));
+    }
+}
+
+/// Reason why a file of the run directory is left out.
+#[derive(Debug, thiserror::Error)]
+pub enum LeftOut {
+    /// It leads out of the run directory, or may.
+    #[error("it is a symbolic link")]
+    Link,
+    /// A directory, a pipe or a device.
+    #[error("it is not a regular file")]
+    NotAFile,
+    /// The system refused.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+fn journal(reader: &Reader) -> rusqlite::Result<String> {
+    let mut text = String::new();
+    for row in reader.journal(ROWS)? {
+        let time = jiff::Timestamp::from_millisecond(row.time_ms).map(|time| time.to_string()).unwrap_or_default();
+        let step = row.step.map_or_else(String::new, |step| format!(" step {step}"));
+        let _ = writeln!(text, "{time} {:?} {:?}{step}: {}", row.level, row.kind, row.text);
+    }
+    Ok(text)
+}
+
+fn versions(runs: &Path) -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let mut text = format!("downshift {}\n", env!("CARGO_PKG_VERSION"));
+    let features = [("train", cfg!(feature = "train")), ("cuda", cfg!(feature = "cuda"))];
+    for (name, on) in features {
+        let _ = writeln!(text, "feature {name}: {}", if on { "yes" } else { "no" });
+    }
+    let _ = writeln!(text, "command line: {}", std::env::args().collect::<Vec<_>>().join(" "));
+    let _ = writeln!(text, "kernel: {}", read("/proc/version").trim());
+    for line in read("/etc/os-release").lines().filter(|line| line.starts_with("PRETTY_NAME")) {
+        let _ = writeln!(text, "system: {}", line.trim_start_matches("PRETTY_NAME=").trim_matches('"'));
+    }
+    let _ = writeln!(text, "driver: {}", driver(runs));
+    let module = read("/proc/driver/nvidia/version");
+    let _ = writeln!(text, "kernel module: {}", module.lines().next().unwrap_or("none"));
+    for name in ["TERM", "COLORTERM", "TMUX", "CUDA_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"] {
+        if let Ok(value) = std::env::var(name) {
+            let _ = writeln!(text, "{name}={value}");
+        }
+    }
+    text
+}
+
+/// Returns the driver's version and the newest CUDA it supports, from NVML: WSL2 has no kernel module to query.
+fn driver(runs: &Path) -> String {
+    let place = if runs.is_dir() { runs } else { Path::new(".") };
+    let reading = read_once(place, 0).map_err(|error| error.to_string());
+    let gpu = match reading.and_then(|reading| reading.gpu) {
+        Ok(gpu) => gpu,
+        Err(why) => return format!("unknown: {why}"),
+    };
+    let known = |metric: &Metric<String>| metric.last().cloned().unwrap_or_else(|| "unknown".to_owned());
+    format!("{}, CUDA {}, {}", known(&gpu.driver), known(&gpu.more.cuda), gpu.name)
+}
+
+/// Opens a regular file of the run directory. Rejects links, also in the path: they may lead outside the run.
+fn own_file(run: &RunDir, path: &Path) -> Result<File, LeftOut> {
+    // A link whose target does not exist is a link too.
+    if fs::symlink_metadata(path)?.is_symlink() || path.canonicalize()? != path || !path.starts_with(run.path()) {
+        return Err(LeftOut::Link);
+    }
+    let file = File::options().read(true).custom_flags(no_link()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(LeftOut::NotAFile) }
+}
+
+/// Returns the end of a file, starting at a line.
+fn tail(mut file: File) -> io::Result<String> {
+    let from = file.metadata()?.len().saturating_sub(TAIL);
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    Ok(match text.split_once('\n') {
+        Some((_, rest)) if from > 0 => format!("… {from} bytes before\n{rest}"),
+        _ => text,
+    })
+}
+
+fn triage(log: File) -> Option<String> {
+    let catalogue = Catalogue::load().or_else(|_| Catalogue::with(None)).ok()?;
+    let mut log = io::BufReader::new(log);
+    let found = scan(&mut log, &catalogue).ok()?;
+    let lines = found.findings.iter().map(|finding| {
+        format!("line {}: {}: {} ({})", finding.line, finding.class.word(), finding.text, finding.meaning)
+    });
+    Some(lines.collect::<Vec<_>>().join("\n"))
+}

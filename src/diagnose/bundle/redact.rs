@@ -1,0 +1,65 @@
+//! Removes private information: secrets, the home folder, names of user and machine.
+//!
+//! Three layers, from certain to likely: known values (the environment, notification secrets), the shapes
+//! of well-known tokens, and values assigned to a name that suggests a secret.
+
+mod assigned;
+mod known;
+mod shapes;
+
+use crate::config::around::Notify;
+use assigned::Assigned;
+use known::Known;
+use regex::Regex;
+
+/// Placeholder for a secret.
+const GONE: &str = "[removed]";
+
+/// Removes secrets from text.
+pub struct Redactor {
+    /// Exact strings and their replacements, longest first.
+    words: Vec<(String, String)>,
+    shapes: Vec<(Regex, &'static str)>,
+    assigned: Assigned,
+}
+
+impl Redactor {
+    /// Builds a redactor from this process's environment and the secrets in notification settings.
+    /// `texts` are the files those were read from: a file with an error in it names secrets too.
+    pub fn new(settings: &[Notify], texts: &[String]) -> Self {
+        let variables = std::env::vars_os();
+        let variables =
+            variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let mut known = Known::default();
+        known.variables(&variables.collect::<Vec<_>>());
+        known.host(&host);
+        for notify in settings {
+            known.settings(notify);
+        }
+        for text in texts {
+            known.add_named_in(text);
+        }
+        Self::of(known)
+    }
+
+    fn of(known: Known) -> Self {
+        let assigned = Assigned::new(known.names());
+        Self { words: known.into_words(), shapes: shapes::all(), assigned }
+    }
+
+    /// Returns the text without private information.
+    pub fn clean(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (word, instead) in &self.words {
+            text = text.replace(word, instead);
+        }
+        for (shape, instead) in &self.shapes {
+            text = shape.replace_all(&text, *instead).into_owned();
+        }
+        self.assigned.clean(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests;

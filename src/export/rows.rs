@@ -1,0 +1,66 @@
+//! The curve as rows. Rows of the highest attempt are the curve; the others were redone later.
+
+use super::ExportError;
+use crate::protocol::control::StepRow;
+use crate::store::reader::Reader;
+use crate::store::run_dir::RunDir;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// The format of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowFormat {
+    /// One JSON object per line.
+    Jsonl,
+    /// Comma-separated, with a header.
+    Csv,
+}
+
+/// One exported row.
+#[derive(Debug, Serialize)]
+struct Row {
+    attempt: u64,
+    rung: usize,
+    step: u64,
+    samples: u64,
+    epoch: u64,
+    loss: Option<f64>,
+    lr: f64,
+    grad_norm: Option<f64>,
+    skipped: bool,
+}
+
+/// Writes a row for each step of each attempt.
+///
+/// # Errors
+/// Returns an error when the store cannot be read, or `out` cannot be written.
+pub fn write(run: &RunDir, format: RowFormat, out: &mut impl Write) -> Result<(), ExportError> {
+    let reader = Reader::open_begun(run)?;
+    let mut written = match format {
+        RowFormat::Csv => writeln!(out, "attempt,rung,step,samples,epoch,loss,lr,grad_norm,skipped"),
+        RowFormat::Jsonl => Ok(()),
+    };
+    let each = |row| {
+        if written.is_ok() {
+            written = write_row(out, format, &row);
+        }
+    };
+    reader.each_step(each).map_err(|source| ExportError::Query { file: run.file("run.db"), source })?;
+    written.and_then(|()| out.flush()).map_err(|source| ExportError::Io { path: PathBuf::from("stdout"), source })
+}
+
+fn write_row(out: &mut impl Write, format: RowFormat, step: &StepRow) -> io::Result<()> {
+    let StepRow { attempt, rung, step, samples, epoch, loss, lr, grad_norm, skipped, .. } = *step;
+    match format {
+        RowFormat::Jsonl => {
+            let row = Row { attempt, rung, step, samples, epoch, loss, lr, grad_norm, skipped };
+            writeln!(out, "{}", serde_json::to_string(&row)?)
+        }
+        RowFormat::Csv => {
+            let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+            let (loss, norm) = (number(loss), number(grad_norm));
+            writeln!(out, "{attempt},{rung},{step},{samples},{epoch},{loss},{lr},{norm},{skipped}")
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The built-in trainer: a registry of tasks on Burn.
+
+use super::device::{self, DeviceError};
+use super::registry::Registry;
+use super::task::{DataError, Format};
+use super::{self_test, worker};
+use crate::config::knobs::{Precision, Preset};
+use crate::config::ladder::Rung;
+use crate::config::problem::Problem;
+use crate::config::run::Run;
+use crate::protocol::device::{DeviceChoice, UnknownDevice};
+use crate::protocol::plan::{MemoryEstimate, Site};
+use crate::protocol::worker::Eval;
+use crate::trainer::{Files, Prospect, Refusal, Trainer, WorkerArgs, batch_misfit};
+use std::fmt::Display;
+use std::path::PathBuf;
+
+impl Trainer for Registry {
+    fn work(&self, args: &WorkerArgs) -> Result<u8, Refusal> {
+        worker::run_worker(args, self)
+    }
+
+    fn precision_misfit(&self, precision: Precision, device: &str) -> Option<Problem> {
+        let choice: DeviceChoice = device.parse().ok()?;
+        match device::choose_device(choice, precision) {
+            Err(DeviceError::PrecisionNeedsGpu(needs)) => {
+                Some(Problem::at("training.precision", needs.to_string(), "use f32"))
+            }
+            _ => None,
+        }
+    }
+
+    fn samples(&self, task: &str, preset: &Preset) -> Option<u64> {
+        self.get(task)?.sizes(preset).ok().map(|sizes| sizes.training as u64)
+    }
+
+    fn estimate_memory(&self, run: &Run, site: Site) -> Vec<Result<MemoryEstimate, String>> {
+        let presets: Vec<&Preset> = run.rungs.iter().map(|rung| &rung.preset).collect();
+        let unknown = || presets.iter().map(|_| Err(format!("no task is called `{}`", run.task))).collect();
+        self.get(&run.task).map_or_else(unknown, |task| {
+            let estimates = task.estimate_memory(&presets, site).into_iter();
+            estimates.map(|estimate| estimate.map_err(|error| error.to_string())).collect()
+        })
+    }
+
+    fn self_test(&self, device: &str) -> Result<String, Refusal> {
+        let passed = self_test::run_self_test(parse_device(device)?);
+        let passed = passed.map_err(|error| Refusal::new(self_test::FAILED, error.to_string()))?;
+        Ok(passed.to_string())
+    }
+
+    fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
+        let choice = parse_device(device)?;
+        let mut prospect = Prospect::default();
+        for rung in &run.rungs {
+            let precision = rung.preset.training.precision;
+            let chosen = device::choose_device(choice, precision);
+            let chosen = chosen.map_err(|why| Refusal::new(13, named(rung, why)))?;
+            prospect.notes = chosen.note().into_iter().collect();
+            prospect.device = chosen.name;
+            prospect.fingerprint = chosen.fingerprint;
+        }
+        count(self, run, prospect)
+    }
+
+    fn examine(&self, run: &Run) -> Result<(), Refusal> {
+        let Some(task) = self.get(&run.task) else { return Ok(()) };
+        task.check_pretrained(&run.rungs[0].preset).map_err(|error| Refusal::new(15, error.to_string()))
+    }
+
+    fn consider(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
+        let choice = parse_device(device)?;
+        match (choice, device::choose_device(choice, Precision::F32)) {
+            (DeviceChoice::Cuda(_), Err(DeviceError::NoGpu(why))) => {
+                let notes = vec![format!("{device} is not available, so it was not checked: {why}")];
+                count(self, run, Prospect { device: device.to_owned(), notes, ..Prospect::default() })
+            }
+            _ => self.look_ahead(run, device),
+        }
+    }
+
+    fn measure(&self, run: &Run, rung: usize, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Refusal> {
+        let task = self.get(&run.task).ok_or_else(|| Refusal::new(13, format!("no task is called `{}`", run.task)))?;
+        let measured = task.evaluate_checkpoints(&run.rungs[rung].preset, checkpoints);
+        let measured = measured.map_err(|failed| Refusal::new(failed.class.exit_code(), failed.message))?;
+        Ok(measured.into_iter().map(|eval| eval.map_err(|error| error.to_string())).collect())
+    }
+
+    fn export(&self, run: &Run, rung: usize, weights: &[u8], format: &str) -> Result<Files, Refusal> {
+        let task = self.get(&run.task).ok_or_else(|| Refusal::new(13, format!("no task is called `{}`", run.task)))?;
+        let format = match format {
+            "hf" => Format::HuggingFace,
+            "peft" => Format::Peft,
+            other => return Err(Refusal::new(2, format!("unknown weight format `{other}`; choose hf or peft"))),
+        };
+        task.export(&run.rungs[rung].preset, weights, format).map_err(|error| Refusal::new(14, error.to_string()))
+    }
+}
+
+fn parse_device(device: &str) -> Result<DeviceChoice, Refusal> {
+    device.parse().map_err(|error: UnknownDevice| Refusal::new(2, error.to_string()))
+}
+
+fn named(rung: &Rung, why: impl Display) -> String {
+    format!("rung {}: {why}", rung.name)
+}
+
+/// Adds the amount of data and the model's size, and checks that every rung has samples for its
+/// batches and the parameters it names: otherwise its worker would fail in the middle of a shift.
+fn count(registry: &Registry, run: &Run, mut prospect: Prospect) -> Result<Prospect, Refusal> {
+    let Some(task) = registry.get(&run.task) else { return Ok(prospect) };
+    for (number, rung) in run.rungs.iter().enumerate() {
+        let preset = &rung.preset;
+        let name = |error: DataError| if number == 0 { error.to_string() } else { named(rung, error) };
+        let sizes = task.sizes(preset).map_err(|error| Refusal::new(15, name(error)))?;
+        let misfit = batch_misfit(&preset.training, sizes.training as u64).map(|misfit| misfit.to_string());
+        let rules = || task.check_rules(preset, &sizes.paths).err().map(|error| error.to_string());
+        if let Some(why) = misfit.or_else(rules) {
+            return Err(Refusal::new(13, named(rung, why)));
+        }
+        if number == 0 {
+            prospect.samples = Some((sizes.training, sizes.validation));
+            prospect.parameters = Some(sizes.parameters);
+        }
+    }
+    Ok(prospect)
+}
