@@ -4,7 +4,7 @@
 use super::ladder::Resolved;
 use super::problem::Problem;
 use super::run::Run;
-use crate::recipe::class::{Change, Class, carries_over, compare};
+use crate::recipe::class::{Change, Class, carries_over, compare_presets};
 
 impl Run {
     /// Returns the reason why the run cannot shift between two rungs: the model's shape differs, and
@@ -27,7 +27,7 @@ impl Run {
         if self.rungs[from].warm_start || self.rungs[to].warm_start {
             return Vec::new();
         }
-        let mut changes = compare(&self.preset_tree(from), &self.preset_tree(to));
+        let mut changes = compare_presets(&self.preset_tree(from), &self.preset_tree(to));
         changes.retain(|change| change.class == Class::C && !carries_over(&change.path));
         changes
     }

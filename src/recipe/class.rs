@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn nested_and_missing_knobs_are_named_by_their_path() {
-        let changes = compare(
+        let changes = compare_presets(
             &json!({"optimizer": {"schedule": {"warmup": 0.1}}}),
             &json!({"optimizer": {"schedule": {"kind": "linear"}}}),
         );

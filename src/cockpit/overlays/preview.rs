@@ -9,7 +9,7 @@ use crate::config::theme::Theme;
 use crate::format::{bytes, count, in_words, rate};
 use crate::protocol::control::{RunState, RungRecord, Status};
 use crate::protocol::probe::Gpu;
-use crate::recipe::class::{Change, Class, compare, effective_batch, worst_class};
+use crate::recipe::class::{Change, Class, compare_presets, effective_batch, worst_class};
 use ratatui::{
     Frame,
     layout::Rect,
@@ -47,7 +47,7 @@ pub fn content(within: Rect, to: usize, state: &State, theme: Option<&Theme>) ->
     let plain = Theme::plain();
     let theme = theme.unwrap_or(&plain);
     let width = usize::from(within.width.saturating_sub(8)).clamp(1, usize::from(WIDTH));
-    let changes = compare(&here.preset, &target.preset);
+    let changes = compare_presets(&here.preset, &target.preset);
     let class = worst_class(&changes);
     let knobs = knobs(&changes, here, width, theme);
     let cost = cost(state, status, to, width, theme);

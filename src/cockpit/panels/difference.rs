@@ -7,7 +7,7 @@ use crate::cockpit::ui;
 use crate::config::knobs::Watch;
 use crate::config::theme::Theme;
 use crate::format::in_words;
-use crate::recipe::class::{Change, compare};
+use crate::recipe::class::{Change, compare_presets};
 use ratatui::{
     Frame,
     layout::Rect,
@@ -34,7 +34,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
     let (Some(ours), Some(theirs)) = (state.ladder.first(), other.ladder.first()) else {
         return ui::quiet(frame, inner, "one of them has no config", theme);
     };
-    let mut changes = compare(&ours.preset, &theirs.preset);
+    let mut changes = compare_presets(&ours.preset, &theirs.preset);
     changes.extend(watched(state, other));
     let width = usize::from(inner.width);
     let mut lines: Vec<Line<'static>> = changes
@@ -64,7 +64,7 @@ pub fn render(frame: &mut Frame<'_>, area: Rect, state: &State, theme: &Theme) {
 fn watched(state: &State, other: &OtherRun) -> Vec<Change> {
     let tree = |watch: &Watch| serde_json::to_value(watch).map(|watch| json!({ "watch": watch }));
     match other.watch.as_ref().map(|theirs| (tree(&state.watch), tree(theirs))) {
-        Some((Ok(ours), Ok(theirs))) => compare(&ours, &theirs),
+        Some((Ok(ours), Ok(theirs))) => compare_presets(&ours, &theirs),
         _ => Vec::new(),
     }
 }

@@ -7,7 +7,7 @@ use crate::cockpit::ui;
 use crate::config::theme::Theme;
 use crate::format::{bytes, count, counted, in_words, rate};
 use crate::protocol::control::RungRecord;
-use crate::recipe::class::{compare, effective_batch, worst_class};
+use crate::recipe::class::{compare_presets, effective_batch, worst_class};
 use ratatui::{
     Frame,
     layout::Rect,
@@ -147,7 +147,7 @@ fn difference(state: &State, rung: usize, width: u16, theme: &Theme) -> Line<'st
     if let (Some(here), Some(there)) = (state.rung().and_then(|here| state.ladder.get(here)), state.ladder.get(rung))
         && state.rung() != Some(rung)
     {
-        let changes = compare(&here.preset, &there.preset);
+        let changes = compare_presets(&here.preset, &there.preset);
         let class = worst_class(&changes);
         let knobs: Vec<_> =
             changes.iter().map(|change| format!("{} {}", knob(&change.path), in_words(&change.to))).collect();

@@ -7,7 +7,7 @@ use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
 use crate::format::{bytes, count, counted, in_words, rate};
-use crate::recipe::class::{Class, compare, effective_batch};
+use crate::recipe::class::{Class, compare_presets, effective_batch};
 use ratatui::{
     Frame,
     layout::Rect,
@@ -67,7 +67,7 @@ fn shown(state: &State, rung: usize, view: &RungView, theme: &Theme) -> Vec<Line
 }
 
 fn differences(current: &RungView, chosen: &RungView, width: usize, theme: &Theme) -> Vec<Line<'static>> {
-    let changes = compare(&current.preset, &chosen.preset);
+    let changes = compare_presets(&current.preset, &chosen.preset);
     if changes.is_empty() {
         return vec![Line::styled(format!("the same knobs as {}", current.name), theme.dim)];
     }

@@ -80,7 +80,7 @@ fn an_adapter_on_a_layer_that_the_model_lacks_is_refused() {
     ] {
         let refused = plan(model, targets).unwrap_err();
         assert_eq!(refused.file, "model.lora.targets");
-        assert!(refused.message.contains(&format!("no layer `{layer}`; write all, or some of query, ")), "{refused}");
+        assert!(refused.message.contains(&format!("no layer `{layer}`; choose all, or some of query, ")), "{refused}");
     }
     assert!(plan(small(), &["all"]).is_ok() && plan(llama(), &["gate", "c_attn"]).is_ok());
     assert!(plan(TextModel { tied: Some(false), ..small() }, &["head"]).is_ok());

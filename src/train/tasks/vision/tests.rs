@@ -104,7 +104,7 @@ fn a_set_with_a_test_part_is_not_split_unless_asked_and_one_too_small_is_refused
     config.validation = Some(0.2);
     assert_eq!(sizes(&config).unwrap(), (16, 4));
     config.validation = Some(0.01);
-    assert!(sizes(&config).unwrap_err().message.contains("20 to train on and 0"));
+    assert!(sizes(&config).unwrap_err().message.contains("20 for training and 0"));
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn adapters_of_peft_give_its_logits_in_any_rank_that_holds_them() {
             plan.lora.as_ref().unwrap(),
             &["query"],
         );
-        assert!(elsewhere.unwrap_err().message.contains("model.lora.targets leaves out"));
+        assert!(elsewhere.unwrap_err().message.contains("model.lora.targets omits"));
     }
 }
 
