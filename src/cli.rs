@@ -245,7 +245,7 @@ macro_rules! line {
 use line;
 
 /// Prints a sentence on stderr.
-#[expect(clippy::print_stderr, reason = "the one place that speaks to a person outside the cockpit")]
+#[expect(clippy::print_stderr, reason = "the one place that writes to stderr outside the cockpit")]
 fn say(message: &str) {
     eprintln!("downshift: {}", text::lines(message));
 }

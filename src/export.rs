@@ -5,6 +5,7 @@ pub mod rows;
 pub mod tensorboard;
 
 use crate::store::reader::UnreadableStore;
+use crate::store::run_dir::RunDir;
 use crate::untrusted::text;
 use std::io;
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ pub enum ExportError {
         /// The store.
         file: PathBuf,
         /// The error of `SQLite`.
-        source: rusqlite::Error,
+        source: Box<rusqlite::Error>,
     },
     /// A file or a folder cannot be written.
     #[error("{}: {source}", text::path(.path))]
@@ -48,4 +49,10 @@ pub enum ExportError {
     /// The picture cannot be rendered.
     #[error("the picture cannot be rendered: {0}")]
     Render(String),
+}
+
+impl ExportError {
+    fn query(run: &RunDir, source: rusqlite::Error) -> Self {
+        Self::Query { file: run.file("run.db"), source: Box::new(source) }
+    }
 }

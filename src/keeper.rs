@@ -39,7 +39,7 @@ mod socket;
 mod takeover;
 mod witness;
 
-pub use failure::{Class, KeeperError, LastWord};
+pub use failure::KeeperError;
 pub use keep::{KeeperArgs, Launch, keep};
 pub use perform::ENDED_BY_SIGNAL;
 

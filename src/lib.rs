@@ -2,37 +2,65 @@
 //! between them that outlives both.
 //!
 //! ```text
-//!  cli ─┬─ cockpit ───────────┐            the user's screen
+//!  cli ─┬─ cockpit ─┬─ export ┐            the user's screen; pictures and rows
 //!       ├─ keeper ── policy ──┤            owns the run; pure decisions
-//!       ├─ train              ├─ protocol  messages between the processes
-//!       ├─ probe ── triage ───┤  recipe    the arithmetic of training
-//!       └─ store ─────────────┘  config    run files, themes
-//!                                untrusted files and text from outside
+//!       ├─ trainer ── train   ├─ protocol  messages between the processes
+//!       ├─ diagnose ── probe ─┤  recipe    the arithmetic of training
+//!       ├─ notify    triage ──┤  config    run files, themes
+//!       └─ store ─────────────┘  format, untrusted
 //! ```
+//!
+//! This library is the program. A program with tasks of its own calls `main_with` with a `Registry` of types
+//! that implement `Task` and `Train` (feature `train`).
 
-pub mod cli;
+mod cli;
+mod diagnose;
+mod export;
+mod keeper;
+mod notify;
+mod policy;
+mod trainer;
+
+// Not part of the API: public for the integration tests, benches and examples of this repository, which look at
+// run directories, speak the protocol and draw the cockpit.
+#[doc(hidden)]
 pub mod cockpit;
+#[doc(hidden)]
 pub mod config;
-pub mod diagnose;
-pub mod export;
+#[doc(hidden)]
 pub mod format;
-pub mod keeper;
-pub mod notify;
-pub mod policy;
+#[doc(hidden)]
 pub mod probe;
+#[doc(hidden)]
 pub mod protocol;
+#[doc(hidden)]
 pub mod recipe;
+#[doc(hidden)]
 pub mod store;
 #[cfg(feature = "train")]
+#[doc(hidden)]
 pub mod train;
-pub mod trainer;
+#[doc(hidden)]
 pub mod triage;
+#[doc(hidden)]
 pub mod untrusted;
+
+#[cfg(feature = "train")]
+pub use burn;
+pub use config::problem::Problem;
+#[cfg(feature = "train")]
+pub use recipe::seed::{Purpose, Stream};
+#[cfg(feature = "train")]
+pub use train::registry::Registry;
+#[cfg(feature = "train")]
+pub use train::task::{
+    BatchRequest, DataError, ExportError, Format, NamedFile, Pass, Split, Tally, Task, Train, Weights,
+};
 
 /// Runs the program with these tasks: the built-in ones, or the user's own.
 #[cfg(feature = "train")]
 #[must_use]
-pub fn main_with(tasks: &train::registry::Registry) -> std::process::ExitCode {
+pub fn main_with(tasks: &Registry) -> std::process::ExitCode {
     cli::main(tasks)
 }
 

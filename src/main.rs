@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 #[cfg(feature = "train")]
 fn main() -> ExitCode {
-    downshift::main_with(&downshift::train::registry::Registry::with_builtin())
+    downshift::main_with(&downshift::Registry::with_builtin())
 }
 
 #[cfg(not(feature = "train"))]

@@ -16,7 +16,7 @@ pub mod secret;
 mod webhook;
 
 pub use limit::Limit;
-pub use outbox::{Channel, Outbox, channels};
+pub use outbox::{Outbox, channels};
 
 use crate::config::around::{Least, Notify};
 use crate::protocol::worker::Level;

@@ -158,13 +158,14 @@ pub(crate) fn batch_misfit(training: &Training, samples: u64) -> Option<Problem>
     let (micro, times) = (training.micro_batch, training.accumulation);
     let batch = micro.saturating_mul(times);
     (batch > samples).then(|| {
-        let wrong = format!("{micro} × {times} are {batch} samples a step, and there are only {samples} to train on");
-        Problem::at("training.micro_batch", wrong, format!("{} × 1 would work", micro.min(samples)))
+        let wrong = format!("{micro} × {times} are {batch} samples per step, but there are only {samples} to train on");
+        Problem::at("training.micro_batch", wrong, format!("write {} × 1 or less", micro.min(samples)))
     })
 }
 
 /// The arguments of a worker.
 #[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "train"), expect(dead_code, reason = "only a trainer reads them"))]
 pub struct WorkerArgs {
     /// The run directory.
     pub run_dir: PathBuf,

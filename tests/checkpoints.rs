@@ -171,7 +171,7 @@ fn a_run_that_is_alive_does_not_go_back() {
     let run = helper::wait_for("a run", || place.newest());
     wait_status(&run, "a checkpoint", |status| status.durable_step >= Some(20));
     let said = says(&place, 1, &["resume", "--from", "20"]);
-    assert!(said.contains("is alive") && said.contains("downshift stop"), "{said}");
+    assert!(said.contains("is running") && said.contains("downshift stop"), "{said}");
     says(&place, 0, &["stop"]);
     assert_eq!(child.wait().unwrap().code(), Some(3));
 }
@@ -212,7 +212,7 @@ fn what_retention_does_not_keep_is_pruned_and_a_damaged_one_pushes_none_out() {
     fs::write(&file, fs::read_to_string(&file).unwrap().replace("keep_last: 10", "keep_last: 1")).unwrap();
     damage(&run, 90);
     let said = says(&place, 0, &["checkpoints", "prune"]);
-    assert!(said.contains("left for you to look at") && said.contains("step-000000090"), "{said}");
+    assert!(said.contains("left for your review") && said.contains("step-000000090"), "{said}");
     // 80 is the newest that verifies, 60 the newest proven by training.
     assert_eq!(steps_on_disk(&run), [60, 80, 90]);
     assert!(said.contains("deleted step 20\n") && said.contains("deleted step 40\n"), "{said}");
@@ -254,7 +254,7 @@ fn the_best_one_is_copied_to_a_place_that_a_run_can_go_on_from() {
     }
     assert!(steps_on_disk(&copy).contains(&40));
     let runs = run.path().parent().unwrap().display().to_string();
-    assert!(says(&place, 2, &["checkpoints", "copy", "--to", &runs]).contains("is the run itself"));
+    assert!(says(&place, 2, &["checkpoints", "copy", "--to", &runs]).contains("is the run directory"));
     assert!(says(&place, 2, &["checkpoints", "copy"]).contains("--to"));
     // The original run directory is lost.
     let wanted = weights(run.path(), STEPS);
@@ -301,7 +301,7 @@ fn open_in_pytorch(file: &Path, numbers: usize) {
 fn a_disk_too_small_for_the_plan_is_refused_before_anything_starts() {
     let place = Place::real();
     let said = says(&place, 1, &[&RUN[..], &["--set", "checkpoint.keep_last=100000000"]].concat());
-    for part in ["free, and", "would be needed", "checkpoint.keep_last", "--runs-dir", "GB"] {
+    for part in ["free, and", "are needed", "checkpoint.keep_last", "--runs-dir", "iB"] {
         assert!(said.contains(part), "{said}");
     }
     assert!(place.newest().is_none(), "nothing was started");

@@ -245,7 +245,7 @@ fn notify_test_says_which_channel_took_the_message() {
     assert_eq!(tried.status.code(), Some(1));
     let words = text(&tried);
     assert!(words.contains("ok    ntfy") && words.contains("NO_SUCH_HOOK is not set"), "{words}");
-    assert_eq!(bodies.iter().next().unwrap(), "This is what a run will use when it needs you.");
+    assert_eq!(bodies.iter().next().unwrap(), "A run will notify you this way when it needs attention.");
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn a_killed_client_leaves_the_run_alone_and_an_interrupted_one_stops_it() {
     let out = std::fs::File::create(&printed).unwrap();
     let mut again = place.command(&["resume", "--headless"]).stdout(out).spawn().unwrap();
     wait_for("the client to print", || {
-        std::fs::read_to_string(&printed).ok().filter(|text| text.contains("older lines"))
+        std::fs::read_to_string(&printed).ok().filter(|text| text.contains("older journal lines"))
     });
     kill_process(Pid::from_child(&again), Signal::INT).unwrap();
     assert_eq!(again.wait().unwrap().code(), Some(3));

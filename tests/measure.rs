@@ -43,7 +43,7 @@ fn rungs_below_one_that_cannot_run_are_measured_and_prepared() {
     }
     let out = place.output(&["prepare", "run.yaml", "--device", "cuda:0"]);
     assert_eq!(out.status.code(), Some(10), "{}", words(&out));
-    for said in ["no room", "rung accumulate: first step", "rung safe: first step", "2 of 3 rungs are prepared"] {
+    for said in ["no room", "rung accumulate: first step", "rung safe: first step", "2 of 3 rungs prepared"] {
         assert!(words(&out).contains(said), "{said}: {}", words(&out));
     }
 }

@@ -138,7 +138,7 @@ fn what_cannot_work_is_refused_in_a_sentence() {
     let place = Place::real();
     for (args, code, words) in [
         (&["plan", "digits", "--gpu", "16"][..], 2, "16GiB"),
-        (&["plan", "digits", "--gpu", "16GiB", "--measure"], 2, "leave one out"),
+        (&["plan", "digits", "--gpu", "16GiB", "--measure"], 2, "exclude each other"),
         (&["plan", "digits", "--rung", "nope"], 2, "accumulate"),
         (&["plan", "nothing.yaml"], 2, "digits"),
         (&["plan", "text", "--device", "cpu", "--set", "training.precision=bf16"], 13, "--gpu 16GiB"),
@@ -159,7 +159,7 @@ fn a_run_has_its_plan_beside_it_and_what_was_seen_corrects_it() {
     let place = Place::real();
     let run = ["run", "digits", "--headless", "--device", "cpu", "--set", "training.epochs=10000"];
     let mut running = place.command(&run).stdout(std::process::Stdio::null()).spawn().unwrap();
-    wait_for("the plan of the run", || place.newest()?.file("plan.json").is_file().then_some(()));
+    wait_for("plan of the run", || place.newest()?.file("plan.json").is_file().then_some(()));
     let name = place.newest().unwrap().name();
     let plan = wait_for("a rung that was seen", || {
         let plan = json(&place, &["plan", &name, "--device", "cpu", "--format", "json"]);

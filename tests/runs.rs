@@ -98,9 +98,9 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
     let mut said_of: Vec<&str> = said.lines().collect();
     said_of.sort_unstable();
     let parts = [
-        ("alive-", "is alive; left alone"),
+        ("alive-", "is already running"),
         ("cut-", "goes on from step "),
-        ("paused-", "was paused and stays so"),
+        ("paused-", "was paused and stays paused"),
         ("shutdown-", "goes on from step "),
     ];
     assert_eq!(said_of.len(), parts.len(), "{said}");
@@ -120,7 +120,7 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
     let keepers = || [&cut, &shut_down].map(|run| live_status(run).unwrap().pid_keeper);
     let before = keepers();
     let again = text(&place.output(&["resume", "--interrupted"]));
-    assert_eq!(again.matches("is alive; left alone").count(), 3, "{again}");
+    assert_eq!(again.matches("is already running").count(), 3, "{again}");
     assert_eq!(before, keepers());
 }
 
@@ -132,7 +132,7 @@ fn an_interrupted_run_that_cannot_go_on_is_named_and_the_exit_code_says_so() {
     fs::write(cut.file("run.yaml"), "name: [").unwrap();
     let out = place.output(&["resume", "--interrupted"]);
     assert_eq!(out.status.code(), Some(1), "{}", text(&out));
-    assert!(text(&out).contains("cut-") && text(&out).contains("cannot go on: "), "{}", text(&out));
+    assert!(text(&out).contains("cut-") && text(&out).contains("cannot continue: "), "{}", text(&out));
 }
 
 #[test]

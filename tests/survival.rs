@@ -181,7 +181,7 @@ fn a_lock_that_is_a_link_is_refused_and_its_target_is_left_alone() {
         symlink(&mine, run.file(name)).unwrap();
         let refused = place.output(&words);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && said.contains(name) && said.contains("is a link"), "{said}");
+        assert!(!refused.status.success() && said.contains(name) && said.contains("a symbolic link"), "{said}");
         fs::remove_file(run.file(name)).unwrap();
     }
     assert_eq!(fs::read_to_string(&mine).unwrap(), "alias ls=ls\n");

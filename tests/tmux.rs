@@ -169,7 +169,7 @@ fn the_cockpit_can_be_closed_ended_and_torn_away_and_the_run_goes_on() {
         assert_eq!((later.pid_keeper, later.attempts), (keeper, 1), "{after}");
     };
     terminal.press(&["q"]);
-    terminal.wait_words(&["goes on; `downshift attach` opens the cockpit again"]);
+    terminal.wait_words(&["continues; `downshift attach` reopens the cockpit"]);
     terminal.expect_given_back();
     goes_on("q");
     terminal.enter(&format!("{DOWNSHIFT} attach"));
@@ -223,7 +223,7 @@ fn a_busy_device_and_a_bare_stop_are_asked_about() {
     };
     let close = || {
         terminal.press(&["q"]);
-        terminal.wait_words(&["goes on; `downshift attach`"]);
+        terminal.wait_words(&["continues; `downshift attach`"]);
     };
     close();
     run("q", &["nothing was started"]);

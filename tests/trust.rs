@@ -176,7 +176,7 @@ fn what_only_reads_loads_nothing_and_contacts_nobody() {
     shown.wait().unwrap();
     assert!(!trap.loaded() && trap.contacts() == 0, "attach");
     let shown = String::from_utf8(trap.place.output(&["check", "run.yaml"]).stdout).unwrap();
-    assert!(shown.contains("asked to approve") && shown.contains(&trap.url), "{shown}");
+    assert!(shown.contains("needs your approval for") && shown.contains(&trap.url), "{shown}");
     // The markers work: an approved run leaves both.
     let approved = trap.place.output(&["run", "run.yaml", "--headless", "--trust", "--set", "training.steps=300"]);
     assert_eq!(approved.status.code(), Some(0), "{}", stderr(&approved));
@@ -343,7 +343,7 @@ fn logs_that_are_links_are_neither_written_nor_packed() {
     };
     link("keeper.log");
     let refused = trap.place.output(&["resume", "--headless"]);
-    assert!(stderr(&refused).contains("keeper.log: it is a link or no regular file"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("keeper.log: a symbolic link, or not a regular file"), "{}", stderr(&refused));
     link("worker.log");
     let checkpoint = fs::read_dir(run.file("checkpoints")).unwrap().flatten().next().unwrap().path();
     fs::remove_file(checkpoint.join("state.json")).unwrap();

@@ -47,7 +47,7 @@ fn open_cockpit(dir: &RunDir, read_only: bool) -> Outcome {
     loop {
         let mut attach = attach_to(&dir, &runs, read_only)?;
         let list = attach.keys.key_of(Action::View(View::Runs));
-        let way_back = before.map(|name| format!("{list} lists the runs; Enter on {name} goes back to it"));
+        let way_back = before.map(|name| format!("{list} lists the runs; Enter on {name} returns to it"));
         attach.notice = attach.notice.or(way_back);
         let outcome = runtime.block_on(run::run(attach))?;
         preferences::remember(&outcome.taste);
@@ -96,7 +96,7 @@ fn farewell(dir: &RunDir) -> u8 {
             Reader::open(dir).ok().and_then(|reader| reader.fact("exit_code")).unwrap_or(0)
         }
         _ => {
-            say(&format!("{name} goes on; `downshift attach` opens the cockpit again, `downshift stop` ends the run"));
+            say(&format!("{name} continues; `downshift attach` reopens the cockpit, `downshift stop` ends the run"));
             0
         }
     }

@@ -52,7 +52,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     }
     let grants = Grants::of(&run);
     if !grants.is_empty() {
-        line!("\nbefore it is run you are asked to approve:\n{}", grants.lines().join("\n"));
+        line!("\nrunning it needs your approval for:\n{}", grants.lines().join("\n"));
     }
     let examined = |prospect: Prospect| trainer.examine(&run).map(|()| prospect);
     match trainer.consider(&run, device).and_then(examined) {
@@ -64,7 +64,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
             let samples = prospect.samples.map_or_else(String::new, |(train, held_out)| {
                 format!(", {train} training and {held_out} validation samples")
             });
-            line!("{} can be run on {}{samples}.", run.name, prospect.device);
+            line!("{} can run on {}{samples}.", run.name, prospect.device);
             Ok(0)
         }
         Err(refusal) => Err(super::Failure::of(refusal)),

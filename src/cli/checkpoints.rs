@@ -66,10 +66,7 @@ pub fn run_action(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) ->
         "export" => export::export(&run, args, trainer),
         "copy" => copy::copy(&run, args),
         "prune" => prune(&run),
-        other => Err(Failure::new(
-            2,
-            format!("`{other}` is nothing to do with checkpoints; choose from: {}", known.join(", ")),
-        )),
+        other => Err(Failure::new(2, format!("unknown action `{other}`; choose from: {}", known.join(", ")))),
     }
 }
 
@@ -128,7 +125,7 @@ fn verify(run: &RunDir) -> u8 {
     }
     let mut bad = missing.len();
     for row in &missing {
-        line!("step {:>9}  MISSING: run.db says that it is kept in {}", count(row.step), row.path);
+        line!("step {:>9}  MISSING: run.db lists it in {}", count(row.step), row.path);
     }
     for entry in &entries {
         match checkpoint::verify(&entry.path) {
@@ -154,10 +151,10 @@ fn prune(run: &RunDir) -> Outcome {
         line!("deleted step {}", count(*step));
     }
     for path in &pruned.aside {
-        line!("deleted {}", text::path(&path));
+        line!("deleted {}", text::path(path));
     }
     for damage in &pruned.damaged {
-        line!("left for you to look at: {damage}");
+        line!("left for your review: {damage}");
     }
     if pruned.superfluous.is_empty() && pruned.aside.is_empty() {
         line!("nothing to delete: retention keeps every checkpoint of {} that verifies", run.name());
@@ -186,7 +183,7 @@ pub(super) fn load_chosen(run: &RunDir, step: Option<u64>) -> Result<Loaded, Fai
     let Some(step) = step else {
         let (newest, rejected) = checkpoint::newest_valid(run.path());
         for (path, error) in &rejected {
-            super::say(&format!("passed over {}: {error}", text::path(&path)));
+            super::say(&format!("skipped {}: {error}", text::path(path)));
         }
         return newest.ok_or_else(|| Failure::new(14, format!("{} has no checkpoint that verifies", run.name())));
     };

@@ -68,7 +68,7 @@ pub fn send_request(run: &RunDir, request: &Request) -> Result<String, Failure> 
             _ => {}
         }
     }
-    Err(Failure::new(1, format!("the keeper of {} ended while it was asked", run.name())))
+    Err(Failure::new(1, format!("the keeper of {} ended before it answered", run.name())))
 }
 
 /// The receiver of a request.
@@ -92,7 +92,7 @@ fn connect(run: &RunDir, request: &Request) -> Result<Connection, Failure> {
         if *request == Request::Stop && recovery.failure.is_some() && owners::keeper(run).is_none() {
             let pid = parent.owner.pid;
             parent.owner.signal(Signal::INT)?;
-            let text = format!("ends now, without its keeper; told the keeper's parent, process {pid}");
+            let text = format!("ending without its keeper: asked the keeper's parent, process {pid}");
             return Ok(Connection::Parent(text));
         }
         if Instant::now() >= deadline {
@@ -136,7 +136,7 @@ fn absent(run: &RunDir) -> Failure {
     Failure::new(
         1,
         format!(
-            "no keeper watches over {name}; `{}` starts it again, `{}` tells how it ended",
+            "{name} has no keeper; `{}` continues it, `{}` shows how it ended",
             run.command("resume"),
             run.command("status")
         ),

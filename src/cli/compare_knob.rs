@@ -61,7 +61,7 @@ struct Variant<'a> {
 
 pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
     if args.format == Format::Tmux {
-        return Err(Failure::new(2, "a comparison is no status line; choose --format text or json"));
+        return Err(Failure::new(2, "compare-knob has no tmux format; choose --format text or json"));
     }
     let base = run::load_run_file(Some(&args.config), &args.overrides.set, &args.overrides.device, trainer)?;
     let runs =
@@ -97,7 +97,7 @@ fn load_with_value(args: &CompareArgs, value: &str, base: &Run, trainer: &dyn Tr
         leaves(String::new(), &base.preset_tree(0), &mut knobs);
         if !knobs.iter().any(|(path, _)| *path == args.knob) {
             let names: Vec<&str> = knobs.iter().map(|(path, _)| path.as_str()).collect();
-            let _ = write!(failure.message, "\nthe knobs that this run sets are {}", names.join(", "));
+            let _ = write!(failure.message, "\nknobs of this run: {}", names.join(", "));
         }
         failure
     })
@@ -125,7 +125,7 @@ fn table(comparison: &Comparison<'_>) -> Vec<String> {
     let mut lines = align(&rows);
     lines.push(String::new());
     lines.push(format!(
-        "{} on {}: one after the other, each in a process of its own; memory is over what was there before the model.",
+        "{} on {}: one after the other, each in its own process. Memory excludes the baseline before the model.",
         comparison.run, comparison.device
     ));
     lines

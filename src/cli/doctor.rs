@@ -63,7 +63,7 @@ fn print_autostart(what: Setup, runs: &Path) -> Outcome {
         if what == Setup::Both {
             line!("# Linux: save this as ~/.config/systemd/user/downshift.service, then");
             line!("#   systemctl --user enable downshift.service && loginctl enable-linger");
-            line!("# (`downshift doctor --autostart systemd` prints it alone.)");
+            line!("# (`downshift doctor --autostart systemd` prints only this.)");
             line!("");
         }
         line!("{}", start.systemd_unit());
@@ -72,7 +72,7 @@ fn print_autostart(what: Setup, runs: &Path) -> Outcome {
         if what == Setup::Both {
             line!("# Windows with WSL2: save the rest as downshift.xml, then in PowerShell");
             line!("#   Register-ScheduledTask -TaskName downshift -Xml (Get-Content -Raw downshift.xml)");
-            line!("# (`downshift doctor --autostart windows` prints it alone.)");
+            line!("# (`downshift doctor --autostart windows` prints only this.)");
             line!("");
         }
         line!("{}", start.windows_task());

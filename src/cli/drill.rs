@@ -67,22 +67,22 @@ pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn crate::trainer::Traine
     let run = prepare(None, &overrides, &args.device, runs, trainer)?;
     let dir = RunDir::create(runs, &run)?;
     set_temperature(&dir, COOL)?;
-    line!("a drill in {}: {INJECT}, and a hot card at step {HEAT_AT}", text::path(dir.path()));
+    line!("drill in {}: {INJECT}, then a hot GPU at step {HEAT_AT}", text::path(dir.path()));
     let inject = Inject::parse_list(INJECT).map_err(|why| Failure::new(1, why))?;
     let mut watched = Watched::start(dir, &args.device, inject)?;
     let mut exercises = [
         exercise("out of device memory", "injected oom", "shift down: "),
-        exercise("burst of losses that are no numbers", "injected nan", "shift down: "),
+        exercise("burst of NaN losses", "injected nan", "shift down: "),
         exercise("hang", "injected hang", "restart after: hang"),
         exercise("kill -9", "injected kill", "restart after: killed"),
-        exercise("hot card", "pauses to cool", "the card has cooled"),
+        exercise("hot GPU", "pauses to cool", "the card has cooled"),
         exercise("climb back", "climb: ", "climb: "),
     ];
     let status = follow_run(&mut watched, &mut exercises)?;
     let climbed = exercises[5].did.is_some();
     print_table(&exercises[..if climbed { 6 } else { 5 }]);
     let mended = exercises[..5].iter().filter(|exercise| exercise.took_ms.is_some()).count();
-    line!("{} at step {}; {mended} of 5 faults mended", status.state.word(), status.step);
+    line!("{} at step {}; {mended} of 5 faults recovered", status.state.word(), status.step);
     Ok(u8::from(mended < 5 || status.state != RunState::Finished))
 }
 
@@ -136,10 +136,10 @@ fn record_row(exercises: &mut [Exercise], row: &JournalRow) {
 
 fn print_table(exercises: &[Exercise]) {
     line!("");
-    line!("{:<38} {:>14}   what the keeper did", "fault", "to a new step");
+    line!("{:<38} {:>14}   what the keeper did", "fault", "until new step");
     for exercise in exercises {
         let took = exercise.took_ms.map_or("–".to_owned(), |took| format!("{:.1} s", took as f64 / 1e3));
-        let did: String = exercise.did.as_deref().unwrap_or("nothing was told").chars().take(90).collect();
+        let did: String = exercise.did.as_deref().unwrap_or("no response").chars().take(90).collect();
         line!("{:<38} {took:>14}   {did}", exercise.name);
     }
 }

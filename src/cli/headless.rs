@@ -73,7 +73,7 @@ impl Follower<'_> {
             let recovering = self.recovering();
             if since > SILENCE && !told {
                 told = true;
-                let why = recovering.clone().unwrap_or_else(|| "waiting for it to be brought back".to_owned());
+                let why = recovering.clone().unwrap_or_else(|| "waiting for its restart".to_owned());
                 print_now(&format!("the keeper does not answer; {why}"));
             }
             if since > PATIENCE && recovering.is_none() {
@@ -81,7 +81,7 @@ impl Follower<'_> {
                 return Err(Failure::new(
                     1,
                     format!(
-                        "the keeper of {name} is gone; `{}` goes on from the newest checkpoint",
+                        "the keeper of {name} is gone; `{}` continues from the newest checkpoint",
                         self.dir.command("resume")
                     ),
                 ));
@@ -189,7 +189,7 @@ impl Follower<'_> {
         let journal = Reader::open(self.dir).and_then(|reader| reader.journal(1000)).unwrap_or_default();
         let old = journal.partition_point(|row| row.time_ms < self.since_ms);
         if self.printed == 0 && old > 0 {
-            print_now(&format!("{old} older lines of the journal are left out"));
+            print_now(&format!("skipped {old} older journal lines"));
             self.printed = journal[old - 1].id;
         }
         for row in journal {

@@ -56,23 +56,25 @@ pub fn resume_all(runs: &Path, wait: bool) -> u8 {
     for dir in RunDir::all(runs).into_iter().rev() {
         match find_state(&dir) {
             Found::Over => {}
-            Found::Alive => tell(&dir, "is alive; left alone"),
-            Found::Paused => tell(&dir, &format!("was paused and stays so; `{}` goes on", dir.command("resume"))),
+            Found::Alive => tell(&dir, "is already running"),
+            Found::Paused => {
+                tell(&dir, &format!("was paused and stays paused; `{}` continues it", dir.command("resume")));
+            }
             Found::Interrupted(durable) => match go_on(&dir) {
                 Ok(()) => {
                     let step = durable.map(|step| format!("step {}", count(step)));
-                    tell(&dir, &format!("goes on from {}", step.as_deref().unwrap_or("the beginning")));
+                    tell(&dir, &format!("continues from {}", step.as_deref().unwrap_or("the beginning")));
                     resumed.push(dir);
                 }
                 Err(failure) => {
                     failed += 1;
-                    tell(&dir, &format!("cannot go on: {}", failure.message));
+                    tell(&dir, &format!("cannot continue: {}", failure.message));
                 }
             },
         }
     }
     if told == 0 {
-        line!("no run in {} was interrupted", text::path(&runs));
+        line!("no run in {} was interrupted", text::path(runs));
     }
     if wait {
         wait_for(resumed);

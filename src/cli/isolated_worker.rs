@@ -179,7 +179,7 @@ fn listen<T>(
     before_end: impl FnOnce() -> T,
 ) -> Result<Measured, (u8, String)> {
     let Some(stdout) = worker.stdout.take() else {
-        return Err((1, "the worker cannot be heard".to_owned()));
+        return Err((1, "the worker has no stdout".to_owned()));
     };
     let (tell, events) = mpsc::channel();
     thread::spawn(move || {
@@ -203,11 +203,11 @@ fn listen<T>(
             Ok(Event::Done { .. }) if !heard.steps.is_empty() => break,
             Ok(_) => {}
             Err(RecvTimeoutError::Timeout) => {
-                return Err((1, format!("the worker has said nothing for {} min", SILENCE.as_secs() / 60)));
+                return Err((1, format!("the worker has been silent for {} min", SILENCE.as_secs() / 60)));
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let taken = heard.steps.len();
-                return Err((1, format!("the worker ended after {taken} of {steps} steps without a word")));
+                return Err((1, format!("the worker ended after {taken} of {steps} steps without an error")));
             }
         }
         // A step's memory is reported after the step.

@@ -40,13 +40,13 @@ pub fn notify(args: &NotifyArgs, trainer: &dyn Trainer) -> Outcome {
     let settings = notify::settings(of_run.as_ref()).map_err(|wrong| Failure::new(2, wrong))?;
     let channels = notify::channels(&settings);
     if channels.is_empty() {
-        return Err(Failure::new(1, "there is no channel: turn on bell or desktop, or write a webhook"));
+        return Err(Failure::new(1, "no notification channel: turn on bell or desktop, or add a webhook"));
     }
     let message = Message {
         run: "downshift".to_owned(),
         level: Level::Error,
         title: "downshift: a test".to_owned(),
-        text: "This is what a run will use when it needs you.".to_owned(),
+        text: "A run will notify you this way when it needs attention.".to_owned(),
     };
     let mut failed = 0;
     for channel in &channels {

@@ -78,11 +78,14 @@ pub fn settle_device(runs: &Path, device: &str, headless: bool) -> Result<Answer
     let held = format!("{device} is in use by {}", names.join(", "));
     if headless || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         let attach = first.dir.command("attach");
-        return Err(Failure::new(2, format!("{held}; `{attach}` opens it, --another starts a second run beside it")));
+        return Err(Failure::new(
+            2,
+            format!("{held}; `{attach}` opens it, --another starts a second run on the device"),
+        ));
     }
     line!("{held}.");
     loop {
-        match ask_user("[a]ttach to it, [s]tart another beside it, or [q]uit? [a] ")?.as_deref() {
+        match ask_user("[a]ttach to it, [s]tart another on this device, or [q]uit? [a] ")?.as_deref() {
             Some("" | "a") => return Ok(Answer::Attach(first.dir.clone())),
             Some("s") => return Ok(Answer::Start),
             Some("q") | None => return Err(Failure::new(2, "nothing was started")),
@@ -101,13 +104,13 @@ pub fn the_one(runs: &Path, verb: &str) -> Result<Option<RunDir>, Failure> {
     let list: Vec<String> = living.iter().map(|run| format!("  {}", super::status::status_line(&run.status))).collect();
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         let (count, list) = (living.len(), list.join("\n"));
-        return Err(Failure::new(2, format!("{count} runs are alive; name the one to {verb}:\n{list}")));
+        return Err(Failure::new(2, format!("{count} runs are alive; name one to {verb}:\n{list}")));
     }
     for (number, run) in list.iter().enumerate() {
         line!("{:>3} {run}", number + 1);
     }
     loop {
-        let question = format!("which one to {verb}? [1-{}, Enter for none] ", living.len());
+        let question = format!("which run to {verb}? [1-{}, Enter for none] ", living.len());
         match ask_user(&question)?.as_deref() {
             Some("") | None => return Err(Failure::new(2, format!("no run was chosen to {verb}"))),
             Some(answer) => {

@@ -53,12 +53,12 @@ pub struct PlanArgs {
 
 pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if args.format == Format::Tmux {
-        return Err(Failure::new(2, "a plan is no status line; choose --format text or json"));
+        return Err(Failure::new(2, "plan has no tmux format; choose --format text or json"));
     }
     if args.gpu.is_some() && args.measure.is_some() {
         return Err(Failure::new(
             2,
-            "--measure trains on what is here, and --gpu plans for what may not be; leave one out",
+            "--measure and --gpu exclude each other: --measure trains here, --gpu plans for a GPU that may be absent",
         ));
     }
     let subject = Subject::find(args, runs, trainer)?;
@@ -77,7 +77,7 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     if let Some(rung) = &args.rung {
         let wanted = subject.run.rung_named(rung).ok_or_else(|| {
             let names: Vec<&str> = subject.run.rungs.iter().map(|rung| rung.name.as_str()).collect();
-            Failure::new(2, format!("there is no rung `{rung}`; there are {}", names.join(", ")))
+            Failure::new(2, format!("unknown rung `{rung}`; choose from {}", names.join(", ")))
         })?;
         plan.rungs = vec![plan.rungs.swap_remove(wanted)];
     }
@@ -114,7 +114,7 @@ impl Subject {
             refuse_newer(&dir)?;
             let (run, status) = (dir.run()?, live_status(&dir));
             if !args.write {
-                say(&format!("the plan of the run {}", dir.name()));
+                say(&format!("plan of the run {}", dir.name()));
             }
             return Ok(Self { run, dir: Some(dir), status });
         }
@@ -163,7 +163,7 @@ struct Place {
 impl Place {
     fn find(args: &PlanArgs, run: &Run, trainer: &dyn Trainer, runs: &Path) -> Result<Self, Failure> {
         if let Some(size) = &args.gpu {
-            let name = "a GPU that need not be here".to_owned();
+            let name = "a GPU of any machine".to_owned();
             let card = Card { name: name.clone(), total_bytes: size.0, free_bytes: None };
             return Ok(Self { device: name, card: Some(card), gpu: true, index: None });
         }

@@ -47,7 +47,7 @@ pub fn plot(args: &PlotArgs, runs: &Path) -> Outcome {
         Some("svg") => false,
         Some("png") => true,
         _ => {
-            let wrong = format!("{}: write a name that ends in .svg or .png", text::path(&args.out));
+            let wrong = format!("{}: choose a name that ends in .svg or .png", text::path(&args.out));
             return Err(Failure::new(2, wrong));
         }
     };

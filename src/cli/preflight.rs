@@ -53,7 +53,7 @@ impl Preflight {
         let run = match loaded {
             Ok(run) => run,
             Err(failure) => {
-                list.fail("config", failure, "correct the run file");
+                list.fail("config", failure, "fix the run file");
                 return list;
             }
         };
@@ -63,7 +63,7 @@ impl Preflight {
         let room = run::has_room(start.runs, &run, list.prospect.as_ref().and_then(|prospect| prospect.parameters));
         match room {
             Ok(()) => list.pass("disk", free(start.runs)),
-            Err(failure) => list.fail("disk", failure, "free some room, or name another --runs-dir"),
+            Err(failure) => list.fail("disk", failure, "free some space, or choose another --runs-dir"),
         }
         list.run = Some(run);
         list
@@ -89,12 +89,12 @@ impl Preflight {
             Err(failure) => {
                 self.pass("device", start.device.to_owned());
                 let what = if tokenizer.is_readable() { "data" } else { "tokenizer" };
-                return self.fail(what, failure, "correct its path in the run file");
+                return self.fail(what, failure, "fix its path in the run file");
             }
         }
         match start.trainer.examine(run) {
             Ok(()) => {}
-            Err(refusal) => self.fail("weights", Failure::of(refusal), "correct model.init_from"),
+            Err(refusal) => self.fail("weights", Failure::of(refusal), "fix model.init_from"),
         }
     }
 
@@ -107,21 +107,21 @@ impl Preflight {
             self.pass("approval", format!("{} approved", counted(grants.iter().count(), "access", "accesses")));
         } else {
             self.unapproved = true;
-            let text = format!("this run file asks for what you have not approved:\n{}", grants.lines().join("\n"));
-            self.checks.push(Check::warn("approval", text, "approve it with --trust, or once in a terminal"));
+            let text = format!("this run file needs your approval for:\n{}", grants.lines().join("\n"));
+            self.checks.push(Check::warn("approval", text, "approve it with --trust, or interactively in a terminal"));
         }
         for Grant { access, key } in grants {
             let (name, text) = match access {
-                Access::Library(path) if !path.exists() => ("library", format!("{} does not exist", text::path(&path))),
+                Access::Library(path) if !path.exists() => ("library", format!("{} does not exist", text::path(path))),
                 Access::File(path) if !secret::expand_home(path).exists() => {
-                    ("secret", format!("{} does not exist", text::path(&path)))
+                    ("secret", format!("{} does not exist", text::path(path)))
                 }
                 Access::Environment(name) if std::env::var_os(name).is_none() => {
                     ("secret", format!("the environment variable {name} is not set"))
                 }
                 _ => continue,
             };
-            self.checks.push(Check::warn(name, format!("{key}: {text}"), "correct it in the run file, or provide it"));
+            self.checks.push(Check::warn(name, format!("{key}: {text}"), "fix it in the run file, or provide it"));
         }
     }
 
@@ -131,7 +131,7 @@ impl Preflight {
         if !ours.is_empty() {
             self.occupied = true;
             let text = format!("{device} is in use by {}", ours.join(", "));
-            self.checks.push(Check::warn("others", text, "stop it, or start beside it with --another"));
+            self.checks.push(Check::warn("others", text, "stop it, or start a second run with --another"));
             return;
         }
         let Some(card) = plan::card_index(device) else {
@@ -141,7 +141,7 @@ impl Preflight {
         let reading = read_once(place, card).map_err(|error| error.to_string());
         match reading.and_then(|reading| reading.gpu) {
             Ok(gpu) => self.checks.push(other_users(&gpu)),
-            Err(why) => self.checks.push(Check::warn("others", format!("not known: {why}"), "see `downshift doctor`")),
+            Err(why) => self.checks.push(Check::warn("others", format!("unknown: {why}"), "see `downshift doctor`")),
         }
     }
 
@@ -184,7 +184,7 @@ impl Preflight {
             return Err(failure);
         }
         self.print();
-        self.run.zip(self.prospect).ok_or_else(|| Failure::new(1, "the run could not be examined"))
+        self.run.zip(self.prospect).ok_or_else(|| Failure::new(1, "the run could not be checked"))
     }
 }
 
@@ -202,7 +202,7 @@ fn samples(prospect: &Prospect) -> String {
 }
 
 fn free(runs: &Path) -> String {
-    let shown = text::path(&runs);
+    let shown = text::path(runs);
     disk::free_bytes(runs)
         .map_or_else(|_| format!("free space in {shown} is unknown"), |free| format!("{} free in {shown}", bytes(free)))
 }

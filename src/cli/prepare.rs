@@ -38,11 +38,11 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
     let prospect = trainer.look_ahead(&run, device).map_err(Failure::of)?;
     let gpu = super::plan::card_index(&prospect.device);
     if gpu.is_none() {
-        line!("There is nothing to prepare on {}: kernels are compiled for GPUs alone.", prospect.device);
+        line!("Nothing to prepare on {}: only GPUs compile kernels.", prospect.device);
         return Ok(0);
     }
     let decisions = kernels::decisions(&prospect.fingerprint)
-        .ok_or_else(|| Failure::new(1, "there is no place to keep them: neither XDG_CACHE_HOME nor HOME is set"))?;
+        .ok_or_else(|| Failure::new(1, "cannot keep kernels: neither XDG_CACHE_HOME nor HOME is set"))?;
     let (count, begun, mut failures) = (run.rungs.len(), Instant::now(), Vec::new());
     let mut workers = IsolatedWorker::new(device, gpu, STEPS).with_evaluation();
     for (rung, spec) in run.rungs.iter().enumerate() {
@@ -57,7 +57,7 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
         }
     }
     line!(
-        "{} of {count} rungs are prepared in {:.0} s; a run of them starts with these kernels.",
+        "{} of {count} rungs prepared in {:.0} s; runs will start with these kernels.",
         count - failures.len(),
         begun.elapsed().as_secs_f64()
     );
@@ -70,7 +70,7 @@ fn prepare_rung(workers: &mut IsolatedWorker<'_>, run: &Run, rung: usize, decisi
     let mut kept = Ok(0);
     let seen = workers.measure_with(run, rung, before, |dir| kept = copy(&kernels::decisions_of(dir), decisions))?;
     let took = seen.first_step_s.unwrap_or(0.0);
-    let step = seen.step_ms.map_or_else(String::new, |ms| format!(", a step takes {ms:.0} ms now"));
+    let step = seen.step_ms.map_or_else(String::new, |ms| format!(", then {ms:.0} ms per step"));
     Ok(format!("first step after {took:.1} s{step}, {} files of tuning decisions", kept?))
 }
 

@@ -68,7 +68,7 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
         if args.from.is_some() {
             let name = dir.name();
             let stop = dir.command("stop");
-            let message = format!("{name} is alive; end it with `{stop}` before it can go back");
+            let message = format!("{name} is running; end it with `{stop}` before rolling it back");
             return Err(Failure::new(1, message));
         }
         // A paused run continues; any other run is training already.
@@ -119,7 +119,7 @@ fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Train
     record_command_line(&dir);
     write_first(&dir, &run, &loaded)?;
     let step = count(loaded.manifest.step);
-    let mut text = format!("begins with the weights of step {step} of {}: fresh optimizer, clock at 0", base.name());
+    let mut text = format!("starts from the weights of step {step} of {}: fresh optimizer, clock at 0", base.name());
     text.extend(args.lr_factor.map(|factor| format!(", learning rate × {factor}")));
     text.extend(args.epochs.map(|epochs| format!(", {epochs} epochs")));
     Caretaker::step_in(&dir)?.note(text);
@@ -137,12 +137,12 @@ fn altered_run(mut run: Run, args: &ResumeArgs, trainer: &dyn Trainer) -> Result
     }
     let text = run.to_yaml();
     let source = Source { file: "run.yaml", text: &text, base: Path::new("/"), overrides: &[] };
-    Run::read(&source, trainer).map_err(|refusal| Failure::new(13, format!("this run cannot be run:\n{refusal}")))
+    Run::read(&source, trainer).map_err(|refusal| Failure::new(13, format!("invalid run:\n{refusal}")))
 }
 
 /// Writes the checkpoint of step 0: a restart before the first save continues from it, never from scratch.
 fn write_first(dir: &RunDir, run: &Run, base: &Loaded) -> Result<(), Failure> {
-    let unusable = |what: &str| Failure::new(14, format!("{} holds no {what}", text::path(&base.path)));
+    let unusable = |what: &str| Failure::new(14, format!("{} has no {what}", text::path(&base.path)));
     let weights = base.files.get(MODEL).ok_or_else(|| unusable(MODEL))?;
     let old: TrainState =
         base.files.get(STATE).and_then(|text| serde_json::from_slice(text).ok()).ok_or_else(|| unusable(STATE))?;

@@ -73,10 +73,10 @@ pub fn load_run_file(
     let (name, text, base) = match file::read_text(path, Limit::Handwritten) {
         Ok(text) => {
             let absolute = path.canonicalize()?;
-            (path.display().to_string(), text, absolute.parent().map(Path::to_owned).unwrap_or_default())
+            (text::path(path), text, absolute.parent().map(Path::to_owned).unwrap_or_default())
         }
         Err(error @ (ReadError::Kind(_) | ReadError::TooLarge { .. })) => {
-            return Err(Failure::new(13, format!("{}: {error}", text::path(&path))));
+            return Err(Failure::new(13, format!("{}: {error}", text::path(path))));
         }
         Err(ReadError::NotText { line }) => return Err(no_text(path, line)),
         Err(error) => {
@@ -84,7 +84,7 @@ pub fn load_run_file(
                 let names = shipped::names().join(", ");
                 let message = format!(
                     "{}: {error}; give the path of a run file, or one that ships inside: {names}",
-                    text::path(&path)
+                    text::path(path)
                 );
                 return Err(Failure::new(2, message));
             };
@@ -93,12 +93,12 @@ pub fn load_run_file(
     };
     let source = Source { file: &name, text: &text, base: &base, overrides };
     let tasks = OnDevice::new(trainer, device);
-    Run::read(&source, &tasks).map_err(|refusal| Failure::new(13, format!("this run file cannot be run:\n{refusal}")))
+    Run::read(&source, &tasks).map_err(|refusal| Failure::new(13, format!("invalid run file:\n{refusal}")))
 }
 
 /// Reports a run file that is not UTF-8, with the line of the first bad byte.
 fn no_text(path: &Path, line: usize) -> Failure {
-    Failure::new(13, format!("{}:{line}: this is not UTF-8 text; save the file as UTF-8", text::path(&path)))
+    Failure::new(13, format!("{}:{line}: not UTF-8 text; save the file as UTF-8", text::path(path)))
 }
 
 pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
@@ -132,7 +132,7 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
 fn first_rung(run: &Run, name: &str) -> Result<usize, Failure> {
     run.rung_named(name).ok_or_else(|| {
         let names: Vec<&str> = run.rungs.iter().map(|rung| rung.name.as_str()).collect();
-        Failure::new(2, format!("--rung {name}: the ladder has no such rung; choose from {}", names.join(", ")))
+        Failure::new(2, format!("--rung {name}: unknown rung; choose from {}", names.join(", ")))
     })
 }
 
@@ -164,7 +164,7 @@ fn too_full(shortage: &disk::Shortage, one: u64, most: u64) -> Failure {
         1,
         format!(
             "{shortage} for this run (up to {most} checkpoints of {one}: the newest, the best, proven ones, and one being \
-             written; and 16 MiB for its curve and logs); free some room, lower checkpoint.keep_last, or put runs elsewhere with --runs-dir"
+             written; and 16 MiB for its curve and logs); free some space, lower checkpoint.keep_last, or choose another disk with --runs-dir"
         ),
     )
 }
@@ -183,6 +183,6 @@ pub fn look_on(dir: &RunDir, headless: bool, since_ms: i64) -> Outcome {
 }
 
 pub fn parse_override(text: &str) -> Result<(String, String), String> {
-    let (path, value) = text.split_once('=').ok_or("write PATH=VALUE, as training.epochs=2")?;
+    let (path, value) = text.split_once('=').ok_or("write PATH=VALUE, such as training.epochs=2")?;
     Ok((path.trim().to_owned(), value.trim().to_owned()))
 }

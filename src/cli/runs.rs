@@ -11,7 +11,7 @@ use std::path::Path;
 pub fn print_list(runs: &Path) -> u8 {
     let all = RunDir::all(runs);
     if all.is_empty() {
-        line!("no run in {} yet; start one with `downshift run`", text::path(&runs));
+        line!("no runs in {} yet; start one with `downshift run`", text::path(runs));
     }
     for run in all {
         match current_status(&run) {

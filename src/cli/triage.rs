@@ -53,8 +53,7 @@ pub fn triage(args: &TriageArgs) -> Outcome {
     };
     let start = log.fill_buf().map_err(|error| Failure::new(1, format!("{name}: {error}")))?;
     if let Some((packer, unpack)) = packed(start) {
-        let message =
-            format!("{name} is packed by {packer}, no text: `{unpack} LOG | downshift triage -` looks into it");
+        let message = format!("{name} is compressed with {packer}; run `{unpack} LOG | downshift triage -`");
         return Err(Failure::new(1, message));
     }
     if args.memory {

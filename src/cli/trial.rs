@@ -45,10 +45,10 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
         "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("`{text}` is no time; write 90s, 2m or 1h")),
+        _ => return Err(format!("`{text}` is not a duration; write 90s, 2m or 1h")),
     };
     let seconds = digits.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds < 1e6);
-    let seconds = seconds.ok_or_else(|| format!("`{text}` is no time; write 90s, 2m or 1h"))?;
+    let seconds = seconds.ok_or_else(|| format!("`{text}` is not a duration; write 90s, 2m or 1h"))?;
     Ok(Duration::from_secs_f64(seconds * factor))
 }
 
@@ -81,9 +81,9 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn crate::trainer::Traine
         0 => {
             let unknown = checks.iter().filter(|check| check.holds.is_none()).count();
             let but = if unknown == 0 { String::new() } else { format!(" ({unknown} could not be measured here)") };
-            line!("all hold{but}: `downshift run` may take it from here");
+            line!("all checks passed{but}: ready for `downshift run`");
         }
-        _ => line!("{failed} of {} do not hold; the journal of {} says more", checks.len(), watched.dir.name()),
+        _ => line!("{failed} of {} checks failed; see the journal of {}", checks.len(), watched.dir.name()),
     }
     Ok(u8::from(failed > 0))
 }
@@ -165,7 +165,7 @@ fn vram_is_steady(samples: &[SampleRow]) -> Check {
     let (early, late) = used.split_at(used.len() / 2);
     let peak = |part: &[u64]| part.iter().max().copied().unwrap_or(0);
     if early.is_empty() {
-        let seen = "not measured: the worker holds none, or the card cannot be read".to_owned();
+        let seen = "not measured: the worker uses no GPU memory, or the GPU cannot be read".to_owned();
         return Check { what: WHAT, holds: None, seen };
     }
     let seen = format!("{} at most, then {}", bytes(peak(early)), bytes(peak(late)));
@@ -177,7 +177,7 @@ fn loss_falls(rows: &[StepRow]) -> Check {
     let losses: Vec<f64> = rows.iter().filter_map(|row| row.loss).collect();
     let part = (losses.len() / 5).max(1);
     if losses.len() < 10 {
-        return item(WHAT, false, format!("{} steps are too few to tell", losses.len()));
+        return item(WHAT, false, format!("too few steps: {}", losses.len()));
     }
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
     let (first, last) = (mean(&losses[..part]), mean(&losses[losses.len() - part..]));
@@ -187,7 +187,7 @@ fn loss_falls(rows: &[StepRow]) -> Check {
 fn validation_improves(evals: &[Eval]) -> Check {
     const WHAT: &str = "validation improves";
     let [first, .., last] = evals else {
-        let seen = "fewer than two evaluations: make evaluation.every smaller, or the trial longer";
+        let seen = "fewer than two evaluations: lower evaluation.every, or extend the trial";
         return item(WHAT, false, seen);
     };
     match (first.accuracy, last.accuracy) {

@@ -37,11 +37,12 @@ pub fn require_approval(run: &Run, Trust { trust }: Trust) -> Result<(), Failure
         Ok(false) => {}
         Err(error) => say(&error.to_string()),
     }
-    let list = format!("{} asks for what you have not approved:\n{}", run.name, grants.lines().join("\n"));
+    let list = format!("{} needs your approval for:\n{}", run.name, grants.lines().join("\n"));
     if trust {
         say(&format!("{list}\napproved by --trust"));
     } else if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        let way_out = "nothing was started; read the run file, then approve it with --trust, or once in a terminal";
+        let way_out =
+            "nothing was started; review the run file, then approve it with --trust, or interactively in a terminal";
         return Err(Failure::new(NOT_APPROVED, format!("{list}\n{way_out}")));
     } else if !ask_user(&list)? {
         return Err(Failure::new(NOT_APPROVED, "not approved; nothing was started"));
@@ -61,7 +62,7 @@ pub fn is_approved(grants: &Grants) -> bool {
 fn ask_user(list: &str) -> io::Result<bool> {
     say(list);
     let mut terminal = io::stderr().lock();
-    write!(terminal, "Allow this, now and whenever it is run again? [y/N] ")?;
+    write!(terminal, "Allow this now and for future runs? [y/N] ")?;
     terminal.flush()?;
     let mut answer = String::new();
     io::stdin().lock().take(64).read_line(&mut answer)?;

@@ -44,7 +44,7 @@ struct Seen<'a> {
 
 pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
     if !(0.1..=86_400.0).contains(&args.interval) {
-        return Err(Failure::new(2, "--interval takes seconds from 0.1 to 86400"));
+        return Err(Failure::new(2, "--interval must be 0.1 to 86400 seconds"));
     }
     let interval = Duration::from_secs_f64(args.interval);
     let place = if runs.is_dir() { runs.to_owned() } else { PathBuf::from(".") };
@@ -69,12 +69,12 @@ pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    line!("no answer for {} s: the NVIDIA driver hangs", patience.as_secs());
+                    line!("no answer for {} s: the NVIDIA driver may hang", patience.as_secs());
                     silent += 1;
                     break;
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    line!("the probe has ended: the NVIDIA library may have crashed it");
+                    line!("the probe ended: the NVIDIA library may have crashed");
                     silent += 1;
                     break;
                 }
@@ -82,7 +82,7 @@ pub fn watch(args: &WatchArgs, runs: &Path) -> Outcome {
         }
         end_probe(&mut probe);
         if args.once || silent >= MOST_SILENT {
-            return Err(Failure::new(1, "the probe gives no readings; `downshift doctor` may say why"));
+            return Err(Failure::new(1, "the probe returns no readings; run `downshift doctor`"));
         }
     }
 }

@@ -59,7 +59,7 @@ impl Watched {
         self.alone_since = self.alone_since.filter(|_| alone).or(alone.then(Instant::now));
         if self.alone_since.is_some_and(|since| since.elapsed() > PATIENCE) {
             let name = self.dir.name();
-            return Err(Failure::new(1, format!("the keeper of {name} is gone; its keeper.log says more")));
+            return Err(Failure::new(1, format!("the keeper of {name} is gone; see its keeper.log")));
         }
         Ok((status, rows))
     }

@@ -100,8 +100,8 @@ impl Parts {
                 parts.add_file(run, &format!("checkpoints/{folder}/{name}"), &entry.path.join(name));
             }
         }
-        let left_out = parts.left_out.iter().map(|(name, why)| format!("{name}: {why}\n")).collect::<String>();
-        parts.add("left-out.txt", Some(left_out).filter(|list| !list.is_empty()));
+        let left_out: Vec<String> = parts.left_out.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+        parts.add("left-out.txt", Some(left_out.join("\n")).filter(|list| !list.is_empty()));
         parts
     }
 

@@ -54,7 +54,7 @@ pub fn draw_svg(
 }
 
 fn load(dir: &RunDir) -> Result<Loaded, ExportError> {
-    let query_failed = |source| ExportError::Query { file: dir.file("run.db"), source };
+    let query_failed = |source| ExportError::query(dir, source);
     let reader = Reader::open_begun(dir)?;
     let mut series = Series::default();
     let add_piece = |stretch: &Stretch, piece: Piece<'_>| match piece {
@@ -79,7 +79,7 @@ fn load_steps(runs: &mut [Loaded], options: &ChartOptions, dirs: &[RunDir], pixe
     for (run, dir) in runs.iter_mut().zip(dirs) {
         if let Some(steps) = run.series.missing(Axis::Steps, &(start..end), pixels) {
             let rows = Reader::open_begun(dir)?.curve_rows(&steps);
-            run.series.fill(&rows.map_err(|source| ExportError::Query { file: dir.file("run.db"), source })?);
+            run.series.fill(&rows.map_err(|source| ExportError::query(dir, source))?);
         }
     }
     Ok(())

@@ -46,7 +46,7 @@ pub fn write(run: &RunDir, format: RowFormat, out: &mut impl Write) -> Result<()
             written = write_row(out, format, &row);
         }
     };
-    reader.each_step(each).map_err(|source| ExportError::Query { file: run.file("run.db"), source })?;
+    reader.each_step(each).map_err(|source| ExportError::query(run, source))?;
     written.and_then(|()| out.flush()).map_err(|source| ExportError::Io { path: PathBuf::from("stdout"), source })
 }
 

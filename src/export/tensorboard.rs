@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// Returns an error when the store cannot be read, or the file cannot be written.
 pub fn export(dir: &RunDir, out: &Path) -> Result<PathBuf, ExportError> {
-    let query_failed = |source| ExportError::Query { file: dir.file("run.db"), source };
+    let query_failed = |source| ExportError::query(dir, source);
     let reader = Reader::open_begun(dir)?;
     let folder = out.join(dir.name());
     let wrong = |source: io::Error| ExportError::Io { path: folder.clone(), source };

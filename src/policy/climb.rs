@@ -137,12 +137,6 @@ impl Climb {
     pub fn failed(&self) -> u32 {
         self.failed
     }
-
-    /// Reports whether a climb is on probation.
-    #[must_use]
-    pub fn on_probation(&self) -> bool {
-        self.from.is_some()
-    }
 }
 
 #[cfg(test)]
@@ -178,7 +172,7 @@ mod tests {
         climb.descended(2, 5, 1100);
         assert_eq!(climb.ahead(5, 1100, KNOBS), Some((100, 2)), "not by way of 4 and 3, which it never was on");
         climb.climbed(5, 2, 1200);
-        assert!(climb.on_probation() && climb.ahead(2, 1200, KNOBS) == Some((100, 0)));
+        assert!(climb.from.is_some() && climb.ahead(2, 1200, KNOBS) == Some((100, 0)));
         assert!(!climb.stepped(1299, KNOBS) && climb.stepped(1300, KNOBS));
         climb.climbed(2, 0, 1300);
         assert_eq!(climb.ahead(0, 1400, KNOBS), None, "home");

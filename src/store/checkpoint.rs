@@ -64,7 +64,7 @@ pub enum CheckpointError {
         reason: String,
     },
     /// There is no such checkpoint.
-    #[error("there is no checkpoint {}", text::path(.0))]
+    #[error("checkpoint {} does not exist", text::path(.0))]
     Missing(PathBuf),
 }
 
@@ -258,7 +258,8 @@ pub fn manifest(path: &Path) -> Result<Manifest, CheckpointError> {
     }
     let file = path.join(MANIFEST);
     let bytes = untrusted::read(&file, Limit::Record).map_err(io::Error::from).doing("read", &file)?;
-    let manifest = Manifest::from_bytes(&bytes).map_err(|reason| CheckpointError::damaged(&file, reason))?;
+    let manifest =
+        Manifest::from_bytes(&bytes).map_err(|damage| CheckpointError::damaged(&file, damage.to_string()))?;
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if step_of(name) != Some(manifest.step) {
         let reason = format!("it is of step {}, in a directory named {name}", manifest.step);
@@ -286,7 +287,9 @@ pub fn verify(path: &Path) -> Result<Manifest, CheckpointError> {
             hasher.update(&buffer[..count]);
             length += count as u64;
         }
-        entry.compare(length, &hasher.finalize()).map_err(|reason| CheckpointError::damaged(name, reason))?;
+        entry
+            .compare(length, &hasher.finalize())
+            .map_err(|damage| CheckpointError::damaged(name, damage.to_string()))?;
     }
     Ok(manifest)
 }
@@ -303,7 +306,7 @@ pub fn load(path: &Path) -> Result<Loaded, CheckpointError> {
         let bytes = untrusted::read(&name, Limit::Memory).map_err(io::Error::from).doing("read", &name)?;
         entry
             .compare(bytes.len() as u64, &blake3::hash(&bytes))
-            .map_err(|reason| CheckpointError::damaged(name, reason))?;
+            .map_err(|damage| CheckpointError::damaged(name, damage.to_string()))?;
         files.insert(entry.name.clone(), bytes);
     }
     Ok(Loaded { path: path.to_owned(), manifest, files })

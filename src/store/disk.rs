@@ -15,7 +15,7 @@ const SLACK: u64 = 1 << 20;
 
 /// A shortage of disk space.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{} has {} free, and {} would be needed", text::path(.path), bytes(*.free), bytes(*.needed))]
+#[error("{} has {} free, and {} are needed", text::path(.path), bytes(*.free), bytes(*.needed))]
 pub struct Shortage {
     /// The path.
     pub path: PathBuf,
@@ -88,6 +88,6 @@ mod tests {
         let refusal = has_room_to_save(&later, 1 << 60).unwrap_err();
         assert!(refusal.needed > 1 << 60 && refusal.free < refusal.needed);
         let text = refusal.to_string();
-        assert!(text.contains("runs/not/yet has") && text.contains("GB would be needed"), "{text}");
+        assert!(text.contains("runs/not/yet has") && text.contains("TiB are needed"), "{text}");
     }
 }

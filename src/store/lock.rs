@@ -129,7 +129,7 @@ pub enum LockError {
     #[error("held by process {}", .0.as_ref().map_or_else(|| "?".to_owned(), |owner| owner.pid.to_string()))]
     Held(Option<Identity>),
     /// The path is not a regular file.
-    #[error("it is a link or no regular file; remove it")]
+    #[error("a symbolic link, or not a regular file; remove it")]
     NotAFile,
     /// The file is unusable.
     #[error("{0}")]
@@ -271,7 +271,7 @@ pub fn open_log(path: &Path) -> io::Result<File> {
 }
 
 fn not_a_file(path: &Path) -> io::Error {
-    io::Error::other(format!("{}: {}", text::path(&path), LockError::NotAFile))
+    io::Error::other(format!("{}: {}", text::path(path), LockError::NotAFile))
 }
 
 /// Returns open flags that prevent following a link or waiting at a FIFO.

@@ -76,12 +76,12 @@ impl Recovery {
     pub fn sentence(&self) -> String {
         match (&self.failure, &self.death) {
             (Some(failure), _) if self.lasting_s > 0 => format!(
-                "the keeper cannot run: {failure}; {} starts failed within {} s, the next follows by itself",
+                "the keeper cannot start: {failure}; {} attempts failed within {} s, it will retry",
                 self.failures, self.lasting_s
             ),
-            (Some(failure), _) => format!("the keeper cannot run: {failure}; it is started again"),
-            (None, Some(death)) => format!("the keeper {death} and is started again"),
-            (None, None) => "the keeper is started".to_owned(),
+            (Some(failure), _) => format!("the keeper cannot start: {failure}; it will retry"),
+            (None, Some(death)) => format!("the keeper {death} and is restarting"),
+            (None, None) => "the keeper is starting".to_owned(),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub enum NotYours {
     /// Another user owns it.
     #[error(
-        "{path} belongs to user {owner}, who could change what this run does; look through the run, copy it to a folder \
+        "{path} belongs to user {owner}, who could change what this run does; review the run, copy it to a folder \
          of yours with `cp -r`, and name the copy"
     )]
     Foreign {
@@ -24,7 +24,7 @@ pub enum NotYours {
     },
     /// Others can write it.
     #[error(
-        "{path} can be changed by other users (mode {mode:o}), and with it what this run does; look through run.yaml, \
+        "{path} can be changed by other users (mode {mode:o}), and with it what this run does; review run.yaml, \
          then take their right to write away: `chmod go-w {}`", quoted(.path)
     )]
     Writable {

@@ -41,7 +41,7 @@ impl Reader {
         if !file.exists() {
             return Err(UnreadableStore::NotBegun { run: run.name() });
         }
-        Self::open(run).map_err(|source| UnreadableStore::Sqlite { file, source })
+        Self::open(run).map_err(|source| UnreadableStore::Sqlite { file, source: Box::new(source) })
     }
 
     /// Returns the run's status, as last written by the keeper.
@@ -232,7 +232,7 @@ pub fn live_status(run: &RunDir) -> Option<Status> {
     (status.state, status.why) = match parent {
         None if !opening => {
             let resume = run.command("resume");
-            (RunState::Stopped, Some(format!("the keeper is gone; `{resume}` goes on from the newest checkpoint")))
+            (RunState::Stopped, Some(format!("the keeper is gone; `{resume}` continues from the newest checkpoint")))
         }
         parent => {
             let recovery = parent.and_then(|record| record.recovery).unwrap_or_default();
@@ -248,7 +248,7 @@ fn stale(run: &RunDir) -> Option<String> {
     let newest = ["run.db", "run.db-wal"].into_iter().filter_map(written).max()?;
     let age = newest.elapsed().ok().filter(|age| *age > STALE)?;
     Some(format!(
-        "as of {} s ago: nothing has reached run.db since; is the disk full, or the keeper suspended?",
+        "as of {} s ago: run.db has not changed since; is the disk full, or the keeper suspended?",
         age.as_secs()
     ))
 }
@@ -277,7 +277,7 @@ pub enum UnreadableStore {
         /// The path of the store.
         file: PathBuf,
         /// The error of `SQLite`.
-        source: rusqlite::Error,
+        source: Box<rusqlite::Error>,
     },
     /// The file is gone; the checkpoints are still there.
     #[error(
@@ -305,15 +305,15 @@ pub enum UnreadableStore {
     },
     /// `SQLite` cannot read it.
     #[error(
-        "{} cannot be read: {source}. Checkpoints do not depend on it: `{verify}` reads them, `{resume}` sets it aside \
-         and goes on from the newest",
+        "{} cannot be read: {source}. Checkpoints do not depend on it: `{verify}` reads them, `{resume}` replaces it \
+         and continues from the newest",
         text::path(.file)
     )]
     Damaged {
         /// The path of the store.
         file: PathBuf,
         /// The error of `SQLite`.
-        source: rusqlite::Error,
+        source: Box<rusqlite::Error>,
         /// The command that verifies the checkpoints.
         verify: String,
         /// The command that replaces the store.
@@ -340,7 +340,7 @@ pub fn unreadable(run: &RunDir) -> Option<UnreadableStore> {
         return Some(UnreadableStore::Newer { file, refusal });
     }
     let verify = format!("downshift checkpoints {} verify", run.name());
-    Some(UnreadableStore::Damaged { file, source, verify, resume: run.command("resume") })
+    Some(UnreadableStore::Damaged { file, source: Box::new(source), verify, resume: run.command("resume") })
 }
 
 /// Reads a row of `steps`.

@@ -19,10 +19,10 @@ pub struct RunDir {
 #[derive(Debug, thiserror::Error)]
 pub enum RunDirError {
     /// There are no runs.
-    #[error("no run in {0} yet; start one with `downshift run`, or name another place with --runs-dir")]
+    #[error("no runs in {0} yet; start one with `downshift run`, or choose another folder with --runs-dir")]
     None(String),
     /// There is no run of this name.
-    #[error("no run called `{name}` in {place}; `downshift runs` lists them")]
+    #[error("no run named `{name}` in {place}; list them with `downshift runs`")]
     Unknown {
         /// The name that was requested.
         name: String,
@@ -30,7 +30,7 @@ pub enum RunDirError {
         place: String,
     },
     /// The name matches several runs.
-    #[error("`{name}` could be any of {count} runs, {examples}; write more of the name")]
+    #[error("`{name}` matches {count} runs, {examples}; write more of the name")]
     Several {
         /// The name that was requested.
         name: String,
@@ -51,7 +51,7 @@ pub enum RunDirError {
     #[error("{0}")]
     Config(String),
     /// The path cannot be passed to other processes, or opened by the store.
-    #[error("{path} cannot hold runs: its path {why}; name another place with --runs-dir")]
+    #[error("{path} cannot hold runs: its path {why}; choose another folder with --runs-dir")]
     Unusable {
         /// The directory.
         path: String,
@@ -60,7 +60,7 @@ pub enum RunDirError {
     },
     /// A file of the run is a link, or not a regular file.
     #[error(
-        "{0} is a link or no regular file; a run keeps its files in its own folder: move the file here, or remove it"
+        "{0} is a symbolic link, or not a regular file; a run keeps its files in its own folder: move the file here, or remove it"
     )]
     Link(String),
 }
@@ -76,7 +76,7 @@ impl RunDir {
     /// # Errors
     /// Returns an error when it cannot be written.
     pub fn create(runs: &Path, run: &Run) -> Result<Self, RunDirError> {
-        let wrong = |path: &Path, source| RunDirError::Io { path: text::path(&path), source };
+        let wrong = |path: &Path, source| RunDirError::Io { path: text::path(path), source };
         passable(runs, 0)?;
         fs::create_dir_all(runs).map_err(|error| wrong(runs, error))?;
         let runs = runs.canonicalize().map_err(|error| wrong(runs, error))?;
@@ -96,7 +96,7 @@ impl RunDir {
                 Err(error) => return Err(wrong(&path, error)),
             }
         }
-        Err(wrong(&runs, io::Error::other("a hundred runs of this name began in this very second")))
+        Err(wrong(&runs, io::Error::other("a hundred runs of this name began within this second")))
     }
 
     /// Opens the run at a path.
@@ -108,7 +108,7 @@ impl RunDir {
         let absolute = path.canonicalize().ok().filter(|path| path.join("run.yaml").is_file());
         absolute
             .map(|path| Self { path })
-            .ok_or_else(|| RunDirError::Unknown { name: text::path(&path), place: "this file system".to_owned() })
+            .ok_or_else(|| RunDirError::Unknown { name: text::path(path), place: "this file system".to_owned() })
     }
 
     /// Finds the run with this name or path. Otherwise finds the newest run with that name and any time,
@@ -118,12 +118,12 @@ impl RunDir {
     /// Returns an error when no run matches, or several do.
     pub fn find(runs: &Path, name: Option<&str>) -> Result<Self, RunDirError> {
         let Some(name) = name else {
-            return Self::all(runs).into_iter().next().ok_or_else(|| RunDirError::None(text::path(&runs)));
+            return Self::all(runs).into_iter().next().ok_or_else(|| RunDirError::None(text::path(runs)));
         };
         if let Ok(found) = Self::open(&runs.join(name)).or_else(|_| Self::open(Path::new(name))) {
             return Ok(found);
         }
-        let unknown = || RunDirError::Unknown { name: text::line(name).into_owned(), place: text::path(&runs) };
+        let unknown = || RunDirError::Unknown { name: text::line(name).into_owned(), place: text::path(runs) };
         if name.is_empty() {
             return Err(unknown());
         }
@@ -247,11 +247,11 @@ fn passable(path: &Path, length: usize) -> Result<(), RunDirError> {
     let why = if path.to_str().is_none() {
         "is not UTF-8 text".to_owned()
     } else if length > LONGEST {
-        format!("has {length} bytes with the run's name, and {LONGEST} are the most")
+        format!("has {length} bytes with the run's name; the limit is {LONGEST}")
     } else {
         return Ok(());
     };
-    Err(RunDirError::Unusable { path: text::path(&path), why })
+    Err(RunDirError::Unusable { path: text::path(path), why })
 }
 
 /// Quotes a word for a shell.

@@ -31,7 +31,7 @@ pub fn socket_of(run: &RunDir) -> PathBuf {
 /// # Errors
 /// Returns the error of the last location when none is usable.
 pub fn prepare(run: &RunDir) -> io::Result<PathBuf> {
-    let mut refused = io::Error::other("there is no folder for sockets");
+    let mut refused = io::Error::other("no folder for sockets");
     for path in places(run) {
         match usable(&path) {
             Ok(()) => return Ok(path),
@@ -66,10 +66,10 @@ fn usable(path: &Path) -> io::Result<()> {
     {
         return Err(error);
     }
-    let wrong = |what: &str| Err(io::Error::other(format!("{} {what}", text::path(&folder))));
+    let wrong = |what: &str| Err(io::Error::other(format!("{} {what}", text::path(folder))));
     let found = fs::symlink_metadata(folder)?;
     if !found.is_dir() {
-        return wrong("is a link or no folder");
+        return wrong("is a symbolic link or not a folder");
     }
     if found.uid() != getuid().as_raw() {
         return wrong("belongs to another user");
@@ -95,7 +95,7 @@ mod tests {
         usable(&own.join("a.sock")).unwrap();
         assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
         symlink(&own, &link).unwrap();
-        assert!(usable(&link.join("a.sock")).unwrap_err().to_string().contains("is a link"));
+        assert!(usable(&link.join("a.sock")).unwrap_err().to_string().contains("is a symbolic link"));
         fs::set_permissions(&own, Permissions::from_mode(0o777)).unwrap();
         usable(&own.join("a.sock")).unwrap();
         assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);

@@ -180,7 +180,7 @@ mod tests {
         fs::File::options().write(true).open(&path).unwrap().set_len(1 << 43).unwrap();
         for limit in [Limit::Handwritten, Limit::Record, Limit::Memory] {
             let error = read(&path, limit).unwrap_err();
-            assert!(error.to_string().starts_with("the file has 8192.0 GiB, and at most"), "{error}");
+            assert!(error.to_string().starts_with("the file has 8.0 TiB, and at most"), "{error}");
         }
     }
 

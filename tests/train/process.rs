@@ -345,7 +345,7 @@ fn too_little_disk_space_is_reported_before_the_save() {
         let mut worker = start_saving(run.path(), LONG, "", "5 steps");
         let failure = worker.wait_for(|event| matches!(event, Event::SaveFailed { .. }));
         let Event::SaveFailed { message, .. } = failure else { unreachable!() };
-        assert!(message.contains("free") && message.contains("would be needed"), "{message}");
+        assert!(message.contains("free") && message.contains("are needed"), "{message}");
         let begun = fs::read_dir(run.path().join(checkpoint::FOLDER)).into_iter().flatten().count();
         assert_eq!(begun, 0, "a save was begun");
         worker.wait_for(|event| matches!(event, Event::Step(_)));

@@ -28,7 +28,7 @@ pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcom
         for (outcome, path) in all.into_iter().zip(&paths) {
             match outcome {
                 Ok(eval) => ranked.push((eval, rung)),
-                Err(why) => crate::cli::say(&format!("{} cannot be measured: {why}", text::path(&path))),
+                Err(why) => crate::cli::say(&format!("{} cannot be measured: {why}", text::path(path))),
             }
         }
     }

@@ -15,24 +15,24 @@ use std::path::Path;
 /// Copies the best or the requested checkpoint, and verifies the copy.
 pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
     let to = args.to.as_deref();
-    let to = to.ok_or_else(|| Failure::new(2, "copy needs to know where to: --to /mnt/backup"))?;
+    let to = to.ok_or_else(|| Failure::new(2, "copy needs a target folder: --to /mnt/backup"))?;
     let best = if args.step.is_none() { super::best_step(run)? } else { None };
     let loaded = super::load_chosen(run, args.step.or(best))?;
     let place = to.join(run.name());
     let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", text::path(&place)));
     let whole = to.canonicalize().or_else(|_| std::path::absolute(to)).map_err(wrong)?;
     if whole.starts_with(run.path()) {
-        return Err(Failure::new(
-            2,
-            format!("{} lies in the run itself; name another place with --to", text::path(&to)),
-        ));
+        return Err(Failure::new(2, format!("{} is inside the run; choose another folder with --to", text::path(to))));
     }
     disk::has_room_to_save(to, loaded.manifest.bytes()).map_err(|shortage| {
-        Failure::new(1, format!("{shortage} for the copy; free some room or choose another place with --to"))
+        Failure::new(1, format!("{shortage} for the copy; free some space, or choose another folder with --to"))
     })?;
     fs::create_dir_all(&place).map_err(wrong)?;
     if place.canonicalize().map_err(wrong)? == run.path() {
-        return Err(Failure::new(2, format!("{} is the run itself; name another place with --to", text::path(&place))));
+        return Err(Failure::new(
+            2,
+            format!("{} is the run directory; choose another folder with --to", text::path(&place)),
+        ));
     }
     write_whole(&place.join("run.yaml"), &file::read(&run.file("run.yaml"), Limit::Record)?).map_err(wrong)?;
     fs::File::open(to).and_then(|folder| folder.sync_all()).map_err(wrong)?;
@@ -44,7 +44,7 @@ pub fn copy(run: &RunDir, args: &CheckpointsArgs) -> Outcome {
             line!("copied {which}step {step} to {}, {size}, verified", text::path(&path));
             Ok(0)
         }
-        Ok(_) => Err(Failure::new(1, format!("{} is another checkpoint than was copied", text::path(&path)))),
+        Ok(_) => Err(Failure::new(1, format!("{} differs from the checkpoint that was copied", text::path(&path)))),
         Err(error) => Err(Failure::new(1, format!("the copy did not verify: {error}"))),
     }
 }

@@ -11,10 +11,8 @@ use std::path::Path;
 
 /// Writes the file atomically. Its bytes depend on the weights alone.
 pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Outcome {
-    let out = args
-        .out
-        .as_deref()
-        .ok_or_else(|| Failure::new(2, "export needs to know where to: --out weights.safetensors"))?;
+    let out =
+        args.out.as_deref().ok_or_else(|| Failure::new(2, "export needs an output file: --out weights.safetensors"))?;
     let best = if args.best { super::best_step(run)? } else { None };
     if args.best && best.is_none() {
         let text = format!("no checkpoint of {} was evaluated; leave --best out for the newest", run.name());
@@ -22,13 +20,13 @@ pub fn export(run: &RunDir, args: &CheckpointsArgs, trainer: &dyn Trainer) -> Ou
     }
     let loaded = super::load_chosen(run, args.step.or(best))?;
     let weights = loaded.files.get(MODEL);
-    let weights = weights.ok_or_else(|| Failure::new(14, format!("{} holds no {MODEL}", text::path(&loaded.path))))?;
+    let weights = weights.ok_or_else(|| Failure::new(14, format!("{} has no {MODEL}", text::path(&loaded.path))))?;
     if let Some(format) = &args.format {
         return convert(run, &loaded, format, out, trainer);
     }
-    write_whole(out, weights).map_err(|error| Failure::new(1, format!("{}: {error}", text::path(&out))))?;
+    write_whole(out, weights).map_err(|error| Failure::new(1, format!("{}: {error}", text::path(out))))?;
     let (step, size) = (count(loaded.manifest.step), bytes(weights.len() as u64));
-    line!("wrote the weights of step {step} to {}, {size}", text::path(&out));
+    line!("wrote the weights of step {step} to {}, {size}", text::path(out));
     Ok(0)
 }
 
@@ -40,13 +38,13 @@ fn convert(run: &RunDir, loaded: &Loaded, format: &str, out: &Path, trainer: &dy
     let rung = state.map_or(0, |state| state.rung).min(config.rungs.len() - 1);
     let weights = loaded.files.get(MODEL).map_or(&[][..], Vec::as_slice);
     let files = trainer.export(&config, rung, weights, format).map_err(Failure::of)?;
-    let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", text::path(&out)));
+    let wrong = |error: std::io::Error| Failure::new(1, format!("{}: {error}", text::path(out)));
     std::fs::create_dir_all(out).map_err(wrong)?;
     for (name, content) in &files {
         write_whole(&out.join(name), content).map_err(wrong)?;
     }
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
     let step = count(loaded.manifest.step);
-    line!("wrote the weights of step {step} to {}: {}", text::path(&out), names.join(", "));
+    line!("wrote the weights of step {step} to {}: {}", text::path(out), names.join(", "));
     Ok(0)
 }

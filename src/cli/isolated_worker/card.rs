@@ -51,9 +51,7 @@ impl Card {
         }
         if let Some((now, limit)) = now.zip(limit).filter(|(now, limit)| now > limit) {
             let more = bytes(now - limit + (ending.vram_slack_mib << 20));
-            say(&format!(
-                "the card holds {more} more than before the last worker, and does not let go; that is left out"
-            ));
+            say(&format!("the GPU still holds {more} more than before the last worker; this is not counted"));
         }
         if self.worked && now.is_none() {
             thread::sleep(BLIND_WAIT);

@@ -58,10 +58,10 @@ fn resident() -> u64 {
 /// Returns the limit that is exceeded, if any.
 fn excess(resident: u64, took: Duration) -> Option<String> {
     if resident > MOST_BYTES {
-        return Some(format!("planning it takes more than {} of memory", bytes(MOST_BYTES)));
+        return Some(format!("planning takes more than {} of memory", bytes(MOST_BYTES)));
     }
     let minutes = LONGEST.as_secs() / 60;
-    (took > LONGEST).then(|| format!("planning it takes more than {minutes} minutes"))
+    (took > LONGEST).then(|| format!("planning takes more than {minutes} minutes"))
 }
 
 fn refused(mut plan: Plan, why: &str) -> Plan {

@@ -12,7 +12,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no size of memory; write a number and a unit, as 16GiB or 24GB");
+        let wrong = || format!("`{text}` is not a memory size; write a number and a unit, such as 16GiB or 24GB");
         let trimmed = text.trim();
         let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
         let number: f64 = trimmed[..split].parse().map_err(|_| wrong())?;

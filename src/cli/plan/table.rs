@@ -48,14 +48,13 @@ pub fn lines(plan: &Plan, measured: bool) -> Vec<String> {
     lines.push(String::new());
     lines.push(against(plan));
     lines.push(
-        "Parts are each at their highest; they are not all there at once, so the total is less than their sum."
-            .to_owned(),
+        "Each part is shown at its peak. The peaks do not coincide, so the total is less than their sum.".to_owned(),
     );
     lines.extend(advice(plan));
     let unknown = plan.rungs.iter().filter_map(|rung| Some((rung, rung.unknown.as_ref()?)));
     lines.extend(unknown.map(|(rung, why)| format!("rung {}: {why}", rung.name)));
     let failed = plan.rungs.iter().filter(|rung| rung.failed.is_some());
-    lines.extend(failed.map(|rung| format!("rung {} could not be measured: what it said is above.", rung.name)));
+    lines.extend(failed.map(|rung| format!("rung {} could not be measured; its message is above.", rung.name)));
     lines
 }
 
@@ -74,7 +73,7 @@ fn row(name: String, plan: &Plan, cell: impl Fn(&RungPlan) -> String) -> Vec<Str
 fn total_name(plan: &Plan) -> String {
     let what = if plan.gpu { "total VRAM" } else { "total" };
     let corrected = plan.rungs.iter().any(|rung| rung.measured.is_some());
-    if corrected { format!("{what}, by what was measured") } else { what.to_owned() }
+    if corrected { format!("{what}, scaled by measurements") } else { what.to_owned() }
 }
 
 fn largest(rung: &RungPlan) -> String {
@@ -106,7 +105,7 @@ fn seen(plan: &Plan) -> Vec<Vec<String>> {
 
 fn against(plan: &Plan) -> String {
     let Some(card) = &plan.card else {
-        return format!("{}: how much memory there is, is not known.", plan.device);
+        return format!("{}: its memory size is unknown.", plan.device);
     };
     let free = card.free_bytes.map_or_else(String::new, |free| format!(", {} of it free", bytes(free)));
     let name = if card.name == plan.device { String::new() } else { format!("{} with ", card.name) };

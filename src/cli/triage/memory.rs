@@ -8,7 +8,7 @@ use std::io::BufRead;
 use std::path::Path;
 
 pub fn memory(log: &mut impl BufRead, path: &Path, format: Format) -> Outcome {
-    let found = trace(log).map_err(|error| Failure::new(1, format!("{}: {error}", text::path(&path))))?;
+    let found = trace(log).map_err(|error| Failure::new(1, format!("{}: {error}", text::path(path))))?;
     match format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&found.readings)?),
         Format::Text | Format::Tmux => {
@@ -31,7 +31,7 @@ fn table(trace: &Trace) -> Vec<String> {
         std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
     let mut out: Vec<String> = rows.iter().map(|row| aligned(row, widths)).collect();
     if trace.left_out > 0 {
-        out.push(format!("{} lines between these are left out", trace.left_out));
+        out.push(format!("skipped {} lines between these", trace.left_out));
     }
     out.push(String::new());
     let (width, digits) = (widths[3], widths[4]);

@@ -18,7 +18,7 @@ const LONGEST: u64 = 1 << 20;
 pub enum ApprovalsError {
     #[error("approvals cannot be kept: neither XDG_STATE_HOME nor HOME is set")]
     Nowhere,
-    #[error("{0} is not used: it must be a file of yours that nobody else can write; delete it")]
+    #[error("{0} is ignored: it must be a regular file that you own and nobody else can write; delete it")]
     NotYours(String),
     #[error("{file}: {source}")]
     Io { file: String, source: io::Error },
@@ -60,13 +60,13 @@ impl Approvals {
         let file = options.custom_flags(no_link()).open(path).map_err(|source| self.failed(source))?;
         let about = file.metadata().map_err(|source| self.failed(source))?;
         if !about.is_file() || about.uid() != getuid().as_raw() || about.mode() & 0o022 != 0 {
-            return Err(ApprovalsError::NotYours(text::path(&path)));
+            return Err(ApprovalsError::NotYours(text::path(path)));
         }
         Ok(file)
     }
 
     fn failed(&self, source: io::Error) -> ApprovalsError {
-        let file = self.file.as_ref().map(|file| text::path(&file)).unwrap_or_default();
+        let file = self.file.as_ref().map(|file| text::path(file)).unwrap_or_default();
         ApprovalsError::Io { file, source }
     }
 }

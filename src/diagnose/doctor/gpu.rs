@@ -25,7 +25,7 @@ pub fn checks(reading: Result<&Reading, &String>, index: u32) -> Vec<Check> {
             let check = if is_nvidia_here() || is_broken(why) {
                 // The sentence ends with the fix.
                 let (what, fix) = why.split_once(": ").unwrap_or((why, "see what `nvidia-smi` says"));
-                Check::fail("GPU", what, format!("{fix}; training uses the CPU until this is mended"))
+                Check::fail("GPU", what, format!("{fix}; training uses the CPU until this is fixed"))
             } else {
                 Check::ok("GPU", format!("none: training uses the CPU ({why})"))
             };
@@ -88,8 +88,8 @@ fn health(gpu: &Gpu) -> Check {
     match &gpu.more.ecc {
         Metric::Is(ecc) if ecc.uncorrected > 0 => Check::fail(
             "health",
-            format!("{} ECC errors could not be corrected since the driver was loaded", ecc.uncorrected),
-            "drain and reset the card; if they come back, have it replaced",
+            format!("{} uncorrected ECC errors since the driver was loaded", ecc.uncorrected),
+            "drain and reset the GPU; if they return, replace it",
         ),
         Metric::Is(ecc) => Check::ok("health", format!("ECC: {} errors, all corrected", ecc.corrected)),
         other => Check::ok("health", format!("ECC: {}", other.why().unwrap_or("unknown"))),
@@ -113,7 +113,7 @@ fn history(gpu: &Gpu) -> Check {
     }
     let source = log.path().display().to_string();
     if counts.is_empty() {
-        return Check::ok("Xid history", format!("no error of this card in {source}"));
+        return Check::ok("Xid history", format!("no error of this GPU in {source}"));
     }
     let catalogue = Catalogue::with(None).ok();
     let known = |number: u32| catalogue.as_ref().and_then(|catalogue| catalogue.xid(number));
@@ -133,7 +133,7 @@ fn heat(gpu: &Gpu) -> Check {
     let held = gpu.throttle.value().is_some_and(|throttle| throttle.thermal);
     let text = format!("{now:.0} °C{}", limit.map_or_else(String::new, |limit| format!(", slows down at {limit:.0}")));
     if held || limit.is_some_and(|limit| now > limit - 5.0) || now >= 85.0 {
-        return Check::warn("heat", text, "clean the fans, improve the flow of air, or lower the power limit");
+        return Check::warn("heat", text, "clean the fans, improve airflow, or lower the power limit");
     }
     Check::ok("heat", text)
 }
@@ -148,7 +148,11 @@ pub fn other_users(gpu: &Gpu) -> Check {
         gpu.more.processes.value().into_iter().flatten().map(|process| process.pid.to_string()).collect();
     if used > OTHERS_BYTES {
         let who = if pids.is_empty() { String::new() } else { format!(" by processes {}", pids.join(", ")) };
-        return Check::warn("others", format!("{text}{who}"), "end what else uses the card, or plan with what is left");
+        return Check::warn(
+            "others",
+            format!("{text}{who}"),
+            "end other GPU processes, or plan with the remaining memory",
+        );
     }
     Check::ok("others", text)
 }
@@ -159,7 +163,7 @@ fn toolkit() -> Vec<Check> {
     let homes: Vec<PathBuf> = ["CUDA_PATH", "CUDA_HOME"].iter().filter_map(|name| set(name)).collect();
     let mut checks = Vec::new();
     if let Some(wrong) = homes.iter().find(|home| !home.is_dir()) {
-        let text = format!("CUDA_PATH or CUDA_HOME names {}, which is no folder", wrong.display());
+        let text = format!("CUDA_PATH or CUDA_HOME names {}, which is not a folder", wrong.display());
         checks.push(Check::warn("CUDA folder", text, "correct the variable or unset it"));
     }
     let mut roots = homes;
@@ -177,8 +181,8 @@ fn toolkit() -> Vec<Check> {
         Some(path) => Check::ok("NVRTC", path),
         None => Check::fail(
             "NVRTC",
-            "libnvrtc.so was not found: it compiles the kernels",
-            "install the CUDA toolkit or its package cuda-nvrtc (under WSL2, inside of WSL)",
+            "libnvrtc.so, which compiles the kernels, was not found",
+            "install the CUDA toolkit or its package cuda-nvrtc (under WSL2, inside WSL)",
         ),
     });
     checks

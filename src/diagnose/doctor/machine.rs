@@ -31,8 +31,8 @@ pub fn checks(reading: Option<&Reading>, place: &Path) -> Vec<Check> {
         if let Metric::Is(kills @ 1..) = host.more.oom_kills {
             checks.push(Check::warn(
                 "OOM killer",
-                format!("{kills} processes of this group were killed for want of memory"),
-                "use fewer loader threads and less prefetch, or give the group more memory",
+                format!("the kernel killed {kills} processes of this cgroup to free memory"),
+                "use fewer loader threads and less prefetch, or raise the memory limit of the cgroup",
             ));
         }
         checks.push(disk(host.disk_free_bytes.get(), place));
@@ -61,21 +61,21 @@ fn container_limit() -> Option<u64> {
 }
 
 fn disk(free: Option<u64>, place: &Path) -> Check {
-    let shown = text::path(&place);
+    let shown = text::path(place);
     let probe = place.join(format!(".downshift-{}", std::process::id()));
     if let Err(error) = fs::write(&probe, b"x").and_then(|()| fs::remove_file(&probe)) {
-        return Check::fail("disk", format!("{shown} cannot be written to: {error}"), "name another with --runs-dir");
+        return Check::fail("disk", format!("{shown} is not writable: {error}"), "choose another with --runs-dir");
     }
     match free {
         Some(free) if free < NO_DISK => Check::fail(
             "disk",
             format!("{} free in {shown}", bytes(free)),
-            "delete old checkpoints or name another --runs-dir",
+            "delete old checkpoints, or choose another --runs-dir",
         ),
         Some(free) if free < LITTLE_DISK => Check::warn(
             "disk",
             format!("{} free in {shown}", bytes(free)),
-            "delete old checkpoints or name another --runs-dir",
+            "delete old checkpoints, or choose another --runs-dir",
         ),
         Some(free) => Check::ok("disk", format!("{} free in {shown}", bytes(free))),
         None => Check::warn("disk", format!("free space in {shown} is unknown"), "see `df`"),
@@ -98,7 +98,7 @@ pub fn settings() -> Vec<Check> {
     let catalogue = match Catalogue::load() {
         Ok(catalogue) => Check::ok("catalogue", format!("{} causes", catalogue.entries().len())),
         Err(wrong) => {
-            Check::fail("catalogue", wrong.to_string(), "correct the file; runs use the shipped one until then")
+            Check::fail("catalogue", wrong.to_string(), "fix the file; runs use the shipped catalogue until then")
         }
     };
     let told = match notify::settings(None) {
@@ -112,10 +112,10 @@ pub fn settings() -> Vec<Check> {
             if channels.iter().any(|channel| channel.missing().is_none()) {
                 Check::ok("notifications", format!("{text}; `downshift notify test` tries them"))
             } else {
-                Check::warn("notifications", text, "nobody is told of trouble; name a webhook under `notify:`")
+                Check::warn("notifications", text, "no notifications are sent; add a webhook under `notify:`")
             }
         }
-        Err(wrong) => Check::fail("notifications", wrong, "correct the file"),
+        Err(wrong) => Check::fail("notifications", wrong, "fix the file"),
     };
     vec![catalogue, told]
 }

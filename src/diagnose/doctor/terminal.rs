@@ -39,7 +39,7 @@ struct Seen {
 
 fn judge(seen: &Seen) -> Vec<Check> {
     let mut checks = vec![if seen.version.is_empty() {
-        Check::warn("tmux", "it does not answer", "is `tmux` on the path?")
+        Check::warn("tmux", "tmux does not answer", "is `tmux` on the path?")
     } else {
         Check::ok("tmux", seen.version.clone())
     }];
@@ -54,16 +54,16 @@ fn judge(seen: &Seen) -> Vec<Check> {
     });
     checks.push(match seen.passthrough.as_str() {
         "on" | "all" => Check::ok("tmux passing", "allow-passthrough is on"),
-        _ => Check::ok("tmux passing", "allow-passthrough is off: not needed, the bell passes without it"),
+        _ => Check::ok("tmux passing", "allow-passthrough is off (not needed: the bell passes anyway)"),
     });
     checks.push(if seen.focus == "on" {
         Check::ok("tmux focus", "focus-events is on")
     } else {
-        Check::warn("tmux focus", "focus-events is off", "`set -g focus-events on`: the cockpit rests while hidden")
+        Check::warn("tmux focus", "focus-events is off", "`set -g focus-events on` lets the cockpit pause while hidden")
     });
     if seen.escape.parse::<u32>().is_ok_and(|ms| ms > 50) {
         let text = format!("escape-time is {} ms", seen.escape);
-        checks.push(Check::warn("tmux keys", text, "`set -sg escape-time 10`: Esc acts at once"));
+        checks.push(Check::warn("tmux keys", text, "`set -sg escape-time 10` makes Esc respond at once"));
     }
     checks
 }

@@ -31,19 +31,19 @@ pub fn checks(reading: Option<&Reading>, place: &Path) -> Vec<Check> {
     checks.push(shadowing(&LINUX_LIBRARIES.map(Path::new)));
     checks.push(Check::warn(
         "WSL2 idle",
-        "Windows stops a WSL that no console belongs to, runs included",
+        "Windows stops an idle WSL without an open console, including its runs",
         "keep a terminal or tmux open during runs, or set instanceIdleTimeout=-1 under [general] in .wslconfig",
     ));
     checks.push(Check::ok(
         "WSL2 memory",
-        "pinned host memory is limited to about 1 GB; `nvidia-smi` shows the whole card, Windows included",
+        "pinned host memory is limited to about 1 GB; `nvidia-smi` shows the whole GPU, including Windows",
     ));
     let vram = reading.and_then(|reading| reading.gpu.as_ref().ok()?.vram_total_bytes.get());
     let ram = reading.and_then(|reading| reading.host.ram_total_bytes.get());
     if let Some((vram, ram)) = vram.zip(ram).filter(|(vram, ram)| vram > ram) {
         checks.push(Check::warn(
             "WSL2 RAM",
-            format!("{} of RAM are less than the card's {}", bytes(ram), bytes(vram)),
+            format!("{} of RAM is less than the GPU's {}", bytes(ram), bytes(vram)),
             "give WSL more with `memory=` under [wsl2] in .wslconfig: GPU use may fail otherwise",
         ));
     }
@@ -61,10 +61,10 @@ fn shadowing(folders: &[&Path]) -> Check {
     match found {
         Some(path) => Check::fail(
             "WSL2 libraries",
-            format!("{} hides the library of the Windows driver in {WINDOWS_LIBRARIES}", text::path(&path)),
+            format!("{} shadows the Windows driver library in {WINDOWS_LIBRARIES}", text::path(&path)),
             "remove the Linux driver: `sudo apt purge 'libnvidia-*' 'nvidia-driver-*'`",
         ),
-        None => Check::ok("WSL2 libraries", "no Linux driver hides the one of Windows"),
+        None => Check::ok("WSL2 libraries", "no Linux driver shadows the Windows driver"),
     }
 }
 
@@ -79,7 +79,7 @@ fn file_system(place: &Path) -> Check {
         return Check::warn("file system", text, "keep runs on a local Linux file system: --runs-dir ~/runs");
     }
     if kind == "tmpfs" || kind == "ramfs" {
-        return Check::warn("file system", text, "a reboot deletes it: keep runs on a disk");
+        return Check::warn("file system", text, "a reboot deletes it: keep runs on a persistent disk");
     }
     Check::ok("file system", text)
 }

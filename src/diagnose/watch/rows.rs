@@ -87,14 +87,10 @@ fn inner_rows(gpu: &Gpu, ecc: &EccTrend) -> Vec<String> {
             metric_text(&more.pcie_replays, u32::to_string)
         ),
         format!(
-            "health       ECC {}, asked for: {}, Xid {}",
+            "health       ECC {}, recovery action {}, Xid {}",
             metric_text(&more.ecc, |now| ecc.describe(now)),
             metric_text(&more.recovery, Clone::clone),
-            metric_text(&more.xids, |list| if list.is_empty() {
-                "none since this began".to_owned()
-            } else {
-                counted(list)
-            })
+            metric_text(&more.xids, |list| if list.is_empty() { "none so far".to_owned() } else { counted(list) })
         ),
     ]
 }
@@ -146,9 +142,9 @@ fn unknown_metrics(gpu: &Gpu) -> Vec<String> {
 
 fn throttled(throttle: Throttle) -> &'static str {
     match throttle {
-        Throttle { thermal: true, .. } => ", held back by heat",
-        Throttle { power: true, .. } => ", held back by the power limit",
-        Throttle { hardware: true, .. } => ", held back by the hardware",
+        Throttle { thermal: true, .. } => ", throttled by heat",
+        Throttle { power: true, .. } => ", throttled by the power limit",
+        Throttle { hardware: true, .. } => ", throttled by the hardware",
         _ => "",
     }
 }
@@ -174,6 +170,6 @@ fn host_rows(host: &Host) -> Vec<String> {
             metric_text(&host.disk_free_bytes, size),
             metric_text(&more.disk_total_bytes, size)
         ),
-        format!("killed here  {} by the cgroup for want of memory", metric_text(&more.oom_kills, u64::to_string)),
+        format!("OOM kills    {} in this cgroup", metric_text(&more.oom_kills, u64::to_string)),
     ]
 }

@@ -41,7 +41,7 @@ impl FromStr for Figure {
         let mut known = steps.into_iter().chain([("eval", Self::Eval)]);
         known.find(|(name, _)| *name == text).map(|(_, figure)| figure).ok_or_else(|| {
             let names: Vec<&str> = Metric::ALL.iter().map(|metric| metric.name()).collect();
-            format!("no metric is called `{text}`; there are eval, {}", names.join(", "))
+            format!("unknown metric `{text}`; choose from eval, {}", names.join(", "))
         })
     }
 }

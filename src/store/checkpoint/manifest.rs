@@ -39,14 +39,39 @@ pub struct FileEntry {
     pub blake3: String,
 }
 
+/// Difference between a file of a checkpoint and what was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// The length differs.
+    #[error("it has {found} bytes, but {written} were written")]
+    Length {
+        /// The present length.
+        found: u64,
+        /// The length that was written.
+        written: u64,
+    },
+    /// The hash differs.
+    #[error("its content changed since it was written (BLAKE3 differs)")]
+    Content,
+    /// The manifest cannot be parsed.
+    #[error("not a manifest: {0}")]
+    NotAManifest(String),
+    /// The manifest has another format.
+    #[error("it has format version {0}; this build reads version {VERSION}")]
+    Version(u32),
+    /// The manifest lists a file that is not in its directory.
+    #[error("it names a file outside its directory: {0}")]
+    Outside(String),
+}
+
 impl FileEntry {
     /// Compares a file of this length and hash with the entry; the error describes the difference.
-    pub(super) fn compare(&self, bytes: u64, hash: &blake3::Hash) -> Result<(), String> {
+    pub(super) fn compare(&self, bytes: u64, hash: &blake3::Hash) -> Result<(), Damage> {
         if bytes != self.bytes {
-            return Err(format!("it has {bytes} bytes and had {} when it was written", self.bytes));
+            return Err(Damage::Length { found: bytes, written: self.bytes });
         }
         if hash.to_hex().as_str() != self.blake3 {
-            return Err("its content is not what was written (BLAKE3 differs)".to_owned());
+            return Err(Damage::Content);
         }
         Ok(())
     }
@@ -86,18 +111,17 @@ impl Manifest {
         bytes
     }
 
-    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
-        let manifest: Self = serde_json::from_slice(bytes).map_err(|error| format!("it is no manifest: {error}"))?;
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
+        let manifest: Self = serde_json::from_slice(bytes).map_err(|error| Damage::NotAManifest(error.to_string()))?;
         if manifest.version != VERSION {
-            let version = manifest.version;
-            return Err(format!("it is written in version {version}; this build reads version {VERSION}"));
+            return Err(Damage::Version(manifest.version));
         }
         if manifest.own_hash() != manifest.blake3 || manifest.to_bytes() != bytes {
-            return Err("its content is not what was written (BLAKE3 differs)".to_owned());
+            return Err(Damage::Content);
         }
         let plain = |name: &str| !name.is_empty() && !name.contains(['/', '\0']) && name != "." && name != "..";
         match manifest.files.iter().find(|file| !plain(&file.name)) {
-            Some(file) => Err(format!("it names a file outside of its directory: {}", file.name)),
+            Some(file) => Err(Damage::Outside(file.name.clone())),
             None => Ok(manifest),
         }
     }

@@ -110,7 +110,9 @@ pub fn rows_of(path: &Path) -> Result<Vec<Row>, CheckpointError> {
         action: "read",
         source: error.into(),
     })?;
-    entry.compare(text.len() as u64, &blake3::hash(&text)).map_err(|reason| CheckpointError::damaged(&file, reason))?;
+    entry
+        .compare(text.len() as u64, &blake3::hash(&text))
+        .map_err(|damage| CheckpointError::damaged(&file, damage.to_string()))?;
     Ok(Row::read_all(&text))
 }
 

@@ -122,7 +122,7 @@ fn a_removed_checkpoint_is_gone_whole() {
     save(run.path(), 5, &FILES);
     remove(run.path(), 5).unwrap();
     assert_eq!(fs::read_dir(run.path().join(FOLDER)).unwrap().count(), 0);
-    assert!(remove(run.path(), 5).unwrap_err().to_string().contains("there is no checkpoint"));
+    assert!(remove(run.path(), 5).unwrap_err().to_string().contains("does not exist"));
 }
 
 #[test]
