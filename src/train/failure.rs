@@ -85,7 +85,6 @@ pub fn disk_failure(reason: impl Display) -> Failed {
 }
 
 /// Returns the failure of unreadable data.
-#[expect(clippy::needless_pass_by_value, reason = "it is passed to map_err")]
 #[must_use]
 pub fn unreadable_data(error: DataError) -> Failed {
     failed(FailureClass::Data, error)

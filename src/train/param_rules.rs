@@ -112,7 +112,7 @@ impl ParamRules {
         let all: usize = shapes.values().map(count).sum();
         let trained: usize =
             shapes.iter().filter(|(path, _)| self.is_trained(path)).map(|(_, shape)| count(shape)).sum();
-        (trained < all).then(|| format!("training {trained} of {all} parameters; the others are frozen"))
+        (trained < all).then(|| format!("trains {trained} of {all} parameters; the others are frozen"))
     }
 
     /// Returns the factors of gradients, one for each of [`ParamRules::max_norms`].

@@ -32,7 +32,7 @@ pub fn find_checkpoint(args: &WorkerArgs, notes: &mut Vec<Note>) -> Result<Optio
     if let Some(step) = args.from {
         let path = args.run_dir.join(checkpoint::relative_path(step));
         let loaded = checkpoint::load(&path).and_then(|loaded| check_usable(&loaded).map(|()| loaded));
-        return loaded.map(Some).map_err(|error| failure::unusable_checkpoint(error));
+        return loaded.map(Some).map_err(failure::unusable_checkpoint);
     }
     let (loaded, rejected) = checkpoint::newest_that(&args.run_dir, check_usable);
     if loaded.is_none() && (args.require_checkpoint || !rejected.is_empty()) {
@@ -164,7 +164,7 @@ where
     A: AutodiffBackend,
     M: AutodiffModule<A>,
 {
-    check_finite(loaded).map_err(|error| failure::unusable_checkpoint(error))?;
+    check_finite(loaded).map_err(failure::unusable_checkpoint)?;
     let unreadable =
         |why: String| failure::unusable_checkpoint(format!("{}: cannot read {MODEL}: {why}", loaded.path.display()));
     let bytes = loaded.files.get(MODEL).ok_or_else(|| unreadable("it is missing".to_owned()))?;

@@ -227,7 +227,7 @@ fn run_steps<T: Train<B>, B: AutodiffBackend>(
                 let (loss, norm) = (gradient.loss, gradient.norm);
                 let scales = optimizer.rules.clip_scales(&gradient.norms);
                 let updated = optimizer.update::<B, _>(model, gradient.tensors, lr, &scales);
-                model = updated.map_err(|error| failure::device_error(error))?;
+                model = updated.map_err(failure::device_error)?;
                 attempt.record_step(&step_plan, loss, norm, lr, timing, optimizer.update_count());
             }
             Err(dropped) => attempt.record_skip(&step_plan, dropped, lr, timing)?,
@@ -289,7 +289,7 @@ fn take_snapshot<B: AutodiffBackend, M: AutodiffModule<B>>(
     let (mut weights, mut moments) = (TensorReader::default(), TensorReader::default());
     params::collect_parameters::<B::InnerBackend, _>(&model.valid(), &optimizer.masters, &mut weights);
     optimizer.collect_state(&mut moments);
-    let read = |reader: TensorReader<B::InnerBackend>| reader.read_all().map_err(|error| failure::device_error(error));
+    let read = |reader: TensorReader<B::InnerBackend>| reader.read_all().map_err(failure::device_error);
     let values = move || Ok(Snapshot { model: read(weights)?, optimizer: read(moments)? });
     if on_host {
         return Ok(Box::new(values));

@@ -99,7 +99,7 @@ pub fn run_step<T: Train<B>, B: AutodiffBackend>(
         params::add_gradients::<B, _>(model, &mut gradients, weight, &mut tensors);
         losses.push(loss.inner().cast(FloatDType::F32));
     }
-    let verdict = judge_step(losses, plan, rules, tensors, device).map_err(|error| failure::device_error(error))?;
+    let verdict = judge_step(losses, plan, rules, tensors, device).map_err(failure::device_error)?;
     Ok((verdict, Timing { data_wait, compute: begun.elapsed().saturating_sub(data_wait) }))
 }
 
@@ -150,5 +150,5 @@ fn first_non_finite<B: Backend>(tensors: Tensors<B>) -> Result<String, Execution
     }
     let finite = |data: &TensorData| data.iter::<f32>().all(f32::is_finite);
     let worst = reader.read_all()?.into_iter().find(|(_, sum)| !finite(sum));
-    Ok(worst.map_or_else(|| "the norm over all parameters".to_owned(), |(path, _)| path))
+    Ok(worst.map_or_else(|| "the norm over all parameters overflows".to_owned(), |(path, _)| path))
 }

@@ -191,8 +191,8 @@ mod tests {
         assert!(timer.overdue_warning_at(60.0, 51, 2).is_some(), "armed again");
         let mut epochs = SaveTimer::new(Every::Epochs(1), Faults::default(), 0, 0);
         assert!(epochs.overdue_warning_at(60.0, 100, 2).is_none() && epochs.overdue_warning_at(60.0, 150, 3).is_some());
-        let mut timed = SaveTimer::new(Every::Seconds(30.0), Faults::default(), 0, 0);
-        assert!(timed.overdue_warning_at(60.0, 9, 0).is_none() && timed.overdue_warning_at(60.1, 9, 0).is_some());
+        let mut by_time = SaveTimer::new(Every::Seconds(30.0), Faults::default(), 0, 0);
+        assert!(by_time.overdue_warning_at(60.0, 9, 0).is_none() && by_time.overdue_warning_at(60.1, 9, 0).is_some());
         assert!(
             SaveTimer::new(Every::Never, Faults::default(), 0, 0).overdue_warning_at(1e9, 1 << 40, 1 << 20).is_none()
         );

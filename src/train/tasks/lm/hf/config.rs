@@ -40,8 +40,8 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    fn unsupported(key: &'static str, found: impl ToString, supported: &'static str) -> Self {
-        Self::Unsupported { key, found: found.to_string(), supported }
+    fn unsupported(key: &'static str, found: &str, supported: &'static str) -> Self {
+        Self::Unsupported { key, found: found.to_owned(), supported }
     }
 }
 
@@ -98,8 +98,8 @@ impl Config<'_> {
     /// downshift does.
     fn require(&self, key: &'static str, usual: bool) -> Result<(), ConfigError> {
         let found = self.flag(key, usual);
-        let supported = if usual { "true" } else { "false" };
-        if found == usual { Ok(()) } else { Err(ConfigError::unsupported(key, found, supported)) }
+        let name = |flag: bool| if flag { "true" } else { "false" };
+        if found == usual { Ok(()) } else { Err(ConfigError::unsupported(key, name(found), name(usual))) }
     }
 }
 
