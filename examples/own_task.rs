@@ -2,11 +2,10 @@
 //! and restarts all work with it:
 //! `cargo run --release --example own_task -- run examples/own_task.yaml`
 
-use downshift::burn;
-use downshift::burn::module::{AutodiffModule, Module};
-use downshift::burn::nn::{Linear, LinearConfig};
-use downshift::burn::tensor::backend::{AutodiffBackend, Backend, BackendTypes};
-use downshift::burn::tensor::{ElementConversion, Int, Tensor, TensorData, activation};
+use burn::module::{AutodiffModule, Module};
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::backend::{AutodiffBackend, Backend, BackendTypes};
+use burn::tensor::{ElementConversion, Int, Tensor, TensorData, activation};
 use downshift::{BatchRequest, DataError, Pass, Problem, Purpose, Registry, Split, Stream, Tally, Task, Train};
 use serde::{Deserialize, Serialize};
 

@@ -134,7 +134,7 @@ fn endless_and_enormous_run_files_are_refused_in_a_sentence() {
     for (name, text, wanted) in [
         ("pipe.yaml", None, "this is a pipe"),
         ("/dev/zero", None, "this is a device"),
-        ("sparse.yaml", None, "1024.0 GiB"),
+        ("sparse.yaml", None, "1.0 TiB"),
         ("nested.yaml", Some(format!("name: {}", "[".repeat(200_000))), "brackets"),
         ("rungs.yaml", Some(format!("{}\n", digits("ladder:", &format!("ladder:\n{ladder}")))), "at most 64"),
         ("unknown.yaml", Some(format!("{unknown}{}", digits("#", ""))), "more mistakes"),

@@ -48,10 +48,10 @@ fn pictures_are_drawn() {
         assert!(!out.status.success() && text.contains(says), "{words:?}: {text}");
     };
     refused(&["plot", "--out", "a.gif"], ".svg or .png");
-    refused(&["plot", "--out", "a.svg", "--metric", "los"], "no metric is called `los`");
-    refused(&["plot", "--out", "a.svg", "--theme", "pink"], "no theme is called `pink`");
+    refused(&["plot", "--out", "a.svg", "--metric", "los"], "unknown metric `los`");
+    refused(&["plot", "--out", "a.svg", "--theme", "pink"], "unknown theme `pink`");
     refused(&["plot", "--out", "a.svg", "--steps", "9000..9001"], "nothing to draw");
-    refused(&["plot", "nobody", "--out", "a.svg"], "no run called `nobody`");
+    refused(&["plot", "nobody", "--out", "a.svg"], "no run named `nobody`");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn event_files_hold_the_curve() {
     let count = (1..=STEPS).filter(|step| make::is_skipped(*step, STEPS)).count();
     assert_eq!(skipped.iter().filter(|(_, value)| *value > 0.5).count(), count);
     let again = place.output(&["export", "--format", "tensorboard", "--out", "tb"]);
-    assert!(String::from_utf8_lossy(&again.stderr).contains("has event files already"));
+    assert!(String::from_utf8_lossy(&again.stderr).contains("already has event files"));
     let without = place.output(&["export", "--format", "tensorboard"]);
     assert!(String::from_utf8_lossy(&without.stderr).contains("--out"));
 }

@@ -109,7 +109,7 @@ fn what_the_device_and_the_data_forbid_is_said_with_every_other_mistake_and_at_i
     let said = text(&out.stderr);
     let lines: Vec<&str> = said.lines().skip(1).collect();
     let parts = [
-        ("training.micro_batch: 4096 × 1 are 4096 samples a step", "1438 × 1 would work"),
+        ("training.micro_batch: 4096 × 1 are 4096 samples per step", "write 1438 × 1 or less"),
         ("training.precision: bf16 does not train on the CPU", "use f32"),
         ("optimizer.max_norm: ", "write 1.0"),
     ];
@@ -138,7 +138,7 @@ fn a_rung_further_down_that_could_not_be_trained_is_refused_before_the_start() {
     for (rung, part) in [
         ("optimizer.groups.last.match: gone", "optimizer.groups.last.match: `gone` matches no parameter"),
         ("training.trained: adapters", "training.trained: the model has no adapters"),
-        ("model.sequence: 1024", "training.micro_batch: 32 × 1 are 32 samples a step, and there are only 16"),
+        ("model.sequence: 1024", "training.micro_batch: 32 × 1 are 32 samples per step, but there are only 16"),
     ] {
         let (code, said) = check(rung);
         assert!(code == Some(13) && said.contains("rung low: ") && said.contains(part), "{code:?} {said}");

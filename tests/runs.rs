@@ -99,9 +99,9 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
     said_of.sort_unstable();
     let parts = [
         ("alive-", "is already running"),
-        ("cut-", "goes on from step "),
+        ("cut-", "continues from step "),
         ("paused-", "was paused and stays paused"),
-        ("shutdown-", "goes on from step "),
+        ("shutdown-", "continues from step "),
     ];
     assert_eq!(said_of.len(), parts.len(), "{said}");
     for (line, (run, words)) in said_of.iter().zip(parts) {

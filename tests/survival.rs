@@ -329,7 +329,7 @@ fn a_place_that_cannot_hold_runs_is_refused_at_once() {
     place.script(QUICK, "");
     let long = place.dir.path().join("r".repeat(200)).join("s".repeat(200));
     let odd = place.dir.path().join(OsStr::from_bytes(b"caf\xe9"));
-    for (runs, words) in [(long, "400 are the most"), (odd, "is not UTF-8 text")] {
+    for (runs, words) in [(long, "the limit is 400"), (odd, "is not UTF-8 text")] {
         let asked = Instant::now();
         let refused = place.command(&["run", "run.yaml", "--headless", "--runs-dir"]).arg(&runs).output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();

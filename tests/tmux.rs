@@ -234,9 +234,9 @@ fn a_busy_device_and_a_bare_stop_are_asked_about() {
     close();
     let second = place.newest().filter(|newest| *newest != first).unwrap();
     terminal.enter(&format!("clear; {DOWNSHIFT} stop"));
-    terminal.wait_words(&["  1   ", "  2   ", "which one to stop? [1-2, Enter for none]"]);
+    terminal.wait_words(&["  1   ", "  2   ", "which run to stop? [1-2, Enter for none]"]);
     terminal.enter("9");
-    terminal.wait("the question again", |screen| screen.matches("which one to stop?").count() == 2);
+    terminal.wait("the question again", |screen| screen.matches("which run to stop?").count() == 2);
     terminal.enter("1");
     wait_state(&second, RunState::Stopped);
     assert_eq!(wait_state(&first, RunState::Training).attempts, 1);

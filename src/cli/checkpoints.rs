@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 pub struct CheckpointsArgs {
     /// [RUN] and an action: list; verify (read every byte); compare (measure on the validation set);
-    /// export (the weights alone); copy (the best one to a second place); prune (delete those that
+    /// export (only the weights); copy (the best one to a second place); prune (delete those that
     /// retention does not keep)
     #[arg(value_name = "[RUN] list|verify|compare|export|copy|prune", num_args = 0..=2)]
     words: Vec<String>,

@@ -36,7 +36,7 @@ pub struct ResumeArgs {
     /// Roll back to the checkpoint of this step; newer ones are set aside
     #[arg(long, value_name = "STEP")]
     from: Option<u64>,
-    /// Start a new run from the weights alone: fresh optimizer, clock at 0
+    /// Start a new run from the weights only: fresh optimizer, clock at 0
     #[arg(long)]
     as_base: bool,
     /// With --as-base: factor on every rung's learning rate
