@@ -78,7 +78,7 @@ fn with_every_checkpoint_damaged_the_run_fails_and_never_starts_from_scratch() {
     }
     let rows = place.rows().len();
     let said = says(&place, 14, &["resume", "--headless"]);
-    assert!(said.contains("no checkpoint in") && said.contains("step-000000020"), "{said}");
+    assert!(said.contains("no usable checkpoint in") && said.contains("step-000000020"), "{said}");
     let status = place.status_json();
     assert_eq!((&status["state"], status["attempts"].as_u64()), (&"failed".into(), Some(2)));
     assert_eq!(place.rows().len(), rows, "no step was taken");
