@@ -6,38 +6,41 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Reads the table of modules in ARCHITECTURE.md: each module and the modules it may use.
+/// Reads the table of modules in ARCHITECTURE.md: each module and the modules it may use. `everything but a, b`
+/// stands for all others; a module that `all may use` is a leaf.
 fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     let text = include_str!("../ARCHITECTURE.md");
-    let rows = text.lines().skip_while(|line| *line != "| module | what it is | may use |").skip(2);
-    let rows = rows.take_while(|line| line.starts_with('|'));
-    let mut arrows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let mut everything_but = Vec::new();
-    for row in rows {
-        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
-        let [module, _, may_use] = cells[..] else { panic!("not a row of three cells: {row}") };
-        let module = module.trim_matches('`').to_owned();
-        let names = |text: &str| text.split(',').map(|name| name.trim().trim_matches('`').to_owned()).collect();
-        let list = may_use.split(';').next().unwrap_or_default();
-        if let Some(excluded) = list.strip_prefix("everything but ") {
-            everything_but.push((module.clone(), names(excluded)));
-        }
-        let list: BTreeSet<String> = if list == "nothing" { BTreeSet::new() } else { names(list) };
-        arrows.insert(module, list);
-    }
-    let all: BTreeSet<String> = arrows.keys().cloned().collect();
-    for (module, excluded) in everything_but {
-        let excluded: BTreeSet<String> = excluded;
-        assert!(excluded.is_subset(&all), "{module}: {excluded:?}");
-        arrows.insert(module, all.difference(&excluded).cloned().collect());
-    }
-    // Modules that every other one may use.
-    for leaf in ["format", "untrusted"] {
-        for (_, list) in arrows.iter_mut().filter(|(module, _)| *module != leaf) {
-            list.insert(leaf.to_owned());
-        }
-    }
-    arrows
+    let is_head = |line: &str| line.starts_with("| module |") && line.ends_with("| may use |");
+    let rows: Vec<[&str; 2]> = text
+        .lines()
+        .skip_while(|line| !is_head(line))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(|row| {
+            let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+            let [module, _, may_use] = cells[..] else { panic!("not a row of three cells: {row}") };
+            [module.trim_matches('`'), may_use]
+        })
+        .collect();
+    let leaves: Vec<&str> = rows.iter().filter(|[_, uses]| uses.contains("all may use it")).map(|row| row[0]).collect();
+    let all: BTreeSet<String> = rows.iter().map(|[module, _]| (*module).to_owned()).collect();
+    let named = |list: &str| -> BTreeSet<String> {
+        let names = list.split(',').map(|name| name.split('(').next().unwrap_or_default().trim().trim_matches('`'));
+        let names: BTreeSet<String> = names.map(str::to_owned).collect();
+        assert!(names.is_subset(&all), "not a module of the table: {list}");
+        names
+    };
+    let allowed = |[module, uses]: &[&str; 2]| {
+        let list = uses.split(';').next().unwrap_or_default();
+        let mut allowed = match list.strip_prefix("everything but ") {
+            Some(excluded) => all.difference(&named(excluded)).cloned().collect(),
+            None if list == "nothing" => BTreeSet::new(),
+            None => named(list),
+        };
+        allowed.extend(leaves.iter().filter(|leaf| *leaf != module).map(|leaf| (*leaf).to_owned()));
+        ((*module).to_owned(), allowed)
+    };
+    rows.iter().map(allowed).collect()
 }
 
 #[test]
