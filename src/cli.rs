@@ -127,7 +127,7 @@ enum Command {
     /// Diagnose a training log, from this program or any other
     Triage(triage::TriageArgs),
     #[command(hide = true)]
-    Worker(internal::WorkerArgs),
+    Worker(internal::WorkerCommand),
     #[command(hide = true)]
     Keeper(internal::KeeperArgs),
     #[command(hide = true)]

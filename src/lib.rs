@@ -54,7 +54,9 @@ pub use recipe::seed::{Purpose, Stream};
 #[cfg(feature = "train")]
 pub use train::registry::Registry;
 #[cfg(feature = "train")]
-pub use train::task::{BatchRequest, DataError, Format, Pass, Split, Tally, Task, Train};
+pub use train::task::{
+    BatchRequest, DataError, ExportError, Format, NamedFile, Pass, Split, Tally, Task, Train, Weights,
+};
 
 /// Runs the program with these tasks: the built-in ones, or the user's own.
 #[cfg(feature = "train")]

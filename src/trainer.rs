@@ -39,7 +39,7 @@ pub trait Trainer: TaskSections {
     ///
     /// # Errors
     /// Returns an error when there is no trainer.
-    fn work(&self, order: WorkOrder) -> Result<u8, Refusal>;
+    fn work(&self, args: &WorkerArgs) -> Result<u8, Refusal>;
 
     /// Returns the reason why this precision cannot be trained on this device; none if it can, or if the
     /// device itself fails.
@@ -165,31 +165,37 @@ pub(crate) fn batch_misfit(training: &Training, samples: u64) -> Option<Problem>
 
 /// The arguments of a worker.
 #[derive(Debug, Clone)]
-#[cfg_attr(not(feature = "train"), expect(dead_code, reason = "only a trainer reads an order"))]
-pub struct WorkOrder {
+#[cfg_attr(not(feature = "train"), expect(dead_code, reason = "only a trainer reads them"))]
+pub struct WorkerArgs {
     /// The run directory.
     pub run_dir: PathBuf,
-    /// The resolved run.
-    pub run: Run,
-    /// The rung.
+    /// The rung, 0 = fastest.
     pub rung: usize,
-    /// The attempt number.
+    /// The rung's name.
+    pub rung_name: String,
+    /// The number of this attempt.
     pub attempt: u64,
-    /// `auto`, `cpu`, `cuda` or `cuda:N`.
-    pub device: String,
-    /// Fail if there is no checkpoint to continue from.
-    pub require_checkpoint: bool,
-    /// Continue from this checkpoint instead of the newest.
+    /// The name after `task:`.
+    pub task: String,
+    /// The rung's knobs, resolved.
+    pub preset: Preset,
+    /// Skipped steps in a row that end the worker.
+    pub skips_in_a_row: u64,
+    /// The device to train on.
+    pub device: DeviceChoice,
+    /// The checkpoint to resume from, instead of the newest that verifies.
     pub from: Option<u64>,
-    /// Counts of how workers of this run have died.
+    /// Whether to fail when there is no checkpoint to resume from.
+    pub require_checkpoint: bool,
+    /// Whether to take the matching parameters from a checkpoint of another model shape (`warm_start`).
+    pub migrate: bool,
+    /// Worker deaths of this run so far; `checkpoint.every: auto` depends on them.
     pub faults: Faults,
-    /// Parts of the data to skip.
+    /// Parts of the data to leave out.
     pub leave_out: LeaveOut,
-    /// One loader thread, one batch of prefetch: the host has run out of memory before.
-    pub lean: bool,
-    /// Injected faults.
+    /// Faults to inject.
     pub inject: Vec<Inject>,
-    /// Report the memory of each phase.
+    /// Whether to report the memory of each phase.
     pub measure: bool,
 }
 
@@ -213,7 +219,7 @@ const NO_TRAINER: &str =
 
 /// The trainer is an external program, named by [`WORKER_VARIABLE`], or absent.
 impl Trainer for AsWritten {
-    fn work(&self, _: WorkOrder) -> Result<u8, Refusal> {
+    fn work(&self, _: &WorkerArgs) -> Result<u8, Refusal> {
         Err(Refusal::new(13, NO_TRAINER))
     }
 

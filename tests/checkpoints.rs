@@ -78,7 +78,7 @@ fn with_every_checkpoint_damaged_the_run_fails_and_never_starts_from_scratch() {
     }
     let rows = place.rows().len();
     let said = says(&place, 14, &["resume", "--headless"]);
-    assert!(said.contains("no checkpoint in") && said.contains("step-000000020"), "{said}");
+    assert!(said.contains("no usable checkpoint in") && said.contains("step-000000020"), "{said}");
     let status = place.status_json();
     assert_eq!((&status["state"], status["attempts"].as_u64()), (&"failed".into(), Some(2)));
     assert_eq!(place.rows().len(), rows, "no step was taken");
@@ -183,7 +183,7 @@ fn a_new_run_is_built_on_the_weights_of_an_old_one() {
     let said = says(&place, 0, &asked);
     let run = place.newest().unwrap();
     assert_ne!(run, base);
-    let words = format!("begins with the weights of step 80 of {}", base.name());
+    let words = format!("starts from the weights of step 80 of {}", base.name());
     assert!(said.contains(&words) && journal_says(&run, "learning rate × 0.5, 1 epochs"), "{said}");
     let (old, new) = (base.run().unwrap(), run.run().unwrap());
     for (old, new) in old.rungs.iter().zip(&new.rungs) {

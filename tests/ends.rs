@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -268,4 +269,24 @@ fn who_ends_the_parent_means_the_run() {
     assert_eq!(child.wait().unwrap().code(), Some(3));
     let ended = wait_state(&run, RunState::Stopped);
     assert_eq!(ended.durable_step, Some(ended.step));
+}
+
+#[test]
+fn resume_replaces_a_keeper_that_dies_instead_of_answering() {
+    let place = Place::scripted();
+    place.script(QUICK, "");
+    let (_child, run) = place.start(&["--set", "training.steps=1000"]);
+    let keeper = wait_status(&run, "steps", |status| status.step >= 5).pid_keeper.unwrap();
+    kill(parent_of(keeper).unwrap());
+    // A stopped process still accepts connections, as one does that was killed this moment.
+    send_signal(keeper, Signal::STOP);
+    let mut client = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let is_socket = |path: PathBuf| fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with("socket:"));
+    wait_for("a connection", || {
+        let open = fs::read_dir(format!("/proc/{}/fd", client.id())).ok()?;
+        open.flatten().any(|entry| is_socket(entry.path())).then_some(())
+    });
+    kill(keeper);
+    assert_eq!(client.wait().unwrap().code(), Some(0));
+    wait_state(&run, RunState::Finished);
 }

@@ -151,7 +151,7 @@ fn what_cannot_work_is_refused_in_a_sentence() {
     }
     let out = place.output(&["prepare", "digits", "--device", "cpu"]);
     assert_eq!(out.status.code(), Some(0));
-    assert!(String::from_utf8_lossy(&out.stdout).contains("nothing to prepare on cpu"));
+    assert!(String::from_utf8_lossy(&out.stdout).contains("Nothing to prepare on cpu"));
 }
 
 #[test]

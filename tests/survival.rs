@@ -208,26 +208,6 @@ fn endless_lines_and_too_many_clients_are_turned_away() {
 }
 
 #[test]
-fn resume_replaces_a_keeper_that_dies_instead_of_answering() {
-    let place = Place::scripted();
-    place.script(QUICK, "");
-    let (_child, run) = place.start(&["--set", "training.steps=1000"]);
-    let keeper = wait_status(&run, "steps", |status| status.step >= 5).pid_keeper.unwrap();
-    kill(parent_of(keeper).unwrap());
-    // A stopped process still accepts connections, as one does that was killed this moment.
-    signal(keeper, Signal::STOP);
-    let mut client = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
-    let is_socket = |path: PathBuf| fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with("socket:"));
-    wait_for("a connection", || {
-        let open = fs::read_dir(format!("/proc/{}/fd", client.id())).ok()?;
-        open.flatten().any(|entry| is_socket(entry.path())).then_some(())
-    });
-    kill(keeper);
-    assert_eq!(client.wait().unwrap().code(), Some(0));
-    wait_state(&run, RunState::Finished);
-}
-
-#[test]
 fn a_run_file_that_is_garbled_while_the_run_goes_on_is_named() {
     let place = Place::scripted();
     place.script(SLOW, "");

@@ -1,12 +1,18 @@
 //! Hidden commands: this program as keeper, worker and probe.
 
 use super::{Failure, Faults, Outcome};
+use crate::config::knobs::Loader;
+use crate::config::run::Run;
 use crate::keeper::{self, Launch, detach, keeper_parent};
 use crate::protocol::line;
+use crate::recipe::class::{self, Class};
 use crate::recipe::interval;
 use crate::recipe::leave_out::LeaveOut;
+use crate::store::checkpoint;
+use crate::store::checkpoint::state::TrainState;
 use crate::store::run_dir::RunDir;
-use crate::trainer::{Trainer, WorkOrder};
+use crate::trainer::{Trainer, WorkerArgs};
+use crate::untrusted::file::{Limit, read};
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,7 +21,7 @@ use std::time::Duration;
 
 /// Arguments of `worker`.
 #[derive(Debug, Args)]
-pub struct WorkerArgs {
+pub struct WorkerCommand {
     #[arg(long)]
     run_dir: PathBuf,
     #[arg(long)]
@@ -78,27 +84,48 @@ pub struct ProbeArgs {
     once: bool,
 }
 
-pub fn worker(args: &WorkerArgs, trainer: &dyn Trainer) -> Outcome {
+pub fn worker(args: &WorkerCommand, trainer: &dyn Trainer) -> Outcome {
     let run_dir = RunDir::open(&args.run_dir)?;
     let run = run_dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
     if args.rung >= run.rungs.len() {
         return Err(Failure::new(13, format!("rung {} is not on the ladder of {}", args.rung, run_dir.name())));
     }
-    let order = WorkOrder {
+    let rung = &run.rungs[args.rung];
+    let mut preset = rung.preset.clone();
+    if args.lean {
+        preset.training.loader = Loader { threads: 1, prefetch: 1 };
+    }
+    let worker = WorkerArgs {
         run_dir: run_dir.path().to_owned(),
-        run,
         rung: args.rung,
+        rung_name: rung.name.clone(),
         attempt: args.attempt,
-        device: args.device.clone(),
+        task: run.task.clone(),
+        preset,
+        skips_in_a_row: run.watch.skips_in_a_row,
+        device: args.device.parse().unwrap_or_default(),
+        migrate: may_migrate(&run_dir, &run, args.rung),
         require_checkpoint: args.require_checkpoint,
         from: args.from,
         faults: interval::Faults { count: args.faults, lived_s: args.lived_s },
         leave_out: args.leave_out.clone(),
-        lean: args.lean,
         inject: args.inject.0.clone(),
         measure: args.measure,
     };
-    trainer.work(order).map_err(Failure::of)
+    trainer.work(&worker).map_err(Failure::of)
+}
+
+/// Reports whether weights that do not fit may be reinitialized: the newest checkpoint was written by
+/// a rung with another model shape, and one of the two sets `warm_start: true`.
+fn may_migrate(dir: &RunDir, run: &Run, rung: usize) -> bool {
+    let newest = checkpoint::list(dir.path()).into_iter().next();
+    let state = newest.and_then(|entry| read(&entry.path.join("state.json"), Limit::Record).ok());
+    let state: Option<TrainState> = state.and_then(|text| serde_json::from_slice(&text).ok());
+    let rungs = &run.rungs;
+    state.and_then(|state| Some((state.rung, rungs.get(state.rung)?))).is_some_and(|(from, left)| {
+        let changes = class::compare_presets(&run.preset_tree(from), &run.preset_tree(rung));
+        class::worst_class(&changes) == Class::C && (left.warm_start || rungs[rung].warm_start)
+    })
 }
 
 pub fn keeper(args: &KeeperArgs) -> Outcome {

@@ -1,15 +1,8 @@
 //! The input of one attempt to train: its arguments, its device, and its channels to the process around it.
 
 use super::device::ChosenDevice;
-use crate::config::knobs::Preset;
-use crate::protocol::{
-    device::DeviceChoice,
-    inject::Inject,
-    worker::{Event, Order},
-};
-use crate::recipe::{interval::Faults, leave_out::LeaveOut};
+use crate::protocol::worker::{Event, Order};
 use std::{
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -18,40 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// The arguments of a worker.
-#[derive(Debug, Clone)]
-pub struct WorkerArgs {
-    /// The run directory.
-    pub run_dir: PathBuf,
-    /// The rung, 0 = fastest.
-    pub rung: usize,
-    /// The rung's name.
-    pub rung_name: String,
-    /// The number of this attempt.
-    pub attempt: u64,
-    /// The name after `task:`.
-    pub task: String,
-    /// The rung's knobs, resolved.
-    pub preset: Preset,
-    /// Skipped steps in a row that end the worker.
-    pub skips_in_a_row: u64,
-    /// The device to train on.
-    pub device: DeviceChoice,
-    /// The checkpoint to resume from, instead of the newest that verifies.
-    pub from: Option<u64>,
-    /// Whether to fail when there is no checkpoint to resume from.
-    pub require_checkpoint: bool,
-    /// Whether to take the matching parameters from a checkpoint of another model shape (`warm_start`).
-    pub migrate: bool,
-    /// Worker deaths of this run so far; `checkpoint.every: auto` depends on them.
-    pub faults: Faults,
-    /// Parts of the data to leave out.
-    pub leave_out: LeaveOut,
-    /// Faults to inject.
-    pub inject: Vec<Inject>,
-    /// Whether to report the memory of each phase.
-    pub measure: bool,
-}
+pub use crate::trainer::WorkerArgs;
 
 /// The receiver of events. A slow reader must not slow training down.
 pub trait EventSink: Send + Sync {

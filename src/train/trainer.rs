@@ -1,51 +1,23 @@
 //! The built-in trainer: a registry of tasks on Burn.
 
 use super::device::{self, DeviceError};
-use super::job::WorkerArgs;
 use super::registry::Registry;
 use super::task::{DataError, Format};
 use super::{self_test, worker};
-use crate::config::knobs::{Loader, Precision, Preset};
+use crate::config::knobs::{Precision, Preset};
 use crate::config::ladder::Rung;
 use crate::config::problem::Problem;
 use crate::config::run::Run;
-use crate::protocol::device::DeviceChoice;
+use crate::protocol::device::{DeviceChoice, UnknownDevice};
 use crate::protocol::plan::{MemoryEstimate, Site};
 use crate::protocol::worker::Eval;
-use crate::recipe::class::{self, Class};
-use crate::store::checkpoint;
-use crate::store::checkpoint::state::TrainState;
-use crate::trainer::{Files, Prospect, Refusal, Trainer, WorkOrder, batch_misfit};
-use crate::untrusted::file::{Limit, read};
+use crate::trainer::{Files, Prospect, Refusal, Trainer, WorkerArgs, batch_misfit};
 use std::fmt::Display;
 use std::path::PathBuf;
 
 impl Trainer for Registry {
-    fn work(&self, order: WorkOrder) -> Result<u8, Refusal> {
-        let migrate = may_migrate(&order);
-        let rung = &order.run.rungs[order.rung];
-        let mut preset = rung.preset.clone();
-        if order.lean {
-            preset.training.loader = Loader { threads: 1, prefetch: 1 };
-        }
-        let args = WorkerArgs {
-            run_dir: order.run_dir,
-            rung: order.rung,
-            rung_name: rung.name.clone(),
-            attempt: order.attempt,
-            task: order.run.task.clone(),
-            preset,
-            skips_in_a_row: order.run.watch.skips_in_a_row,
-            device: order.device.parse().unwrap_or_default(),
-            from: order.from,
-            require_checkpoint: order.require_checkpoint,
-            migrate,
-            faults: order.faults,
-            leave_out: order.leave_out,
-            inject: order.inject,
-            measure: order.measure,
-        };
-        Ok(worker::run_worker(&args, self))
+    fn work(&self, args: &WorkerArgs) -> Result<u8, Refusal> {
+        worker::run_worker(args, self)
     }
 
     fn precision_misfit(&self, precision: Precision, device: &str) -> Option<Problem> {
@@ -73,7 +45,8 @@ impl Trainer for Registry {
 
     fn self_test(&self, device: &str) -> Result<String, Refusal> {
         let passed = self_test::run_self_test(parse_device(device)?);
-        passed.map(|passed| passed.to_string()).map_err(|error| Refusal::new(self_test::FAILED, error.to_string()))
+        let passed = passed.map_err(|error| Refusal::new(self_test::FAILED, error.to_string()))?;
+        Ok(passed.to_string())
     }
 
     fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
@@ -81,7 +54,8 @@ impl Trainer for Registry {
         let mut prospect = Prospect::default();
         for rung in &run.rungs {
             let precision = rung.preset.training.precision;
-            let chosen = device::choose_device(choice, precision).map_err(|why| Refusal::new(13, named(rung, why)))?;
+            let chosen = device::choose_device(choice, precision);
+            let chosen = chosen.map_err(|why| Refusal::new(13, named(rung, why)))?;
             prospect.notes = chosen.note().into_iter().collect();
             prospect.device = chosen.name;
             prospect.fingerprint = chosen.fingerprint;
@@ -124,7 +98,7 @@ impl Trainer for Registry {
 }
 
 fn parse_device(device: &str) -> Result<DeviceChoice, Refusal> {
-    device.parse::<DeviceChoice>().map_err(|error| Refusal::new(2, error.to_string()))
+    device.parse().map_err(|error: UnknownDevice| Refusal::new(2, error.to_string()))
 }
 
 fn named(rung: &Rung, why: impl Display) -> String {
@@ -150,17 +124,4 @@ fn count(registry: &Registry, run: &Run, mut prospect: Prospect) -> Result<Prosp
         }
     }
     Ok(prospect)
-}
-
-/// Reports whether weights that do not fit may be reinitialized: the newest checkpoint was written by
-/// a rung with another model shape, and one of the two sets `warm_start: true`.
-fn may_migrate(order: &WorkOrder) -> bool {
-    let newest = checkpoint::list(&order.run_dir).into_iter().next();
-    let state = newest.and_then(|entry| read(&entry.path.join("state.json"), Limit::Record).ok());
-    let state: Option<TrainState> = state.and_then(|text| serde_json::from_slice(&text).ok());
-    let rungs = &order.run.rungs;
-    state.and_then(|state| Some((state.rung, rungs.get(state.rung)?))).is_some_and(|(from, left)| {
-        let changes = class::compare_presets(&order.run.preset_tree(from), &order.run.preset_tree(order.rung));
-        class::worst_class(&changes) == Class::C && (left.warm_start || rungs[order.rung].warm_start)
-    })
 }
