@@ -207,10 +207,16 @@ impl Torment<'_> {
     }
 }
 
-/// Waits until the run is finished; resumes it when its parent gave up after too many keeper deaths.
+/// How often a run is resumed at its end before it counts as lost.
+const RESUMES: usize = 3;
+
+/// Waits until the run is finished; resumes it if its parent gave up after too many keeper deaths.
 pub fn to_the_end(place: &Place, run: &RunDir) -> Failing<()> {
     wait_for_end(run)?;
-    while !is_over(run) {
+    for _ in 0..RESUMES {
+        if is_over(run) {
+            break;
+        }
         drop(place.resume(run)?);
         wait_for_end(run)?;
     }
@@ -237,8 +243,11 @@ pub fn is_abandoned(run: &RunDir) -> bool {
     !processes(run.path()).iter().any(|(_, role)| matches!(role, Some(Role::Parent | Role::Keeper)))
 }
 
+/// Reports whether the run has an end that no `resume` continues. The parent of a keeper that dies more than
+/// five times in ten minutes asks for you; the run file's restart budget leaves no other reason to.
 pub fn is_over(run: &RunDir) -> bool {
-    place::status(run).is_some_and(|status| status.state.is_over() && status.state != RunState::Stopped)
+    let resumable = [RunState::Stopped, RunState::NeedsPerson];
+    place::status(run).is_some_and(|status| status.state.is_over() && !resumable.contains(&status.state))
 }
 
 fn is_saving(run: &RunDir) -> bool {

@@ -1,7 +1,7 @@
 //! SIGKILL and SIGSTOP of worker and keeper in turn, to the end of a long run.
 
-use crate::kills::{is_abandoned, run_file, to_the_end, unbroken};
-use crate::place::{Place, Role, alive, kill, processes, status, wait_for};
+use crate::kills::{is_abandoned, is_over, run_file, to_the_end, unbroken};
+use crate::place::{Place, Role, alive, kill, processes, wait_for};
 use crate::report::{Row, Table};
 use crate::verdict;
 use crate::{Failing, Orders};
@@ -49,10 +49,10 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
 /// Strikes until the time or the run is over; returns the faults in order.
 fn strike(place: &Place, run: &RunDir, seed: u64, time: Duration) -> Failing<Vec<usize>> {
     let (mut stream, begun, mut struck) = (Stream::new(seed), Instant::now(), Vec::new());
-    while begun.elapsed() < time && !status(run).is_some_and(|status| status.state.is_over()) {
+    while begun.elapsed() < time && !is_over(run) {
         std::thread::sleep(Duration::from_millis(PACE_MS / 2 + stream.below(PACE_MS)));
         if is_abandoned(run) {
-            if crate::kills::is_over(run) {
+            if is_over(run) {
                 break;
             }
             drop(place.resume(run)?);

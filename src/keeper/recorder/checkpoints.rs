@@ -50,8 +50,10 @@ impl Recorder {
         }
     }
 
-    /// Returns the steps of checkpoints to delete, and records them as gone. Damaged checkpoints neither
-    /// count for retention nor get deleted.
+    /// Returns the steps of checkpoints to delete, and records them as gone, so that the store never lists a
+    /// checkpoint that was deleted. If the store refuses, they are deleted all the same: the disk may be full,
+    /// and the next keeper compares the store with the disk. Damaged checkpoints neither count for retention
+    /// nor get deleted.
     pub fn retire(&mut self, knobs: &knobs::Checkpoint, damaged: &BTreeSet<u64>) -> Vec<u64> {
         let whole: Vec<CheckpointRow> =
             self.checkpoints.iter().filter(|row| !damaged.contains(&row.step)).cloned().collect();
@@ -60,6 +62,9 @@ impl Recorder {
             self.forget(*step);
         }
         self.mark_best();
+        if !steps.is_empty() {
+            self.persist();
+        }
         steps
     }
 
@@ -71,6 +76,9 @@ impl Recorder {
             self.forget(*step);
         }
         self.mark_best();
+        if !newer.is_empty() {
+            self.persist();
+        }
         newer.into_iter().rev().collect()
     }
 
@@ -149,5 +157,55 @@ impl Recorder {
             self.batch.checkpoints.insert(step, row.clone());
             self.updates.push(Update::Checkpoint(row.clone()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Recorder;
+    use crate::config::knobs::Checkpoint;
+    use crate::protocol::control::Status;
+    use crate::protocol::worker::{Event, Saved};
+    use crate::store::database::open_reader;
+    use crate::store::writer::Writer;
+    use serde_json::json;
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    fn blank() -> Status {
+        serde_json::from_value(json!({
+            "run": "run", "state": "training", "rung": 0, "rung_name": "full", "step": 0, "samples": 0,
+            "unit": "samples", "attempts": 1, "restarts": 0, "pauses": 0, "shifts": 0, "skipped": 0,
+            "autopilot": true, "rungs": [], "run_dir": "run",
+        }))
+        .unwrap()
+    }
+
+    fn saved(step: u64) -> Event {
+        let path = format!("checkpoints/step-{step:09}");
+        Event::Saved(Saved { path, step, samples: step, bytes: 1, pause_ms: 0.0, total_ms: 0.0, eval_loss: None })
+    }
+
+    #[test]
+    fn the_store_forgets_checkpoints_before_they_are_deleted() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("run.db");
+        let mut recorder = Recorder::new(Writer::open(&path).unwrap(), blank()).unwrap();
+        (1..=6).for_each(|step| recorder.heard(&saved(step), Duration::ZERO));
+        let listed = || -> Vec<u64> {
+            let connection = open_reader(&path).unwrap();
+            let mut query = connection.prepare("SELECT step FROM checkpoints WHERE kept ORDER BY step").unwrap();
+            query
+                .query_map([], |row| row.get(0))
+                .unwrap()
+                .map(|step: rusqlite::Result<i64>| step.unwrap().cast_unsigned())
+                .collect()
+        };
+        assert_eq!(listed(), [1, 2, 3, 4, 5, 6]);
+        let deleted = recorder.retire(&Checkpoint::default(), &BTreeSet::new());
+        assert!(!deleted.is_empty());
+        assert!(listed().iter().all(|step| !deleted.contains(step)), "{deleted:?} and {:?}", listed());
+        assert_eq!(recorder.give_up_above(5), [6]);
+        assert!(!listed().contains(&6));
     }
 }
