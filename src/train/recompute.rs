@@ -114,6 +114,6 @@ fn loss_with_grad<I: Backend, C: CheckpointStrategy, const D: usize>(
     end: &Tensor<Graph<I, C>, D>,
     grad: Tensor<I, D>,
 ) -> Tensor<Graph<I, C>, 1> {
-    let zero = grad.clone().slice([0..1; D]).reshape([1]).zeros_like();
+    let zero = grad.clone().slice(std::array::from_fn::<_, D, _>(|_| 0..1)).reshape([1]).zeros_like();
     inject_grad(Tensor::from_inner(zero), end, grad)
 }

@@ -58,10 +58,10 @@ impl<I: Backend, C: CheckpointStrategy> Classifier<Graph<I, C>> {
     /// Returns the lowest block that gradients have to pass through: 0 if the stem is trained, else the lowest
     /// block with trained parameters, or the number of blocks if there is none.
     fn lowest_trained_block(&self) -> usize {
-        if params::trains_any(&self.stem) {
+        if params::has_trained(&self.stem) {
             return 0;
         }
-        self.blocks.iter().position(params::trains_any).unwrap_or(self.blocks.len())
+        self.blocks.iter().position(params::has_trained).unwrap_or(self.blocks.len())
     }
 }
 
