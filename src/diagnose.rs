@@ -1,4 +1,4 @@
-//! What helps to find a fault without a run of its own: readings of the GPU and the machine, the doctor's
+//! Diagnosis without a run: readings of the GPU and the machine, the doctor's
 //! checks, the setup that continues runs after a reboot, and the bundle for a bug report.
 
 pub mod autostart;

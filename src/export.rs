@@ -1,4 +1,4 @@
-//! What leaves a run for other programs: pictures of its charts, its rows, TensorBoard event files.
+//! Files of a run for other programs: pictures of its charts, its rows, TensorBoard event files.
 
 pub mod plot;
 pub mod rows;

@@ -98,7 +98,6 @@ fn continue_living(dir: &RunDir, rolls_back: bool) -> Result<bool, Failure> {
         // A paused run continues; any other run refuses, because it is training already.
         match client::ask(dir, &Request::Resume) {
             Ok(Answer::Accepted(message)) => line!("{}: {message}", dir.name()),
-            Ok(Answer::Refused(_)) => {}
             // A keeper that was killed this moment still accepts a connection; without a parent none follows it.
             Err(failure) if owners::parent_record(dir).is_none() => {
                 if last_try {
@@ -106,7 +105,7 @@ fn continue_living(dir: &RunDir, rolls_back: bool) -> Result<bool, Failure> {
                 }
                 continue;
             }
-            Err(_) => {}
+            Ok(Answer::Refused(_)) | Err(_) => {}
         }
         return Ok(true);
     }

@@ -1,4 +1,4 @@
-//! What the policy knows of a run, by concern: its watches, its position, its newest worker and the GPU's memory.
+//! Facts about a run, by concern: its watches, its position, its newest worker and the GPU's memory.
 
 use super::age::AgeWatch;
 use super::drift::DriftWatch;

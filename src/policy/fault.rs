@@ -13,7 +13,7 @@ pub struct Fault {
     pub class: FailureClass,
     /// Xid number.
     pub xid: Option<u32>,
-    /// What happened, as a sentence.
+    /// The event, as a sentence.
     pub text: String,
     /// Key that identifies equal faults; none for faults that say nothing about the loaded checkpoint.
     pub kind: Option<String>,

@@ -11,9 +11,9 @@ pub const DRIVER_SILENT: &str = "the NVIDIA driver does not answer";
 #[serde(from = "String", into = "String")]
 #[error("{problem}{}", joined(.fix))]
 pub struct GpuError {
-    /// What is wrong.
+    /// The problem.
     pub problem: GpuProblem,
-    /// What to do, with details; empty if there is nothing to do.
+    /// The fix, with details; empty if there is nothing to do.
     pub fix: String,
 }
 

@@ -9,11 +9,13 @@
 //! directory name. Deletion mirrors writing: a directory is renamed first, then deleted.
 
 pub mod aside;
+mod error;
 pub mod manifest;
 pub mod state;
 
 use crate::untrusted::file::{self as untrusted, Limit};
-use crate::untrusted::text;
+pub use error::CheckpointError;
+use error::Doing;
 use manifest::Manifest;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::{
@@ -41,50 +43,6 @@ const DISCARDED: &str = ".old-";
 /// Prefix of a checkpoint that a redone step replaces, on file systems that cannot exchange names.
 /// [`clean`] restores its name, unless the new checkpoint already has it.
 const REPLACED: &str = ".was-";
-
-/// Reason why a checkpoint cannot be written, read or trusted.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckpointError {
-    /// The operating system refused.
-    #[error("cannot {action} {}: {source}", text::path(.file))]
-    Io {
-        /// The file or directory.
-        file: PathBuf,
-        /// The failed operation.
-        action: &'static str,
-        /// The operating system's error.
-        source: io::Error,
-    },
-    /// The content differs from what was written.
-    #[error("{} is damaged: {reason}", text::path(.file))]
-    Damaged {
-        /// The file.
-        file: PathBuf,
-        /// The difference.
-        reason: String,
-    },
-    /// There is no such checkpoint.
-    #[error("checkpoint {} does not exist", text::path(.0))]
-    Missing(PathBuf),
-}
-
-impl CheckpointError {
-    /// Creates the error for a file of the checkpoint that is damaged, with this reason.
-    pub fn damaged(file: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
-        Self::Damaged { file: file.into(), reason: reason.into() }
-    }
-}
-
-/// Adds the file and the action to the error of a failed system call.
-trait Doing<T> {
-    fn doing(self, action: &'static str, file: &Path) -> Result<T, CheckpointError>;
-}
-
-impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
-    fn doing(self, action: &'static str, file: &Path) -> Result<T, CheckpointError> {
-        self.map_err(|error| CheckpointError::Io { file: file.to_owned(), action, source: error.into() })
-    }
-}
 
 /// The content of a checkpoint.
 #[derive(Debug, Clone, Copy)]

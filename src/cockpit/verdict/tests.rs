@@ -262,7 +262,7 @@ fn trouble_outranks_the_line_of_a_shift_and_a_proposal() {
     later.facts.heard_ms = Some(NOW + 8_000);
     later.facts.recent.back_mut().unwrap().time_ms = NOW + 8_000;
     assert!(verdict_text(&later).1.starts_with("healthy"), "{:?}", verdict_text(&later));
-    assert!(verdict_text(&shifted(7)).1.starts_with("the keeper has been silent for 6 s"));
+    assert!(verdict_text(&shifted(7)).1.starts_with("keeper silent for 6 s"));
     let mut stalled = shifted(5);
     stalled.facts.heard_ms = Some(NOW + 5_000);
     assert!(verdict_text(&stalled).1.starts_with("stalled: no step for"), "{:?}", verdict_text(&stalled));

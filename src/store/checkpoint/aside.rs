@@ -1,7 +1,8 @@
 //! Sets checkpoints aside. A start looks for the newest one in `checkpoints/`, so those it must not
 //! find again move to `checkpoints/set-aside/`. Nothing is lost; you can move one back.
 
-use super::{CheckpointError, Doing, FOLDER, name_of, step_of, sync_dir};
+use super::error::Doing;
+use super::{CheckpointError, FOLDER, name_of, step_of, sync_dir};
 use std::{
     fs,
     path::{Path, PathBuf},

@@ -1,4 +1,4 @@
-//! What charts mark and read.
+//! Marks and readings of charts.
 
 use super::{draw_text, press_keys};
 use crate::cockpit::fixture;
