@@ -109,7 +109,7 @@ fn null_drops_the_climb_plan_and_a_number_that_is_too_large_is_not_repeated() {
         assert!(read("whole.yaml", text, &set(path, "null")).unwrap().plan.is_empty(), "{path}");
     }
     let refusal = read("whole.yaml", text, &set("training.micro_batch", "1e30")).unwrap_err().to_string();
-    assert!(refusal.ends_with("where a whole number must stand; write a smaller one, such as 32"), "{refusal}");
+    assert!(refusal.ends_with("expected a whole number, found 1e+30; write a smaller one, such as 32"), "{refusal}");
 }
 
 #[test]

@@ -135,7 +135,7 @@ impl Suite<'_> {
         for name in ["run.db", "run.db-wal", "run.db-shm"] {
             let _ = fs::remove_file(run.file(name));
         }
-        let from = verdict::oldest_checkpoint(&run)?;
+        let from = verdict::rows_held_from(&run)?;
         drop(place.resume(&run)?);
         resume_to_end(place, &run)?;
         verdict::read_trace(place, &run)?.check_from(from, &self.unbroken)
@@ -174,7 +174,7 @@ impl Suite<'_> {
                 let copy = place.copy_run(&run)?;
                 let file = File::options().write(true).open(copy.file("run.db"))?;
                 file.write_all_at(&vec![0xA5; usize::try_from(size)?], page * size)?;
-                let from = verdict::oldest_checkpoint(&copy)?;
+                let from = verdict::rows_held_from(&copy)?;
                 drop(place.resume(&copy).map_err(|error| format!("page {}: {error}", page + 1))?);
                 resume_to_end(place, &copy)?;
                 let trace = verdict::read_trace(place, &copy)?;

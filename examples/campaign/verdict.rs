@@ -2,7 +2,7 @@
 
 use crate::Failing;
 use crate::place::Place;
-use downshift::store::checkpoint::{self, FOLDER, OPTIMIZER, aside};
+use downshift::store::checkpoint::{self, FOLDER, OPTIMIZER, STEPS, aside};
 use downshift::store::database::open_reader;
 use downshift::store::reader::Reader;
 use downshift::store::run_dir::RunDir;
@@ -128,10 +128,24 @@ pub fn newest_acknowledged(run: &RunDir) -> Failing<Option<u64>> {
     Ok(steps.into_iter().max())
 }
 
-/// Returns the step of the oldest checkpoint on disk.
-pub fn oldest_checkpoint(run: &RunDir) -> Failing<u64> {
-    let steps = checkpoint::list(run.path()).into_iter().map(|entry| entry.step);
-    steps.min().ok_or_else(|| "there is no checkpoint".into())
+/// Returns the step after which the checkpoints on disk hold every row of the curve up to the newest one. Rows of
+/// retired checkpoints are only in the store.
+pub fn rows_held_from(run: &RunDir) -> Failing<u64> {
+    let mut entries = checkpoint::list(run.path());
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.step));
+    let mut from = entries.first().ok_or("there is no checkpoint")?.step;
+    for entry in entries.iter().filter(|entry| entry.step > 0) {
+        if entry.step != from {
+            break;
+        }
+        for line in fs::read_to_string(entry.path.join(STEPS))?.lines() {
+            let row: Value = serde_json::from_str(line)?;
+            if row["row"] == "step" {
+                from = from.min(row["step"].as_u64().unwrap_or(from).saturating_sub(1));
+            }
+        }
+    }
+    Ok(from)
 }
 
 /// Returns every start after the first, with the steps it had to redo.
