@@ -269,7 +269,7 @@ fn on_a_terminal_it_asks_and_only_yes_starts_it() {
 }
 
 #[test]
-fn a_keeper_brought_back_does_not_ask_and_resume_asks_about_an_edited_file() {
+fn a_restarted_keeper_does_not_ask_and_resume_asks_about_an_edited_file() {
     let trap = Trap::new();
     let (child, run) = trap.place.start(&["--trust", "--set", "training.steps=100000"]);
     let first = wait_status(&run, "steps", |status| status.step > 20);
@@ -279,7 +279,7 @@ fn a_keeper_brought_back_does_not_ask_and_resume_asks_about_an_edited_file() {
     wait_status(&run, "a second keeper at work", |status| {
         status.pid_keeper.is_some_and(|pid| Some(pid) != first.pid_keeper) && status.state == RunState::Training
     });
-    wait_for("the journal", || journal_says(&run, "brought back").then_some(()));
+    wait_for("the journal", || journal_says(&run, "and was restarted").then_some(()));
     assert!(trap.place.output(&["stop"]).status.success());
     wait_state(&run, RunState::Stopped);
     assert_eq!(finish(child), Some(3));

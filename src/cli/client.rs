@@ -230,7 +230,7 @@ pub fn wait_for_keeper(run: &RunDir) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a keeper answers. A keeper that is being brought back and one that is just ending are waited for.
+/// Reports whether a keeper answers. Waits for one that is being restarted, and for one that is ending.
 ///
 /// # Errors
 /// When it neither answers nor ends: then its log says why.
