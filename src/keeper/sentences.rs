@@ -112,7 +112,7 @@ pub fn cause(cause: &Cause) -> String {
     format!("cause: {} ({}){advice}", cause.class, known_by.join("; "))
 }
 
-/// Compares the loss before and after a passage, as proof of continuity.
+/// Compares the loss before and after a transition, as proof of continuity.
 #[must_use]
 pub fn passage(passage: &Passage) -> String {
     let way = if passage.from == passage.to {

@@ -199,5 +199,5 @@ fn told(rows: &[JournalRow]) -> String {
 }
 
 fn or_dash(words: &str) -> &str {
-    if words.is_empty() { "none, and nothing is told" } else { words }
+    if words.is_empty() { "none" } else { words }
 }
