@@ -7,7 +7,7 @@ use super::run::{Overrides, load_run_file};
 use super::trust::{self, Trust};
 use super::watching::Watched;
 use super::{Failure, Outcome, attach, client, line};
-use crate::format::{bytes, counted};
+use crate::format::{bytes, count, counted};
 use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
 use crate::protocol::worker::Eval;
 use crate::store::command_line::record_command_line;
