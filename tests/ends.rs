@@ -48,7 +48,7 @@ fn a_stop_while_the_store_is_locked_is_taken_and_told() {
     let interrupted = place.output(&["resume", "--interrupted"]);
     assert!(
         String::from_utf8_lossy(&interrupted.stdout).contains("was interrupted"),
-        "a wish is kept: {interrupted:?}"
+        "a user request is kept: {interrupted:?}"
     );
     store.execute_batch("ROLLBACK").unwrap();
     assert_eq!(live_status(&run).unwrap().state, RunState::Stopped);

@@ -37,7 +37,7 @@ fn every_fault_is_named_answered_and_survived() {
     });
     let mut rows = rows.into_inner().unwrap();
     rows.sort_by_key(|(at, _)| *at);
-    println!("| # | fault | cause told | response told | fault → first new step, or end |\n|---|---|---|---|---|");
+    println!("| # | fault | cause | response | fault → first new step, or end |\n|---|---|---|---|---|");
     for (_, row) in &rows {
         println!("{}", row.line);
     }

@@ -76,7 +76,7 @@ impl Script {
         let Some(bytes) = vram["bytes"].as_u64().filter(|_| vram["from_step"].as_u64() == Some(step)) else {
             return Ok(());
         };
-        let library = std::env::var_os("DOWNSHIFT_NVML_PATH").ok_or("no card is played")?;
+        let library = std::env::var_os("DOWNSHIFT_NVML_PATH").ok_or("DOWNSHIFT_NVML_PATH is not set")?;
         let folder = PathBuf::from(library).with_extension("held");
         std::fs::create_dir_all(&folder)?;
         let (lingers, new) = (vram["lingers"].as_u64().unwrap_or(0), folder.with_extension("new"));

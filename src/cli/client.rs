@@ -18,7 +18,7 @@ const STARTING: Duration = Duration::from_secs(10);
 /// Timeout for an answer; a healthy keeper answers at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Timeout for the status, which also stands in the store.
+/// Timeout for the status, which the store also holds.
 const STATUS_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Returns the current status of a run: from its keeper, since run.db may lag behind, or from the store if
@@ -49,9 +49,9 @@ fn status_from_keeper(run: &RunDir) -> Option<Status> {
 
 /// The keeper's answer to a request.
 pub enum Answer {
-    /// It does what it was asked, and says so.
+    /// The keeper accepts, with this message.
     Accepted(String),
-    /// It does not, and says why.
+    /// The keeper refuses, for this reason.
     Refused(String),
 }
 
@@ -169,7 +169,8 @@ fn connect(run: &RunDir, request: &Request) -> Result<Connection, Failure> {
     }
 }
 
-/// Ends a run whose keeper cannot run. SIGINT marks your wish: SIGTERM may come from a shutdown. Returns false if there is a keeper, or nobody at all.
+/// Ends a run whose keeper cannot run. SIGINT marks a request by the user: SIGTERM may
+/// come from a shutdown. Returns false if there is a keeper, or no process at all.
 pub fn stop_without_keeper(run: &RunDir) -> bool {
     let parent = owners::parent_record(run).filter(|_| owners::keeper(run).is_none());
     parent.is_some_and(|parent| parent.owner.signal(Signal::INT).is_ok())

@@ -6,7 +6,7 @@ use super::isolated_worker::IsolatedWorker;
 use super::trust::{self, Trust};
 use super::{Failure, Format, Outcome, line, run, say};
 use crate::config::run::Run;
-use crate::format::bytes;
+use crate::format::{bytes, counted};
 use crate::protocol::plan::Measured;
 use crate::trainer::Trainer;
 use clap::Args;
@@ -76,7 +76,7 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
     let steps = args.steps.max(1);
     let mut workers = IsolatedWorker::new(&args.overrides.device, gpu, steps);
     let mut measured = |run: &Run, value: &str| {
-        say(&format!("{} = {value}: {steps} steps", args.knob));
+        say(&format!("{} = {value}: {}", args.knob, counted(steps, "step")));
         workers.measure(run, 0)
     };
     let [first, second] = [measured(&runs[0], &args.first)?, measured(&runs[1], &args.second)?];
@@ -120,7 +120,7 @@ fn table(comparison: &Comparison<'_>) -> Vec<String> {
         row("steps/s", &|seen| seen.steps_per_s, &|rate| format!("{rate:.3}")),
         row("units/s", &|seen| seen.units_per_s, &|rate| format!("{rate:.0}")),
         row("first step after", &|seen| seen.first_step_s, &|took| format!("{took:.2} s")),
-        row(&format!("loss after {} steps", comparison.steps), &|seen| seen.loss, &plain),
+        row(&format!("loss after {}", counted(comparison.steps, "step")), &|seen| seen.loss, &plain),
     ];
     let mut lines = align(&rows);
     lines.push(String::new());

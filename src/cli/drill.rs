@@ -37,7 +37,7 @@ pub struct DrillArgs {
     /// The device to train on: auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     device: String,
-    /// Number of steps instead of 1600; the last fault strikes at 600
+    /// Number of steps instead of 1600; the last fault occurs at step 600
     #[arg(long, hide = true)]
     steps: Option<u64>,
 }

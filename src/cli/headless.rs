@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Exit code of a run that needs attention.
 const NEEDS_PERSON: u8 = 4;
-/// Silence after which the user is told that the command is waiting.
+/// Silence after which the command reports that it is waiting.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// Follows a run to its end and prints events from `since_ms` on. Returns the run's exit code.
@@ -125,7 +125,7 @@ impl Follower<'_> {
             let left = self.status.as_ref().is_some_and(|last| last.state == RunState::NeedsPerson);
             return left.then_some(NEEDS_PERSON);
         };
-        // The end of an earlier life: a keeper that died before its first write left it there.
+        // An earlier end of the run, left by a keeper that died before its first write.
         if owners::parent_record(self.dir).is_some_and(|parent| parent.recovery.is_some()) {
             return None;
         }

@@ -11,6 +11,7 @@ use super::{Failure, Format, Outcome, line, run, say};
 use crate::config::run::Run;
 use crate::config::shipped;
 use crate::diagnose::readings::read_once;
+use crate::format::counted;
 use crate::protocol::control::Status;
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
@@ -239,7 +240,7 @@ fn measure(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u6
     let (count, mut failures) = (plan.rungs.len(), Vec::new());
     let mut workers = IsolatedWorker::new(&args.overrides.device, place.index, steps);
     for (number, rung) in plan.rungs.iter_mut().enumerate() {
-        say(&format!("rung {} ({} of {count}): {steps} steps", rung.name, number + 1));
+        say(&format!("rung {} ({} of {count}): {}", rung.name, number + 1, counted(steps, "step")));
         let index = run.rung_named(&rung.name).unwrap_or(number);
         match workers.measure(run, index) {
             Ok(measured) => rung.measured = Some(measured),

@@ -7,7 +7,7 @@ use super::run::{Overrides, load_run_file};
 use super::trust::{self, Trust};
 use super::watching::Watched;
 use super::{Failure, Outcome, attach, client, line};
-use crate::format::{bytes, count};
+use crate::format::{bytes, count, counted};
 use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
 use crate::protocol::worker::Eval;
 use crate::store::command_line::record_command_line;
@@ -137,7 +137,7 @@ fn checklist(dir: &RunDir, status: &Status) -> Result<Vec<Check>, Failure> {
     let faults: Vec<String> = status.rungs.iter().filter_map(|rung| rung.fault.clone()).map(|(what, _)| what).collect();
     let faultless = status.restarts == 0 && faults.is_empty() && !broken(status);
     Ok(vec![
-        item("started", !rows.is_empty(), format!("{} steps on {device}", count(rows.len() as u64))),
+        item("started", !rows.is_empty(), format!("{} on {device}", counted(rows.len() as u64, "step"))),
         item("no fault", faultless, if faultless { "no worker died".to_owned() } else { faults.join("; ") }),
         vram_is_steady(&reader.samples(100_000)?),
         loss_falls(&rows),

@@ -1,4 +1,4 @@
-//! Settings for the surroundings of a run: where the probe finds NVML, and where alerts go.
+//! Settings for the integrations of a run: where the probe finds NVML, and where alerts go.
 //! This section never holds a secret, only its location: an environment variable or a file.
 
 use super::problem::{Problem, max_listed};

@@ -317,7 +317,7 @@ fn check_waits(watch: &Watch, found: &mut Findings) {
         }
         if key.starts_with("ending.") {
             let bounded = time <= Duration::from_hours(1);
-            found.unless(bounded, key, "too long, the run would stand still", "write up to 1 h, such as 10 s");
+            found.unless(bounded, key, "too long, the run would stall", "write up to 1 h, such as 10 s");
         }
     }
 }

@@ -50,7 +50,7 @@ impl Autostart {
     }
 
     /// Formats the systemd unit. The keepers it starts stay in its control group: it remains active, and
-    /// stopping it lets every run save. `resume --interrupted` exits with 1 if one of the runs cannot go on. A failed
+    /// stopping it lets every run save. `resume --interrupted` exits with 1 if one of the runs cannot continue. A failed
     /// unit would end the others with its control group, so 1 counts as success; the unit's log names the run.
     pub fn systemd_unit(&self) -> String {
         let mut environment = String::new();
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(xml(r#"<a & "b">"#), "&lt;a &amp; &quot;b&quot;&gt;");
         let unit = start("/runs/$HOME").systemd_unit();
         assert!(unit.contains("--runs-dir \"/runs/$$HOME\"\n") && unit.contains("RequiresMountsFor=\"/runs/$HOME\"\n"));
-        // One run that cannot go on must not end the others.
+        // One run that cannot continue must not end the others.
         assert!(unit.contains("RemainAfterExit=yes\nSuccessExitStatus=1\n") && !unit.contains("KillMode"), "{unit}");
         assert!(unit.contains("Environment=\"CUDA_HOME=/opt/50%% \\\"new\\\"/$x\"\n"), "{unit}");
         let task = start("/runs/R&D").windows_task();

@@ -51,7 +51,7 @@ impl Author {
         Self::Signal(origin.signal, sender.map(|sender| Process::new(sender.pid.unsigned_abs(), sender.uid)))
     }
 
-    /// Reports whether this is surely a wish of yours: a machine shutdown sends no SIGINT.
+    /// Reports whether the user surely asked for this: a machine shutdown sends no SIGINT.
     #[must_use]
     pub fn is_wish(&self) -> bool {
         !matches!(self, Self::Signal(signal, _) if *signal != Signal::INT.as_raw())

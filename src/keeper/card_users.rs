@@ -56,7 +56,7 @@ mod tests {
 
     fn card(processes: &[(u32, Option<u64>)], worker: Option<u64>) -> Gpu {
         let not = || Metric::Not("not asked".to_owned());
-        let bytes = |bytes: Option<u64>| bytes.map_or_else(|| Metric::Not("not told".to_owned()), Metric::Is);
+        let bytes = |bytes: Option<u64>| bytes.map_or_else(|| Metric::Not("not reported".to_owned()), Metric::Is);
         let list = processes.iter().map(|(pid, held)| GpuProcess { pid: *pid, vram_bytes: bytes(*held) }).collect();
         Gpu {
             index: 0,

@@ -4,6 +4,7 @@
 use super::keeper_state::Keeper;
 use super::sentences::grouped;
 use crate::config::knobs;
+use crate::format::counted;
 use crate::policy;
 use crate::policy::lifecycle::Back;
 use crate::protocol::control::JournalKind;
@@ -83,10 +84,10 @@ impl Keeper {
     /// checkpoints are left to delete.
     pub(super) fn prune_checkpoints(&mut self) -> String {
         self.retire_checkpoints();
-        let count = aside::all(self.run_dir.path()).len();
+        let count = aside::all(self.run_dir.path()).len() as u64;
         let dir = self.run_dir.path().to_owned();
         std::thread::spawn(move || aside::delete_all(&dir));
-        let text = format!("pruning {count} checkpoint(s) that were set aside; retention keeps the others");
+        let text = format!("pruning {} set aside; retention keeps the others", counted(count, "checkpoint"));
         self.recorder.note(
             Level::Info,
             JournalKind::Checkpoint,

@@ -1,4 +1,4 @@
-//! Starts a keeper in a session of its own, without a terminal, under a [parent](super::parent) that restarts it.
+//! Starts a keeper in a session of its own, without a terminal, under a [parent](super::keeper_parent) that restarts it.
 
 use super::author::{Author, Process};
 use super::run_loop::Launch;

@@ -7,6 +7,7 @@ use super::perform::ENDED_BY_SIGNAL;
 use super::recorder::{Recorder, describe_replacement};
 use super::sentences::grouped;
 use super::status_snapshot::blank_status;
+use crate::format::counted;
 use crate::protocol::control::{JournalKind, RunState, Status};
 use crate::protocol::worker::Level;
 use crate::store::checkpoint::{self, CheckpointError, aside};
@@ -154,9 +155,9 @@ impl OfflineKeeper {
         pruned.superfluous = self.delete(steps);
         pruned.aside = aside::delete_all(self.run_dir.path());
         let text = format!(
-            "pruned by {}: deleted {} superfluous checkpoint(s) and {} that were set aside",
+            "pruned by {}: deleted {} beyond retention and {} set aside",
             Author::Command(Process::own()),
-            pruned.superfluous.len(),
+            counted(pruned.superfluous.len() as u64, "checkpoint"),
             pruned.aside.len()
         );
         if !pruned.superfluous.is_empty() || !pruned.aside.is_empty() {

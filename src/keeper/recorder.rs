@@ -146,7 +146,7 @@ impl Recorder {
         }
     }
 
-    /// Begins a passage retroactively, at the worker's last step.
+    /// Begins a transition retroactively, at the worker's last step.
     pub fn begin_passage_late(&mut self, to: &str, first: &str) {
         match &mut self.passage {
             Some(passage) if !passage.arrived() => passage.redirect(to),
@@ -154,14 +154,14 @@ impl Recorder {
         }
     }
 
-    /// Begins the next part of the current passage, if there is one.
+    /// Begins the next part of the current transition, if there is one.
     pub fn passage_part(&mut self, name: &str, now: Duration) {
         if let Some(passage) = self.passage.as_mut().filter(|passage| !passage.arrived()) {
             passage.next(name, now);
         }
     }
 
-    /// Ends a passage that leads to no other worker: the run pauses or ends.
+    /// Ends a transition that leads to no other worker: the run pauses or ends.
     pub fn end_passage(&mut self) {
         self.passage = None;
     }

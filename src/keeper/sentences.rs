@@ -1,5 +1,6 @@
 //! The texts of the journal.
 
+use crate::format::counted;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::Passage;
 use crate::protocol::worker::{Eval, Hello, Level, Saved, Skipped};
@@ -71,10 +72,9 @@ pub fn stopped(step: u64, durable: Option<u64>, resume: &str) -> (Level, String)
             (Level::Info, format!("stopped; `{resume}` continues from step {}", grouped(durable)))
         }
         Some(durable) => {
-            let (at, durable, lost) = (grouped(step), grouped(durable), grouped(step - durable));
-            let text = format!(
-                "stopped at step {at}, not saved; `{resume}` continues from step {durable} and redoes {lost} steps"
-            );
+            let (at, durable, lost) = (grouped(step), grouped(durable), counted(step - durable, "step"));
+            let text =
+                format!("stopped at step {at}, not saved; `{resume}` continues from step {durable} and redoes {lost}");
             (Level::Warn, text)
         }
         None => {
@@ -112,7 +112,7 @@ pub fn cause(cause: &Cause) -> String {
     format!("cause: {} ({}){advice}", cause.class, known_by.join("; "))
 }
 
-/// Compares the loss before and after a passage, as proof of continuity.
+/// Compares the loss before and after a transition, as proof of continuity.
 #[must_use]
 pub fn passage(passage: &Passage) -> String {
     let way = if passage.from == passage.to {

@@ -1,4 +1,4 @@
-//! Times a passage, the transition from one worker to the next, part by part.
+//! Times the transition from one worker to the next, part by part.
 
 use crate::protocol::control::{Passage, Stage};
 use std::time::Duration;

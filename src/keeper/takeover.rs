@@ -5,6 +5,7 @@ use super::author::Author;
 use super::failure::KeeperError;
 use super::keeper_state::Keeper;
 use super::perform::ENDED_BY_SIGNAL;
+use crate::format::counted;
 use crate::policy::event::{Effect, Event};
 use crate::policy::lifecycle::Outcome;
 use crate::protocol::control::{CheckpointRow, JournalKind, RunState, Status};
@@ -196,8 +197,8 @@ impl Keeper {
             self.recorder.note(Level::Warn, JournalKind::Run, text);
         }
         if let Some(failure) = recovery.failure {
-            let (count, lasting) = (recovery.failures, recovery.lasting_s);
-            let text = format!("the keeper could not run for {lasting} s, {count} starts failed: {failure}");
+            let (starts, lasting) = (counted(u64::from(recovery.failures), "start"), recovery.lasting_s);
+            let text = format!("the keeper could not run for {lasting} s, {starts} failed: {failure}");
             self.recorder.note(Level::Error, JournalKind::Health, text);
         }
     }
@@ -218,7 +219,7 @@ impl Keeper {
     pub(super) fn take_over_checkpoints(&mut self) -> rusqlite::Result<()> {
         let count = self.recorder.import_checkpoints(&self.run_dir)?;
         if count > 0 {
-            let text = format!("imported {count} checkpoint(s) that were saved without a keeper");
+            let text = format!("imported {} saved without a keeper", counted(count as u64, "checkpoint"));
             self.recorder.note(Level::Info, JournalKind::Checkpoint, text);
         }
         Ok(())

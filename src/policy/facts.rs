@@ -38,7 +38,7 @@ impl Watches {
         }
     }
 
-    /// Starts over for another worker. Alarms that lasted go on.
+    /// Starts over for another worker. Active alarms persist.
     pub fn renew(&mut self, knobs: &Watch, now: Duration) {
         self.hang = HangWatch::new(knobs, now);
         (self.spike, self.skips, self.drift) = Default::default();

@@ -26,8 +26,8 @@ impl Fault {
         Self { class, xid: None, text: text.into(), kind: Some(class.to_string()) }
     }
 
-    /// Creates the fault of a worker that ended unasked, from triage's verdict. The worker's own report, if there
-    /// is one, words it.
+    /// Creates the fault of a worker that ended unasked, from triage's verdict. The text is the worker's own
+    /// report, if there is one.
     #[must_use]
     pub fn from_verdict(failed: Option<&Failed>, exit: Exit, cause: &Cause) -> Self {
         let text = match failed {

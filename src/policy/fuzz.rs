@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// Takes one step of a healthy worker, or strikes it with a fault.
+    /// Takes one step of a healthy worker, or injects a fault.
     fn work(&mut self) {
         self.now += Duration::from_millis(100 + self.dice.below(100));
         let Some(worker) = &mut self.worker else { return };

@@ -90,7 +90,7 @@ mod tests {
         let holes = (0..90).map(|second| if second % 2 == 0 { Some(90.0) } else { None });
         assert_eq!(pauses(holes), [60], "unknown is neither hot nor cool");
         let lies = (0..90).map(|second| Some(if second % 3 == 0 { 90.0 } else { 0.0 }));
-        assert_eq!(pauses(lies), [60], "0 °C is no temperature of a card");
+        assert_eq!(pauses(lies), [60], "0 °C is not the temperature of a GPU in use");
         assert_eq!(pauses([Some(-5.0); 90]), [0_u64; 0]);
         assert_eq!(pauses([Some(4000.0); 90]), [0_u64; 0]);
     }

@@ -43,7 +43,7 @@ impl Ledger {
         ledger
     }
 
-    /// Creates the ledger of a run that goes on from this checkpoint, and whose ledger was lost. Nothing before the
+    /// Creates the ledger of a run that continues from this checkpoint, and whose ledger was lost. Nothing before the
     /// checkpoint counts, as nothing is known about it.
     #[must_use]
     pub fn begin_at(rung: usize, plan: &[Stage], clock: u64, step: u64) -> Self {

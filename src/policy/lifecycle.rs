@@ -69,7 +69,7 @@ pub enum Then {
     Recover(Fault),
     /// A pause until the GPU is cooler, then this start.
     Cool(Start),
-    /// The end of the run; only you can help.
+    /// The end of the run; the user has to act.
     Conclude(String),
     /// A pause.
     Pause,

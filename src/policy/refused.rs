@@ -5,6 +5,7 @@ use super::climb::Climb;
 use super::event::Effect;
 use super::lifecycle::{Lifecycle, Pressure, Then};
 use super::machine::Policy;
+use crate::format::counted;
 use crate::protocol::control::JournalKind;
 use crate::protocol::worker::{Level, Phase};
 use std::time::Duration;
@@ -98,8 +99,10 @@ impl Policy {
     pub(super) fn unsaved_steps(&self) -> String {
         let at = self.current_step();
         match self.position.durable {
-            Some(durable) => format!("{} steps since checkpoint {durable} are not saved", at.saturating_sub(durable)),
-            None => format!("{at} steps are not saved, and there is no checkpoint yet"),
+            Some(durable) => {
+                format!("not saved: {} since checkpoint {durable}", counted(at.saturating_sub(durable), "step"))
+            }
+            None => format!("not saved: {}; no checkpoint yet", counted(at, "step")),
         }
     }
 }

@@ -61,7 +61,7 @@ impl Advice {
             ),
             Self::OffTheBus => format!(
                 "the GPU has fallen off the bus: restart the machine, then `{resume}`; if it happens again, check \
-                 power, cooling and the card's seat"
+                 its power, cooling and seating"
             ),
         }
     }

@@ -79,7 +79,7 @@ pub enum Update {
     Sample(Box<SampleRow>),
     /// A new journal line.
     Journal(JournalRow),
-    /// A checkpoint was added, deleted or judged anew.
+    /// A checkpoint was added, deleted or re-evaluated.
     Checkpoint(CheckpointRow),
 }
 

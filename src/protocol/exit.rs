@@ -1,11 +1,11 @@
-//! How a process ended, and the words for it.
+//! How a process ended, and its description.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// How a process ended. Both fields are none when nobody knows.
+/// How a process ended. Both fields are none when unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exit {
     /// Exit code, unless a signal ended it.
@@ -40,7 +40,7 @@ impl From<ExitStatus> for Exit {
     }
 }
 
-/// Words the end of a worker that nobody asked to end: 0 and 3 are codes of a worker that ends as intended.
+/// Describes the end of a worker that nobody asked to end: 0 and 3 are codes of a worker that ends as intended.
 impl fmt::Display for Exit {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.signal, self.code) {

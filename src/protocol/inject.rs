@@ -95,7 +95,7 @@ pub enum InjectError {
     /// There is no `@`.
     #[error("`{0}` has no step; write fault@step: nan@120, oom@150*, slow@10-20")]
     NoStep(String),
-    /// The word is no fault.
+    /// The word is not a fault.
     #[error("unknown fault `{word}` in `{text}`; known faults: {}", Fault::ALL.map(|(_, word)| word).join(", "))]
     UnknownFault {
         /// The word before the `@`.
@@ -103,7 +103,7 @@ pub enum InjectError {
         /// The whole text.
         text: String,
     },
-    /// The step is no number above 0.
+    /// The step is not a number above 0.
     #[error("`{digits}` in `{text}` is not a step; steps count from 1")]
     BadStep {
         /// The text in place of a number.

@@ -63,7 +63,7 @@ pub fn compare_presets(from: &Value, to: &Value) -> Vec<Change> {
     changes
 }
 
-/// Returns the class of a whole shift: the worst_class of its changes, or A if nothing changes.
+/// Returns the class of a whole shift: the worst class of its changes, or A if nothing changes.
 #[must_use]
 pub fn worst_class(changes: &[Change]) -> Class {
     changes.iter().map(|change| change.class).max().unwrap_or(Class::A)

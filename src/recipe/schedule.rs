@@ -52,7 +52,7 @@ impl Schedule {
     }
 
     /// Returns the clock at which the warm-up in force from `samples` on began. `before` is the previous
-    /// warm-up, which began at `from`: a longer warm-up starts anew, a shorter one does not.
+    /// warm-up, which began at `from`: a longer warm-up starts over, a shorter one does not.
     pub fn warmup_begin(&self, before: Option<f64>, from: u64, samples: u64) -> u64 {
         if before.is_some_and(|before| self.warmup > before) { samples } else { from }
     }

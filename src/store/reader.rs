@@ -234,7 +234,7 @@ pub fn live_status(run: &RunDir) -> Option<Status> {
     // Checkpoints saved after the keeper died count too.
     status.durable_step = checkpoint::list(run.path()).first().map(|newest| newest.step).or(status.durable_step);
     status.pid_probe = None;
-    // An end in the store may be an old one, if the keeper died before it could write that the run goes on.
+    // An end in the store may be an old one, if the keeper died before it could write that the run continues.
     let recovering = parent.as_ref().is_some_and(|record| record.recovery.is_some());
     if status.state.is_over() && !recovering {
         return Some(status);

@@ -1,5 +1,5 @@
 //! Every backend that a task is compiled for. This list determines compile time: each line compiles the whole
-//! model and training loop once more.
+//! model and training loop again.
 //!
 //! ```text
 //!                        keep activations          recompute them (gradient_checkpointing)

@@ -110,7 +110,7 @@ fn heat() -> Vec<Case> {
         },
         Case {
             number: 25,
-            fault: "a sensor that says 0 °C, then 4000 °C",
+            fault: "a sensor that reads 0 °C, then 4000 °C",
             model: ON_GPU,
             watch: HEAT,
             nvml: Some(LIES),

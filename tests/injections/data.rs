@@ -15,7 +15,7 @@ fn numbers() -> Vec<Case> {
     vec![
         Case {
             number: 26,
-            fault: "one loss that is no number",
+            fault: "one NaN loss",
             inject: "nan@100",
             cause: "step 100 skipped",
             never: "shift down",
@@ -23,7 +23,7 @@ fn numbers() -> Vec<Case> {
         },
         Case {
             number: 27,
-            fault: "two in a row",
+            fault: "two NaN losses in a row",
             inject: "nan@100-101",
             cause: "step 100 skipped",
             never: "shift down",
@@ -31,7 +31,7 @@ fn numbers() -> Vec<Case> {
         },
         Case {
             number: 27,
-            fault: "five in a row",
+            fault: "five NaN losses in a row",
             inject: "nan@100-104",
             cause: "5 steps in a row were not finite",
             response: "shift down: full → safe, by the keeper",
@@ -39,7 +39,7 @@ fn numbers() -> Vec<Case> {
         },
         Case {
             number: 27,
-            fault: "a loss that jumps and stays high",
+            fault: "a loss that spikes and stays high",
             model: "step_ms: 2, trouble: [{ step: 320, last: 330, attempts: 1, spike: 50.0 }]",
             watch: "spike: { skip: 5 }",
             cause: "the loss jumped",

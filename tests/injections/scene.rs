@@ -142,10 +142,10 @@ fn judge(case: &Case, rows: &[JournalRow], code: i32) -> Option<String> {
     }
     for words in [case.cause, case.response] {
         if !says(words) {
-            return Some(format!("nothing was told of `{words}`"));
+            return Some(format!("`{words}` was not reported"));
         }
     }
-    (!case.never.is_empty() && case.code == 0 && says(case.never)).then(|| format!("`{}` was told", case.never))
+    (!case.never.is_empty() && case.code == 0 && says(case.never)).then(|| format!("`{}` was reported", case.never))
 }
 
 fn wait_exit(child: &mut Child) -> i32 {
@@ -199,5 +199,5 @@ fn told(rows: &[JournalRow]) -> String {
 }
 
 fn or_dash(words: &str) -> &str {
-    if words.is_empty() { "none, and nothing is told" } else { words }
+    if words.is_empty() { "none" } else { words }
 }

@@ -61,7 +61,7 @@ fn memory() -> Vec<Case> {
         },
         Case {
             number: 19,
-            fault: "out of device memory on resume alone",
+            fault: "out of device memory only on resume",
             model: "step_ms: 2, trouble: [{ load: true, from_attempt: 2, rungs: 1, class: device_out_of_memory }]",
             inject: "kill@120",
             cause: "out of device memory",
@@ -71,7 +71,7 @@ fn memory() -> Vec<Case> {
         },
         Case {
             number: 20,
-            fault: "out of device memory in a save",
+            fault: "out of device memory during a save",
             model: "step_ms: 2, trouble: [{ save: true, attempts: 1, class: device_out_of_memory }]",
             cause: "out of device memory",
             response: "shift down: full → accumulate, by the keeper",
@@ -163,7 +163,7 @@ fn strains() -> Vec<Case> {
         },
         Case {
             number: 38,
-            fault: "40 MB on stderr, half lines, bytes that are no text",
+            fault: "40 MB on stderr, half lines, bytes that are not UTF-8",
             model: "step_ms: 1, flood: true, noise: true",
             never: "hang",
             ..PLAIN
@@ -206,7 +206,7 @@ fn hangs() -> Vec<Case> {
         },
         Case {
             number: 9,
-            fault: "a hang of a worker that goes on talking",
+            fault: "a hang of a worker that keeps sending events",
             model: "step_ms: 2, trouble: [{ step: 120, attempts: 1, hang: talking }]",
             watch: QUICK,
             cause: "hang: no progress",
@@ -224,7 +224,7 @@ fn hangs() -> Vec<Case> {
         },
         Case {
             number: 11,
-            fault: "kernels compiled and a save copied for longer than a step may take",
+            fault: "compiling and saving for longer than a step may take",
             model: "step_ms: 2, compile_ms: 1500, save_phase_ms: 1500",
             watch: QUICK,
             every: "200 steps",
@@ -257,7 +257,7 @@ fn recoveries() -> Vec<Case> {
         },
         Case {
             number: 40,
-            fault: "faults that take turns, without progress",
+            fault: "alternating faults, without progress",
             model: "step_ms: 2, trouble: [{ step: 60, attempts: 1, class: panic }, { step: 61, attempts: 2, signal: 11 }, \
                     { step: 62, attempts: 3, code: 77 }, { step: 63, class: panic }]",
             every: "300 steps",

@@ -261,7 +261,7 @@ fn sigterm_saves_and_stops_and_a_second_one_exits_at_once() {
     kill_process(pid, Signal::TERM).unwrap();
     let told = Instant::now();
     while told.elapsed() < Duration::from_millis(1500) {
-        assert!(hanging.child.try_wait().unwrap().is_none(), "it waits for the next step border");
+        assert!(hanging.child.try_wait().unwrap().is_none(), "it waits for the next step boundary");
         thread::park_timeout(Duration::from_millis(50));
     }
     kill_process(pid, Signal::TERM).unwrap();

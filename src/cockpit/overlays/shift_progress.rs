@@ -70,7 +70,7 @@ fn stage_row(
     ])
 }
 
-/// Stages of every passage, in order; stages a passage does not need are skipped.
+/// Stages of a shift or restart, in order; stages that it does not need are skipped.
 const PLAN: [&str; 6] = ["save", "stop", "wait for VRAM", "start and load", "compile", "first step"];
 
 /// Returns all stages from the start, so that the box keeps its size: done, under way, pending or skipped.

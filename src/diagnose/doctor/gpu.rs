@@ -44,7 +44,7 @@ fn no_gpu(error: &GpuError) -> Check {
 fn is_nvidia_here() -> bool {
     let cards = std::fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
     let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-    // Class 03 is a display, 0302 a compute card; 10de is NVIDIA.
+    // Class 03 is a display controller, 0302 a 3D controller; 10de is NVIDIA.
     let mut cards = cards.filter(|card| {
         read(card.path().join("vendor")).trim() == "0x10de" && read(card.path().join("class")).starts_with("0x03")
     });

@@ -20,7 +20,7 @@ const TOLD: Duration = Duration::from_mins(1);
 pub struct Told {
     /// The signal and its sender, in words.
     pub by: String,
-    /// It was a wish of yours; other signals may come from a machine shutdown.
+    /// The user asked for it; other signals may come from a machine shutdown.
     pub wish: bool,
 }
 

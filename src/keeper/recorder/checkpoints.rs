@@ -2,6 +2,7 @@
 
 use super::{Recorder, now_ms};
 use crate::config::knobs;
+use crate::format::counted;
 use crate::keeper::{retention, sentences};
 use crate::protocol::control::{Best, CheckpointRow, JournalKind, RunState, Update};
 use crate::protocol::worker::{Level, Saved};
@@ -42,7 +43,7 @@ impl Recorder {
         self.note(Level::Info, JournalKind::Checkpoint, sentences::saved(saved));
         let failed = std::mem::take(&mut self.failed_saves);
         if failed > 0 {
-            let text = format!("checkpoints are saved again, after {failed} failures in a row");
+            let text = format!("checkpoints are saved again, after {}", counted(failed, "failed save"));
             self.note(Level::Info, JournalKind::Checkpoint, text);
         }
         if self.status.state == RunState::Stopping {
