@@ -80,7 +80,7 @@ fn what_cannot_run_is_refused_before_anything_is_started() {
     fs::create_dir(folder.join("empty")).unwrap();
     let table: [(&[&str], i32, &str); 7] = [
         (&["run", "bad.yaml"], 13, "bad.yaml:2:7: task: no task is called `vison`; did you mean `vision`?"),
-        (&["check", "bad.yaml"], 13, "bad.yaml:3:37: training.micro_batch: found 2.5"),
+        (&["check", "bad.yaml"], 13, "bad.yaml:3:37: training.micro_batch: expected a whole number, found 2.5"),
         (&["run", "nowhere.yaml"], 2, "one that ships inside: digits, text, lora, finetune, stable, sizes, cifar10"),
         (&["run", "digits", "--set", "data.source=nowhere"], 15, "nowhere"),
         (&["run", "digits", "--set", "data.source=empty"], 15, "empty"),
@@ -175,7 +175,7 @@ fn pretrained_weights_are_looked_at_before_a_run_begins() {
     };
     copy("config.json");
     for (name, part) in [
-        ("tokenizer.json", "name the model's own tokenizer in data.tokenizer"),
+        ("tokenizer.json", "set data.tokenizer to the model's tokenizer.json"),
         ("model.safetensors", "holds neither model.safetensors nor"),
     ] {
         let (code, said) = check();

@@ -231,10 +231,26 @@ pub fn wait_for_keeper(run: &RunDir) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Waits until neither the keeper of a run that is over nor its parent is left.
+///
+/// # Errors
+/// Returns an error when they do not end in time.
+pub fn wait_for_absence(run: &RunDir) -> Result<(), Failure> {
+    let deadline = Instant::now() + STARTING;
+    while owners::keeper(run).is_some() || owners::parent_record(run).is_some() {
+        if Instant::now() >= deadline {
+            let (name, resume) = (run.name(), run.command("resume"));
+            return Err(Failure::new(1, format!("the keeper of {name} is still ending; try `{resume}` again")));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
 /// Reports whether a keeper answers. Waits for one that is being restarted, and for one that is ending.
 ///
 /// # Errors
-/// When it neither answers nor ends: then its log says why.
+/// Returns an error when it neither answers nor ends; its log gives the reason.
 pub fn is_watched(run: &RunDir) -> Result<bool, Failure> {
     let deadline = Instant::now() + STARTING;
     // A keeper without its lock file still listens.

@@ -95,7 +95,7 @@ fn continue_living(dir: &RunDir, rolls_back: bool) -> Result<bool, Failure> {
             let (name, stop) = (dir.name(), dir.command("stop"));
             return Err(Failure::new(1, format!("{name} is running; end it with `{stop}` before rolling it back")));
         }
-        // A paused run continues; any other run refuses, because it is training already.
+        // A paused run continues, a running one stays as it is. A run that is over refuses, and its keeper ends.
         match client::ask(dir, &Request::Resume) {
             Ok(Answer::Accepted(message)) => line!("{}: {message}", dir.name()),
             // A keeper that was killed this moment still accepts a connection; without a parent none follows it.
@@ -105,7 +105,8 @@ fn continue_living(dir: &RunDir, rolls_back: bool) -> Result<bool, Failure> {
                 }
                 continue;
             }
-            Ok(Answer::Refused(_)) | Err(_) => {}
+            Ok(Answer::Refused(_)) => return client::wait_for_absence(dir).map(|()| false),
+            Err(_) => {}
         }
         return Ok(true);
     }

@@ -104,7 +104,7 @@ impl Keeper {
 fn is_lost(reading: &Reading) -> Option<String> {
     let lost = match &reading.gpu {
         Ok(gpu) => [gpu.temperature_c.why(), gpu.vram_used_bytes.why()].contains(&Some(GPU_LOST)),
-        Err(_) => false,
+        Err(error) => error.problem == GpuProblem::Lost,
     };
     lost.then(|| "the driver reports that the GPU is lost".to_owned())
 }

@@ -2,6 +2,7 @@
 //! identifies equal faults.
 
 use super::response::is_outside;
+use super::xid::{Answer, answer_xid};
 use crate::protocol::cause::Cause;
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Failed, FailureClass};
@@ -38,16 +39,46 @@ impl Fault {
             }
             None => cause.summary(),
         };
-        Self { class: cause.class, xid: cause.xid, text, kind: fault_kind(cause.class, exit) }
+        let (class, xid) = class_to_answer(failed, exit, cause);
+        Self { class, xid, text, kind: fault_kind(class, exit) }
     }
 
     /// Returns triage's verdict in place of this fault if the GPU was the cause, or this fault.
     #[must_use]
     pub fn or_gpu_failure(self, exit: Exit, cause: &Cause) -> Self {
         match cause.class {
+            FailureClass::Xid if !stops_run(cause) => self,
             FailureClass::Xid | FailureClass::GpuLost => Self::from_verdict(None, exit, cause),
             _ => self,
         }
+    }
+}
+
+/// Reports whether no rung helps against the Xid of this verdict.
+fn stops_run(cause: &Cause) -> bool {
+    cause.xid.is_none_or(|xid| matches!(answer_xid(xid), Answer::Stop(_)))
+}
+
+/// Returns the class that decides the response, and the Xid if it does. A worker that reported its own failure is
+/// answered by that report, unless the GPU is beyond help: many Xid errors only accompany a failure. A panic stays
+/// one where its message looks final, because an external trainer may panic over something that passes.
+fn class_to_answer(failed: Option<&Failed>, exit: Exit, cause: &Cause) -> (FailureClass, Option<u32>) {
+    let reported = failed.map(|failed| failed.class).or_else(|| exit.code.and_then(FailureClass::from_exit_code));
+    match (cause.class, reported) {
+        (FailureClass::Xid, _) if stops_run(cause) => (FailureClass::Xid, cause.xid),
+        (FailureClass::Xid, Some(class)) if failed.is_some() => (class, None),
+        (FailureClass::Xid, _) if cause.xid.map(answer_xid) == Some(Answer::Note) => {
+            let class = match exit.signal {
+                Some(_) if exit.is_crash() => FailureClass::Crash,
+                Some(_) => FailureClass::Killed,
+                None => reported.unwrap_or(FailureClass::Unknown),
+            };
+            (class, None)
+        }
+        (FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint, Some(FailureClass::Panic)) => {
+            (FailureClass::Panic, None)
+        }
+        (class, _) => (class, cause.xid),
     }
 }
 
@@ -94,6 +125,28 @@ mod tests {
         let after = |class| hang.clone().or_gpu_failure(Exit::by_signal(9), &verdict(class, "seen")).class;
         assert_eq!(after(FailureClass::Killed), FailureClass::Hang);
         assert_eq!(after(FailureClass::Xid), FailureClass::Xid);
+    }
+
+    #[test]
+    fn an_xid_overrules_a_report_only_if_no_rung_helps() {
+        use FailureClass::{Config, DeviceFault, DeviceOutOfMemory, Hang, Killed, Panic, Xid};
+        let xid = |number| Cause { xid: Some(number), ..verdict(Xid, "seen") };
+        let reported = |class, cause: &Cause| {
+            let failed = Failed { class, message: String::new(), step: None, thread: None, injected: false };
+            let fault = Fault::from_verdict(Some(&failed), Exit::with_code(11), cause);
+            (fault.class, fault.xid)
+        };
+        for number in [31, 32, 61, 94, 9999] {
+            assert_eq!(reported(DeviceFault, &xid(number)), (DeviceFault, None), "{number}");
+            assert_eq!(reported(DeviceOutOfMemory, &xid(number)), (DeviceOutOfMemory, None), "{number}");
+        }
+        assert_eq!(reported(DeviceFault, &xid(79)), (Xid, Some(79)));
+        let silent = |exit, number| Fault::from_verdict(None, exit, &xid(number)).class;
+        assert_eq!(silent(Exit::by_signal(9), 9999), Killed);
+        assert_eq!(silent(Exit::by_signal(9), 31), Xid);
+        let hang = |number| Fault::new(Hang, "no progress").or_gpu_failure(Exit::by_signal(9), &xid(number)).class;
+        assert_eq!((hang(61), hang(79)), (Hang, Xid));
+        assert_eq!(reported(Panic, &verdict(Config, "seen")), (Panic, None));
     }
 
     #[test]

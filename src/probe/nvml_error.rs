@@ -1,6 +1,7 @@
 //! NVML errors for users: a short reason for one metric, an error with its fix when NVML fails entirely.
 
 use crate::protocol::gpu_error::{GpuError, GpuProblem};
+use crate::protocol::probe::{GPU_LOST, GPU_NEEDS_RESET};
 use nvml_wrapper::error::NvmlError;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,8 +56,8 @@ pub fn library_candidates(named: Option<&Path>, environment: Environment) -> Vec
 pub fn metric_reason(error: &NvmlError) -> String {
     let words = match error {
         NvmlError::NotSupported => "not supported",
-        NvmlError::GpuLost | NvmlError::UnexpectedVariant(28) => "GPU is lost",
-        NvmlError::ResetRequired => "GPU needs a reset",
+        NvmlError::GpuLost | NvmlError::UnexpectedVariant(28) => GPU_LOST,
+        NvmlError::ResetRequired => GPU_NEEDS_RESET,
         NvmlError::OperatingSystem => "blocked by the operating system",
         NvmlError::NoPermission => "no permission",
         NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound => "not in this driver",
@@ -78,6 +79,9 @@ pub fn metric_reason(error: &NvmlError) -> String {
 pub fn unusable(error: &NvmlError, library: &Path, environment: Environment) -> GpuError {
     let library = library.display().to_string();
     let (problem, fix) = match error {
+        NvmlError::GpuLost | NvmlError::UnexpectedVariant(28) => {
+            (GpuProblem::Lost, "restart the machine; under WSL2 run `wsl --shutdown` in Windows".to_owned())
+        }
         NvmlError::LibloadingError(why) if environment.is_named => {
             (GpuProblem::NamedLibraryMissing, format!("correct or unset {NVML_PATH_VARIABLE} ({why})"))
         }

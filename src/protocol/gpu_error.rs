@@ -46,6 +46,8 @@ pub enum GpuProblem {
     VersionMismatch,
     /// The user may not access the driver.
     NoPermission,
+    /// The driver has lost the GPU.
+    Lost,
     /// The driver reports no GPU.
     NoGpu,
     /// The driver reports fewer GPUs than the index asks for.
@@ -57,7 +59,7 @@ pub enum GpuProblem {
 }
 
 impl GpuProblem {
-    const KNOWN: [Self; 16] = [
+    const KNOWN: [Self; 17] = [
         Self::Opening,
         Self::Silent,
         Self::LibraryMissing,
@@ -71,6 +73,7 @@ impl GpuProblem {
         Self::Blocked,
         Self::VersionMismatch,
         Self::NoPermission,
+        Self::Lost,
         Self::NoGpu,
         Self::NoSuchGpu,
         Self::StartFailed,
@@ -106,6 +109,7 @@ impl fmt::Display for GpuProblem {
             Self::Blocked => "the operating system blocks access to the GPU (NVML code 17)",
             Self::VersionMismatch => "the NVIDIA driver and its library have different versions",
             Self::NoPermission => "no permission to access the NVIDIA driver",
+            Self::Lost => "the NVIDIA driver has lost the GPU",
             Self::NoGpu => "the NVIDIA driver sees no GPU",
             Self::NoSuchGpu => "the GPU index is out of range",
             Self::StartFailed => "NVML failed to start",

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// Weight of the newest step in the running mean of step times.
 const NEWEST_WEIGHT: f64 = 0.05;
-/// Seconds of unsaved work that never cause a warning, however short the timer.
+/// Seconds of unsaved work that never cause a warning, however short the interval.
 const NEVER_WARN_S: f64 = 10.0;
 
 /// The cost of saves and the time of the next one.

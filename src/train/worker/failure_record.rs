@@ -12,7 +12,7 @@ use std::{
 /// The record of the failure that ended the last worker, in the run directory.
 pub const FAILURE_FILE: &str = "failure.json";
 
-/// The content of [`FAILURE_FILE`], for when the contract's last line did not get through.
+/// The content of [`FAILURE_FILE`], for when the last event did not get through.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FailureRecord {
     /// The number of the attempt that failed.
