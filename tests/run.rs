@@ -176,7 +176,7 @@ fn pretrained_weights_are_looked_at_before_a_run_begins() {
     copy("config.json");
     for (name, part) in [
         ("tokenizer.json", "set data.tokenizer to the model's tokenizer.json"),
-        ("model.safetensors", "holds neither model.safetensors nor"),
+        ("model.safetensors", "contains neither model.safetensors nor"),
     ] {
         let (code, said) = check();
         assert!(code == Some(15) && said.contains(part), "{code:?} {said}");
