@@ -68,10 +68,11 @@ impl Follower<'_> {
             }
             self.catch_up();
             let since = lost.get_or_insert_with(Instant::now).elapsed();
+            // A parent writes down the end before it goes, so whether there is one is read first.
+            let recovering = self.recovering();
             if let Some(code) = self.unwritten_end().or_else(|| self.exit_code()) {
                 return Ok(code);
             }
-            let recovering = self.recovering();
             if since > SILENCE && !told {
                 told = true;
                 let why = recovering.clone().unwrap_or_else(|| "waiting for its restart".to_owned());
