@@ -221,14 +221,7 @@ pub fn keeper_answers(run: &RunDir) -> bool {
 /// # Errors
 /// Returns an error when it ends or never listens; its log gives the reason.
 pub fn wait_for_keeper(run: &RunDir) -> Result<(), Failure> {
-    let deadline = Instant::now() + STARTING;
-    while !keeper_listens(run) {
-        if Instant::now() >= deadline {
-            return Err(did_not_start(run));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
+    poll(|| keeper_listens(run).then_some(())).ok_or_else(|| did_not_start(run))
 }
 
 /// Waits until neither the keeper of a run that is over nor its parent is left.
@@ -236,15 +229,10 @@ pub fn wait_for_keeper(run: &RunDir) -> Result<(), Failure> {
 /// # Errors
 /// Returns an error when they do not end in time.
 pub fn wait_for_absence(run: &RunDir) -> Result<(), Failure> {
-    let deadline = Instant::now() + STARTING;
-    while owners::keeper(run).is_some() || owners::parent_record(run).is_some() {
-        if Instant::now() >= deadline {
-            let (name, resume) = (run.name(), run.command("resume"));
-            return Err(Failure::new(1, format!("the keeper of {name} is still ending; try `{resume}` again")));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
+    poll(|| is_abandoned(run).then_some(())).ok_or_else(|| {
+        let (name, resume) = (run.name(), run.command("resume"));
+        Failure::new(1, format!("the keeper of {name} is still ending; try `{resume}` again"))
+    })
 }
 
 /// Reports whether a keeper answers. Waits for one that is being restarted, and for one that is ending.
@@ -252,18 +240,26 @@ pub fn wait_for_absence(run: &RunDir) -> Result<(), Failure> {
 /// # Errors
 /// Returns an error when it neither answers nor ends; its log gives the reason.
 pub fn is_watched(run: &RunDir) -> Result<bool, Failure> {
-    let deadline = Instant::now() + STARTING;
     // A keeper without its lock file still listens.
-    while !keeper_answers(run) {
-        if owners::keeper(run).is_none() && owners::parent_record(run).is_none() {
-            return Ok(false);
-        }
-        if Instant::now() >= deadline {
-            return Err(did_not_start(run));
+    let watched = poll(|| if keeper_answers(run) { Some(true) } else { is_abandoned(run).then_some(false) });
+    watched.ok_or_else(|| did_not_start(run))
+}
+
+/// Reports whether the run has neither a keeper nor a parent that would start one.
+fn is_abandoned(run: &RunDir) -> bool {
+    owners::keeper(run).is_none() && owners::parent_record(run).is_none()
+}
+
+/// Waits until the condition returns a value. Returns none after [`STARTING`].
+fn poll<T>(mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + STARTING;
+    loop {
+        let value = condition();
+        if value.is_some() || Instant::now() >= deadline {
+            return value;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    Ok(true)
 }
 
 fn did_not_start(run: &RunDir) -> Failure {

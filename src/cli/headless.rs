@@ -59,8 +59,9 @@ impl Follower<'_> {
         let (mut lost, mut told) = (None::<Instant>, false);
         loop {
             let socket = self.dir.socket();
-            if let Ok(stream) = UnixStream::connect(&socket).await {
-                peer::check_listener(&stream, &socket)?;
+            // A keeper that dies takes its connection along; an error here is no reason to stop watching the run.
+            let stream = UnixStream::connect(&socket).await;
+            if let Some(stream) = stream.ok().filter(|stream| peer::check_listener(stream, &socket).is_ok()) {
                 (lost, told) = (None, false);
                 let (read, write) = stream.into_split();
                 self.listen(BufReader::new(read.take(peer::MAX_LINE)).lines(), write, &mut interrupt, &mut terminate)
