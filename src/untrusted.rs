@@ -4,8 +4,12 @@
 //! path ─ file ─▶ bytes of a regular file, up to the limit of its kind
 //! text ─ text ─▶ the same text, without anything a terminal would interpret
 //! socket ─ peer ─▶ a listener of this user or of root, or a refusal
+//! SQLite file ─ database ─▶ a connection whose schema runs no code
+//! bytes ─ checksum ─▶ proof that a record is what its writer wrote
 //! ```
 
+pub mod checksum;
+pub mod database;
 pub mod file;
 pub mod peer;
 pub mod text;
