@@ -205,7 +205,7 @@ fn lay_out(run: &Run, place: &Place, trainer: &dyn Trainer) -> Plan {
     for (rung, outcome) in plan.rungs.iter_mut().zip(trainer.estimate_memory(run, site)) {
         match outcome {
             Ok(estimate) => rung.estimate = Some(estimate),
-            Err(why) => rung.unknown = Some(why),
+            Err(why) => rung.unknown = Some(why.to_string()),
         }
     }
     plan

@@ -5,8 +5,8 @@ use super::state::{Link, RungView, State};
 use super::update::{HistoryBox, Msg, update};
 use crate::config::knobs::{Relief, Watch};
 use crate::protocol::control::{
-    Best, CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, RungRecord, SampleRow, Stage, Status,
-    StepRow, Update,
+    Best, CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, RungRecord, SampleRow, Stage, StageName,
+    Status, StepRow, Update,
 };
 use crate::protocol::probe::{Gpu, GpuMore, Host, HostMore, Metric, Reading, Throttle};
 use crate::protocol::worker::{Eval, Level};
@@ -248,9 +248,9 @@ pub fn apply_status(state: &mut State, status: Status) {
 }
 
 /// Returns a shift in progress: the completed stages, then the open one if any.
-pub fn shift_stages(done: &[(&str, u64)], open: Option<&str>) -> Passage {
-    let stage = |name: &str, took_ms| Stage { name: name.to_owned(), took_ms };
-    let mut stages: Vec<_> = done.iter().map(|(name, took)| stage(name, Some(*took))).collect();
+pub fn shift_stages(done: &[(StageName, u64)], open: Option<StageName>) -> Passage {
+    let stage = |name, took_ms| Stage { name, took_ms };
+    let mut stages: Vec<_> = done.iter().map(|(name, took)| stage(*name, Some(*took))).collect();
     stages.extend(open.map(|name| stage(name, None)));
     Passage { from: "accumulate".to_owned(), to: "plain".to_owned(), stages, before: Some((700, 0.312)), after: None }
 }
@@ -259,7 +259,7 @@ pub fn shift_stages(done: &[(&str, u64)], open: Option<&str>) -> Passage {
 pub fn shifting(size: (u16, u16)) -> State {
     let mut state = training(size);
     let mut status = status(RunState::Starting, 700);
-    status.passage = Some(shift_stages(&[("save", 212), ("stop", 94)], Some("start and load")));
+    status.passage = Some(shift_stages(&[(StageName::Save, 212), (StageName::Stop, 94)], Some(StageName::Load)));
     apply_status(&mut state, status);
     update(&mut state, Msg::Tick(NOW + 300));
     state
@@ -270,7 +270,10 @@ pub fn shifted(size: (u16, u16)) -> State {
     let mut state = shifting(size);
     let mut status = status(RunState::Training, 701);
     (status.rung, status.rung_name) = (2, "plain".to_owned());
-    let mut passage = shift_stages(&[("save", 212), ("stop", 94), ("start and load", 470), ("first step", 38)], None);
+    let mut passage = shift_stages(
+        &[(StageName::Save, 212), (StageName::Stop, 94), (StageName::Load, 470), (StageName::FirstStep, 38)],
+        None,
+    );
     passage.after = Some((701, 0.309));
     status.passage = Some(passage);
     apply_status(&mut state, status);

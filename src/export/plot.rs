@@ -11,10 +11,10 @@ mod png;
 mod svg;
 
 use super::ExportError;
-use crate::cockpit::series::Series;
-use crate::cockpit::series::axis::Axis;
 use crate::config::theme::Theme;
 use crate::protocol::control::EvalRow;
+use crate::series::Series;
+use crate::series::axis::Axis;
 use crate::store::curve::{Piece, Stretch};
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;

@@ -1,7 +1,7 @@
 //! The built-in trainer: a registry of tasks on Burn.
 
 use super::device::{self, DeviceError};
-use super::registry::Registry;
+use super::registry::{AnyTask, Registry};
 use super::task::{DataError, Format};
 use super::{self_test, worker};
 use crate::config::knobs::{Precision, Preset};
@@ -10,8 +10,7 @@ use crate::config::problem::Problem;
 use crate::config::run::Run;
 use crate::protocol::device::{DeviceChoice, UnknownDevice};
 use crate::protocol::plan::{MemoryEstimate, Site};
-use crate::protocol::worker::Eval;
-use crate::trainer::{Files, Prospect, Refusal, Trainer, WorkerArgs, batch_misfit};
+use crate::trainer::{Evals, Files, NoAnswer, Prospect, Refusal, Trainer, WorkerArgs, batch_misfit};
 use std::fmt::Display;
 use std::path::PathBuf;
 
@@ -34,12 +33,12 @@ impl Trainer for Registry {
         self.get(task)?.sizes(preset).ok().map(|sizes| sizes.training as u64)
     }
 
-    fn estimate_memory(&self, run: &Run, site: Site) -> Vec<Result<MemoryEstimate, String>> {
+    fn estimate_memory(&self, run: &Run, site: Site) -> Vec<Result<MemoryEstimate, NoAnswer>> {
         let presets: Vec<&Preset> = run.rungs.iter().map(|rung| &rung.preset).collect();
-        let unknown = || presets.iter().map(|_| Err(format!("no task is called `{}`", run.task))).collect();
+        let unknown = || presets.iter().map(|_| Err(NoAnswer::UnknownTask(run.task.clone()))).collect();
         self.get(&run.task).map_or_else(unknown, |task| {
             let estimates = task.estimate_memory(&presets, site).into_iter();
-            estimates.map(|estimate| estimate.map_err(|error| error.to_string())).collect()
+            estimates.map(|estimate| estimate.map_err(|error| NoAnswer::Trainer(error.into()))).collect()
         })
     }
 
@@ -79,15 +78,15 @@ impl Trainer for Registry {
         }
     }
 
-    fn measure(&self, run: &Run, rung: usize, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Refusal> {
-        let task = self.get(&run.task).ok_or_else(|| Refusal::new(13, format!("no task is called `{}`", run.task)))?;
+    fn measure(&self, run: &Run, rung: usize, checkpoints: &[PathBuf]) -> Result<Evals, Refusal> {
+        let task = find_task(self, run)?;
         let measured = task.evaluate_checkpoints(&run.rungs[rung].preset, checkpoints);
         let measured = measured.map_err(|failed| Refusal::new(failed.class.exit_code(), failed.message))?;
-        Ok(measured.into_iter().map(|eval| eval.map_err(|error| error.to_string())).collect())
+        Ok(measured.into_iter().map(|eval| eval.map_err(|error| NoAnswer::Trainer(error.into()))).collect())
     }
 
     fn export(&self, run: &Run, rung: usize, weights: &[u8], format: &str) -> Result<Files, Refusal> {
-        let task = self.get(&run.task).ok_or_else(|| Refusal::new(13, format!("no task is called `{}`", run.task)))?;
+        let task = find_task(self, run)?;
         let format = match format {
             "hf" => Format::HuggingFace,
             "peft" => Format::Peft,
@@ -95,6 +94,10 @@ impl Trainer for Registry {
         };
         task.export(&run.rungs[rung].preset, weights, format).map_err(|error| Refusal::new(14, error.to_string()))
     }
+}
+
+fn find_task<'a>(registry: &'a Registry, run: &Run) -> Result<&'a dyn AnyTask, Refusal> {
+    registry.get(&run.task).ok_or_else(|| Refusal::new(13, NoAnswer::UnknownTask(run.task.clone()).to_string()))
 }
 
 fn parse_device(device: &str) -> Result<DeviceChoice, Refusal> {

@@ -1,6 +1,6 @@
 //! Visible window of the curves, and how they are drawn.
 
-use crate::cockpit::series::Axis;
+use crate::series::Axis;
 
 /// Chart settings, shared by all charts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

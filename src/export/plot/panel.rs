@@ -2,9 +2,8 @@
 
 use super::Loaded;
 use super::figure::Figure;
-use crate::cockpit::plot::curve::range_top;
-use crate::cockpit::plot::scale::Scale;
-use crate::cockpit::series::{Column, Metric};
+use crate::series::scale::{Scale, range_top};
+use crate::series::{Column, Metric};
 
 /// The plot's options.
 pub struct ChartOptions {
@@ -172,7 +171,7 @@ fn smooth(columns: &[Column], weight: f64, at: impl Fn(usize) -> f64) -> Vec<Vec
 #[cfg(test)]
 mod tests {
     use super::{range_top, smooth};
-    use crate::cockpit::series::{Column, Extent};
+    use crate::series::{Column, Extent};
 
     #[test]
     fn a_spike_does_not_flatten_the_chart_and_is_told() {

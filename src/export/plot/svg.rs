@@ -7,8 +7,8 @@ use super::Loaded;
 use super::figure::Figure;
 use super::palette::Palette;
 use super::panel::{self, ChartOptions, Dot, Panel};
-use crate::cockpit::plot::scale::round_values;
 use crate::format::{count, figure};
+use crate::series::scale::round_values;
 use crate::untrusted::text::is_unsafe;
 use std::fmt::Write;
 
