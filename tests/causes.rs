@@ -17,7 +17,7 @@ fn cause(run: &RunDir) -> Cause {
 }
 
 #[test]
-fn what_a_worker_says_and_how_it_ends_have_their_classes() {
+fn reports_and_exits_of_a_worker_have_their_classes() {
     let cases = [
         ("oom@12", "device_out_of_memory", "the worker reported: "),
         ("panic@12", "panic", "the worker reported: "),

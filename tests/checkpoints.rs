@@ -204,7 +204,7 @@ fn a_new_run_is_built_on_the_weights_of_an_old_one() {
 }
 
 #[test]
-fn what_retention_does_not_keep_is_pruned_and_a_damaged_one_pushes_none_out() {
+fn prune_follows_retention_and_a_damaged_checkpoint_displaces_none() {
     let (place, run) = finished(&["--set", "checkpoint.proven_after=25"]);
     let said = says(&place, 0, &["checkpoints", "prune"]);
     assert!(said.contains("nothing to delete"), "{said}");
@@ -240,7 +240,7 @@ fn checkpoints_are_ranked_by_what_the_validation_set_says() {
 }
 
 #[test]
-fn the_best_one_is_copied_to_a_place_that_a_run_can_go_on_from() {
+fn the_best_checkpoint_is_copied_to_a_place_that_a_run_can_resume_from() {
     let (place, run) = finished(&[]);
     let second = place.dir.path().join("second");
     let to = second.display().to_string();

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 #[test]
-fn a_stop_while_the_store_is_locked_is_taken_and_told() {
+fn a_stop_while_the_store_is_locked_is_accepted_and_recorded() {
     let (place, mut child, run, before) = start_run(SLOW, 4000, 60);
     let store = lock_store(&run);
     kill(before.pid_keeper.unwrap());
@@ -225,7 +225,7 @@ fn a_paused_run_whose_machine_crashed_is_paused_for_every_command() {
 }
 
 #[test]
-fn who_ends_the_parent_means_the_run() {
+fn ending_the_parent_ends_the_run() {
     let (_place, mut child, run, before) = start_run(SLOW, 400, 20);
     let parent = parent_of(before.pid_keeper.unwrap()).unwrap();
     kill_process(Pid::from_raw(parent.cast_signed()).unwrap(), Signal::TERM).unwrap();

@@ -186,7 +186,7 @@ fn endless_lines_and_too_many_clients_are_turned_away() {
 }
 
 #[test]
-fn a_run_file_that_is_garbled_while_the_run_goes_on_is_named() {
+fn a_run_file_garbled_during_the_run_is_reported() {
     let (_place, mut child, run, before) = start_run(SLOW, 4000, 5);
     let good = fs::read(run.file("run.yaml")).unwrap();
     fs::write(run.file("run.yaml"), "nothing: [").unwrap();

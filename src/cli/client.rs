@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// A new keeper has to listen within this time.
 const STARTING: Duration = Duration::from_secs(10);
-/// Interval between two looks for a keeper.
+/// Interval between two checks for a keeper.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Timeout for an answer; a healthy keeper answers at once.

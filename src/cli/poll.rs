@@ -1,4 +1,4 @@
-//! Waiting for other processes that announce nothing: their locks, sockets and stores are looked at again and again.
+//! Polls the locks, sockets and stores of other processes, which announce no change.
 
 use std::thread;
 use std::time::{Duration, Instant};

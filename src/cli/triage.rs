@@ -4,6 +4,7 @@ mod memory;
 
 use super::line;
 use super::{Failure, Format, Outcome};
+use crate::format::counted;
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::{Finding, Scan, scan};
 use crate::untrusted::file::open;
@@ -97,8 +98,7 @@ fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
 fn text(scan: &Scan) -> Vec<String> {
     let lines = scan.lines;
     let Some(root) = scan.root_cause() else {
-        let lines = if lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") };
-        return vec![format!("No known failure in {lines}.")];
+        return vec![format!("No known failure in {}.", counted(lines, "line"))];
     };
     let mut names: Vec<&str> = vec![&root.name];
     for finding in &scan.findings {

@@ -179,23 +179,23 @@ pub fn history(steps: u64, gpu: bool) -> History {
     History {
         evals: (1..=steps / 45).map(|epoch| eval(epoch * 45)).collect(),
         journal: vec![
-            journal_row(1, 56, Level::Info, JournalKind::Run, "run started on cpu, 61 034 parameters, rung full"),
+            journal_row(1, 56, Level::Info, JournalKind::Run, "worker 4242 starts at step 0 on cpu (flex f32), 61 034 parameters"),
             journal_row(
                 2,
                 40,
                 Level::Warn,
                 JournalKind::Skip,
-                "step 300 skipped: the gradient of conv2.weight was not finite",
+                "step 300 skipped: gradient not finite (conv2.weight); weights and optimizer state unchanged",
             ),
-            journal_row(3, 32, Level::Info, JournalKind::Checkpoint, "checkpoint 400 saved, 31 MiB in 0.2 s, verified"),
+            journal_row(3, 32, Level::Info, JournalKind::Checkpoint, "checkpoint 400 · 31.0 MiB · 200 ms"),
             journal_row(
                 4,
                 30,
                 Level::Info,
                 JournalKind::Shift,
-                "shifted down from full to accumulate at step 430, asked by a person: went on after 0.9 s, loss 0.344 → 0.345",
+                "shifted full → accumulate in 0.90 s: step 430 → 431, loss 0.3440 → 0.3450 (save 0.21 s, stop 0.09 s, start and load 0.56 s, first step 0.04 s)",
             ),
-            journal_row(5, 12, Level::Info, JournalKind::Checkpoint, "checkpoint 600 saved, 31 MiB in 0.2 s, verified"),
+            journal_row(5, 12, Level::Info, JournalKind::Checkpoint, "checkpoint 600 · 31.0 MiB · 200 ms"),
         ],
         checkpoints: vec![
             checkpoint(200, 40, false, false),

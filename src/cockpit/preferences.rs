@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_changes_nothing() {
+    fn unreadable_preferences_change_nothing() {
         let before = Screen::new((80, 24));
         for text in ["", "{", "{\"view\": \"cinema\", \"theme\": \"plaid\", \"axis\": 3}"] {
             let mut screen = before.clone();

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_ten_degrees_lower() {
+    fn training_resumes_ten_degrees_lower() {
         let (mut heat, knobs) = (HeatWatch::default(), watch::Heat::default());
         for (celsius, cool) in
             [(None, false), (Some(86.0), false), (Some(76.0), false), (Some(0.0), false), (Some(75.0), true)]

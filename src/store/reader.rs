@@ -5,6 +5,7 @@ use super::checkpoint;
 use super::database::{NewerStore, open_reader};
 use super::owners;
 use super::run_dir::RunDir;
+use crate::format::counted;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, RunState, SampleRow, Status, StepRow};
 use crate::protocol::worker::{Eval, Level};
@@ -298,9 +299,9 @@ pub enum UnreadableStore {
     },
     /// The file is gone; the checkpoints are still there.
     #[error(
-        "{} is missing; {} up to step {step}, and `{resume}` rebuilds it",
+        "{} is missing; the run still has {} up to step {step}, and `{resume}` rebuilds it",
         text::path(.file),
-        if *.checkpoints == 1 { "1 checkpoint remains".to_owned() } else { format!("{checkpoints} checkpoints remain") }
+        counted(*.checkpoints as u64, "checkpoint")
     )]
     Missing {
         /// The path of the store.

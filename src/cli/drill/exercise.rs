@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn another_response_is_no_recovery_and_neither_is_an_attempt_without_a_step() {
+    fn only_the_expected_response_with_a_new_step_is_a_recovery() {
         let mut other = tracks();
         other.attempts[1].rung = 1;
         assert!(other.find_recovery(&FAULTS[3]).is_none(), "a killed worker restarts on its rung");

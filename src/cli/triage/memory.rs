@@ -2,6 +2,7 @@
 
 use super::line;
 use super::{Failure, Format, Outcome};
+use crate::format::counted;
 use crate::triage::memory::{Figure, Reading, Trace, trace_memory};
 use crate::untrusted::text;
 use std::io::BufRead;
@@ -22,8 +23,7 @@ pub fn memory(log: &mut impl BufRead, path: &Path, format: Format) -> Outcome {
 
 fn table(trace: &Trace) -> Vec<String> {
     if trace.readings.is_empty() {
-        let lines = trace.lines;
-        return vec![format!("No memory figures in {lines} {}.", if lines == 1 { "line" } else { "lines" })];
+        return vec![format!("No memory figures in {}.", counted(trace.lines, "line"))];
     }
     let mut rows = vec![["line", "time", "where", "figure", "GiB", "of"].map(str::to_owned)];
     rows.extend(trace.readings.iter().map(row));
@@ -31,7 +31,7 @@ fn table(trace: &Trace) -> Vec<String> {
         std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
     let mut out: Vec<String> = rows.iter().map(|row| aligned(row, widths)).collect();
     if trace.left_out > 0 {
-        out.push(format!("skipped {} lines between these", trace.left_out));
+        out.push(format!("skipped {} between these", counted(trace.left_out, "line")));
     }
     out.push(String::new());
     let (width, digits) = (widths[3], widths[4]);

@@ -3,7 +3,7 @@
 use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
 use crate::cockpit::state::shift_progress::{ShiftProgress, shift_result};
-use crate::cockpit::ui;
+use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::format::{apart, count, figure, took};
@@ -52,7 +52,7 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     };
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);
     let tone = if done { Tone::Good } else { Tone::Busy };
-    let inner = ui::open_corner_box(frame, within, (WIDTH, high), &title, tone, theme);
+    let inner = Popup { title: &title, size: (WIDTH, high), tone, stand: Stand::Corner }.open(frame, within, theme);
     ui::render_lines(frame, inner, lines);
 }
 

@@ -31,7 +31,10 @@ pub fn checks(reading: Option<&Reading>, place: &Path) -> Vec<Check> {
         if let Metric::Is(kills @ 1..) = host.more.oom_kills {
             checks.push(Check::warn(
                 "OOM killer",
-                format!("the kernel killed {kills} processes of this cgroup to free memory"),
+                match kills {
+                    1 => "the kernel killed a process of this cgroup to free memory".to_owned(),
+                    _ => format!("the kernel killed {kills} processes of this cgroup to free memory"),
+                },
                 "use fewer loader threads and less prefetch, or raise the memory limit of the cgroup",
             ));
         }

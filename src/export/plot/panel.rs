@@ -174,7 +174,7 @@ mod tests {
     use crate::series::{Column, Extent};
 
     #[test]
-    fn a_spike_does_not_flatten_the_chart_and_is_told() {
+    fn a_spike_does_not_flatten_the_chart_and_is_reported() {
         let mut values: Vec<f64> = (0..100).map(|step| 1.0 + f64::from(step) / 100.0).collect();
         assert_eq!(range_top(1.0, [&values[..]]), Some((1.99, None)));
         values[50] = 400.0;

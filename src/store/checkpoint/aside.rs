@@ -58,7 +58,7 @@ mod tests {
     use tempfile::TempDir;
 
     #[test]
-    fn what_is_set_aside_is_whole_and_no_longer_found() {
+    fn a_checkpoint_set_aside_is_whole_and_no_longer_found() {
         let run = TempDir::new().unwrap();
         let save = |bytes: &[u8]| {
             for step in [10, 20] {
