@@ -4,7 +4,8 @@ mod helper;
 
 use downshift::keeper::offline::{Verdict, conclude_run};
 use downshift::keeper::{Class, ENDED_BY_SIGNAL, LastWord};
-use downshift::protocol::control::{RunState, Status};
+use downshift::protocol::control::{RunState, Status, Update};
+use downshift::protocol::line;
 use downshift::store::owners;
 use downshift::store::reader::{Reader, live_status};
 use downshift::store::writer::Writer;
@@ -15,10 +16,11 @@ use helper::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 #[test]
 fn a_stop_while_the_store_is_locked_is_accepted_and_recorded() {
@@ -77,7 +79,7 @@ fn the_first_start_of_a_resumed_run_is_retried_for_a_while() {
     stop_run(&place, &mut child);
     wait_parent_end(&run);
     let store = lock_store(&run);
-    let mut resumed = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut resumed = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
     wait_for("a failed start", || owners::last_failure(&run).filter(|why| why.contains("locked")));
     store.execute_batch("ROLLBACK").unwrap();
     assert_eq!(resumed.wait().unwrap().code(), Some(0), "the retry succeeds");
@@ -161,6 +163,39 @@ fn a_client_reads_no_endless_line() {
 }
 
 #[test]
+fn resume_waits_for_a_keeper_whose_run_has_ended() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
+    wait_status(&run, "steps", |status| status.step >= 5);
+    let socket = owners::keeper_record(&run).unwrap().socket.unwrap();
+    assert!(place.output(&["stop"]).status.success());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    // From here on, this test is the keeper that has recorded the end but still lives.
+    let lock = owners::become_keeper(&run).unwrap();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let mut resuming = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
+    let mut asked = String::new();
+    while asked.is_empty() {
+        let (mut stream, _) = listener.accept().unwrap();
+        BufReader::new(stream.try_clone().unwrap()).read_line(&mut asked).unwrap();
+        let refusal = Update::Reply { accepted: false, message: "the run is over".to_owned() };
+        let _ = stream.write_all(line::encode(&refusal).unwrap().as_bytes());
+    }
+    for _ in 0..30 {
+        assert_eq!(resuming.try_wait().unwrap(), None, "it waits while the keeper lives");
+        assert!(owners::parent_record(&run).is_none(), "nothing starts while the keeper lives");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    drop(listener);
+    fs::remove_file(&socket).unwrap();
+    drop(lock);
+    assert_eq!(resuming.wait().unwrap().code(), Some(0));
+    assert_eq!(live_status(&run).unwrap().state, RunState::Finished);
+}
+
+#[test]
 fn a_signal_to_end_is_heard_also_while_no_keeper_lives() {
     let place = Place::scripted();
     place.script(SLOW, "");
@@ -195,7 +230,7 @@ fn the_journal_names_the_sender_of_a_signal() {
 fn the_journal_names_the_process_that_resumes_a_run() {
     let (place, mut child, run, _) = start_run(SLOW, 200, 5);
     stop_run(&place, &mut child);
-    let mut resumed = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut resumed = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
     let by = format!("resume requested by downshift (process {}, started by ", resumed.id());
     assert_eq!(resumed.wait().unwrap().code(), Some(0));
     assert!(journal_says(&run, &by), "{by}: {:#?}", journal(&run));
@@ -241,7 +276,7 @@ fn resume_replaces_a_keeper_that_dies_instead_of_answering() {
     kill(parent_of(keeper).unwrap());
     // A stopped process still accepts connections, as one does that was killed this moment.
     send_signal(keeper, Signal::STOP);
-    let mut client = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut client = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
     let is_socket = |path: PathBuf| fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with("socket:"));
     wait_for("a connection", || {
         let open = fs::read_dir(format!("/proc/{}/fd", client.id())).ok()?;
