@@ -193,10 +193,10 @@ fn workers_that_fail_alike_just_after_a_load_make_the_next_one_go_back() {
     assert!(
         journal_says(&run, "checkpoint 100 set aside") && journal_says(&run, "back to the checkpoint before, step 50")
     );
-    assert_eq!(aside::all(run.path()).len(), 1);
+    assert_eq!(aside::list_aside(run.path()).len(), 1);
     let pruned = place.output(&["checkpoints", "prune"]);
     assert!(String::from_utf8_lossy(&pruned.stdout).contains("set-aside/step-000000100"));
-    assert!(aside::all(run.path()).is_empty());
+    assert!(aside::list_aside(run.path()).is_empty());
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_living_keeper_prunes_itself() {
     aside::set_aside(run.path(), 50).unwrap();
     let pruned = place.output(&["checkpoints", "prune"]);
     assert!(pruned.status.success() && String::from_utf8_lossy(&pruned.stdout).contains("1 checkpoint set aside"));
-    wait_for("an empty place", || aside::all(run.path()).is_empty().then_some(()));
+    wait_for("an empty place", || aside::list_aside(run.path()).is_empty().then_some(()));
 }
 
 #[test]

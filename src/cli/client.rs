@@ -73,14 +73,14 @@ impl Answer {
 /// # Errors
 /// Returns an error when there is no living keeper, or it refuses.
 pub fn send_request(run: &RunDir, request: &Request) -> Result<String, Failure> {
-    ask(run, request)?.accepted()
+    ask_keeper(run, request)?.accepted()
 }
 
 /// Sends a request to a run's keeper, and returns its answer.
 ///
 /// # Errors
 /// Returns an error when no living keeper answers.
-pub fn ask(run: &RunDir, request: &Request) -> Result<Answer, Failure> {
+pub fn ask_keeper(run: &RunDir, request: &Request) -> Result<Answer, Failure> {
     match Connection::open(run, request)? {
         Connection::Keeper(stream) => read_reply(run, &mut replies(stream)),
         Connection::Parent(answer) => Ok(Answer::Accepted(answer)),

@@ -97,7 +97,7 @@ fn continue_living(dir: &RunDir, rolls_back: bool) -> Result<bool, Failure> {
             return Err(Failure::new(1, format!("{name} is running; end it with `{stop}` before rolling it back")));
         }
         // A paused run continues, a running one stays as it is. A run that is over refuses, and its keeper ends.
-        match client::ask(dir, &Request::Resume) {
+        match client::ask_keeper(dir, &Request::Resume) {
             Ok(Answer::Accepted(message)) => line!("{}: {message}", dir.name()),
             // A keeper that was killed this moment still accepts a connection; without a parent none follows it.
             Err(failure) if owners::parent_record(dir).is_none() => {

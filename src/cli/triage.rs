@@ -65,7 +65,7 @@ pub fn triage(args: &TriageArgs) -> Outcome {
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&reported(&found))?),
         Format::Text | Format::Tmux => {
-            for line in text(&found) {
+            for line in format_causes(&found) {
                 line!("{line}");
             }
         }
@@ -95,7 +95,7 @@ fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
 }
 
 /// Formats the causes in order of first appearance, after the most likely one.
-fn text(scan: &Scan) -> Vec<String> {
+fn format_causes(scan: &Scan) -> Vec<String> {
     let lines = scan.lines;
     let Some(root) = scan.root_cause() else {
         return vec![format!("No known failure in {}.", counted(lines, "line"))];

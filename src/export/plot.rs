@@ -75,7 +75,7 @@ fn load(dir: &RunDir) -> Result<Loaded, ExportError> {
 
 /// Reads individual steps if a chart has a finer resolution than the stored summaries.
 fn load_steps(runs: &mut [Loaded], options: &ChartOptions, dirs: &[RunDir], pixels: usize) -> Result<(), ExportError> {
-    let Some((start, end)) = panel::window(runs, options) else { return Ok(()) };
+    let Some((start, end)) = panel::shared_window(runs, options) else { return Ok(()) };
     for (run, dir) in runs.iter_mut().zip(dirs) {
         if let Some(steps) = run.series.missing(Axis::Steps, &(start..end), pixels) {
             let rows = Reader::open_begun(dir)?.curve_rows(&steps);

@@ -251,7 +251,7 @@ impl Recorder {
         }
         let (Some(passage), Some(loss)) = (self.passage.as_mut(), row.loss) else { return };
         if passage.arrive((row.step, loss), now) {
-            let (text, same) = (sentences::passage(passage.shown()), passage.shown().from == passage.shown().to);
+            let (text, same) = (sentences::passage(passage.passage()), passage.passage().from == passage.passage().to);
             let kind = if same { JournalKind::Restart } else { JournalKind::Shift };
             self.note(Level::Info, kind, text);
         }
@@ -323,7 +323,7 @@ impl Recorder {
 
     /// Returns the current passage.
     pub fn passage(&self) -> Option<Passage> {
-        self.passage.as_ref().map(|passage| passage.shown().clone())
+        self.passage.as_ref().map(|passage| passage.passage().clone())
     }
 
     /// Reports whether there are updates for listeners.

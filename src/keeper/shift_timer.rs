@@ -52,7 +52,7 @@ impl ShiftTimer {
     }
 
     /// Returns the transition for display.
-    pub fn shown(&self) -> &Passage {
+    pub fn passage(&self) -> &Passage {
         &self.shown
     }
 
@@ -83,11 +83,11 @@ mod tests {
         clock.next(StageName::Stop, at(150));
         clock.next(StageName::Stop, at(160));
         clock.cross("safe", Some((10, 0.5)), at(180));
-        assert_eq!(clock.shown().stages.last().unwrap().took_ms, None);
+        assert_eq!(clock.passage().stages.last().unwrap().took_ms, None);
         assert!(clock.arrive((11, 0.4), at(600)));
-        let took: Vec<_> = clock.shown().stages.iter().map(|stage| stage.took_ms.unwrap()).collect();
+        let took: Vec<_> = clock.passage().stages.iter().map(|stage| stage.took_ms.unwrap()).collect();
         assert_eq!(took, [50, 30, 420]);
-        assert_eq!(clock.shown().total_ms(), 500);
+        assert_eq!(clock.passage().total_ms(), 500);
         assert!(clock.arrived());
     }
 }

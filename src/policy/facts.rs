@@ -43,8 +43,8 @@ impl Watches {
         self.hang = HangWatch::new(knobs, now);
         (self.spike, self.skips, self.drift) = Default::default();
         self.age.renew();
-        self.idle.rest();
-        self.heat.rest();
+        self.idle.reset();
+        self.heat.reset();
     }
 
     /// Excludes the time in which the keeper itself stalled.

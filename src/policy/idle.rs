@@ -106,7 +106,7 @@ impl IdleWatch {
     }
 
     /// Discards the time until now, for another worker.
-    pub fn rest(&mut self) {
+    pub fn reset(&mut self) {
         *self = Self { told: self.told, ..Self::default() };
     }
 

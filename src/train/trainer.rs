@@ -54,12 +54,12 @@ impl Trainer for Registry {
         for rung in &run.rungs {
             let precision = rung.preset.training.precision;
             let chosen = device::choose_device(choice, precision);
-            let chosen = chosen.map_err(|why| Refusal::new(13, named(rung, why)))?;
+            let chosen = chosen.map_err(|why| Refusal::new(13, name_rung(rung, why)))?;
             prospect.notes = chosen.note().into_iter().collect();
             prospect.device = chosen.name;
             prospect.fingerprint = chosen.fingerprint;
         }
-        count(self, run, prospect)
+        count_data(self, run, prospect)
     }
 
     fn examine(&self, run: &Run) -> Result<(), Refusal> {
@@ -72,7 +72,7 @@ impl Trainer for Registry {
         match (choice, device::choose_device(choice, Precision::F32)) {
             (DeviceChoice::Cuda(_), Err(DeviceError::NoGpu(why))) => {
                 let notes = vec![format!("{device} is not available, so it was not checked: {why}")];
-                count(self, run, Prospect { device: device.to_owned(), notes, ..Prospect::default() })
+                count_data(self, run, Prospect { device: device.to_owned(), notes, ..Prospect::default() })
             }
             _ => self.look_ahead(run, device),
         }
@@ -104,22 +104,22 @@ fn parse_device(device: &str) -> Result<DeviceChoice, Refusal> {
     device.parse().map_err(|error: UnknownDevice| Refusal::new(2, error.to_string()))
 }
 
-fn named(rung: &Rung, why: impl Display) -> String {
+fn name_rung(rung: &Rung, why: impl Display) -> String {
     format!("rung {}: {why}", rung.name)
 }
 
 /// Adds the amount of data and the model's size, and checks that every rung has samples for its
 /// batches and the parameters it names: otherwise its worker would fail in the middle of a shift.
-fn count(registry: &Registry, run: &Run, mut prospect: Prospect) -> Result<Prospect, Refusal> {
+fn count_data(registry: &Registry, run: &Run, mut prospect: Prospect) -> Result<Prospect, Refusal> {
     let Some(task) = registry.get(&run.task) else { return Ok(prospect) };
     for (number, rung) in run.rungs.iter().enumerate() {
         let preset = &rung.preset;
-        let name = |error: DataError| if number == 0 { error.to_string() } else { named(rung, error) };
+        let name = |error: DataError| if number == 0 { error.to_string() } else { name_rung(rung, error) };
         let sizes = task.sizes(preset).map_err(|error| Refusal::new(15, name(error)))?;
         let misfit = batch_misfit(&preset.training, sizes.training as u64).map(|misfit| misfit.to_string());
         let rules = || task.check_rules(preset, &sizes.paths).err().map(|error| error.to_string());
         if let Some(why) = misfit.or_else(rules) {
-            return Err(Refusal::new(13, named(rung, why)));
+            return Err(Refusal::new(13, name_rung(rung, why)));
         }
         if number == 0 {
             prospect.samples = Some((sizes.training, sizes.validation));

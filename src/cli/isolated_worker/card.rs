@@ -31,7 +31,7 @@ impl Card {
         let (tell, readings) = mpsc::channel();
         thread::spawn(move || {
             each_reading(&std::env::temp_dir(), gpu, INTERVAL, |reading| {
-                reading.is_opening() || tell.send(used(&reading)).is_ok()
+                reading.is_opening() || tell.send(vram_in_use(&reading)).is_ok()
             })
         });
         Self { readings, before: None, most: None, worked: false }
@@ -84,6 +84,6 @@ impl Card {
     }
 }
 
-fn used(reading: &Reading) -> Option<u64> {
+fn vram_in_use(reading: &Reading) -> Option<u64> {
     reading.gpu.as_ref().ok()?.vram_used_bytes.get()
 }

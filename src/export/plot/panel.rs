@@ -50,7 +50,7 @@ pub struct Panel {
 }
 
 /// Returns the step range shared by all charts.
-pub fn window(runs: &[Loaded], options: &ChartOptions) -> Option<(f64, f64)> {
+pub fn shared_window(runs: &[Loaded], options: &ChartOptions) -> Option<(f64, f64)> {
     let ends = || runs.iter().filter_map(|run| run.series.ends());
     let first = options.window.0.or_else(|| ends().map(|(first, _)| first).min())?;
     let last = options.window.1.or_else(|| ends().map(|(_, last)| last).max())?;
@@ -58,14 +58,14 @@ pub fn window(runs: &[Loaded], options: &ChartOptions) -> Option<(f64, f64)> {
 }
 
 /// Lays out a chart `pixels` wide; returns none if there are no values.
-pub fn panel(
+pub fn lay_out_panel(
     runs: &[Loaded],
     figure: Figure,
     window: (f64, f64),
     pixels: usize,
     options: &ChartOptions,
 ) -> Option<Panel> {
-    let traces: Vec<Trace> = runs.iter().map(|run| trace(run, figure, window, pixels, options)).collect();
+    let traces: Vec<Trace> = runs.iter().map(|run| lay_out_trace(run, figure, window, pixels, options)).collect();
     let bands = || traces.iter().flat_map(|trace| trace.band.iter().flatten());
     let others = || traces.iter().flat_map(|trace| trace.evals.iter().map(|(_, value)| *value));
     let low = bands().map(|(_, low, _)| *low).chain(others()).reduce(f64::min)?;
@@ -97,7 +97,13 @@ impl Panel {
     }
 }
 
-fn trace(run: &Loaded, figure: Figure, (start, end): (f64, f64), pixels: usize, options: &ChartOptions) -> Trace {
+fn lay_out_trace(
+    run: &Loaded,
+    figure: Figure,
+    (start, end): (f64, f64),
+    pixels: usize,
+    options: &ChartOptions,
+) -> Trace {
     let share = |step: f64| (step - start) / (end - start);
     let within = |row: &&crate::protocol::control::EvalRow| {
         (start..=end).contains(&(row.eval.step as f64)) && row.eval.loss.is_finite()

@@ -52,10 +52,10 @@ pub fn draw(
     options: &ChartOptions,
     palette: &Palette,
 ) -> Option<String> {
-    let window = panel::window(runs, options)?;
+    let window = panel::shared_window(runs, options)?;
     let pixels = (width - 80.0).max(60.0) as usize;
     let panels: Vec<Panel> =
-        figures.iter().filter_map(|figure| panel::panel(runs, *figure, window, pixels, options)).collect();
+        figures.iter().filter_map(|figure| panel::lay_out_panel(runs, *figure, window, pixels, options)).collect();
     if panels.is_empty() {
         return None;
     }

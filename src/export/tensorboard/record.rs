@@ -22,9 +22,9 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| (crc >> 8) ^ TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize])
 }
 
-static TABLE: [u32; 256] = table();
+static TABLE: [u32; 256] = crc_table();
 
-const fn table() -> [u32; 256] {
+const fn crc_table() -> [u32; 256] {
     let mut table = [0; 256];
     let mut index = 0;
     while index < 256 {

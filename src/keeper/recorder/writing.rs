@@ -75,7 +75,7 @@ impl Recorder {
             if let Some(text) = unplanned {
                 self.note(Level::Info, JournalKind::Note, text);
             }
-            self.status.passage = self.passage.as_ref().map(|passage| passage.shown().clone());
+            self.status.passage = self.passage.as_ref().map(|passage| passage.passage().clone());
             self.batch.put_fact("status", &self.status);
             self.dirty = false;
         }
