@@ -5,11 +5,9 @@ mod helper;
 use downshift::protocol::cause::Cause;
 use downshift::store::reader::Reader;
 use downshift::store::run_dir::RunDir;
-use helper::{Place, journal_says, kill, wait_for, wait_status};
+use helper::{Place, SLOW, journal_says, kill, wait_for, wait_status};
 use std::fs::OpenOptions;
 use std::io::Write;
-
-const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
 
 /// Returns the first cause the keeper recorded.
 fn cause(run: &RunDir) -> Cause {

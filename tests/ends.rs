@@ -164,14 +164,10 @@ fn a_client_reads_no_endless_line() {
 
 #[test]
 fn resume_waits_for_a_keeper_whose_run_has_ended() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
-    wait_status(&run, "steps", |status| status.step >= 5);
+    let (place, mut child, run, _) = start_run(SLOW, 200, 5);
     let socket = owners::keeper_record(&run).unwrap().socket.unwrap();
-    assert!(place.output(&["stop"]).status.success());
-    assert_eq!(child.wait().unwrap().code(), Some(3));
-    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    stop_run(&place, &mut child);
+    wait_parent_end(&run);
     // From here on, this test is the keeper that has recorded the end but still lives.
     let lock = owners::become_keeper(&run).unwrap();
     let listener = UnixListener::bind(&socket).unwrap();

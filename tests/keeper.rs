@@ -5,13 +5,10 @@ mod helper;
 use downshift::protocol::control::RunState;
 use downshift::store::checkpoint::{self, aside, state::Row};
 use downshift::store::reader::Reader;
-use helper::{Place, journal, journal_says, kill, parent_of, wait_for, wait_state, wait_status};
+use helper::{Place, QUICK, SLOW, journal, journal_says, kill, parent_of, wait_for, wait_state, wait_status};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-
-const QUICK: &str = "{ step_ms: 2, save_ms: 1 }";
-const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
 
 #[test]
 fn a_run_finishes_and_its_curve_has_no_hole() {

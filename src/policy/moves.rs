@@ -147,7 +147,7 @@ impl Policy {
             }
             Move::Cool => {
                 self.ledger.heat_pauses += 1;
-                let reason = format!("continue after cooling ({why})");
+                let reason = format!("continue after a pause to cool: {why}");
                 (JournalKind::Health, format!("pause to cool: {why}"), Then::Cool(Start::on(from, reason)))
             }
         };
