@@ -84,7 +84,9 @@ fn describe_command(command: &CommandSpec) {
     line!("\n{level}: {}", level.meaning());
     let mut texts = command.command.iter().chain(command.resume.iter().flat_map(|resume| &resume.arguments));
     if !command.files.is_empty() && !texts.any(|text| text.contains("{attempt_dir}")) {
-        line!("\nnote: no argument names {{attempt_dir}}, the folder of `files`; the script has to know where they are");
+        line!(
+            "\nnote: no argument names {{attempt_dir}}, the folder of `files`; the script has to know where they are"
+        );
     }
 }
 
