@@ -35,9 +35,11 @@ mod watch;
 mod watching;
 
 use crate::config::run::AsWritten;
+use crate::diagnose::readings::read_once;
 use crate::protocol::inject::{Inject, InjectError};
 use crate::store::reader::refuse_newer;
 use crate::store::run_dir::RunDir;
+use crate::trainer::command::WithCommands;
 use crate::trainer::{self, Trainer};
 use crate::untrusted::text;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -188,6 +190,7 @@ fn find_run(runs: &Path, name: Option<&str>) -> Result<RunDir, Failure> {
 pub fn main(trainer: &dyn Trainer) -> ExitCode {
     let cli = Cli::parse();
     let trainer: &dyn Trainer = if trainer::is_elsewhere() { &AsWritten } else { trainer };
+    let trainer: &dyn Trainer = &WithCommands { trainer, find_gpu };
     let runs = &cli.place.runs_dir;
     let outcome = match cli.command {
         None => run::begin(None, &cli.run, runs, trainer),
@@ -228,6 +231,11 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// Returns the name of the machine's first GPU.
+fn find_gpu() -> Option<String> {
+    read_once(Path::new("."), 0).ok()?.gpu.ok().map(|gpu| gpu.name)
 }
 
 /// Prints a line on stdout, without terminal control characters. A reader that has closed the pipe, as

@@ -1,5 +1,8 @@
 //! The interface between the command line and a trainer. A build without one (`--no-default-features`)
-//! still has the cockpit, the keeper and every command that reads runs.
+//! still has the cockpit, the keeper, every command that reads runs, and runs whose task is a command.
+
+pub mod command;
+pub mod program;
 
 use crate::config::knobs::{Precision, Preset, Section, Training};
 use crate::config::problem::Problem;

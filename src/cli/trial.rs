@@ -14,6 +14,7 @@ use crate::protocol::worker::Eval;
 use crate::store::command_line::record_command_line;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::trainer::program::settle_program;
 use crate::untrusted::text;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -56,6 +57,7 @@ fn parse_duration(text: &str) -> Result<Duration, BadValue> {
 pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn crate::trainer::Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
     let run = load_run_file(args.config.as_deref(), set, device, trainer)?;
+    let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
     trust::require_approval(&run, args.trust)?;
     let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer, approved: true }).clear()?;
     if !args.another

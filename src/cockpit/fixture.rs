@@ -52,6 +52,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         why: None,
         rung: 1,
         rung_name: "accumulate".to_owned(),
+        level: None,
         step,
         samples: step.saturating_mul(32),
         total_samples: Some(43_110),

@@ -169,6 +169,9 @@ pub struct Status {
     pub rung: usize,
     /// Name of the current rung.
     pub rung_name: String,
+    /// For a command: how much the keeper can do for it, 0 or 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<u8>,
     /// Optimizer steps attempted.
     pub step: u64,
     /// The run's clock: units consumed.

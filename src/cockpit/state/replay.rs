@@ -39,7 +39,7 @@ impl State {
     pub fn at_moment(&self, at_ms: i64, mut history: History) -> Self {
         history.status = None;
         let mut past = Self::new(self.ladder.clone(), self.watch.clone(), self.screen.size, at_ms, self.utc_offset_s);
-        past.keys = self.keys.clone();
+        (past.keys, past.command) = (self.keys.clone(), self.command.clone());
         past.moment = Some(at_ms);
         past.link = Link::Live;
         past.screen = self.screen.clone();
