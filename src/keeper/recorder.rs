@@ -199,9 +199,9 @@ impl Recorder {
                 }
             }
             Event::Eval(eval) => {
-                self.status.eval = Some(*eval);
-                let row = EvalRow { attempt: self.attempt.id, time_ms, eval: *eval };
-                self.batch.evals.push(row);
+                self.status.eval = Some(eval.clone());
+                let row = EvalRow { attempt: self.attempt.id, time_ms, eval: eval.clone() };
+                self.batch.evals.push(row.clone());
                 self.updates.push(Update::Eval(row));
             }
             Event::Saved(saved) => self.record_checkpoint(saved, now),
@@ -244,13 +244,14 @@ impl Recorder {
         }
         self.attempt.stepped(&row);
         self.measure_rung();
-        self.batch.steps.push(row);
         match self.updates.last_mut() {
-            Some(Update::Steps { rows }) => rows.push(row),
-            _ => self.updates.push(Update::Steps { rows: vec![row] }),
+            Some(Update::Steps { rows }) => rows.push(row.clone()),
+            _ => self.updates.push(Update::Steps { rows: vec![row.clone()] }),
         }
-        let (Some(passage), Some(loss)) = (self.passage.as_mut(), row.loss) else { return };
-        if passage.arrive((row.step, loss), now) {
+        let (step, loss) = (row.step, row.loss);
+        self.batch.steps.push(row);
+        let (Some(passage), Some(loss)) = (self.passage.as_mut(), loss) else { return };
+        if passage.arrive((step, loss), now) {
             let (text, same) = (sentences::passage(passage.shown()), passage.shown().from == passage.shown().to);
             let kind = if same { JournalKind::Restart } else { JournalKind::Shift };
             self.note(Level::Info, kind, text);

@@ -65,7 +65,7 @@ pub(super) fn saved(step: u64) -> Event {
         bytes: 1,
         pause_ms: 1.0,
         total_ms: 10.0,
-        eval_loss: None,
+        ..Saved::default()
     }))
 }
 
@@ -73,13 +73,12 @@ pub(super) fn step(step: u64) -> Event {
     Event::Worker(WorkerEvent::Step(Step {
         step,
         samples: step,
-        epoch: 0,
-        loss: 1.0,
-        lr: 0.1,
-        grad_norm: 1.0,
+        loss: Some(1.0),
+        lr: Some(0.1),
+        grad_norm: Some(1.0),
         micro_batches: 1,
-        data_wait_ms: 0.0,
         compute_ms: 1.0,
+        ..Step::default()
     }))
 }
 

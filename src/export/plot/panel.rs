@@ -100,10 +100,10 @@ impl Panel {
 
 fn trace(run: &Loaded, figure: Figure, (start, end): (f64, f64), pixels: usize, options: &ChartOptions) -> Trace {
     let share = |step: f64| (step - start) / (end - start);
-    let within = |row: &&crate::protocol::control::EvalRow| {
-        (start..=end).contains(&(row.eval.step as f64)) && row.eval.loss.is_finite()
+    let measured = || {
+        let losses = run.evals.iter().filter_map(|row| Some((row.eval.step as f64, row.eval.loss?)));
+        losses.filter(|(step, loss)| (start..=end).contains(step) && loss.is_finite()).map(|(s, loss)| (share(s), loss))
     };
-    let measured = || run.evals.iter().filter(within).map(|row| (share(row.eval.step as f64), row.eval.loss));
     let metric = match figure {
         Figure::Step(metric) => metric,
         Figure::Eval => {
