@@ -16,8 +16,11 @@
 mod cli;
 mod diagnose;
 mod export;
+mod harness;
+mod log_metrics;
 mod notify;
 mod policy;
+mod process_tree;
 mod trainer;
 
 // Not part of the API: public for the integration tests, benches and examples of this repository, which look at

@@ -3,12 +3,11 @@
 //!
 //! Its stdin is a pipe that the harness keeps open, its stdout worker.log, its stderr the reading end of the output.
 
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read, write};
 use rustix::stdio::{stderr, stdin, stdout};
 use std::fs::File;
 use std::io::{self, PipeWriter, pipe};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -18,7 +17,7 @@ use std::process::{Command, Stdio};
 /// Returns the system's error.
 pub fn start(output: &OwnedFd, log: File) -> io::Result<Holder> {
     let (waits, alive) = pipe()?;
-    let child = Command::new("/proc/self/exe")
+    Command::new("/proc/self/exe")
         .arg0("downshift-holder")
         .arg("hold-output")
         .stdin(waits)
@@ -26,14 +25,12 @@ pub fn start(output: &OwnedFd, log: File) -> io::Result<Holder> {
         .stderr(Stdio::from(output.try_clone()?))
         .process_group(0)
         .spawn()?;
-    Ok(Holder { pid: child.id(), _alive: alive })
+    Ok(Holder { _alive: alive })
 }
 
 /// A holder, as long as the harness lives.
 #[derive(Debug)]
 pub struct Holder {
-    /// Its process id.
-    pub pid: u32,
     _alive: PipeWriter,
 }
 
@@ -46,7 +43,7 @@ pub fn hold_output() {
         match read(stderr(), &mut buffer[..]) {
             Ok(0) => return,
             Ok(count) => keep(&buffer[..count]),
-            Err(Errno::AGAIN | Errno::INTR) => wait_for(stderr()),
+            Err(Errno::INTR) => {}
             Err(_) => return,
         }
     }
@@ -60,8 +57,4 @@ fn keep(mut bytes: &[u8]) {
             return;
         }
     }
-}
-
-fn wait_for(output: impl AsFd) {
-    let _ = poll(&mut [PollFd::new(&output, PollFlags::IN)], None);
 }

@@ -113,11 +113,6 @@ impl KeeperLink {
         std::mem::take(&mut self.backlog.dropped)
     }
 
-    /// Reports whether a keeper is connected.
-    pub fn is_connected(&self) -> bool {
-        self.connection.is_some()
-    }
-
     /// Waits for the next order, or for the keeper to go. Takes in later keepers on the way.
     pub async fn hear(&mut self) -> FromKeeper {
         loop {

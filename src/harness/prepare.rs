@@ -8,6 +8,7 @@ use super::metric_files::MetricFiles;
 use super::output_log::OutputLog;
 use super::progress::Progress;
 use super::run_loop::{Harness, Life, Signals};
+use super::terminal::read_output;
 use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError};
 use crate::config::command::{AttemptContext, Level as CommandLevel, resolve_launch, resolve_pattern};
 use crate::log_metrics::{OutputReader, Pattern};
@@ -49,7 +50,6 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     launch.environment.entry(ATTEMPT_DIR_VARIABLE.to_owned()).or_insert(attempt_dir);
     let log = || stderr_file().map_err(HarnessError::of("worker.log"));
     let started = launch::start(&launch, &args.token, args.spec.terminal, log()?)?;
-    let output = tokio::io::unix::AsyncFd::new(started.output).map_err(HarnessError::of("the command's output"))?;
     let (reports, reported) = mpsc::unbounded_channel();
     let (units, micro_batches, total) = size_of(&args);
     let progress = Progress::new(context.step, units, micro_batches, total, Duration::ZERO);
@@ -62,8 +62,8 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     let now = Instant::now();
     Ok(Harness {
         command: started.process,
-        holder: started.holder,
-        output: Some(output),
+        _holder: started.holder,
+        output: Some(read_output(started.output)),
         reader: OutputReader::new(&patterns),
         output_log: OutputLog::default(),
         log: log()?,

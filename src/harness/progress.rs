@@ -159,7 +159,7 @@ impl Progress {
             metrics.insert(short.to_owned(), *value);
         }
         let step = reading.step.unwrap_or(self.step).max(self.step);
-        let loss = metrics.remove("loss")?;
+        let loss = metrics.remove("loss");
         Some(Event::Eval(Eval { step, samples: self.samples(step), loss, metrics }))
     }
 
@@ -243,7 +243,7 @@ pub(in crate::harness) mod tests {
         progress.take(&reading(Some(10), &[("loss", 1.0)]), ms(1));
         let events = progress.take(&reading(None, &[("eval_loss", 0.5), ("eval_accuracy", 0.9)]), ms(2));
         let [Event::Step(_), Event::Eval(eval)] = &events[..] else { panic!("{events:?}") };
-        assert_eq!((eval.step, eval.samples, eval.loss, eval.metrics["accuracy"]), (10, 40, 0.5, 0.9));
+        assert_eq!((eval.step, eval.samples, eval.loss, eval.metrics["accuracy"]), (10, 40, Some(0.5), 0.9));
         assert!(progress.take(&reading(Some(3), &[("loss", 9.0)]), ms(3)).is_empty());
         assert_eq!((progress.step, progress.flush()), (10, None));
         assert!(!progress.is_complete());

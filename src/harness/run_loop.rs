@@ -9,8 +9,8 @@ use super::keeper_link::{FromKeeper, KeeperLink};
 use super::metric_files::MetricFiles;
 use super::output_log::OutputLog;
 use super::progress::Progress;
-use super::terminal::{Heard, read_output};
-use crate::log_metrics::OutputReader;
+use crate::config::command::SaveSignal;
+use crate::log_metrics::{OutputReader, Reading};
 use crate::process_tree::{Process, end_all};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{CommandNews, Event, Failed, FailureClass, Hello, Level, Order, Phase};
@@ -23,15 +23,14 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 /// Interval between looks at files, checkpoints and the clock.
 const TICK: Duration = Duration::from_millis(500);
-/// Most bytes read at once.
-const BUFFER: usize = 1 << 16;
+/// How long to wait for the rest of the output, which a process that cannot be killed may hold open.
+const DRAIN: Duration = Duration::from_millis(500);
 
 /// What the harness is doing with the command.
 #[derive(Debug)]
@@ -95,9 +94,9 @@ impl Signals {
 pub struct Harness {
     pub(super) args: HarnessArgs,
     pub(super) command: Process,
-    pub(super) holder: Holder,
+    pub(super) _holder: Holder,
     /// Where the command's output is read, until nobody writes to it any more.
-    pub(super) output: Option<AsyncFd<OwnedFd>>,
+    pub(super) output: Option<mpsc::Receiver<Vec<u8>>>,
     pub(super) reader: OutputReader,
     pub(super) output_log: OutputLog,
     pub(super) log: File,
@@ -127,9 +126,10 @@ impl Harness {
         while !self.is_over() {
             let Signals { child, terminate, interrupt, hangup } = &mut self.signals;
             tokio::select! {
-                readable = until_readable(self.output.as_ref()) => {
-                    if readable { self.read() } else { self.output = None }
-                }
+                chunk = next_chunk(&mut self.output) => match chunk {
+                    Some(bytes) => self.take_output(&bytes),
+                    None => self.output = None,
+                },
                 heard = self.link.hear() => self.hear(heard),
                 _ = child.recv() => self.reap(),
                 () = Signals::asked_to_end(terminate, interrupt) => self.end(Reason::Signalled),
@@ -146,22 +146,6 @@ impl Harness {
         matches!(self.life, Life::Ending { done: true, .. }) && !self.adopting
     }
 
-    /// Reads what the command wrote.
-    fn read(&mut self) {
-        let Some(output) = &self.output else { return };
-        let mut buffer = vec![0; BUFFER];
-        let heard = output.try_io(tokio::io::Interest::READABLE, |output| match read_output(output, &mut buffer)? {
-            Heard::Nothing => Err(io::ErrorKind::WouldBlock.into()),
-            heard => Ok(heard),
-        });
-        match heard {
-            Ok(Heard::Bytes(count)) => self.take_output(&buffer[..count]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Ok(Heard::Nothing) => {}
-            Ok(Heard::End) | Err(_) => self.output = None,
-        }
-    }
-
     fn take_output(&mut self, bytes: &[u8]) {
         self.activity.printed();
         let (mut log, mut readings) = (Vec::new(), Vec::new());
@@ -176,7 +160,7 @@ impl Harness {
         let _ = self.log.write_all(text);
     }
 
-    fn take_readings(&mut self, readings: &[crate::log_metrics::Reading]) {
+    fn take_readings(&mut self, readings: &[Reading]) {
         let now = self.began.elapsed();
         for reading in readings {
             let total = self.progress.total;
@@ -208,11 +192,10 @@ impl Harness {
                 self.ask_to_save();
             }
             FromKeeper::Order(Order::Stop { checkpoint }) => {
-                match (self.args.spec.save.as_ref().map(|save| save.limit()), &self.life) {
-                    (Some(limit), Life::Running) if checkpoint && self.ask_to_save() => {
-                        self.life = Life::Saving { until: Instant::now() + limit };
-                    }
-                    (_, Life::Ending { hurry, .. }) => wake(hurry),
+                let saves = self.args.spec.save.as_ref().map(SaveSignal::limit).filter(|_| checkpoint);
+                let saves = saves.filter(|_| matches!(self.life, Life::Running));
+                match saves {
+                    Some(limit) if self.ask_to_save() => self.life = Life::Saving { until: Instant::now() + limit },
                     _ => self.end(Reason::Asked),
                 }
             }
@@ -278,22 +261,10 @@ impl Harness {
                     self.link.send(&Event::Note { level: Level::Error, text });
                 }
                 self.reap();
-                while self.output.is_some() && self.read_rest() {}
                 self.look_for_checkpoint(false);
             }
             Report::Adopted(candidate, result, took) => self.record_adoption(&candidate, result, took),
         }
-    }
-
-    /// Reads what is left of the output. Returns false when there is nothing more.
-    fn read_rest(&mut self) -> bool {
-        let mut buffer = vec![0; BUFFER];
-        let heard = self.output.as_ref().map(|output| read_output(output.get_ref(), &mut buffer));
-        if let Some(Ok(Heard::Bytes(count))) = heard {
-            self.take_output(&buffer[..count]);
-            return true;
-        }
-        false
     }
 
     fn tick(&mut self) {
@@ -324,6 +295,9 @@ impl Harness {
 
     /// Reports the end, to this keeper or to the next one. Returns the exit code.
     async fn finish(&mut self) -> u8 {
+        while let Ok(Some(bytes)) = timeout(DRAIN, next_chunk(&mut self.output)).await {
+            self.take_output(&bytes);
+        }
         let (mut log, mut readings) = (Vec::new(), Vec::new());
         self.output_log.finish(&mut log);
         self.write_log(&log);
@@ -346,10 +320,10 @@ impl Harness {
     }
 }
 
-/// Waits until there is output. Returns false when it cannot be read any more.
-async fn until_readable(output: Option<&AsyncFd<OwnedFd>>) -> bool {
+/// Waits for output. Returns none when there will be no more.
+async fn next_chunk(output: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
     match output {
-        Some(output) => output.readable().await.is_ok(),
+        Some(chunks) => chunks.recv().await,
         None => std::future::pending().await,
     }
 }

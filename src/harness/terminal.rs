@@ -8,13 +8,19 @@
 //! reader a full buffer blocks it. So a second process holds the reading end, whatever kills the harness or the
 //! keeper. See [`super::holder`].
 
-use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use tokio::sync::mpsc;
+
+/// Most bytes read at once.
+const BUFFER: usize = 1 << 16;
+/// Chunks that wait for the harness. Then the terminal fills, and the command waits.
+const QUEUE: usize = 16;
 
 /// Size of the terminal. Wide, because progress bars cut what does not fit in a line.
 const SIZE: Winsize = Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
@@ -22,7 +28,7 @@ const SIZE: Winsize = Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel
 /// Both ends of what the command writes to.
 #[derive(Debug)]
 pub struct Terminal {
-    /// The end that is read; never blocks.
+    /// The end that is read.
     pub output: OwnedFd,
     /// The end that the command writes to.
     pub command: OwnedFd,
@@ -43,7 +49,6 @@ impl Terminal {
         modes.make_raw();
         tcsetattr(&command, OptionalActions::Now, &modes)?;
         tcsetwinsize(&command, SIZE)?;
-        fcntl_setfl(&output, OFlags::RDWR | OFlags::NONBLOCK)?;
         Ok(Self { output, command })
     }
 
@@ -53,39 +58,36 @@ impl Terminal {
     /// Returns the system's error.
     pub fn open_pipe() -> io::Result<Self> {
         let (output, command) = pipe_with(PipeFlags::CLOEXEC)?;
-        fcntl_setfl(&output, OFlags::NONBLOCK)?;
         Ok(Self { output, command })
     }
 }
 
-/// What a read of the command's output brought.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// This number of bytes.
-    Bytes(usize),
-    /// Nothing now.
-    Nothing,
-    /// No process has the other end open any more.
-    End,
-}
-
-/// Reads what the command wrote, without waiting.
-///
-/// # Errors
-/// Returns the system's error.
-pub fn read_output(output: &impl AsFd, buffer: &mut [u8]) -> io::Result<Heard> {
-    match rustix::io::read(output, buffer) {
-        // A terminal without a writer fails, a pipe without one ends.
-        Ok(0) | Err(Errno::IO) => Ok(Heard::End),
-        Ok(count) => Ok(Heard::Bytes(count)),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(Heard::Nothing),
-        Err(error) => Err(error.into()),
-    }
+/// Reads what the command writes, on a thread of its own. The channel closes when no process has the other end open
+/// any more.
+#[must_use]
+pub fn read_output(output: OwnedFd) -> mpsc::Receiver<Vec<u8>> {
+    let (sends, chunks) = mpsc::channel(QUEUE);
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; BUFFER];
+        loop {
+            match rustix::io::read(&output, &mut buffer[..]) {
+                Err(Errno::INTR) => {}
+                // A terminal without a writer fails, a pipe without one ends.
+                Ok(0) | Err(_) => return,
+                Ok(count) => {
+                    if sends.blocking_send(buffer[..count].to_owned()).is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    });
+    chunks
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Heard, Terminal, read_output};
+    use super::{Terminal, read_output};
     use std::fs::File;
     use std::io::Write;
 
@@ -93,14 +95,12 @@ mod tests {
     fn bytes_pass_unchanged_and_the_end_is_noticed() {
         for (terminal, what) in [(Terminal::open_pty(), "terminal"), (Terminal::open_pipe(), "pipe")] {
             let Terminal { output, command } = terminal.unwrap();
-            let mut buffer = [0; 64];
-            assert_eq!(read_output(&output, &mut buffer).unwrap(), Heard::Nothing, "{what}");
+            let mut chunks = read_output(output);
             let mut command = File::from(command);
             command.write_all(b"a\r 50%\n\x1b[K\xff").unwrap();
-            assert_eq!(read_output(&output, &mut buffer).unwrap(), Heard::Bytes(11), "{what}");
-            assert_eq!(&buffer[..11], b"a\r 50%\n\x1b[K\xff", "{what}");
+            assert_eq!(chunks.blocking_recv().unwrap(), b"a\r 50%\n\x1b[K\xff", "{what}");
             drop(command);
-            assert_eq!(read_output(&output, &mut buffer).unwrap(), Heard::End, "{what}");
+            assert_eq!(chunks.blocking_recv(), None, "{what}");
         }
     }
 }

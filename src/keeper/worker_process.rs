@@ -9,12 +9,14 @@ use crate::protocol::line;
 use crate::protocol::worker::{Event, Order};
 use crate::store::lock::Identity;
 use crate::trainer::WORKER_VARIABLE;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
@@ -114,7 +116,7 @@ impl Worker {
     ) -> io::Result<Self> {
         let stream = UnixStream::connect(&harness.socket).await?;
         let process = Process::of(harness.identity.pid).and_then(|process| process.open());
-        let process = AsyncFd::new(process.ok_or(io::ErrorKind::NotFound)?)?;
+        let process = process.ok_or(io::ErrorKind::NotFound)?;
         let (reader, writer) = stream.into_split();
         let (orders, queue) = mpsc::channel::<Order>(16);
         tokio::spawn(pass_orders(queue, writer));
@@ -127,7 +129,7 @@ impl Worker {
                 buffer.clear();
             }
             // Not this process's child: its exit code is unknown, but it has said how the command ended.
-            let _ = process.readable().await;
+            let _ = tokio::task::spawn_blocking(move || wait_until_gone(&process)).await;
             end_left_behind(harness.token).await;
             let _ = inputs.send(Input::Exited(attempt, Exit::default())).await;
         });
@@ -157,6 +159,10 @@ pub struct Harness {
     pub socket: PathBuf,
     /// The token of its command.
     pub token: String,
+}
+
+fn wait_until_gone(process: &OwnedFd) {
+    while poll(&mut [PollFd::new(process, PollFlags::IN)], None) == Err(Errno::INTR) {}
 }
 
 /// Ends what a dead harness left behind. Its keeper's parent is handed the orphans.

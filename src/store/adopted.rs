@@ -61,7 +61,7 @@ pub struct ListedFile {
 }
 
 /// Length, number and times of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Stamp {
     /// Its length in bytes.
     pub bytes: u64,
