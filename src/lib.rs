@@ -34,6 +34,8 @@ pub mod format;
 #[doc(hidden)]
 pub mod keeper;
 #[doc(hidden)]
+pub mod log_metrics;
+#[doc(hidden)]
 pub mod probe;
 #[doc(hidden)]
 pub mod protocol;
