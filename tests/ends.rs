@@ -4,7 +4,8 @@ mod helper;
 
 use downshift::keeper::offline::{Verdict, conclude_run};
 use downshift::keeper::{Class, ENDED_BY_SIGNAL, LastWord};
-use downshift::protocol::control::{RunState, Status};
+use downshift::protocol::control::{RunState, Status, Update};
+use downshift::protocol::line;
 use downshift::store::owners;
 use downshift::store::reader::{Reader, live_status};
 use downshift::store::writer::Writer;
@@ -13,10 +14,10 @@ use helper::{Disk, Place, fill_disk, journal, journal_says, kill, never_stopped,
 use helper::{wait_for, wait_state, wait_status};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const QUICK: &str = "{ step_ms: 2, save_ms: 1 }";
@@ -182,6 +183,39 @@ fn a_client_reads_no_endless_line() {
     let said = asking.join().unwrap();
     assert_eq!(said.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&said.stderr).contains("ended before it answered"), "{said:?}");
+}
+
+#[test]
+fn resume_waits_for_a_keeper_whose_run_has_ended() {
+    let place = Place::scripted();
+    place.script(SLOW, "");
+    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
+    wait_status(&run, "steps", |status| status.step >= 5);
+    let socket = owners::keeper_record(&run).unwrap().socket.unwrap();
+    assert!(place.output(&["stop"]).status.success());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    // From here on, this test is the keeper that has recorded the end but still lives.
+    let lock = owners::become_keeper(&run).unwrap();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let mut resuming = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
+    let mut asked = String::new();
+    while asked.is_empty() {
+        let (mut stream, _) = listener.accept().unwrap();
+        BufReader::new(stream.try_clone().unwrap()).read_line(&mut asked).unwrap();
+        let refusal = Update::Reply { accepted: false, message: "the run is over".to_owned() };
+        let _ = stream.write_all(line::encode(&refusal).unwrap().as_bytes());
+    }
+    for _ in 0..30 {
+        assert_eq!(resuming.try_wait().unwrap(), None, "it waits while the keeper lives");
+        assert!(owners::parent_record(&run).is_none(), "nothing starts while the keeper lives");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    drop(listener);
+    fs::remove_file(&socket).unwrap();
+    drop(lock);
+    assert_eq!(resuming.wait().unwrap().code(), Some(0));
+    assert_eq!(live_status(&run).unwrap().state, RunState::Finished);
 }
 
 #[test]

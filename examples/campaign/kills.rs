@@ -124,10 +124,7 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
 /// Adds one run to the table: a loss counts against every kill on it.
 fn count_run(rows: &mut [Row], hits: &[(usize, i64)], outcome: Result<Vec<verdict::Attempt>, String>) {
     for (target, _) in hits {
-        let row = &mut rows[*target];
-        row.tried += 1;
-        row.survived += u64::from(outcome.is_ok());
-        row.identical = Some(row.identical.unwrap_or(true) && outcome.is_ok());
+        rows[*target].count_shared(outcome.is_ok());
     }
     match outcome {
         Ok(attempts) => {
