@@ -163,7 +163,7 @@ impl Script {
                     }
                 }
                 Ok(Order::Stop { checkpoint: false }) => self.end(DoneReason::Stopped, 3)?,
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+                Ok(Order::Adopt { .. }) | Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
             }
             while self.leave_out.covers(self.state.position.samples) {
                 self.state.position.samples += self.batch;

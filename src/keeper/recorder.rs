@@ -15,7 +15,7 @@ use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
 };
 use crate::protocol::probe::Reading;
-use crate::protocol::worker::{Event, FailureClass, Level, Phase};
+use crate::protocol::worker::{CommandNews, Event, FailureClass, Level, Phase};
 use crate::store::writer::{AttemptRow, Batch, Writer};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -176,9 +176,11 @@ impl Recorder {
             Event::Hello(hello) => {
                 self.status.device = Some(hello.device.clone());
                 self.status.parameters = Some(hello.parameters);
-                self.status.total_samples = Some(hello.total_units);
-                self.status.total_steps = Some(hello.total_steps);
-                self.status.epoch_samples = Some(hello.epoch_units);
+                // The length of a command is not known from the start.
+                let known = |number: u64| Some(number).filter(|number| *number > 0);
+                self.status.total_samples = known(hello.total_units);
+                self.status.total_steps = known(hello.total_steps);
+                self.status.epoch_samples = known(hello.epoch_units);
                 self.status.unit.clone_from(&hello.unit);
                 self.status.step = hello.resumed_from.unwrap_or(0);
                 self.status.samples = hello.position.samples;
@@ -224,6 +226,10 @@ impl Recorder {
             Event::Injected { fault, step } => {
                 self.note(Level::Warn, JournalKind::Injected, format!("injected {fault} at step {step}"));
             }
+            Event::Command { news: CommandNews::Length { steps, units } } => {
+                (self.status.total_steps, self.status.total_samples) = (Some(*steps), Some(*units));
+            }
+            Event::Command { .. } => {}
             Event::Phase { .. } | Event::Step(_) | Event::Failed(_) | Event::Memory(_) | Event::Done { .. } => {}
         }
         self.dirty = true;

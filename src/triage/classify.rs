@@ -91,7 +91,7 @@ impl Judge<'_> {
     /// Classifies by the signal, the exit code and the log, without a report from the worker.
     fn by_the_end(&self) -> FailureClass {
         let evidence = self.evidence;
-        match (evidence.exit.signal, evidence.exit.code) {
+        match (evidence.exit.signal, evidence.exit.contract_code()) {
             (Some(9), _) if self.memory_killed() => FailureClass::HostOutOfMemory,
             (Some(_), _) if evidence.exit.is_crash() => self.log_class().unwrap_or(FailureClass::Crash),
             (Some(_), _) => FailureClass::Killed,
@@ -100,6 +100,7 @@ impl Judge<'_> {
                 Some(class) => self.refined(class),
                 None => self.log_class().unwrap_or(FailureClass::Unknown),
             },
+            (None, None) if evidence.exit.code.is_some() => self.log_class().unwrap_or(FailureClass::Unknown),
             (None, None) => FailureClass::Unknown,
         }
     }
