@@ -17,7 +17,6 @@ mod cli;
 mod diagnose;
 mod export;
 mod harness;
-mod log_metrics;
 mod notify;
 mod policy;
 mod process_tree;

@@ -58,13 +58,14 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     for text in notes {
         link.send(&Event::Note { level: Level::Warn, text });
     }
-    let patterns: Vec<Pattern> = args.spec.metrics.patterns.iter().filter_map(|text| Pattern::parse(text).ok()).collect();
+    let patterns: Vec<Pattern> = args.spec.metrics.patterns.iter().filter_map(|text| Pattern::new(text).ok()).collect();
     let now = Instant::now();
     Ok(Harness {
         command: started.process,
         _holder: started.holder,
         output: Some(read_output(started.output)),
         reader: OutputReader::new(&patterns),
+        paused: false,
         output_log: OutputLog::default(),
         log: log()?,
         files,
