@@ -65,6 +65,7 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
         _holder: started.holder,
         output: Some(read_output(started.output)),
         reader: OutputReader::new(&patterns),
+        paused: false,
         output_log: OutputLog::default(),
         log: log()?,
         files,

@@ -98,6 +98,8 @@ pub struct Harness {
     /// Where the command's output is read, until nobody writes to it any more.
     pub(super) output: Option<mpsc::Receiver<Vec<u8>>>,
     pub(super) reader: OutputReader,
+    /// Nothing was printed since the last tick.
+    pub(super) paused: bool,
     pub(super) output_log: OutputLog,
     pub(super) log: File,
     pub(super) files: MetricFiles,
@@ -148,6 +150,7 @@ impl Harness {
 
     fn take_output(&mut self, bytes: &[u8]) {
         self.activity.printed();
+        self.paused = false;
         let (mut log, mut readings) = (Vec::new(), Vec::new());
         self.output_log.push(bytes, Instant::now(), &mut log);
         self.write_log(&log);
@@ -273,6 +276,9 @@ impl Harness {
         let (mut log, mut readings, mut notes) = (Vec::new(), Vec::new(), Vec::new());
         self.output_log.tick(now, &mut log);
         self.write_log(&log);
+        if std::mem::replace(&mut self.paused, true) {
+            self.reader.flush(&mut readings);
+        }
         self.files.poll(&mut readings, &mut notes);
         self.take_readings(&readings);
         for text in notes {
@@ -302,6 +308,7 @@ impl Harness {
         let (mut log, mut readings) = (Vec::new(), Vec::new());
         self.output_log.finish(&mut log);
         self.write_log(&log);
+        std::mem::replace(&mut self.reader, OutputReader::new(&[])).finish(&mut readings);
         self.files.poll(&mut readings, &mut Vec::new());
         self.take_readings(&readings);
         if let Some(event) = self.progress.flush() {
