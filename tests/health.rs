@@ -48,6 +48,9 @@ fn watch_shows_card_and_machine_and_what_is_unknown() {
     ] {
         assert!(words.contains(part), "{part} is missing:\n{words}");
     }
+    let counted = json!({"nvmlDeviceGetEccMode": [{"value": 1}], "nvmlDeviceGetTotalEccErrors": [{"value": 2}]});
+    let words = text(&with_card(&place, Some(&counted), &["watch", "--once"]).output().unwrap());
+    assert!(words.contains("health       ECC 2 corrected, 2 not"), "{words}");
     let seen = with_card(&place, Some(&script), &["watch", "--once", "--format", "json"]).output().unwrap();
     let reading: Value = serde_json::from_slice(&seen.stdout).unwrap();
     assert_eq!(reading["gpu"]["Ok"]["power_w"], json!({"not": "not supported"}));

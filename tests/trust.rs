@@ -17,7 +17,7 @@ use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -310,13 +310,21 @@ fn a_run_directory_that_others_can_write_is_not_resumed() {
     wait_status(&run, "the keeper's end", |status| status.pid_keeper.is_none());
     for (path, open, usual) in [(run.path().to_owned(), 0o777, 0o755), (run.file("run.yaml"), 0o666, 0o644)] {
         fs::set_permissions(&path, Permissions::from_mode(open)).unwrap();
-        for words in [&["resume", "--headless"][..], &["resume", "--headless", "--as-base"], &["checkpoints", "prune"]]
-        {
+        for words in [
+            &["resume", "--headless"][..],
+            &["resume", "--headless", "--as-base"],
+            &["checkpoints", "prune"],
+            &["checkpoints", "compare"],
+            &["checkpoints", "export", "--format", "hf", "--out", "hf"],
+            &["plan", "scripted", "--measure"],
+        ] {
             let refused = trap.place.output(words);
             assert_eq!(refused.status.code(), Some(1), "{words:?}");
             assert!(stderr(&refused).contains("chmod go-w"), "{}", stderr(&refused));
         }
-        assert!(trap.place.output(&["status"]).status.success(), "reading does no harm");
+        for words in [&["status"][..], &["checkpoints", "list"], &["checkpoints", "export", "--out", "weights"]] {
+            assert!(trap.place.output(words).status.success(), "{words:?}: reading does no harm");
+        }
         fs::set_permissions(&path, Permissions::from_mode(usual)).unwrap();
     }
     assert!(trap.place.output(&["checkpoints", "prune"]).status.success());
@@ -360,6 +368,20 @@ fn logs_that_are_links_are_neither_written_nor_packed() {
     }
     assert!(parts.iter().any(|(name, text)| name == "left-out.txt" && text.contains("worker.log: ")), "{parts:?}");
     assert_eq!(fs::read_to_string(&private).unwrap(), "nobody else's business\n");
+}
+
+#[test]
+fn a_bundle_does_not_wait_for_a_pipe_in_place_of_the_users_settings() {
+    let trap = Trap::new();
+    trap.place.script("{ step_ms: 1, save_ms: 1 }", "");
+    let (child, _run) = trap.place.start(&["--set", "training.steps=60"]);
+    assert_eq!(finish(child), Some(0));
+    let settings = trap.place.dir.path().join("config/downshift/notify.yaml");
+    fs::remove_file(&settings).unwrap();
+    assert!(Command::new("mkfifo").arg(&settings).status().unwrap().success());
+    let mut child = trap.place.command(&["bundle", "--out", "b.tar.gz"]).stdout(Stdio::null()).spawn().unwrap();
+    let ended = wait_for("the bundle", || child.try_wait().unwrap());
+    assert!(ended.success(), "{ended:?}");
 }
 
 #[test]
