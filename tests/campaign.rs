@@ -53,7 +53,8 @@ fn nothing_is_lost_in_the_short_campaign() {
 /// Commands of the script instead of the real ones: `cargo` passes everything and says so.
 fn command(folder: &Path, words: &[&str]) -> String {
     let path = format!("{}:{}", folder.join("bin").display(), std::env::var("PATH").unwrap_or_default());
-    let author = ["AUTHOR", "COMMITTER"].map(|who| [(format!("GIT_{who}_NAME"), "a"), (format!("GIT_{who}_EMAIL"), "a@b")]);
+    let author =
+        ["AUTHOR", "COMMITTER"].map(|who| [(format!("GIT_{who}_NAME"), "a"), (format!("GIT_{who}_EMAIL"), "a@b")]);
     let output = Command::new(words[0])
         .args(&words[1..])
         .current_dir(folder)

@@ -166,7 +166,10 @@ fn an_interrupted_run_whose_store_is_lost_is_named_and_left_alone() {
         let out = place.output(&["resume", "--interrupted"]);
         let said = text(&out);
         assert_eq!(out.status.code(), Some(1), "{words}: {said}");
-        assert!(said.starts_with("cut-") && said.contains("may have been interrupted") && said.contains(words), "{said}");
+        assert!(
+            said.starts_with("cut-") && said.contains("may have been interrupted") && said.contains(words),
+            "{said}"
+        );
         assert!(owners::keeper(&run).is_none() && owners::parent_record(&run).is_none(), "{words}: a keeper started");
     }
 }

@@ -192,9 +192,7 @@ fn heat_full_memory_and_new_memory_errors_reach_journal_and_headless_output() {
 
 #[test]
 fn memory_errors_while_the_keeper_is_dead_are_an_alarm_of_the_next_one() {
-    let card = |errors: u64| {
-        json!({"nvmlDeviceGetEccMode": [{"value": 1}], "nvmlDeviceGetTotalEccErrors": [{"value": errors}]})
-    };
+    let card = |errors: u64| json!({"nvmlDeviceGetEccMode": [{"value": 1}], "nvmlDeviceGetTotalEccErrors": [{"value": errors}]});
     let place = with_card(&card(3));
     place.script(ON_GPU, "");
     let (mut child, run) = place.start(&["--set", "training.steps=100000"]);

@@ -103,7 +103,12 @@ fn each_failure_has_its_row_and_the_rest_is_checked_all_the_same() {
         ("bytes", Finds { looked: no_data(), examined: Ok(()) }, &["fail data", "ok disk"], 15),
         ("bytes", Finds { looked: Ok(huge), examined: Ok(()) }, &["ok data", "fail disk"], 1),
         ("bytes", Finds { looked: no_device(), examined: Ok(()) }, &["fail device", "ok disk"], 13),
-        ("bytes", Finds { looked: Ok(found()), examined: Err(Refusal::new(14, "cut")) }, &["fail weights", "ok disk"], 14),
+        (
+            "bytes",
+            Finds { looked: Ok(found()), examined: Err(Refusal::new(14, "cut")) },
+            &["fail weights", "ok disk"],
+            14,
+        ),
     ];
     for (tokenizer, finds, parts, code) in cases {
         let (rows, failure) = list(tokenizer, finds);

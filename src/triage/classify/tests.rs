@@ -118,7 +118,11 @@ fn a_cause_without_a_matching_line_has_the_advice_of_its_class() {
     }
     let matched = judge(&with_log(code(10), "RuntimeError: CUDA out of memory. Tried to allocate 1 MiB\n"));
     assert_ne!(matched.advice, of_class(Class::DeviceOutOfMemory), "the entry's own advice comes first");
-    assert_eq!(judge(&said(Class::Data, "images.bin: not found; correct data.path")).advice, "", "its message has the fix");
+    assert_eq!(
+        judge(&said(Class::Data, "images.bin: not found; correct data.path")).advice,
+        "",
+        "its message has the fix"
+    );
 }
 
 #[test]

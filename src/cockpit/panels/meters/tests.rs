@@ -1,8 +1,8 @@
 use super::meters;
-use crate::cockpit::verdict::Tone;
 use crate::cockpit::fixture::{self, NOW};
 use crate::cockpit::state::State;
 use crate::cockpit::update::{Msg, update};
+use crate::cockpit::verdict::Tone;
 use crate::protocol::control::{RunState, SampleRow, Update};
 use crate::protocol::probe::{Ecc, Metric};
 
