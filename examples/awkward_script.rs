@@ -7,7 +7,7 @@
 //! Every process that it starts has the marker among its arguments, so that a test finds all of them whatever they
 //! did to their environment, session and parents.
 
-use rustix::process::{Signal, kill_process, getpid, setsid};
+use rustix::process::{Signal, getpid, kill_process, setsid};
 use signal_hook::consts::{SIGTERM, SIGUSR1};
 use std::fs;
 use std::io::{self, Write};

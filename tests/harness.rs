@@ -30,7 +30,12 @@ fn place(arguments: &[&str], more: &str) -> (tempfile::TempDir, String) {
 fn wait_until_gone(marker: &str, since: Instant, what: &str) {
     let gone = wait_for("an empty zoo", || {
         let left = left_behind(marker);
-        if left.is_empty() { Some(since.elapsed()) } else { assert!(since.elapsed() < GONE, "{what}: {left:?}"); None }
+        if left.is_empty() {
+            Some(since.elapsed())
+        } else {
+            assert!(since.elapsed() < GONE, "{what}: {left:?}");
+            None
+        }
     });
     assert!(gone < GONE, "{what}: {gone:?}");
 }
@@ -59,7 +64,8 @@ fn leave_nothing(seed: u64) {
     if !ends_itself {
         harness.order(&Order::Stop { checkpoint: true });
     }
-    let ended = harness.wait_for("its end", |event| matches!(event, Event::Command { news: CommandNews::Ended { .. } }));
+    let ended =
+        harness.wait_for("its end", |event| matches!(event, Event::Command { news: CommandNews::Ended { .. } }));
     let Event::Command { news: CommandNews::Ended { code, signal, .. } } = ended else { panic!("{ended:?}") };
     let what = format!("seed {seed}");
     match (ends_itself, seed % 3) {
@@ -145,7 +151,8 @@ fn a_save_signal_comes_before_the_end_and_a_checkpoint_is_adopted() {
     let mut third = Harness::start(dir.path(), 3);
     let Event::Hello(hello) = third.next() else { panic!("no hello") };
     assert!(hello.resumed_from.is_some_and(|step| step != newest.step), "{hello:?}");
-    third.wait_for("a note", |event| matches!(event, Event::Note { text, .. } if text.contains("changed after it was")));
+    third
+        .wait_for("a note", |event| matches!(event, Event::Note { text, .. } if text.contains("changed after it was")));
     third.order(&Order::Stop { checkpoint: false });
     third.wait();
 }

@@ -152,7 +152,7 @@ impl Keeper {
         let watched = watch::Sender::new(None);
         Ok(Self {
             policy: Policy::new(policy_limits(&run, &run_dir), known.rung, known.ledger, known.baseline),
-            alarms: Alarms::new(run_dir.name(), &run, &mut recorder),
+            alarms: Alarms::new(run_dir.name(), &run, known.ecc_seen, &mut recorder),
             witness: Witness::new(run_dir.file("worker.log")),
             files: Files { run_dir: run_dir_watch, lock, watch: FileWatch::new(&run_dir) },
             run_dir,

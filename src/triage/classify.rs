@@ -165,12 +165,7 @@ impl Judge<'_> {
         // The worker's messages on run file, data and checkpoints already contain the fix.
         let said = self.evidence.failed.is_some()
             && matches!(class, FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint);
-        named.or_else(|| {
-            if said {
-                return None;
-            }
-            self.catalogue.entries().iter().find(|entry| entry.class == class).map(|entry| entry.advice.clone())
-        })
+        named.or_else(|| self.catalogue.class_advice(class).filter(|_| !said).map(str::to_owned))
     }
 
     /// Returns the evidence for the class, line by line.
