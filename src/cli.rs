@@ -2,6 +2,7 @@
 //! keeper, or become one of the processes.
 
 mod attach;
+mod bad_value;
 mod bundle;
 mod check;
 mod checkpoints;
@@ -18,6 +19,7 @@ mod notify;
 mod occupied;
 mod plan;
 mod plot;
+mod poll;
 mod preferences;
 mod preflight;
 mod prepare;
@@ -33,9 +35,11 @@ mod watch;
 mod watching;
 
 use crate::config::run::AsWritten;
+use crate::diagnose::readings::read_once;
 use crate::protocol::inject::{Inject, InjectError};
 use crate::store::reader::refuse_newer;
 use crate::store::run_dir::RunDir;
+use crate::trainer::command::WithCommands;
 use crate::trainer::{self, Trainer};
 use crate::untrusted::text;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -129,6 +133,12 @@ enum Command {
     #[command(hide = true)]
     Worker(internal::WorkerCommand),
     #[command(hide = true)]
+    Harness(internal::HarnessCommand),
+    #[command(hide = true)]
+    ExecCommand(internal::ExecCommand),
+    #[command(hide = true)]
+    HoldOutput,
+    #[command(hide = true)]
     Keeper(internal::KeeperArgs),
     #[command(hide = true)]
     Probe(internal::ProbeArgs),
@@ -186,6 +196,7 @@ fn find_run(runs: &Path, name: Option<&str>) -> Result<RunDir, Failure> {
 pub fn main(trainer: &dyn Trainer) -> ExitCode {
     let cli = Cli::parse();
     let trainer: &dyn Trainer = if trainer::is_elsewhere() { &AsWritten } else { trainer };
+    let trainer: &dyn Trainer = &WithCommands { trainer, find_gpu };
     let runs = &cli.place.runs_dir;
     let outcome = match cli.command {
         None => run::begin(None, &cli.run, runs, trainer),
@@ -216,6 +227,9 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Notify(args)) => notify::notify(&args, trainer),
         Some(Command::Triage(args)) => triage::triage(&args),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
+        Some(Command::Harness(args)) => internal::harness(args),
+        Some(Command::ExecCommand(args)) => return internal::exec_command(&args),
+        Some(Command::HoldOutput) => return internal::hold_output(),
         Some(Command::Keeper(args)) => internal::keeper(&args),
         Some(Command::Probe(args)) => return internal::probe(&args),
     };
@@ -226,6 +240,11 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// Returns the name of the machine's first GPU.
+fn find_gpu() -> Option<String> {
+    read_once(Path::new("."), 0).ok()?.gpu.ok().map(|gpu| gpu.name)
 }
 
 /// Prints a line on stdout, without terminal control characters. A reader that has closed the pipe, as

@@ -87,9 +87,8 @@ fn only_the_trainer_knows_burn_and_one_file_each_knows_yaml_and_sqlite() {
     }
 }
 
-/// Files that read kernel files at composed paths, and the bundle, which reads the program's own output.
-const READ_KERNEL_FILES: [&str; 6] = [
-    "diagnose/bundle",
+/// Files that read kernel files at composed paths.
+const READ_KERNEL_FILES: [&str; 5] = [
     "diagnose/doctor/gpu.rs",
     "diagnose/doctor/machine.rs",
     "diagnose/watch/processes.rs",

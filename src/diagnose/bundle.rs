@@ -13,9 +13,11 @@ use crate::protocol::probe::Metric;
 use crate::store::lock::no_link;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::store::writer::AttemptRow;
 use crate::store::{checkpoint, command_line};
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::scan;
+use crate::untrusted::file::{self, Limit};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use redact::Redactor;
@@ -68,7 +70,7 @@ fn redactor(run: &RunDir) -> Redactor {
     let own = run.run().ok().and_then(|run| run.notify);
     let texts = [
         own_file(run, &run.file("run.yaml")).and_then(|file| Ok(tail(file)?)).ok(),
-        notify::user_file().and_then(|path| fs::read_to_string(path).ok()),
+        notify::user_file().and_then(|path| file::read_text(&path, Limit::Handwritten).ok()),
     ];
     let settings: Vec<Notify> = own.into_iter().chain(notify::read_settings(None)).collect();
     Redactor::new(&settings, &texts.into_iter().flatten().collect::<Vec<_>>())
@@ -127,7 +129,7 @@ impl Parts {
         let Ok(reader) = Reader::open(run) else { return };
         self.add("launch.json", reader.fact::<serde_json::Value>("launch").map(|launch| launch.to_string()));
         self.add("journal.txt", journal(&reader).ok());
-        self.add("attempts.txt", reader.attempts().ok().map(|lines| lines.join("\n")));
+        self.add("attempts.txt", reader.attempts().ok().map(|rows| describe_attempts(&rows)));
         self.add("causes.json", serde_json::to_string_pretty(&reader.causes()).ok());
         let readings = reader.samples(READINGS).unwrap_or_default();
         let lines = readings.iter().filter_map(|row| serde_json::to_string(row).ok());
@@ -149,6 +151,18 @@ pub enum LeftOut {
     Io(#[from] io::Error),
 }
 
+/// Describes each attempt on a line.
+fn describe_attempts(rows: &[AttemptRow]) -> String {
+    let line = |row: &AttemptRow| {
+        let from = row.from_step.map_or_else(|| "the beginning".to_owned(), |step| format!("step {step}"));
+        let lived = row.ended_ms.map(|ended| ended.saturating_sub(row.started_ms) as f64 / 1000.0);
+        let lived = lived.map_or_else(|| "alive".to_owned(), |seconds| format!("{seconds:.1} s"));
+        let outcome = row.outcome.as_deref().unwrap_or_default();
+        format!("{}\t{}\tfrom {from}\t{lived}\t{}\t{outcome}", row.id, row.rung_name, row.reason)
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
 fn journal(reader: &Reader) -> rusqlite::Result<String> {
     let mut text = String::new();
     for row in reader.journal(ROWS)? {
@@ -160,7 +174,7 @@ fn journal(reader: &Reader) -> rusqlite::Result<String> {
 }
 
 fn versions(runs: &Path) -> String {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let read = |path: &str| file::read_text(Path::new(path), Limit::Handwritten).unwrap_or_default();
     let mut text = format!("downshift {}\n", env!("CARGO_PKG_VERSION"));
     let features = [("train", cfg!(feature = "train")), ("cuda", cfg!(feature = "cuda"))];
     for (name, on) in features {

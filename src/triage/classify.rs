@@ -51,7 +51,7 @@ pub fn classify(evidence: &Evidence, catalogue: &Catalogue) -> Cause {
     let advice = known.map(|xid| xid.advice.clone()).or_else(|| verdict.advice(class)).unwrap_or_default();
     let restart_helps = match (class, known) {
         (FailureClass::Xid, Some(xid)) => xid.restart,
-        (FailureClass::DeviceFault, _) => verdict.named().is_none_or(|finding| finding.name != "ecc"),
+        (FailureClass::DeviceFault, _) => verdict.catalogue_finding().is_none_or(|finding| finding.name != "ecc"),
         (FailureClass::GpuLost | FailureClass::Driver | FailureClass::Config | FailureClass::Data, _) => false,
         _ => true,
     };
@@ -91,7 +91,7 @@ impl Judge<'_> {
     /// Classifies by the signal, the exit code and the log, without a report from the worker.
     fn by_the_end(&self) -> FailureClass {
         let evidence = self.evidence;
-        match (evidence.exit.signal, evidence.exit.code) {
+        match (evidence.exit.signal, evidence.exit.contract_code()) {
             (Some(9), _) if self.memory_killed() => FailureClass::HostOutOfMemory,
             (Some(_), _) if evidence.exit.is_crash() => self.log_class().unwrap_or(FailureClass::Crash),
             (Some(_), _) => FailureClass::Killed,
@@ -100,6 +100,7 @@ impl Judge<'_> {
                 Some(class) => self.refined(class),
                 None => self.log_class().unwrap_or(FailureClass::Unknown),
             },
+            (None, None) if evidence.exit.code.is_some() => self.log_class().unwrap_or(FailureClass::Unknown),
             (None, None) => FailureClass::Unknown,
         }
     }
@@ -109,7 +110,8 @@ impl Judge<'_> {
         if !matches!(class, FailureClass::Panic | FailureClass::DeviceFault) {
             return class;
         }
-        let found = self.named().map(|finding| finding.class).filter(|class| *class != FailureClass::Unknown);
+        let found =
+            self.catalogue_finding().map(|finding| finding.class).filter(|class| *class != FailureClass::Unknown);
         match (class, found) {
             (_, Some(found)) if concerns_device(found) || class == FailureClass::Panic => found,
             _ => class,
@@ -117,7 +119,7 @@ impl Judge<'_> {
     }
 
     /// Returns the catalogue's finding for the worker's report, or for its log if there is none.
-    fn named(&self) -> Option<Finding> {
+    fn catalogue_finding(&self) -> Option<Finding> {
         match &self.evidence.failed {
             Some(failed) => failed.message.lines().find_map(|line| scan_line(line.as_bytes(), 0, self.catalogue)),
             None => self.root().cloned(),
@@ -159,16 +161,11 @@ impl Judge<'_> {
     }
 
     fn advice(&self, class: FailureClass) -> Option<String> {
-        let named = self.named().filter(|finding| finding.class == class).map(|finding| finding.advice);
+        let named = self.catalogue_finding().filter(|finding| finding.class == class).map(|finding| finding.advice);
         // The worker's messages on run file, data and checkpoints already contain the fix.
         let said = self.evidence.failed.is_some()
             && matches!(class, FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint);
-        named.or_else(|| {
-            if said {
-                return None;
-            }
-            self.catalogue.entries().iter().find(|entry| entry.class == class).map(|entry| entry.advice.clone())
-        })
+        named.or_else(|| self.catalogue.class_advice(class).filter(|_| !said).map(str::to_owned))
     }
 
     /// Returns the evidence for the class, line by line.

@@ -35,7 +35,7 @@ mod tests {
     use super::{framed, unframed};
 
     #[test]
-    fn records_come_back_and_damage_is_seen() {
+    fn records_round_trip_and_damage_is_detected() {
         let mut file = framed(b"first");
         file.extend(framed(b""));
         assert_eq!(unframed(&file), Some(vec![b"first".to_vec(), Vec::new()]));
