@@ -74,6 +74,8 @@ fn check_training(preset: &Preset, found: &mut Findings) {
         (Some(_), Some(_)) => {
             found.push("training.steps", "both `epochs` and `steps` are given", "keep one of the two");
         }
+        // A script ends on its own.
+        (None, None) if preset.written.is_some() => {}
         (None, None) => found.push("training.epochs", "the run has no end", "write `epochs:` or `steps:`"),
         (Some(0), None) => found.push("training.epochs", "0 epochs train nothing", "write 1 or more"),
         (Some(epochs), None) if epochs > MAX_LENGTH => {
