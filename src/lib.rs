@@ -18,6 +18,7 @@ mod diagnose;
 mod export;
 mod notify;
 mod policy;
+mod process_tree;
 mod trainer;
 
 // Not part of the API: public for the integration tests, benches and examples of this repository, which look at

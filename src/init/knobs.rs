@@ -4,6 +4,7 @@ use super::argparse::written;
 use super::flag::{Flag, Takes, ValueKind};
 use super::given::{Given, Place, match_arguments};
 use super::python::Literal;
+use crate::config::command::template::escape;
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -36,14 +37,14 @@ impl<'a> Command<'a> {
     /// Reads a command.
     pub fn new(words: &Words, flags: &'a [Flag]) -> Self {
         let all: Vec<String> = words.fixed.iter().chain(&words.arguments).cloned().collect();
-        let escape = |words: &[String]| words.iter().map(|word| escape_braces(word)).collect();
+        let escaped = |words: &[String]| words.iter().map(|word| escape(word)).collect();
         Self {
             flags,
             given: match_arguments(&all, flags),
             fixed: words.fixed.len(),
             open: words.open,
-            before: escape(&words.before),
-            arguments: escape(&words.arguments),
+            before: escaped(&words.before),
+            arguments: escaped(&words.arguments),
             knobs: Vec::new(),
         }
     }
@@ -139,9 +140,4 @@ pub fn knob_value(literal: &Literal) -> Option<Value> {
         Literal::Bool(_) => written(literal).map(Value::from),
         Literal::None => None,
     }
-}
-
-/// Writes a text so that none of it is a placeholder.
-pub fn escape_braces(text: &str) -> String {
-    text.replace('{', "{{").replace('}', "}}")
 }

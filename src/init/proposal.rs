@@ -4,9 +4,10 @@ mod rungs;
 
 use super::flag::{Flag, Takes, ValueKind};
 use super::given::is_selected;
-use super::knobs::{Command, Words, escape_braces, knob_value};
+use super::knobs::{Command, Words, knob_value};
 use super::python::Literal;
 use super::roles::{CheckpointForm, Role, Table};
+use crate::config::command::template::escape;
 use crate::config::knobs::Relief;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -262,7 +263,7 @@ impl Draft<'_> {
         if resume.is_none() {
             self.notes.push(Note::NoResume);
         }
-        let folder = escape_braces(folder.trim_end_matches('/'));
+        let folder = escape(folder.trim_end_matches('/'));
         Some(Checkpoints {
             writer: form.writer.clone(),
             pattern: format!("{folder}/{}", form.pattern),
