@@ -55,6 +55,9 @@ pub fn status_line(status: &Status) -> String {
     if !status.rungs.is_empty() {
         let _ = write!(line, " ({} of {})", status.rung, status.rungs.len() - 1);
     }
+    if let Some(level) = status.level {
+        let _ = write!(line, "  level {level}");
+    }
     let _ = write!(line, "  step {}{}", status.step, percent(status));
     if let Some(loss) = status.loss {
         let _ = write!(line, "  loss {}", figure(loss));

@@ -4,6 +4,7 @@ mod memory;
 
 use super::line;
 use super::{Failure, Format, Outcome};
+use crate::format::counted;
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::{Finding, Scan, scan};
 use crate::triage::traceback::OwnFrame;
@@ -68,7 +69,7 @@ pub fn triage(args: &TriageArgs) -> Outcome {
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&reported(&found))?),
         Format::Text | Format::Tmux => {
-            for line in text(&found) {
+            for line in format_causes(&found) {
                 line!("{line}");
             }
         }
@@ -104,12 +105,12 @@ fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
 }
 
 /// Formats the causes in order of first appearance, after the most likely one.
-fn text(scan: &Scan) -> Vec<String> {
+fn format_causes(scan: &Scan) -> Vec<String> {
     let lines = scan.lines;
     let own_frame = scan.own_frame().map(|frame| format!("your code: {frame}  (line {})", frame.exception_line));
     let Some(root) = scan.root_cause() else {
-        let lines = if lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") };
-        return [format!("No known failure in {lines}.")].into_iter().chain(own_frame).collect();
+        let none = format!("No known failure in {}.", counted(lines, "line"));
+        return [none].into_iter().chain(own_frame).collect();
     };
     let mut names: Vec<&str> = vec![&root.name];
     for finding in &scan.findings {

@@ -8,14 +8,20 @@
 //! of a built-in trainer. [`resolve_launch`] turns the file, a rung and an attempt into what is started.
 
 pub mod check;
+pub mod cost;
 pub mod environment;
 pub mod knobs;
 pub mod launch;
 pub mod reach;
 pub mod signal;
 pub mod template;
+#[cfg(test)]
+mod tests;
+mod typed;
 
+pub use cost::ShiftCost;
 pub use launch::{AttemptContext, CommandLaunch, resolve_launch, resolve_pattern};
+pub use typed::run_file;
 
 use super::units::Every;
 use serde::{Deserialize, Serialize};
@@ -145,6 +151,17 @@ impl Level {
         match self {
             Self::Command => 0,
             Self::Checkpoints => 1,
+        }
+    }
+}
+
+impl Level {
+    /// Describes what a restart does at this level.
+    #[must_use]
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Command => "nothing is resumed; with `restart: from_start` the command may start over",
+            Self::Checkpoints => "a restart continues from the newest complete checkpoint of the script",
         }
     }
 }

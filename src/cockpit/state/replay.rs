@@ -5,8 +5,8 @@
 use super::facts::{Facts, History, Loading};
 use super::{Link, RungView, State};
 use crate::cockpit::read_error::ReadError;
-use crate::cockpit::series::{Axis, Metric};
 use crate::protocol::control::{Best, JournalKind, RunState, RungRecord, Status};
+use crate::series::{Axis, Metric};
 
 /// An open replay.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ impl State {
     pub fn at_moment(&self, at_ms: i64, mut history: History) -> Self {
         history.status = None;
         let mut past = Self::new(self.ladder.clone(), self.watch.clone(), self.screen.size, at_ms, self.utc_offset_s);
-        past.keys = self.keys.clone();
+        (past.keys, past.command) = (self.keys.clone(), self.command.clone());
         past.moment = Some(at_ms);
         past.link = Link::Live;
         past.screen = self.screen.clone();
