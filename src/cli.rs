@@ -136,6 +136,12 @@ enum Command {
     #[command(hide = true)]
     Worker(internal::WorkerCommand),
     #[command(hide = true)]
+    Harness(internal::HarnessCommand),
+    #[command(hide = true)]
+    ExecCommand(internal::ExecCommand),
+    #[command(hide = true)]
+    HoldOutput,
+    #[command(hide = true)]
     Keeper(internal::KeeperArgs),
     #[command(hide = true)]
     Probe(internal::ProbeArgs),
@@ -225,6 +231,9 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Notify(args)) => notify::notify(&args, trainer),
         Some(Command::Triage(args)) => triage::triage(&args),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
+        Some(Command::Harness(args)) => internal::harness(args),
+        Some(Command::ExecCommand(args)) => return internal::exec_command(&args),
+        Some(Command::HoldOutput) => return internal::hold_output(),
         Some(Command::Keeper(args)) => internal::keeper(&args),
         Some(Command::Probe(args)) => return internal::probe(&args),
     };

@@ -17,6 +17,7 @@
 mod cli;
 mod diagnose;
 mod export;
+mod harness;
 mod notify;
 mod policy;
 mod process_tree;
@@ -35,6 +36,8 @@ pub mod format;
 pub mod init;
 #[doc(hidden)]
 pub mod keeper;
+#[doc(hidden)]
+pub mod log_metrics;
 #[doc(hidden)]
 pub mod probe;
 #[doc(hidden)]

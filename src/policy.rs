@@ -16,6 +16,7 @@
 mod age;
 pub mod budget;
 pub mod climb;
+pub mod command;
 mod drift;
 mod ending;
 pub mod event;

@@ -15,6 +15,7 @@ pub mod exit;
 pub mod gpu_error;
 pub mod inject;
 pub mod line;
+pub mod metrics;
 pub mod pace;
 pub mod passage;
 pub mod plan;

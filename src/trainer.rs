@@ -117,6 +117,9 @@ pub type Evals = Vec<Result<Eval, NoAnswer>>;
 /// Reason why a trainer has no answer for one rung or one checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
+    /// A command brings its own code.
+    #[error("the memory of a command is unknown before it has run")]
+    Command,
     /// There is no trainer.
     #[error("{NO_TRAINER}")]
     NoTrainer,

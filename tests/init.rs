@@ -101,7 +101,12 @@ fn commands_without_a_readable_script_are_refused_in_a_sentence() {
         let made = run_program(folder.path(), &words);
         assert!(!made.status.success() && text(&made.stderr).contains(wanted), "{words:?}: {}", text(&made.stderr));
     }
-    assert!(!fs::read_dir(folder.path()).unwrap().flatten().any(|entry| entry.path().extension().is_some_and(|it| it == "yaml")));
+    assert!(
+        !fs::read_dir(folder.path())
+            .unwrap()
+            .flatten()
+            .any(|entry| entry.path().extension().is_some_and(|it| it == "yaml"))
+    );
 }
 
 fn write_program(path: &Path, content: &str) {

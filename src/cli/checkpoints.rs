@@ -59,6 +59,10 @@ pub fn run_action(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) ->
     };
     let run = find_run(runs, run)?;
     has_use_for(args, action)?;
+    // These two build the model and read the data that run.yaml names.
+    if action == "compare" || args.format.is_some() {
+        permissions::check(&run)?;
+    }
     match action {
         "list" => Ok(list_checkpoints(&run)),
         "verify" => Ok(verify(&run)),

@@ -189,15 +189,15 @@ impl Preflight {
         }
     }
 
-    /// Prints the list and returns the run if every check passed. Otherwise returns the first failure.
+    /// Prints the list and returns the run if every check passed.
     ///
     /// # Errors
     /// Returns an error when a check fails: that of the first one.
     pub fn clear(self) -> Result<(Run, Prospect), Failure> {
+        self.print();
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        self.print();
         self.run.zip(self.prospect).ok_or_else(|| Failure::new(1, "the run could not be checked"))
     }
 }
@@ -245,3 +245,6 @@ impl Tokenizer {
         name == "bytes" || file::read(path, Limit::Record).is_ok_and(is_json)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ use super::watching::Watched;
 use super::{Failure, Outcome, attach, client, line};
 use crate::format::{bytes, count, counted};
 use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
+use crate::protocol::metrics;
 use crate::protocol::worker::Eval;
 use crate::store::command_line::record_command_line;
 use crate::store::reader::Reader;
@@ -185,18 +186,20 @@ fn validation_improves(evals: &[Eval]) -> Check {
         let seen = "fewer than two evaluations: lower evaluation.every, or extend the trial";
         return item(WHAT, false, seen);
     };
-    match (first.accuracy, last.accuracy) {
-        (Some(before), Some(after)) => {
-            let full = after >= 1.0;
-            item(WHAT, after > before || full, format!("{:.1} % → {:.1} % right", before * 100.0, after * 100.0))
-        }
-        _ => item(WHAT, last.loss < first.loss, format!("loss {:.4} → {:.4}", first.loss, last.loss)),
+    if let (Some(before), Some(after)) = (first.value(metrics::ACCURACY), last.value(metrics::ACCURACY)) {
+        let full = after >= 1.0;
+        return item(WHAT, after > before || full, format!("{:.1} % → {:.1} % right", before * 100.0, after * 100.0));
+    }
+    match (first.loss, last.loss) {
+        (Some(before), Some(after)) => item(WHAT, after < before, format!("loss {before:.4} → {after:.4}")),
+        _ => Check { what: WHAT, holds: None, seen: "not measured: evaluations report no loss".to_owned() },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{parse_duration, validation_improves};
+    use crate::protocol::metrics;
     use crate::protocol::worker::Eval;
     use std::time::Duration;
 
@@ -212,7 +215,10 @@ mod tests {
 
     #[test]
     fn two_evaluations_are_needed_to_tell() {
-        let eval = |loss, accuracy| Eval { step: 1, samples: 1, loss, accuracy, perplexity: None };
+        let eval = |loss: f64, accuracy: Option<f64>| {
+            let metrics = accuracy.map(|share| (metrics::ACCURACY.to_owned(), share)).into_iter().collect();
+            Eval { step: 1, samples: 1, loss: Some(loss), metrics }
+        };
         assert_eq!(validation_improves(&[eval(1.0, None)]).holds, Some(false));
         assert_eq!(validation_improves(&[eval(1.0, None), eval(2.0, None), eval(0.5, None)]).holds, Some(true));
         assert_eq!(validation_improves(&[eval(1.0, Some(0.5)), eval(0.5, Some(0.5))]).holds, Some(false));

@@ -19,6 +19,7 @@ use crate::store::writer::AttemptRow;
 use crate::store::{checkpoint, command_line};
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::scan;
+use crate::untrusted::file::{self, Limit};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use redact::Redactor;
@@ -71,7 +72,7 @@ fn redactor(run: &RunDir) -> Redactor {
     let own = run.run().ok().and_then(|run| run.notify);
     let texts = [
         own_file(run, &run.file("run.yaml")).and_then(|file| Ok(tail(file)?)).ok(),
-        notify::user_file().and_then(|path| fs::read_to_string(path).ok()),
+        notify::user_file().and_then(|path| file::read_text(&path, Limit::Handwritten).ok()),
     ];
     let settings: Vec<Notify> = own.into_iter().chain(notify::read_settings(None)).collect();
     Redactor::new(&settings, &texts.into_iter().flatten().collect::<Vec<_>>())
@@ -177,7 +178,7 @@ fn journal(reader: &Reader) -> rusqlite::Result<String> {
 }
 
 fn versions(runs: &Path) -> String {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let read = |path: &str| file::read_text(Path::new(path), Limit::Handwritten).unwrap_or_default();
     let mut text = format!("downshift {}\n", env!("CARGO_PKG_VERSION"));
     let features = [("train", cfg!(feature = "train")), ("cuda", cfg!(feature = "cuda"))];
     for (name, on) in features {

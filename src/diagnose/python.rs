@@ -119,7 +119,8 @@ impl Layout {
         // Debian keeps its own packages apart from those of pip.
         if prefix == Path::new("/usr") {
             packages.extend(site_packages(Path::new("/usr/local"), version.as_deref()));
-            packages.extend([PathBuf::from("/usr/lib/python3/dist-packages")].into_iter().filter(|folder| folder.is_dir()));
+            packages
+                .extend([PathBuf::from("/usr/lib/python3/dist-packages")].into_iter().filter(|folder| folder.is_dir()));
         }
         Self { version, packages }
     }
@@ -182,11 +183,16 @@ mod tests {
         fs::write(&launcher, format!("#!{}/bin/python\nimport torch\n", folder.display())).unwrap();
         fs::set_permissions(launcher, fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(folder.join("pyvenv.cfg"), "home = /usr/bin\nversion = 3.12.3\n").unwrap();
-        fs::write(site.join("torch/version.py"), "__version__ = '2.15.0+cu128'\ncuda: Optional[str] = '12.8'\n").unwrap();
+        fs::write(site.join("torch/version.py"), "__version__ = '2.15.0+cu128'\ncuda: Optional[str] = '12.8'\n")
+            .unwrap();
         for (name, version) in [("torch", "2.15.0+cu128"), ("Hugging_Face.Hub", "1.2.3")] {
             let info = site.join(format!("{}-{version}.dist-info", name.to_lowercase()));
             fs::create_dir(&info).unwrap();
-            fs::write(info.join("METADATA"), format!("Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nText")).unwrap();
+            fs::write(
+                info.join("METADATA"),
+                format!("Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nText"),
+            )
+            .unwrap();
         }
         fs::create_dir(site.join("broken-0.1.dist-info")).unwrap();
     }
@@ -203,7 +209,9 @@ mod tests {
             "[uv, run, train.py]".to_owned(),
             "[./start.sh, --lr, '1']".to_owned(),
         ] {
-            let found = PythonEnvironment::of_run(&run(base, &command)).unwrap().unwrap_or_else(|error| panic!("{command}: {error}"));
+            let found = PythonEnvironment::of_run(&run(base, &command))
+                .unwrap()
+                .unwrap_or_else(|error| panic!("{command}: {error}"));
             assert_eq!(found.version.as_deref(), Some("3.12.3"), "{command}");
             assert_eq!(found.torch.as_ref().unwrap().to_string(), "2.15.0+cu128, CUDA 12.8");
             assert_eq!(found.version_of("hugging-face-hub"), Some("1.2.3"), "names are compared as pip compares them");

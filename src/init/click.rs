@@ -43,7 +43,8 @@ fn read_option(program: &Program, place: Place, call: &Call, texts: &[&str]) -> 
         None => Takes::Value(kind(call, default.as_ref())),
     };
     let is_switch = matches!(takes, Takes::Pair { .. } | Takes::Presence(_));
-    let default = if is_switch && default.is_none() { Some(Literal::Bool(false)) } else { default.or(Some(Literal::None)) };
+    let default =
+        if is_switch && default.is_none() { Some(Literal::Bool(false)) } else { default.or(Some(Literal::None)) };
     Some(Flag { names, key, default, choices: choices(call), subcommand: None, takes })
 }
 

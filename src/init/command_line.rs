@@ -37,8 +37,20 @@ pub enum Launcher {
 
 /// Options of `uv run` that take a value.
 const UV_VALUES: [&str; 14] = [
-    "--with", "--with-requirements", "--with-editable", "--python", "-p", "--extra", "--group", "--only-group", "--project",
-    "--directory", "--env-file", "--index", "--index-url", "--package",
+    "--with",
+    "--with-requirements",
+    "--with-editable",
+    "--python",
+    "-p",
+    "--extra",
+    "--group",
+    "--only-group",
+    "--project",
+    "--directory",
+    "--env-file",
+    "--index",
+    "--index-url",
+    "--package",
 ];
 /// Options of python that take a value.
 const PYTHON_VALUES: [&str; 3] = ["-X", "-W", "--check-hash-based-pycs"];
@@ -105,13 +117,20 @@ fn after_python(command: &[String], python: usize) -> Option<Invocation> {
                     "torch.distributed.run" | "torch.distributed.launch" => launched(Launcher::Torchrun),
                     "accelerate.commands.launch" => launched(Launcher::Accelerate),
                     "deepspeed.launcher.runner" => launched(Launcher::DeepSpeed),
-                    _ => Some(Invocation { interpreter: Some(python), ..plain(Target::Module(module.clone()), at + 2) }),
+                    _ => {
+                        Some(Invocation { interpreter: Some(python), ..plain(Target::Module(module.clone()), at + 2) })
+                    }
                 };
             }
             "-c" | "-" => return None,
             option if PYTHON_VALUES.contains(&option) => at += 2,
             option if option.starts_with('-') => at += 1,
-            script => return Some(Invocation { interpreter: Some(python), ..plain(Target::Script(script.to_owned()), at + 1) }),
+            script => {
+                return Some(Invocation {
+                    interpreter: Some(python),
+                    ..plain(Target::Script(script.to_owned()), at + 1)
+                });
+            }
         }
     }
 }
@@ -149,7 +168,12 @@ mod tests {
             ("uv run --with torch --python 3.11 train.py --lr 1", script("train.py"), "--lr", None),
             ("uv run python train.py --lr 1", script("train.py"), "--lr", None),
             ("env A=1 B=2 nohup python train.py --lr 1", script("train.py"), "--lr", None),
-            ("accelerate launch --num_processes 2 train.py --lr 1", script("train.py"), "--lr", Some(Launcher::Accelerate)),
+            (
+                "accelerate launch --num_processes 2 train.py --lr 1",
+                script("train.py"),
+                "--lr",
+                Some(Launcher::Accelerate),
+            ),
             ("torchrun --nproc_per_node 2 -m pkg.train --lr 1", module("pkg.train"), "--lr", Some(Launcher::Torchrun)),
             ("python -m torch.distributed.run train.py --lr 1", script("train.py"), "--lr", Some(Launcher::Torchrun)),
             ("deepspeed --include localhost:0 train.py --lr 1", script("train.py"), "--lr", Some(Launcher::DeepSpeed)),

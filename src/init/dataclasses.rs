@@ -27,7 +27,8 @@ pub fn collect_hugging_face(program: &Program, classes: &Classes, declared: &mut
 /// Adds the arguments of every `tyro.cli`.
 pub fn collect_tyro(program: &Program, classes: &Classes, declared: &mut Declared) {
     let imported = program.mentions("tyro");
-    for (_, call) in program.calls("cli").filter(|(_, call)| imported && ["tyro", ""].contains(&call.receiver.as_str())) {
+    for (_, call) in program.calls("cli").filter(|(_, call)| imported && ["tyro", ""].contains(&call.receiver.as_str()))
+    {
         let Some(name) = call.positional.first().and_then(Expr::name) else { continue };
         let fields = match program.definition(name).map(|definition| &definition.shape) {
             Some(Shape::Function(parameters)) => parameters.iter().map(|field| read_field(program, field)).collect(),
@@ -37,7 +38,14 @@ pub fn collect_tyro(program: &Program, classes: &Classes, declared: &mut Declare
     }
 }
 
-fn add_tyro(program: &Program, classes: &Classes, declared: &mut Declared, prefix: &str, fields: &[DataField], depth: usize) {
+fn add_tyro(
+    program: &Program,
+    classes: &Classes,
+    declared: &mut Declared,
+    prefix: &str,
+    fields: &[DataField],
+    depth: usize,
+) {
     for field in fields {
         let path = format!("{prefix}{}", field.name);
         let is_class = program.definition(&field.of).is_some_and(|it| matches!(it.shape, Shape::Class { .. }));
@@ -143,9 +151,8 @@ fn read_field(program: &Program, field: &Field) -> DataField {
     let place = Place { file: 0, owner: 0, at: usize::MAX };
     let default = value.and_then(|value| program.value(place, value));
     let outer = of.split('[').next().unwrap_or_default().rsplit('.').next().unwrap_or_default();
-    let kind = ValueKind::of_type(outer).or_else(|| {
-        annotation.is_empty().then(|| ValueKind::of_default(default.as_ref()))
-    });
+    let kind =
+        ValueKind::of_type(outer).or_else(|| annotation.is_empty().then(|| ValueKind::of_default(default.as_ref())));
     DataField {
         name: field.name.clone(),
         of: of.to_owned(),
@@ -206,7 +213,9 @@ fn hugging_face_flag(field: &DataField) -> Flag {
     let takes = match field.kind {
         _ if field.several => Takes::Values,
         // Only a Boolean with a default may stand without a value.
-        Some(ValueKind::Boolean) if !(field.may_be_none && field.default == Some(Literal::None)) => Takes::OptionalBoolean,
+        Some(ValueKind::Boolean) if !(field.may_be_none && field.default == Some(Literal::None)) => {
+            Takes::OptionalBoolean
+        }
         kind => Takes::Value(kind.unwrap_or(ValueKind::Text)),
     };
     let hyphens = Some(field.name.replace('_', "-")).filter(|name| *name != field.name).map(|name| format!("--{name}"));
@@ -220,7 +229,8 @@ fn tyro_flag(path: &str, field: &DataField) -> Flag {
     let takes = match field.kind {
         _ if field.several => Takes::Values,
         Some(ValueKind::Boolean) if field.default.is_some() && !field.may_be_none => {
-            let (parents, name) = spelled.rsplit_once('.').map_or(("", spelled.as_str()), |(parents, name)| (parents, name));
+            let (parents, name) =
+                spelled.rsplit_once('.').map_or(("", spelled.as_str()), |(parents, name)| (parents, name));
             let dot = if parents.is_empty() { "" } else { "." };
             Takes::Pair { off: format!("--{parents}{dot}no-{name}") }
         }

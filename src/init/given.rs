@@ -34,7 +34,8 @@ pub fn match_arguments(arguments: &[String], flags: &[Flag]) -> HashMap<usize, G
         if !argument.starts_with('-') {
             continue;
         }
-        let (name, joined) = argument.split_once('=').map_or((argument.as_str(), None), |(name, value)| (name, Some(value)));
+        let (name, joined) =
+            argument.split_once('=').map_or((argument.as_str(), None), |(name, value)| (name, Some(value)));
         let Some((index, is_off)) = find(&spellings, name) else { continue };
         let next = arguments.get(at).filter(|next| is_value(next)).map(String::as_str);
         let here = at - 1;
@@ -82,7 +83,8 @@ fn find(spellings: &HashMap<&str, (usize, bool)>, name: &str) -> Option<(usize, 
     if let Some(found) = spellings.get(name) {
         return Some(*found);
     }
-    let mut longer = spellings.iter().filter(|(spelling, _)| name.len() > 3 && spelling.starts_with(name)).map(|(_, found)| *found);
+    let mut longer =
+        spellings.iter().filter(|(spelling, _)| name.len() > 3 && spelling.starts_with(name)).map(|(_, found)| *found);
     let first = longer.next()?;
     longer.all(|other| other == first).then_some(first)
 }

@@ -126,7 +126,8 @@ mod tests {
                     (default: adam)\n  --compile, --no-compile\n  --fp16 [FP16]         half (default: False)\n  \
                     --lr FLOAT            Rate.  [default: 0.001]\n  --files F [F ...]\n  --quiet               less\n";
         let declared = read_help(text);
-        let read: Vec<_> = declared.flags.iter().map(|flag| (flag.spelling(), flag.takes.clone(), flag.default.clone())).collect();
+        let read: Vec<_> =
+            declared.flags.iter().map(|flag| (flag.spelling(), flag.takes.clone(), flag.default.clone())).collect();
         let int = Takes::Value(ValueKind::Integer);
         let wanted = [
             ("--batch-size", int, Some(Literal::Int(32))),

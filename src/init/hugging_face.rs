@@ -99,7 +99,13 @@ mod tests {
     fn the_list_is_sound_and_classes_inherit() {
         let classes = Classes::load().unwrap();
         let fields = classes.fields("SFTConfig");
-        let of = |name: &str| fields.iter().filter(|(_, field)| field.name == name).map(|(package, field)| (*package, &field.default)).collect::<Vec<_>>();
+        let of = |name: &str| {
+            fields
+                .iter()
+                .filter(|(_, field)| field.name == name)
+                .map(|(package, field)| (*package, &field.default))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(of("per_device_train_batch_size"), [("transformers 5.23.0", &Some(Literal::Int(8)))]);
         assert_eq!(of("gradient_checkpointing").last().unwrap().1, &Some(Literal::Bool(true)), "TRL overrides it");
         assert!(classes.fields("NotListed").is_empty());

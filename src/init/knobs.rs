@@ -112,12 +112,18 @@ impl<'a> Command<'a> {
         let text = match &flag.takes {
             Takes::Presence(sets) if *sets == on => flag.spelling(),
             // One inside a shell script cannot be left out.
-            Takes::Presence(_) if self.given.get(&index).is_some_and(|given| self.editable(given.place).is_none()) => return None,
+            Takes::Presence(_) if self.given.get(&index).is_some_and(|given| self.editable(given.place).is_none()) => {
+                return None;
+            }
             Takes::Presence(_) => "",
             Takes::Pair { .. } if on => flag.spelling(),
             Takes::Pair { off } => off,
             Takes::OptionalBoolean | Takes::Value(ValueKind::Boolean) | Takes::Assignment(ValueKind::Boolean) => {
-                if on { "True" } else { "False" }
+                if on {
+                    "True"
+                } else {
+                    "False"
+                }
             }
             Takes::Value(_) | Takes::Assignment(_) | Takes::Values => return None,
         };

@@ -127,7 +127,8 @@ impl Program {
     /// Returns the reachable calls of one function, with their place.
     pub fn calls<'a>(&'a self, function: &'a str) -> impl Iterator<Item = (Place, &'a Call)> {
         self.files.iter().enumerate().flat_map(move |(file, module)| {
-            let mine = move |call: &&OwnedCall| call.call.function == function && self.included.contains(&(file, call.owner));
+            let mine =
+                move |call: &&OwnedCall| call.call.function == function && self.included.contains(&(file, call.owner));
             let place = move |call: &'a OwnedCall| (Place { file, owner: call.owner, at: call.at }, &call.call);
             module.calls.iter().filter(mine).map(place)
         })
@@ -158,8 +159,9 @@ impl Program {
     pub fn settings(&self, before: usize) -> Vec<(&str, &Expr)> {
         let assignments = self.files.first().into_iter().flat_map(|module| &module.assignments);
         let top = assignments.filter(|((owner, _), _)| *owner == 0);
-        let mut settings: Vec<_> =
-            top.filter_map(|((_, name), values)| values.first().map(|(at, value)| (*at, name.as_str(), value))).collect();
+        let mut settings: Vec<_> = top
+            .filter_map(|((_, name), values)| values.first().map(|(at, value)| (*at, name.as_str(), value)))
+            .collect();
         settings.retain(|(at, ..)| *at < before);
         settings.sort_by_key(|(at, ..)| *at);
         settings.into_iter().map(|(_, name, value)| (name, value)).collect()
@@ -201,6 +203,7 @@ fn locate(import: &Import, folder: &Path, roots: &[PathBuf]) -> Vec<PathBuf> {
             found.extend(candidates.into_iter().find(|file| file.is_file()));
         }
     }
-    let below_roots = |file: &PathBuf| roots.iter().any(|root| root.canonicalize().is_ok_and(|root| file.starts_with(root)));
+    let below_roots =
+        |file: &PathBuf| roots.iter().any(|root| root.canonicalize().is_ok_and(|root| file.starts_with(root)));
     found.into_iter().filter_map(|file| file.canonicalize().ok()).filter(below_roots).collect()
 }

@@ -163,7 +163,8 @@ mod tests {
 
     #[test]
     fn imports_are_read_in_all_their_forms() {
-        let module = parse("import a.b as c, d\nfrom .e import f as g, h\nfrom .. import i\nfrom j.k import *\n").unwrap();
+        let module =
+            parse("import a.b as c, d\nfrom .e import f as g, h\nfrom .. import i\nfrom j.k import *\n").unwrap();
         let read: Vec<_> =
             module.imports.iter().map(|import| (import.dots, import.parts.join("."), import.names.join(","))).collect();
         let wanted = [(0, "a.b", ""), (0, "d", ""), (1, "e", "f,h"), (2, "", "i"), (0, "j.k", "")];

@@ -135,7 +135,9 @@ impl Table {
         }
         let mut found: BTreeMap<Role, Vec<usize>> = BTreeMap::new();
         for entry in &self.roles {
-            let named = |index: &BTreeMap<String, usize>| entry.names.iter().filter_map(|name| index.get(name).copied()).collect();
+            let named = |index: &BTreeMap<String, usize>| {
+                entry.names.iter().filter_map(|name| index.get(name).copied()).collect()
+            };
             let mut indexes: Vec<usize> = named(&by_name);
             if indexes.is_empty() {
                 indexes = named(&by_last);

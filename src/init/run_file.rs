@@ -119,11 +119,7 @@ fn write_rung(text: &mut String, rung: &Rung) {
     if set.chars().count() > WIDTH {
         set = settings.iter().fold("    set:\n".to_owned(), |lines, setting| format!("{lines}      {setting}\n"));
     }
-    let _ = write!(
-        text,
-        "  # {}\n  - name: {}\n    relieves: [{}]\n{from}{set}",
-        rung.why, rung.name, rung.relieves
-    );
+    let _ = write!(text, "  # {}\n  - name: {}\n    relieves: [{}]\n{from}{set}", rung.why, rung.name, rung.relieves);
 }
 
 /// Writes a value as YAML, quoted where it would read as something else.
@@ -146,7 +142,9 @@ fn is_plain(text: &str) -> bool {
         || text.strip_prefix("--").is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_alphabetic()));
     let word = text.to_ascii_lowercase();
     let reads_otherwise = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "."].contains(&word.as_str());
-    starts && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_./=".contains(letter)) && (!reads_otherwise || text == ".")
+    starts
+        && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_./=".contains(letter))
+        && (!reads_otherwise || text == ".")
         && text.parse::<f64>().is_err()
 }
 

@@ -9,7 +9,9 @@ use super::python::{Expr, Literal};
 pub fn collect(program: &Program, declared: &mut Declared) {
     let is_configurator =
         |file: Option<&Expr>| file.and_then(Expr::text).is_some_and(|file| file.ends_with("configurator.py"));
-    let Some((place, _)) = program.calls("open").find(|(_, call)| is_configurator(call.positional.first())) else { return };
+    let Some((place, _)) = program.calls("open").find(|(_, call)| is_configurator(call.positional.first())) else {
+        return;
+    };
     for (name, value) in program.settings(place.at).into_iter().filter(|(name, _)| !name.starts_with('_')) {
         let Some((kind, default)) = read_setting(value) else { continue };
         let flag = Flag {

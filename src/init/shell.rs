@@ -27,7 +27,8 @@ pub fn find_python_line(text: &str) -> Option<PythonLine> {
             words.remove(0);
         }
         let invocation = find_script(&words).filter(|found| !matches!(found.target, Target::Program(_)))?;
-        let passes_arguments = words.iter().skip(invocation.arguments).any(|word| ["$@", "$*", "${@}"].contains(&word.as_str()));
+        let passes_arguments =
+            words.iter().skip(invocation.arguments).any(|word| ["$@", "$*", "${@}"].contains(&word.as_str()));
         Some(PythonLine { words, invocation, passes_arguments })
     })
 }

@@ -20,6 +20,7 @@ use crate::config::run::Run;
 use crate::policy::Policy;
 use crate::policy::lifecycle::Outcome;
 use crate::protocol::control::{JournalKind, RunState};
+use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Failed, Level};
 use crate::store::lock::Lock;
 use crate::store::reserve;
@@ -79,6 +80,8 @@ pub(super) struct CurrentWorker {
     pub(super) failure: Option<Failed>,
     /// It has reported that it is done.
     pub(super) done: bool,
+    /// Process id and exit of the command that a harness ran.
+    pub(super) command: Option<(u32, Exit)>,
     /// Since when the next start has been waiting because its attempt cannot be recorded.
     pub(super) start_waits: Option<Instant>,
 }
@@ -149,7 +152,7 @@ impl Keeper {
         let watched = watch::Sender::new(None);
         Ok(Self {
             policy: Policy::new(policy_limits(&run, &run_dir), known.rung, known.ledger, known.baseline),
-            alarms: Alarms::new(run_dir.name(), &run, &mut recorder),
+            alarms: Alarms::new(run_dir.name(), &run, known.ecc_seen, &mut recorder),
             witness: Witness::new(run_dir.file("worker.log")),
             files: Files { run_dir: run_dir_watch, lock, watch: FileWatch::new(&run_dir) },
             run_dir,
@@ -158,7 +161,14 @@ impl Keeper {
             recorder,
             clients: Clients::default(),
             requester: Requester::default(),
-            worker: CurrentWorker { process: None, watched, failure: None, done: false, start_waits: None },
+            worker: CurrentWorker {
+                process: None,
+                watched,
+                failure: None,
+                done: false,
+                command: None,
+                start_waits: None,
+            },
             gpu: GpuState::default(),
             inputs,
             heard,

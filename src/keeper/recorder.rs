@@ -15,7 +15,7 @@ use crate::protocol::control::{
     CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
 };
 use crate::protocol::probe::Reading;
-use crate::protocol::worker::{Event, FailureClass, Level, Phase};
+use crate::protocol::worker::{CommandNews, Event, FailureClass, Level, Phase};
 use crate::store::writer::{AttemptRow, Batch, Writer};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -176,9 +176,11 @@ impl Recorder {
             Event::Hello(hello) => {
                 self.status.device = Some(hello.device.clone());
                 self.status.parameters = Some(hello.parameters);
-                self.status.total_samples = Some(hello.total_units);
-                self.status.total_steps = Some(hello.total_steps);
-                self.status.epoch_samples = Some(hello.epoch_units);
+                // The length of a command is not known from the start.
+                let known = |number: u64| Some(number).filter(|number| *number > 0);
+                self.status.total_samples = known(hello.total_units);
+                self.status.total_steps = known(hello.total_steps);
+                self.status.epoch_samples = known(hello.epoch_units);
                 self.status.unit.clone_from(&hello.unit);
                 self.status.step = hello.resumed_from.unwrap_or(0);
                 self.status.samples = hello.position.samples;
@@ -199,9 +201,9 @@ impl Recorder {
                 }
             }
             Event::Eval(eval) => {
-                self.status.eval = Some(*eval);
-                let row = EvalRow { attempt: self.attempt.id, time_ms, eval: *eval };
-                self.batch.evals.push(row);
+                self.status.eval = Some(eval.clone());
+                let row = EvalRow { attempt: self.attempt.id, time_ms, eval: eval.clone() };
+                self.batch.evals.push(row.clone());
                 self.updates.push(Update::Eval(row));
             }
             Event::Saved(saved) => self.record_checkpoint(saved, now),
@@ -224,6 +226,10 @@ impl Recorder {
             Event::Injected { fault, step } => {
                 self.note(Level::Warn, JournalKind::Injected, format!("injected {fault} at step {step}"));
             }
+            Event::Command { news: CommandNews::Length { steps, units } } => {
+                (self.status.total_steps, self.status.total_samples) = (Some(*steps), Some(*units));
+            }
+            Event::Command { .. } => {}
             Event::Phase { .. } | Event::Step(_) | Event::Failed(_) | Event::Memory(_) | Event::Done { .. } => {}
         }
         self.dirty = true;
@@ -244,13 +250,14 @@ impl Recorder {
         }
         self.attempt.stepped(&row);
         self.measure_rung();
-        self.batch.steps.push(row);
         match self.updates.last_mut() {
-            Some(Update::Steps { rows }) => rows.push(row),
-            _ => self.updates.push(Update::Steps { rows: vec![row] }),
+            Some(Update::Steps { rows }) => rows.push(row.clone()),
+            _ => self.updates.push(Update::Steps { rows: vec![row.clone()] }),
         }
-        let (Some(passage), Some(loss)) = (self.passage.as_mut(), row.loss) else { return };
-        if passage.arrive((row.step, loss), now) {
+        let (step, loss) = (row.step, row.loss);
+        self.batch.steps.push(row);
+        let (Some(passage), Some(loss)) = (self.passage.as_mut(), loss) else { return };
+        if passage.arrive((step, loss), now) {
             let (text, same) = (sentences::passage(passage.passage()), passage.passage().from == passage.passage().to);
             let kind = if same { JournalKind::Restart } else { JournalKind::Shift };
             self.note(Level::Info, kind, text);

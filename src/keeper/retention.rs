@@ -45,20 +45,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn row(step: u64, eval_loss: Option<f64>) -> CheckpointRow {
-        let (path, time_ms) = (String::new(), 0);
-        CheckpointRow {
-            step,
-            samples: 0,
-            path,
-            bytes: 0,
-            time_ms,
-            pause_ms: 0.0,
-            total_ms: 0.0,
-            eval_loss,
-            best: false,
-            kept: true,
-            proven: false,
-        }
+        CheckpointRow { step, eval_loss, kept: true, ..CheckpointRow::default() }
     }
 
     fn keep(keep_last: u64, keep_best: bool) -> knobs::Checkpoint {

@@ -77,9 +77,15 @@ impl Witness {
         }
     }
 
-    /// Begins an attempt: earlier evidence does not count.
-    pub fn begin_attempt(&mut self) {
+    /// Begins an attempt: earlier evidence does not count. Returns where its part of the log begins.
+    pub fn begin_attempt(&mut self) -> u64 {
         let end = std::fs::metadata(&self.log).map_or(0, |log| log.len());
+        self.continue_attempt(end);
+        end
+    }
+
+    /// Continues with an attempt whose part of the log begins at this byte.
+    pub fn continue_attempt(&mut self, end: u64) {
         self.begins = (end, lines_until(&self.log, self.begins, end));
         self.kernel.poll();
         self.seen.clear();

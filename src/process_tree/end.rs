@@ -44,7 +44,9 @@ pub fn end_all(
         }
     };
     wait_until_gone(token, root, grace.others, hurry, terminate, |alive| !alive.is_empty());
-    let kill = |process: &Process| drop(process.signal(Signal::KILL));
+    let kill = |process: &Process| {
+        process.signal(Signal::KILL);
+    };
     wait_until_gone(token, root, grace.kill, None, kill, |alive| !alive.is_empty())
 }
 

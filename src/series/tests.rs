@@ -12,12 +12,13 @@ fn row(attempt: u64, step: u64, loss: Option<f64>) -> StepRow {
         samples: step.saturating_mul(32),
         epoch: 0,
         loss,
-        lr: 1e-3,
+        lr: Some(1e-3),
         grad_norm: loss.map(|_| 1.0),
         skipped: loss.is_none(),
         data_wait_ms: 1.0,
         compute_ms: 9.0,
         time_ms: 0,
+        ..StepRow::default()
     }
 }
 
@@ -145,11 +146,11 @@ proptest! {
         prop_assert!(exact.1.is_none() || coarse.1 >= exact.1);
         prop_assert!(exact.0.is_none() || coarse.0 <= exact.0);
         if let Some(wanted) = series.missing(Axis::Steps, &(start..end), width) {
-            let read: Vec<_> = rows.iter().filter(|row| wanted.contains(&row.step)).copied().collect();
+            let read: Vec<_> = rows.iter().filter(|row| wanted.contains(&row.step)).cloned().collect();
             series.fill(&read);
             prop_assert!(series.missing(Axis::Steps, &(start..end), width).is_none_or(|again| again != wanted));
             if let Some(rest) = series.missing(Axis::Steps, &(start..end), width) {
-                let read: Vec<_> = rows.iter().filter(|row| rest.contains(&row.step)).copied().collect();
+                let read: Vec<_> = rows.iter().filter(|row| rest.contains(&row.step)).cloned().collect();
                 series.fill(&read);
             }
             prop_assert_eq!(series.missing(Axis::Steps, &(start..end), width), None);

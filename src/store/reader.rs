@@ -8,6 +8,7 @@ use super::run_dir::RunDir;
 use crate::format::counted;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, RunState, SampleRow, Status, StepRow};
+use crate::protocol::metrics::Metrics;
 use crate::protocol::worker::{Eval, Level};
 use crate::untrusted::text;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -193,6 +194,7 @@ pub(super) fn checkpoints(connection: &Connection) -> rusqlite::Result<Vec<Check
             best: row.get(8)?,
             kept: row.get(9)?,
             proven: row.get(10)?,
+            metrics: Metrics::new(),
         })
     })?;
     rows.collect()
@@ -376,6 +378,7 @@ pub(super) fn step_row(row: &Row<'_>) -> rusqlite::Result<StepRow> {
         data_wait_ms: row.get(9)?,
         compute_ms: row.get(10)?,
         time_ms: row.get(11)?,
+        metrics: Metrics::new(),
     })
 }
 

@@ -94,7 +94,7 @@ impl Judge<'_> {
     /// Classifies by the signal, the exit code and the log, without a report from the worker.
     fn by_the_end(&self) -> FailureClass {
         let evidence = self.evidence;
-        match (evidence.exit.signal, evidence.exit.code) {
+        match (evidence.exit.signal, evidence.exit.contract_code()) {
             (Some(9), _) if self.memory_killed() => FailureClass::HostOutOfMemory,
             (Some(_), _) if evidence.exit.is_crash() => self.log_class().unwrap_or(FailureClass::Crash),
             (Some(_), _) => FailureClass::Killed,
@@ -103,6 +103,7 @@ impl Judge<'_> {
                 Some(class) => self.refined(class),
                 None => self.log_class().unwrap_or(FailureClass::Unknown),
             },
+            (None, None) if evidence.exit.code.is_some() => self.log_class().unwrap_or(FailureClass::Unknown),
             (None, None) => FailureClass::Unknown,
         }
     }
@@ -167,12 +168,7 @@ impl Judge<'_> {
         // The worker's messages on run file, data and checkpoints already contain the fix.
         let said = self.evidence.failed.is_some()
             && matches!(class, FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint);
-        named.or_else(|| {
-            if said {
-                return None;
-            }
-            self.catalogue.entries().iter().find(|entry| entry.class == class).map(|entry| entry.advice.clone())
-        })
+        named.or_else(|| self.catalogue.class_advice(class).filter(|_| !said).map(str::to_owned))
     }
 
     /// Returns the evidence for the class, line by line.

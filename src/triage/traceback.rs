@@ -83,7 +83,8 @@ impl TracebackReader {
         }
         let prefixed = |traceback: &&(usize, usize)| traceback.1 > 0;
         let matching = self.open.iter().enumerate().filter(|(_, traceback)| text.starts_with(&traceback.prefix));
-        let matching: Vec<(usize, usize)> = matching.map(|(index, traceback)| (index, traceback.prefix.len())).collect();
+        let matching: Vec<(usize, usize)> =
+            matching.map(|(index, traceback)| (index, traceback.prefix.len())).collect();
         // A line with a known prefix belongs to that process alone.
         let Some((index, length)) = matching.iter().find(prefixed).or(matching.first()).copied() else { return };
         if self.open[index].read(&text[length..], number) {
@@ -141,7 +142,8 @@ fn parse_frame(text: &str) -> Option<OwnFrame> {
 /// Reports whether a file is the user's own: neither an installed package nor a part of Python.
 fn is_own(file: &str) -> bool {
     let installed = ["/site-packages/", "/dist-packages/"].iter().any(|part| file.contains(part));
-    let library = file.split("/lib/python").nth(1).is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit()));
+    let library =
+        file.split("/lib/python").nth(1).is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit()));
     !(file.starts_with('<') || installed || library)
 }
 
@@ -198,7 +200,8 @@ mod tests {
         assert_eq!(frame_of(&found, 999).unwrap().file, "/home/me/save.py");
         let alien = "Traceback (most recent call last):\n  File \"/x/site-packages/a.py\", line 1, in f\nValueError\n";
         assert_eq!(frames(alien), []);
-        let syntax = "Traceback (most recent call last):\n  File \"t.py\", line 1\n    x = = 1\nSyntaxError: invalid syntax\n";
+        let syntax =
+            "Traceback (most recent call last):\n  File \"t.py\", line 1\n    x = = 1\nSyntaxError: invalid syntax\n";
         assert_eq!(frames(syntax)[0].to_string(), "t.py:1: x = = 1");
     }
 

@@ -141,7 +141,11 @@ fn script(folder: &Path, draw: &mut Draw) -> Reading {
 fn shell_script(folder: &Path, _: &mut Draw) -> Reading {
     fs::write(folder.join("train.py"), read_source("tests/init/scripts/shell/train.py")).unwrap();
     let command = program_command(folder, &["init", "--output", "out.yaml", "--", "bash", "./train.sh", "name"]);
-    Reading { file: folder.join("train.sh"), sample: read_source("tests/init/scripts/shell/train_single_gpu.sh"), command }
+    Reading {
+        file: folder.join("train.sh"),
+        sample: read_source("tests/init/scripts/shell/train_single_gpu.sh"),
+        command,
+    }
 }
 
 /// Damages a setting on the command line.

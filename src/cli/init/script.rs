@@ -80,7 +80,8 @@ fn read_python(script: &Path, folders: &[PathBuf]) -> Result<Program, Failure> {
 /// Reads a program by its `#!` line: Python, or a shell script with a line that starts Python.
 fn read_program(program: &str, words: Words, shells: usize) -> Result<(PathBuf, Option<Program>, Words), Failure> {
     let path = PathBuf::from(program);
-    let Some(content) = program.contains(['/', '.']).then(|| read_text(&path, Limit::Handwritten).ok()).flatten() else {
+    let Some(content) = program.contains(['/', '.']).then(|| read_text(&path, Limit::Handwritten).ok()).flatten()
+    else {
         return Ok((path, None, words));
     };
     let first_line = content.lines().next().unwrap_or_default();

@@ -39,7 +39,7 @@ impl History {
     pub fn push_step(&mut self, row: &StepRow) -> bool {
         let new = self.series.push(row);
         if new {
-            self.recent.push_back(*row);
+            self.recent.push_back(row.clone());
             trim_oldest(&mut self.recent, RECENT);
             self.pacer.push(row);
         }
@@ -225,7 +225,7 @@ impl Facts {
     fn record_step(&mut self, row: &StepRow) {
         let before = self.series.segments().len();
         if self.series.push(row) {
-            self.recent.push_back(*row);
+            self.recent.push_back(row.clone());
             trim_oldest(&mut self.recent, RECENT);
             self.pacer.push(row);
             if self.series.segments().len() != before {

@@ -3,6 +3,7 @@ mod charts;
 mod overlays;
 mod preview;
 mod recovery;
+mod speed;
 mod stale;
 mod themes;
 mod unknown;

@@ -48,7 +48,11 @@ fn packages(found: &PythonEnvironment) -> Check {
     let known = PACKAGES.iter().filter_map(|name| Some(format!("{name} {}", found.version_of(name)?)));
     let known: Vec<String> = known.collect();
     let count = found.packages.len();
-    let text = if known.is_empty() { format!("{count} installed") } else { format!("{count} installed: {}", known.join(", ")) };
+    let text = if known.is_empty() {
+        format!("{count} installed")
+    } else {
+        format!("{count} installed: {}", known.join(", "))
+    };
     Check::ok("packages", text)
 }
 

@@ -73,7 +73,8 @@ fn follow(command: &[String], search: &Search<'_>, depth: usize) -> Result<PathB
     let path = search.program(&program.ok_or_else(shown)?)?;
     let content = read_text(&path, Limit::Handwritten).map_err(|_| shown())?;
     let first = content.lines().next().unwrap_or_default();
-    let started: Vec<String> = first.strip_prefix("#!").unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    let started: Vec<String> =
+        first.strip_prefix("#!").unwrap_or_default().split_whitespace().map(str::to_owned).collect();
     if started.iter().any(|word| is_python(word.rsplit('/').next().unwrap_or(word))) {
         return follow(&started, search, depth);
     }
@@ -118,7 +119,8 @@ impl Search<'_> {
         let Some(root) = shims.parent().filter(|_| shims.ends_with("shims")) else { return python };
         let read = |path: PathBuf| read_text(&path, Limit::Handwritten).ok();
         let version = self.variable("PYENV_VERSION");
-        let version = version.or_else(|| self.directory.ancestors().find_map(|folder| read(folder.join(".python-version"))));
+        let version =
+            version.or_else(|| self.directory.ancestors().find_map(|folder| read(folder.join(".python-version"))));
         let version = version.or_else(|| read(root.join("version"))).unwrap_or_default();
         let version = version.split([':', ' ', '\n']).next().unwrap_or_default().trim();
         let real = root.join("versions").join(version).join("bin").join(name);

@@ -61,7 +61,9 @@ fn read_package(folder: &Path) -> Option<Package> {
     let metadata = read_text(&folder.join("METADATA"), Limit::Handwritten).unwrap_or_default();
     let header = |key: &str| {
         let mut lines = metadata.lines().take_while(|line| !line.is_empty());
-        lines.find_map(|line| line.strip_prefix(key)).map(|value| value.trim().chars().take(LONGEST).collect::<String>())
+        lines
+            .find_map(|line| line.strip_prefix(key))
+            .map(|value| value.trim().chars().take(LONGEST).collect::<String>())
     };
     let name = header("Name:").unwrap_or_else(|| name.to_owned());
     Some(Package { name, version: header("Version:").unwrap_or_else(|| version.to_owned()) })

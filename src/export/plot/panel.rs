@@ -105,10 +105,10 @@ fn lay_out_trace(
     options: &ChartOptions,
 ) -> Trace {
     let share = |step: f64| (step - start) / (end - start);
-    let within = |row: &&crate::protocol::control::EvalRow| {
-        (start..=end).contains(&(row.eval.step as f64)) && row.eval.loss.is_finite()
+    let measured = || {
+        let losses = run.evals.iter().filter_map(|row| Some((row.eval.step as f64, row.eval.loss?)));
+        losses.filter(|(step, loss)| (start..=end).contains(step) && loss.is_finite()).map(|(s, loss)| (share(s), loss))
     };
-    let measured = || run.evals.iter().filter(within).map(|row| (share(row.eval.step as f64), row.eval.loss));
     let metric = match figure {
         Figure::Step(metric) => metric,
         Figure::Eval => {

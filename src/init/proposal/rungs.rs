@@ -128,7 +128,8 @@ impl Draft<'_> {
             && let Some(Literal::Text(now)) = self.command.value(flag).cloned()
             && let Some((style, format)) = self.style(flag, &now)
         {
-            let words = [(Format::Bf16, "bf16", to_bf16, style.bf16.clone()), (Format::F32, "f32", to_f32, style.f32.clone())];
+            let words =
+                [(Format::Bf16, "bf16", to_bf16, style.bf16.clone()), (Format::F32, "f32", to_f32, style.f32.clone())];
             for (wanted, name, why, word) in words {
                 let choices = &self.facts.flags[flag].choices;
                 let wider = format != Format::F32 && wanted != format;
@@ -150,7 +151,8 @@ impl Draft<'_> {
                 self.push("bf16", to_bf16, Relief::Numerics, set.into_iter().flatten().collect());
             }
         }
-        let set: Vec<(String, Value)> = [half, brain].into_iter().flatten().filter_map(|flag| self.turn(flag, false)).collect();
+        let set: Vec<(String, Value)> =
+            [half, brain].into_iter().flatten().filter_map(|flag| self.turn(flag, false)).collect();
         self.push("f32", to_f32, Relief::Numerics, set);
     }
 

@@ -93,7 +93,8 @@ impl Walk<'_> {
     }
 
     fn add_definition(&mut self, node: Node<'_>) {
-        let inner = if node.kind() == "decorated_definition" { node.child_by_field_name("definition") } else { Some(node) };
+        let inner =
+            if node.kind() == "decorated_definition" { node.child_by_field_name("definition") } else { Some(node) };
         let Some(inner) = inner else { return };
         let Some(name) = inner.child_by_field_name("name") else { return };
         let shape = match (inner.kind(), inner.child_by_field_name("parameters"), inner.child_by_field_name("body")) {
@@ -117,7 +118,8 @@ impl Walk<'_> {
         let mut cursor = body.walk();
         let statements = body.named_children(&mut cursor).filter(|node| node.kind() == "expression_statement");
         let assignments = statements.filter_map(|statement| statement.named_child(0));
-        let annotated = assignments.filter(|node| node.kind() == "assignment" && node.child_by_field_name("type").is_some());
+        let annotated =
+            assignments.filter(|node| node.kind() == "assignment" && node.child_by_field_name("type").is_some());
         annotated.take(FIELDS).filter_map(|node| self.field(node, "left", "right")).collect()
     }
 
@@ -161,7 +163,8 @@ impl Walk<'_> {
             written.split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect()
         };
         let mut cursor = node.walk();
-        let named: Vec<Vec<String>> = node.children_by_field_name("name", &mut cursor).take(FIELDS).map(parts).collect();
+        let named: Vec<Vec<String>> =
+            node.children_by_field_name("name", &mut cursor).take(FIELDS).map(parts).collect();
         let Some(module) = node.child_by_field_name("module_name") else {
             self.module.imports.extend(named.into_iter().map(|parts| Import { dots: 0, parts, names: Vec::new() }));
             return;
