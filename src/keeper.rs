@@ -36,6 +36,7 @@ mod socket;
 mod status_snapshot;
 mod stored_state;
 mod takeover;
+mod turn;
 mod witness;
 mod worker_events;
 pub mod worker_process;

@@ -8,6 +8,7 @@
 
 pub mod batch;
 pub mod checkpoint;
+pub mod claims;
 pub mod command_line;
 pub mod curve;
 mod damaged;
@@ -22,4 +23,5 @@ pub mod reserve;
 pub mod run_dir;
 pub mod socket_place;
 pub mod summary;
+pub mod user_folder;
 pub mod writer;

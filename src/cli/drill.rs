@@ -1,9 +1,12 @@
 //! `drill`: takes the default run through one fault after another, and prints the keeper's response to
 //! each and how long it took. The faults are injected; the recovery is the normal one.
 
+use super::devices::devices_of;
 use super::watching::{Watched, prepare};
 use super::{Failure, Outcome, line};
+use crate::keeper::Launch;
 use crate::probe::drill::Drill;
+use crate::protocol::claim::ClaimRequest;
 use crate::protocol::control::{JournalRow, RunState, Status};
 use crate::protocol::inject::Inject;
 use crate::protocol::probe::DRILL_FILE;
@@ -69,7 +72,10 @@ pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn crate::trainer::Traine
     set_temperature(&dir, COOL)?;
     line!("drill in {}: {INJECT}, then a hot GPU at step {HEAT_AT}", text::path(dir.path()));
     let inject = Inject::parse_list(INJECT).map_err(|error| Failure::new(1, error.to_string()))?;
-    let mut watched = Watched::start(dir, &args.device, inject)?;
+    // The drill shows the keeper at work; it waits for nobody.
+    let claim = ClaimRequest { devices: devices_of(&args.device), another: true, after: None };
+    let launch = Launch { device: args.device.clone(), claim: Some(claim), inject };
+    let mut watched = Watched::start(dir, &launch)?;
     let mut exercises = [
         exercise("out of device memory", "injected oom", "shift down: "),
         exercise("burst of NaN losses", "injected nan", "shift down: "),

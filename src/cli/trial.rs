@@ -1,13 +1,16 @@
 //! `trial`: runs for a few minutes and prints a checklist. Halfway it saves and restarts from that
 //! checkpoint, so that the whole cycle is exercised.
 
+use super::devices::{Sharing, worker_device};
 use super::occupied::{self, Answer};
-use super::preflight::{Preflight, Start};
+use super::preflight::{Cleared, Preflight, Start};
 use super::run::{Overrides, load_run_file};
 use super::trust::{self, Trust};
 use super::watching::Watched;
 use super::{Failure, Outcome, attach, client, line};
 use crate::format::{bytes, count, counted};
+use crate::keeper::Launch;
+use crate::protocol::claim::ClaimRequest;
 use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
 use crate::protocol::worker::Eval;
 use crate::store::command_line::record_command_line;
@@ -30,9 +33,8 @@ pub struct TrialArgs {
     /// Duration: 90s, 2m, 5min
     #[arg(long = "for", default_value = "5m", value_name = "TIME", value_parser = parse_duration)]
     time: Duration,
-    /// Start even if another run is on the same device
-    #[arg(long)]
-    another: bool,
+    #[command(flatten)]
+    sharing: Sharing,
     #[command(flatten)]
     overrides: Overrides,
     #[command(flatten)]
@@ -56,16 +58,18 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn crate::trainer::Traine
     let Overrides { set, device } = &args.overrides;
     let run = load_run_file(args.config.as_deref(), set, device, trainer)?;
     trust::require_approval(&run, args.trust)?;
-    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer, approved: true }).clear()?;
-    if !args.another
-        && let Answer::Attach(other) = occupied::settle_device(runs, &prospect.device, false)?
-    {
-        return attach::open(&other);
-    }
+    let device = worker_device(&run, device)?;
+    let start = Start { device: &device, runs, trainer, approved: true };
+    let Cleared { run, devices, .. } = Preflight::of(Ok(run), start).clear()?;
+    let another = match occupied::settle_devices(&devices, &args.sharing, false)? {
+        Answer::Start { another } => another,
+        Answer::Attach(other) => return attach::open(&other),
+    };
     let dir = RunDir::create(runs, &run)?;
     line!("trial of {} for {} s in {}", run.name, args.time.as_secs(), text::path(dir.path()));
     record_command_line(&dir);
-    let mut watched = Watched::start(dir, device, Vec::new())?;
+    let claim = Some(ClaimRequest { devices, another, after: None });
+    let mut watched = Watched::start(dir, &Launch { device, claim, inject: Vec::new() })?;
     let status = follow_run(&mut watched, args.time)?;
     let checks = checklist(&watched.dir, &status)?;
     for check in &checks {

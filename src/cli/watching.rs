@@ -5,7 +5,6 @@ use super::run::{has_room, load_run_file, start_keeper};
 use crate::config::run::Run;
 use crate::keeper::Launch;
 use crate::protocol::control::{JournalRow, Status};
-use crate::protocol::inject::Inject;
 use crate::store::owners;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
@@ -42,8 +41,8 @@ pub fn prepare(
 
 impl Watched {
     /// Starts a run in a directory that was made for it.
-    pub fn start(dir: RunDir, device: &str, inject: Vec<Inject>) -> Result<Self, Failure> {
-        start_keeper(&dir, Some(&Launch { device: device.to_owned(), inject }))?;
+    pub fn start(dir: RunDir, launch: &Launch) -> Result<Self, Failure> {
+        start_keeper(&dir, Some(launch))?;
         Ok(Self { dir, heard: 0, alone_since: None })
     }
 

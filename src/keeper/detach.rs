@@ -3,6 +3,7 @@
 use super::author::{Author, Process};
 use super::run_loop::Launch;
 use crate::store::run_dir::RunDir;
+use serde_json::json;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -43,6 +44,7 @@ pub(super) fn keeper_command(command: &str, run: &RunDir, launch: Option<&Launch
     program.arg0("downshift-keeper").arg(command).arg("--run-dir").arg(run.path());
     if let Some(launch) = launch {
         program.args(["--device", &launch.device]);
+        program.args(launch.claim.iter().flat_map(|claim| ["--claim".to_owned(), json!(claim).to_string()]));
         let faults: Vec<String> = launch.inject.iter().map(ToString::to_string).collect();
         if !faults.is_empty() {
             program.args(["--inject", &faults.join(",")]);

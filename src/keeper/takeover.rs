@@ -137,6 +137,7 @@ impl Keeper {
             self.recorder.note(Level::Warn, JournalKind::Health, format!("keeper.lock cannot be written: {error}"));
         }
         self.note_recovery(by_person);
+        self.join_registry();
         match end_orphan(&self.run_dir).await {
             Ok(false) => {}
             Ok(true) => {
@@ -166,6 +167,7 @@ impl Keeper {
         }
         // A stop may have ended the run meanwhile.
         if self.outcome.is_none() {
+            self.claim_devices();
             self.decide(Event::Begin, None);
         }
         Ok(())

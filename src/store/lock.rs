@@ -4,6 +4,7 @@
 //! A process id alone is ambiguous, because ids are reused. With the boot and the process's start time
 //! it identifies one process forever.
 
+use crate::protocol::claim::Claim;
 use crate::untrusted::text;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::{Pid, Signal};
@@ -96,6 +97,9 @@ pub struct Record {
     /// The end of the run, while run.db does not hold it: it is being written, or could not be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
+    /// The run's claim on devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<Claim>,
 }
 
 /// The end of a run that its keeper's parent decided while no keeper ran.
@@ -267,7 +271,16 @@ impl Lock {
 impl Record {
     fn own() -> Self {
         let owner = Identity::own();
-        Self { owner, opening: false, socket: None, waiting: None, recovery: None, told_by: None, ending: None }
+        Self {
+            owner,
+            opening: false,
+            socket: None,
+            waiting: None,
+            recovery: None,
+            told_by: None,
+            ending: None,
+            claim: None,
+        }
     }
 }
 

@@ -104,7 +104,7 @@ fn short_consequences(status: &Status, ends: Ends<'_>, class: Class, width: usiz
     let meaning = format!("class {class}: {}{warm}{relieves}", class.meaning());
     let when = match status.state {
         RunState::Paused => "takes effect on resume".to_owned(),
-        RunState::BackingOff | RunState::AwaitingVram => "takes effect at the next start".to_owned(),
+        RunState::BackingOff | RunState::AwaitingCard | RunState::AwaitingVram => "takes effect at the next start".to_owned(),
         RunState::Starting | RunState::Compiling => "takes effect after the first step".to_owned(),
         _ => format!("takes effect at step {}", count(status.step.saturating_add(1))),
     };
@@ -256,7 +256,7 @@ fn consequence_lines(status: &Status, ends: Ends<'_>, class: Class, width: usize
     let when = match status.state {
         RunState::Paused => format!("Takes effect on resume, at step {next}."),
         // No worker is alive to save: the next one loads the latest checkpoint on disk.
-        RunState::BackingOff | RunState::AwaitingVram => match status.durable_step {
+        RunState::BackingOff | RunState::AwaitingCard | RunState::AwaitingVram => match status.durable_step {
             Some(durable) => format!("Takes effect at the next start, from checkpoint {}.", count(durable)),
             None => "Takes effect at the next start, from the beginning: no checkpoint yet.".to_owned(),
         },
