@@ -2,6 +2,7 @@
 //! keeper, or become one of the processes.
 
 mod attach;
+mod bad_value;
 mod bundle;
 mod check;
 mod checkpoints;
@@ -19,6 +20,7 @@ mod notify;
 mod occupied;
 mod plan;
 mod plot;
+mod poll;
 mod preferences;
 mod preflight;
 mod prepare;
@@ -34,9 +36,11 @@ mod watch;
 mod watching;
 
 use crate::config::run::AsWritten;
+use crate::diagnose::readings::read_once;
 use crate::protocol::inject::{Inject, InjectError};
 use crate::store::reader::refuse_newer;
 use crate::store::run_dir::RunDir;
+use crate::trainer::command::WithCommands;
 use crate::trainer::{self, Trainer};
 use crate::untrusted::text;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -187,6 +191,7 @@ fn find_run(runs: &Path, name: Option<&str>) -> Result<RunDir, Failure> {
 pub fn main(trainer: &dyn Trainer) -> ExitCode {
     let cli = Cli::parse();
     let trainer: &dyn Trainer = if trainer::is_elsewhere() { &AsWritten } else { trainer };
+    let trainer: &dyn Trainer = &WithCommands { trainer, find_gpu };
     let runs = &cli.place.runs_dir;
     let outcome = match cli.command {
         None => run::begin(None, &cli.run, runs, trainer),
@@ -227,6 +232,11 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// Returns the name of the machine's first GPU.
+fn find_gpu() -> Option<String> {
+    read_once(Path::new("."), 0).ok()?.gpu.ok().map(|gpu| gpu.name)
 }
 
 /// Prints a line on stdout, without terminal control characters. A reader that has closed the pipe, as

@@ -76,7 +76,8 @@ fn stop(place: &Place, run: &RunDir) {
 fn a_second_run_on_a_card_is_refused_or_waits_or_starts_anyway_whatever_its_folder() {
     let place = two_cards();
     let first = begin(&place, "first", &["--device", "cuda:0"]);
-    let refused = place.output(&["run", "run.yaml", "--headless", "--runs-dir", "other", "--device", "cuda:GPU-fake-0"]);
+    let refused =
+        place.output(&["run", "run.yaml", "--headless", "--runs-dir", "other", "--device", "cuda:GPU-fake-0"]);
     let said = text(&refused);
     assert_eq!(refused.status.code(), Some(2), "{said}");
     for part in ["cuda:0 is in use by", &first.name(), "downshift attach", "--wait-for-card", "--another"] {
@@ -129,7 +130,8 @@ fn the_queue_is_first_come_first_served_and_a_waiting_run_can_be_stopped() {
     let first = begin(&place, "first", &device);
     let second = wait_behind(&place, "second", &device, "next in the queue");
     let third = wait_behind(&place, "third", &device, "number 2 in the queue, after second-");
-    let fourth = wait_behind(&place, "fourth", &[&device[..], &["--runs-dir", "other"]].concat(), "number 3 in the queue");
+    let fourth =
+        wait_behind(&place, "fourth", &[&device[..], &["--runs-dir", "other"]].concat(), "number 3 in the queue");
     let listed = text(&place.output(&["runs", "--all"]));
     let names = |text: &str| text.lines().map(|line| line.split('-').next().unwrap().to_owned()).collect::<Vec<_>>();
     assert_eq!(names(&listed), ["first", "second", "third", "fourth"], "{listed}");

@@ -6,7 +6,10 @@ use downshift::protocol::control::{Request, RunState};
 use downshift::protocol::line;
 use downshift::store::owners;
 use downshift::store::reader::live_status;
-use helper::{Disk, Place, fill_disk, journal, journal_says, kill, never_stopped, wait_for, wait_state, wait_status};
+use helper::{
+    Disk, Place, QUICK, SLOW, fill_disk, finish_run, journal, journal_says, kill, lock_store, never_stopped, start_run,
+    stop_run, wait_for, wait_state, wait_status,
+};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,15 +18,9 @@ use std::os::unix::fs::{chown, symlink};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
-const QUICK: &str = "{ step_ms: 2, save_ms: 1 }";
-
 #[test]
 fn a_keeper_that_is_killed_is_recovering_and_never_stopped() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (_child, run) = place.start(&["--set", "training.steps=4000"]);
-    let mut status = wait_status(&run, "steps", |status| status.step >= 5);
+    let (_place, _child, run, mut status) = start_run(SLOW, 4000, 5);
     for _ in 0..3 {
         let keeper = status.pid_keeper.unwrap();
         kill(keeper);
@@ -40,13 +37,8 @@ fn a_keeper_that_is_killed_is_recovering_and_never_stopped() {
 
 #[test]
 fn a_locked_store_delays_the_next_keeper_and_does_not_end_the_run() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
-    let before = wait_status(&run, "steps", |status| status.step >= 60);
-    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
-    store.busy_timeout(Duration::from_secs(10)).unwrap();
-    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let (place, mut child, run, before) = start_run(SLOW, 4000, 60);
+    let store = lock_store(&run);
     kill(before.pid_keeper.unwrap());
     never_stopped(&run, "a start that failed", |state, why| state == RunState::Recovering && why.contains("locked"));
     let refused = place.output(&["shift", "down"]);
@@ -87,10 +79,7 @@ fn a_full_disk_delays_the_next_keeper_and_does_not_end_the_run() {
 
 #[test]
 fn without_its_lock_files_a_run_still_has_one_keeper_and_one_worker() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (_child, run) = place.start(&["--set", "training.steps=4000"]);
-    let before = wait_status(&run, "steps", |status| status.step >= 5);
+    let (place, _child, run, before) = start_run(SLOW, 4000, 5);
     for name in ["keeper.lock", "parent.lock", "worker.lock"] {
         fs::remove_file(run.file(name)).unwrap();
     }
@@ -118,11 +107,7 @@ fn without_its_lock_files_a_run_still_has_one_keeper_and_one_worker() {
 
 #[test]
 fn a_lock_that_is_a_link_is_refused_and_its_target_is_left_alone() {
-    let place = Place::scripted();
-    place.script(QUICK, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=100"]);
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    let (place, run) = finish_run();
     let mine = place.dir.path().join("bashrc");
     fs::write(&mine, "alias ls=ls\n").unwrap();
     for (name, words) in [("keeper.lock", ["checkpoints", "prune"]), ("keeper.log", ["resume", "--headless"])] {
@@ -138,10 +123,7 @@ fn a_lock_that_is_a_link_is_refused_and_its_target_is_left_alone() {
 
 #[test]
 fn commands_of_another_environment_find_the_keeper_and_the_journal_names_them() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&[]);
-    wait_status(&run, "steps", |status| status.step >= 5);
+    let (place, mut child, run, _) = start_run(SLOW, 400, 5);
     let stopped = place.command(&["stop"]).env("XDG_RUNTIME_DIR", "/nonexistent").output().unwrap();
     assert!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
     assert_eq!(child.wait().unwrap().code(), Some(3));
@@ -172,16 +154,12 @@ fn sockets_lie_in_no_folder_that_others_could_get_into() {
     let socket = owners::keeper_record(&run).unwrap().socket.unwrap();
     assert_eq!(socket.parent(), Some(wanted.as_path()));
     assert_eq!(fs::read_dir(&trap).unwrap().count(), 0);
-    assert!(place.output(&["stop"]).status.success());
-    assert_eq!(child.wait().unwrap().code(), Some(3));
+    stop_run(&place, &mut child);
 }
 
 #[test]
 fn endless_lines_and_too_many_clients_are_turned_away() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (_child, run) = place.start(&["--set", "training.steps=4000"]);
-    let before = wait_status(&run, "steps", |status| status.step >= 5);
+    let (_place, _child, run, before) = start_run(SLOW, 4000, 5);
     let socket = owners::keeper_record(&run).unwrap().socket.unwrap();
     let mut endless = UnixStream::connect(&socket).unwrap();
     endless.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -208,11 +186,8 @@ fn endless_lines_and_too_many_clients_are_turned_away() {
 }
 
 #[test]
-fn a_run_file_that_is_garbled_while_the_run_goes_on_is_named() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
-    let before = wait_status(&run, "steps", |status| status.step >= 5);
+fn a_run_file_garbled_during_the_run_is_reported() {
+    let (_place, mut child, run, before) = start_run(SLOW, 4000, 5);
     let good = fs::read(run.file("run.yaml")).unwrap();
     fs::write(run.file("run.yaml"), "nothing: [").unwrap();
     wait_for("a warning", || journal_says(&run, "run.yaml changed and is now invalid").then_some(()));
@@ -227,10 +202,7 @@ fn a_run_file_that_is_garbled_while_the_run_goes_on_is_named() {
 
 #[test]
 fn a_run_file_that_a_new_keeper_cannot_read_ends_the_run_with_its_name() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
-    let before = wait_status(&run, "steps", |status| status.step >= 5);
+    let (_place, mut child, run, before) = start_run(SLOW, 4000, 5);
     fs::write(run.file("run.yaml"), "nothing: [").unwrap();
     kill(before.pid_keeper.unwrap());
     let status = wait_state(&run, RunState::Failed);

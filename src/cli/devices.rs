@@ -8,9 +8,6 @@ use crate::protocol::device::{CardName, CardNames, DeviceChoice, UnknownDevice};
 use crate::trainer;
 use clap::Args;
 
-/// The name of the task whose worker is a command of the user, which may use several cards.
-const COMMAND: &str = "command";
-
 /// Options for a device that other runs use.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Sharing {
@@ -30,7 +27,7 @@ pub struct Sharing {
 pub fn worker_device(run: &Run, device: &str) -> Result<String, Failure> {
     let choice: DeviceChoice = device.parse().map_err(|error: UnknownDevice| Failure::new(2, error.to_string()))?;
     let DeviceChoice::Cuda(names) = &choice else { return Ok(device.to_owned()) };
-    if trainer::is_elsewhere() || run.task == COMMAND {
+    if may_use_several(run) {
         return Ok(device.to_owned());
     }
     match (names.names(), names.only_index()) {
@@ -43,8 +40,20 @@ pub fn worker_device(run: &Run, device: &str) -> Result<String, Failure> {
 fn index_of(uuid: &str, cards: &[Card]) -> Result<String, Failure> {
     match find_card(&CardName::Uuid(uuid.to_owned()), cards).index {
         Some(index) => Ok(DeviceChoice::gpu(index).to_string()),
-        None => Err(Failure::new(2, format!("no card of this machine has the UUID {uuid}; `nvidia-smi -L` lists them"))),
+        None => {
+            Err(Failure::new(2, format!("no card of this machine has the UUID {uuid}; `nvidia-smi -L` lists them")))
+        }
     }
+}
+
+/// Reports whether the run's worker is a program that may use several cards.
+fn may_use_several(run: &Run) -> bool {
+    trainer::is_elsewhere() || run.command.is_some()
+}
+
+/// Returns the devices that a run will use: of those requested, the trainer has found the first.
+pub fn devices_of_start(run: &Run, requested: &str, found: &str) -> Devices {
+    devices_of(if may_use_several(run) { requested } else { found })
 }
 
 /// Returns the devices behind a name: a value of `--device`, or a display name such as `cuda:0 NVIDIA H100`. Anything

@@ -148,7 +148,7 @@ fn may_migrate(dir: &RunDir, run: &Run, rung: usize) -> bool {
 
 pub fn keeper(args: &KeeperArgs) -> Outcome {
     if !args.detach && !args.parent {
-        return keep(args);
+        return run_keeper(args);
     }
     let run = RunDir::open(&args.run_dir)?;
     let launch = args.launch();
@@ -161,8 +161,9 @@ pub fn keeper(args: &KeeperArgs) -> Outcome {
 
 /// Runs the keeper. An error that prevents it goes to the parent as a line on stdout, which may be a pipe
 /// without a reader.
-fn keep(args: &KeeperArgs) -> Outcome {
-    let keeping = keeper::KeeperArgs { run_dir: args.run_dir.clone(), launch: args.launch(), asked_by: args.by_person.clone() };
+fn run_keeper(args: &KeeperArgs) -> Outcome {
+    let keeping =
+        keeper::KeeperArgs { run_dir: args.run_dir.clone(), launch: args.launch(), asked_by: args.by_person.clone() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| keeper::KeeperError::Io { what: "the keeper's runtime".to_owned(), source });
     let outcome = runtime.and_then(|runtime| {

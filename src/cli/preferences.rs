@@ -4,8 +4,8 @@
 use crate::cockpit::keymap::Keymap;
 use crate::cockpit::preferences::Preferences;
 use crate::config::theme::{Theme, ThemeError};
-use crate::untrusted::file::{self, Limit};
 use crate::store::user_folder::user_folder;
+use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -97,7 +97,7 @@ mod tests {
     use super::UserFiles;
 
     #[test]
-    fn own_themes_and_keys_are_taken_and_what_is_wrong_is_named() {
+    fn the_users_themes_and_keys_are_used_and_their_errors_reported() {
         let folder = tempfile::tempdir().unwrap();
         let themes = folder.path().join("themes");
         std::fs::create_dir(&themes).unwrap();

@@ -1,7 +1,8 @@
 //! `resume`: continues from the newest checkpoint or an older one, or starts a new run from the weights alone.
 
+use super::bad_value::BadValue;
 use super::client::Answer as Reply;
-use super::devices::{Sharing, devices_of, worker_device};
+use super::devices::{Sharing, devices_of_start, worker_device};
 use super::interrupted::{self, Interrupted};
 use super::line;
 use super::occupied::{self, Answer};
@@ -14,7 +15,6 @@ use crate::keeper::Launch;
 use crate::keeper::offline::OfflineKeeper;
 use crate::protocol::claim::{ClaimRequest, Devices};
 use crate::protocol::control::Request;
-use crate::protocol::device::DeviceChoice;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
 use crate::store::command_line::record_command_line;
 use crate::store::owners;
@@ -48,7 +48,7 @@ pub struct ResumeArgs {
     #[arg(long)]
     as_base: bool,
     /// With --as-base: factor on every rung's learning rate
-    #[arg(long, value_name = "F", requires = "as_base", value_parser = factor)]
+    #[arg(long, value_name = "F", requires = "as_base", value_parser = parse_factor)]
     lr_factor: Option<f64>,
     /// With --as-base: number of epochs
     #[arg(long, value_name = "N", requires = "as_base", value_parser = clap::value_parser!(u64).range(1..))]
@@ -57,9 +57,9 @@ pub struct ResumeArgs {
     trust: Trust,
 }
 
-fn factor(text: &str) -> Result<f64, String> {
+fn parse_factor(text: &str) -> Result<f64, BadValue> {
     let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && number.is_finite());
-    number.ok_or_else(|| "a factor is a number above 0, such as 0.1".to_owned())
+    number.ok_or(BadValue::Factor)
 }
 
 pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
@@ -106,7 +106,7 @@ fn continue_living(dir: &RunDir, args: &ResumeArgs) -> Result<bool, Failure> {
             return Err(Failure::new(1, format!("{name} is running; end it with `{stop}` before {change}")));
         }
         // A paused run continues, a running one stays as it is. A run that is over refuses, and its keeper ends.
-        match client::ask(dir, &Request::Resume) {
+        match client::ask_keeper(dir, &Request::Resume) {
             Ok(Reply::Accepted(message)) => line!("{}: {message}", dir.name()),
             // A keeper that was killed this moment still accepts a connection; without a parent none follows it.
             Err(failure) if owners::parent_record(dir).is_none() => {
@@ -136,10 +136,14 @@ fn settle_launch(dir: &RunDir, run: &Run, args: &ResumeArgs, trainer: &dyn Train
     let stored = stored_launch(dir);
     let device = args.device.as_ref().map(|device| worker_device(run, device)).transpose()?;
     let devices = match &device {
-        Some(device) => devices_of(&trainer.look_ahead(run, device).map_err(Failure::of)?.device),
-        None => devices_of_last_worker(dir, stored.as_ref()),
+        Some(device) => {
+            let found = trainer.look_ahead(run, device).map_err(Failure::of)?.device;
+            devices_of_start(run, device, &found)
+        }
+        None => devices_of_last_worker(dir, run, stored.as_ref()),
     };
-    let (inject, earlier) = stored.as_ref().map(|stored| (stored.inject.clone(), stored.claim.clone())).unwrap_or_default();
+    let (inject, earlier) =
+        stored.as_ref().map(|stored| (stored.inject.clone(), stored.claim.clone())).unwrap_or_default();
     let earlier = earlier.unwrap_or_default();
     let another = args.sharing.another || (earlier.another && !args.sharing.wait_for_card);
     match occupied::settle_devices(&devices, &Sharing { another, ..args.sharing }, args.headless)? {
@@ -152,11 +156,10 @@ fn settle_launch(dir: &RunDir, run: &Run, args: &ResumeArgs, trainer: &dyn Train
     }
 }
 
-fn devices_of_last_worker(dir: &RunDir, stored: Option<&Launch>) -> Devices {
+fn devices_of_last_worker(dir: &RunDir, run: &Run, stored: Option<&Launch>) -> Devices {
     let launched = stored.map_or("auto", |stored| &stored.device);
     let named = live_status(dir).and_then(|status| status.device);
-    let named = named.filter(|name| launched == "auto" && DeviceChoice::from_display_name(name).is_some());
-    devices_of(named.as_deref().unwrap_or(launched))
+    devices_of_start(run, launched, named.as_deref().unwrap_or(launched))
 }
 
 fn stored_launch(dir: &RunDir) -> Option<Launch> {
@@ -181,7 +184,7 @@ fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Train
     let device = worker_device(&run, device.as_deref().unwrap_or("auto"))?;
     let prospect = trainer.look_ahead(&run, &device).map_err(Failure::of)?;
     has_room(runs, &run, prospect.parameters)?;
-    let devices = devices_of(&prospect.device);
+    let devices = devices_of_start(&run, &device, &prospect.device);
     let another = match occupied::settle_devices(&devices, &args.sharing, args.headless)? {
         Answer::Start { another } => another,
         Answer::Attach(other) => return attach::open(&other),

@@ -1,11 +1,13 @@
 //! `run`: checks the start, starts the keeper, follows the run.
 
+use super::bad_value::BadValue;
 use super::devices::{Sharing, worker_device};
 use super::occupied::{self, Answer};
 use super::preflight::{Cleared, Preflight, Start};
 use super::trust::{self, Trust};
 use super::{Failure, Faults, Outcome, attach, client, find_run, headless, prepare};
-use crate::config::run::{Run, Source};
+use crate::config::command;
+use crate::config::run::{AsWritten, Run, Source};
 use crate::config::shipped;
 use crate::format::bytes;
 use crate::keeper::{Launch, detach};
@@ -15,6 +17,7 @@ use crate::store::command_line::record_command_line;
 use crate::store::disk;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
+use crate::trainer::program::settle_program;
 use crate::trainer::{OnDevice, Trainer};
 use crate::untrusted::file::{self, Limit, ReadError};
 use crate::untrusted::text;
@@ -25,11 +28,15 @@ use std::path::{Path, PathBuf};
 /// Arguments of `run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// A run file, or one that ships inside: digits (the default), text, lora, finetune, stable, sizes, cifar10
+    /// A run file, or one that ships inside: digits (the default), text, lora, finetune, stable, sizes,
+    /// cifar10, command
     #[arg(value_name = "CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
     pub options: RunOptions,
+    /// Without a run file: a program and its arguments, such as `run -- python train.py --lr 1e-3`
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "config")]
+    command: Vec<String>,
 }
 
 /// Options applied on top of a run file.
@@ -106,14 +113,34 @@ fn no_text(path: &Path, line: usize) -> Failure {
 }
 
 pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
-    begin(args.config.as_deref(), &args.options, runs, trainer)
+    if args.command.is_empty() {
+        return begin(args.config.as_deref(), &args.options, runs, trainer);
+    }
+    let run = typed_run(&args.command, &std::env::current_dir()?, &args.options.overrides.set)?;
+    let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
+    trust::approve_typed(&run);
+    start(run, &args.options, runs, trainer)
 }
 
-/// Starts a run and follows it.
+/// Starts a run from a run file and follows it.
 pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &options.overrides;
     let run = load_run_file(config, set, device, trainer)?;
+    let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
     trust::require_approval(&run, options.trust)?;
+    start(run, options, runs, trainer)
+}
+
+/// Returns the run of a command that was typed instead of a run file.
+fn typed_run(words: &[String], directory: &Path, overrides: &[(String, String)]) -> Result<Run, Failure> {
+    let text = command::run_file(words);
+    let source = Source { file: "command line", text: &text, base: directory, overrides };
+    Run::read(&source, &AsWritten).map_err(|refusal| Failure::new(13, refusal.to_string()))
+}
+
+/// Starts an approved run and follows it.
+fn start(run: Run, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+    let device = &options.overrides.device;
     let first = options.rung.as_ref().map(|name| first_rung(&run, name)).transpose()?;
     let after = options.after.as_deref().map(|name| find_run(runs, Some(name))).transpose()?;
     let device = worker_device(&run, device)?;
@@ -190,7 +217,7 @@ pub fn look_on(dir: &RunDir, headless: bool, since_ms: i64) -> Outcome {
     attach::open(dir)
 }
 
-pub fn parse_override(text: &str) -> Result<(String, String), String> {
-    let (path, value) = text.split_once('=').ok_or("write PATH=VALUE, such as training.epochs=2")?;
+pub fn parse_override(text: &str) -> Result<(String, String), BadValue> {
+    let (path, value) = text.split_once('=').ok_or(BadValue::Override)?;
     Ok((path.trim().to_owned(), value.trim().to_owned()))
 }

@@ -20,7 +20,7 @@ pub const NOT_APPROVED: u8 = 13;
 /// The option of every command that executes a run file.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct Trust {
-    /// Approve the libraries, addresses and secrets that the run file names, without asking
+    /// Approve the command, libraries, addresses and secrets that the run file names, without asking
     #[arg(long)]
     trust: bool,
 }
@@ -51,6 +51,16 @@ pub fn require_approval(run: &Run, Trust { trust }: Trust) -> Result<(), Failure
         say(&format!("{error}; you will be asked again"));
     }
     Ok(())
+}
+
+/// Stores an approval that the user gave by typing the command.
+pub fn approve_typed(run: &Run) {
+    let grants = Grants::from_run(run);
+    if !grants.is_empty()
+        && let Err(error) = Approvals::of_user().add_once(&digest(&grants), &run.name)
+    {
+        say(&format!("{error}; `resume` will ask for approval"));
+    }
 }
 
 /// Reports whether the user has approved this list before.
@@ -123,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_approval_holds_for_the_list_and_the_libraries_alone() {
+    fn an_approval_covers_only_the_list_and_the_libraries() {
         let dir = tempfile::tempdir().unwrap();
         let library = dir.path().join("x.so");
         let hook =

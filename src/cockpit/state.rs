@@ -16,6 +16,7 @@ pub mod shift_progress;
 pub use ladder::RungView;
 
 use super::keymap::Keymap;
+use crate::config::command::CommandSpec;
 use crate::config::knobs::Watch;
 use crate::protocol::control::{CheckpointRow, RunState, Status};
 use crate::protocol::device::DeviceChoice;
@@ -87,6 +88,8 @@ pub struct State {
     pub notice: Option<Notice>,
     /// Rungs, fastest first.
     pub ladder: Vec<RungView>,
+    /// The command, in a run that starts one.
+    pub command: Option<CommandSpec>,
     /// Thresholds.
     pub watch: Watch,
     /// Current time, Unix milliseconds.
@@ -122,6 +125,7 @@ impl State {
             shift_progress: ShiftProgress::None,
             notice: None,
             ladder,
+            command: None,
             watch,
             now_ms,
             utc_offset_s,

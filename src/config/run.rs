@@ -1,46 +1,19 @@
 //! A run file: from text to a validated [`Run`], and back to the run.yaml of a run directory.
 
+mod file;
+
+use super::command::{self, CommandSpec};
 use super::integrations::{Notify, Probe};
-use super::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
+use super::knobs::{Preset, Section, Watch};
 use super::ladder::{self, FULL, Resolved, Rung, RungSpec, resolve_ladder};
 use super::problem::{Problem, max_listed};
 use super::{check, climb, typed, variants, watch, yaml};
 use crate::recipe::class;
 use crate::untrusted::text;
-use serde::{Deserialize, Serialize};
+use file::RunFile;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::Path;
-
-/// A run file as written.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RunFile {
-    name: String,
-    task: String,
-    #[serde(default)]
-    data: Section,
-    #[serde(default)]
-    model: Section,
-    training: Training,
-    optimizer: Optimizer,
-    #[serde(default)]
-    evaluation: Evaluation,
-    #[serde(default)]
-    checkpoint: Checkpoint,
-    #[serde(default)]
-    watch: Watch,
-    #[serde(default)]
-    probe: Probe,
-    #[serde(default)]
-    notify: Option<Notify>,
-    #[serde(default)]
-    pinned: Vec<String>,
-    #[serde(default, deserialize_with = "climb::null_as_default")]
-    climb: climb::Section,
-    #[serde(default)]
-    ladder: Vec<RungSpec>,
-}
 
 /// A validated run: what to train, and every rung of its ladder.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +22,8 @@ pub struct Run {
     pub name: String,
     /// The name of its task.
     pub task: String,
+    /// The command, for `task: command`.
+    pub command: Option<CommandSpec>,
     /// The keeper's thresholds and responses.
     pub watch: Watch,
     /// Settings of the probe.
@@ -189,9 +164,11 @@ impl Run {
         }
         settle_length(&mut tree, source.overrides);
         problems.extend(ladder::truncate_lists(&mut tree));
-        let (file, wrong) = typed::read_tree::<RunFile>(&tree);
+        problems.extend(file::misplaced_keys(&tree, |task| tasks.knows(task)));
+        let (file, wrong) = file::read(&tree);
         problems.extend(wrong);
         let run = file.map(|file| validate_run(file, tasks, source.base, origin, &mut problems));
+        problems.extend(run.iter().flat_map(|run| run.unreached_knobs(set.iter().map(|(path, _)| path.as_str()))));
         match run {
             Some(run) if problems.is_empty() => Ok(run),
             _ => Err(Refusal { lines: format_problems(source, &problems, &places, &set) }),
@@ -215,10 +192,12 @@ impl Run {
             })
             .collect();
         let mut tree = json!({ "name": self.name, "task": self.task });
+        let command = self.command.as_ref().and_then(|command| serde_json::to_value(command).ok());
         let tail = json!({ "watch": self.watch, "probe": self.probe, "notify": self.notify, "pinned": self.pinned, "ladder": ladder });
         let names: Vec<&str> = self.rungs.iter().map(|rung| rung.name.as_str()).collect();
         let climb = (!self.plan.is_empty()).then(|| climb::Section::from_stages(&self.plan, &names));
         if let (Value::Object(tree), Value::Object(body), Value::Object(tail)) = (&mut tree, full, tail) {
+            tree.extend(command.as_ref().and_then(Value::as_object).cloned().into_iter().flatten());
             tree.extend(body);
             tree.extend(tail);
             tree.extend(climb.map(|climb| ("climb".to_owned(), json!(climb))));
@@ -235,7 +214,7 @@ impl Run {
     /// Returns one rung's knobs as a tree.
     #[must_use]
     pub fn preset_tree(&self, rung: usize) -> Value {
-        serde_json::to_value(&self.rungs[rung].preset).unwrap_or_default()
+        self.rungs[rung].preset.tree()
     }
 
     /// Finds a rung by name or number.
@@ -283,43 +262,59 @@ fn validate_run(
     for (index, spec) in file.ladder.iter().enumerate() {
         problems.extend(check::check_name(&format!("ladder[{index}].name"), &spec.name));
     }
-    let known_task = tasks.knows(&file.task);
-    if known_task {
-        let (sections, wrong) = tasks.resolve(&file.task, &file.data, &file.model, base);
-        problems.extend(wrong);
-        if let Some((data, model)) = sections {
-            (file.data, file.model) = (data, model);
-        }
-    } else {
-        let names = tasks.names();
-        let known: Vec<&str> = names.iter().map(String::as_str).collect();
-        let wrong = format!("no task is called `{}`", file.task);
-        problems.push(Problem::at("task", wrong, typed::suggest(&file.task, &known)));
-    }
-    let full = Preset {
-        data: file.data,
-        model: file.model,
-        training: file.training,
-        optimizer: file.optimizer,
-        evaluation: file.evaluation,
-        checkpoint: file.checkpoint,
-    };
+    let trained = settle_task(&mut file, tasks, base, problems);
+    let full = file.preset();
     let (rungs, wrong) = resolve_ladder(full, &file.ladder, &file.pinned);
     problems.extend(wrong);
     problems.extend(check_pinned(&file.pinned, &rungs[0].tree));
-    check_rungs(&rungs, known_task.then_some((tasks, file.task.as_str(), base)), problems);
+    check_rungs(&rungs, trained.then_some((tasks, file.task.as_str(), base)), problems);
+    let command = file.command_spec(base);
+    problems.extend(command.iter().flat_map(|command| command::check::check_command(command, &rungs)));
     let names: Vec<&str> = [FULL].into_iter().chain(file.ladder.iter().map(|spec| spec.name.as_str())).collect();
     let (plan, wrong) = file.climb.resolve(&names);
     problems.extend(wrong);
     let ladder = rungs.iter().map(|resolved| resolved.rung.clone()).collect();
     let (watch, probe, notify) = (file.watch, file.probe, file.notify);
-    let run = Run { name: file.name, task: file.task, watch, probe, notify, pinned: file.pinned, plan, rungs: ladder };
+    let run = Run {
+        name: file.name,
+        task: file.task,
+        command,
+        watch,
+        probe,
+        notify,
+        pinned: file.pinned,
+        plan,
+        rungs: ladder,
+    };
     // Reachability is undefined while the ladder has errors.
     if problems.is_empty() {
         problems.extend(run.broken_stages());
-        problems.extend((origin == Origin::Written).then(|| run.unusable(&rungs)).into_iter().flatten());
+        if origin == Origin::Written {
+            problems.extend(run.unusable(&rungs));
+            problems.extend(run.command.iter().flat_map(|command| command::reach::useless_rungs(command, &rungs)));
+        }
     }
     run
+}
+
+/// Resolves the sections that the task owns. Returns whether a trainer knows the task.
+fn settle_task(file: &mut RunFile, tasks: &dyn TaskSections, base: &Path, problems: &mut Vec<Problem>) -> bool {
+    if file.task == command::TASK {
+        return false;
+    }
+    if !tasks.knows(&file.task) {
+        let names = tasks.names();
+        let known: Vec<&str> = names.iter().map(String::as_str).chain([command::TASK]).collect();
+        let wrong = format!("no task is called `{}`", file.task);
+        problems.push(Problem::at("task", wrong, typed::suggest(&file.task, &known)));
+        return false;
+    }
+    let (sections, wrong) = tasks.resolve(&file.task, &file.data, &file.model, base);
+    problems.extend(wrong);
+    if let Some((data, model)) = sections {
+        (file.data, file.model) = (data, model);
+    }
+    true
 }
 
 /// Checks every rung. A problem shared by all rungs is reported once, in the body of the file.

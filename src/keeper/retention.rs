@@ -45,20 +45,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn row(step: u64, eval_loss: Option<f64>) -> CheckpointRow {
-        let (path, time_ms) = (String::new(), 0);
-        CheckpointRow {
-            step,
-            samples: 0,
-            path,
-            bytes: 0,
-            time_ms,
-            pause_ms: 0.0,
-            total_ms: 0.0,
-            eval_loss,
-            best: false,
-            kept: true,
-            proven: false,
-        }
+        CheckpointRow { step, eval_loss, kept: true, ..CheckpointRow::default() }
     }
 
     fn keep(keep_last: u64, keep_best: bool) -> knobs::Checkpoint {
@@ -83,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_proven_one_stays_whatever_its_age() {
+    fn the_newest_proven_checkpoint_is_kept_at_any_age() {
         let mut rows: Vec<_> = (1..=6).map(|step| row(step, None)).collect();
         (rows[0].proven, rows[1].proven) = (true, true);
         assert_eq!((newest_proven(&rows), next_to_be_proven(&rows)), (Some(2), Some(3)));

@@ -15,6 +15,7 @@ pub fn blank_status(run_dir: &RunDir, run: &Run, rung: usize) -> Status {
         why: None,
         rung,
         rung_name: run.rungs[rung].name.clone(),
+        level: run.command.as_ref().map(|command| command.level().number()),
         step: 0,
         samples: 0,
         total_samples: None,

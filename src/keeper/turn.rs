@@ -88,7 +88,10 @@ impl Keeper {
 
     fn give_up_registry(&mut self, error: &LockError) {
         self.turn.member = None;
-        let text = format!("the claim on {} cannot be stored, so another run may start there: {error}", self.claim_request().devices);
+        let text = format!(
+            "the claim on {} cannot be stored, so another run may start there: {error}",
+            self.claim_request().devices
+        );
         self.recorder.note(Level::Warn, JournalKind::Health, text);
     }
 
@@ -99,7 +102,8 @@ impl Keeper {
         launch.claim.clone().unwrap_or_else(|| {
             let device = self.recorder.status.device.as_deref().unwrap_or(&launch.device);
             let card = DeviceChoice::from_display_name(device).and_then(|choice| choice.gpu_index());
-            let devices = card.map_or(Devices::Cpu, |index| Devices::Cards(vec![Card { index: Some(index), uuid: None }]));
+            let devices =
+                card.map_or(Devices::Cpu, |index| Devices::Cards(vec![Card { index: Some(index), uuid: None }]));
             ClaimRequest { devices, ..ClaimRequest::default() }
         })
     }

@@ -15,7 +15,9 @@ impl Policy {
     pub(super) fn handle_turn(&mut self, waiting: Option<Waiting>, now: Duration) -> Vec<Effect> {
         self.waiting = waiting;
         match (std::mem::replace(&mut self.life, Lifecycle::New), &self.waiting) {
-            (Lifecycle::AwaitingTurn { start, since, .. }, None) => self.take_turn(start, now.saturating_sub(since), now),
+            (Lifecycle::AwaitingTurn { start, since, .. }, None) => {
+                self.take_turn(start, now.saturating_sub(since), now)
+            }
             (Lifecycle::AwaitingTurn { start, since, .. }, Some(waiting)) => {
                 self.life = Lifecycle::AwaitingTurn { start, since, waiting: waiting.clone() };
                 Vec::new()

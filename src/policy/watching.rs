@@ -24,7 +24,7 @@ impl Policy {
             let text = format!("{} passed its probation", self.rung_name(self.rung));
             effects.push(Effect::Journal(Level::Info, JournalKind::Shift, text));
         }
-        if let Some(spike) = self.watches.spike.observe(step.loss, watch.spike) {
+        if let Some(spike) = step.loss.and_then(|loss| self.watches.spike.observe(loss, watch.spike)) {
             let why = format!(
                 "the loss jumped from {:.4} to {:.4}, {:.1} standard deviations",
                 spike.mean, spike.loss, spike.sigmas
@@ -34,7 +34,7 @@ impl Policy {
             let back = Back { before, steps: watch.spike.back, skip_units };
             let done = self.suggest_move(Move::RollBack { back, to: self.rung }, &why, now);
             effects.extend(with_trouble(FailureClass::LossSpike, why, done));
-        } else if let Some(why) = self.watches.drift.observe(step.loss, watch.divergence) {
+        } else if let Some(why) = step.loss.and_then(|loss| self.watches.drift.observe(loss, watch.divergence)) {
             let back = Back { before: step.step, steps: watch.divergence.steps, skip_units: 0 };
             let to = self.nearest_rung(Relief::Numerics).unwrap_or(self.rung);
             let done = self.propose_move(Move::RollBack { back, to }, &why);
@@ -148,7 +148,7 @@ impl Policy {
             Lifecycle::Running(_) if self.watches.heat.must_cool(knobs, now) => {
                 let limit = heat::limit_c(watch, slowdown_c, knobs);
                 let why = format!("the GPU is at {:.0} °C (limit {limit:.0} °C)", self.watches.heat.temperatures().0);
-                self.watches.heat.rest();
+                self.watches.heat.reset();
                 let often = self.ledger.heat_pauses >= knobs.pauses;
                 let rung = self.nearest_rung(Relief::Heat).filter(|_| often);
                 let told = (often && rung.is_none()).then(|| self.note_no_relief(Relief::Heat, "it will pause again"));

@@ -142,9 +142,8 @@ impl Claim {
             return None;
         }
         let is_ahead = |other: &Self| other.stage == Stage::Queued && (self.ticket == 0 || other.ticket < self.ticket);
-        let is_rival = |other: &&Self| {
-            other.devices.overlap(&self.devices) && (other.stage == Stage::Holds || is_ahead(other))
-        };
+        let is_rival =
+            |other: &&Self| other.devices.overlap(&self.devices) && (other.stage == Stage::Holds || is_ahead(other));
         let mut rivals: Vec<&Self> = others.into_iter().filter(is_rival).collect();
         if rivals.is_empty() {
             return None;
@@ -234,7 +233,8 @@ mod tests {
 
     #[test]
     fn first_come_first_served_per_card() {
-        let (zero, one, both) = (cards(&[(Some(0), "a")]), cards(&[(Some(1), "b")]), cards(&[(Some(0), "a"), (Some(1), "b")]));
+        let (zero, one, both) =
+            (cards(&[(Some(0), "a")]), cards(&[(Some(1), "b")]), cards(&[(Some(0), "a"), (Some(1), "b")]));
         let all = [
             claim("holder", &zero, Stage::Holds, 0),
             claim("second", &both, Stage::Queued, 2),
@@ -242,7 +242,8 @@ mod tests {
             claim("patient", &one, Stage::Later, 1),
             claim("paused", &one, Stage::Rests, 0),
         ];
-        let told = |claim: &Claim| claim.obstacle(all.iter().filter(|other| *other != claim)).map(|why| why.to_string());
+        let told =
+            |claim: &Claim| claim.obstacle(all.iter().filter(|other| *other != claim)).map(|why| why.to_string());
         assert_eq!(told(&all[0]), None, "it holds its card already");
         assert_eq!(told(&all[1]).unwrap(), "holder holds cuda:0; next in the queue");
         assert_eq!(told(&all[2]).unwrap(), "holder holds cuda:0; number 2 in the queue, after second");
@@ -258,7 +259,8 @@ mod tests {
     fn the_reason_reads_as_a_sentence() {
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert_eq!(Waiting::Run("digits".to_owned()).to_string(), "starts after digits");
-        let waiting = Waiting::Devices { devices: "cpu".to_owned(), holders: names(&["a", "b"]), ahead: names(&["c", "d"]) };
+        let waiting =
+            Waiting::Devices { devices: "cpu".to_owned(), holders: names(&["a", "b"]), ahead: names(&["c", "d"]) };
         assert_eq!(waiting.to_string(), "a, b hold cpu; number 3 in the queue, after c, d");
     }
 }

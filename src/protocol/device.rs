@@ -193,7 +193,8 @@ mod tests {
 
     #[test]
     fn devices_are_read_and_written_back() {
-        for text in ["auto", "cpu", "cuda:0", "cuda:3", "cuda:0,1", "cuda:1,0", "cuda:GPU-8f2c,GPU-77", "cuda:MIG-1/2/3"]
+        for text in
+            ["auto", "cpu", "cuda:0", "cuda:3", "cuda:0,1", "cuda:1,0", "cuda:GPU-8f2c,GPU-77", "cuda:MIG-1/2/3"]
         {
             assert_eq!(parse(text).to_string(), text);
         }
@@ -206,8 +207,18 @@ mod tests {
         }
         assert!(!DeviceChoice::names_gpu("cpu") && !DeviceChoice::names_gpu("scripted"));
         for text in [
-            "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:+1", "cuda:0,", "cuda:0,0", "cuda:0,GPU-1", "cuda:GPU-", "cuda:GPU-1 2",
-            "cuda:99999999999", "",
+            "gpu",
+            "cuda:",
+            "cuda:x",
+            "cuda:-1",
+            "cuda:+1",
+            "cuda:0,",
+            "cuda:0,0",
+            "cuda:0,GPU-1",
+            "cuda:GPU-",
+            "cuda:GPU-1 2",
+            "cuda:99999999999",
+            "",
         ] {
             assert_eq!(text.parse::<DeviceChoice>(), Err(UnknownDevice(text.to_owned())));
         }

@@ -1,5 +1,6 @@
 //! The worker contract: orders and events.
 
+use super::metrics::{self, Metrics};
 use crate::recipe::batch::Position;
 use serde::{Deserialize, Serialize};
 
@@ -141,8 +142,8 @@ pub struct Memory {
     pub peak_bytes: u64,
 }
 
-/// One optimizer step.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// One optimizer step. A command may report no loss, no rate and no norm.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Step {
     /// Optimizer steps attempted so far, this one included.
     pub step: u64,
@@ -151,17 +152,23 @@ pub struct Step {
     /// Epoch of the step's samples.
     pub epoch: u64,
     /// Mean training loss over the step's samples.
-    pub loss: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
     /// Learning rate of the step.
-    pub lr: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lr: Option<f64>,
     /// Norm of the gradient before clipping.
-    pub grad_norm: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grad_norm: Option<f64>,
     /// Number of forward and backward passes.
     pub micro_batches: u32,
     /// Time spent waiting for data.
     pub data_wait_ms: f64,
     /// Time from the first forward pass to the loss readback.
     pub compute_ms: f64,
+    /// Anything else that was measured, by name.
+    #[serde(default, skip_serializing_if = "Metrics::is_empty", deserialize_with = "metrics::read_finite")]
+    pub metrics: Metrics,
 }
 
 /// A step skipped by the guard.
@@ -186,24 +193,65 @@ pub struct Skipped {
 }
 
 /// A pass over the validation set.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(from = "EvalFields", into = "EvalFields")]
 pub struct Eval {
     /// The step after which it was measured.
     pub step: u64,
     /// The run's clock at that step.
     pub samples: u64,
-    /// Mean loss.
-    pub loss: f64,
-    /// Share of correct answers, 0 to 1, if the task has one.
+    /// Mean loss; a command may report none.
+    pub loss: Option<f64>,
+    /// Anything else that was measured, by name: `accuracy` (0 to 1), `perplexity`.
+    pub metrics: Metrics,
+}
+
+impl Eval {
+    /// Returns the value of a metric, where `loss` is the mean loss.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<f64> {
+        if name == metrics::LOSS { self.loss } else { self.metrics.get(name).copied() }
+    }
+}
+
+/// An evaluation as JSON. Accuracy and perplexity were fields of their own before metrics had names, and
+/// scripts read them there.
+#[derive(Serialize, Deserialize)]
+struct EvalFields {
+    step: u64,
+    samples: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub accuracy: Option<f64>,
-    /// `exp(loss)`, if the task has one.
+    loss: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub perplexity: Option<f64>,
+    accuracy: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    perplexity: Option<f64>,
+    #[serde(default, skip_serializing_if = "Metrics::is_empty", deserialize_with = "metrics::read_finite")]
+    metrics: Metrics,
+}
+
+impl From<EvalFields> for Eval {
+    fn from(fields: EvalFields) -> Self {
+        let EvalFields { step, samples, loss, accuracy, perplexity, mut metrics } = fields;
+        for (name, value) in [(metrics::ACCURACY, accuracy), (metrics::PERPLEXITY, perplexity)] {
+            if let Some(value) = value {
+                metrics.entry(name.to_owned()).or_insert(value);
+            }
+        }
+        Self { step, samples, loss, metrics }
+    }
+}
+
+impl From<Eval> for EvalFields {
+    fn from(eval: Eval) -> Self {
+        let (accuracy, perplexity) = (eval.value(metrics::ACCURACY), eval.value(metrics::PERPLEXITY));
+        let Eval { step, samples, loss, metrics } = eval;
+        Self { step, samples, loss, accuracy, perplexity, metrics }
+    }
 }
 
 /// A durable checkpoint.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Saved {
     /// Its directory, relative to the run directory.
     pub path: String,
@@ -219,6 +267,9 @@ pub struct Saved {
     pub total_ms: f64,
     /// Validation loss of exactly these weights, if measured.
     pub eval_loss: Option<f64>,
+    /// The other metrics of that evaluation, by name.
+    #[serde(default, skip_serializing_if = "Metrics::is_empty", deserialize_with = "metrics::read_finite")]
+    pub metrics: Metrics,
 }
 
 /// Reason why a worker had to end.

@@ -236,7 +236,10 @@ mod tests {
         assert_eq!(told(&mut third, &wish(0)).unwrap(), "first holds cuda:0; number 2 in the queue, after second");
         assert_eq!(told(&mut place.join("elsewhere"), &wish(1)), None);
         first.rest().unwrap();
-        assert_eq!(told(&mut third, &wish(0)).unwrap(), "cuda:0 is about to be free; number 2 in the queue, after second");
+        assert_eq!(
+            told(&mut third, &wish(0)).unwrap(),
+            "cuda:0 is about to be free; number 2 in the queue, after second"
+        );
         assert_eq!(told(&mut second, &wish(0)), None);
         // A run that comes back from a pause is last in the queue.
         assert_eq!(told(&mut first, &wish(0)).unwrap(), "second holds cuda:0; number 2 in the queue, after third");
@@ -272,7 +275,8 @@ mod tests {
         let dead = Command::new("true").spawn().and_then(|mut child| child.wait().map(|_| child.id())).unwrap();
         let file = fs::read_dir(&place.registry.claims).unwrap().next().unwrap().unwrap().path();
         let text = fs::read_to_string(&file).unwrap();
-        let forget = || fs::write(&file, text.replace(&format!("\"pid\":{}", std::process::id()), &format!("\"pid\":{dead}")));
+        let forget =
+            || fs::write(&file, text.replace(&format!("\"pid\":{}", std::process::id()), &format!("\"pid\":{dead}")));
         forget().unwrap();
         let mut other = place.join("other");
         assert!(told(&mut other, &wish(0)).is_some(), "its parent restarts the keeper");

@@ -46,6 +46,11 @@ impl Approvals {
         Ok(text.lines().any(|line| line.split_whitespace().next() == Some(digest)))
     }
 
+    /// Stores an approval, unless it is there already.
+    pub fn add_once(&self, digest: &str, name: &str) -> Result<(), ApprovalsError> {
+        if self.contains(digest)? { Ok(()) } else { self.add(digest, name) }
+    }
+
     /// Stores an approval.
     pub fn add(&self, digest: &str, name: &str) -> Result<(), ApprovalsError> {
         let folder = self.file.as_ref().and_then(|file| file.parent()).ok_or(ApprovalsError::Nowhere)?;

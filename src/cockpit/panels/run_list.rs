@@ -71,7 +71,7 @@ fn run_line(state: &State, place: usize, row: &RunRow, widths: (usize, usize), t
             };
             let done = status.total_samples.and_then(|total| Ratio::of(status.samples, total));
             let done = done.map_or_else(String::new, |done| percent(done.get()));
-            let result = status.eval.map(|eval| summarize_eval(eval.loss, eval.accuracy, eval.perplexity));
+            let result = status.eval.as_ref().map(summarize_eval);
             let result = result.or(status.loss.map(|loss| format!("loss {}", figure(loss))));
             line.push_span(Span::styled(
                 ui::pad(status.state.word(), if width < 90 { 15 } else { 16 }),

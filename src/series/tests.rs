@@ -12,12 +12,13 @@ fn row(attempt: u64, step: u64, loss: Option<f64>) -> StepRow {
         samples: step.saturating_mul(32),
         epoch: 0,
         loss,
-        lr: 1e-3,
+        lr: Some(1e-3),
         grad_norm: loss.map(|_| 1.0),
         skipped: loss.is_none(),
         data_wait_ms: 1.0,
         compute_ms: 9.0,
         time_ms: 0,
+        ..StepRow::default()
     }
 }
 
@@ -145,11 +146,11 @@ proptest! {
         prop_assert!(exact.1.is_none() || coarse.1 >= exact.1);
         prop_assert!(exact.0.is_none() || coarse.0 <= exact.0);
         if let Some(wanted) = series.missing(Axis::Steps, &(start..end), width) {
-            let read: Vec<_> = rows.iter().filter(|row| wanted.contains(&row.step)).copied().collect();
+            let read: Vec<_> = rows.iter().filter(|row| wanted.contains(&row.step)).cloned().collect();
             series.fill(&read);
             prop_assert!(series.missing(Axis::Steps, &(start..end), width).is_none_or(|again| again != wanted));
             if let Some(rest) = series.missing(Axis::Steps, &(start..end), width) {
-                let read: Vec<_> = rows.iter().filter(|row| rest.contains(&row.step)).copied().collect();
+                let read: Vec<_> = rows.iter().filter(|row| rest.contains(&row.step)).cloned().collect();
                 series.fill(&read);
             }
             prop_assert_eq!(series.missing(Axis::Steps, &(start..end), width), None);
@@ -185,7 +186,7 @@ proptest! {
 }
 
 #[test]
-fn a_redone_step_before_all_held_rows_tears_the_curve_and_says_so() {
+fn a_redone_step_before_all_held_rows_marks_the_curve_as_torn() {
     let rows: Vec<_> = (1..=1000).map(|step| row(1, step, Some(1.0))).collect();
     let mut whole = stored(&rows, 500);
     assert!(whole.push(&row(2, 700, Some(1.0))) && !whole.is_torn());
