@@ -24,7 +24,7 @@ pub fn all_kinds() -> Vec<Kind> {
     let trained: Vec<Kind> = super::data::KINDS.to_vec();
     #[cfg(not(feature = "train"))]
     let trained: Vec<Kind> = Vec::new();
-    let others: [Kind; 10] = [
+    let others: [Kind; 12] = [
         ("run-file", run_file),
         ("theme", theme),
         ("keymap", keymap),
