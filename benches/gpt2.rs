@@ -86,7 +86,7 @@ fn ours(shape: &Shape, device: &str, steps: u64) -> Outcome<()> {
     let place = tempfile::tempdir()?;
     let tokenizer = place.path().join("tokenizer.json");
     std::fs::write(&tokenizer, vocabulary(shape.vocabulary).to_string())?;
-    let (file, text) = shipped::run_file(Path::new("text")).ok_or("it does not ship")?;
+    let (file, text) = shipped::run_file(Path::new("text")).ok_or("the run file is not shipped")?;
     for (fused, recompute) in [(true, false), (true, true), (false, false)] {
         // Kernel fusion does not exist on the CPU.
         if device == "cpu" && !fused {
@@ -108,7 +108,7 @@ fn ours(shape: &Shape, device: &str, steps: u64) -> Outcome<()> {
         .to_vec();
         let mut run = read(file, text, &overrides)?;
         run.rungs.truncate(1);
-        let took = *measure(&run, device, steps)?.first().ok_or("it has no rung")?;
+        let took = *measure(&run, device, steps)?.first().ok_or("the run file has no such rung")?;
         let kernels = if fused { "fused" } else { "plain" };
         let name = format!("downshift, {kernels}{}", if recompute { ", gradient checkpointing" } else { "" });
         row(&name, took.parameters, took.units_per_s, took.memory);

@@ -121,7 +121,7 @@ impl Script {
         for trouble in trouble::active_faults(&self.scenario, moment, self.attempt, self.rung) {
             if let Some(word) = trouble["class"].as_str() {
                 let class = serde_json::from_value(json!(word))?;
-                self.fail(class, trouble["message"].as_str().unwrap_or("as the scenario wants"))?;
+                self.fail(class, trouble["message"].as_str().unwrap_or("requested by the scenario"))?;
             }
             if let Some(code) = trouble["code"].as_i64() {
                 exit(i32::try_from(code)?);

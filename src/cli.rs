@@ -2,6 +2,7 @@
 //! keeper, or become one of the processes.
 
 mod attach;
+mod bad_value;
 mod bundle;
 mod check;
 mod checkpoints;
@@ -18,6 +19,7 @@ mod notify;
 mod occupied;
 mod plan;
 mod plot;
+mod poll;
 mod preferences;
 mod preflight;
 mod prepare;

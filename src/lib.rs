@@ -2,7 +2,8 @@
 //! between them that outlives both.
 //!
 //! ```text
-//!  cli ─┬─ cockpit ─┬─ export ┐            the user's screen; pictures and rows
+//!  cli ─┬─ cockpit ─┬─ series ┐            the user's screen; the curve of a run
+//!       ├─ export ──┘         │            pictures and rows
 //!       ├─ keeper ── policy ──┤            owns the run; pure decisions
 //!       ├─ trainer ── train   ├─ protocol  messages between the processes
 //!       ├─ diagnose ── probe ─┤  recipe    the arithmetic of training
@@ -18,6 +19,7 @@ mod diagnose;
 mod export;
 mod notify;
 mod policy;
+mod series;
 mod trainer;
 
 // Not part of the API: public for the integration tests, benches and examples of this repository, which look at

@@ -16,6 +16,7 @@ pub mod gpu_error;
 pub mod inject;
 pub mod line;
 pub mod pace;
+pub mod passage;
 pub mod plan;
 pub mod probe;
 pub mod rows;

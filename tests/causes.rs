@@ -5,11 +5,9 @@ mod helper;
 use downshift::protocol::cause::Cause;
 use downshift::store::reader::Reader;
 use downshift::store::run_dir::RunDir;
-use helper::{Place, journal, journal_says, kill, wait_for, wait_status};
+use helper::{Place, SLOW, journal, journal_says, kill, wait_for, wait_status};
 use std::fs::OpenOptions;
 use std::io::Write;
-
-const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
 
 /// Returns the first cause the keeper recorded.
 fn cause(run: &RunDir) -> Cause {
@@ -17,7 +15,7 @@ fn cause(run: &RunDir) -> Cause {
 }
 
 #[test]
-fn what_a_worker_says_and_how_it_ends_have_their_classes() {
+fn reports_and_exits_of_a_worker_have_their_classes() {
     let cases = [
         ("oom@12", "device_out_of_memory", "the worker reported: "),
         ("panic@12", "panic", "the worker reported: "),

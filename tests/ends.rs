@@ -10,8 +10,10 @@ use downshift::store::owners;
 use downshift::store::reader::{Reader, live_status};
 use downshift::store::writer::Writer;
 use downshift::untrusted::peer;
-use helper::{Disk, Place, fill_disk, journal, journal_says, kill, never_stopped, parent_of, send_signal};
-use helper::{wait_for, wait_state, wait_status};
+use helper::{
+    Disk, Place, QUICK, SLOW, fill_disk, finish_run, journal, journal_says, kill, lock_store, never_stopped, parent_of,
+    send_signal, start_run, stop_run, wait_for, wait_parent_end, wait_state, wait_status,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -20,18 +22,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const QUICK: &str = "{ step_ms: 2, save_ms: 1 }";
-const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
-
 #[test]
-fn a_stop_while_the_store_is_locked_is_taken_and_told() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
-    let before = wait_status(&run, "steps", |status| status.step >= 60);
-    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
-    store.busy_timeout(Duration::from_secs(10)).unwrap();
-    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
+fn a_stop_while_the_store_is_locked_is_accepted_and_recorded() {
+    let (place, mut child, run, before) = start_run(SLOW, 4000, 60);
+    let store = lock_store(&run);
     kill(before.pid_keeper.unwrap());
     never_stopped(&run, "a start that failed", |state, why| state == RunState::Recovering && why.contains("locked"));
     let stopped = place.output(&["stop"]);
@@ -81,37 +75,27 @@ fn a_keeper_that_dies_six_times_is_not_started_again_and_the_end_says_why() {
 
 #[test]
 fn the_first_start_of_a_resumed_run_is_retried_for_a_while() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
-    wait_status(&run, "steps", |status| status.step >= 5);
-    assert!(place.output(&["stop"]).status.success());
-    assert_eq!(child.wait().unwrap().code(), Some(3));
-    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
-    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
-    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    let mut resumed = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let (place, mut child, run, _) = start_run(SLOW, 200, 5);
+    stop_run(&place, &mut child);
+    wait_parent_end(&run);
+    let store = lock_store(&run);
+    let mut resumed = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
     wait_for("a failed start", || owners::last_failure(&run).filter(|why| why.contains("locked")));
     store.execute_batch("ROLLBACK").unwrap();
     assert_eq!(resumed.wait().unwrap().code(), Some(0), "the retry succeeds");
     // A failure that lasts is reported to the command that asked, and the run stays as it is.
-    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
-    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let store = lock_store(&run);
     let refused = place.output(&["resume", "--headless"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(1) && said.contains("did not start") && said.contains("locked"), "{said}");
-    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    wait_parent_end(&run);
     store.execute_batch("ROLLBACK").unwrap();
     assert_eq!(live_status(&run).unwrap().state, RunState::Finished);
 }
 
 #[test]
 fn an_end_that_is_written_for_the_keeper_says_whether_a_signal_did_it() {
-    let place = Place::scripted();
-    place.script(QUICK, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=100"]);
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    let (_place, run) = finish_run();
     let end = |state: RunState, verdict: Verdict| {
         let mut store = Writer::open(&run.file("run.db")).unwrap();
         let status = store.fact::<Status>("status").unwrap().unwrap();
@@ -147,10 +131,7 @@ fn an_end_can_be_written_on_a_full_disk() {
 
 #[test]
 fn a_keeper_without_file_handles_reports_a_failure_that_may_pass() {
-    let place = Place::scripted();
-    place.script(QUICK, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=100"]);
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let (_place, run) = finish_run();
     let script = "ulimit -n 4 && exec \"$0\" keeper --run-dir \"$1\"";
     let mut shell = Command::new("sh");
     shell.args(["-c", script, env!("CARGO_BIN_EXE_downshift")]).arg(run.path());
@@ -162,14 +143,10 @@ fn a_keeper_without_file_handles_reports_a_failure_that_may_pass() {
 
 #[test]
 fn a_client_reads_no_endless_line() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&[]);
-    wait_status(&run, "steps", |status| status.step >= 5);
+    let (place, mut child, run, _) = start_run(SLOW, 400, 5);
     let socket = owners::keeper_record(&run).unwrap().socket.unwrap();
-    assert!(place.output(&["stop"]).status.success());
-    assert_eq!(child.wait().unwrap().code(), Some(3));
-    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    stop_run(&place, &mut child);
+    wait_parent_end(&run);
     let listener = UnixListener::bind(socket).unwrap();
     listener.set_nonblocking(true).unwrap();
     let asking = std::thread::spawn(move || place.output(&["checkpoint"]));
@@ -187,14 +164,10 @@ fn a_client_reads_no_endless_line() {
 
 #[test]
 fn resume_waits_for_a_keeper_whose_run_has_ended() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
-    wait_status(&run, "steps", |status| status.step >= 5);
+    let (place, mut child, run, _) = start_run(SLOW, 200, 5);
     let socket = owners::keeper_record(&run).unwrap().socket.unwrap();
-    assert!(place.output(&["stop"]).status.success());
-    assert_eq!(child.wait().unwrap().code(), Some(3));
-    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    stop_run(&place, &mut child);
+    wait_parent_end(&run);
     // From here on, this test is the keeper that has recorded the end but still lives.
     let lock = owners::become_keeper(&run).unwrap();
     let listener = UnixListener::bind(&socket).unwrap();
@@ -241,10 +214,7 @@ fn a_signal_to_end_is_heard_also_while_no_keeper_lives() {
 
 #[test]
 fn the_journal_names_the_sender_of_a_signal() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
-    let status = wait_status(&run, "steps", |status| status.step >= 5);
+    let (_place, mut child, run, status) = start_run(SLOW, 4000, 5);
     send_signal(status.pid_keeper.unwrap(), Signal::TERM);
     assert_eq!(child.wait().unwrap().code(), Some(3));
     let row = journal(&run).into_iter().find(|row| row.text.contains("SIGTERM from")).unwrap();
@@ -254,13 +224,9 @@ fn the_journal_names_the_sender_of_a_signal() {
 
 #[test]
 fn the_journal_names_the_process_that_resumes_a_run() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
-    wait_status(&run, "steps", |status| status.step >= 5);
-    assert!(place.output(&["stop"]).status.success());
-    assert_eq!(child.wait().unwrap().code(), Some(3));
-    let mut resumed = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let (place, mut child, run, _) = start_run(SLOW, 200, 5);
+    stop_run(&place, &mut child);
+    let mut resumed = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
     let by = format!("resume requested by downshift (process {}, started by ", resumed.id());
     assert_eq!(resumed.wait().unwrap().code(), Some(0));
     assert!(journal_says(&run, &by), "{by}: {:#?}", journal(&run));
@@ -268,10 +234,7 @@ fn the_journal_names_the_process_that_resumes_a_run() {
 
 #[test]
 fn a_paused_run_whose_machine_crashed_is_paused_for_every_command() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
-    wait_status(&run, "steps", |status| status.step >= 5);
+    let (place, mut child, run, _) = start_run(SLOW, 200, 5);
     assert!(place.output(&["pause"]).status.success());
     let paused = wait_status(&run, "rest", |status| status.state == RunState::Paused && status.pid_worker.is_none());
     kill(parent_of(paused.pid_keeper.unwrap()).unwrap());
@@ -293,11 +256,8 @@ fn a_paused_run_whose_machine_crashed_is_paused_for_every_command() {
 }
 
 #[test]
-fn who_ends_the_parent_means_the_run() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&[]);
-    let before = wait_status(&run, "steps", |status| status.step >= 20);
+fn ending_the_parent_ends_the_run() {
+    let (_place, mut child, run, before) = start_run(SLOW, 400, 20);
     let parent = parent_of(before.pid_keeper.unwrap()).unwrap();
     kill_process(Pid::from_raw(parent.cast_signed()).unwrap(), Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(3));
@@ -307,14 +267,12 @@ fn who_ends_the_parent_means_the_run() {
 
 #[test]
 fn resume_replaces_a_keeper_that_dies_instead_of_answering() {
-    let place = Place::scripted();
-    place.script(QUICK, "");
-    let (_child, run) = place.start(&["--set", "training.steps=1000"]);
-    let keeper = wait_status(&run, "steps", |status| status.step >= 5).pid_keeper.unwrap();
+    let (place, _child, run, status) = start_run(QUICK, 1000, 5);
+    let keeper = status.pid_keeper.unwrap();
     kill(parent_of(keeper).unwrap());
     // A stopped process still accepts connections, as one does that was killed this moment.
     send_signal(keeper, Signal::STOP);
-    let mut client = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut client = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
     let is_socket = |path: PathBuf| fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with("socket:"));
     wait_for("a connection", || {
         let open = fs::read_dir(format!("/proc/{}/fd", client.id())).ok()?;

@@ -106,7 +106,7 @@ fn the_doctor_finds_what_is_wrong_with_a_card_and_says_the_fix() {
 }
 
 #[test]
-fn a_driver_that_does_not_work_is_no_machine_without_a_card() {
+fn a_broken_driver_is_not_reported_as_a_missing_gpu() {
     let place = Place::scripted();
     for (script, words, fix) in [
         (json!({"nvmlInit_v2": [{"code": 18}]}), "different versions", "reboot"),
@@ -223,7 +223,7 @@ fn server() -> (String, Receiver<String>) {
 }
 
 #[test]
-fn a_run_tells_of_its_fault_and_its_end_and_keeps_the_secret() {
+fn a_run_notifies_of_a_fault_and_its_end_without_revealing_the_secret() {
     let place = Place::scripted();
     let (url, bodies) = server();
     let secret = place.dir.path().join("hook");
@@ -266,7 +266,7 @@ fn notify_test_says_which_channel_took_the_message() {
 }
 
 #[test]
-fn a_hot_card_is_told_of_once_and_the_run_file_names_the_library() {
+fn a_hot_gpu_is_reported_once_and_the_run_file_names_the_library() {
     let place = Place::scripted();
     let library = place.dir.path().join("libhot.so");
     fs::copy(example("libfake_nvml.so"), &library).unwrap();

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figures_of_the_guides_stand_in_their_variants() {
+    fn the_figures_of_the_guides_match_their_variants() {
         let large = read("sizes", Some(&"large".to_owned()));
         let full = &large.rungs[0].preset;
         assert_eq!((full.training.epochs, full.training.micro_batch), (Some(150), 48));

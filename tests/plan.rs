@@ -48,7 +48,7 @@ fn every_shipped_run_file_has_a_plan_for_a_card_that_is_not_here() {
 }
 
 #[test]
-fn state_is_exact_and_what_a_rung_relieves_is_seen_in_its_plan() {
+fn state_is_exact_and_a_rungs_plan_shows_what_it_relieves() {
     let place = Place::real();
     let plan = json(&place, &["plan", "text", "--device", "cpu", "--format", "json"]);
     let rungs = plan["rungs"].as_array().unwrap();
@@ -72,7 +72,7 @@ fn state_is_exact_and_what_a_rung_relieves_is_seen_in_its_plan() {
 }
 
 #[test]
-fn adapters_leave_gradients_and_moments_for_themselves_alone() {
+fn only_adapters_have_gradients_and_moments() {
     let place = Place::real();
     let rung = &json(&place, &["plan", "lora", "--device", "cpu", "--format", "json"])["rungs"][0];
     let (all, trained) = (part(rung, "parameters"), part(rung, "trained"));
@@ -81,7 +81,7 @@ fn adapters_leave_gradients_and_moments_for_themselves_alone() {
 }
 
 #[test]
-fn a_card_that_is_too_small_is_said_and_the_largest_micro_batch_fits() {
+fn a_gpu_too_small_for_a_rung_is_reported_with_the_largest_micro_batch_that_fits() {
     let place = Place::real();
     let big = ["--set", "training.micro_batch=512", "--set", "model.channels=64"];
     let ask = |gpu: &str, more: &[&str]| {
@@ -135,7 +135,7 @@ fn two_values_of_a_knob_are_compared() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_in_a_sentence() {
+fn impossible_options_are_refused_with_a_reason() {
     let place = Place::real();
     for (args, code, words) in [
         (&["plan", "digits", "--gpu", "16"][..], 2, "16GiB"),
@@ -156,7 +156,7 @@ fn what_cannot_work_is_refused_in_a_sentence() {
 }
 
 #[test]
-fn a_run_has_its_plan_beside_it_and_what_was_seen_corrects_it() {
+fn a_run_has_a_plan_that_measurements_correct() {
     let place = Place::real();
     let run = ["run", "digits", "--headless", "--device", "cpu", "--set", "training.epochs=10000"];
     let mut running = place.command(&run).stdout(Stdio::null()).spawn().unwrap();
@@ -265,7 +265,7 @@ fn memory_grows_in_proportion_to_the_sequence() {
 }
 
 #[test]
-fn what_does_not_fit_comes_with_advice_in_order() {
+fn rungs_that_do_not_fit_come_with_advice_in_order() {
     let place = Place::real();
     let out = place.output(&["plan", "digits", "--gpu", "100MiB"]);
     let said = String::from_utf8_lossy(&out.stdout).into_owned();

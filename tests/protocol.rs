@@ -74,7 +74,7 @@ fn every_event() -> Vec<Event> {
 }
 
 #[test]
-fn events_of_the_worker_stand_as_they_always_stood() {
+fn the_worker_events_keep_their_format() {
     let lines: String = every_event().iter().map(|event| encode(event).unwrap()).collect();
     insta::assert_snapshot!(lines);
     for (line, event) in lines.lines().zip(every_event()) {
@@ -83,7 +83,7 @@ fn events_of_the_worker_stand_as_they_always_stood() {
 }
 
 #[test]
-fn orders_and_requests_stand_as_they_always_stood() {
+fn orders_and_requests_keep_their_format() {
     let requests = [
         Request::Subscribe,
         Request::Shift { to: Target::Down },
@@ -115,7 +115,7 @@ fn an_unknown_metric_is_a_word_never_a_number() {
 }
 
 #[test]
-fn what_is_no_message_is_passed_over() {
+fn lines_that_are_not_messages_are_skipped() {
     for line in ["", "loss 0.5", "{", "{}", "[1]", "{\"event\":\"step\"}", "{\"event\":\"unheard of\"}", "null"] {
         assert_eq!(decode::<Event>(line), None, "{line}");
     }

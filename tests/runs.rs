@@ -61,7 +61,7 @@ fn stop(place: &Place, run: &RunDir) {
 }
 
 #[test]
-fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
+fn after_a_reboot_exactly_the_runs_that_were_alive_resume() {
     let place = slow_place();
     let (lost, cut) = begin(&place, "cut");
     let (_alive, alive) = begin(&place, "alive");
@@ -127,7 +127,7 @@ fn after_a_reboot_every_run_that_was_alive_goes_on_and_no_other() {
 }
 
 #[test]
-fn an_interrupted_run_that_cannot_go_on_is_named_and_the_exit_code_says_so() {
+fn an_interrupted_run_that_cannot_continue_is_named_and_sets_the_exit_code() {
     let place = slow_place();
     let (child, cut) = begin(&place, "cut");
     power_cut(child, &cut);
@@ -175,7 +175,7 @@ fn an_interrupted_run_whose_store_is_lost_is_named_and_left_alone() {
 }
 
 #[test]
-fn who_waits_for_resumed_runs_waits_until_they_are_over_whatever_happens_to_their_keeper() {
+fn waiting_for_resumed_runs_outlasts_their_keepers() {
     let place = slow_place();
     let (child, run) = begin(&place, "cut");
     power_cut(child, &run);
@@ -333,7 +333,7 @@ fn a_bundle_holds_the_command_lines_of_the_run_and_the_driver() {
 }
 
 #[test]
-fn what_starts_runs_again_is_printed_with_absolute_paths() {
+fn the_autostart_setup_has_absolute_paths() {
     let place = Place::scripted();
     let print = |what: &str| {
         let out = place.command(&["doctor", "--autostart", what]).env("WSL_DISTRO_NAME", "Ubuntu").output().unwrap();

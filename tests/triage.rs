@@ -53,7 +53,7 @@ fn lookalikes_are_not() {
 }
 
 #[test]
-fn each_of_these_causes_is_told_by_its_messages_and_not_by_lookalikes() {
+fn each_cause_is_recognised_by_its_messages_and_not_by_lookalikes() {
     let catalogue = catalogue();
     let (mut wrong, mut names) = (Vec::new(), BTreeSet::new());
     for block in CAUSES.split("\n\n").skip(1) {
@@ -117,7 +117,7 @@ fn the_cause_comes_before_what_follows_from_it() {
 }
 
 #[test]
-fn a_cause_that_stands_alone_follows_from_nothing_and_lines_are_counted_in_english() {
+fn a_single_cause_is_the_root_and_lines_are_counted_in_english() {
     let said = |log: &str| String::from_utf8(run_triage(&["-"], log.as_bytes(), None).stdout).unwrap();
     let alone = said("RuntimeError: DataLoader worker (pid(s) 4431) exited unexpectedly\n");
     assert!(!alone.contains("follows from another failure"), "{alone}");

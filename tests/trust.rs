@@ -146,7 +146,7 @@ fn unpacked(archive: &Path) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_only_reads_loads_nothing_and_contacts_nobody() {
+fn reading_commands_load_and_contact_nothing() {
     let trap = Trap::new();
     let run = trap.planted_run();
     trap.place.script("{ step_ms: 1 }", &trap.sections("HOOK_SECRET"));
@@ -183,7 +183,7 @@ fn what_only_reads_loads_nothing_and_contacts_nobody() {
 }
 
 #[test]
-fn without_a_terminal_what_runs_refuses_and_lists_what_it_was_asked_for() {
+fn without_a_terminal_running_commands_refuse_and_list_the_grants() {
     let trap = Trap::new();
     for words in [
         &["run", "run.yaml", "--headless"][..],

@@ -77,7 +77,7 @@ fn a_rung_that_is_asked_for_outranks_the_plan() {
 }
 
 #[test]
-fn a_rung_that_no_shift_reaches_is_refused_with_its_knob_and_the_way_out() {
+fn an_unreachable_rung_is_refused_with_the_knob_and_the_fix() {
     let place = Place::scripted();
     let wide = "  - { name: wide, set: { model.width: 64 } }\n";
     place.script("{ width: 32 }", wide);
@@ -112,7 +112,7 @@ fn a_planned_restart_loses_no_step_and_uses_no_budget() {
 }
 
 #[test]
-fn an_overdue_checkpoint_is_asked_for_and_one_that_fails_is_a_hang() {
+fn an_overdue_checkpoint_is_requested_and_a_failed_one_is_a_hang() {
     let place = Place::scripted();
     let rhythm = ["--set", "checkpoint.every=never"];
     place.script("{ step_ms: 8, save_ms: 1 }", "watch: { checkpoint_age: 1 s }\n");
@@ -134,7 +134,7 @@ fn an_overdue_checkpoint_is_asked_for_and_one_that_fails_is_a_hang() {
 }
 
 #[test]
-fn a_disk_too_full_for_an_overdue_checkpoint_is_no_hang_whatever_the_probe_reads() {
+fn a_full_disk_that_delays_a_checkpoint_is_not_a_hang() {
     let place = Place::scripted();
     let model = "{ step_ms: 8, save_ms: 1, disk_full_from: 60, disk_full_to: 300 }";
     place.script(model, "watch: { checkpoint_age: 1 s, disk_free_mib: 0 }\n");
@@ -146,7 +146,7 @@ fn a_disk_too_full_for_an_overdue_checkpoint_is_no_hang_whatever_the_probe_reads
 }
 
 #[test]
-fn an_idle_card_is_explained_and_the_run_goes_on() {
+fn an_idle_gpu_is_explained_and_training_continues() {
     let place = with_card(&json!({"nvmlDeviceGetUtilizationRates": [{"value": 2}]}));
     place.script(ON_GPU, "watch: { utilisation: { after: 1 s } }\n");
     let (mut child, _) = place.start(&[]);

@@ -64,7 +64,7 @@ impl Conductor {
             return Err("nothing was saved".to_owned());
         };
         if saves.is_empty() {
-            return Err("ask for one save at least".to_owned());
+            return Err("ask for at least one save".to_owned());
         }
         let step_s = median(heard.quiet.clone());
         let slowed = |steps: &Vec<f64>| steps.iter().map(|took| took - step_s).sum::<f64>().max(0.0);
@@ -121,7 +121,7 @@ impl EventSink for Conductor {
             }
             Event::Saved(saved) => {
                 println!(
-                    "step {}: stood still for {:.3} s, durable after {:.2} s",
+                    "step {}: training paused for {:.3} s, durable after {:.2} s",
                     saved.step,
                     saved.pause_ms / 1e3,
                     saved.total_ms / 1e3

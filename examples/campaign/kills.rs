@@ -89,10 +89,10 @@ pub fn train_unbroken(orders: &Orders, text: &str) -> Failing<Trace> {
     let code = client.wait()?;
     if code != Some(0) {
         let dir = place.keep();
-        return Err(format!("the unbroken run ended with {code:?}; see {}", dir.display()).into());
+        return Err(format!("the uninterrupted run ended with {code:?}; see {}", dir.display()).into());
     }
     let trace = verdict::read_trace(&place, &run)?;
-    println!("unbroken run: {} steps in {:.1} s", trace.steps(), begun.elapsed().as_secs_f64());
+    println!("uninterrupted run: {} steps in {:.1} s", trace.steps(), begun.elapsed().as_secs_f64());
     Ok(trace)
 }
 

@@ -115,7 +115,7 @@ fn list_checkpoints(run: &RunDir) -> u8 {
         let proven = if row.is_some_and(|row| row.proven) { "  proven" } else { "" };
         line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", count(entry.step), text::path(&entry.path));
     }
-    for path in aside::all(run.path()) {
+    for path in aside::list_aside(run.path()) {
         line!("set aside: {}", text::path(&path));
     }
     0

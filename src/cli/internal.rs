@@ -130,7 +130,7 @@ fn may_migrate(dir: &RunDir, run: &Run, rung: usize) -> bool {
 
 pub fn keeper(args: &KeeperArgs) -> Outcome {
     if !args.detach && !args.parent {
-        return keep(args);
+        return run_keeper(args);
     }
     let run = RunDir::open(&args.run_dir)?;
     let launch = args.device.clone().map(|device| Launch { device, inject: args.inject.0.clone() });
@@ -143,7 +143,7 @@ pub fn keeper(args: &KeeperArgs) -> Outcome {
 
 /// Runs the keeper. An error that prevents it goes to the parent as a line on stdout, which may be a pipe
 /// without a reader.
-fn keep(args: &KeeperArgs) -> Outcome {
+fn run_keeper(args: &KeeperArgs) -> Outcome {
     let launch = args.device.clone().map(|device| Launch { device, inject: args.inject.0.clone() });
     let keeping = keeper::KeeperArgs { run_dir: args.run_dir.clone(), launch, asked_by: args.by_person.clone() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

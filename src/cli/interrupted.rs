@@ -1,5 +1,6 @@
 //! `resume --interrupted`: after a reboot, continues every run that was alive.
 
+use super::poll::poll;
 use super::run::{has_room_to_go_on, start_keeper};
 use super::trust::{self, Trust};
 use super::{Failure, line};
@@ -19,7 +20,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Interval between two checks on the runs.
-const LOOK: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 /// Time without a keeper after which a run is no longer waited for.
 const PATIENCE: Duration = Duration::from_mins(10);
 
@@ -93,13 +94,13 @@ pub fn resume_all(runs: &Path, wait: bool) -> u8 {
 /// keeper for a while.
 fn wait_for(mut runs: Vec<RunDir>) {
     let mut watched = Instant::now();
-    while !runs.is_empty() && watched.elapsed() < PATIENCE {
-        std::thread::sleep(LOOK);
+    poll(INTERVAL, || {
         runs.retain(is_unfinished);
         if runs.iter().any(is_alive) {
             watched = Instant::now();
         }
-    }
+        (runs.is_empty() || watched.elapsed() >= PATIENCE).then_some(())
+    });
 }
 
 /// Reports whether the run has yet to end. A store that cannot be read for a moment does not end a living run.

@@ -83,7 +83,8 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         })?;
         plan.rungs = vec![plan.rungs.swap_remove(wanted)];
     }
-    let failures = args.measure.map_or_else(Vec::new, |steps| measure(&mut plan, &subject.run, args, &place, steps));
+    let failures =
+        args.measure.map_or_else(Vec::new, |steps| measure_rungs(&mut plan, &subject.run, args, &place, steps));
     plan.settle();
     for (rung, code) in &failures {
         if *code == FailureClass::DeviceOutOfMemory.exit_code() {
@@ -209,7 +210,7 @@ fn lay_out(run: &Run, place: &Place, trainer: &dyn Trainer) -> Plan {
     for (rung, outcome) in plan.rungs.iter_mut().zip(trainer.estimate_memory(run, site)) {
         match outcome {
             Ok(estimate) => rung.estimate = Some(estimate),
-            Err(why) => rung.unknown = Some(why),
+            Err(why) => rung.unknown = Some(why.to_string()),
         }
     }
     plan
@@ -240,7 +241,7 @@ fn unplanned(run: &Run, device: &str) -> Plan {
 
 /// Measures each rung; returns the positions and exit codes of those that failed. Lower rungs exist
 /// because upper ones may fail, so they are measured regardless.
-fn measure(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u64) -> Vec<(usize, u8)> {
+fn measure_rungs(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u64) -> Vec<(usize, u8)> {
     let (count, mut failures) = (plan.rungs.len(), Vec::new());
     let mut workers = IsolatedWorker::new(&args.overrides.device, place.index, steps);
     for (number, rung) in plan.rungs.iter_mut().enumerate() {

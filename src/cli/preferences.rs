@@ -103,7 +103,7 @@ mod tests {
     use super::UserFiles;
 
     #[test]
-    fn own_themes_and_keys_are_taken_and_what_is_wrong_is_named() {
+    fn the_users_themes_and_keys_are_used_and_their_errors_reported() {
         let folder = tempfile::tempdir().unwrap();
         let themes = folder.path().join("themes");
         std::fs::create_dir(&themes).unwrap();

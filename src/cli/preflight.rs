@@ -8,7 +8,7 @@ use crate::config::run::Run;
 use crate::config::trust::{Access, Grant, Grants};
 use crate::diagnose::doctor::{Check, other_users};
 use crate::diagnose::readings::read_once;
-use crate::format::{bytes, count};
+use crate::format::{self, bytes, count};
 use crate::notify::secret;
 use crate::store::disk;
 use crate::trainer::{Prospect, Trainer};
@@ -57,7 +57,7 @@ impl Preflight {
                 return list;
             }
         };
-        list.pass("config", format!("{}, {} rungs", run.name, run.rungs.len()));
+        list.pass("config", format!("{}, {}", run.name, format::counted(run.rungs.len() as u64, "rung")));
         list.check_access(&Grants::from_run(&run), start.approved);
         list.look_ahead(start, &run);
         let room = run::has_room(start.runs, &run, list.prospect.as_ref().and_then(|prospect| prospect.parameters));

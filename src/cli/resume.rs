@@ -1,5 +1,6 @@
 //! `resume`: continues from the newest checkpoint or an older one, or starts a new run from the weights alone.
 
+use super::bad_value::BadValue;
 use super::client::Answer;
 use super::interrupted::{self, Interrupted};
 use super::line;
@@ -42,7 +43,7 @@ pub struct ResumeArgs {
     #[arg(long)]
     as_base: bool,
     /// With --as-base: factor on every rung's learning rate
-    #[arg(long, value_name = "F", requires = "as_base", value_parser = factor)]
+    #[arg(long, value_name = "F", requires = "as_base", value_parser = parse_factor)]
     lr_factor: Option<f64>,
     /// With --as-base: number of epochs
     #[arg(long, value_name = "N", requires = "as_base", value_parser = clap::value_parser!(u64).range(1..))]
@@ -51,9 +52,9 @@ pub struct ResumeArgs {
     trust: Trust,
 }
 
-fn factor(text: &str) -> Result<f64, String> {
+fn parse_factor(text: &str) -> Result<f64, BadValue> {
     let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && number.is_finite());
-    number.ok_or_else(|| "a factor is a number above 0, such as 0.1".to_owned())
+    number.ok_or(BadValue::Factor)
 }
 
 pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
@@ -96,7 +97,7 @@ fn continue_living(dir: &RunDir, rolls_back: bool) -> Result<bool, Failure> {
             return Err(Failure::new(1, format!("{name} is running; end it with `{stop}` before rolling it back")));
         }
         // A paused run continues, a running one stays as it is. A run that is over refuses, and its keeper ends.
-        match client::ask(dir, &Request::Resume) {
+        match client::ask_keeper(dir, &Request::Resume) {
             Ok(Answer::Accepted(message)) => line!("{}: {message}", dir.name()),
             // A keeper that was killed this moment still accepts a connection; without a parent none follows it.
             Err(failure) if owners::parent_record(dir).is_none() => {

@@ -1,5 +1,6 @@
 //! `run`: checks the start, starts the keeper, follows the run.
 
+use super::bad_value::BadValue;
 use super::occupied::{self, Answer};
 use super::preflight::{Preflight, Start};
 use super::trust::{self, Trust};
@@ -182,7 +183,7 @@ pub fn look_on(dir: &RunDir, headless: bool, since_ms: i64) -> Outcome {
     attach::open(dir)
 }
 
-pub fn parse_override(text: &str) -> Result<(String, String), String> {
-    let (path, value) = text.split_once('=').ok_or("write PATH=VALUE, such as training.epochs=2")?;
+pub fn parse_override(text: &str) -> Result<(String, String), BadValue> {
+    let (path, value) = text.split_once('=').ok_or(BadValue::Override)?;
     Ok((path.trim().to_owned(), value.trim().to_owned()))
 }

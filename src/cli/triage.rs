@@ -4,6 +4,7 @@ mod memory;
 
 use super::line;
 use super::{Failure, Format, Outcome};
+use crate::format::counted;
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::{Finding, Scan, scan};
 use crate::untrusted::file::open;
@@ -64,7 +65,7 @@ pub fn triage(args: &TriageArgs) -> Outcome {
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&reported(&found))?),
         Format::Text | Format::Tmux => {
-            for line in text(&found) {
+            for line in format_causes(&found) {
                 line!("{line}");
             }
         }
@@ -94,11 +95,10 @@ fn packed(start: &[u8]) -> Option<(&'static str, &'static str)> {
 }
 
 /// Formats the causes in order of first appearance, after the most likely one.
-fn text(scan: &Scan) -> Vec<String> {
+fn format_causes(scan: &Scan) -> Vec<String> {
     let lines = scan.lines;
     let Some(root) = scan.root_cause() else {
-        let lines = if lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") };
-        return vec![format!("No known failure in {lines}.")];
+        return vec![format!("No known failure in {}.", counted(lines, "line"))];
     };
     let mut names: Vec<&str> = vec![&root.name];
     for finding in &scan.findings {

@@ -1,6 +1,7 @@
 //! `trial`: runs for a few minutes and prints a checklist. Halfway it saves and restarts from that
 //! checkpoint, so that the whole cycle is exercised.
 
+use super::bad_value::BadValue;
 use super::occupied::{self, Answer};
 use super::preflight::{Preflight, Start};
 use super::run::{Overrides, load_run_file};
@@ -39,17 +40,17 @@ pub struct TrialArgs {
     trust: Trust,
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, BadValue> {
+    let bad = || BadValue::Duration(text.to_owned());
     let digits = text.trim_end_matches(|c: char| c.is_alphabetic() || c == ' ');
     let factor = match text[digits.len()..].trim() {
         "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("`{text}` is not a duration; write 90s, 2m or 1h")),
+        _ => return Err(bad()),
     };
     let seconds = digits.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds < 1e6);
-    let seconds = seconds.ok_or_else(|| format!("`{text}` is not a duration; write 90s, 2m or 1h"))?;
-    Ok(Duration::from_secs_f64(seconds * factor))
+    Ok(Duration::from_secs_f64(seconds.ok_or_else(bad)? * factor))
 }
 
 pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn crate::trainer::Trainer) -> Outcome {
@@ -65,9 +66,8 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn crate::trainer::Traine
     let dir = RunDir::create(runs, &run)?;
     line!("trial of {} for {} s in {}", run.name, args.time.as_secs(), text::path(dir.path()));
     record_command_line(&dir);
-    let mut watched = Watched::start(dir, device, Vec::new())?;
-    let status = follow_run(&mut watched, args.time)?;
-    let checks = checklist(&watched.dir, &status)?;
+    let status = follow_run(Watched::start(dir.clone(), device, Vec::new())?, args.time)?;
+    let checks = checklist(&dir, &status)?;
     for check in &checks {
         let mark = match check.holds {
             Some(true) => "✓",
@@ -83,24 +83,16 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn crate::trainer::Traine
             let but = if unknown == 0 { String::new() } else { format!(" ({unknown} could not be measured here)") };
             line!("all checks passed{but}: ready for `downshift run`");
         }
-        _ => line!("{failed} of {} checks failed; see the journal of {}", checks.len(), watched.dir.name()),
+        _ => line!("{failed} of {} checks failed; see the journal of {}", checks.len(), dir.name()),
     }
     Ok(u8::from(failed > 0))
 }
 
 /// Follows the run until it is over; restarts it once on the way and stops it when the time is up.
-fn follow_run(watched: &mut Watched, time: Duration) -> Result<Status, Failure> {
+fn follow_run(watched: Watched, time: Duration) -> Result<Status, Failure> {
     let (mut began, mut restarted, mut stopped) = (None::<Instant>, false, false);
     let limit = Instant::now() + time + Duration::from_mins(20);
-    loop {
-        let (status, rows) = watched.poll()?;
-        for row in rows {
-            line!("  {}", row.text);
-        }
-        let Some(status) = status else { continue };
-        if status.state.is_over() && status.pid_keeper.is_none() {
-            return Ok(status);
-        }
+    watched.follow(|dir, status| {
         if status.step > 0 {
             began.get_or_insert_with(Instant::now);
         }
@@ -108,12 +100,13 @@ fn follow_run(watched: &mut Watched, time: Duration) -> Result<Status, Failure> 
         // A run about to finish is restarted before it does.
         let share = status.total_samples.map_or(0.0, |total| status.samples as f64 / total.max(1) as f64);
         if !restarted && (so_far >= time / 2 || share > 0.4) {
-            restarted = client::send_request(&watched.dir, &Request::Restart).is_ok();
+            restarted = client::send_request(dir, &Request::Restart).is_ok();
         }
         if !stopped && (so_far >= time || Instant::now() > limit) {
-            stopped = client::send_request(&watched.dir, &Request::Stop).is_ok();
+            stopped = client::send_request(dir, &Request::Stop).is_ok();
         }
-    }
+        Ok(())
+    })
 }
 
 /// One item of the checklist.
@@ -211,7 +204,7 @@ mod tests {
             assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
         for text in ["", "2", "m", "0s", "-1m", "2 weeks"] {
-            assert!(parse_duration(text).unwrap_err().contains("2m"), "{text}");
+            assert!(parse_duration(text).unwrap_err().to_string().contains("2m"), "{text}");
         }
     }
 

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_approval_holds_for_the_list_and_the_libraries_alone() {
+    fn an_approval_covers_only_the_list_and_the_libraries() {
         let dir = tempfile::tempdir().unwrap();
         let library = dir.path().join("x.so");
         let hook =

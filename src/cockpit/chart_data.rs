@@ -2,12 +2,12 @@
 //! range and the limit that the chart shows.
 
 use super::quantity::{Quantity, Source};
-use super::series::{Axis, Column, Extent, Metric};
 use super::state::State;
 use super::state::facts::SKIP_WINDOW;
 use super::state::readings::{GIB, Gauge};
 use crate::protocol::control::EvalRow;
 use crate::protocol::probe::Gpu;
+use crate::series::{Axis, Column, Extent, Metric};
 use crate::store::summary::Spot;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -160,7 +160,7 @@ fn evaluation_columns(state: &State, axis: Axis, window: Range<f64>, width: usiz
 mod tests {
     use crate::cockpit::fixture;
     use crate::cockpit::quantity::Quantity;
-    use crate::cockpit::series::Axis;
+    use crate::series::Axis;
 
     #[test]
     fn every_quantity_has_a_curve_on_a_gpu() {

@@ -3,13 +3,13 @@
 //! Rules are in order of importance; the first that applies wins.
 
 use super::action::Action;
-use super::series::Metric;
 use super::state::facts::SKIP_WINDOW;
 use super::state::shift_progress::shift_result;
 use super::state::{Link, State};
 use crate::format::{age, apart, bytes, count, counted, figure, percent, rate, took};
 use crate::protocol::control::{RunState, Status};
 use crate::protocol::probe::Gpu;
+use crate::series::Metric;
 
 /// Tone of a sentence, a gauge or a journal line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

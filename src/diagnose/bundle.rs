@@ -13,6 +13,7 @@ use crate::protocol::probe::Metric;
 use crate::store::lock::no_link;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::store::writer::AttemptRow;
 use crate::store::{checkpoint, command_line};
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::scan;
@@ -128,7 +129,7 @@ impl Parts {
         let Ok(reader) = Reader::open(run) else { return };
         self.add("launch.json", reader.fact::<serde_json::Value>("launch").map(|launch| launch.to_string()));
         self.add("journal.txt", journal(&reader).ok());
-        self.add("attempts.txt", reader.attempts().ok().map(|lines| lines.join("\n")));
+        self.add("attempts.txt", reader.attempts().ok().map(|rows| describe_attempts(&rows)));
         self.add("causes.json", serde_json::to_string_pretty(&reader.causes()).ok());
         let readings = reader.samples(READINGS).unwrap_or_default();
         let lines = readings.iter().filter_map(|row| serde_json::to_string(row).ok());
@@ -148,6 +149,18 @@ pub enum LeftOut {
     /// The system refused.
     #[error("{0}")]
     Io(#[from] io::Error),
+}
+
+/// Describes each attempt on a line.
+fn describe_attempts(rows: &[AttemptRow]) -> String {
+    let line = |row: &AttemptRow| {
+        let from = row.from_step.map_or_else(|| "the beginning".to_owned(), |step| format!("step {step}"));
+        let lived = row.ended_ms.map(|ended| ended.saturating_sub(row.started_ms) as f64 / 1000.0);
+        let lived = lived.map_or_else(|| "alive".to_owned(), |seconds| format!("{seconds:.1} s"));
+        let outcome = row.outcome.as_deref().unwrap_or_default();
+        format!("{}\t{}\tfrom {from}\t{lived}\t{}\t{outcome}", row.id, row.rung_name, row.reason)
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn journal(reader: &Reader) -> rusqlite::Result<String> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Time limit for the probe to open the driver.
 pub const FIRST: Duration = Duration::from_secs(20);
 
-/// Reason why there is no reading.
+/// Why the probe delivers no reading.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadingError {
     /// The probe cannot be started.

@@ -84,7 +84,7 @@ impl Keeper {
     /// checkpoints are left to delete.
     pub(super) fn prune_checkpoints(&mut self) -> String {
         self.retire_checkpoints();
-        let count = aside::all(self.run_dir.path()).len() as u64;
+        let count = aside::list_aside(self.run_dir.path()).len() as u64;
         let dir = self.run_dir.path().to_owned();
         std::thread::spawn(move || aside::delete_all(&dir));
         let text = format!("pruning {} set aside; retention keeps the others", counted(count, "checkpoint"));

@@ -6,7 +6,7 @@ use super::sentences;
 use super::worker_process::Worker;
 use crate::policy::event::{Effect, Event, Signal};
 use crate::policy::lifecycle::{Lifecycle, Outcome, Pressure, Start, Then};
-use crate::protocol::control::{JournalKind, Request, RunState, Status, Update};
+use crate::protocol::control::{JournalKind, Request, RunState, StageName, Status, Update};
 use crate::protocol::worker::{FailureClass, Level};
 use crate::recipe::leave_out::LeaveOut;
 use crate::store::lock::Identity;
@@ -105,7 +105,7 @@ impl Keeper {
         let now = self.now();
         if let Lifecycle::Stopping { then: Then::Start(start), .. } = self.policy.life() {
             let to = self.run.rungs[start.rung].name.clone();
-            self.recorder.begin_passage(&to, "save", now);
+            self.recorder.begin_passage(&to, StageName::Save, now);
         }
     }
 
@@ -114,11 +114,11 @@ impl Keeper {
         let now = self.now();
         if let Lifecycle::Stopping { then: Then::Recover(_), pressure: Pressure::Terminated, .. } = self.policy.life() {
             let to = self.run.rungs[self.policy.rung()].name.clone();
-            self.recorder.begin_passage_late(&to, "notice");
+            self.recorder.begin_passage_late(&to, StageName::Notice);
         }
         let part = match signal {
-            Signal::Terminate => "end the worker",
-            Signal::Kill => "kill the worker",
+            Signal::Terminate => StageName::Terminate,
+            Signal::Kill => StageName::Kill,
         };
         self.recorder.passage_part(part, now);
     }

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_proven_one_stays_whatever_its_age() {
+    fn the_newest_proven_checkpoint_is_kept_at_any_age() {
         let mut rows: Vec<_> = (1..=6).map(|step| row(step, None)).collect();
         (rows[0].proven, rows[1].proven) = (true, true);
         assert_eq!((newest_proven(&rows), next_to_be_proven(&rows)), (Some(2), Some(3)));

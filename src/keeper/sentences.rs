@@ -123,7 +123,7 @@ pub fn passage(passage: &Passage) -> String {
     let parts: Vec<String> = passage
         .stages
         .iter()
-        .filter_map(|stage| Some(format!("{} {}", stage.name, seconds(stage.took_ms? as f64))))
+        .filter_map(|stage| Some(format!("{} {}", stage.name.words(), seconds(stage.took_ms? as f64))))
         .collect();
     let mut text = format!("{way} in {}", seconds(passage.total_ms() as f64));
     if let Some(((before, loss_before), (after, loss_after))) = passage.before.zip(passage.after) {

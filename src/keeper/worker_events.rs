@@ -5,7 +5,7 @@ use super::witness::Ending;
 use crate::policy::event::Event;
 use crate::policy::lifecycle::{Lifecycle, Then};
 use crate::protocol::cause::Cause;
-use crate::protocol::control::JournalKind;
+use crate::protocol::control::{JournalKind, StageName};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event as WorkerEvent, Level, PROTOCOL};
 use std::time::Duration;
@@ -75,10 +75,10 @@ impl Keeper {
     fn begin_next_passage(&mut self, now: Duration) {
         let rung = self.run.rungs[self.policy.rung()].name.clone();
         match self.policy.life() {
-            Lifecycle::AwaitingVram { .. } => self.recorder.begin_passage(&rung, "wait for VRAM", now),
-            Lifecycle::BackingOff { .. } => self.recorder.begin_passage(&rung, "back off", now),
-            Lifecycle::Cooling { .. } => self.recorder.begin_passage(&rung, "cool", now),
-            Lifecycle::Running(_) => self.recorder.begin_passage(&rung, "start and load", now),
+            Lifecycle::AwaitingVram { .. } => self.recorder.begin_passage(&rung, StageName::AwaitVram, now),
+            Lifecycle::BackingOff { .. } => self.recorder.begin_passage(&rung, StageName::BackOff, now),
+            Lifecycle::Cooling { .. } => self.recorder.begin_passage(&rung, StageName::Cool, now),
+            Lifecycle::Running(_) => self.recorder.begin_passage(&rung, StageName::Load, now),
             _ => self.recorder.end_passage(),
         }
     }

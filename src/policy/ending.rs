@@ -23,7 +23,7 @@ impl Policy {
                 self.end_worker(then, Pressure::Terminated, now)
             }
             Lifecycle::Stopping { then, pressure: Pressure::Terminated, .. } => {
-                let told = "the worker ignored SIGTERM and is killed".to_owned();
+                let told = "the worker ignored SIGTERM; sending SIGKILL".to_owned();
                 let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Worker, told)];
                 effects.extend(self.end_worker(then, Pressure::Killed, now));
                 effects
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_the_keeper_missed_shortens_no_grace() {
+    fn time_that_the_keeper_missed_does_not_shorten_the_grace() {
         let mut policy = begun();
         let due = policy.next_wake().unwrap();
         let terminated = policy.decide(Event::Tick, due);

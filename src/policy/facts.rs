@@ -43,8 +43,8 @@ impl Watches {
         self.hang = HangWatch::new(knobs, now);
         (self.spike, self.skips, self.drift) = Default::default();
         self.age.renew();
-        self.idle.rest();
-        self.heat.rest();
+        self.idle.reset();
+        self.heat.reset();
     }
 
     /// Excludes the time in which the keeper itself stalled.
@@ -143,7 +143,7 @@ pub struct GpuMemory {
     pub vram: Option<u64>,
     /// Bytes in use before the first start.
     pub baseline: Option<u64>,
-    /// The journal says already that this start did not wait for memory, which cannot be read.
+    /// The journal already says that this start did not wait: GPU memory cannot be read.
     pub is_blind: bool,
 }
 

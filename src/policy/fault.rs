@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_outside_says_nothing_about_what_was_loaded() {
+    fn faults_from_outside_do_not_implicate_the_checkpoint() {
         let kind = |class, exit| Fault::from_verdict(None, exit, &verdict(class, "seen")).kind;
         assert_eq!(kind(FailureClass::Killed, Exit::by_signal(9)), None);
         assert_eq!(kind(FailureClass::HostOutOfMemory, Exit::by_signal(9)), None);

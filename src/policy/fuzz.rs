@@ -98,7 +98,7 @@ impl World {
         let mut dice = Stream::new(seed);
         let (gpu, autopilot) = (dice.below(2) == 0, dice.below(4) != 0);
         let malice = [0, 1, 5, 20, 200][dice.below(5) as usize];
-        let plan = plan::any(&mut dice);
+        let plan = plan::draw_plan(&mut dice);
         let first = plan.first().map_or(0, |stage| stage.rung);
         let ledger = Ledger::begin(first, &plan);
         let mut policy = Policy::new(limits(&plan), first, ledger, gpu.then_some(1 << 30));

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_first_steps_and_long_phases_are_no_hang() {
+    fn slow_first_steps_and_long_phases_are_not_hangs() {
         let mut watch = HangWatch::new(&Watch::default(), seconds(0));
         assert!(watch.limit() >= seconds(600));
         watch.phase(Phase::Compiling, seconds(5));

@@ -121,7 +121,7 @@ impl Policy {
                 self.ledger.climb.record_downshift(from, to, step);
                 let reason = format!("shift down: {here} → {}", self.rung_name(to));
                 let text = format!("{reason}, by the keeper: {why}");
-                (JournalKind::Shift, text, Then::Start(Start::on(to, format!("{reason} since {why}"))))
+                (JournalKind::Shift, text, Then::Start(Start::on(to, format!("{reason} because {why}"))))
             }
             Move::Climb { to } => {
                 self.ledger.climb.record_climb(from, to, step);
@@ -142,12 +142,12 @@ impl Policy {
                     self.ledger.climb.record_downshift(from, to, step);
                 }
                 let text = format!("go back about {} steps{}: {why}", back.steps, describe_skip(&back));
-                let start = Start { back: Some(back), ..Start::on(to, format!("roll back since {why}")) };
+                let start = Start { back: Some(back), ..Start::on(to, format!("roll back because {why}")) };
                 (JournalKind::Restart, text, Then::Start(start))
             }
             Move::Cool => {
                 self.ledger.heat_pauses += 1;
-                let reason = format!("continue after cooling ({why})");
+                let reason = format!("continue after a pause to cool: {why}");
                 (JournalKind::Health, format!("pause to cool: {why}"), Then::Cool(Start::on(from, reason)))
             }
         };

@@ -53,7 +53,7 @@ impl Policy {
         } else {
             "autopilot off: the keeper proposes, and you decide"
         };
-        let mut effects = vec![asked(Level::Info, JournalKind::Request, text)];
+        let mut effects = vec![request_note(Level::Info, JournalKind::Request, text)];
         if on {
             effects.extend(self.settle_proposal(now));
         }
@@ -63,7 +63,7 @@ impl Policy {
     fn request_accept(&mut self, now: Duration) -> Answer {
         let why = self.ledger.proposal.as_ref().map(|proposal| proposal.why.clone()).unwrap_or_default();
         let (message, mut effects) = self.accept_proposal("you", now)?;
-        effects.insert(0, asked(Level::Info, JournalKind::Request, format!("accept the proposal ({why})")));
+        effects.insert(0, request_note(Level::Info, JournalKind::Request, format!("accept the proposal ({why})")));
         Ok((message, effects))
     }
 
@@ -79,7 +79,7 @@ impl Policy {
         self.ledger.proposal = None;
         self.wishes.keep_climb(&self.ledger.climb);
         self.ledger.climb.choose_rung(self.current_step());
-        let mut effects = vec![asked(Level::Info, JournalKind::Shift, reason)];
+        let mut effects = vec![request_note(Level::Info, JournalKind::Shift, reason)];
         effects.extend(self.note_chosen_rung(target));
         self.rung = target;
         let answer = match std::mem::replace(&mut self.life, Lifecycle::New) {
@@ -149,7 +149,7 @@ impl Policy {
             Lifecycle::Paused | Lifecycle::BackingOff { .. } | Lifecycle::Cooling { .. } => {
                 let reason = format!("resumed on {}", self.rung_name(self.rung));
                 let text = format!("resume on {}", self.rung_name(self.rung));
-                let mut effects = vec![asked(Level::Info, JournalKind::Request, text)];
+                let mut effects = vec![request_note(Level::Info, JournalKind::Request, text)];
                 effects.extend(self.start_worker(Start::on(self.rung, reason), now));
                 ("continues from the newest checkpoint".to_owned(), effects)
             }
@@ -164,13 +164,13 @@ impl Policy {
         let name = self.rung_name(self.rung).to_owned();
         let text = format!("restart on {name}");
         let start = Start::on(self.rung, text.clone());
-        let mut effects = vec![asked(Level::Info, JournalKind::Restart, text)];
+        let mut effects = vec![request_note(Level::Info, JournalKind::Restart, text)];
         effects.extend(self.end_worker(Then::Start(start), Pressure::Asked, now));
         Ok((format!("will save at the next step boundary and restart on {name}"), effects))
     }
 
     fn request_pause(&mut self, now: Duration) -> Answer {
-        let mut effects = vec![asked(Level::Info, JournalKind::Request, "pause")];
+        let mut effects = vec![request_note(Level::Info, JournalKind::Request, "pause")];
         match self.life {
             Lifecycle::Running(_) => {
                 effects.extend(self.end_worker(Then::Pause, Pressure::Asked, now));
@@ -187,11 +187,11 @@ impl Policy {
     }
 
     fn request_stop(&mut self, now: Duration) -> (String, Vec<Effect>) {
-        let stop = asked(Level::Info, JournalKind::Request, "stop");
+        let stop = request_note(Level::Info, JournalKind::Request, "stop");
         match self.life {
             Lifecycle::Running(_) if self.wishes.stop_is_repeated(now) && self.wishes.stop_was_refused() => {
                 let text = format!("stop without saving, as the second request; {}", self.unsaved_steps());
-                let mut effects = vec![asked(Level::Warn, JournalKind::Request, text)];
+                let mut effects = vec![request_note(Level::Warn, JournalKind::Request, text)];
                 effects.extend(self.end_worker(Then::End, Pressure::Asked, now));
                 (format!("ends without saving; {}", self.unsaved_steps()), effects)
             }
@@ -226,6 +226,6 @@ impl Policy {
 }
 
 /// Creates the journal line of a request; the keeper adds its author.
-fn asked(level: Level, kind: JournalKind, text: impl Into<String>) -> Effect {
+fn request_note(level: Level, kind: JournalKind, text: impl Into<String>) -> Effect {
     Effect::Asked(level, kind, text.into())
 }

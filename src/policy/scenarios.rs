@@ -182,7 +182,7 @@ fn it_does_not_climb_when_the_run_ends_before_the_climb_is_proven() {
 }
 
 #[test]
-fn a_kill_from_outside_fails_no_climb_and_a_person_is_not_overruled() {
+fn a_kill_from_outside_fails_no_climb_and_the_users_choice_stands() {
     let mut scenario = Scenario::begin(true);
     scenario.fail(FailureClass::DeviceOutOfMemory);
     scenario.steps(1500, 1.0);
@@ -232,7 +232,7 @@ fn with_the_autopilot_off_the_same_decisions_are_proposals() {
 }
 
 #[test]
-fn with_the_autopilot_on_again_a_proposal_is_carried_out_or_dropped() {
+fn turning_the_autopilot_on_settles_the_proposal() {
     let mut scenario = Scenario::begin(false);
     scenario.steps(300, 1.0);
     scenario.skip(5);
@@ -280,7 +280,7 @@ fn a_hot_card_rests_and_after_three_rests_takes_a_cooler_rung() {
 }
 
 #[test]
-fn a_card_that_does_not_cool_needs_a_person() {
+fn a_gpu_that_does_not_cool_needs_attention() {
     let mut scenario = Scenario::begin(true);
     scenario.heat(90.0, 61);
     scenario.tell(exited(3));

@@ -104,7 +104,7 @@ fn a_hundred_thousand_slow_steps_raise_no_alarm() {
 }
 
 #[test]
-fn a_worker_that_hangs_is_seen_within_its_limit() {
+fn a_hang_is_detected_within_its_limit() {
     let mut soak = Soak::begin();
     soak.phase(Phase::Training, seconds(0));
     for _ in 0..100 {

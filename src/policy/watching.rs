@@ -148,7 +148,7 @@ impl Policy {
             Lifecycle::Running(_) if self.watches.heat.must_cool(knobs, now) => {
                 let limit = heat::limit_c(watch, slowdown_c, knobs);
                 let why = format!("the GPU is at {:.0} °C (limit {limit:.0} °C)", self.watches.heat.temperatures().0);
-                self.watches.heat.rest();
+                self.watches.heat.reset();
                 let often = self.ledger.heat_pauses >= knobs.pauses;
                 let rung = self.nearest_rung(Relief::Heat).filter(|_| often);
                 let told = (often && rung.is_none()).then(|| self.note_no_relief(Relief::Heat, "it will pause again"));

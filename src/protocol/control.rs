@@ -9,6 +9,7 @@
 use super::worker::Eval;
 use serde::{Deserialize, Serialize};
 
+pub use super::passage::{Passage, Stage, StageName};
 pub use super::rows::{CheckpointRow, EvalRow, JournalKind, JournalRow, SampleRow, StepRow};
 
 /// A message from client to keeper.
@@ -258,38 +259,6 @@ pub struct Proposal {
     pub why: String,
     /// The move: `would shift down to safe`.
     pub does: String,
-}
-
-/// The transition from one worker to the next.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Passage {
-    /// The previous rung.
-    pub from: String,
-    /// The new rung; the same for a restart.
-    pub to: String,
-    /// Its parts in order: completed parts have a time, the last one may be in progress.
-    pub stages: Vec<Stage>,
-    /// Step and loss before the transition.
-    pub before: Option<(u64, f64)>,
-    /// Step and loss of the first step after it.
-    pub after: Option<(u64, f64)>,
-}
-
-impl Passage {
-    /// Returns the total time of the completed parts.
-    #[must_use]
-    pub fn total_ms(&self) -> u64 {
-        self.stages.iter().filter_map(|stage| stage.took_ms).sum()
-    }
-}
-
-/// One part of a passage.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stage {
-    /// `save`, `stop`, `wait for VRAM`, `back off`, `start and load`, `compile`, `first step`.
-    pub name: String,
-    /// Duration; none while in progress.
-    pub took_ms: Option<u64>,
 }
 
 /// Record of a rung.

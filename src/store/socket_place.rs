@@ -89,7 +89,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn a_folder_for_sockets_is_no_link_and_the_users_own() {
+    fn a_socket_folder_must_belong_to_the_user_and_not_be_a_link() {
         let dir = tempfile::tempdir().unwrap();
         let (own, link) = (dir.path().join("own"), dir.path().join("link"));
         usable(&own.join("a.sock")).unwrap();

@@ -165,7 +165,7 @@ mod tests {
     fn a_missing_gpu_is_an_error_and_for_auto_a_note() {
         let refusal = choose_device(DeviceChoice::Cuda(99), Precision::F32).unwrap_err();
         assert!(matches!(refusal, DeviceError::NoGpu(_)), "{refusal}");
-        assert!(refusal.to_string().contains("--device cpu"), "names no way out: {refusal}");
+        assert!(refusal.to_string().contains("--device cpu"), "does not say what to do: {refusal}");
         let chosen = choose_device(DeviceChoice::Auto, Precision::F32).unwrap();
         let note = chosen.note();
         assert_eq!(chosen.location == TensorDevice::Cpu, note.is_some(), "{note:?}");

@@ -51,7 +51,7 @@ pub fn classify(evidence: &Evidence, catalogue: &Catalogue) -> Cause {
     let advice = known.map(|xid| xid.advice.clone()).or_else(|| verdict.advice(class)).unwrap_or_default();
     let restart_helps = match (class, known) {
         (FailureClass::Xid, Some(xid)) => xid.restart,
-        (FailureClass::DeviceFault, _) => verdict.named().is_none_or(|finding| finding.name != "ecc"),
+        (FailureClass::DeviceFault, _) => verdict.catalogue_finding().is_none_or(|finding| finding.name != "ecc"),
         (FailureClass::GpuLost | FailureClass::Driver | FailureClass::Config | FailureClass::Data, _) => false,
         _ => true,
     };
@@ -109,7 +109,8 @@ impl Judge<'_> {
         if !matches!(class, FailureClass::Panic | FailureClass::DeviceFault) {
             return class;
         }
-        let found = self.named().map(|finding| finding.class).filter(|class| *class != FailureClass::Unknown);
+        let found =
+            self.catalogue_finding().map(|finding| finding.class).filter(|class| *class != FailureClass::Unknown);
         match (class, found) {
             (_, Some(found)) if concerns_device(found) || class == FailureClass::Panic => found,
             _ => class,
@@ -117,7 +118,7 @@ impl Judge<'_> {
     }
 
     /// Returns the catalogue's finding for the worker's report, or for its log if there is none.
-    fn named(&self) -> Option<Finding> {
+    fn catalogue_finding(&self) -> Option<Finding> {
         match &self.evidence.failed {
             Some(failed) => failed.message.lines().find_map(|line| scan_line(line.as_bytes(), 0, self.catalogue)),
             None => self.root().cloned(),
@@ -159,7 +160,7 @@ impl Judge<'_> {
     }
 
     fn advice(&self, class: FailureClass) -> Option<String> {
-        let named = self.named().filter(|finding| finding.class == class).map(|finding| finding.advice);
+        let named = self.catalogue_finding().filter(|finding| finding.class == class).map(|finding| finding.advice);
         // The worker's messages on run file, data and checkpoints already contain the fix.
         let said = self.evidence.failed.is_some()
             && matches!(class, FailureClass::Config | FailureClass::Data | FailureClass::Checkpoint);

@@ -2,8 +2,7 @@ use super::{Preflight, Start};
 use crate::config::knobs::Section;
 use crate::config::problem::Problem;
 use crate::config::run::{AsWritten, Run, Source, TaskSections};
-use crate::protocol::worker::Eval;
-use crate::trainer::{Prospect, Refusal, Trainer, WorkerArgs};
+use crate::trainer::{Evals, Prospect, Refusal, Trainer, WorkerArgs};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -46,7 +45,7 @@ impl Trainer for Finds {
         self.examined.clone()
     }
 
-    fn measure(&self, _: &Run, _: usize, _: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Refusal> {
+    fn measure(&self, _: &Run, _: usize, _: &[PathBuf]) -> Result<Evals, Refusal> {
         Err(Refusal::new(1, "a check measures nothing"))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::cockpit::action::Action;
 use crate::cockpit::state::{RungView, State};
-use crate::cockpit::ui;
+use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::format::{bytes, count, in_words, rate};
@@ -35,7 +35,8 @@ impl Content {
 /// Draws the box.
 pub fn render(frame: &mut Frame<'_>, within: Rect, to: usize, state: &State, theme: &Theme) {
     if let Some(content) = box_content(within, to, state, Some(theme)) {
-        let inner = ui::open_popup(frame, within, content.size(), &content.title, Tone::Busy, theme);
+        let inner = Popup { title: &content.title, size: content.size(), tone: Tone::Busy, stand: Stand::Middle }
+            .open(frame, within, theme);
         ui::render_lines(frame, inner, content.lines);
     }
 }

@@ -6,12 +6,12 @@ use super::geometry::{Curve, Geometry};
 use crate::cockpit::chart_data::evaluation_spot;
 use crate::cockpit::plot::axis;
 use crate::cockpit::quantity::Quantity;
-use crate::cockpit::series::Axis;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
 use crate::format::{UNKNOWN, clock, count, figure};
+use crate::series::Axis;
 use crate::store::summary::Spot;
 use ratatui::{
     Frame,

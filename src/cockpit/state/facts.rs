@@ -6,9 +6,9 @@
 
 use super::readings::Readings;
 use crate::cockpit::read_error::ReadError;
-use crate::cockpit::series::Series;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, Status, StepRow, Update};
 use crate::protocol::pace::Pacer;
+use crate::series::Series;
 use crate::store::summary::Spot;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

@@ -5,8 +5,8 @@
 use super::facts::{Facts, History, Loading};
 use super::{Link, RungView, State};
 use crate::cockpit::read_error::ReadError;
-use crate::cockpit::series::{Axis, Metric};
 use crate::protocol::control::{Best, JournalKind, RunState, RungRecord, Status};
+use crate::series::{Axis, Metric};
 
 /// An open replay.
 #[derive(Debug, Clone)]

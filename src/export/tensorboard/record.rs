@@ -22,9 +22,9 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| (crc >> 8) ^ TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize])
 }
 
-static TABLE: [u32; 256] = table();
+static TABLE: [u32; 256] = crc_table();
 
-const fn table() -> [u32; 256] {
+const fn crc_table() -> [u32; 256] {
     let mut table = [0; 256];
     let mut index = 0;
     while index < 256 {
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_and_damage_is_seen() {
+    fn records_round_trip_and_damage_is_detected() {
         let mut file = framed(b"first");
         file.extend(framed(b""));
         assert_eq!(unframed(&file), Some(vec![b"first".to_vec(), Vec::new()]));

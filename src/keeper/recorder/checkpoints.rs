@@ -4,7 +4,7 @@ use super::{Recorder, now_ms};
 use crate::config::knobs;
 use crate::format::counted;
 use crate::keeper::{retention, sentences};
-use crate::protocol::control::{Best, CheckpointRow, JournalKind, RunState, Update};
+use crate::protocol::control::{Best, CheckpointRow, JournalKind, RunState, StageName, Update};
 use crate::protocol::worker::{Level, Saved};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Recorder {
             self.note(Level::Info, JournalKind::Checkpoint, text);
         }
         if self.status.state == RunState::Stopping {
-            self.passage_part("stop", now);
+            self.passage_part(StageName::Stop, now);
         }
     }
 

@@ -2,6 +2,7 @@
 //! damaged store is replaced by a new one.
 
 use super::{Recorder, now_ms};
+use crate::format::counted;
 use crate::keeper::takeover;
 use crate::protocol::control::{CheckpointRow, JournalKind};
 use crate::protocol::worker::Level;
@@ -74,7 +75,7 @@ impl Recorder {
             if let Some(text) = unplanned {
                 self.note(Level::Info, JournalKind::Note, text);
             }
-            self.status.passage = self.passage.as_ref().map(|passage| passage.shown().clone());
+            self.status.passage = self.passage.as_ref().map(|passage| passage.passage().clone());
             self.batch.put_fact("status", &self.status);
             self.dirty = false;
         }
@@ -89,7 +90,8 @@ impl Recorder {
             self.store.wait_at_most(LAST_WORDS).ok();
             self.flush();
             if self.store_failing {
-                let text = format!("{} rows of the curve could not be written", self.batch.steps.len());
+                let text =
+                    format!("{} of the curve could not be written", counted(self.batch.steps.len() as u64, "row"));
                 self.note(Level::Error, JournalKind::Health, text);
                 (self.batch.steps, self.batch.evals, self.batch.samples) = Default::default();
                 self.flush();
@@ -211,7 +213,7 @@ pub fn describe_replacement(replaced: &Replaced) -> String {
     let aside =
         replaced.aside.as_ref().map_or_else(String::new, |path| format!(" and was set aside as {}", path.display()));
     format!(
-        "run.db was damaged ({why}){aside}; recovered {} rows from it, and checkpoints restore theirs",
-        replaced.saved
+        "run.db was damaged ({why}){aside}; recovered {} from it, and checkpoints restore theirs",
+        counted(replaced.saved as u64, "row")
     )
 }

@@ -106,24 +106,6 @@ impl<const N: usize> Pyramid<N> {
         }
     }
 
-    /// Returns the number of rows added in total.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Returns true before the first row.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// Returns the position of the first row.
-    #[must_use]
-    pub fn first(&self) -> Option<Spot> {
-        self.first
-    }
-
     /// Returns the position of the newest row.
     #[must_use]
     pub fn last(&self) -> Option<Spot> {
@@ -255,7 +237,7 @@ impl<const N: usize> Pyramid<N> {
 #[cfg(test)]
 mod tests {
     use super::{Pyramid, Row, WHOLE};
-    use crate::cockpit::series::Axis;
+    use crate::series::Axis;
     use crate::store::summary::Spot;
 
     fn row(step: u64, value: f32) -> Row<1> {

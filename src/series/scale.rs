@@ -1,4 +1,4 @@
-//! Maps values to rows of dots, and picks the round numbers to label them with.
+//! The vertical scale of a chart: its range, where a value lies in it, and round numbers for its labels.
 
 /// A range of values, linear or logarithmic.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -94,6 +94,32 @@ pub fn round_values(low: f64, high: f64, wanted: usize) -> Vec<f64> {
         .take_while(|value| *value <= high + step * 1e-9)
         .map(|value| if value.abs() < step * 1e-9 { 0.0 } else { value })
         .collect()
+}
+
+/// Number of columns on each side that define the usual level at a position.
+const AROUND: usize = 3;
+
+/// Returns the top of a range over some lines, each given as its maxima from left to right. A value is
+/// a spike if it lies far above the median of its neighbours; a loss that falls from a high start has
+/// no spikes.
+#[must_use]
+pub fn range_top<'a>(low: f64, lines: impl IntoIterator<Item = &'a [f64]>) -> Option<(f64, Option<f64>)> {
+    let (mut high, mut usual): (Option<f64>, Option<f64>) = (None, None);
+    for highs in lines {
+        let longest = |so_far: Option<f64>, value: f64| Some(so_far.map_or(value, |so_far| so_far.max(value)));
+        high = highs.iter().copied().fold(high, longest);
+        for place in 0..highs.len() {
+            let mut near = highs[place.saturating_sub(AROUND)..(place + AROUND + 1).min(highs.len())].to_vec();
+            near.sort_by(f64::total_cmp);
+            // Too few columns do not define a usual level.
+            let median = if highs.len() >= 30 { near[near.len() / 2] } else { highs[place] };
+            usual = longest(usual, median);
+        }
+    }
+    let (high, usual) = (high?, usual?);
+    let span = usual - low;
+    let cut = span > 0.0 && high > usual + span * 0.75;
+    Some(if cut { (usual + span * 0.15, Some(high)) } else { (high, None) })
 }
 
 #[cfg(test)]

@@ -185,7 +185,7 @@ proptest! {
 }
 
 #[test]
-fn a_redone_step_before_all_held_rows_tears_the_curve_and_says_so() {
+fn a_redone_step_before_all_held_rows_marks_the_curve_as_torn() {
     let rows: Vec<_> = (1..=1000).map(|step| row(1, step, Some(1.0))).collect();
     let mut whole = stored(&rows, 500);
     assert!(whole.push(&row(2, 700, Some(1.0))) && !whole.is_torn());

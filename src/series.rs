@@ -308,6 +308,7 @@ impl Series {
 pub mod axis;
 pub mod columns;
 pub mod pyramid;
+pub mod scale;
 
 #[cfg(test)]
 mod tests;
