@@ -33,6 +33,8 @@ pub mod config;
 #[doc(hidden)]
 pub mod format;
 #[doc(hidden)]
+pub mod init;
+#[doc(hidden)]
 pub mod keeper;
 #[doc(hidden)]
 pub mod log_metrics;

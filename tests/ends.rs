@@ -187,6 +187,8 @@ fn resume_waits_for_a_keeper_whose_run_has_ended() {
     drop(listener);
     fs::remove_file(&socket).unwrap();
     drop(lock);
+    // The record names this process, which lives on.
+    fs::remove_file(run.file("keeper.lock")).unwrap();
     assert_eq!(resuming.wait().unwrap().code(), Some(0));
     assert_eq!(live_status(&run).unwrap().state, RunState::Finished);
 }

@@ -24,7 +24,7 @@ pub fn all_kinds() -> Vec<Kind> {
     let trained: Vec<Kind> = super::data::KINDS.to_vec();
     #[cfg(not(feature = "train"))]
     let trained: Vec<Kind> = Vec::new();
-    let others: [Kind; 10] = [
+    let others: [Kind; 12] = [
         ("run-file", run_file),
         ("theme", theme),
         ("keymap", keymap),
@@ -33,6 +33,8 @@ pub fn all_kinds() -> Vec<Kind> {
         ("log", log),
         ("kept-run", kept_run),
         ("override", damaged_override),
+        ("script", script),
+        ("shell-script", shell_script),
         ("training-output", training_output),
         ("metric-file", metric_file),
     ];
@@ -127,6 +129,25 @@ fn kept_run(folder: &Path, draw: &mut Draw) -> Reading {
         }
     };
     Reading { file, sample, command }
+}
+
+/// A training script whose arguments are read from its source.
+fn script(folder: &Path, draw: &mut Draw) -> Reading {
+    let name = draw.pick(&["train_gpt2", "nanogpt", "run_clm", "train_click", "train_tyro", "safe_mode"]);
+    let words = ["init", "--output", "out.yaml", "--", "python", "train.py", "--batch_size", "4", "--compile", "train"];
+    let sample = read_source(&format!("tests/init/scripts/{name}.py"));
+    Reading { file: folder.join("train.py"), sample, command: program_command(folder, &words) }
+}
+
+/// A shell script with a line that starts Python.
+fn shell_script(folder: &Path, _: &mut Draw) -> Reading {
+    fs::write(folder.join("train.py"), read_source("tests/init/scripts/shell/train.py")).unwrap();
+    let command = program_command(folder, &["init", "--output", "out.yaml", "--", "bash", "./train.sh", "name"]);
+    Reading {
+        file: folder.join("train.sh"),
+        sample: read_source("tests/init/scripts/shell/train_single_gpu.sh"),
+        command,
+    }
 }
 
 /// Damages a setting on the command line.
