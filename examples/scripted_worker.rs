@@ -228,6 +228,7 @@ impl Script {
                     what,
                     place,
                     rescaled: false,
+                    applied: false,
                 }));
             }
             Some(Fault::Oom) => self.fail(FailureClass::DeviceOutOfMemory, "can't allocate buffer of size: 1")?,

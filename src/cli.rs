@@ -8,6 +8,7 @@ mod check;
 mod checkpoints;
 mod client;
 mod compare_knob;
+mod devices;
 mod doctor;
 mod drill;
 mod export;
@@ -86,7 +87,7 @@ enum Command {
     /// Open the cockpit on a run, alive or finished
     Attach(attach::AttachArgs),
     /// List runs
-    Runs,
+    Runs(runs::RunsArgs),
     /// Show a run's status
     Status(status::StatusArgs),
     /// Continue from the newest checkpoint that verifies, or an older one; resets the restart budget
@@ -205,7 +206,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         None => run::begin(None, &cli.run, runs, trainer),
         Some(Command::Run(args)) => run::run(&args, runs, trainer),
         Some(Command::Attach(args)) => attach::attach(&args, runs),
-        Some(Command::Runs) => Ok(runs::print_list(runs)),
+        Some(Command::Runs(args)) => Ok(runs::print_list(&args, runs)),
         Some(Command::Status(args)) => status::print_status(&args, runs),
         Some(Command::Resume(args)) => resume::resume(&args, runs, trainer),
         Some(Command::Stop(which)) => request::stop(&which, runs),

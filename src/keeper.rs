@@ -37,6 +37,7 @@ mod socket;
 mod status_snapshot;
 mod stored_state;
 mod takeover;
+mod turn;
 mod witness;
 mod worker_arguments;
 mod worker_events;

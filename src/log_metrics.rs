@@ -39,7 +39,7 @@ pub use names::{MAX_NAME, MAX_NAMES};
 pub use output::OutputReader;
 pub use pattern::{Pattern, PatternError};
 
-/// Values that a training reported together.
+/// Values that a training reported together: those of a step, or those of an evaluation (`eval_…`), never both.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reading {
     /// The optimizer step, when certain.

@@ -9,6 +9,7 @@
 pub mod adopted;
 pub mod batch;
 pub mod checkpoint;
+pub mod claims;
 pub mod command_line;
 pub mod curve;
 mod damaged;
@@ -23,4 +24,5 @@ pub mod reserve;
 pub mod run_dir;
 pub mod socket_place;
 pub mod summary;
+pub mod user_folder;
 pub mod writer;

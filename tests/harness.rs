@@ -168,7 +168,7 @@ fn keep(place: &Place, arguments: &[&str], more: &str) -> (std::process::Child, 
 
 #[test]
 fn a_killed_keeper_is_replaced_and_the_command_goes_on() {
-    let place = Place::scripted();
+    let place = Place::real();
     let (mut child, run, marker) = keep(&place, &["--steps", "600", "--step-ms", "10"], "");
     let before = wait_status(&run, "steps", |status| status.step >= 50);
     let script = left_behind(&marker);
@@ -187,7 +187,7 @@ fn a_killed_keeper_is_replaced_and_the_command_goes_on() {
 
 #[test]
 fn what_a_killed_harness_leaves_is_ended_and_a_plain_command_is_not_started_again() {
-    let place = Place::scripted();
+    let place = Place::real();
     let (mut child, run, marker) = keep(&place, &["--seed", "127"], "");
     let status = wait_status(&run, "steps", |status| status.step >= 20);
     let since = Instant::now();
@@ -201,7 +201,7 @@ fn what_a_killed_harness_leaves_is_ended_and_a_plain_command_is_not_started_agai
 
 #[test]
 fn a_killed_command_is_named_never_resumed_and_a_stop_takes_less_than_five_seconds() {
-    let place = Place::scripted();
+    let place = Place::real();
     let (mut child, run, marker) = keep(&place, &["--seed", "256"], "");
     wait_status(&run, "steps", |status| status.step >= 20);
     left_behind(&marker).into_iter().for_each(kill);
@@ -218,7 +218,7 @@ fn a_killed_command_is_named_never_resumed_and_a_stop_takes_less_than_five_secon
 
 #[test]
 fn a_command_with_checkpoints_is_resumed_from_the_newest_complete_one() {
-    let place = Place::scripted();
+    let place = Place::real();
     let out = place.dir.path().join("out").display().to_string();
     let more = "checkpoints: { match: out/checkpoint-*, complete: trainer_state.json }\n\
                 resume: { arguments: [--resume, '{checkpoint}'] }\n";

@@ -147,8 +147,8 @@ fn files_are_read_exactly_however_they_grow() {
     ] {
         let truth = truth(name, shown);
         for chunk in [1 << 20, 4099, 97] {
-            let readings = follow_file(name, file, chunk);
-            assert_eq!(by_step(&readings, &truth), truth, "{name}/{file} in parts of {chunk}");
+            let found = by_step(&follow_file(name, file, chunk), &truth);
+            assert_eq!(found, truth, "{name}/{file} in parts of {chunk}");
         }
     }
 }

@@ -11,7 +11,7 @@ use downshift::store::reader::live_status;
 use downshift::store::run_dir::RunDir;
 use helper::{
     Disk, Place, QUICK, SLOW, fill_disk, finish_run, journal, journal_says, kill, lock_store, never_stopped, parent_of,
-    send_signal, start_run, stop_run, wait_for, wait_state, wait_status,
+    send_signal, start_run, stop_run, wait_for, wait_parent_end, wait_state, wait_status,
 };
 use rustix::process::Signal;
 use std::ffi::OsStr;
@@ -104,10 +104,7 @@ fn take_away(run: &RunDir, parent: u32, take: impl FnOnce(&Path)) {
 
 #[test]
 fn a_run_whose_directory_comes_back_goes_on() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
-    let before = wait_status(&run, "steps", |status| status.step >= 60 && status.pid_keeper.is_some());
+    let (place, mut child, run, before) = start_run(SLOW, 4000, 60);
     let away = place.dir.path().join("away");
     take_away(&run, parent_of(before.pid_keeper.unwrap()).unwrap(), |path| fs::rename(path, &away).unwrap());
     let moved = wait_for("the moved run", || RunDir::open(&away).ok());
@@ -117,18 +114,14 @@ fn a_run_whose_directory_comes_back_goes_on() {
     never_stopped(&run, "training", |state, _| state == RunState::Training);
     wait_for("the report", || journal_says(&run, "the keeper could not run for").then_some(()));
     wait_status(&run, "more steps", |status| status.step > before.step + 5);
-    assert!(place.output(&["stop"]).status.success());
-    assert_eq!(child.wait().unwrap().code(), Some(3), "the client lived through it");
+    stop_run(&place, &mut child);
 }
 
 #[test]
 fn a_run_whose_directory_is_deleted_needs_you_and_leaves_no_process() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
-    assert!(place.output(&["stop"]).status.success());
-    child.wait().unwrap();
-    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    let (place, mut child, run, _) = start_run(SLOW, 4000, 0);
+    stop_run(&place, &mut child);
+    wait_parent_end(&run);
     let words = ["keeper", "--run-dir", run.path().to_str().unwrap(), "--parent", "--by-person"];
     let mut parent = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
     take_away(&run, parent.id(), |path| fs::remove_dir_all(path).unwrap());

@@ -5,6 +5,7 @@ use crate::config::knobs::Loader;
 use crate::config::run::Run;
 use crate::harness::{self, HarnessArgs};
 use crate::keeper::{self, Launch, detach, keeper_parent};
+use crate::protocol::claim::ClaimRequest;
 use crate::protocol::line;
 use crate::recipe::class::{self, Class};
 use crate::recipe::interval;
@@ -82,6 +83,9 @@ pub struct KeeperArgs {
     run_dir: PathBuf,
     #[arg(long)]
     device: Option<String>,
+    /// The claim on devices, as JSON.
+    #[arg(long, value_parser = parse_claim)]
+    claim: Option<ClaimRequest>,
     #[arg(long, default_value = "")]
     inject: Faults,
     /// The user asked for it, with this process.
@@ -95,6 +99,17 @@ pub struct KeeperArgs {
     parent: bool,
 }
 
+impl KeeperArgs {
+    fn launch(&self) -> Option<Launch> {
+        let device = self.device.clone()?;
+        Some(Launch { device, claim: self.claim.clone(), inject: self.inject.0.clone() })
+    }
+}
+
+fn parse_claim(text: &str) -> Result<ClaimRequest, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
 /// Arguments of `probe`.
 #[derive(Debug, Args)]
 pub struct ProbeArgs {
@@ -106,6 +121,9 @@ pub struct ProbeArgs {
     gpu: u32,
     #[arg(long)]
     once: bool,
+    /// Print the cards of the machine and exit.
+    #[arg(long)]
+    list: bool,
 }
 
 pub fn worker(args: &WorkerCommand, trainer: &dyn Trainer) -> Outcome {
@@ -186,7 +204,7 @@ pub fn keeper(args: &KeeperArgs) -> Outcome {
         return run_keeper(args);
     }
     let run = RunDir::open(&args.run_dir)?;
-    let launch = args.device.clone().map(|device| Launch { device, inject: args.inject.0.clone() });
+    let launch = args.launch();
     if args.detach {
         detach::leave_terminal(&run, launch.as_ref(), args.by_person.as_deref().unwrap_or_default())?;
         return Ok(0);
@@ -197,8 +215,8 @@ pub fn keeper(args: &KeeperArgs) -> Outcome {
 /// Runs the keeper. An error that prevents it goes to the parent as a line on stdout, which may be a pipe
 /// without a reader.
 fn run_keeper(args: &KeeperArgs) -> Outcome {
-    let launch = args.device.clone().map(|device| Launch { device, inject: args.inject.0.clone() });
-    let keeping = keeper::KeeperArgs { run_dir: args.run_dir.clone(), launch, asked_by: args.by_person.clone() };
+    let keeping =
+        keeper::KeeperArgs { run_dir: args.run_dir.clone(), launch: args.launch(), asked_by: args.by_person.clone() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| keeper::KeeperError::Io { what: "the keeper's runtime".to_owned(), source });
     let outcome = runtime.and_then(|runtime| {
@@ -221,6 +239,7 @@ pub fn probe(args: &ProbeArgs) -> ExitCode {
         interval: Duration::from_millis(args.interval_ms),
         gpu: args.gpu,
         once: args.once,
+        list: args.list,
     };
     crate::probe::run(&probing)
 }

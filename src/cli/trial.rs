@@ -2,13 +2,16 @@
 //! checkpoint, so that the whole cycle is exercised.
 
 use super::bad_value::BadValue;
+use super::devices::{Sharing, worker_device};
 use super::occupied::{self, Answer};
-use super::preflight::{Preflight, Start};
+use super::preflight::{Cleared, Preflight, Start};
 use super::run::{Overrides, load_run_file};
 use super::trust::{self, Trust};
 use super::watching::Watched;
 use super::{Failure, Outcome, attach, client, line};
 use crate::format::{bytes, count, counted};
+use crate::keeper::Launch;
+use crate::protocol::claim::ClaimRequest;
 use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
 use crate::protocol::metrics;
 use crate::protocol::worker::Eval;
@@ -33,9 +36,8 @@ pub struct TrialArgs {
     /// Duration: 90s, 2m, 5min
     #[arg(long = "for", default_value = "5m", value_name = "TIME", value_parser = parse_duration)]
     time: Duration,
-    /// Start even if another run is on the same device
-    #[arg(long)]
-    another: bool,
+    #[command(flatten)]
+    sharing: Sharing,
     #[command(flatten)]
     overrides: Overrides,
     #[command(flatten)]
@@ -60,16 +62,19 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn crate::trainer::Traine
     let run = load_run_file(args.config.as_deref(), set, device, trainer)?;
     let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
     trust::require_approval(&run, args.trust)?;
-    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer, approved: true }).clear()?;
-    if !args.another
-        && let Answer::Attach(other) = occupied::settle_device(runs, &prospect.device, false)?
-    {
-        return attach::open(&other);
-    }
+    let device = worker_device(&run, device)?;
+    let start = Start { device: &device, runs, trainer, approved: true };
+    let Cleared { run, devices, .. } = Preflight::of(Ok(run), start).clear()?;
+    let another = match occupied::settle_devices(&devices, &args.sharing, false)? {
+        Answer::Start { another } => another,
+        Answer::Attach(other) => return attach::open(&other),
+    };
     let dir = RunDir::create(runs, &run)?;
     line!("trial of {} for {} s in {}", run.name, args.time.as_secs(), text::path(dir.path()));
     record_command_line(&dir);
-    let status = follow_run(Watched::start(dir.clone(), device, Vec::new())?, args.time)?;
+    let claim = Some(ClaimRequest { devices, another, after: None });
+    let launch = Launch { device, claim, inject: Vec::new() };
+    let status = follow_run(Watched::start(dir.clone(), &launch)?, args.time)?;
     let checks = checklist(&dir, &status)?;
     for check in &checks {
         let mark = match check.holds {

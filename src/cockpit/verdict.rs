@@ -177,6 +177,9 @@ fn waiting(state: &State, status: &Status) -> Option<Verdict> {
             Some(Verdict::new(Tone::Warn, format!("restarting soon, waiting{}{because}", since(" "))))
         }
         RunState::Stopping => busy(format!("stopping{because}")),
+        RunState::AwaitingCard => {
+            Some(Verdict::new(Tone::Warn, format!("waiting for the card{}{because}", since(", "))))
+        }
         RunState::AwaitingVram => busy(format!("waiting for free VRAM{}{because}", since(", "))),
         RunState::Starting => busy(format!("loading data and weights{}{because}", since(", "))),
         RunState::Compiling => busy(format!("compiling kernels{}{because}", since(", "))),

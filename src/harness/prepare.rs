@@ -12,6 +12,7 @@ use super::terminal::read_output;
 use super::{ATTEMPT_DIR_VARIABLE, HarnessArgs, HarnessError};
 use crate::config::command::{AttemptContext, Level as CommandLevel, resolve_launch, resolve_pattern};
 use crate::log_metrics::{OutputReader, Pattern};
+use crate::protocol::device::visible_devices;
 use crate::protocol::worker::{Event, Hello, Level, PROTOCOL};
 use crate::recipe::batch::Position;
 use crate::store::adopted::{self, Adopted};
@@ -48,6 +49,8 @@ pub fn begin(args: HarnessArgs) -> Result<Harness, HarnessError> {
     let mut launch = resolve_launch(&args.spec, &args.preset, &context);
     let attempt_dir = context.attempt_dir.display().to_string();
     launch.environment.entry(ATTEMPT_DIR_VARIABLE.to_owned()).or_insert(attempt_dir);
+    let cards = visible_devices(&args.device.parse().unwrap_or_default());
+    launch.environment.extend(cards.into_iter().map(|(name, value)| (name.to_owned(), value)));
     let log = || stderr_file().map_err(HarnessError::of("worker.log"));
     let started = launch::start(&launch, &args.token, args.spec.terminal, log()?)?;
     let (reports, reported) = mpsc::unbounded_channel();

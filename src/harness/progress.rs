@@ -128,7 +128,16 @@ impl Progress {
             self.nan_in_a_row += 1;
             let place = format!("{} in the command's output", value.unwrap_or(f64::NAN));
             let (what, lr) = (what.to_owned(), self.lr);
-            return Some(Event::Skipped(Skipped { step, samples, epoch, lr, what, place, rescaled: false }));
+            return Some(Event::Skipped(Skipped {
+                step,
+                samples,
+                epoch,
+                lr,
+                what,
+                place,
+                rescaled: false,
+                applied: true,
+            }));
         }
         if loss.is_some() {
             self.nan_in_a_row = 0;

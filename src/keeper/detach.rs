@@ -4,6 +4,7 @@ use super::author::{Author, Process};
 use super::run_loop::Launch;
 use crate::process_tree::{TOKEN_VARIABLE, new_token};
 use crate::store::run_dir::RunDir;
+use serde_json::json;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -46,6 +47,7 @@ pub(super) fn keeper_command(command: &str, run: &RunDir, launch: Option<&Launch
     program.env(TOKEN_VARIABLE, new_token());
     if let Some(launch) = launch {
         program.args(["--device", &launch.device]);
+        program.args(launch.claim.iter().flat_map(|claim| ["--claim".to_owned(), json!(claim).to_string()]));
         let faults: Vec<String> = launch.inject.iter().map(ToString::to_string).collect();
         if !faults.is_empty() {
             program.args(["--inject", &faults.join(",")]);

@@ -14,6 +14,7 @@ use super::socket::Clients;
 use super::status_snapshot::{blank_status, policy_limits};
 use super::stored_state::{LaunchState, StoredState};
 use super::takeover;
+use super::turn::Turn;
 use super::witness::Witness;
 use super::worker_process::Worker;
 use crate::config::run::Run;
@@ -48,6 +49,7 @@ pub(super) struct Keeper {
     pub(super) witness: Witness,
     pub(super) alarms: Alarms,
     pub(super) gpu: GpuState,
+    pub(super) turn: Turn,
     pub(super) clock: Clock,
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) heard: mpsc::Receiver<Input>,
@@ -170,6 +172,7 @@ impl Keeper {
                 start_waits: None,
             },
             gpu: GpuState::default(),
+            turn: Turn::default(),
             inputs,
             heard,
             publishing: Publishing { shown: (RunState::Starting, clock.started), flushed: clock.started },

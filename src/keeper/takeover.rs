@@ -147,7 +147,9 @@ impl Keeper {
             self.recorder.note(Level::Warn, JournalKind::Health, format!("keeper.lock cannot be written: {error}"));
         }
         self.note_recovery(by_person);
+        self.join_registry();
         if self.run.command.is_some() && self.adopt_command().await {
+            self.claim_devices();
             self.take_over_checkpoints()?;
             self.recorder.stop_waiting()?;
             self.policy.set_durable_step(self.recorder.status.durable_step);
@@ -182,6 +184,7 @@ impl Keeper {
         }
         // A stop may have ended the run meanwhile.
         if self.outcome.is_none() {
+            self.claim_devices();
             self.decide(Event::Begin, None);
         }
         Ok(())

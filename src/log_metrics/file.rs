@@ -74,6 +74,30 @@ impl FileReader {
         outcome
     }
 
+    /// Reads what the file holds already, without reporting it: it belongs to an earlier training.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Self::poll`].
+    pub fn skip_existing(&mut self) -> Result<(), FileError> {
+        let mut old = Vec::new();
+        loop {
+            let before = self.position();
+            self.poll_source(&mut old)?;
+            self.joiner.discard();
+            old.clear();
+            if self.position() == before {
+                return Ok(());
+            }
+        }
+    }
+
+    fn position(&self) -> u64 {
+        match &self.source {
+            Source::Tailed(tailed) => tailed.tail.offset(),
+            Source::Trackio(trackio) => trackio.position(),
+        }
+    }
+
     /// Reads the source once. Returns whether it was written anew.
     fn poll_source(&mut self, readings: &mut Vec<Reading>) -> Result<bool, FileError> {
         let Self { source, joiner, replay, has_news } = self;

@@ -68,6 +68,8 @@ impl<'a> Reader<'a> {
     fn take(&mut self, token: Token<'a>) {
         match token {
             Token::Word(word) => self.take_word(word),
+            // `number of nan iterations: 0`, unlike `loss nan`.
+            Token::Number(word) if self.is_within_key(word) => self.take_word(word),
             Token::Number(text) => {
                 self.take_number(text, None);
                 self.end_key();
@@ -89,6 +91,10 @@ impl<'a> Reader<'a> {
             Token::Mark('[', _) if !self.words.is_empty() => self.separated = true,
             Token::Other | Token::Mark(..) => self.drop_words(),
         }
+    }
+
+    fn is_within_key(&self, word: &str) -> bool {
+        word.starts_with(|letter: char| letter.is_ascii_alphabetic()) && !self.separated && self.key().is_none()
     }
 
     fn take_word(&mut self, word: &'a str) {

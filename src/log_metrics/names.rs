@@ -145,6 +145,17 @@ pub fn sanitise(key: &str) -> String {
     letters.collect()
 }
 
+/// Returns the name that all evaluations have in common: `val/f1` and `eval_f1` are `eval_f1`.
+fn evaluation_name(key: &str) -> Option<String> {
+    let (place, rest) = place(key);
+    (place == Place::Evaluation && key != format!("eval_{rest}")).then(|| format!("eval_{rest}"))
+}
+
+/// Reports whether a metric is one of an evaluation.
+pub fn is_of_evaluation(name: &str) -> bool {
+    name.starts_with("eval_")
+}
+
 /// Turns keys and numbers into metrics: a key keeps its own name where two of them mean the same metric.
 pub fn canonical_values(found: Vec<(String, f64)>) -> Vec<(String, f64)> {
     // The summary at the end of a Hugging Face training averages over the run.
@@ -154,7 +165,7 @@ pub fn canonical_values(found: Vec<(String, f64)>) -> Vec<(String, f64)> {
     for (key, value) in found {
         let name = match role(&key) {
             Role::Known(name) if !is_summary && taken.insert(name.clone()) => name,
-            _ => key,
+            _ => evaluation_name(&key).filter(|name| taken.insert(name.clone())).unwrap_or(key),
         };
         if !name.is_empty() && !values.iter().any(|(known, _)| *known == name) {
             values.push((name, value));
@@ -204,6 +215,13 @@ mod tests {
         for key in ["step", "global_step", "train/global_step", "trainer/global_step", "iteration"] {
             assert_eq!(role(key), Role::Step, "{key}");
         }
+    }
+
+    #[test]
+    fn metrics_of_evaluations_have_one_name() {
+        let found = ["val/f1", "eval/runtime", "eval_bleu"].map(|key| (key.to_owned(), 1.0)).to_vec();
+        let names: Vec<String> = canonical_values(found).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["eval_f1", "eval_runtime", "eval_bleu"]);
     }
 
     #[test]

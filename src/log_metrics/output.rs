@@ -44,8 +44,8 @@ impl OutputReader {
     /// Adds the last readings of a stream that has ended.
     pub fn finish(mut self, readings: &mut Vec<Reading>) {
         self.flush(readings);
-        let values = self.content.progress.take_waiting();
-        self.content.emit(Line { values, ..Line::default() }, None, readings);
+        let waiting = self.content.progress.take_waiting();
+        self.content.emit_unplaced(waiting, readings);
     }
 }
 
@@ -115,7 +115,7 @@ impl Content {
         for line in std::mem::take(&mut self.held) {
             self.emit(line, redraw.placed, readings);
         }
-        self.emit(Line { values: redraw.unplaced, ..Line::default() }, None, readings);
+        self.emit_unplaced(redraw.unplaced, readings);
         let line = Line { epoch: redraw.epoch, values: redraw.values, ..Line::default() };
         self.emit(line, redraw.placed, readings);
     }
@@ -174,6 +174,13 @@ impl Content {
             values: line.values,
         };
         self.joiner.push(reading, readings);
+    }
+
+    /// Emits values whose step the bar did not show, if they are evidence: NaN or infinite.
+    fn emit_unplaced(&mut self, values: Vec<(String, f64)>, readings: &mut Vec<Reading>) {
+        if values.iter().any(|(_, value)| !value.is_finite()) {
+            self.emit(Line { values, ..Line::default() }, None, readings);
+        }
     }
 
     fn flush(&mut self, readings: &mut Vec<Reading>) {

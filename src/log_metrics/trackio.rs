@@ -30,6 +30,11 @@ impl Trackio {
         Self { path: path.to_owned(), last: 0, run: None }
     }
 
+    /// Returns the number of the row read last.
+    pub fn position(&self) -> u64 {
+        self.last.unsigned_abs()
+    }
+
     /// Reads the rows added since the last poll to the newest run.
     pub fn poll(&mut self, out: &mut dyn FnMut(Reading)) -> Result<(), FileError> {
         // Refuses what is not a regular file before SQLite opens it.

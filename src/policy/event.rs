@@ -8,6 +8,7 @@ use crate::config::climb::Stage;
 use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
 use crate::protocol::cause::Cause;
+use crate::protocol::claim::Waiting;
 use crate::protocol::control::{JournalKind, Request};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Level, Order};
@@ -19,6 +20,8 @@ use std::time::Duration;
 pub enum Event {
     /// The keeper is ready: start the first worker.
     Begin,
+    /// The obstacle to the next start, if there is one: another run holds the device, or comes first.
+    Turn(Option<Waiting>),
     /// A message of the worker.
     Worker(WorkerEvent),
     /// The worker's process has exited, and triage judged why.

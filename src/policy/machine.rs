@@ -10,6 +10,7 @@ use super::refused::Wishes;
 use super::response::{Response, response};
 use crate::config::watch::span;
 use crate::protocol::cause::Cause;
+use crate::protocol::claim::Waiting;
 use crate::protocol::control::JournalKind;
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::exit::Exit;
@@ -17,7 +18,7 @@ use crate::protocol::worker::{DoneReason, Event as WorkerEvent, FailureClass, Le
 use std::time::Duration;
 
 /// The wait when the GPU cannot be read.
-const BLIND_WAIT: Duration = Duration::from_secs(2);
+pub(super) const BLIND_WAIT: Duration = Duration::from_secs(2);
 
 /// Makes the decisions of one run.
 #[derive(Debug, Clone)]
@@ -30,6 +31,8 @@ pub struct Policy {
     pub(super) position: Position,
     pub(super) worker: NewestWorker,
     pub(super) gpu: GpuMemory,
+    /// The obstacle to the next start, as reported by the keeper.
+    pub(super) waiting: Option<Waiting>,
     /// Requests that failed saves have blocked, and when they were made.
     pub(super) wishes: Wishes,
 }
@@ -47,6 +50,7 @@ impl Policy {
             position: Position::default(),
             worker: NewestWorker { rung, ..NewestWorker::default() },
             gpu: GpuMemory { baseline, ..GpuMemory::default() },
+            waiting: None,
             wishes: Wishes::default(),
         }
     }
@@ -114,7 +118,8 @@ impl Policy {
             | Lifecycle::AwaitingVram { until, .. }
             | Lifecycle::BackingOff { until, .. }
             | Lifecycle::Cooling { until, .. } => Some(*until),
-            Lifecycle::New | Lifecycle::Paused | Lifecycle::Over(_) => None,
+            // The keeper reports when the wait for the turn is over.
+            Lifecycle::New | Lifecycle::AwaitingTurn { .. } | Lifecycle::Paused | Lifecycle::Over(_) => None,
         }
     }
 
@@ -122,6 +127,7 @@ impl Policy {
     pub fn decide(&mut self, event: Event, now: Duration) -> Vec<Effect> {
         match event {
             Event::Begin => self.begin_run(now),
+            Event::Turn(waiting) => self.handle_turn(waiting, now),
             Event::Worker(event) => self.handle_worker_event(event, now),
             Event::Exited(exit, cause) => self.handle_exit(exit, &cause, now),
             Event::StartFailed(why) => {
@@ -267,8 +273,11 @@ impl Policy {
         effects
     }
 
-    /// Starts a worker once the GPU is free of the last one.
+    /// Starts a worker once it is the run's turn, and the GPU is free of the last one.
     pub(super) fn start_worker(&mut self, start: Start, now: Duration) -> Vec<Effect> {
+        if let Some(waiting) = self.waiting.clone() {
+            return self.await_turn(start, waiting, now);
+        }
         if !self.gpu.in_use {
             return self.launch_worker(start, now);
         }

@@ -94,6 +94,10 @@ impl Policy {
                 self.life = Lifecycle::Stopping { then: Then::Start(start), pressure, until };
                 format!("will continue on {onto} instead")
             }
+            Lifecycle::AwaitingTurn { since, waiting, .. } => {
+                self.life = Lifecycle::AwaitingTurn { start, since, waiting };
+                format!("will start on {onto} once it is this run's turn on the card")
+            }
             Lifecycle::AwaitingVram { until, .. } => {
                 self.life = Lifecycle::AwaitingVram { start, until };
                 format!("will start on {onto} once the GPU is free")
@@ -153,8 +157,13 @@ impl Policy {
                 let text = format!("resume on {}", self.rung_name(self.rung));
                 let mut effects = vec![request_note(Level::Info, JournalKind::Request, text)];
                 effects.extend(self.start_worker(Start::on(self.rung, reason), now));
-                ("continues from the newest checkpoint".to_owned(), effects)
+                let answer = match &self.life {
+                    Lifecycle::AwaitingTurn { waiting, .. } => format!("waits for the card: {waiting}"),
+                    _ => "continues from the newest checkpoint".to_owned(),
+                };
+                (answer, effects)
             }
+            Lifecycle::AwaitingTurn { ref waiting, .. } => (format!("waits for the card: {waiting}"), Vec::new()),
             _ => ("already running; its restart budget is fresh".to_owned(), Vec::new()),
         }
     }
@@ -181,7 +190,10 @@ impl Policy {
                 let answer = "will save at the next step boundary, then end the worker and free its memory";
                 Ok((answer.to_owned(), effects))
             }
-            Lifecycle::AwaitingVram { .. } | Lifecycle::BackingOff { .. } | Lifecycle::Cooling { .. } => {
+            Lifecycle::AwaitingTurn { .. }
+            | Lifecycle::AwaitingVram { .. }
+            | Lifecycle::BackingOff { .. }
+            | Lifecycle::Cooling { .. } => {
                 self.life = Lifecycle::Paused;
                 Ok(("pauses now".to_owned(), effects))
             }

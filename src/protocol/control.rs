@@ -103,6 +103,8 @@ pub enum RunState {
     Paused,
     /// The worker was asked to end.
     Stopping,
+    /// No worker yet: other runs come first on the devices.
+    AwaitingCard,
     /// The GPU still holds memory of the last worker.
     AwaitingVram,
     /// Waiting before the next start.
@@ -131,6 +133,7 @@ impl RunState {
             Self::Checkpointing => "checkpointing",
             Self::Paused => "paused",
             Self::Stopping => "stopping",
+            Self::AwaitingCard => "waiting for the card",
             Self::AwaitingVram => "waiting for VRAM",
             Self::BackingOff => "backing off",
             Self::Recovering => "recovering",

@@ -224,6 +224,9 @@ pub struct Skipped {
     /// Skipped only because of the f16 loss scale, which is lower from here on: not a sign of trouble.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rescaled: bool,
+    /// The step was taken all the same: a command has no guard.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub applied: bool,
 }
 
 /// A pass over the validation set.

@@ -4,6 +4,7 @@
 //! A process id alone is ambiguous, because ids are reused. With the boot and the process's start time
 //! it identifies one process forever.
 
+use crate::protocol::claim::Claim;
 use crate::untrusted::text;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::{Pid, Signal};
@@ -102,6 +103,9 @@ pub struct Record {
     /// The token of that attempt's processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+    /// The run's claim on devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<Claim>,
 }
 
 /// The end of a run that its keeper's parent decided while no keeper ran.
@@ -283,6 +287,7 @@ impl Record {
             ending: None,
             attempt: None,
             token: None,
+            claim: None,
         }
     }
 }

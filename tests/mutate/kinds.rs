@@ -24,7 +24,7 @@ pub fn all_kinds() -> Vec<Kind> {
     let trained: Vec<Kind> = super::data::KINDS.to_vec();
     #[cfg(not(feature = "train"))]
     let trained: Vec<Kind> = Vec::new();
-    let others: [Kind; 10] = [
+    let others: [Kind; 12] = [
         ("run-file", run_file),
         ("theme", theme),
         ("keymap", keymap),
@@ -35,6 +35,8 @@ pub fn all_kinds() -> Vec<Kind> {
         ("override", damaged_override),
         ("script", script),
         ("shell-script", shell_script),
+        ("training-output", training_output),
+        ("metric-file", metric_file),
     ];
     others.into_iter().chain(trained).collect()
 }
@@ -199,9 +201,60 @@ fn damaged_override(folder: &Path, draw: &mut Draw) -> Reading {
     Reading { file: folder.join("unused"), sample: Vec::new(), command }
 }
 
+/// The output of a real training.
+fn training_output(folder: &Path, draw: &mut Draw) -> Reading {
+    let name =
+        draw.pick(&["hf", "hf-4.57", "keras", "lightning-rich", "lightning-tqdm", "tqdm-iterated", "tqdm-nested"]);
+    let sample = read_source(&format!("tests/log_metrics/recorded/{name}/output"));
+    reader("training-output", folder.join("output"), sample)
+}
+
+/// A file that a training's logger wrote.
+fn metric_file(folder: &Path, draw: &mut Draw) -> Reading {
+    let jsonl = "metrics.jsonl";
+    let name = draw.pick(&[
+        "hf-tensorboard/events.out.tfevents.hf",
+        "tensorboard/events.out.tfevents.torch",
+        "lightning-files/metrics.csv",
+        "wandb/run.wandb",
+        "trackio/tiny.db",
+        jsonl,
+    ]);
+    let sample = if name == jsonl {
+        b"{\"step\": 1, \"loss\": 2.5, \"lr\": 1e-4}\n{\"step\": 2, \"loss\": NaN, \"eval\": {\"loss\": 3}}\n".to_vec()
+    } else {
+        read_source(&format!("tests/log_metrics/recorded/{name}"))
+    };
+    let file = name.rsplit('/').next().unwrap_or_default();
+    reader("metric-file", folder.join(file), sample)
+}
+
+/// Reads a file as the harness of a command would, and prints the readings.
+fn read_training(kind: &str, file: &Path) {
+    use downshift::log_metrics::{FileReader, OutputReader};
+    use downshift::untrusted::text::escape_line;
+    let mut readings = Vec::new();
+    if kind == "training-output" {
+        let mut reader = OutputReader::new(&[]);
+        reader.push(&fs::read(file).unwrap(), &mut readings);
+        reader.finish(&mut readings);
+    } else {
+        let outcome = FileReader::open(file).and_then(|mut reader| (0..3).try_for_each(|_| reader.poll(&mut readings)));
+        if let Err(error) = outcome {
+            println!("{error}");
+        }
+    }
+    for reading in readings {
+        println!("{}", escape_line(&format!("{reading:?}")));
+    }
+}
+
 /// Reads a file as the cockpit would, and prints its errors as the cockpit would show them.
 pub fn read_file(kind: &str, file: &Path) {
     use downshift::untrusted::file::{Limit, read_text};
+    if matches!(kind, "training-output" | "metric-file") {
+        return read_training(kind, file);
+    }
     let Ok(text) = read_text(file, Limit::Handwritten) else { return };
     let wrong = match kind {
         "theme" => downshift::config::theme::Theme::parse(&text).err().map(|error| error.to_string()),

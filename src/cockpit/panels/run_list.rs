@@ -66,7 +66,7 @@ fn run_line(state: &State, place: usize, row: &RunRow, widths: (usize, usize), t
                 RunState::Finished => Tone::Good,
                 RunState::Failed | RunState::NeedsPerson => Tone::Danger,
                 RunState::Stopped => Tone::Plain,
-                RunState::Paused | RunState::BackingOff | RunState::Recovering => Tone::Warn,
+                RunState::Paused | RunState::AwaitingCard | RunState::BackingOff | RunState::Recovering => Tone::Warn,
                 _ => Tone::Busy,
             };
             let done = status.total_samples.and_then(|total| Ratio::of(status.samples, total));

@@ -133,7 +133,16 @@ impl<'a> Attempt<'a> {
         let row = StepRow { skipped: true, ..self.step_row(plan, lr, timing) };
         let (step, samples, epoch) = (row.step, row.samples, row.epoch);
         self.saver.add_row(Row::Step(row));
-        self.sink.send(Event::Skipped(Skipped { step, samples, epoch, lr, what: what.to_string(), place, rescaled }));
+        self.sink.send(Event::Skipped(Skipped {
+            step,
+            samples,
+            epoch,
+            lr,
+            what: what.to_string(),
+            place,
+            rescaled,
+            applied: false,
+        }));
         let in_a_row = self.state.skips_in_a_row;
         if in_a_row >= self.args.skips_in_a_row.max(1) {
             return Err(failure::non_finite_steps(step, in_a_row, what));
