@@ -1,11 +1,13 @@
 //! A run file: from text to a validated [`Run`], and back to the run.yaml of a run directory.
 
+use super::best::Best;
 use super::integrations::{Notify, Probe};
 use super::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
 use super::ladder::{self, FULL, Resolved, Rung, RungSpec, resolve_ladder};
 use super::problem::{Problem, max_listed};
 use super::{check, climb, typed, variants, watch, yaml};
 use crate::recipe::class;
+use crate::recipe::metrics::LOSS;
 use crate::untrusted::text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -82,6 +84,11 @@ pub trait TaskSections {
         model: &Section,
         base: &Path,
     ) -> (Option<(Section, Section)>, Vec<Problem>);
+
+    /// Returns the metrics that evaluations of a task report beside the loss; `None` if any name is possible.
+    fn eval_metrics(&self, _task: &str) -> Option<&'static [&'static str]> {
+        None
+    }
 
     /// Returns the reasons why a rung cannot be trained on the target: the device, the amount of data.
     fn misfits(&self, _task: &str, _preset: &Preset) -> Vec<Problem> {
@@ -332,6 +339,7 @@ fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path
         let preset = &rung.rung.preset;
         let mut found = check::check_preset(preset);
         if let Some((tasks, task, base)) = tasks {
+            found.extend(unknown_ranking(&preset.checkpoint.best, task, tasks.eval_metrics(task)));
             if rung.place.is_some() {
                 found.extend(tasks.resolve(task, &preset.data, &preset.model, base).1);
             }
@@ -346,6 +354,14 @@ fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path
         });
         problems.extend(found.into_iter().map(|problem| rung.blame(problem)));
     }
+}
+
+/// Refuses to rank checkpoints by a metric that no evaluation of the task reports.
+fn unknown_ranking(best: &Best, task: &str, metrics: Option<&[&str]>) -> Option<Problem> {
+    let known = [&[LOSS][..], metrics?].concat();
+    let wrong = format!("evaluations of task {task} do not report `{}`", best.metric);
+    (!known.contains(&best.metric.as_str()))
+        .then(|| Problem::at("checkpoint.best.metric", wrong, typed::suggest(&best.metric, &known)))
 }
 
 fn check_pinned(pinned: &[String], full: &Value) -> Vec<Problem> {

@@ -140,6 +140,7 @@ impl Keeper {
         let logged = store.is_logged();
         let known = StoredState::read(&mut store, args, &run, &run_dir)?;
         let mut recorder = Recorder::new(store, blank_status(&run_dir, &run, known.rung))?;
+        recorder.rank_by(&run, known.rung);
         for text in lost.into_iter().chain((!logged).then(|| NOT_LOGGED.to_owned())) {
             recorder.note(Level::Warn, JournalKind::Health, text);
         }

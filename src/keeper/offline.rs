@@ -128,6 +128,7 @@ impl OfflineKeeper {
         let (store, replaced) = Writer::open_or_replace(&run_dir.file("run.db"))?;
         let run = run_dir.run()?;
         let mut recorder = Recorder::new(store, blank_status(run_dir, &run, run.first_rung()))?;
+        recorder.rank_by(&run, recorder.status.rung.min(run.rungs.len() - 1));
         if let Some(replaced) = replaced {
             recorder.note(Level::Error, JournalKind::Health, describe_replacement(&replaced));
         }

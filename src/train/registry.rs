@@ -46,6 +46,9 @@ pub trait AnyTask: Send + Sync {
     /// Returns the unit of the run's clock.
     fn unit(&self) -> &'static str;
 
+    /// Returns the metrics of evaluations beside the loss.
+    fn eval_metrics(&self) -> &'static [&'static str];
+
     /// Returns the sections `data` and `model` with every knob explicit and paths made absolute from `base`,
     /// as far as they can be read, and all problems with them, by path from the root of the file.
     fn resolve(&self, data: &Section, model: &Section, base: &Path) -> (Option<(Section, Section)>, Vec<Problem>);
@@ -145,6 +148,10 @@ impl TaskSections for Registry {
     ) -> (Option<(Section, Section)>, Vec<Problem>) {
         self.get(task).map_or_else(|| (None, Vec::new()), |task| task.resolve(data, model, base))
     }
+
+    fn eval_metrics(&self, task: &str) -> Option<&'static [&'static str]> {
+        self.get(task).map(AnyTask::eval_metrics)
+    }
 }
 
 fn unreadable_section(problem: Problem) -> DataError {
@@ -171,6 +178,10 @@ impl<T: TrainAll> AnyTask for Erased<T> {
 
     fn unit(&self) -> &'static str {
         T::UNIT
+    }
+
+    fn eval_metrics(&self) -> &'static [&'static str] {
+        T::METRICS
     }
 
     fn resolve(&self, data: &Section, model: &Section, base: &Path) -> (Option<(Section, Section)>, Vec<Problem>) {

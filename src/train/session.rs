@@ -78,8 +78,9 @@ pub fn run_session<T: Train<B>, B: AutodiffBackend>(
         let text = describe_rank_change::<T, B>(change, &session, &args.preset, &*sink, device)?;
         sink.send(Event::Note { level: Level::Info, text });
     }
-    let saver =
-        Saver::start(args.run_dir.clone(), session.saved.clone(), Arc::clone(&sink)).map_err(failure::no_thread)?;
+    let ranking = args.preset.checkpoint.best.clone();
+    let saver = Saver::start(args.run_dir.clone(), session.saved.clone(), ranking, Arc::clone(&sink));
+    let saver = saver.map_err(failure::no_thread)?;
     let injector = FaultInjector::new(&args.inject, Arc::clone(&sink), Arc::clone(&pulse));
     let mut attempt = Attempt::begin(&args, T::UNIT, session.state.clone(), sink, pulse, saver);
     attempt.enter_phase(if chosen.compiles_kernels() { Phase::Compiling } else { Phase::Training });

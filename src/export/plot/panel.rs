@@ -1,10 +1,11 @@
 //! The layout of one chart, before it is written as SVG.
 
 use super::Loaded;
-use super::figure::Figure;
+use super::figure::{Figure, Values};
 use crate::cockpit::plot::curve::range_top;
 use crate::cockpit::plot::scale::Scale;
 use crate::cockpit::series::{Column, Metric};
+use crate::protocol::metrics::LOSS;
 
 /// The plot's options.
 pub struct ChartOptions {
@@ -61,7 +62,7 @@ pub fn window(runs: &[Loaded], options: &ChartOptions) -> Option<(f64, f64)> {
 /// Lays out a chart `pixels` wide; returns none if there are no values.
 pub fn panel(
     runs: &[Loaded],
-    figure: Figure,
+    figure: &Figure,
     window: (f64, f64),
     pixels: usize,
     options: &ChartOptions,
@@ -83,7 +84,7 @@ pub fn panel(
         let air = (high - low) * 0.05;
         (if low >= 0.0 { (low - air).max(0.0) } else { low - air }, high + air)
     };
-    Some(Panel { figure, scale: Scale::new(low, high, log)?, range: (low, high), cut, traces })
+    Some(Panel { figure: figure.clone(), scale: Scale::new(low, high, log)?, range: (low, high), cut, traces })
 }
 
 impl Panel {
@@ -98,17 +99,19 @@ impl Panel {
     }
 }
 
-fn trace(run: &Loaded, figure: Figure, (start, end): (f64, f64), pixels: usize, options: &ChartOptions) -> Trace {
+fn trace(run: &Loaded, figure: &Figure, (start, end): (f64, f64), pixels: usize, options: &ChartOptions) -> Trace {
     let share = |step: f64| (step - start) / (end - start);
-    let measured = || {
-        let losses = run.evals.iter().filter_map(|row| Some((row.eval.step as f64, row.eval.loss?)));
-        losses.filter(|(step, loss)| (start..=end).contains(step) && loss.is_finite()).map(|(s, loss)| (share(s), loss))
+    let measured = |name: &str| {
+        let values = run.evals.iter().filter_map(|row| Some((row.eval.step as f64, row.eval.value(name)?)));
+        let within = values.filter(|(step, value)| (start..=end).contains(step) && value.is_finite());
+        within.map(|(step, value)| (share(step), value)).collect::<Vec<Dot>>()
     };
-    let metric = match figure {
-        Figure::Step(metric) => metric,
-        Figure::Eval => {
-            let line = vec![measured().collect()];
-            return Trace { band: Vec::new(), line, evals: measured().collect(), ..Trace::default() };
+    let metric = match figure.find_in(run) {
+        None => return Trace::default(),
+        Some(Values::Steps(metric)) => metric,
+        Some(Values::Evals(name)) => {
+            let evals = measured(name);
+            return Trace { line: vec![evals.clone()], evals, ..Trace::default() };
         }
     };
     let columns = run.series.columns(metric, start..end, pixels);
@@ -138,7 +141,7 @@ fn trace(run: &Loaded, figure: Figure, (start, end): (f64, f64), pixels: usize, 
     Trace {
         band,
         line: smooth(&columns, weight, at),
-        evals: if metric == Metric::Loss { measured().collect() } else { Vec::new() },
+        evals: if metric == Metric::Loss { measured(LOSS) } else { Vec::new() },
         best,
         lowest: least.filter(|least| best.is_none() && seen(least)).map(dot),
         skips: if matches!(metric, Metric::Loss | Metric::GradNorm) { skips } else { Vec::new() },
