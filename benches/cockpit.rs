@@ -81,7 +81,7 @@ fn main() -> Outcome<()> {
             None => println!("\nW&B LEET is not installed (see benches/cockpit.rs); skipped"),
         }
     }
-    let (run, steps) = last.ok_or("--steps names no length")?;
+    let (run, steps) = last.ok_or("--steps needs at least one length")?;
     println!("\nA finished run of {} steps, then a live one:\n", count(steps));
     println!("| what | figure | aim |\n|---|---:|---|");
     measure_keys(&run, steps)?;

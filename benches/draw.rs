@@ -31,12 +31,13 @@ fn step_row(step: u64) -> StepRow {
         samples: step * 32,
         epoch: step / 1000,
         loss: value(2.0 / (1.0 + step as f64 / 1e4) + 0.2 * noise),
-        lr: 1e-3,
+        lr: Some(1e-3),
         grad_norm: value(0.5 + noise),
         skipped,
         data_wait_ms: noise,
         compute_ms: 30.0 + noise,
         time_ms: step.cast_signed() * 33,
+        ..StepRow::default()
     }
 }
 

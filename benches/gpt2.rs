@@ -58,7 +58,7 @@ fn main() -> Outcome<()> {
     let after = |flag: &str| words.iter().position(|word| word == flag).and_then(|at| words.get(at + 1)).cloned();
     let asked = after("--device").unwrap_or_else(|| "cuda".to_owned());
     let choice: DeviceChoice = asked.parse()?;
-    let (device, whole) = match device::choose_device(choice, Precision::F32) {
+    let (device, whole) = match device::choose_device(&choice, Precision::F32) {
         Ok(chosen) if chosen.compiles_kernels() => {
             println!("{}", chosen.name);
             (asked, !words.iter().any(|word| word == "--tiny"))
@@ -86,7 +86,7 @@ fn ours(shape: &Shape, device: &str, steps: u64) -> Outcome<()> {
     let place = tempfile::tempdir()?;
     let tokenizer = place.path().join("tokenizer.json");
     std::fs::write(&tokenizer, vocabulary(shape.vocabulary).to_string())?;
-    let (file, text) = shipped::run_file(Path::new("text")).ok_or("it does not ship")?;
+    let (file, text) = shipped::run_file(Path::new("text")).ok_or("the run file is not shipped")?;
     for (fused, recompute) in [(true, false), (true, true), (false, false)] {
         // Kernel fusion does not exist on the CPU.
         if device == "cpu" && !fused {
@@ -108,7 +108,7 @@ fn ours(shape: &Shape, device: &str, steps: u64) -> Outcome<()> {
         .to_vec();
         let mut run = read(file, text, &overrides)?;
         run.rungs.truncate(1);
-        let took = *measure(&run, device, steps)?.first().ok_or("it has no rung")?;
+        let took = *measure(&run, device, steps)?.first().ok_or("the run file has no such rung")?;
         let kernels = if fused { "fused" } else { "plain" };
         let name = format!("downshift, {kernels}{}", if recompute { ", gradient checkpointing" } else { "" });
         row(&name, took.parameters, took.units_per_s, took.memory);

@@ -103,7 +103,7 @@ fn shaken(time: Duration, every: Duration) -> Outcome<()> {
         let near = losses.0.zip(losses.1).is_some_and(|(a, b)| (a - b).abs() <= 0.01 * b.abs());
         holds &= end.state == RunState::Finished && if end.shifts == 0 { same } else { near };
     }
-    if holds { Ok(()) } else { Err("a run did not come through unharmed".into()) }
+    if holds { Ok(()) } else { Err("a run did not survive unchanged".into()) }
 }
 
 /// Measures the steps per second of the default task on this machine.

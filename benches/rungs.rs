@@ -121,14 +121,14 @@ fn main() -> Outcome<ExitCode> {
         untrue.extend(rungs(case, &device, steps)?);
     }
     for rung in &untrue {
-        println!("\n{rung} says that it relieves memory and needs as much as the rung that it is based on");
+        println!("\n{rung} claims to relieve memory, but needs as much as its base rung");
     }
     Ok(if untrue.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Measures one ladder; returns the rungs that do not relieve memory as claimed.
 fn rungs(case: &Case, device: &str, steps: u64) -> Outcome<Vec<String>> {
-    let (file, text) = shipped::run_file(Path::new(case.name)).ok_or("it does not ship")?;
+    let (file, text) = shipped::run_file(Path::new(case.name)).ok_or("the run file is not shipped")?;
     let on_cpu = device == "cpu";
     let sets = if on_cpu { case.cpu } else { case.gpu };
     let shape: &[Override] = if case.gpt2 && !on_cpu { &GPT2 } else { &[] };

@@ -21,6 +21,7 @@ use downshift::config::units::Every;
 use downshift::protocol::control::StepRow;
 use downshift::protocol::inject::{Fault, Inject};
 use downshift::protocol::line;
+use downshift::protocol::metrics::{ACCURACY, Metrics};
 use downshift::protocol::worker::{
     DoneReason, Eval, Event, Failed, FailureClass, Hello, Level, Order, PROTOCOL, Phase, Skipped, Step,
 };
@@ -121,7 +122,7 @@ impl Script {
         for trouble in trouble::active_faults(&self.scenario, moment, self.attempt, self.rung) {
             if let Some(word) = trouble["class"].as_str() {
                 let class = serde_json::from_value(json!(word))?;
-                self.fail(class, trouble["message"].as_str().unwrap_or("as the scenario wants"))?;
+                self.fail(class, trouble["message"].as_str().unwrap_or("requested by the scenario"))?;
             }
             if let Some(code) = trouble["code"].as_i64() {
                 exit(i32::try_from(code)?);
@@ -162,7 +163,7 @@ impl Script {
                     }
                 }
                 Ok(Order::Stop { checkpoint: false }) => self.end(DoneReason::Stopped, 3)?,
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+                Ok(Order::Adopt { .. }) | Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
             }
             while self.leave_out.covers(self.state.position.samples) {
                 self.state.position.samples += self.batch;
@@ -184,9 +185,8 @@ impl Script {
         let eval = Eval {
             step: self.state.step,
             samples: self.state.position.samples,
-            loss: 0.1,
-            accuracy: Some(0.9),
-            perplexity: None,
+            loss: Some(0.1),
+            metrics: Metrics::from([(ACCURACY.to_owned(), 0.9)]),
         };
         send_event(&Event::Eval(eval))?;
         if let Some(message) = self.save()? {
@@ -228,6 +228,7 @@ impl Script {
                     what,
                     place,
                     rescaled: false,
+                    applied: false,
                 }));
             }
             Some(Fault::Oom) => self.fail(FailureClass::DeviceOutOfMemory, "can't allocate buffer of size: 1")?,
@@ -243,18 +244,17 @@ impl Script {
             None => {}
         }
         let compute_ms = began.elapsed().as_secs_f64() * 1000.0;
-        let loss = jump.unwrap_or(1.0 / (step as f64).sqrt());
-        let (epoch, grad_norm, micro_batches, data_wait_ms) = (0, 1.0, 1, 0.0);
+        let loss = Some(jump.unwrap_or(1.0 / (step as f64).sqrt()));
+        let (lr, grad_norm, micro_batches) = (Some(lr), Some(1.0), 1);
         self.send_step(&Event::Step(Step {
             step,
             samples,
-            epoch,
             loss,
             lr,
             grad_norm,
             micro_batches,
-            data_wait_ms,
             compute_ms,
+            ..Step::default()
         }))
     }
 

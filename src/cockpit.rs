@@ -30,7 +30,6 @@ pub mod read_error;
 pub mod readers;
 pub mod run;
 pub mod search;
-pub mod series;
 pub mod state;
 pub mod surface;
 pub mod terminal;

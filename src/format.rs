@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_told_apart_by_their_digits() {
+    fn similar_losses_are_shown_with_more_digits() {
         let words = |before, after| super::apart(before, after);
         assert_eq!(words(0.312, 0.309), ("0.312".to_owned(), "0.309".to_owned()));
         assert_eq!(words(0.31201, 0.31204), ("0.31201".to_owned(), "0.31204".to_owned()));

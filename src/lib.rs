@@ -2,7 +2,8 @@
 //! between them that outlives both.
 //!
 //! ```text
-//!  cli ─┬─ cockpit ─┬─ export ┐            the user's screen; pictures and rows
+//!  cli ─┬─ cockpit ─┬─ series ┐            the user's screen; the curve of a run
+//!       ├─ export ──┘         │            pictures and rows
 //!       ├─ keeper ── policy ──┤            owns the run; pure decisions
 //!       ├─ trainer ── train   ├─ protocol  messages between the processes
 //!       ├─ diagnose ── probe ─┤  recipe    the arithmetic of training
@@ -16,8 +17,11 @@
 mod cli;
 mod diagnose;
 mod export;
+mod harness;
 mod notify;
 mod policy;
+mod process_tree;
+mod series;
 mod trainer;
 
 // Not part of the API: public for the integration tests, benches and examples of this repository, which look at
@@ -29,7 +33,11 @@ pub mod config;
 #[doc(hidden)]
 pub mod format;
 #[doc(hidden)]
+pub mod init;
+#[doc(hidden)]
 pub mod keeper;
+#[doc(hidden)]
+pub mod log_metrics;
 #[doc(hidden)]
 pub mod probe;
 #[doc(hidden)]

@@ -1,13 +1,15 @@
 //! The parts of a run that outlive its processes.
 //!
 //! ```text
-//! run directory   run.yaml  run.db  {keeper,parent,worker}.lock  checkpoints/  kernels/  *.log
+//! run directory   run.yaml  run.db  {keeper,parent,worker}.lock  checkpoints/  adopted/  attempts/  kernels/  *.log
 //! ```
 //! Checkpoint manifests are the truth about training; run.db is the truth about decisions. Only the
 //! keeper writes run.db and deletes checkpoints; any process may read.
 
+pub mod adopted;
 pub mod batch;
 pub mod checkpoint;
+pub mod claims;
 pub mod command_line;
 pub mod curve;
 mod damaged;
@@ -22,4 +24,5 @@ pub mod reserve;
 pub mod run_dir;
 pub mod socket_place;
 pub mod summary;
+pub mod user_folder;
 pub mod writer;

@@ -72,8 +72,8 @@ pub trait Trainer: TaskSections {
     }
 
     /// Estimates the memory of each rung, or returns the reason why it is unknown.
-    fn estimate_memory(&self, run: &Run, _site: Site) -> Vec<Result<MemoryEstimate, String>> {
-        run.rungs.iter().map(|_| Err(NO_TRAINER.to_owned())).collect()
+    fn estimate_memory(&self, run: &Run, _site: Site) -> Vec<Result<MemoryEstimate, NoAnswer>> {
+        run.rungs.iter().map(|_| Err(NoAnswer::NoTrainer)).collect()
     }
 
     /// Does the same for a device that may be absent: leaves open what only the device could answer, and says so.
@@ -96,7 +96,7 @@ pub trait Trainer: TaskSections {
     ///
     /// # Errors
     /// Returns an error as [`Trainer::look_ahead`] does. An error in one checkpoint is reported in its place.
-    fn measure(&self, run: &Run, rung: usize, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Refusal>;
+    fn measure(&self, run: &Run, rung: usize, checkpoints: &[PathBuf]) -> Result<Evals, Refusal>;
 
     /// Converts a checkpoint's weights to the files of another program, `hf` or `peft`; returns their
     /// names and contents.
@@ -110,6 +110,28 @@ pub trait Trainer: TaskSections {
 
 /// Names and contents of files.
 pub type Files = Vec<(String, Vec<u8>)>;
+
+/// The evaluation of each checkpoint, or why it failed.
+pub type Evals = Vec<Result<Eval, NoAnswer>>;
+
+/// Reason why a trainer has no answer for one rung or one checkpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum NoAnswer {
+    /// A command brings its own code.
+    #[error("the memory of a command is unknown before it has run")]
+    Command,
+    /// There is no trainer.
+    #[error("{NO_TRAINER}")]
+    NoTrainer,
+    /// The registry has no such task.
+    #[cfg_attr(not(feature = "train"), expect(dead_code, reason = "only a trainer has a registry"))]
+    #[error("no task is called `{0}`")]
+    UnknownTask(String),
+    /// The trainer's own error.
+    #[cfg_attr(not(feature = "train"), expect(dead_code, reason = "only a trainer has errors"))]
+    #[error(transparent)]
+    Trainer(Box<dyn std::error::Error>),
+}
 
 /// A trainer that knows its target device. Anything a rung cannot do there is an error in the run file
 /// like any other, reported together with the others at its position.
@@ -237,7 +259,7 @@ impl Trainer for AsWritten {
         }
     }
 
-    fn measure(&self, _: &Run, _: usize, _: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Refusal> {
+    fn measure(&self, _: &Run, _: usize, _: &[PathBuf]) -> Result<Evals, Refusal> {
         Err(Refusal::new(13, NO_TRAINER))
     }
 }

@@ -114,10 +114,11 @@ fn the_best_is_one_thing_everywhere_and_its_weights_are_on_the_disk() {
     let more = ["--set", "training.epochs=6", "--set", "checkpoint.keep_best=true", "--set", "checkpoint.keep_last=1"];
     let (place, run) = finished(&more);
     let evals = downshift::store::reader::Reader::open(&run).unwrap().evals().unwrap();
-    let lowest = evals.iter().map(|row| row.eval).min_by(|a, b| a.loss.total_cmp(&b.loss)).unwrap();
+    let lowest = evals.iter().map(|row| &row.eval);
+    let lowest = lowest.min_by(|a, b| a.loss.unwrap().total_cmp(&b.loss.unwrap())).unwrap();
     let status = place.status_json();
     assert_eq!(status["best"]["step"].as_u64(), Some(lowest.step), "{status}");
-    assert_eq!(status["best"]["eval_loss"].as_f64(), Some(lowest.loss));
+    assert_eq!(status["best"]["eval_loss"].as_f64(), lowest.loss);
     assert!(steps_on_disk(&run).contains(&lowest.step), "{:?}", steps_on_disk(&run));
     let listed = says(&place, 0, &["checkpoints"]);
     let marked: Vec<&str> = listed.lines().filter(|line| line.contains("  best")).collect();
@@ -142,7 +143,7 @@ fn a_damaged_newest_one_is_set_aside_and_the_run_ends_as_it_would_have() {
     damage(&run, 80);
     let said = says(&place, 0, &["resume", "--headless"]);
     assert!(said.contains("resumed at step 60") && said.contains("checkpoint 90 set aside"), "{said}");
-    assert_eq!(aside::all(run.path()).len(), 2);
+    assert_eq!(aside::list_aside(run.path()).len(), 2);
     assert_eq!(weights(run.path(), STEPS), wanted);
     says(&place, 0, &["checkpoints", "verify"]);
 }
@@ -155,10 +156,10 @@ fn a_run_goes_back_to_an_older_checkpoint_and_stays_there() {
     assert!(said.contains("no checkpoint of step 41; there are 90, 80, 60, 40, 20"), "{said}");
     damage(&run, 60);
     says(&place, 14, &["resume", "--headless", "--from", "60"]);
-    assert_eq!(aside::all(run.path()).len(), 0, "nothing was touched for one that cannot be used");
+    assert_eq!(aside::list_aside(run.path()).len(), 0, "nothing was touched for one that cannot be used");
     let said = says(&place, 0, &["resume", "--headless", "--from", "40"]);
     assert!(said.contains("back to the checkpoint of step 40") && said.contains("resumed at step 40"), "{said}");
-    assert_eq!(aside::all(run.path()).len(), 3);
+    assert_eq!(aside::list_aside(run.path()).len(), 3);
     assert_eq!(steps_on_disk(&run), [20, 40, 60, 80, 90], "taken anew");
     assert_eq!(weights(run.path(), STEPS), wanted, "and the same");
     assert_eq!(place.rows().len() as u64, STEPS + 50);
@@ -204,7 +205,7 @@ fn a_new_run_is_built_on_the_weights_of_an_old_one() {
 }
 
 #[test]
-fn what_retention_does_not_keep_is_pruned_and_a_damaged_one_pushes_none_out() {
+fn prune_follows_retention_and_a_damaged_checkpoint_displaces_none() {
     let (place, run) = finished(&["--set", "checkpoint.proven_after=25"]);
     let said = says(&place, 0, &["checkpoints", "prune"]);
     assert!(said.contains("nothing to delete"), "{said}");
@@ -240,7 +241,7 @@ fn checkpoints_are_ranked_by_what_the_validation_set_says() {
 }
 
 #[test]
-fn the_best_one_is_copied_to_a_place_that_a_run_can_go_on_from() {
+fn the_best_checkpoint_is_copied_to_a_place_that_a_run_can_resume_from() {
     let (place, run) = finished(&[]);
     let second = place.dir.path().join("second");
     let to = second.display().to_string();

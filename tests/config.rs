@@ -164,3 +164,39 @@ fn shipped_run_files_write_out_every_setting_of_the_keeper_with_its_default() {
         }
     }
 }
+
+/// Returns the names of a run's planned rungs, in order.
+fn planned(run: &Run) -> Vec<&str> {
+    run.plan.iter().map(|stage| run.rungs[stage.rung].name.as_str()).collect()
+}
+
+#[test]
+fn every_size_begins_in_safe_mode_and_ends_at_full_speed() {
+    let (file, text) = shipped::run_file(Path::new("sizes")).unwrap();
+    for variant in ["small", "medium", "large", "conservative"] {
+        let run = read(file, text, &[("variant".to_owned(), variant.to_owned())]);
+        let run = run.unwrap_or_else(|refusal| panic!("{variant}: {refusal}"));
+        assert_eq!(planned(&run), ["safe", "plain", "full"], "{variant}");
+        assert_eq!(run.first_rung(), run.rung_named("safe").unwrap(), "{variant}");
+    }
+}
+
+#[test]
+fn the_plan_in_the_comment_of_the_fine_tuning_file_is_valid_and_trains_the_head_first() {
+    let (file, text) = shipped::run_file(Path::new("finetune")).unwrap();
+    let (mut changed, comment) = (String::new(), "#   climb: {");
+    for line in text.lines() {
+        let line = if line.starts_with(comment) { line.trim_start_matches(['#', ' ']) } else { line };
+        changed.push_str(line);
+        changed.push('\n');
+    }
+    assert_eq!(text.matches(comment).count(), 1);
+    for variant in [None, Some("gpt2")] {
+        let overrides: Vec<_> = variant.map(|name: &str| ("variant".to_owned(), name.to_owned())).into_iter().collect();
+        let run = read(file, &changed, &overrides).unwrap_or_else(|refusal| panic!("{variant:?}: {refusal}"));
+        assert_eq!(planned(&run), ["a", "b-ultra-safe", "b"], "{variant:?}");
+        for pair in run.plan.windows(2) {
+            assert!(run.barrier(pair[0].rung, pair[1].rung).is_none(), "{variant:?}: {pair:?}");
+        }
+    }
+}

@@ -4,33 +4,28 @@ mod helper;
 
 use downshift::keeper::offline::{Verdict, conclude_run};
 use downshift::keeper::{Class, ENDED_BY_SIGNAL, LastWord};
-use downshift::protocol::control::{RunState, Status};
+use downshift::protocol::control::{RunState, Status, Update};
+use downshift::protocol::line;
 use downshift::store::owners;
 use downshift::store::reader::{Reader, live_status};
 use downshift::store::writer::Writer;
 use downshift::untrusted::peer;
-use helper::{Disk, Place, fill_disk, journal, journal_says, kill, never_stopped, parent_of, send_signal};
-use helper::{wait_for, wait_state, wait_status};
+use helper::{
+    Disk, Place, QUICK, SLOW, fill_disk, finish_run, journal, journal_says, kill, lock_store, never_stopped, parent_of,
+    send_signal, start_run, stop_run, wait_for, wait_parent_end, wait_state, wait_status,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const QUICK: &str = "{ step_ms: 2, save_ms: 1 }";
-const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
-
 #[test]
-fn a_stop_while_the_store_is_locked_is_taken_and_told() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
-    let before = wait_status(&run, "steps", |status| status.step >= 60);
-    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
-    store.busy_timeout(Duration::from_secs(10)).unwrap();
-    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
+fn a_stop_while_the_store_is_locked_is_accepted_and_recorded() {
+    let (place, mut child, run, before) = start_run(SLOW, 4000, 60);
+    let store = lock_store(&run);
     kill(before.pid_keeper.unwrap());
     never_stopped(&run, "a start that failed", |state, why| state == RunState::Recovering && why.contains("locked"));
     let stopped = place.output(&["stop"]);
@@ -80,37 +75,27 @@ fn a_keeper_that_dies_six_times_is_not_started_again_and_the_end_says_why() {
 
 #[test]
 fn the_first_start_of_a_resumed_run_is_retried_for_a_while() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
-    wait_status(&run, "steps", |status| status.step >= 5);
-    assert!(place.output(&["stop"]).status.success());
-    assert_eq!(child.wait().unwrap().code(), Some(3));
-    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
-    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
-    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    let mut resumed = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let (place, mut child, run, _) = start_run(SLOW, 200, 5);
+    stop_run(&place, &mut child);
+    wait_parent_end(&run);
+    let store = lock_store(&run);
+    let mut resumed = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
     wait_for("a failed start", || owners::last_failure(&run).filter(|why| why.contains("locked")));
     store.execute_batch("ROLLBACK").unwrap();
     assert_eq!(resumed.wait().unwrap().code(), Some(0), "the retry succeeds");
     // A failure that lasts is reported to the command that asked, and the run stays as it is.
-    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
-    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let store = lock_store(&run);
     let refused = place.output(&["resume", "--headless"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(1) && said.contains("did not start") && said.contains("locked"), "{said}");
-    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    wait_parent_end(&run);
     store.execute_batch("ROLLBACK").unwrap();
     assert_eq!(live_status(&run).unwrap().state, RunState::Finished);
 }
 
 #[test]
 fn an_end_that_is_written_for_the_keeper_says_whether_a_signal_did_it() {
-    let place = Place::scripted();
-    place.script(QUICK, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=100"]);
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    let (_place, run) = finish_run();
     let end = |state: RunState, verdict: Verdict| {
         let mut store = Writer::open(&run.file("run.db")).unwrap();
         let status = store.fact::<Status>("status").unwrap().unwrap();
@@ -146,10 +131,7 @@ fn an_end_can_be_written_on_a_full_disk() {
 
 #[test]
 fn a_keeper_without_file_handles_reports_a_failure_that_may_pass() {
-    let place = Place::scripted();
-    place.script(QUICK, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=100"]);
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let (_place, run) = finish_run();
     let script = "ulimit -n 4 && exec \"$0\" keeper --run-dir \"$1\"";
     let mut shell = Command::new("sh");
     shell.args(["-c", script, env!("CARGO_BIN_EXE_downshift")]).arg(run.path());
@@ -161,14 +143,10 @@ fn a_keeper_without_file_handles_reports_a_failure_that_may_pass() {
 
 #[test]
 fn a_client_reads_no_endless_line() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&[]);
-    wait_status(&run, "steps", |status| status.step >= 5);
+    let (place, mut child, run, _) = start_run(SLOW, 400, 5);
     let socket = owners::keeper_record(&run).unwrap().socket.unwrap();
-    assert!(place.output(&["stop"]).status.success());
-    assert_eq!(child.wait().unwrap().code(), Some(3));
-    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    stop_run(&place, &mut child);
+    wait_parent_end(&run);
     let listener = UnixListener::bind(socket).unwrap();
     listener.set_nonblocking(true).unwrap();
     let asking = std::thread::spawn(move || place.output(&["checkpoint"]));
@@ -182,6 +160,37 @@ fn a_client_reads_no_endless_line() {
     let said = asking.join().unwrap();
     assert_eq!(said.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&said.stderr).contains("ended before it answered"), "{said:?}");
+}
+
+#[test]
+fn resume_waits_for_a_keeper_whose_run_has_ended() {
+    let (place, mut child, run, _) = start_run(SLOW, 200, 5);
+    let socket = owners::keeper_record(&run).unwrap().socket.unwrap();
+    stop_run(&place, &mut child);
+    wait_parent_end(&run);
+    // From here on, this test is the keeper that has recorded the end but still lives.
+    let lock = owners::become_keeper(&run).unwrap();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let mut resuming = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
+    let mut asked = String::new();
+    while asked.is_empty() {
+        let (mut stream, _) = listener.accept().unwrap();
+        BufReader::new(stream.try_clone().unwrap()).read_line(&mut asked).unwrap();
+        let refusal = Update::Reply { accepted: false, message: "the run is over".to_owned() };
+        let _ = stream.write_all(line::encode(&refusal).unwrap().as_bytes());
+    }
+    for _ in 0..30 {
+        assert_eq!(resuming.try_wait().unwrap(), None, "it waits while the keeper lives");
+        assert!(owners::parent_record(&run).is_none(), "nothing starts while the keeper lives");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    drop(listener);
+    fs::remove_file(&socket).unwrap();
+    drop(lock);
+    // The record names this process, which lives on.
+    fs::remove_file(run.file("keeper.lock")).unwrap();
+    assert_eq!(resuming.wait().unwrap().code(), Some(0));
+    assert_eq!(live_status(&run).unwrap().state, RunState::Finished);
 }
 
 #[test]
@@ -207,10 +216,7 @@ fn a_signal_to_end_is_heard_also_while_no_keeper_lives() {
 
 #[test]
 fn the_journal_names_the_sender_of_a_signal() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
-    let status = wait_status(&run, "steps", |status| status.step >= 5);
+    let (_place, mut child, run, status) = start_run(SLOW, 4000, 5);
     send_signal(status.pid_keeper.unwrap(), Signal::TERM);
     assert_eq!(child.wait().unwrap().code(), Some(3));
     let row = journal(&run).into_iter().find(|row| row.text.contains("SIGTERM from")).unwrap();
@@ -220,13 +226,9 @@ fn the_journal_names_the_sender_of_a_signal() {
 
 #[test]
 fn the_journal_names_the_process_that_resumes_a_run() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
-    wait_status(&run, "steps", |status| status.step >= 5);
-    assert!(place.output(&["stop"]).status.success());
-    assert_eq!(child.wait().unwrap().code(), Some(3));
-    let mut resumed = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let (place, mut child, run, _) = start_run(SLOW, 200, 5);
+    stop_run(&place, &mut child);
+    let mut resumed = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
     let by = format!("resume requested by downshift (process {}, started by ", resumed.id());
     assert_eq!(resumed.wait().unwrap().code(), Some(0));
     assert!(journal_says(&run, &by), "{by}: {:#?}", journal(&run));
@@ -234,10 +236,7 @@ fn the_journal_names_the_process_that_resumes_a_run() {
 
 #[test]
 fn a_paused_run_whose_machine_crashed_is_paused_for_every_command() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=200"]);
-    wait_status(&run, "steps", |status| status.step >= 5);
+    let (place, mut child, run, _) = start_run(SLOW, 200, 5);
     assert!(place.output(&["pause"]).status.success());
     let paused = wait_status(&run, "rest", |status| status.state == RunState::Paused && status.pid_worker.is_none());
     kill(parent_of(paused.pid_keeper.unwrap()).unwrap());
@@ -259,11 +258,8 @@ fn a_paused_run_whose_machine_crashed_is_paused_for_every_command() {
 }
 
 #[test]
-fn who_ends_the_parent_means_the_run() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&[]);
-    let before = wait_status(&run, "steps", |status| status.step >= 20);
+fn ending_the_parent_ends_the_run() {
+    let (_place, mut child, run, before) = start_run(SLOW, 400, 20);
     let parent = parent_of(before.pid_keeper.unwrap()).unwrap();
     kill_process(Pid::from_raw(parent.cast_signed()).unwrap(), Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(3));
@@ -273,14 +269,12 @@ fn who_ends_the_parent_means_the_run() {
 
 #[test]
 fn resume_replaces_a_keeper_that_dies_instead_of_answering() {
-    let place = Place::scripted();
-    place.script(QUICK, "");
-    let (_child, run) = place.start(&["--set", "training.steps=1000"]);
-    let keeper = wait_status(&run, "steps", |status| status.step >= 5).pid_keeper.unwrap();
+    let (place, _child, run, status) = start_run(QUICK, 1000, 5);
+    let keeper = status.pid_keeper.unwrap();
     kill(parent_of(keeper).unwrap());
     // A stopped process still accepts connections, as one does that was killed this moment.
     send_signal(keeper, Signal::STOP);
-    let mut client = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut client = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
     let is_socket = |path: PathBuf| fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with("socket:"));
     wait_for("a connection", || {
         let open = fs::read_dir(format!("/proc/{}/fd", client.id())).ok()?;

@@ -5,13 +5,10 @@ mod helper;
 use downshift::protocol::control::RunState;
 use downshift::store::checkpoint::{self, aside, state::Row};
 use downshift::store::reader::Reader;
-use helper::{Place, journal, journal_says, kill, parent_of, wait_for, wait_state, wait_status};
+use helper::{Place, QUICK, SLOW, journal, journal_says, kill, parent_of, wait_for, wait_state, wait_status};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-
-const QUICK: &str = "{ step_ms: 2, save_ms: 1 }";
-const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
 
 #[test]
 fn a_run_finishes_and_its_curve_has_no_hole() {
@@ -31,7 +28,7 @@ fn a_run_finishes_and_its_curve_has_no_hole() {
 }
 
 #[test]
-fn a_shift_goes_on_at_the_next_step_of_the_other_rung() {
+fn a_shift_continues_at_the_next_step_of_the_other_rung() {
     let place = Place::scripted();
     place.script(SLOW, "");
     let (mut child, run) = place.start(&[]);
@@ -85,7 +82,7 @@ fn a_killed_keeper_comes_back_and_there_is_never_a_second_worker() {
 }
 
 #[test]
-fn killed_with_its_parent_a_run_is_resumed_by_a_person() {
+fn a_run_killed_with_its_parent_is_resumed_by_the_user() {
     let place = Place::scripted();
     place.script(SLOW, "");
     let (mut child, run) = place.start(&["--set", "training.steps=200"]);
@@ -136,7 +133,7 @@ fn a_killed_client_leaves_the_run_alone_and_an_interrupted_one_stops_it() {
 }
 
 #[test]
-fn a_hang_is_seen_ended_by_force_and_restarted() {
+fn a_hang_is_detected_ended_by_force_and_restarted() {
     let place = Place::scripted();
     place.script("{ step_ms: 2, ignore_term: true }", "watch: { hang_min: 1 s }\n");
     let (mut child, run) = place.start(&["--inject", "hang@120"]);
@@ -147,7 +144,7 @@ fn a_hang_is_seen_ended_by_force_and_restarted() {
 }
 
 #[test]
-fn faults_that_come_back_use_the_budget_up_and_ask_for_a_person() {
+fn recurring_faults_use_up_the_budget_and_need_attention() {
     let place = Place::scripted();
     place.script(QUICK, "watch: { restarts_without_progress: 2 }\n");
     let (mut child, run) = place.start(&["--inject", "oom@120*"]);
@@ -162,7 +159,7 @@ fn faults_that_come_back_use_the_budget_up_and_ask_for_a_person() {
 }
 
 #[test]
-fn the_newest_proven_checkpoint_stays_beside_the_newest() {
+fn the_newest_proven_checkpoint_is_kept_in_addition_to_the_newest() {
     let place = Place::scripted();
     place.script(QUICK, "");
     let knobs = ["--set", "checkpoint.keep_last=1", "--set", "checkpoint.proven_after=120"];
@@ -193,10 +190,10 @@ fn workers_that_fail_alike_just_after_a_load_make_the_next_one_go_back() {
     assert!(
         journal_says(&run, "checkpoint 100 set aside") && journal_says(&run, "back to the checkpoint before, step 50")
     );
-    assert_eq!(aside::all(run.path()).len(), 1);
+    assert_eq!(aside::list_aside(run.path()).len(), 1);
     let pruned = place.output(&["checkpoints", "prune"]);
     assert!(String::from_utf8_lossy(&pruned.stdout).contains("set-aside/step-000000100"));
-    assert!(aside::all(run.path()).is_empty());
+    assert!(aside::list_aside(run.path()).is_empty());
 }
 
 #[test]
@@ -256,11 +253,11 @@ fn a_living_keeper_prunes_itself() {
     aside::set_aside(run.path(), 50).unwrap();
     let pruned = place.output(&["checkpoints", "prune"]);
     assert!(pruned.status.success() && String::from_utf8_lossy(&pruned.stdout).contains("1 checkpoint set aside"));
-    wait_for("an empty place", || aside::all(run.path()).is_empty().then_some(()));
+    wait_for("an empty place", || aside::list_aside(run.path()).is_empty().then_some(()));
 }
 
 #[test]
-fn an_early_exit_is_no_success_and_stray_prints_are_no_messages() {
+fn an_early_exit_is_a_failure_and_stray_prints_are_ignored() {
     let place = Place::scripted();
     place.script("{ step_ms: 1, noise: true }", "");
     let (mut child, run) = place.start(&["--inject", "exit0@60,nan@200"]);
@@ -274,7 +271,7 @@ fn an_early_exit_is_no_success_and_stray_prints_are_no_messages() {
 }
 
 #[test]
-fn a_paused_run_frees_the_worker_and_goes_on_where_it_was() {
+fn a_paused_run_frees_the_worker_and_resumes_where_it_was() {
     let place = Place::scripted();
     place.script(SLOW, "");
     let (_child, run) = place.start(&[]);
@@ -313,7 +310,7 @@ fn a_second_keeper_is_refused() {
 }
 
 #[test]
-fn a_wish_that_cannot_be_saved_for_is_refused_and_nothing_is_thrown_away() {
+fn a_request_whose_save_fails_is_refused_and_no_step_is_lost() {
     let place = Place::scripted();
     place.script("{ step_ms: 20, save_ms: 1, disk_full_from: 60, disk_full_to: 100000 }", "");
     let (mut child, run) = place.start(&["--set", "training.steps=4000"]);

@@ -49,7 +49,7 @@ fn rungs_below_one_that_cannot_run_are_measured_and_prepared() {
 }
 
 #[test]
-fn the_peak_of_a_short_measurement_is_seen_and_the_card_is_free_of_the_worker_before() {
+fn the_peak_of_a_short_measurement_is_found_once_the_gpu_is_free_of_the_previous_worker() {
     let place = with_card();
     let vram = |bytes: u64| format!("vram: {{ from_step: 2, bytes: {bytes}, lingers: 3 }}");
     // Allocates late enough for the previous worker's memory to be released by then.
@@ -73,7 +73,7 @@ fn the_peak_of_a_short_measurement_is_seen_and_the_card_is_free_of_the_worker_be
 }
 
 #[test]
-fn a_worker_that_ends_without_a_word_is_no_measurement() {
+fn a_worker_that_ends_silently_is_not_a_measurement() {
     let place = Place::scripted();
     place.script("{ trouble: [{ step: 2, signal: 9 }] }", "");
     let out = place.output(&["plan", "run.yaml", "--device", "cpu", "--rung", "full", "--measure", "3"]);
@@ -82,7 +82,7 @@ fn a_worker_that_ends_without_a_word_is_no_measurement() {
 }
 
 #[test]
-fn what_a_killed_measurement_left_is_removed_by_the_next_one_and_nothing_else_is() {
+fn only_leftovers_of_a_killed_measurement_are_removed_by_the_next_one() {
     let mut place = Place::scripted();
     let temporary = place.dir.path().join("tmp");
     std::fs::create_dir(&temporary).unwrap();

@@ -32,7 +32,7 @@ fn stdout(out: &Output) -> String {
 }
 
 #[test]
-fn a_run_directory_kept_from_before_opens_and_goes_on_to_its_end() {
+fn a_run_directory_kept_from_before_opens_and_resumes_to_its_end() {
     let place = Place::scripted();
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/old_run");
     copy_folder(&kept, &place.dir.path().join("runs"));

@@ -26,7 +26,7 @@ fn words(place: &Place, words: &[&str]) -> String {
 }
 
 #[test]
-fn pictures_are_drawn() {
+fn plots_are_written_as_svg_and_png() {
     let place = place();
     for theme in ["light", "dark"] {
         words(&place, &["plot", "--out", "a.svg", "--metric", "loss,lr,eval", "--theme", theme]);

@@ -31,7 +31,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn a_task_of_ones_own_learns_and_names_its_own_mistakes() {
+fn a_user_defined_task_learns_and_reports_its_own_mistakes() {
     let runs = tempfile::tempdir().unwrap();
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/own_task.yaml");
     let run = call(runs.path(), &["run", "--headless", "--device", "cpu", file]);

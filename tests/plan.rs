@@ -7,6 +7,7 @@ mod helper;
 use downshift::store::lock::living_owner;
 use helper::{Place, kill, wait_for};
 use serde_json::Value;
+use std::process::Stdio;
 
 fn json(place: &Place, args: &[&str]) -> Value {
     let out = place.output(args);
@@ -47,7 +48,7 @@ fn every_shipped_run_file_has_a_plan_for_a_card_that_is_not_here() {
 }
 
 #[test]
-fn state_is_exact_and_what_a_rung_relieves_is_seen_in_its_plan() {
+fn state_is_exact_and_a_rungs_plan_shows_what_it_relieves() {
     let place = Place::real();
     let plan = json(&place, &["plan", "text", "--device", "cpu", "--format", "json"]);
     let rungs = plan["rungs"].as_array().unwrap();
@@ -71,7 +72,7 @@ fn state_is_exact_and_what_a_rung_relieves_is_seen_in_its_plan() {
 }
 
 #[test]
-fn adapters_leave_gradients_and_moments_for_themselves_alone() {
+fn only_adapters_have_gradients_and_moments() {
     let place = Place::real();
     let rung = &json(&place, &["plan", "lora", "--device", "cpu", "--format", "json"])["rungs"][0];
     let (all, trained) = (part(rung, "parameters"), part(rung, "trained"));
@@ -80,7 +81,7 @@ fn adapters_leave_gradients_and_moments_for_themselves_alone() {
 }
 
 #[test]
-fn a_card_that_is_too_small_is_said_and_the_largest_micro_batch_fits() {
+fn a_gpu_too_small_for_a_rung_is_reported_with_the_largest_micro_batch_that_fits() {
     let place = Place::real();
     let big = ["--set", "training.micro_batch=512", "--set", "model.channels=64"];
     let ask = |gpu: &str, more: &[&str]| {
@@ -134,7 +135,7 @@ fn two_values_of_a_knob_are_compared() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_in_a_sentence() {
+fn impossible_options_are_refused_with_a_reason() {
     let place = Place::real();
     for (args, code, words) in [
         (&["plan", "digits", "--gpu", "16"][..], 2, "16GiB"),
@@ -155,10 +156,10 @@ fn what_cannot_work_is_refused_in_a_sentence() {
 }
 
 #[test]
-fn a_run_has_its_plan_beside_it_and_what_was_seen_corrects_it() {
+fn a_run_has_a_plan_that_measurements_correct() {
     let place = Place::real();
     let run = ["run", "digits", "--headless", "--device", "cpu", "--set", "training.epochs=10000"];
-    let mut running = place.command(&run).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut running = place.command(&run).stdout(Stdio::null()).spawn().unwrap();
     wait_for("plan of the run", || place.newest()?.file("plan.json").is_file().then_some(()));
     let name = place.newest().unwrap().name();
     let plan = wait_for("a rung that was seen", || {
@@ -193,7 +194,7 @@ fn planned_slowly(place: &Place) -> (std::process::Child, std::path::PathBuf, u3
     let size = ["model.width=128", "model.layers=48"];
     let set = size.iter().flat_map(|knob| ["--set", knob]);
     let run = ["run", "text", "--headless", "--device", "cpu"].into_iter().chain(set).collect::<Vec<_>>();
-    let running = place.command(&run).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let running = place.command(&run).stdout(Stdio::null()).spawn().unwrap();
     let dir = wait_for("the run", || Some(place.newest()?.path().to_owned()));
     let planner = wait_for("its planner", || planner_of(&dir));
     (running, dir, planner)
@@ -228,7 +229,43 @@ fn a_planner_runs_at_the_lowest_priority_and_ends_with_its_keeper() {
 }
 
 #[test]
-fn what_does_not_fit_comes_with_advice_in_order() {
+fn a_planner_gives_up_where_the_data_takes_too_much_memory() {
+    let place = Place::real();
+    let folder = place.dir.path().join("runs/big");
+    std::fs::create_dir_all(&folder).unwrap();
+    // 300 MiB on no disk, and four times as much as tokens.
+    let text = place.dir.path().join("big.txt");
+    std::fs::File::create(&text).unwrap().set_len(300 << 20).unwrap();
+    let run = include_str!("../configs/text.yaml").replace("embedded:text", text.to_str().unwrap());
+    std::fs::write(folder.join("run.yaml"), run).unwrap();
+    let words = ["plan", "--write", "--device", "cpu", folder.to_str().unwrap()];
+    // The planner ends when its stdin closes.
+    let mut planner = place.command(&words).stdin(Stdio::piped()).spawn().unwrap();
+    let ended = wait_for("the planner", || planner.try_wait().unwrap());
+    assert!(ended.success(), "{ended:?}");
+    let plan: Value = serde_json::from_slice(&std::fs::read(folder.join("plan.json")).unwrap()).unwrap();
+    let rungs = plan["rungs"].as_array().unwrap();
+    assert!(rungs.len() > 1);
+    for rung in rungs {
+        assert_eq!(rung["unknown"], "not planned: too large (planning takes more than 1.0 GiB of memory)");
+    }
+}
+
+#[test]
+fn memory_grows_in_proportion_to_the_sequence() {
+    let place = Place::real();
+    let passes = |sequence: &str| {
+        let args = ["plan", "text", "--device", "cpu", "--rung", "full", "--format", "json", "--set", sequence];
+        let rung = &json(&place, &args)["rungs"][0];
+        part(rung, "activations") + part(rung, "logits")
+    };
+    // Stored attention scores would grow fourfold.
+    let growth = passes("model.sequence=1024") as f64 / passes("model.sequence=512") as f64;
+    assert!((1.7..2.2).contains(&growth), "{growth}");
+}
+
+#[test]
+fn rungs_that_do_not_fit_come_with_advice_in_order() {
     let place = Place::real();
     let out = place.output(&["plan", "digits", "--gpu", "100MiB"]);
     let said = String::from_utf8_lossy(&out.stdout).into_owned();

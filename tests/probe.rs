@@ -83,7 +83,7 @@ fn wsl_refuses_some_metrics_and_gives_the_others() {
 }
 
 #[test]
-fn a_card_with_ecc_has_counts_and_one_that_wants_a_reset_says_so() {
+fn ecc_counts_and_a_requested_reset_are_read() {
     let fake = Fake::new(&json!({
         "nvmlDeviceGetEccMode": [{"value": 1}],
         "nvmlDeviceGetFieldValues": [{"value": {"230": 1}}],
@@ -98,7 +98,7 @@ fn a_card_with_ecc_has_counts_and_one_that_wants_a_reset_says_so() {
 }
 
 #[test]
-fn xid_events_come_once_each_and_a_driver_without_them_says_so() {
+fn each_xid_event_is_reported_once_and_a_driver_without_events_gives_a_reason() {
     let now = Instant::now();
     let script = json!({"nvmlEventSetWait_v2": [{"value": 79}, {"after": 1, "value": 31}, {"after": 2, "code": 10, "delay_ms": 5}]});
     let fake = Fake::new(&script);
@@ -125,7 +125,7 @@ fn xid_events_come_once_each_and_a_driver_without_them_says_so() {
 }
 
 #[test]
-fn what_fails_for_a_moment_is_stale_with_its_age_and_then_gone() {
+fn a_transient_failure_gives_a_stale_value_that_expires() {
     let now = Instant::now();
     let fake = Fake::new(&json!({}));
     let mut reader = fake.reader(now);
@@ -160,7 +160,7 @@ fn memory_that_is_never_released_is_somebody_elses() {
 }
 
 #[test]
-fn the_program_tells_the_kernels_new_lines() {
+fn the_program_reports_new_kernel_log_lines() {
     let fake = Fake::new(&json!({}));
     let log = fake.dir.path().join("kern.log");
     fs::write(&log, "NVRM: Xid (PCI:0000:01:00): 13, old\n").unwrap();
@@ -302,7 +302,7 @@ fn the_program_prints_one_reading_and_ends() {
 }
 
 #[test]
-fn the_program_watches_the_worker_it_is_told_and_ends_with_its_keeper() {
+fn the_program_watches_the_given_worker_and_ends_with_its_keeper() {
     let own = std::process::id();
     let fake = Fake::new(&json!({
         "nvmlDeviceGetComputeRunningProcesses_v3": [{"value": [{"pid": own, "used": 123}]}],

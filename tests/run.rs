@@ -68,7 +68,7 @@ fn killed_again_and_again_it_ends_with_the_weights_of_the_unbroken_run() {
 }
 
 #[test]
-fn what_cannot_run_is_refused_before_anything_is_started() {
+fn a_run_that_cannot_work_is_refused_before_anything_is_started() {
     let place = Place::real();
     let folder = place.dir.path();
     fs::write(
@@ -96,7 +96,29 @@ fn what_cannot_run_is_refused_before_anything_is_started() {
 }
 
 #[test]
-fn what_the_device_and_the_data_forbid_is_said_with_every_other_mistake_and_at_its_place() {
+fn a_start_that_is_refused_shows_the_whole_list_with_the_failed_row() {
+    let place = Place::real();
+    fs::write(place.dir.path().join("text.txt"), "abcdefgh".repeat(2500)).unwrap();
+    fs::write(place.dir.path().join("cut.json"), "{").unwrap();
+    let cases = [
+        ("data.tokenizer=cut.json", "fail  tokenizer ", "not a readable tokenizer.json"),
+        ("data.source=nowhere.txt", "fail  data ", "nowhere.txt"),
+    ];
+    for (set, row, why) in cases {
+        let text_file = ["--device", "cpu", "--set", "data.source=text.txt", "--set", set];
+        for words in [&["check", "text", "--preflight"][..], &["run", "text", "--headless"], &["trial", "text"]] {
+            let out = place.output(&[words, &text_file].concat());
+            let (shown, said) = (text(&out.stdout), text(&out.stderr));
+            assert_eq!(out.status.code(), Some(15), "{words:?}: {shown}{said}");
+            assert!(shown.contains(row) && shown.contains(why), "{words:?}: {shown}{said}");
+            assert!(shown.contains("ok    config ") && shown.contains("ok    disk "), "{words:?}: {shown}");
+        }
+    }
+    assert!(place.newest().is_none(), "something was started");
+}
+
+#[test]
+fn misfits_of_device_and_data_are_reported_in_place_with_all_other_mistakes() {
     let place = Place::real();
     let digits = fs::read_to_string("configs/digits.yaml").unwrap();
     let wrong = digits
@@ -162,7 +184,7 @@ fn a_model_that_cannot_be_built_is_refused_and_not_built() {
 }
 
 #[test]
-fn pretrained_weights_are_looked_at_before_a_run_begins() {
+fn pretrained_weights_are_checked_before_a_run_begins() {
     let place = Place::real();
     let model = place.dir.path().join("model");
     fs::create_dir(&model).unwrap();
@@ -224,7 +246,7 @@ fn out_of_memory_is_its_own_class_and_the_keeper_takes_the_rung_that_relieves_it
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_failure() {
+fn a_reader_that_closes_the_pipe_is_not_a_failure() {
     let place = Place::real();
     let mut check = place.command(&["check", "digits", "--device", "cpu"]);
     let mut child = check.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -234,7 +256,7 @@ fn a_reader_that_leaves_is_no_failure() {
 }
 
 #[test]
-fn an_unbroken_hang_is_ended_and_the_run_goes_on() {
+fn a_lasting_hang_is_ended_and_the_run_continues() {
     let place = Place::real();
     let out = place.output(&short(&["--inject", "hang@60", "--set", "watch.hang_min=1 s"]));
     assert_eq!(out.status.code(), Some(0), "{}{}", text(&out.stdout), text(&out.stderr));

@@ -161,7 +161,7 @@ fn a_store_lost_after_three_attempts_hides_nothing_that_comes_after() {
 }
 
 #[test]
-fn a_store_damaged_under_a_run_is_replaced_and_the_run_goes_on() {
+fn a_store_damaged_during_a_run_is_replaced_and_training_continues() {
     let place = Place::scripted();
     let (mut child, run) = started(&place, 5, "{ hang_min: 10 s }");
     wait_status(&run, "a checkpoint", |status| status.durable_step >= Some(100));
@@ -202,7 +202,7 @@ fn a_locked_store_is_not_the_workers_fault() {
 }
 
 #[test]
-fn a_worker_that_dies_under_a_lock_is_seen_at_once_and_replaced_when_its_attempt_can_be_recorded() {
+fn a_worker_that_dies_while_the_store_is_locked_is_replaced_once_its_attempt_can_be_recorded() {
     let place = Place::scripted();
     let (mut child, run) = started(&place, 5, "{ hang_min: 10 s }");
     let before = wait_status(&run, "a checkpoint", |status| status.durable_step >= Some(50));
@@ -370,7 +370,7 @@ fn fills_up(place: &Place, runs: &Path, reserved: bool) {
 }
 
 #[test]
-fn a_disk_that_fills_ends_the_run_as_a_full_disk_and_the_run_goes_on_when_there_is_room() {
+fn a_full_disk_ends_the_run_and_it_resumes_once_there_is_room() {
     for reserved in [true, false] {
         let place = Place::scripted();
         let runs = place.dir.path().join("runs");

@@ -1,29 +1,32 @@
 //! The real keeper with a scripted worker, while the disk, the store, the locks or the socket fail.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
+
 mod helper;
 
 use downshift::protocol::control::{Request, RunState};
 use downshift::protocol::line;
 use downshift::store::owners;
 use downshift::store::reader::live_status;
-use helper::{Disk, Place, fill_disk, journal, journal_says, kill, never_stopped, wait_for, wait_state, wait_status};
+use downshift::store::run_dir::RunDir;
+use helper::{
+    Disk, Place, QUICK, SLOW, fill_disk, finish_run, journal, journal_says, kill, lock_store, never_stopped, parent_of,
+    send_signal, start_run, stop_run, wait_for, wait_parent_end, wait_state, wait_status,
+};
+use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{chown, symlink};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
-
-const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
-const QUICK: &str = "{ step_ms: 2, save_ms: 1 }";
 
 #[test]
 fn a_keeper_that_is_killed_is_recovering_and_never_stopped() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (_child, run) = place.start(&["--set", "training.steps=4000"]);
-    let mut status = wait_status(&run, "steps", |status| status.step >= 5);
+    let (_place, _child, run, mut status) = start_run(SLOW, 4000, 5);
     for _ in 0..3 {
         let keeper = status.pid_keeper.unwrap();
         kill(keeper);
@@ -40,13 +43,8 @@ fn a_keeper_that_is_killed_is_recovering_and_never_stopped() {
 
 #[test]
 fn a_locked_store_delays_the_next_keeper_and_does_not_end_the_run() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
-    let before = wait_status(&run, "steps", |status| status.step >= 60);
-    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
-    store.busy_timeout(Duration::from_secs(10)).unwrap();
-    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let (place, mut child, run, before) = start_run(SLOW, 4000, 60);
+    let store = lock_store(&run);
     kill(before.pid_keeper.unwrap());
     never_stopped(&run, "a start that failed", |state, why| state == RunState::Recovering && why.contains("locked"));
     let refused = place.output(&["shift", "down"]);
@@ -85,19 +83,64 @@ fn a_full_disk_delays_the_next_keeper_and_does_not_end_the_run() {
     wait_state(&run, RunState::Stopped);
 }
 
+/// Reports whether a process has exited; one that nobody reaps has no command line.
+fn is_gone(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).map_or(true, |words| words.is_empty())
+}
+
+/// Takes the directory of a run away from its parent, without a keeper or worker in it that could put it back.
+fn take_away(run: &RunDir, parent: u32, take: impl FnOnce(&Path)) {
+    let status = wait_status(run, "steps", |status| {
+        status.step >= 60 && status.state == RunState::Training && status.pid_worker.is_some()
+    });
+    send_signal(parent, Signal::STOP);
+    for pid in [status.pid_keeper.unwrap(), status.pid_worker.unwrap()] {
+        kill(pid);
+        wait_for("the end of a process", || is_gone(pid).then_some(()));
+    }
+    take(run.path());
+    send_signal(parent, Signal::CONT);
+}
+
+#[test]
+fn a_run_whose_directory_comes_back_goes_on() {
+    let (place, mut child, run, before) = start_run(SLOW, 4000, 60);
+    let away = place.dir.path().join("away");
+    take_away(&run, parent_of(before.pid_keeper.unwrap()).unwrap(), |path| fs::rename(path, &away).unwrap());
+    let moved = wait_for("the moved run", || RunDir::open(&away).ok());
+    let name = run.name();
+    never_stopped(&moved, "a start that failed", |state, why| state == RunState::Recovering && why.contains(&name));
+    fs::rename(&away, run.path()).unwrap();
+    never_stopped(&run, "training", |state, _| state == RunState::Training);
+    wait_for("the report", || journal_says(&run, "the keeper could not run for").then_some(()));
+    wait_status(&run, "more steps", |status| status.step > before.step + 5);
+    stop_run(&place, &mut child);
+}
+
+#[test]
+fn a_run_whose_directory_is_deleted_needs_you_and_leaves_no_process() {
+    let (place, mut child, run, _) = start_run(SLOW, 4000, 0);
+    stop_run(&place, &mut child);
+    wait_parent_end(&run);
+    let words = ["keeper", "--run-dir", run.path().to_str().unwrap(), "--parent", "--by-person"];
+    let mut parent = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
+    take_away(&run, parent.id(), |path| fs::remove_dir_all(path).unwrap());
+    let ended = wait_for("the end of the parent", || parent.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(4));
+    wait_for("the end of every process", || (place.processes().is_empty()).then_some(()));
+    assert!(!run.path().exists(), "the directory was made again");
+}
+
 #[test]
 fn without_its_lock_files_a_run_still_has_one_keeper_and_one_worker() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (_child, run) = place.start(&["--set", "training.steps=4000"]);
-    let before = wait_status(&run, "steps", |status| status.step >= 5);
+    let (place, _child, run, before) = start_run(SLOW, 4000, 5);
     for name in ["keeper.lock", "parent.lock", "worker.lock"] {
         fs::remove_file(run.file(name)).unwrap();
     }
     let second = place.output(&["keeper", "--run-dir", run.path().to_str().unwrap(), "--by-person"]);
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(!second.status.success() && said.contains("a run has one keeper"), "{said}");
-    let mut client = place.command(&["resume", "--headless"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut client = place.command(&["resume", "--headless"]).stdout(Stdio::null()).spawn().unwrap();
     wait_for("the keeper's lock", || run.file("keeper.lock").exists().then_some(()));
     let after = wait_status(&run, "more steps", |status| status.step > before.step + 20);
     assert_eq!(
@@ -118,11 +161,7 @@ fn without_its_lock_files_a_run_still_has_one_keeper_and_one_worker() {
 
 #[test]
 fn a_lock_that_is_a_link_is_refused_and_its_target_is_left_alone() {
-    let place = Place::scripted();
-    place.script(QUICK, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=100"]);
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-    wait_for("the end of the parent", || owners::parent_record(&run).is_none().then_some(()));
+    let (place, run) = finish_run();
     let mine = place.dir.path().join("bashrc");
     fs::write(&mine, "alias ls=ls\n").unwrap();
     for (name, words) in [("keeper.lock", ["checkpoints", "prune"]), ("keeper.log", ["resume", "--headless"])] {
@@ -138,10 +177,7 @@ fn a_lock_that_is_a_link_is_refused_and_its_target_is_left_alone() {
 
 #[test]
 fn commands_of_another_environment_find_the_keeper_and_the_journal_names_them() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&[]);
-    wait_status(&run, "steps", |status| status.step >= 5);
+    let (place, mut child, run, _) = start_run(SLOW, 400, 5);
     let stopped = place.command(&["stop"]).env("XDG_RUNTIME_DIR", "/nonexistent").output().unwrap();
     assert!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
     assert_eq!(child.wait().unwrap().code(), Some(3));
@@ -172,16 +208,12 @@ fn sockets_lie_in_no_folder_that_others_could_get_into() {
     let socket = owners::keeper_record(&run).unwrap().socket.unwrap();
     assert_eq!(socket.parent(), Some(wanted.as_path()));
     assert_eq!(fs::read_dir(&trap).unwrap().count(), 0);
-    assert!(place.output(&["stop"]).status.success());
-    assert_eq!(child.wait().unwrap().code(), Some(3));
+    stop_run(&place, &mut child);
 }
 
 #[test]
 fn endless_lines_and_too_many_clients_are_turned_away() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (_child, run) = place.start(&["--set", "training.steps=4000"]);
-    let before = wait_status(&run, "steps", |status| status.step >= 5);
+    let (_place, _child, run, before) = start_run(SLOW, 4000, 5);
     let socket = owners::keeper_record(&run).unwrap().socket.unwrap();
     let mut endless = UnixStream::connect(&socket).unwrap();
     endless.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -208,11 +240,8 @@ fn endless_lines_and_too_many_clients_are_turned_away() {
 }
 
 #[test]
-fn a_run_file_that_is_garbled_while_the_run_goes_on_is_named() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
-    let before = wait_status(&run, "steps", |status| status.step >= 5);
+fn a_run_file_garbled_during_the_run_is_reported() {
+    let (_place, mut child, run, before) = start_run(SLOW, 4000, 5);
     let good = fs::read(run.file("run.yaml")).unwrap();
     fs::write(run.file("run.yaml"), "nothing: [").unwrap();
     wait_for("a warning", || journal_says(&run, "run.yaml changed and is now invalid").then_some(()));
@@ -227,10 +256,7 @@ fn a_run_file_that_is_garbled_while_the_run_goes_on_is_named() {
 
 #[test]
 fn a_run_file_that_a_new_keeper_cannot_read_ends_the_run_with_its_name() {
-    let place = Place::scripted();
-    place.script(SLOW, "");
-    let (mut child, run) = place.start(&["--set", "training.steps=4000"]);
-    let before = wait_status(&run, "steps", |status| status.step >= 5);
+    let (_place, mut child, run, before) = start_run(SLOW, 4000, 5);
     fs::write(run.file("run.yaml"), "nothing: [").unwrap();
     kill(before.pid_keeper.unwrap());
     let status = wait_state(&run, RunState::Failed);

@@ -46,7 +46,7 @@ fn depends_on_the_seed_alone<T: Task + Train<Cpu>>(data: &str, model: &str) {
 }
 
 #[test]
-fn weights_depend_on_the_seed_alone() {
+fn weights_depend_only_on_the_seed() {
     depends_on_the_seed_alone::<Vision>(r#"{"source": "embedded:digits"}"#, r#"{"channels": 8}"#);
     depends_on_the_seed_alone::<LanguageModel>(r#"{"source": "embedded:text"}"#, r#"{"layers": 1, "width": 16}"#);
 }

@@ -137,12 +137,12 @@ fn every_key(size: (u16, u16)) {
 }
 
 #[test]
-fn a_person_shifts_down_and_uses_every_key_on_80_columns() {
+fn the_user_shifts_down_and_uses_every_key_on_80_columns() {
     every_key(SMALL);
 }
 
 #[test]
-fn a_person_shifts_down_and_uses_every_key_on_200_columns() {
+fn the_user_shifts_down_and_uses_every_key_on_200_columns() {
     every_key(LARGE);
 }
 
@@ -159,7 +159,7 @@ fn the_shipped_digits_are_learnt_and_shifted() {
 }
 
 #[test]
-fn the_cockpit_can_be_closed_ended_and_torn_away_and_the_run_goes_on() {
+fn the_run_survives_every_end_of_the_cockpit() {
     let place = Place::scripted();
     let (terminal, run) = open_cockpit(&place, SMALL);
     let keeper = wait_status(&run, "a keeper", |status| status.pid_keeper.is_some()).pid_keeper;

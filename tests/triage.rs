@@ -1,6 +1,8 @@
 //! Tests the catalogue on real program output, and the command that applies it.
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking, as the test does")]
 
+use downshift::protocol::class::FailureClass;
+use downshift::protocol::plan::LESS_MEMORY;
 use downshift::triage::catalogue::Catalogue;
 use downshift::triage::scan::{scan, scan_line};
 use serde_json::Value;
@@ -51,7 +53,7 @@ fn lookalikes_are_not() {
 }
 
 #[test]
-fn each_of_these_causes_is_told_by_its_messages_and_not_by_lookalikes() {
+fn each_cause_is_recognised_by_its_messages_and_not_by_lookalikes() {
     let catalogue = catalogue();
     let (mut wrong, mut names) = (Vec::new(), BTreeSet::new());
     for block in CAUSES.split("\n\n").skip(1) {
@@ -115,7 +117,7 @@ fn the_cause_comes_before_what_follows_from_it() {
 }
 
 #[test]
-fn a_cause_that_stands_alone_follows_from_nothing_and_lines_are_counted_in_english() {
+fn a_single_cause_is_the_root_and_lines_are_counted_in_english() {
     let said = |log: &str| String::from_utf8(run_triage(&["-"], log.as_bytes(), None).stdout).unwrap();
     let alone = said("RuntimeError: DataLoader worker (pid(s) 4431) exited unexpectedly\n");
     assert!(!alone.contains("follows from another failure"), "{alone}");
@@ -134,6 +136,25 @@ fn the_catalogue_is_complete_and_its_names_are_unique() {
     // README.md says "more than 140 causes".
     assert!(names.len() > 140, "{}", names.len());
     assert!(include_str!("../README.md").contains("more than 140"));
+}
+
+#[test]
+fn advice_on_device_memory_keeps_one_order() {
+    let catalogue = catalogue();
+    let ways = ["micro-batch", "smaller model", "mixed precision", "accumul"];
+    let places = |text: &str| ways.map(|way| text.find(way)).into_iter().flatten().collect::<Vec<_>>();
+    let entries = catalogue.entries().iter().filter(|entry| entry.class == FailureClass::DeviceOutOfMemory);
+    let mut whole = 0;
+    for entry in entries {
+        let places = places(&entry.advice);
+        assert!(places.is_sorted(), "{}: {}", entry.name, entry.advice);
+        whole += usize::from(places.len() == ways.len());
+    }
+    assert!(whole >= 3, "{whole} entries list every way");
+    for text in [LESS_MEMORY, catalogue.class_advice(FailureClass::DeviceOutOfMemory).unwrap()] {
+        let places = places(text);
+        assert!(places.len() == ways.len() && places.is_sorted(), "{text}");
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Outcome<T
     loop {
         match look() {
             Some(found) => return Ok(found),
-            None if Instant::now() > deadline => return Err(format!("waited in vain for {what}").into()),
+            None if Instant::now() > deadline => return Err(format!("gave up waiting for {what}").into()),
             None => std::thread::park_timeout(Duration::from_millis(2)),
         }
     }

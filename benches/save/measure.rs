@@ -64,7 +64,7 @@ impl Conductor {
             return Err("nothing was saved".to_owned());
         };
         if saves.is_empty() {
-            return Err("ask for one save at least".to_owned());
+            return Err("ask for at least one save".to_owned());
         }
         let step_s = median(heard.quiet.clone());
         let slowed = |steps: &Vec<f64>| steps.iter().map(|took| took - step_s).sum::<f64>().max(0.0);
@@ -121,7 +121,7 @@ impl EventSink for Conductor {
             }
             Event::Saved(saved) => {
                 println!(
-                    "step {}: stood still for {:.3} s, durable after {:.2} s",
+                    "step {}: training paused for {:.3} s, durable after {:.2} s",
                     saved.step,
                     saved.pause_ms / 1e3,
                     saved.total_ms / 1e3
@@ -144,12 +144,12 @@ pub struct Bandwidth {
 }
 
 /// Copies `bytes` bytes as training does: on the CPU from host memory to fresh host memory.
-pub fn bandwidth(bytes: u64, device: DeviceChoice) -> Result<Bandwidth, String> {
+pub fn bandwidth(bytes: u64, device: &DeviceChoice) -> Result<Bandwidth, String> {
     #[cfg(feature = "cuda")]
-    if let DeviceChoice::Cuda(index) = device {
-        return cuda::bandwidth(bytes, index);
+    if let DeviceChoice::Cuda(cards) = device {
+        return cuda::bandwidth(bytes, cards.only_index().map_err(|error| error.to_string())?);
     }
-    if device != DeviceChoice::Cpu {
+    if *device != DeviceChoice::Cpu {
         return Err(format!("name the device to measure: cpu, or cuda:0 in a build that has it; not {device}"));
     }
     let source = vec![1_u8; usize::try_from(bytes).map_err(|error| error.to_string())?];

@@ -89,10 +89,10 @@ pub fn train_unbroken(orders: &Orders, text: &str) -> Failing<Trace> {
     let code = client.wait()?;
     if code != Some(0) {
         let dir = place.keep();
-        return Err(format!("the unbroken run ended with {code:?}; see {}", dir.display()).into());
+        return Err(format!("the uninterrupted run ended with {code:?}; see {}", dir.display()).into());
     }
     let trace = verdict::read_trace(&place, &run)?;
-    println!("unbroken run: {} steps in {:.1} s", trace.steps(), begun.elapsed().as_secs_f64());
+    println!("uninterrupted run: {} steps in {:.1} s", trace.steps(), begun.elapsed().as_secs_f64());
     Ok(trace)
 }
 
@@ -124,10 +124,7 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
 /// Adds one run to the table: a loss counts against every kill on it.
 fn count_run(rows: &mut [Row], hits: &[(usize, i64)], outcome: Result<Vec<verdict::Attempt>, String>) {
     for (target, _) in hits {
-        let row = &mut rows[*target];
-        row.tried += 1;
-        row.survived += u64::from(outcome.is_ok());
-        row.identical = Some(row.identical.unwrap_or(true) && outcome.is_ok());
+        rows[*target].count_shared(outcome.is_ok());
     }
     match outcome {
         Ok(attempts) => {

@@ -23,7 +23,7 @@ const PACE_MS: u64 = 1500;
 pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     let seconds = if orders.quick { 20 } else { 600 };
     // Large steps, so that a run lasts as long as its faults and its curve stays small.
-    let text = run_file(if orders.quick { 400 } else { 4500 }, 250)
+    let text = run_file(if orders.quick { 400 } else { 9000 }, 250)
         .replace("accumulation: 2", "accumulation: 60")
         .replace("every: 3 epochs", "every: 50 epochs")
         .replace("watch: {", "watch: { hang_min: 2 s, ending: { grace: 1 s },");
@@ -36,11 +36,12 @@ pub fn run(orders: &Orders, table: &mut Table) -> Failing<()> {
     let outcome = resume_to_end(&place, &run)
         .and_then(|()| verdict::check(&run))
         .and_then(|()| verdict::read_trace(&place, &run)?.check(&unbroken));
-    let outcome = outcome.map_err(|loss| loss.to_string());
-    let outcome = outcome.map_err(|loss| format!("{loss}; see {}", place.keep().display()));
-    for fault in injected {
-        rows[fault].add_outcome(outcome.clone());
-        rows[fault].identical = Some(outcome.is_ok());
+    for fault in &injected {
+        rows[*fault].count_shared(outcome.is_ok());
+    }
+    if let Err(loss) = outcome {
+        let first = injected.first().copied().unwrap_or(0);
+        rows[first].add_loss(format!("{loss}; see {}", place.keep().display()));
     }
     rows.into_iter().filter(|row| row.tried > 0).for_each(|row| table.add(row));
     Ok(())

@@ -35,6 +35,13 @@ impl Row {
         }
     }
 
+    /// Counts one attempt of several on the same run, which all share its outcome.
+    pub fn count_shared(&mut self, survived: bool) {
+        self.tried += 1;
+        self.survived += u64::from(survived);
+        self.identical = Some(self.identical.unwrap_or(true) && survived);
+    }
+
     /// Records a loss that belongs to no single fault.
     pub fn add_loss(&mut self, loss: impl Into<String>) {
         self.losses.push(loss.into());

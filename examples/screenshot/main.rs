@@ -12,7 +12,7 @@ use downshift::cockpit::state::State;
 use downshift::cockpit::update::{HistoryBox, Msg, update};
 use downshift::cockpit::{readers, view};
 use downshift::config::theme::Theme;
-use downshift::protocol::control::{RunState, Update};
+use downshift::protocol::control::{RunState, StageName, Update};
 use downshift::store::run_dir::RunDir;
 use ratatui::{Terminal, backend::TestBackend};
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ fn rewind_to_shift(dir: &RunDir, today: &State) -> Result<State, Box<dyn std::er
     let mut status = today.status().cloned().ok_or("the run has no status")?;
     let next = today.facts.series.segments().last().ok_or("the run has no steps")?.spot.time_ms;
     let passage = status.passage.as_mut().ok_or("the run has not shifted yet")?;
-    let place = passage.stages.iter().position(|stage| stage.name == "start and load");
+    let place = passage.stages.iter().position(|stage| stage.name == StageName::Load);
     let place = place.ok_or("the newest shift started no worker")?;
     passage.stages.truncate(place + 1);
     let loads_ms = passage.stages[place].took_ms.take().unwrap_or(0);
@@ -92,7 +92,7 @@ fn rewind_to_shift(dir: &RunDir, today: &State) -> Result<State, Box<dyn std::er
     // Drop everything that came later.
     status.why = None;
     status.rung_name = today.ladder.get(newest.rung).map_or_else(String::new, |rung| rung.name.clone());
-    status.eval = history.evals.last().map(|row| row.eval);
+    status.eval = history.evals.last().map(|row| row.eval.clone());
     history.status = None;
     let begun = next - i64::try_from(loads_ms)?;
     let mut state = State::new(today.ladder.clone(), today.watch.clone(), today.screen.size, begun, today.utc_offset_s);

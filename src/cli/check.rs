@@ -38,7 +38,7 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         return Ok(Preflight::of(loaded, Start { device, runs, trainer, approved: false }).report());
     }
     let run = run::load_run_file(Some(&args.config), set, device, trainer)?;
-    for line in table(&run) {
+    for line in format_table(&run) {
         line!("{line}");
     }
     if !run.plan.is_empty() {
@@ -91,7 +91,7 @@ fn describe_command(command: &CommandSpec) {
 }
 
 /// Formats a table with rungs as columns and knobs as rows; a value equal to that of `full` is a dot.
-fn table(run: &Run) -> Vec<String> {
+fn format_table(run: &Run) -> Vec<String> {
     let full = run.preset_tree(0);
     let mut knobs = Vec::new();
     leaves(String::new(), &full, &mut knobs);

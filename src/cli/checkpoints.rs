@@ -59,6 +59,10 @@ pub fn run_action(args: &CheckpointsArgs, runs: &Path, trainer: &dyn Trainer) ->
     };
     let run = find_run(runs, run)?;
     has_use_for(args, action)?;
+    // These two build the model and read the data that run.yaml names.
+    if action == "compare" || args.format.is_some() {
+        permissions::check(&run)?;
+    }
     match action {
         "list" => Ok(list_checkpoints(&run)),
         "verify" => Ok(verify(&run)),
@@ -111,7 +115,7 @@ fn list_checkpoints(run: &RunDir) -> u8 {
         let proven = if row.is_some_and(|row| row.proven) { "  proven" } else { "" };
         line!("step {:>9}  {size:>9}{eval}{best}{proven}  {}", count(entry.step), text::path(&entry.path));
     }
-    for path in aside::all(run.path()) {
+    for path in aside::list_aside(run.path()) {
         line!("set aside: {}", text::path(&path));
     }
     0

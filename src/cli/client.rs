@@ -1,6 +1,7 @@
 //! Client of the keeper: one request, one answer.
 
 use super::Failure;
+use super::poll::{poll, poll_within};
 use crate::protocol::control::{Request, RunState, Status, Update};
 use crate::protocol::line;
 use crate::store::owners;
@@ -12,8 +13,10 @@ use std::io::{BufRead, BufReader, ErrorKind, Lines, Read, Take, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// A keeper has to answer within this time.
+/// A new keeper has to listen within this time.
 const STARTING: Duration = Duration::from_secs(10);
+/// Interval between two checks for a keeper.
+const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Timeout for an answer; a healthy keeper answers at once.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -70,14 +73,14 @@ impl Answer {
 /// # Errors
 /// Returns an error when there is no living keeper, or it refuses.
 pub fn send_request(run: &RunDir, request: &Request) -> Result<String, Failure> {
-    ask(run, request)?.accepted()
+    ask_keeper(run, request)?.accepted()
 }
 
 /// Sends a request to a run's keeper, and returns its answer.
 ///
 /// # Errors
 /// Returns an error when no living keeper answers.
-pub fn ask(run: &RunDir, request: &Request) -> Result<Answer, Failure> {
+pub fn ask_keeper(run: &RunDir, request: &Request) -> Result<Answer, Failure> {
     match Connection::open(run, request)? {
         Connection::Keeper(stream) => read_reply(run, &mut replies(stream)),
         Connection::Parent(answer) => Ok(Answer::Accepted(answer)),
@@ -143,30 +146,29 @@ impl Connection {
 /// Connects to the keeper. Waits for a keeper that is being restarted; its parent can end the run without it.
 fn connect(run: &RunDir, request: &Request) -> Result<Connection, Failure> {
     let deadline = Instant::now() + PATIENCE;
-    loop {
-        let socket = run.socket();
-        if let Ok(stream) = UnixStream::connect(&socket) {
-            peer::check_listener(&stream, &socket)?;
-            return Ok(Connection::Keeper(stream));
-        }
-        let Some(parent) = owners::parent_record(run) else { return Err(absent(run)) };
-        let recovery = parent.recovery.unwrap_or_default();
-        if *request == Request::Stop && recovery.failure.is_some() && owners::keeper(run).is_none() {
-            let pid = parent.owner.pid;
-            parent.owner.signal(Signal::INT)?;
-            let text = format!("ending without its keeper: asked the keeper's parent, process {pid}");
-            return Ok(Connection::Parent(text));
-        }
-        if Instant::now() >= deadline {
-            let (name, why) = (run.name(), recovery.sentence());
-            let stop = run.command("stop");
-            return Err(Failure::new(
-                1,
-                format!("{name} is recovering: {why}; try again later, or end it with `{stop}`"),
-            ));
-        }
-        std::thread::sleep(Duration::from_millis(50));
+    poll(INTERVAL, || try_connect(run, request, deadline).transpose())
+}
+
+/// Returns none while the keeper is being restarted, up to the deadline.
+fn try_connect(run: &RunDir, request: &Request, deadline: Instant) -> Result<Option<Connection>, Failure> {
+    let socket = run.socket();
+    if let Ok(stream) = UnixStream::connect(&socket) {
+        peer::check_listener(&stream, &socket)?;
+        return Ok(Some(Connection::Keeper(stream)));
     }
+    let Some(parent) = owners::parent_record(run) else { return Err(absent(run)) };
+    let recovery = parent.recovery.unwrap_or_default();
+    if *request == Request::Stop && recovery.failure.is_some() && owners::keeper(run).is_none() {
+        let pid = parent.owner.pid;
+        parent.owner.signal(Signal::INT)?;
+        let text = format!("ending without its keeper: asked the keeper's parent, process {pid}");
+        return Ok(Some(Connection::Parent(text)));
+    }
+    if Instant::now() < deadline {
+        return Ok(None);
+    }
+    let (name, why, stop) = (run.name(), recovery.sentence(), run.command("stop"));
+    Err(Failure::new(1, format!("{name} is recovering: {why}; try again later, or end it with `{stop}`")))
 }
 
 /// Ends a run whose keeper cannot run. SIGINT marks a request by the user: SIGTERM may
@@ -221,7 +223,7 @@ pub fn keeper_answers(run: &RunDir) -> bool {
 /// # Errors
 /// Returns an error when it ends or never listens; its log gives the reason.
 pub fn wait_for_keeper(run: &RunDir) -> Result<(), Failure> {
-    poll(|| keeper_listens(run).then_some(())).ok_or_else(|| did_not_start(run))
+    poll_within(STARTING, INTERVAL, || keeper_listens(run).then_some(())).ok_or_else(|| did_not_start(run))
 }
 
 /// Waits until neither the keeper of a run that is over nor its parent is left.
@@ -229,7 +231,7 @@ pub fn wait_for_keeper(run: &RunDir) -> Result<(), Failure> {
 /// # Errors
 /// Returns an error when they do not end in time.
 pub fn wait_for_absence(run: &RunDir) -> Result<(), Failure> {
-    poll(|| is_abandoned(run).then_some(())).ok_or_else(|| {
+    poll_within(STARTING, INTERVAL, || is_abandoned(run).then_some(())).ok_or_else(|| {
         let (name, resume) = (run.name(), run.command("resume"));
         Failure::new(1, format!("the keeper of {name} is still ending; try `{resume}` again"))
     })
@@ -241,25 +243,14 @@ pub fn wait_for_absence(run: &RunDir) -> Result<(), Failure> {
 /// Returns an error when it neither answers nor ends; its log gives the reason.
 pub fn is_watched(run: &RunDir) -> Result<bool, Failure> {
     // A keeper without its lock file still listens.
-    let watched = poll(|| if keeper_answers(run) { Some(true) } else { is_abandoned(run).then_some(false) });
+    let answers = || if keeper_answers(run) { Some(true) } else { is_abandoned(run).then_some(false) };
+    let watched = poll_within(STARTING, INTERVAL, answers);
     watched.ok_or_else(|| did_not_start(run))
 }
 
 /// Reports whether the run has neither a keeper nor a parent that would start one.
-fn is_abandoned(run: &RunDir) -> bool {
+pub fn is_abandoned(run: &RunDir) -> bool {
     owners::keeper(run).is_none() && owners::parent_record(run).is_none()
-}
-
-/// Waits until the condition returns a value. Returns none after [`STARTING`].
-fn poll<T>(mut condition: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + STARTING;
-    loop {
-        let value = condition();
-        if value.is_some() || Instant::now() >= deadline {
-            return value;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn did_not_start(run: &RunDir) -> Failure {

@@ -84,7 +84,7 @@ pub fn compare(args: &CompareArgs, trainer: &dyn Trainer) -> Outcome {
     let comparison = Comparison { version: 1, run: &runs[0].name, device: &device, knob: &args.knob, steps, variants };
     match args.format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&comparison)?),
-        _ => table(&comparison).iter().for_each(|row| line!("{row}")),
+        _ => format_table(&comparison).iter().for_each(|row| line!("{row}")),
     }
     Ok(0)
 }
@@ -103,7 +103,7 @@ fn load_with_value(args: &CompareArgs, value: &str, base: &Run, trainer: &dyn Tr
     })
 }
 
-fn table(comparison: &Comparison<'_>) -> Vec<String> {
+fn format_table(comparison: &Comparison<'_>) -> Vec<String> {
     let [first, second] = &comparison.variants;
     let row = |name: &str, of: &dyn Fn(&Measured) -> Option<f64>, show: &dyn Fn(f64) -> String| {
         let (left, right) = (of(&first.measured), of(&second.measured));

@@ -59,7 +59,7 @@ impl Follower<'_> {
         let (mut lost, mut told) = (None::<Instant>, false);
         loop {
             let socket = self.dir.socket();
-            // A keeper that dies takes its connection along; an error here is no reason to stop watching the run.
+            // A keeper that dies takes its connection along. The run goes on, so keep following it.
             let stream = UnixStream::connect(&socket).await;
             if let Some(stream) = stream.ok().filter(|stream| peer::check_listener(stream, &socket).is_ok()) {
                 (lost, told) = (None, false);
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(seen(), (RunState::Stopped, Some(3)));
         let mut parent = owners::become_parent(&dir).unwrap();
         parent.update(|record| record.recovery = Some(Recovery::default())).unwrap();
-        assert_eq!(seen(), (RunState::Recovering, None), "an end of an earlier life");
+        assert_eq!(seen(), (RunState::Recovering, None), "the end that an earlier keeper wrote");
         parent.release();
         store(RunState::Training);
         assert_eq!(seen(), (RunState::Stopped, None), "neither keeper nor parent is left");

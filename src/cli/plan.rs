@@ -16,6 +16,7 @@ use crate::protocol::control::Status;
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::plan::{Card, Measured, PLAN_FILE, Plan, RungPlan, Site, Verdict};
 use crate::protocol::worker::FailureClass;
+use crate::store::permissions;
 use crate::store::reader::{live_status, refuse_newer};
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
@@ -82,7 +83,8 @@ pub fn plan(args: &PlanArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         })?;
         plan.rungs = vec![plan.rungs.swap_remove(wanted)];
     }
-    let failures = args.measure.map_or_else(Vec::new, |steps| measure(&mut plan, &subject.run, args, &place, steps));
+    let failures =
+        args.measure.map_or_else(Vec::new, |steps| measure_rungs(&mut plan, &subject.run, args, &place, steps));
     plan.settle();
     for (rung, code) in &failures {
         if *code == FailureClass::DeviceOutOfMemory.exit_code() {
@@ -113,6 +115,9 @@ impl Subject {
         let name = args.config.to_string_lossy();
         if let (false, Ok(dir)) = (is_file, RunDir::find(runs, Some(&name))) {
             refuse_newer(&dir)?;
+            if args.measure.is_some() {
+                permissions::check(&dir)?;
+            }
             let (run, status) = (dir.run()?, live_status(&dir));
             if !args.write {
                 say(&format!("plan of the run {}", dir.name()));
@@ -181,8 +186,7 @@ impl Place {
 
 /// Returns the GPU index in a device's name; none for the CPU.
 pub fn card_index(device: &str) -> Option<u32> {
-    let index = DeviceChoice::from_display_name(device).and_then(DeviceChoice::gpu_index)?;
-    u32::try_from(index).ok()
+    DeviceChoice::from_display_name(device)?.gpu_index()
 }
 
 fn card_of(runs: &Path, index: u32) -> Option<Card> {
@@ -205,7 +209,7 @@ fn lay_out(run: &Run, place: &Place, trainer: &dyn Trainer) -> Plan {
     for (rung, outcome) in plan.rungs.iter_mut().zip(trainer.estimate_memory(run, site)) {
         match outcome {
             Ok(estimate) => rung.estimate = Some(estimate),
-            Err(why) => rung.unknown = Some(why),
+            Err(why) => rung.unknown = Some(why.to_string()),
         }
     }
     plan
@@ -236,7 +240,7 @@ fn unplanned(run: &Run, device: &str) -> Plan {
 
 /// Measures each rung; returns the positions and exit codes of those that failed. Lower rungs exist
 /// because upper ones may fail, so they are measured regardless.
-fn measure(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u64) -> Vec<(usize, u8)> {
+fn measure_rungs(plan: &mut Plan, run: &Run, args: &PlanArgs, place: &Place, steps: u64) -> Vec<(usize, u8)> {
     let (count, mut failures) = (plan.rungs.len(), Vec::new());
     let mut workers = IsolatedWorker::new(&args.overrides.device, place.index, steps);
     for (number, rung) in plan.rungs.iter_mut().enumerate() {

@@ -1,5 +1,6 @@
 //! `plot`: draws charts of runs as SVG or PNG.
 
+use super::bad_value::{BadValue, parse_number};
 use super::{Failure, Outcome, find_run, line};
 use crate::config::theme::Theme;
 use crate::export::plot::{self, ChartOptions, Figure};
@@ -35,7 +36,7 @@ pub struct PlotArgs {
     size: Option<Size>,
     /// PNG pixels per unit of --size
     #[arg(long, default_value_t = 2.0, value_parser = parse_scale)]
-    scale: f32,
+    scale: f64,
     /// The name of a colour theme, such as light or dark
     #[arg(long, default_value = "light")]
     theme: String,
@@ -60,7 +61,7 @@ pub fn plot(args: &PlotArgs, runs: &Path) -> Outcome {
     let size = args.size.unwrap_or(Size { width: 1200.0, height: 90.0 + 320.0 * args.metric.len() as f64 });
     let options = ChartOptions { log: args.log, smoothing: args.smooth, window: (args.steps.from, args.steps.to) };
     let svg = plot::draw_svg(&dirs, &args.metric, (size.width, size.height), &options, &theme)?;
-    let bytes = if is_png { plot::render_png(&svg, args.scale)? } else { svg.into() };
+    let bytes = if is_png { plot::render_png(&svg, args.scale as f32)? } else { svg.into() };
     write_whole(&args.out, &bytes).map_err(|error| Failure::new(1, format!("{}: {error}", text::path(&args.out))))?;
     line!("{}", text::path(&args.out));
     Ok(0)
@@ -74,14 +75,12 @@ fn theme(name: &str) -> Result<Theme, Failure> {
     themes.into_iter().find(|theme| theme.name == name).ok_or_else(unknown)
 }
 
-fn parse_weight(text: &str) -> Result<f64, String> {
-    let weight = text.parse::<f64>().ok().filter(|weight| (0.0..=0.999).contains(weight));
-    weight.ok_or_else(|| "write a number from 0 to 0.999".to_owned())
+fn parse_weight(text: &str) -> Result<f64, BadValue> {
+    parse_number(text, 0.0, 0.999)
 }
 
-fn parse_scale(text: &str) -> Result<f32, String> {
-    let scale = text.parse::<f32>().ok().filter(|scale| (0.25..=8.0).contains(scale));
-    scale.ok_or_else(|| "write a number from 0.25 to 8".to_owned())
+fn parse_scale(text: &str) -> Result<f64, BadValue> {
+    parse_number(text, 0.25, 8.0)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -91,13 +90,13 @@ struct Size {
 }
 
 impl FromStr for Size {
-    type Err = String;
+    type Err = BadValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "write WIDTHxHEIGHT, each from 200 to 10000, such as 1200x700".to_owned();
+    fn from_str(text: &str) -> Result<Self, BadValue> {
         let number = |text: &str| text.parse::<f64>().ok().filter(|size| (200.0..=10_000.0).contains(size));
-        let (width, height) = text.split_once('x').ok_or_else(wrong)?;
-        Ok(Self { width: number(width).ok_or_else(wrong)?, height: number(height).ok_or_else(wrong)? })
+        let (width, height) = text.split_once('x').ok_or(BadValue::PictureSize)?;
+        let (width, height) = number(width).zip(number(height)).ok_or(BadValue::PictureSize)?;
+        Ok(Self { width, height })
     }
 }
 
@@ -108,14 +107,16 @@ struct Window {
 }
 
 impl FromStr for Window {
-    type Err = String;
+    type Err = BadValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "write FROM..TO, FROM.. or ..TO, such as 1000..5000".to_owned();
-        let (from, to) = text.split_once("..").ok_or_else(wrong)?;
-        let end = |text: &str| if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(|_| wrong()) };
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        let (from, to) = text.split_once("..").ok_or(BadValue::StepRange)?;
+        let end = |text: &str| {
+            if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(|_| BadValue::StepRange) }
+        };
         let window = Self { from: end(from)?, to: end(to)? };
-        if window.from.zip(window.to).is_some_and(|(from, to)| from >= to) { Err(wrong()) } else { Ok(window) }
+        let is_empty = window.from.zip(window.to).is_some_and(|(from, to)| from >= to);
+        if is_empty { Err(BadValue::StepRange) } else { Ok(window) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Checks before a start, as one list: config, device, data, tokenizer, disk, and other users of the GPU.
 //! `run` and `trial` require it to pass before anything is started; `check --preflight` prints it.
 
+use super::devices::devices_of_start;
 use super::run;
 use super::trust;
 use super::{Failure, line, occupied, plan, say};
@@ -8,8 +9,9 @@ use crate::config::run::Run;
 use crate::config::trust::{Access, Grant, Grants};
 use crate::diagnose::doctor::{Check, other_users};
 use crate::diagnose::readings::read_once;
-use crate::format::{bytes, count};
+use crate::format::{self, bytes, count};
 use crate::notify::secret;
+use crate::protocol::claim::Devices;
 use crate::store::disk;
 use crate::trainer::program::settle_program;
 use crate::trainer::{Prospect, Trainer};
@@ -47,6 +49,17 @@ pub struct Preflight {
     unapproved: bool,
     run: Option<Run>,
     prospect: Option<Prospect>,
+    devices: Devices,
+}
+
+/// A run that may start.
+pub struct Cleared {
+    /// The run.
+    pub run: Run,
+    /// What the trainer found out about it.
+    pub prospect: Prospect,
+    /// The devices that it will use.
+    pub devices: Devices,
 }
 
 impl Preflight {
@@ -60,7 +73,7 @@ impl Preflight {
                 return list;
             }
         };
-        list.pass("config", format!("{}, {} rungs", run.name, run.rungs.len()));
+        list.pass("config", format!("{}, {}", run.name, format::counted(run.rungs.len() as u64, "rung")));
         let run = match settle_program(run) {
             Ok(run) => run,
             Err(error) => {
@@ -94,6 +107,7 @@ impl Preflight {
                 if let Tokenizer::Named(name) = &tokenizer {
                     self.pass("tokenizer", name.clone());
                 }
+                self.devices = devices_of_start(run, start.device, &prospect.device);
                 self.others(start.runs, &prospect.device);
                 self.prospect = Some(prospect);
             }
@@ -141,11 +155,15 @@ impl Preflight {
 
     /// Checks who else uses the device: other runs, and on a GPU any process.
     fn others(&mut self, runs: &Path, device: &str) {
-        let ours: Vec<String> = occupied::occupants(runs, device).iter().map(occupied::describe).collect();
+        let ours: Vec<String> = occupied::occupants(&self.devices).iter().map(occupied::describe).collect();
         if !ours.is_empty() {
             self.occupied = true;
             let text = format!("{device} is in use by {}", ours.join(", "));
-            self.checks.push(Check::warn("others", text, "stop it, or start a second run with --another"));
+            self.checks.push(Check::warn(
+                "others",
+                text,
+                "stop it, wait for it with --wait-for-card, or start a second run with --another",
+            ));
             return;
         }
         let Some(card) = plan::card_index(device) else {
@@ -189,16 +207,18 @@ impl Preflight {
         }
     }
 
-    /// Prints the list and returns the run if every check passed. Otherwise returns the first failure.
+    /// Prints the list and returns what a start needs if every check passed.
     ///
     /// # Errors
     /// Returns an error when a check fails: that of the first one.
-    pub fn clear(self) -> Result<(Run, Prospect), Failure> {
+    pub fn clear(self) -> Result<Cleared, Failure> {
+        self.print();
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        self.print();
-        self.run.zip(self.prospect).ok_or_else(|| Failure::new(1, "the run could not be checked"))
+        let devices = self.devices;
+        let cleared = self.run.zip(self.prospect).map(|(run, prospect)| Cleared { run, prospect, devices });
+        cleared.ok_or_else(|| Failure::new(1, "the run could not be checked"))
     }
 }
 
@@ -245,3 +265,6 @@ impl Tokenizer {
         name == "bytes" || file::read(path, Limit::Record).is_ok_and(is_json)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use super::run::{self, Overrides};
 use super::trust::{self, Trust};
 use super::{Failure, Outcome, line, say};
 use crate::config::run::Run;
+use crate::format::counted;
 use crate::store::kernels;
 use crate::trainer::Trainer;
 use clap::Args;
@@ -57,8 +58,9 @@ pub fn prepare(args: &PrepareArgs, trainer: &dyn Trainer) -> Outcome {
         }
     }
     line!(
-        "{} of {count} rungs prepared in {:.0} s; runs will start with these kernels.",
+        "{} of {} prepared in {:.0} s; runs will start with these kernels.",
         count - failures.len(),
+        counted(count as u64, "rung"),
         begun.elapsed().as_secs_f64()
     );
     Ok(failures.first().copied().unwrap_or(0))
@@ -71,7 +73,7 @@ fn prepare_rung(workers: &mut IsolatedWorker<'_>, run: &Run, rung: usize, decisi
     let seen = workers.measure_with(run, rung, before, |dir| kept = copy(&kernels::decisions_of(dir), decisions))?;
     let took = seen.first_step_s.unwrap_or(0.0);
     let step = seen.step_ms.map_or_else(String::new, |ms| format!(", then {ms:.0} ms per step"));
-    Ok(format!("first step after {took:.1} s{step}, {} files of tuning decisions", kept?))
+    Ok(format!("first step after {took:.1} s{step}, {} of tuning decisions", counted(kept? as u64, "file")))
 }
 
 /// Copies existing tuning decisions for this device into a new run.
@@ -111,7 +113,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_folder_is_copied_whole_and_one_that_is_not_there_is_empty() {
+    fn a_folder_is_copied_recursively_and_a_missing_one_counts_as_empty() {
         let place = tempfile::tempdir().unwrap();
         let (from, to) = (place.path().join("from"), place.path().join("to"));
         assert_eq!(copy(&from, &to).unwrap(), 0);

@@ -1,14 +1,17 @@
 //! `run`: checks the start, starts the keeper, follows the run.
 
+use super::bad_value::BadValue;
+use super::devices::{Sharing, worker_device};
 use super::occupied::{self, Answer};
-use super::preflight::{Preflight, Start};
+use super::preflight::{Cleared, Preflight, Start};
 use super::trust::{self, Trust};
-use super::{Failure, Faults, Outcome, attach, client, headless, prepare};
+use super::{Failure, Faults, Outcome, attach, client, find_run, headless, prepare};
 use crate::config::command;
 use crate::config::run::{AsWritten, Run, Source};
 use crate::config::shipped;
 use crate::format::bytes;
 use crate::keeper::{Launch, detach};
+use crate::protocol::claim::ClaimRequest;
 use crate::store::checkpoint;
 use crate::store::command_line::record_command_line;
 use crate::store::disk;
@@ -42,7 +45,7 @@ pub struct Overrides {
     /// Override a knob, such as `--set training.micro_batch=4`
     #[arg(long, value_parser = parse_override, value_name = "PATH=VALUE")]
     pub set: Vec<(String, String)>,
-    /// The device to train on: auto, cpu, cuda or cuda:N
+    /// The device to train on: auto, cpu, cuda:N or cuda:UUID; commands may use several: cuda:0,1
     #[arg(long, default_value = "auto", value_name = "DEVICE")]
     pub device: String,
 }
@@ -53,9 +56,11 @@ pub struct RunOptions {
     /// No cockpit: one line per event on stdout; the exit code reports how it ended
     #[arg(long)]
     headless: bool,
-    /// Start even if another run is on the same device
-    #[arg(long)]
-    another: bool,
+    #[command(flatten)]
+    sharing: Sharing,
+    /// Start once RUN is over, however it ends, and the device is free
+    #[arg(long, value_name = "RUN", conflicts_with = "another")]
+    after: Option<String>,
     #[command(flatten)]
     overrides: Overrides,
     /// The rung to begin on, by name or number; defaults to the climb plan's first stage, or `full`
@@ -137,12 +142,16 @@ fn typed_run(words: &[String], directory: &Path, overrides: &[(String, String)])
 fn start(run: Run, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let device = &options.overrides.device;
     let first = options.rung.as_ref().map(|name| first_rung(&run, name)).transpose()?;
-    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer, approved: true }).clear()?;
-    if !options.another
-        && let Answer::Attach(other) = occupied::settle_device(runs, &prospect.device, options.headless)?
-    {
-        return attach::open(&other);
-    }
+    let after = options.after.as_deref().map(|name| find_run(runs, Some(name))).transpose()?;
+    let device = worker_device(&run, device)?;
+    let start = Start { device: &device, runs, trainer, approved: true };
+    let Cleared { run, prospect, devices } = Preflight::of(Ok(run), start).clear()?;
+    let sharing = Sharing { wait_for_card: options.sharing.wait_for_card || after.is_some(), ..options.sharing };
+    let another = match occupied::settle_devices(&devices, &sharing, options.headless)? {
+        Answer::Start { another } => another,
+        Answer::Attach(other) => return attach::open(&other),
+    };
+    let claim = ClaimRequest { devices, another, after: after.map(|run| run.path().to_owned()) };
     let dir = RunDir::create(runs, &run)?;
     record_command_line(&dir);
     prepare::hand_over(&prospect.fingerprint, dir.path());
@@ -150,7 +159,7 @@ fn start(run: Run, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> 
         // The keeper reads its rung from this fact, also after a restart.
         Writer::open(&dir.file("run.db"))?.put_fact("rung", &first)?;
     }
-    let launch = Launch { device: device.clone(), inject: options.inject.0.clone() };
+    let launch = Launch { device, claim: Some(claim), inject: options.inject.0.clone() };
     start_keeper(&dir, Some(&launch))?;
     look_on(&dir, options.headless, 0)
 }
@@ -208,7 +217,7 @@ pub fn look_on(dir: &RunDir, headless: bool, since_ms: i64) -> Outcome {
     attach::open(dir)
 }
 
-pub fn parse_override(text: &str) -> Result<(String, String), String> {
-    let (path, value) = text.split_once('=').ok_or("write PATH=VALUE, such as training.epochs=2")?;
+pub fn parse_override(text: &str) -> Result<(String, String), BadValue> {
+    let (path, value) = text.split_once('=').ok_or(BadValue::Override)?;
     Ok((path.trim().to_owned(), value.trim().to_owned()))
 }

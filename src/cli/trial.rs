@@ -1,14 +1,19 @@
 //! `trial`: runs for a few minutes and prints a checklist. Halfway it saves and restarts from that
 //! checkpoint, so that the whole cycle is exercised.
 
+use super::bad_value::BadValue;
+use super::devices::{Sharing, worker_device};
 use super::occupied::{self, Answer};
-use super::preflight::{Preflight, Start};
+use super::preflight::{Cleared, Preflight, Start};
 use super::run::{Overrides, load_run_file};
 use super::trust::{self, Trust};
 use super::watching::Watched;
 use super::{Failure, Outcome, attach, client, line};
 use crate::format::{bytes, count, counted};
+use crate::keeper::Launch;
+use crate::protocol::claim::ClaimRequest;
 use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
+use crate::protocol::metrics;
 use crate::protocol::worker::Eval;
 use crate::store::command_line::record_command_line;
 use crate::store::reader::Reader;
@@ -31,26 +36,25 @@ pub struct TrialArgs {
     /// Duration: 90s, 2m, 5min
     #[arg(long = "for", default_value = "5m", value_name = "TIME", value_parser = parse_duration)]
     time: Duration,
-    /// Start even if another run is on the same device
-    #[arg(long)]
-    another: bool,
+    #[command(flatten)]
+    sharing: Sharing,
     #[command(flatten)]
     overrides: Overrides,
     #[command(flatten)]
     trust: Trust,
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, BadValue> {
+    let bad = || BadValue::Duration(text.to_owned());
     let digits = text.trim_end_matches(|c: char| c.is_alphabetic() || c == ' ');
     let factor = match text[digits.len()..].trim() {
         "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("`{text}` is not a duration; write 90s, 2m or 1h")),
+        _ => return Err(bad()),
     };
     let seconds = digits.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds < 1e6);
-    let seconds = seconds.ok_or_else(|| format!("`{text}` is not a duration; write 90s, 2m or 1h"))?;
-    Ok(Duration::from_secs_f64(seconds * factor))
+    Ok(Duration::from_secs_f64(seconds.ok_or_else(bad)? * factor))
 }
 
 pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn crate::trainer::Trainer) -> Outcome {
@@ -58,18 +62,20 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn crate::trainer::Traine
     let run = load_run_file(args.config.as_deref(), set, device, trainer)?;
     let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
     trust::require_approval(&run, args.trust)?;
-    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer, approved: true }).clear()?;
-    if !args.another
-        && let Answer::Attach(other) = occupied::settle_device(runs, &prospect.device, false)?
-    {
-        return attach::open(&other);
-    }
+    let device = worker_device(&run, device)?;
+    let start = Start { device: &device, runs, trainer, approved: true };
+    let Cleared { run, devices, .. } = Preflight::of(Ok(run), start).clear()?;
+    let another = match occupied::settle_devices(&devices, &args.sharing, false)? {
+        Answer::Start { another } => another,
+        Answer::Attach(other) => return attach::open(&other),
+    };
     let dir = RunDir::create(runs, &run)?;
     line!("trial of {} for {} s in {}", run.name, args.time.as_secs(), text::path(dir.path()));
     record_command_line(&dir);
-    let mut watched = Watched::start(dir, device, Vec::new())?;
-    let status = follow_run(&mut watched, args.time)?;
-    let checks = checklist(&watched.dir, &status)?;
+    let claim = Some(ClaimRequest { devices, another, after: None });
+    let launch = Launch { device, claim, inject: Vec::new() };
+    let status = follow_run(Watched::start(dir.clone(), &launch)?, args.time)?;
+    let checks = checklist(&dir, &status)?;
     for check in &checks {
         let mark = match check.holds {
             Some(true) => "✓",
@@ -85,24 +91,16 @@ pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn crate::trainer::Traine
             let but = if unknown == 0 { String::new() } else { format!(" ({unknown} could not be measured here)") };
             line!("all checks passed{but}: ready for `downshift run`");
         }
-        _ => line!("{failed} of {} checks failed; see the journal of {}", checks.len(), watched.dir.name()),
+        _ => line!("{failed} of {} checks failed; see the journal of {}", checks.len(), dir.name()),
     }
     Ok(u8::from(failed > 0))
 }
 
 /// Follows the run until it is over; restarts it once on the way and stops it when the time is up.
-fn follow_run(watched: &mut Watched, time: Duration) -> Result<Status, Failure> {
+fn follow_run(watched: Watched, time: Duration) -> Result<Status, Failure> {
     let (mut began, mut restarted, mut stopped) = (None::<Instant>, false, false);
     let limit = Instant::now() + time + Duration::from_mins(20);
-    loop {
-        let (status, rows) = watched.poll()?;
-        for row in rows {
-            line!("  {}", row.text);
-        }
-        let Some(status) = status else { continue };
-        if status.state.is_over() && status.pid_keeper.is_none() {
-            return Ok(status);
-        }
+    watched.follow(|dir, status| {
         if status.step > 0 {
             began.get_or_insert_with(Instant::now);
         }
@@ -110,12 +108,13 @@ fn follow_run(watched: &mut Watched, time: Duration) -> Result<Status, Failure> 
         // A run about to finish is restarted before it does.
         let share = status.total_samples.map_or(0.0, |total| status.samples as f64 / total.max(1) as f64);
         if !restarted && (so_far >= time / 2 || share > 0.4) {
-            restarted = client::send_request(&watched.dir, &Request::Restart).is_ok();
+            restarted = client::send_request(dir, &Request::Restart).is_ok();
         }
         if !stopped && (so_far >= time || Instant::now() > limit) {
-            stopped = client::send_request(&watched.dir, &Request::Stop).is_ok();
+            stopped = client::send_request(dir, &Request::Stop).is_ok();
         }
-    }
+        Ok(())
+    })
 }
 
 /// One item of the checklist.
@@ -192,18 +191,20 @@ fn validation_improves(evals: &[Eval]) -> Check {
         let seen = "fewer than two evaluations: lower evaluation.every, or extend the trial";
         return item(WHAT, false, seen);
     };
-    match (first.accuracy, last.accuracy) {
-        (Some(before), Some(after)) => {
-            let full = after >= 1.0;
-            item(WHAT, after > before || full, format!("{:.1} % → {:.1} % right", before * 100.0, after * 100.0))
-        }
-        _ => item(WHAT, last.loss < first.loss, format!("loss {:.4} → {:.4}", first.loss, last.loss)),
+    if let (Some(before), Some(after)) = (first.value(metrics::ACCURACY), last.value(metrics::ACCURACY)) {
+        let full = after >= 1.0;
+        return item(WHAT, after > before || full, format!("{:.1} % → {:.1} % right", before * 100.0, after * 100.0));
+    }
+    match (first.loss, last.loss) {
+        (Some(before), Some(after)) => item(WHAT, after < before, format!("loss {before:.4} → {after:.4}")),
+        _ => Check { what: WHAT, holds: None, seen: "not measured: evaluations report no loss".to_owned() },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{parse_duration, validation_improves};
+    use crate::protocol::metrics;
     use crate::protocol::worker::Eval;
     use std::time::Duration;
 
@@ -213,13 +214,16 @@ mod tests {
             assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
         for text in ["", "2", "m", "0s", "-1m", "2 weeks"] {
-            assert!(parse_duration(text).unwrap_err().contains("2m"), "{text}");
+            assert!(parse_duration(text).unwrap_err().to_string().contains("2m"), "{text}");
         }
     }
 
     #[test]
     fn two_evaluations_are_needed_to_tell() {
-        let eval = |loss, accuracy| Eval { step: 1, samples: 1, loss, accuracy, perplexity: None };
+        let eval = |loss: f64, accuracy: Option<f64>| {
+            let metrics = accuracy.map(|share| (metrics::ACCURACY.to_owned(), share)).into_iter().collect();
+            Eval { step: 1, samples: 1, loss: Some(loss), metrics }
+        };
         assert_eq!(validation_improves(&[eval(1.0, None)]).holds, Some(false));
         assert_eq!(validation_improves(&[eval(1.0, None), eval(2.0, None), eval(0.5, None)]).holds, Some(true));
         assert_eq!(validation_improves(&[eval(1.0, Some(0.5)), eval(0.5, Some(0.5))]).holds, Some(false));

@@ -1,12 +1,12 @@
-//! Shared by `trial` and `drill`: starts a run and polls it until it is over.
+//! Shared by `trial` and `drill`: starts a run and follows it until it is over.
 
-use super::Failure;
+use super::client::is_abandoned;
+use super::poll::poll;
 use super::run::{has_room, load_run_file, start_keeper};
+use super::{Failure, line};
 use crate::config::run::Run;
 use crate::keeper::Launch;
-use crate::protocol::control::{JournalRow, Status};
-use crate::protocol::inject::Inject;
-use crate::store::owners;
+use crate::protocol::control::Status;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
@@ -14,15 +14,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Interval between two polls.
-const LOOK: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(100);
 /// Time a run without a keeper gets to have one again.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A run being polled.
+/// A run being followed.
 pub struct Watched {
     /// Its run directory.
     pub dir: RunDir,
-    heard: i64,
+    /// Id of the last journal line that was printed.
+    printed: i64,
     alone_since: Option<Instant>,
 }
 
@@ -42,30 +43,50 @@ pub fn prepare(
 
 impl Watched {
     /// Starts a run in a directory that was made for it.
-    pub fn start(dir: RunDir, device: &str, inject: Vec<Inject>) -> Result<Self, Failure> {
-        start_keeper(&dir, Some(&Launch { device: device.to_owned(), inject }))?;
-        Ok(Self { dir, heard: 0, alone_since: None })
+    pub fn start(dir: RunDir, launch: &Launch) -> Result<Self, Failure> {
+        start_keeper(&dir, Some(launch))?;
+        Ok(Self { dir, printed: 0, alone_since: None })
     }
 
-    /// Waits for the next poll and returns the status and the journal lines since the last one. Returns
-    /// an error once the run has no keeper any more.
-    pub fn poll(&mut self) -> Result<(Option<Status>, Vec<JournalRow>), Failure> {
-        std::thread::sleep(LOOK);
+    /// Prints the journal and calls `each` with every status until the run is over; returns its last status.
+    ///
+    /// # Errors
+    /// Returns an error of `each`, or an error once the run has no keeper any more.
+    pub fn follow(mut self, mut each: impl FnMut(&RunDir, &Status) -> Result<(), Failure>) -> Result<Status, Failure> {
+        poll(INTERVAL, || self.observe(&mut each).transpose())
+    }
+
+    /// Returns the status of a run that is over.
+    fn observe(
+        &mut self,
+        each: &mut impl FnMut(&RunDir, &Status) -> Result<(), Failure>,
+    ) -> Result<Option<Status>, Failure> {
         let status = live_status(&self.dir);
-        let mut rows = Reader::open(&self.dir).and_then(|reader| reader.journal(1000)).unwrap_or_default();
-        rows.retain(|row| row.id > self.heard);
-        self.heard = rows.iter().map(|row| row.id).max().unwrap_or(self.heard);
-        let alone = is_alone(&self.dir) && !status.as_ref().is_some_and(|status| status.state.is_over());
+        self.print_journal();
+        self.check_keeper(status.as_ref())?;
+        let Some(status) = status else { return Ok(None) };
+        if status.state.is_over() && status.pid_keeper.is_none() {
+            return Ok(Some(status));
+        }
+        each(&self.dir, &status)?;
+        Ok(None)
+    }
+
+    fn print_journal(&mut self) {
+        let rows = Reader::open(&self.dir).and_then(|reader| reader.journal(1000)).unwrap_or_default();
+        for row in rows.iter().filter(|row| row.id > self.printed) {
+            line!("  {}", row.text);
+        }
+        self.printed = rows.last().map_or(self.printed, |row| row.id);
+    }
+
+    fn check_keeper(&mut self, status: Option<&Status>) -> Result<(), Failure> {
+        let alone = is_abandoned(&self.dir) && !status.is_some_and(|status| status.state.is_over());
         self.alone_since = self.alone_since.filter(|_| alone).or(alone.then(Instant::now));
         if self.alone_since.is_some_and(|since| since.elapsed() > PATIENCE) {
             let name = self.dir.name();
             return Err(Failure::new(1, format!("the keeper of {name} is gone; see its keeper.log")));
         }
-        Ok((status, rows))
+        Ok(())
     }
-}
-
-/// Reports whether the run has no keeper and no parent that will start one again.
-fn is_alone(dir: &RunDir) -> bool {
-    owners::keeper(dir).is_none() && owners::parent_record(dir).is_none()
 }

@@ -295,7 +295,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn no_key_no_name_and_no_action_stands_twice() {
+    fn keys_names_and_actions_are_unique() {
         let (mut keys, mut actions, mut names) = (HashSet::new(), HashSet::new(), HashSet::new());
         for entry in TABLE {
             assert!(actions.insert(entry.action) && names.insert(entry.name), "{:?}", entry.action);

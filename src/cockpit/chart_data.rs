@@ -2,12 +2,12 @@
 //! range and the limit that the chart shows.
 
 use super::quantity::{Quantity, Source};
-use super::series::{Axis, Column, Extent, Metric};
 use super::state::State;
 use super::state::facts::SKIP_WINDOW;
 use super::state::readings::{GIB, Gauge};
 use crate::protocol::control::EvalRow;
 use crate::protocol::probe::Gpu;
+use crate::series::{Axis, Column, Extent, Metric};
 use crate::store::summary::Spot;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -44,7 +44,8 @@ impl Quantity {
                 skip_rate_columns(columns).pop()?.extent
             }
             Source::Evaluations => {
-                let spots = state.facts.evals.values().map(|row| (evaluation_spot(row).on(axis), row.eval.loss));
+                let spot = |row: &EvalRow| evaluation_spot(row).on(axis);
+                let spots = state.facts.evals.values().filter_map(|row| Some((spot(row), row.eval.loss?)));
                 let near = spots.min_by(|a, b| (a.0 - place).abs().total_cmp(&(b.0 - place).abs()));
                 Extent::one(near?.1 as f32)
             }
@@ -146,7 +147,7 @@ fn evaluation_columns(state: &State, axis: Axis, window: Range<f64>, width: usiz
         }
         let share = if span > 0.0 { (place - window.start) / span } else { 0.0 };
         let column = &mut columns[((share * (width - 1) as f64).round().max(0.0) as usize).min(width - 1)];
-        let one = Extent::one(row.eval.loss as f32);
+        let one = row.eval.loss.and_then(|loss| Extent::one(loss as f32));
         column.rows += 1;
         column.extent = match (column.extent, one) {
             (Some(a), Some(b)) => Some(a.with(b)),
@@ -160,7 +161,7 @@ fn evaluation_columns(state: &State, axis: Axis, window: Range<f64>, width: usiz
 mod tests {
     use crate::cockpit::fixture;
     use crate::cockpit::quantity::Quantity;
-    use crate::cockpit::series::Axis;
+    use crate::series::Axis;
 
     #[test]
     fn every_quantity_has_a_curve_on_a_gpu() {

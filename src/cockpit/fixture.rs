@@ -5,9 +5,10 @@ use super::state::{Link, RungView, State};
 use super::update::{HistoryBox, Msg, update};
 use crate::config::knobs::{Relief, Watch};
 use crate::protocol::control::{
-    Best, CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, RungRecord, SampleRow, Stage, Status,
-    StepRow, Update,
+    Best, CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, RungRecord, SampleRow, Stage, StageName,
+    Status, StepRow, Update,
 };
+use crate::protocol::metrics::{ACCURACY, LOSS, Metrics};
 use crate::protocol::probe::{Gpu, GpuMore, Host, HostMore, Metric, Reading, Throttle};
 use crate::protocol::worker::{Eval, Level};
 use serde_json::json;
@@ -66,8 +67,13 @@ pub fn status(state: RunState, step: u64) -> Status {
         shifts: 1,
         skipped: 3,
         loss: Some(0.312),
-        eval: Some(Eval { step: 675, samples: 21_555, loss: 0.298, accuracy: Some(0.934), perplexity: None }),
-        best: Some(Best { step: 600, eval_loss: 0.298 }),
+        eval: Some(Eval {
+            step: 675,
+            samples: 21_555,
+            loss: Some(0.298),
+            metrics: Metrics::from([(ACCURACY.to_owned(), 0.934)]),
+        }),
+        best: Some(Best { step: 600, eval_loss: Some(0.298), metric: LOSS.to_owned(), value: 0.298 }),
         device: Some("cpu".to_owned()),
         parameters: Some(61_034),
         pid_keeper: Some(1),
@@ -100,12 +106,13 @@ pub fn step_row(attempt: u64, step: u64, time_ms: i64) -> StepRow {
         samples: step * 32,
         epoch: step / 45,
         loss: (!skipped).then_some(loss),
-        lr: 2e-3,
+        lr: Some(2e-3),
         grad_norm: (!skipped).then_some(0.5 + noise(step + 7)),
         skipped,
         data_wait_ms: 0.6,
         compute_ms: 34.0 + 4.0 * noise(step + 3),
         time_ms,
+        metrics: Metrics::new(),
     }
 }
 
@@ -161,6 +168,7 @@ fn checkpoint(step: u64, before_s: i64, best: bool, kept: bool) -> CheckpointRow
         best,
         kept,
         proven: false,
+        metrics: Metrics::new(),
     }
 }
 
@@ -172,31 +180,30 @@ pub fn history(steps: u64, gpu: bool) -> History {
         eval: Eval {
             step,
             samples: step * 32,
-            loss: 2.0 * (-(step as f64) / 100.0).exp() + 0.3,
-            accuracy: None,
-            perplexity: None,
+            loss: Some(2.0 * (-(step as f64) / 100.0).exp() + 0.3),
+            metrics: Metrics::new(),
         },
     };
     History {
         evals: (1..=steps / 45).map(|epoch| eval(epoch * 45)).collect(),
         journal: vec![
-            journal_row(1, 56, Level::Info, JournalKind::Run, "run started on cpu, 61 034 parameters, rung full"),
+            journal_row(1, 56, Level::Info, JournalKind::Run, "worker 4242 starts at step 0 on cpu (flex f32), 61 034 parameters"),
             journal_row(
                 2,
                 40,
                 Level::Warn,
                 JournalKind::Skip,
-                "step 300 skipped: the gradient of conv2.weight was not finite",
+                "step 300 skipped: gradient not finite (conv2.weight); weights and optimizer state unchanged",
             ),
-            journal_row(3, 32, Level::Info, JournalKind::Checkpoint, "checkpoint 400 saved, 31 MiB in 0.2 s, verified"),
+            journal_row(3, 32, Level::Info, JournalKind::Checkpoint, "checkpoint 400 · 31.0 MiB · 200 ms"),
             journal_row(
                 4,
                 30,
                 Level::Info,
                 JournalKind::Shift,
-                "shifted down from full to accumulate at step 430, asked by a person: went on after 0.9 s, loss 0.344 → 0.345",
+                "shifted full → accumulate in 0.90 s: step 430 → 431, loss 0.3440 → 0.3450 (save 0.21 s, stop 0.09 s, start and load 0.56 s, first step 0.04 s)",
             ),
-            journal_row(5, 12, Level::Info, JournalKind::Checkpoint, "checkpoint 600 saved, 31 MiB in 0.2 s, verified"),
+            journal_row(5, 12, Level::Info, JournalKind::Checkpoint, "checkpoint 600 · 31.0 MiB · 200 ms"),
         ],
         checkpoints: vec![
             checkpoint(200, 40, false, false),
@@ -249,9 +256,9 @@ pub fn apply_status(state: &mut State, status: Status) {
 }
 
 /// Returns a shift in progress: the completed stages, then the open one if any.
-pub fn shift_stages(done: &[(&str, u64)], open: Option<&str>) -> Passage {
-    let stage = |name: &str, took_ms| Stage { name: name.to_owned(), took_ms };
-    let mut stages: Vec<_> = done.iter().map(|(name, took)| stage(name, Some(*took))).collect();
+pub fn shift_stages(done: &[(StageName, u64)], open: Option<StageName>) -> Passage {
+    let stage = |name, took_ms| Stage { name, took_ms };
+    let mut stages: Vec<_> = done.iter().map(|(name, took)| stage(*name, Some(*took))).collect();
     stages.extend(open.map(|name| stage(name, None)));
     Passage { from: "accumulate".to_owned(), to: "plain".to_owned(), stages, before: Some((700, 0.312)), after: None }
 }
@@ -260,7 +267,7 @@ pub fn shift_stages(done: &[(&str, u64)], open: Option<&str>) -> Passage {
 pub fn shifting(size: (u16, u16)) -> State {
     let mut state = training(size);
     let mut status = status(RunState::Starting, 700);
-    status.passage = Some(shift_stages(&[("save", 212), ("stop", 94)], Some("start and load")));
+    status.passage = Some(shift_stages(&[(StageName::Save, 212), (StageName::Stop, 94)], Some(StageName::Load)));
     apply_status(&mut state, status);
     update(&mut state, Msg::Tick(NOW + 300));
     state
@@ -271,7 +278,10 @@ pub fn shifted(size: (u16, u16)) -> State {
     let mut state = shifting(size);
     let mut status = status(RunState::Training, 701);
     (status.rung, status.rung_name) = (2, "plain".to_owned());
-    let mut passage = shift_stages(&[("save", 212), ("stop", 94), ("start and load", 470), ("first step", 38)], None);
+    let mut passage = shift_stages(
+        &[(StageName::Save, 212), (StageName::Stop, 94), (StageName::Load, 470), (StageName::FirstStep, 38)],
+        None,
+    );
     passage.after = Some((701, 0.309));
     status.passage = Some(passage);
     apply_status(&mut state, status);

@@ -7,7 +7,7 @@
 //!   quit: [q, Ctrl-c]
 //! ```
 //! A file is rejected as a whole if it names an unknown action or key, binds one key to two actions, or
-//! leaves a way out (`close`, `back`, `help`) without a key.
+//! leaves `close`, `back` or `help` without a key.
 
 use super::action::{Action, Entry, Key, TABLE, entry_of};
 use crate::config::problem::max_listed;
@@ -53,7 +53,7 @@ pub enum KeymapMistake {
         second: &'static str,
     },
     /// An action that closes or explains the cockpit has no key.
-    #[error("{0} needs a key: without it there is no way out")]
+    #[error("{0} needs a key, so that you can always leave and see the other keys")]
     NoWayOut(&'static str),
 }
 
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(
             both.to_string(),
             "line 2: unknown action `shift-donw`; did you mean `shift-down`?\n\
-             line 3: close needs a key: without it there is no way out"
+             line 3: close needs a key, so that you can always leave and see the other keys"
         );
     }
 

@@ -1,9 +1,9 @@
 //! View preferences, remembered between cockpit sessions. The caller stores the text; unreadable
 //! entries are treated as absent.
 
-use super::series::Axis;
 use super::state::screen::{Screen, View};
 use crate::config::theme::Theme;
+use crate::series::Axis;
 use serde::{Deserialize, Serialize};
 
 /// Remembered preferences.
@@ -74,9 +74,9 @@ impl Preferences {
 #[cfg(test)]
 mod tests {
     use super::Preferences;
-    use crate::cockpit::series::Axis;
     use crate::cockpit::state::screen::{Screen, View};
     use crate::config::theme::Theme;
+    use crate::series::Axis;
 
     #[test]
     fn choices_come_back() {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_changes_nothing() {
+    fn unreadable_preferences_change_nothing() {
         let before = Screen::new((80, 24));
         for text in ["", "{", "{\"view\": \"cinema\", \"theme\": \"plaid\", \"axis\": 3}"] {
             let mut screen = before.clone();

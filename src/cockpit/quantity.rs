@@ -1,9 +1,9 @@
 //! Quantities that can be charted: every value of a step, of an evaluation and of the probe, each in
 //! its display unit. Their values are read in `chart_data`.
 
-use super::series::{Extent, Metric};
 use super::state::readings::{GIB, Gauge};
 use crate::format::{bytes, figure, percent, rate};
+use crate::series::{Extent, Metric};
 
 /// A quantity measured over the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn speed_is_the_turned_step_time() {
-        let extent = crate::cockpit::series::Extent { min: 10.0, max: 50.0, mean: 20.0, count: 3 };
+        let extent = crate::series::Extent { min: 10.0, max: 50.0, mean: 20.0, count: 3 };
         let speed = Quantity::Throughput.in_chart_unit(extent);
         assert_eq!([speed.min, speed.max, speed.mean].map(|value| value.round() as i32), [20, 100, 50]);
     }

@@ -64,7 +64,7 @@ fn read_curve(reader: &Reader, history: &mut History) -> Result<(), ReadError> {
     let series = &mut history.series;
     let collect = |stretch: &Stretch, piece: Piece<'_>| match piece {
         Piece::Leaf(leaf) => series.extend(stretch.attempt, stretch.rung, leaf),
-        Piece::Row(row) => rows.push(*row),
+        Piece::Row(row) => rows.push(row.clone()),
     };
     reader.curve(collect).map_err(ReadError::from_store)?;
     for row in &rows {

@@ -151,43 +151,32 @@ pub fn popup_inner(within: Rect, area: Rect, stand: Stand) -> Rect {
     }
 }
 
-/// Draws a centred box, sized to its content if it fits; returns the area inside.
-pub fn open_popup(
-    frame: &mut Frame<'_>,
-    within: Rect,
-    size: (u16, u16),
-    title: &str,
-    tone: Tone,
-    theme: &Theme,
-) -> Rect {
-    let area = popup_area(within, size, Stand::Middle);
-    render_box(frame, area, title, tone, theme);
-    popup_inner(within, area, Stand::Middle)
+/// A box over the panels, sized to its content if that fits.
+pub struct Popup<'a> {
+    /// Its title, in the border.
+    pub title: &'a str,
+    /// Columns and rows of its content.
+    pub size: (u16, u16),
+    /// The tone of its border.
+    pub tone: Tone,
+    /// Its position.
+    pub stand: Stand,
 }
 
-/// Draws a box in the corner; returns the area inside.
-pub fn open_corner_box(
-    frame: &mut Frame<'_>,
-    within: Rect,
-    size: (u16, u16),
-    title: &str,
-    tone: Tone,
-    theme: &Theme,
-) -> Rect {
-    let area = popup_area(within, size, Stand::Corner);
-    render_box(frame, area, title, tone, theme);
-    popup_inner(within, area, Stand::Corner)
-}
-
-fn render_box(frame: &mut Frame<'_>, area: Rect, title: &str, tone: Tone, theme: &Theme) {
-    let border = if tone == Tone::Plain { theme.mark } else { tone_style(theme, tone) };
-    let block = Block::bordered()
-        .border_type(BorderType::Rounded)
-        .border_style(border)
-        .title(Span::styled(format!(" {title} "), theme.strong))
-        .style(theme.overlay);
-    frame.render_widget(Clear, area);
-    frame.render_widget(block, area);
+impl Popup<'_> {
+    /// Draws the box; returns the area inside.
+    pub fn open(&self, frame: &mut Frame<'_>, within: Rect, theme: &Theme) -> Rect {
+        let area = popup_area(within, self.size, self.stand);
+        let border = if self.tone == Tone::Plain { theme.mark } else { tone_style(theme, self.tone) };
+        let block = Block::bordered()
+            .border_type(BorderType::Rounded)
+            .border_style(border)
+            .title(Span::styled(format!(" {} ", self.title), theme.strong))
+            .style(theme.overlay);
+        frame.render_widget(Clear, area);
+        frame.render_widget(block, area);
+        popup_inner(within, area, self.stand)
+    }
 }
 
 /// Keys and their actions on one line: `Enter shift     Esc back`. Mouse clicks are matched against it.

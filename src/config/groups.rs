@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_trained_is_read_and_written() {
+    fn trained_terms_are_read_and_written() {
         let trained: Trained = "last 8 blocks+ head +adapters".parse().unwrap();
         assert_eq!((trained.last_blocks, trained.head, trained.adapters, trained.all), (8, true, true, false));
         assert_eq!(trained.to_string(), "last 8 blocks + head + adapters");

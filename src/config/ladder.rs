@@ -119,7 +119,7 @@ pub fn resolve_ladder(full: Preset, specs: &[RungSpec], pinned: &[String]) -> (V
         let Some(base) = base else {
             let mut known: Vec<&str> = rungs.iter().map(|above| above.rung.name.as_str()).collect();
             known.dedup();
-            let wrong = format!("there is no rung `{}` above this one", wanted.unwrap_or_default());
+            let wrong = format!("no rung above this one is called `{}`", wanted.unwrap_or_default());
             problems.push(Problem::at(
                 format!("{place}.from"),
                 wrong,

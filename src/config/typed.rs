@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_is_read() {
+    fn valid_sections_are_read_with_their_defaults() {
         let (value, problems) = read_tree::<Training>(&json!({"micro_batch": 4}));
         assert!(problems.is_empty());
         assert_eq!(value.unwrap().loader.prefetch, 2);

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_named_with_what_is() {
+    fn unknown_variants_and_rungs_are_reported_with_the_known_ones() {
         let (_, problems) = apply_variant(&mut file(), &[("variant".to_owned(), "wild".to_owned())]);
         assert_eq!(problems[0].to_string(), "variant: this file has no variant `wild`; did you mean `wide`?");
         let problem = set_knob(&mut file(), "ladder.lower.training.micro_batch", json!(1)).unwrap_err();

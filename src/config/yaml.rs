@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deeply_is_refused_at_once() {
+    fn deep_nesting_is_refused_at_once() {
         let begun = std::time::Instant::now();
         let deep = |opening: &str, times| parse(&format!("a: {}", opening.repeat(times))).unwrap_err();
         assert!(deep("[", 200_000).message.contains("brackets"));

@@ -42,8 +42,8 @@ impl Autostart {
     /// Returns an error when a path cannot be written into an entry.
     pub fn here(runs: &Path) -> Result<Self, AutostartError> {
         Ok(Self {
-            program: text(std::env::current_exe()?)?,
-            runs: text(std::path::absolute(runs)?)?,
+            program: printable_path(std::env::current_exe()?)?,
+            runs: printable_path(std::path::absolute(runs)?)?,
             distro: std::env::var("WSL_DISTRO_NAME").ok().filter(|name| !name.is_empty()),
             variables: VARIABLES.iter().filter_map(|name| Some((*name, std::env::var(name).ok()?))).collect(),
         })
@@ -117,7 +117,7 @@ impl Autostart {
 }
 
 /// Converts a path to text that is valid in a unit and in XML.
-fn text(path: PathBuf) -> Result<String, AutostartError> {
+fn printable_path(path: PathBuf) -> Result<String, AutostartError> {
     let unfit = |raw: OsString| AutostartError::UnfitPath(raw.to_string_lossy().into_owned());
     let path = OsString::from(path).into_string().map_err(unfit)?;
     if path.chars().any(char::is_control) {

@@ -5,17 +5,21 @@
 mod redact;
 
 use super::doctor;
+use super::python::PythonEnvironment;
 use super::readings::read_once;
 use crate::config::integrations::Notify;
+use crate::config::run::Run;
 use crate::notify;
 use crate::protocol::control::Status;
 use crate::protocol::probe::Metric;
 use crate::store::lock::no_link;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::store::writer::AttemptRow;
 use crate::store::{checkpoint, command_line};
 use crate::triage::catalogue::Catalogue;
 use crate::triage::scan::scan;
+use crate::untrusted::file::{self, Limit};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use redact::Redactor;
@@ -68,7 +72,7 @@ fn redactor(run: &RunDir) -> Redactor {
     let own = run.run().ok().and_then(|run| run.notify);
     let texts = [
         own_file(run, &run.file("run.yaml")).and_then(|file| Ok(tail(file)?)).ok(),
-        notify::user_file().and_then(|path| fs::read_to_string(path).ok()),
+        notify::user_file().and_then(|path| file::read_text(&path, Limit::Handwritten).ok()),
     ];
     let settings: Vec<Notify> = own.into_iter().chain(notify::read_settings(None)).collect();
     Redactor::new(&settings, &texts.into_iter().flatten().collect::<Vec<_>>())
@@ -87,7 +91,9 @@ impl Parts {
     fn of(run: &RunDir, runs: &Path, status: Option<&Status>) -> Self {
         let mut parts = Self::default();
         parts.add("versions.txt", Some(versions(runs)));
-        parts.add("doctor.txt", Some(doctor::report(runs)));
+        let settings = run.run().ok();
+        parts.add("doctor.txt", Some(doctor::report(runs, settings.as_ref())));
+        parts.add("python.txt", settings.as_ref().and_then(python));
         for name in ["run.yaml", "failure.json", command_line::FILE, "keeper.log", "worker.log"] {
             parts.add_file(run, name, &run.file(name));
         }
@@ -127,7 +133,7 @@ impl Parts {
         let Ok(reader) = Reader::open(run) else { return };
         self.add("launch.json", reader.fact::<serde_json::Value>("launch").map(|launch| launch.to_string()));
         self.add("journal.txt", journal(&reader).ok());
-        self.add("attempts.txt", reader.attempts().ok().map(|lines| lines.join("\n")));
+        self.add("attempts.txt", reader.attempts().ok().map(|rows| describe_attempts(&rows)));
         self.add("causes.json", serde_json::to_string_pretty(&reader.causes()).ok());
         let readings = reader.samples(READINGS).unwrap_or_default();
         let lines = readings.iter().filter_map(|row| serde_json::to_string(row).ok());
@@ -149,6 +155,18 @@ pub enum LeftOut {
     Io(#[from] io::Error),
 }
 
+/// Describes each attempt on a line.
+fn describe_attempts(rows: &[AttemptRow]) -> String {
+    let line = |row: &AttemptRow| {
+        let from = row.from_step.map_or_else(|| "the beginning".to_owned(), |step| format!("step {step}"));
+        let lived = row.ended_ms.map(|ended| ended.saturating_sub(row.started_ms) as f64 / 1000.0);
+        let lived = lived.map_or_else(|| "alive".to_owned(), |seconds| format!("{seconds:.1} s"));
+        let outcome = row.outcome.as_deref().unwrap_or_default();
+        format!("{}\t{}\tfrom {from}\t{lived}\t{}\t{outcome}", row.id, row.rung_name, row.reason)
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
 fn journal(reader: &Reader) -> rusqlite::Result<String> {
     let mut text = String::new();
     for row in reader.journal(ROWS)? {
@@ -160,7 +178,7 @@ fn journal(reader: &Reader) -> rusqlite::Result<String> {
 }
 
 fn versions(runs: &Path) -> String {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let read = |path: &str| file::read_text(Path::new(path), Limit::Handwritten).unwrap_or_default();
     let mut text = format!("downshift {}\n", env!("CARGO_PKG_VERSION"));
     let features = [("train", cfg!(feature = "train")), ("cuda", cfg!(feature = "cuda"))];
     for (name, on) in features {
@@ -217,6 +235,12 @@ fn tail(mut file: File) -> io::Result<String> {
     })
 }
 
+/// Describes the Python environment of a run that starts a command.
+fn python(run: &Run) -> Option<String> {
+    let found = PythonEnvironment::of_run(run)?;
+    Some(found.map_or_else(|error| error.to_string(), |found| found.describe()))
+}
+
 fn triage(log: File) -> Option<String> {
     let catalogue = Catalogue::load().or_else(|_| Catalogue::build(None)).ok()?;
     let mut log = io::BufReader::new(log);
@@ -224,5 +248,6 @@ fn triage(log: File) -> Option<String> {
     let lines = found.findings.iter().map(|finding| {
         format!("line {}: {}: {} ({})", finding.line, finding.class.word(), finding.text, finding.meaning)
     });
-    Some(lines.collect::<Vec<_>>().join("\n"))
+    let own = found.own_frame().map(|frame| format!("your code: {frame}"));
+    Some(lines.chain(own).collect::<Vec<_>>().join("\n"))
 }

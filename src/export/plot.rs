@@ -11,10 +11,10 @@ mod png;
 mod svg;
 
 use super::ExportError;
-use crate::cockpit::series::Series;
-use crate::cockpit::series::axis::Axis;
 use crate::config::theme::Theme;
 use crate::protocol::control::EvalRow;
+use crate::series::Series;
+use crate::series::axis::Axis;
 use crate::store::curve::{Piece, Stretch};
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
@@ -75,7 +75,7 @@ fn load(dir: &RunDir) -> Result<Loaded, ExportError> {
 
 /// Reads individual steps if a chart has a finer resolution than the stored summaries.
 fn load_steps(runs: &mut [Loaded], options: &ChartOptions, dirs: &[RunDir], pixels: usize) -> Result<(), ExportError> {
-    let Some((start, end)) = panel::window(runs, options) else { return Ok(()) };
+    let Some((start, end)) = panel::shared_window(runs, options) else { return Ok(()) };
     for (run, dir) in runs.iter_mut().zip(dirs) {
         if let Some(steps) = run.series.missing(Axis::Steps, &(start..end), pixels) {
             let rows = Reader::open_begun(dir)?.curve_rows(&steps);

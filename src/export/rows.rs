@@ -26,7 +26,7 @@ struct Row {
     samples: u64,
     epoch: u64,
     loss: Option<f64>,
-    lr: f64,
+    lr: Option<f64>,
     grad_norm: Option<f64>,
     skipped: bool,
 }
@@ -59,7 +59,7 @@ fn write_row(out: &mut impl Write, format: RowFormat, step: &StepRow) -> io::Res
         }
         RowFormat::Csv => {
             let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-            let (loss, norm) = (number(loss), number(grad_norm));
+            let (loss, lr, norm) = (number(loss), number(lr), number(grad_norm));
             writeln!(out, "{attempt},{rung},{step},{samples},{epoch},{loss},{lr},{norm},{skipped}")
         }
     }

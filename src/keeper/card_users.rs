@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_told_from_others_once_the_driver_has_named_us() {
+    fn own_processes_are_distinguished_once_the_driver_has_named_one() {
         let mut users = CardUsers::default();
         users.started(7);
         let mut rung = blank_record("full");

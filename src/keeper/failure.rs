@@ -137,7 +137,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn what_may_pass_is_tried_again_and_what_needs_you_is_not() {
+    fn transient_failures_are_retried_and_those_that_need_you_are_not() {
         let system = |code| io::Error::from_raw_os_error(code);
         let store = |code| KeeperError::Store(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None));
         let io = |code| KeeperError::Io { what: "the control socket".to_owned(), source: system(code) };

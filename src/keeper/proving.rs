@@ -34,7 +34,7 @@ mod tests {
     use super::Proving;
 
     #[test]
-    fn a_checkpoint_is_proven_by_clean_steps_beyond_it_alone() {
+    fn only_clean_steps_beyond_a_checkpoint_prove_it() {
         let mut proving = Proving::default();
         proving.saved(10);
         assert!(proving.stepped(10, 3).is_empty(), "its own step says nothing");

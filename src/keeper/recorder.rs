@@ -12,10 +12,10 @@ use super::sentences;
 use super::shift_timer::ShiftTimer;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{
-    CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, SampleRow, Status, StepRow, Update,
+    CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, SampleRow, StageName, Status, StepRow, Update,
 };
 use crate::protocol::probe::Reading;
-use crate::protocol::worker::{Event, FailureClass, Level};
+use crate::protocol::worker::{CommandNews, Event, FailureClass, Level, Phase};
 use crate::store::writer::{AttemptRow, Batch, Writer};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -136,7 +136,7 @@ impl Recorder {
     }
 
     /// Begins a passage to another worker.
-    pub fn begin_passage(&mut self, to: &str, first: &str, now: Duration) {
+    pub fn begin_passage(&mut self, to: &str, first: StageName, now: Duration) {
         match &mut self.passage {
             Some(passage) if !passage.arrived() => {
                 passage.redirect(to);
@@ -147,7 +147,7 @@ impl Recorder {
     }
 
     /// Begins a transition retroactively, at the worker's last step.
-    pub fn begin_passage_late(&mut self, to: &str, first: &str) {
+    pub fn begin_passage_late(&mut self, to: &str, first: StageName) {
         match &mut self.passage {
             Some(passage) if !passage.arrived() => passage.redirect(to),
             _ => self.passage = Some(ShiftTimer::begin(&self.status.rung_name, to, first, self.moved)),
@@ -155,7 +155,7 @@ impl Recorder {
     }
 
     /// Begins the next part of the current transition, if there is one.
-    pub fn passage_part(&mut self, name: &str, now: Duration) {
+    pub fn passage_part(&mut self, name: StageName, now: Duration) {
         if let Some(passage) = self.passage.as_mut().filter(|passage| !passage.arrived()) {
             passage.next(name, now);
         }
@@ -176,20 +176,22 @@ impl Recorder {
             Event::Hello(hello) => {
                 self.status.device = Some(hello.device.clone());
                 self.status.parameters = Some(hello.parameters);
-                self.status.total_samples = Some(hello.total_units);
-                self.status.total_steps = Some(hello.total_steps);
-                self.status.epoch_samples = Some(hello.epoch_units);
+                // The length of a command is not known from the start.
+                let known = |number: u64| Some(number).filter(|number| *number > 0);
+                self.status.total_samples = known(hello.total_units);
+                self.status.total_steps = known(hello.total_steps);
+                self.status.epoch_samples = known(hello.epoch_units);
                 self.status.unit.clone_from(&hello.unit);
                 self.status.step = hello.resumed_from.unwrap_or(0);
                 self.status.samples = hello.position.samples;
                 self.row.from_step = hello.resumed_from;
                 self.put_attempt();
                 self.note(Level::Info, JournalKind::Worker, sentences::hello(hello));
-                self.passage_part("first step", now);
+                self.passage_part(StageName::FirstStep, now);
                 self.status.durable_step = hello.resumed_from.or(self.status.durable_step);
                 self.restart_proving(hello.resumed_from.unwrap_or(0));
             }
-            Event::Phase { phase: crate::protocol::worker::Phase::Compiling } => self.passage_part("compile", now),
+            Event::Phase { phase: Phase::Compiling } => self.passage_part(StageName::Compile, now),
             Event::Skipped(skipped) => {
                 self.skips_in_a_row += 1;
                 self.status.skipped += 1;
@@ -199,9 +201,9 @@ impl Recorder {
                 }
             }
             Event::Eval(eval) => {
-                self.status.eval = Some(*eval);
-                let row = EvalRow { attempt: self.attempt.id, time_ms, eval: *eval };
-                self.batch.evals.push(row);
+                self.status.eval = Some(eval.clone());
+                let row = EvalRow { attempt: self.attempt.id, time_ms, eval: eval.clone() };
+                self.batch.evals.push(row.clone());
                 self.updates.push(Update::Eval(row));
             }
             Event::Saved(saved) => self.record_checkpoint(saved, now),
@@ -224,6 +226,10 @@ impl Recorder {
             Event::Injected { fault, step } => {
                 self.note(Level::Warn, JournalKind::Injected, format!("injected {fault} at step {step}"));
             }
+            Event::Command { news: CommandNews::Length { steps, units } } => {
+                (self.status.total_steps, self.status.total_samples) = (Some(*steps), Some(*units));
+            }
+            Event::Command { .. } => {}
             Event::Phase { .. } | Event::Step(_) | Event::Failed(_) | Event::Memory(_) | Event::Done { .. } => {}
         }
         self.dirty = true;
@@ -244,14 +250,15 @@ impl Recorder {
         }
         self.attempt.stepped(&row);
         self.measure_rung();
-        self.batch.steps.push(row);
         match self.updates.last_mut() {
-            Some(Update::Steps { rows }) => rows.push(row),
-            _ => self.updates.push(Update::Steps { rows: vec![row] }),
+            Some(Update::Steps { rows }) => rows.push(row.clone()),
+            _ => self.updates.push(Update::Steps { rows: vec![row.clone()] }),
         }
-        let (Some(passage), Some(loss)) = (self.passage.as_mut(), row.loss) else { return };
-        if passage.arrive((row.step, loss), now) {
-            let (text, same) = (sentences::passage(passage.shown()), passage.shown().from == passage.shown().to);
+        let (step, loss) = (row.step, row.loss);
+        self.batch.steps.push(row);
+        let (Some(passage), Some(loss)) = (self.passage.as_mut(), loss) else { return };
+        if passage.arrive((step, loss), now) {
+            let (text, same) = (sentences::passage(passage.passage()), passage.passage().from == passage.passage().to);
             let kind = if same { JournalKind::Restart } else { JournalKind::Shift };
             self.note(Level::Info, kind, text);
         }
@@ -323,7 +330,7 @@ impl Recorder {
 
     /// Returns the current passage.
     pub fn passage(&self) -> Option<Passage> {
-        self.passage.as_ref().map(|passage| passage.shown().clone())
+        self.passage.as_ref().map(|passage| passage.passage().clone())
     }
 
     /// Reports whether there are updates for listeners.

@@ -1,8 +1,49 @@
 //! Decides which checkpoints to keep.
 
 use crate::config::knobs;
+use crate::config::run::Run;
 use crate::protocol::control::CheckpointRow;
+use crate::store::adopted;
+use crate::store::checkpoint::{self, CheckpointError};
 use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+
+/// Returns the retention of a rung; none if nothing is ever deleted: the files of a command are its own, unless the
+/// run file says how many to keep.
+pub fn knobs_of(run: &Run, rung: usize) -> Option<knobs::Checkpoint> {
+    let own = run.rungs[rung].preset.checkpoint.clone();
+    let Some(command) = &run.command else { return Some(own) };
+    let keep_last = command.checkpoints.as_ref()?.keep_last?;
+    Some(knobs::Checkpoint { keep_last, keep_best: false, ..own })
+}
+
+/// Reason why a checkpoint was not deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum DeleteError {
+    /// A container of ours.
+    #[error(transparent)]
+    Container(#[from] CheckpointError),
+    /// Files of a command.
+    #[error("checkpoint {step}: {source}")]
+    Adopted {
+        /// Its step.
+        step: u64,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+/// Deletes a checkpoint: a container of ours, or the files of a command and their list.
+///
+/// # Errors
+/// Returns an error that names what cannot be deleted.
+pub fn delete(run_dir: &Path, step: u64) -> Result<(), DeleteError> {
+    if adopted::find(run_dir, step).is_some() {
+        return adopted::remove(run_dir, step).map_err(|source| DeleteError::Adopted { step, source });
+    }
+    Ok(checkpoint::remove(run_dir, step)?)
+}
 
 /// Returns the steps of the checkpoints to delete: all but the newest `keep_last`, the newest proven
 /// one, the next one to be proven, and with `keep_best` the best one.
@@ -45,20 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn row(step: u64, eval_loss: Option<f64>) -> CheckpointRow {
-        let (path, time_ms) = (String::new(), 0);
-        CheckpointRow {
-            step,
-            samples: 0,
-            path,
-            bytes: 0,
-            time_ms,
-            pause_ms: 0.0,
-            total_ms: 0.0,
-            eval_loss,
-            best: false,
-            kept: true,
-            proven: false,
-        }
+        CheckpointRow { step, eval_loss, kept: true, ..CheckpointRow::default() }
     }
 
     fn keep(keep_last: u64, keep_best: bool) -> knobs::Checkpoint {
@@ -83,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_proven_one_stays_whatever_its_age() {
+    fn the_newest_proven_checkpoint_is_kept_at_any_age() {
         let mut rows: Vec<_> = (1..=6).map(|step| row(step, None)).collect();
         (rows[0].proven, rows[1].proven) = (true, true);
         assert_eq!((newest_proven(&rows), next_to_be_proven(&rows)), (Some(2), Some(3)));

@@ -1,6 +1,6 @@
 //! Times the transition from one worker to the next, part by part.
 
-use crate::protocol::control::{Passage, Stage};
+use crate::protocol::control::{Passage, Stage, StageName};
 use std::time::Duration;
 
 /// A running transition.
@@ -13,19 +13,19 @@ pub struct ShiftTimer {
 
 impl ShiftTimer {
     /// Begins a transition with its first part.
-    pub fn begin(from: &str, to: &str, first: &str, now: Duration) -> Self {
-        let stages = vec![Stage { name: first.to_owned(), took_ms: None }];
+    pub fn begin(from: &str, to: &str, first: StageName, now: Duration) -> Self {
+        let stages = vec![Stage { name: first, took_ms: None }];
         let shown = Passage { from: from.to_owned(), to: to.to_owned(), stages, before: None, after: None };
         Self { shown, since: now, crossed: false }
     }
 
     /// Ends the current part and begins the next; a repeated call for the same part has no effect.
-    pub fn next(&mut self, name: &str, now: Duration) {
+    pub fn next(&mut self, name: StageName, now: Duration) {
         if self.shown.stages.last().is_some_and(|stage| stage.name == name) {
             return;
         }
         self.close(now);
-        self.shown.stages.push(Stage { name: name.to_owned(), took_ms: None });
+        self.shown.stages.push(Stage { name, took_ms: None });
     }
 
     /// Records the start of the next worker on this rung; `before` is the last step of the previous worker.
@@ -33,7 +33,7 @@ impl ShiftTimer {
         self.redirect(to);
         self.shown.before = before;
         self.crossed = true;
-        self.next("start and load", now);
+        self.next(StageName::Load, now);
     }
 
     /// Records a step: the next worker's first step ends the transition. Returns true if it did.
@@ -52,7 +52,7 @@ impl ShiftTimer {
     }
 
     /// Returns the transition for display.
-    pub fn shown(&self) -> &Passage {
+    pub fn passage(&self) -> &Passage {
         &self.shown
     }
 
@@ -72,21 +72,22 @@ impl ShiftTimer {
 #[cfg(test)]
 mod tests {
     use super::ShiftTimer;
+    use crate::protocol::control::StageName;
     use std::time::Duration;
 
     #[test]
     fn parts_are_timed_and_add_up() {
         let at = Duration::from_millis;
-        let mut clock = ShiftTimer::begin("full", "safe", "save", at(100));
+        let mut clock = ShiftTimer::begin("full", "safe", StageName::Save, at(100));
         assert!(!clock.arrive((9, 0.6), at(120)), "the old worker still steps");
-        clock.next("stop", at(150));
-        clock.next("stop", at(160));
+        clock.next(StageName::Stop, at(150));
+        clock.next(StageName::Stop, at(160));
         clock.cross("safe", Some((10, 0.5)), at(180));
-        assert_eq!(clock.shown().stages.last().unwrap().took_ms, None);
+        assert_eq!(clock.passage().stages.last().unwrap().took_ms, None);
         assert!(clock.arrive((11, 0.4), at(600)));
-        let took: Vec<_> = clock.shown().stages.iter().map(|stage| stage.took_ms.unwrap()).collect();
+        let took: Vec<_> = clock.passage().stages.iter().map(|stage| stage.took_ms.unwrap()).collect();
         assert_eq!(took, [50, 30, 420]);
-        assert_eq!(clock.shown().total_ms(), 500);
+        assert_eq!(clock.passage().total_ms(), 500);
         assert!(clock.arrived());
     }
 }

@@ -1,5 +1,6 @@
 //! State stored by an earlier keeper of the run.
 
+use super::alarms::EccSeen;
 use super::run_loop::{KeeperArgs, Launch};
 use crate::config::run::Run;
 use crate::policy::ledger::Ledger;
@@ -7,6 +8,9 @@ use crate::store::checkpoint::{self, STATE, state::TrainState};
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
 use crate::untrusted::file::{self, Limit};
+
+/// Key of the memory errors seen last.
+pub const ECC_SEEN: &str = "ecc_seen";
 
 /// The part of the stored state that workers are started with.
 pub struct LaunchState {
@@ -28,6 +32,8 @@ pub struct StoredState {
     pub rung: usize,
     /// GPU memory in use before the first start.
     pub baseline: Option<u64>,
+    /// The GPU's memory errors, as last seen.
+    pub ecc_seen: Option<EccSeen>,
 }
 
 impl StoredState {
@@ -37,7 +43,7 @@ impl StoredState {
     /// Returns an error when `SQLite` fails.
     pub fn read(store: &mut Writer, args: &KeeperArgs, run: &Run, run_dir: &RunDir) -> rusqlite::Result<Self> {
         let launch = args.launch.clone().map_or_else(|| store.fact("launch"), |launch| Ok(Some(launch)))?;
-        let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), inject: Vec::new() });
+        let launch = launch.unwrap_or(Launch { device: "auto".to_owned(), claim: None, inject: Vec::new() });
         store.put_fact("launch", &launch)?;
         let (rung, ledger) = (store.fact("rung")?, store.fact::<Ledger>("ledger")?);
         let newest = if rung.is_none() || ledger.is_none() { newest_state(run_dir) } else { None };
@@ -57,6 +63,7 @@ impl StoredState {
             ledger,
             rung,
             baseline: store.fact("baseline")?,
+            ecc_seen: store.fact(ECC_SEEN)?,
         })
     }
 }

@@ -52,7 +52,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn only_files_of_ones_own_are_read() {
+    fn only_the_users_own_files_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         fs::write(&path, "s3cret\n").unwrap();

@@ -2,6 +2,7 @@
 
 use super::relapse::Relapse;
 use crate::config::watch::{Watch, span};
+use crate::format::counted;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ impl Budget {
         if self.faults > limit {
             return Verdict::Exhausted(match limit {
                 0 => "restarts are off (watch.restarts_without_progress: 0)".to_owned(),
-                limit => format!("{} without progress", restarts(limit)),
+                limit => format!("{} without progress", counted(limit.into(), "restart")),
             });
         }
         let (now_ms, window) = (now.as_millis() as u64, span(watch.restart_window));
@@ -49,15 +50,11 @@ impl Budget {
         self.recent.retain(|at| now_ms.saturating_sub(*at) < window.as_millis() as u64);
         if self.recent.len() >= most as usize {
             let minutes = window.as_secs() / 60;
-            return Verdict::Exhausted(format!("{} within {minutes} min", restarts(most)));
+            return Verdict::Exhausted(format!("{} within {minutes} min", counted(most.into(), "restart")));
         }
         self.recent.push(now_ms);
         Verdict::Restart(back_off(self.faults))
     }
-}
-
-fn restarts(count: u32) -> String {
-    if count == 1 { "1 restart".to_owned() } else { format!("{count} restarts") }
 }
 
 /// Returns the wait before a restart: none after the first fault, then 1, 2, 4 … 60 seconds.
@@ -94,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_or_not_there_are_five_in_half_an_hour() {
+    fn five_restarts_in_half_an_hour_are_the_limit_despite_progress() {
         let (mut budget, watch) = (Budget::default(), Watch::default());
         for count in 1..=5 {
             assert_eq!(budget.fault(Some(count * 100), seconds(count * 60), &watch), restart(0));

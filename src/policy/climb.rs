@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_beyond_the_probation_are_no_failed_climbs_and_a_person_has_the_last_word() {
+    fn faults_after_the_probation_fail_no_climb_and_the_user_decides() {
         let mut climb = down();
         assert_eq!(climb.record_fault(2, 1050), None);
         climb.record_climb(2, 1, 1200);

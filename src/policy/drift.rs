@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_stays_high_or_keeps_rising_is_told_once() {
+    fn a_loss_that_stays_high_or_keeps_rising_is_reported_once() {
         let falling = |step: u64| 2.0 / (step as f64).sqrt();
         assert_eq!(says(falling), [0_u64; 0], "a healthy run");
         assert_eq!(says(|_| 1.0), [0_u64; 0], "a level one");

@@ -23,7 +23,7 @@ impl Policy {
                 self.end_worker(then, Pressure::Terminated, now)
             }
             Lifecycle::Stopping { then, pressure: Pressure::Terminated, .. } => {
-                let told = "the worker ignored SIGTERM and is killed".to_owned();
+                let told = "the worker ignored SIGTERM; sending SIGKILL".to_owned();
                 let mut effects = vec![Effect::Journal(Level::Warn, JournalKind::Worker, told)];
                 effects.extend(self.end_worker(then, Pressure::Killed, now));
                 effects
@@ -60,6 +60,9 @@ impl Policy {
                 _ => self.planned_restart(now),
             };
         }
+        if let Some(told) = self.note_silence(now) {
+            return told;
+        }
         let limit = self.watches.hang.limit().as_secs();
         let cause = format!("hang: no progress for {limit} s while {}", describe_phase(phase));
         let grace = span(self.limits.watch.ending.grace).as_secs_f64();
@@ -82,7 +85,8 @@ impl Policy {
                     Then::End => !self.wishes.stop_was_refused(),
                     _ => true,
                 };
-                (Effect::Order(Order::Stop { checkpoint }), self.stop_grace())
+                let grace = self.stop_grace_of_command(pressure, checkpoint).unwrap_or_else(|| self.stop_grace());
+                (Effect::Order(Order::Stop { checkpoint }), grace)
             }
             Pressure::Terminated => (Effect::Signal(Signal::Terminate), span(ending.grace)),
             Pressure::Killed => (Effect::Signal(Signal::Kill), span(ending.kill)),
@@ -128,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_the_keeper_missed_shortens_no_grace() {
+    fn time_that_the_keeper_missed_does_not_shorten_the_grace() {
         let mut policy = begun();
         let due = policy.next_wake().unwrap();
         let terminated = policy.decide(Event::Tick, due);

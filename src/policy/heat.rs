@@ -54,7 +54,7 @@ impl HeatWatch {
     }
 
     /// Begins a pause: readings taken while training say nothing about how long the GPU stays hot.
-    pub fn rest(&mut self) {
+    pub fn reset(&mut self) {
         self.since = None;
     }
 }
@@ -74,7 +74,7 @@ mod tests {
             heat.measured(celsius, 85.0, knobs, now);
             if heat.must_cool(knobs, now) {
                 at.push(second);
-                heat.rest();
+                heat.reset();
             }
         }
         at
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_ten_degrees_lower() {
+    fn training_resumes_ten_degrees_lower() {
         let (mut heat, knobs) = (HeatWatch::default(), watch::Heat::default());
         for (celsius, cool) in
             [(None, false), (Some(86.0), false), (Some(76.0), false), (Some(0.0), false), (Some(75.0), true)]

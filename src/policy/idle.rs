@@ -106,7 +106,7 @@ impl IdleWatch {
     }
 
     /// Discards the time until now, for another worker.
-    pub fn rest(&mut self) {
+    pub fn reset(&mut self) {
         *self = Self { told: self.told, ..Self::default() };
     }
 
@@ -128,8 +128,7 @@ mod tests {
     use std::time::Duration;
 
     fn step(data_wait_ms: f64, compute_ms: f64) -> Step {
-        let (step, samples, epoch, loss, lr, grad_norm, micro_batches) = (1, 1, 0, 1.0, 0.1, 1.0, 1);
-        Step { step, samples, epoch, loss, lr, grad_norm, micro_batches, data_wait_ms, compute_ms }
+        Step { step: 1, samples: 1, loss: Some(1.0), data_wait_ms, compute_ms, ..Step::default() }
     }
 
     /// Feeds one reading per second, with a step before each if given; returns the news with their seconds.
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_of_idling_is_told_once_with_its_reason() {
+    fn a_minute_of_idling_is_reported_once_with_its_reason() {
         let idle = [(Some(0.9), 5), (Some(0.02), 200)];
         for (each, reason) in [
             (None, Reason::NoSteps),
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn short_breaks_unknown_shares_and_a_busy_card_are_nothing() {
+    fn short_breaks_unknown_shares_and_a_busy_gpu_are_ignored() {
         assert_eq!(news(&[(Some(0.0), 50), (Some(0.5), 1), (Some(0.0), 50)], None), []);
         assert_eq!(news(&[(None, 500), (Some(f64::NAN), 100), (Some(0.05), 500)], None), []);
         let with_holes = [(Some(0.0), 30), (None, 20), (Some(0.0), 30)];

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_that_cannot_be_saved_for_leaves_everything_as_it_was() {
+    fn a_request_whose_save_fails_changes_nothing() {
         for request in [Request::Shift { to: Target::Down }, Request::Pause, Request::Restart, Request::Stop] {
             let mut policy = running();
             let climb = policy.ledger().climb.clone();

@@ -33,6 +33,7 @@ impl Policy {
             Request::Shift { to } => self.request_shift(to, now)?,
             Request::Checkpoint => match self.life {
                 Lifecycle::Running(_) => {
+                    self.refuse_save()?;
                     ("will save at the next step boundary".to_owned(), vec![Effect::Order(Order::Checkpoint)])
                 }
                 _ => return Err(Refusal::NothingToSave),
@@ -53,7 +54,7 @@ impl Policy {
         } else {
             "autopilot off: the keeper proposes, and you decide"
         };
-        let mut effects = vec![asked(Level::Info, JournalKind::Request, text)];
+        let mut effects = vec![request_note(Level::Info, JournalKind::Request, text)];
         if on {
             effects.extend(self.settle_proposal(now));
         }
@@ -63,7 +64,7 @@ impl Policy {
     fn request_accept(&mut self, now: Duration) -> Answer {
         let why = self.ledger.proposal.as_ref().map(|proposal| proposal.why.clone()).unwrap_or_default();
         let (message, mut effects) = self.accept_proposal("you", now)?;
-        effects.insert(0, asked(Level::Info, JournalKind::Request, format!("accept the proposal ({why})")));
+        effects.insert(0, request_note(Level::Info, JournalKind::Request, format!("accept the proposal ({why})")));
         Ok((message, effects))
     }
 
@@ -72,6 +73,7 @@ impl Policy {
         if !self.may_shift() {
             return Err(Refusal::Ending { resume: self.limits.resume.clone() });
         }
+        self.refuse_loss()?;
         let (from, onto) = (self.rung_name(self.rung).to_owned(), self.rung_name(target).to_owned());
         let direction = if target > self.rung { "down" } else { "up" };
         let reason = format!("shift {direction}: {from} → {onto}");
@@ -79,7 +81,7 @@ impl Policy {
         self.ledger.proposal = None;
         self.wishes.keep_climb(&self.ledger.climb);
         self.ledger.climb.choose_rung(self.current_step());
-        let mut effects = vec![asked(Level::Info, JournalKind::Shift, reason)];
+        let mut effects = vec![request_note(Level::Info, JournalKind::Shift, reason)];
         effects.extend(self.note_chosen_rung(target));
         self.rung = target;
         let answer = match std::mem::replace(&mut self.life, Lifecycle::New) {
@@ -91,6 +93,10 @@ impl Policy {
             Lifecycle::Stopping { pressure, until, .. } => {
                 self.life = Lifecycle::Stopping { then: Then::Start(start), pressure, until };
                 format!("will continue on {onto} instead")
+            }
+            Lifecycle::AwaitingTurn { since, waiting, .. } => {
+                self.life = Lifecycle::AwaitingTurn { start, since, waiting };
+                format!("will start on {onto} once it is this run's turn on the card")
             }
             Lifecycle::AwaitingVram { until, .. } => {
                 self.life = Lifecycle::AwaitingVram { start, until };
@@ -149,10 +155,15 @@ impl Policy {
             Lifecycle::Paused | Lifecycle::BackingOff { .. } | Lifecycle::Cooling { .. } => {
                 let reason = format!("resumed on {}", self.rung_name(self.rung));
                 let text = format!("resume on {}", self.rung_name(self.rung));
-                let mut effects = vec![asked(Level::Info, JournalKind::Request, text)];
+                let mut effects = vec![request_note(Level::Info, JournalKind::Request, text)];
                 effects.extend(self.start_worker(Start::on(self.rung, reason), now));
-                ("continues from the newest checkpoint".to_owned(), effects)
+                let answer = match &self.life {
+                    Lifecycle::AwaitingTurn { waiting, .. } => format!("waits for the card: {waiting}"),
+                    _ => "continues from the newest checkpoint".to_owned(),
+                };
+                (answer, effects)
             }
+            Lifecycle::AwaitingTurn { ref waiting, .. } => (format!("waits for the card: {waiting}"), Vec::new()),
             _ => ("already running; its restart budget is fresh".to_owned(), Vec::new()),
         }
     }
@@ -161,23 +172,28 @@ impl Policy {
         if !matches!(self.life, Lifecycle::Running(_)) {
             return Err(Refusal::NothingToRestart);
         }
+        self.refuse_loss()?;
         let name = self.rung_name(self.rung).to_owned();
         let text = format!("restart on {name}");
         let start = Start::on(self.rung, text.clone());
-        let mut effects = vec![asked(Level::Info, JournalKind::Restart, text)];
+        let mut effects = vec![request_note(Level::Info, JournalKind::Restart, text)];
         effects.extend(self.end_worker(Then::Start(start), Pressure::Asked, now));
         Ok((format!("will save at the next step boundary and restart on {name}"), effects))
     }
 
     fn request_pause(&mut self, now: Duration) -> Answer {
-        let mut effects = vec![asked(Level::Info, JournalKind::Request, "pause")];
+        self.refuse_loss()?;
+        let mut effects = vec![request_note(Level::Info, JournalKind::Request, "pause")];
         match self.life {
             Lifecycle::Running(_) => {
                 effects.extend(self.end_worker(Then::Pause, Pressure::Asked, now));
                 let answer = "will save at the next step boundary, then end the worker and free its memory";
                 Ok((answer.to_owned(), effects))
             }
-            Lifecycle::AwaitingVram { .. } | Lifecycle::BackingOff { .. } | Lifecycle::Cooling { .. } => {
+            Lifecycle::AwaitingTurn { .. }
+            | Lifecycle::AwaitingVram { .. }
+            | Lifecycle::BackingOff { .. }
+            | Lifecycle::Cooling { .. } => {
                 self.life = Lifecycle::Paused;
                 Ok(("pauses now".to_owned(), effects))
             }
@@ -187,11 +203,11 @@ impl Policy {
     }
 
     fn request_stop(&mut self, now: Duration) -> (String, Vec<Effect>) {
-        let stop = asked(Level::Info, JournalKind::Request, "stop");
+        let stop = request_note(Level::Info, JournalKind::Request, "stop");
         match self.life {
             Lifecycle::Running(_) if self.wishes.stop_is_repeated(now) && self.wishes.stop_was_refused() => {
                 let text = format!("stop without saving, as the second request; {}", self.unsaved_steps());
-                let mut effects = vec![asked(Level::Warn, JournalKind::Request, text)];
+                let mut effects = vec![request_note(Level::Warn, JournalKind::Request, text)];
                 effects.extend(self.end_worker(Then::End, Pressure::Asked, now));
                 (format!("ends without saving; {}", self.unsaved_steps()), effects)
             }
@@ -226,6 +242,6 @@ impl Policy {
 }
 
 /// Creates the journal line of a request; the keeper adds its author.
-fn asked(level: Level, kind: JournalKind, text: impl Into<String>) -> Effect {
+fn request_note(level: Level, kind: JournalKind, text: impl Into<String>) -> Effect {
     Effect::Asked(level, kind, text.into())
 }

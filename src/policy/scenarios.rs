@@ -55,10 +55,9 @@ impl Scenario {
         while self.step < to {
             self.step += 1;
             self.now += Duration::from_millis(10);
-            let (step, samples, epoch, lr, grad_norm) = (self.step, self.step * 32, 0, 0.1, 1.0);
-            let (micro_batches, data_wait_ms, compute_ms) = (1, 0.0, 1.0);
-            let loss = loss * (1.0 + 0.01 * (step % 7) as f64);
-            let taken = Step { step, samples, epoch, loss, lr, grad_norm, micro_batches, data_wait_ms, compute_ms };
+            let (step, samples) = (self.step, self.step * 32);
+            let loss = Some(loss * (1.0 + 0.01 * (step % 7) as f64));
+            let taken = Step { step, samples, loss, compute_ms: 1.0, ..Step::default() };
             effects.extend(self.tell(Event::Worker(WorkerEvent::Step(taken))));
         }
         effects
@@ -75,7 +74,7 @@ impl Scenario {
             self.step += 1;
             let (step, samples, epoch, lr) = (self.step, self.step * 32, 0, 0.1);
             let (what, place) = ("loss".to_owned(), String::new());
-            let skipped = Skipped { step, samples, epoch, lr, what, place, rescaled: false };
+            let skipped = Skipped { step, samples, epoch, lr, what, place, rescaled: false, applied: false };
             effects.extend(self.tell(Event::Worker(WorkerEvent::Skipped(skipped))));
         }
         effects
@@ -182,7 +181,7 @@ fn it_does_not_climb_when_the_run_ends_before_the_climb_is_proven() {
 }
 
 #[test]
-fn a_kill_from_outside_fails_no_climb_and_a_person_is_not_overruled() {
+fn a_kill_from_outside_fails_no_climb_and_the_users_choice_stands() {
     let mut scenario = Scenario::begin(true);
     scenario.fail(FailureClass::DeviceOutOfMemory);
     scenario.steps(1500, 1.0);
@@ -232,7 +231,7 @@ fn with_the_autopilot_off_the_same_decisions_are_proposals() {
 }
 
 #[test]
-fn with_the_autopilot_on_again_a_proposal_is_carried_out_or_dropped() {
+fn turning_the_autopilot_on_settles_the_proposal() {
     let mut scenario = Scenario::begin(false);
     scenario.steps(300, 1.0);
     scenario.skip(5);
@@ -280,7 +279,7 @@ fn a_hot_card_rests_and_after_three_rests_takes_a_cooler_rung() {
 }
 
 #[test]
-fn a_card_that_does_not_cool_needs_a_person() {
+fn a_gpu_that_does_not_cool_needs_attention() {
     let mut scenario = Scenario::begin(true);
     scenario.heat(90.0, 61);
     scenario.tell(exited(3));

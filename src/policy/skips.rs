@@ -24,7 +24,10 @@ impl SkipWatch {
         let many = self.window.iter().filter(|skipped| **skipped).count();
         let rate = many as f64 / WINDOW as f64;
         let text = if self.streak >= knobs.skips_to_shift {
-            format!("{} steps in a row were not finite", self.streak)
+            match self.streak {
+                1 => "a step was not finite".to_owned(),
+                streak => format!("{streak} steps in a row were not finite"),
+            }
         } else if rate > knobs.skip_rate {
             format!("{many} of the last {} steps were not finite", self.window.len())
         } else {

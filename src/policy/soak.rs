@@ -59,9 +59,8 @@ impl Soak {
     fn step(&mut self, took: Duration) {
         self.silence(took);
         self.step += 1;
-        let (step, samples, epoch, loss, lr, grad_norm) = (self.step, self.step, 0, 1.0, 0.1, 1.0);
-        let (micro_batches, data_wait_ms, compute_ms) = (1, 0.0, took.as_secs_f64() * 1e3);
-        let taken = Step { step, samples, epoch, loss, lr, grad_norm, micro_batches, data_wait_ms, compute_ms };
+        let (step, compute_ms) = (self.step, took.as_secs_f64() * 1e3);
+        let taken = Step { step, samples: step, loss: Some(1.0), compute_ms, ..Step::default() };
         self.tell(Event::Worker(WorkerEvent::Step(taken)));
     }
 }
@@ -104,7 +103,7 @@ fn a_hundred_thousand_slow_steps_raise_no_alarm() {
 }
 
 #[test]
-fn a_worker_that_hangs_is_seen_within_its_limit() {
+fn a_hang_is_detected_within_its_limit() {
     let mut soak = Soak::begin();
     soak.phase(Phase::Training, seconds(0));
     for _ in 0..100 {

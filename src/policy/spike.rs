@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_that_lasts_is_found_and_others_are_not() {
+    fn only_a_lasting_jump_is_a_spike() {
         let calm = noisy(500);
         let then = |before: usize, after: &[f64]| [&calm[..before], after, &calm[..50]].concat();
         let table: [(&str, Vec<f64>, &[usize]); 9] = [

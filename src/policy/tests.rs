@@ -29,7 +29,16 @@ pub(super) fn limits() -> Limits {
     let relieves = vec![vec![], vec![Relief::Kernels], vec![Relief::Heat], vec![Relief::Memory, Relief::Numerics]];
     let (plan, save_every) = (Vec::new(), vec![Every::Seconds(30.0); 4]);
     let resume = "downshift resume".to_owned();
-    Limits { resume, rungs, relieves, barriers: BTreeMap::new(), watch: Watch::default(), plan, save_every }
+    Limits {
+        resume,
+        rungs,
+        relieves,
+        barriers: BTreeMap::new(),
+        watch: Watch::default(),
+        plan,
+        save_every,
+        command: None,
+    }
 }
 
 pub(super) fn seconds(seconds: u64) -> Duration {
@@ -65,7 +74,7 @@ pub(super) fn saved(step: u64) -> Event {
         bytes: 1,
         pause_ms: 1.0,
         total_ms: 10.0,
-        eval_loss: None,
+        ..Saved::default()
     }))
 }
 
@@ -73,13 +82,12 @@ pub(super) fn step(step: u64) -> Event {
     Event::Worker(WorkerEvent::Step(Step {
         step,
         samples: step,
-        epoch: 0,
-        loss: 1.0,
-        lr: 0.1,
-        grad_norm: 1.0,
+        loss: Some(1.0),
+        lr: Some(0.1),
+        grad_norm: Some(1.0),
         micro_batches: 1,
-        data_wait_ms: 0.0,
         compute_ms: 1.0,
+        ..Step::default()
     }))
 }
 
@@ -94,6 +102,11 @@ pub(super) fn failed(class: FailureClass) -> Event {
 }
 
 pub(super) const KILLED: Event = Event::Exited(Exit::by_signal(9), Cause::new(FailureClass::Killed, Vec::new()));
+
+/// A process that was ended after it reported this class.
+pub(super) fn ended_with(class: FailureClass) -> Event {
+    Event::Exited(Exit::by_signal(15), Cause::new(class, Vec::new()))
+}
 
 pub(super) fn exited(code: i32) -> Event {
     let exit = Exit::with_code(code);
@@ -134,7 +147,7 @@ fn a_shift_saves_stops_and_starts_on_the_next_rung() {
 }
 
 #[test]
-fn shifts_beyond_the_ladder_are_refused_in_words() {
+fn shifts_beyond_the_ladder_are_refused_with_a_reason() {
     let mut policy = policy();
     training(&mut policy);
     let unknown = |name: &str| {
@@ -180,7 +193,7 @@ fn deaths_are_restarted_within_the_budget_and_progress_renews_it() {
 }
 
 #[test]
-fn what_no_restart_can_mend_fails_with_its_exit_code() {
+fn faults_that_no_restart_mends_fail_with_their_exit_code() {
     for class in [FailureClass::Config, FailureClass::Data, FailureClass::Checkpoint] {
         let mut policy = policy();
         training(&mut policy);
@@ -192,7 +205,7 @@ fn what_no_restart_can_mend_fails_with_its_exit_code() {
 }
 
 #[test]
-fn the_same_death_twice_just_after_a_load_goes_one_checkpoint_back() {
+fn the_same_failure_twice_right_after_a_load_goes_one_checkpoint_back() {
     let deaths = |exit: &Event, at: u64| {
         let mut policy = policy();
         policy.decide(Event::Begin, seconds(0));
@@ -236,7 +249,7 @@ fn the_keeper_shifts_to_the_nearest_rung_that_relieves_the_cause_unless_it_may_n
 }
 
 #[test]
-fn a_rung_of_another_shape_is_refused_in_words() {
+fn a_rung_of_another_shape_is_refused_with_a_reason() {
     let mut policy = policy();
     policy.limits.barriers.insert((0, 1), "another shape".to_owned());
     training(&mut policy);
@@ -255,7 +268,7 @@ fn without_restarts_the_first_fault_ends_the_run_with_its_own_code() {
 }
 
 #[test]
-fn an_early_exit_is_no_success() {
+fn an_early_exit_is_a_failure() {
     let mut policy = policy();
     training(&mut policy);
     assert_eq!(starts(&policy.decide(exited(0), seconds(2))), [0]);
@@ -315,7 +328,7 @@ fn a_card_that_cannot_be_read_costs_a_fixed_wait() {
 }
 
 #[test]
-fn a_person_who_resumes_opens_a_fresh_budget() {
+fn a_resume_by_the_user_opens_a_fresh_budget() {
     let mut policy = policy();
     training(&mut policy);
     policy.decide(KILLED, seconds(2));

@@ -151,7 +151,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ram_is_read_or_unknown() {
+    fn ram_is_a_number_or_unknown() {
         let cases = [
             ("MemTotal:       16384 kB\nMemFree: 1 kB\nMemAvailable:    4096 kB\n", Some((16384 * 1024, 12288 * 1024))),
             ("MemAvailable: 0 kB\nMemTotal: 8 kB\n", Some((8192, 8192))),

@@ -155,7 +155,7 @@ mod tests {
     const WSL: Environment = Environment { is_wsl: true, has_dxg: true, is_named: false };
 
     #[test]
-    fn the_windows_library_comes_first_under_wsl_and_a_named_one_stands_alone() {
+    fn wsl_prefers_the_windows_library_and_a_named_one_is_the_only_candidate() {
         let named = Path::new("/opt/nvml.so");
         assert_eq!(library_candidates(Some(named), WSL), [named]);
         assert_eq!(library_candidates(None, WSL), [Path::new(WSL_LIBRARY), Path::new(LIBRARY)]);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cause_has_its_own_way_out() {
+    fn every_cause_has_its_own_remedy() {
         let missing = || match Nvml::builder().lib_path("/nonexistent/nvml.so".as_ref()).init() {
             Err(error) => error,
             Ok(_) => panic!("there is no such library"),

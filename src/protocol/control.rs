@@ -6,9 +6,11 @@
 //! every change from then on. Rows read from the store after the first status overlap with those on
 //! the socket, and never leave a gap.
 
+use super::metrics;
 use super::worker::Eval;
 use serde::{Deserialize, Serialize};
 
+pub use super::passage::{Passage, Stage, StageName};
 pub use super::rows::{CheckpointRow, EvalRow, JournalKind, JournalRow, SampleRow, StepRow};
 
 /// A message from client to keeper.
@@ -101,6 +103,8 @@ pub enum RunState {
     Paused,
     /// The worker was asked to end.
     Stopping,
+    /// No worker yet: other runs come first on the devices.
+    AwaitingCard,
     /// The GPU still holds memory of the last worker.
     AwaitingVram,
     /// Waiting before the next start.
@@ -129,6 +133,7 @@ impl RunState {
             Self::Checkpointing => "checkpointing",
             Self::Paused => "paused",
             Self::Stopping => "stopping",
+            Self::AwaitingCard => "waiting for the card",
             Self::AwaitingVram => "waiting for VRAM",
             Self::BackingOff => "backing off",
             Self::Recovering => "recovering",
@@ -233,12 +238,36 @@ pub struct Status {
 }
 
 /// The best evaluation whose weights are on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "BestFields")]
 pub struct Best {
     /// Step of its checkpoint.
     pub step: u64,
-    /// Its validation loss.
-    pub eval_loss: f64,
+    /// Its validation loss; a command may report none.
+    pub eval_loss: Option<f64>,
+    /// The metric that ranks: `loss` or another one of evaluations.
+    pub metric: String,
+    /// Its value of that metric.
+    pub value: f64,
+}
+
+/// [`Best`] as read: a status of before ranks by the loss and does not say so.
+#[derive(Deserialize)]
+struct BestFields {
+    step: u64,
+    eval_loss: Option<f64>,
+    metric: Option<String>,
+    value: Option<f64>,
+}
+
+impl TryFrom<BestFields> for Best {
+    type Error = &'static str;
+
+    fn try_from(fields: BestFields) -> Result<Self, Self::Error> {
+        let BestFields { step, eval_loss, metric, value } = fields;
+        let value = value.or(eval_loss).ok_or("the best evaluation has no value")?;
+        Ok(Self { step, eval_loss, metric: metric.unwrap_or_else(|| metrics::LOSS.to_owned()), value })
+    }
 }
 
 /// Progress of a run through its climb plan.
@@ -261,38 +290,6 @@ pub struct Proposal {
     pub why: String,
     /// The move: `would shift down to safe`.
     pub does: String,
-}
-
-/// The transition from one worker to the next.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Passage {
-    /// The previous rung.
-    pub from: String,
-    /// The new rung; the same for a restart.
-    pub to: String,
-    /// Its parts in order: completed parts have a time, the last one may be in progress.
-    pub stages: Vec<Stage>,
-    /// Step and loss before the transition.
-    pub before: Option<(u64, f64)>,
-    /// Step and loss of the first step after it.
-    pub after: Option<(u64, f64)>,
-}
-
-impl Passage {
-    /// Returns the total time of the completed parts.
-    #[must_use]
-    pub fn total_ms(&self) -> u64 {
-        self.stages.iter().filter_map(|stage| stage.took_ms).sum()
-    }
-}
-
-/// One part of a passage.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stage {
-    /// `save`, `stop`, `wait for VRAM`, `back off`, `start and load`, `compile`, `first step`.
-    pub name: String,
-    /// Duration; none while in progress.
-    pub took_ms: Option<u64>,
 }
 
 /// Record of a rung.

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn other_text_is_refused_with_the_way_out() {
+    fn other_text_is_refused_with_the_fix() {
         for (text, part) in [
             ("oom", "has no step"),
             ("boom@3", "known faults: nan, oom"),

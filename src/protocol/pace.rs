@@ -116,8 +116,9 @@ mod tests {
             samples: step * 32,
             epoch: 0,
             loss: Some(1.0),
-            lr: 0.1,
+            lr: Some(0.1),
             grad_norm: Some(1.0),
+            metrics: crate::protocol::metrics::Metrics::new(),
             skipped: false,
             data_wait_ms: took_ms / 4.0,
             compute_ms: took_ms * 3.0 / 4.0,
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_pause_before_the_newest_step_and_rows_that_come_at_once_make_no_speed() {
+    fn neither_a_long_pause_nor_rows_that_arrive_at_once_give_a_speed() {
         let after_a_pause: Pacer = [row(1, 1, 0, 20.0), row(1, 2, 90_000, 20.0)].iter().collect();
         close(after_a_pause.pace().map(|pace| pace.steps_per_s), 50.0);
         let slow_steps: Pacer = [row(1, 1, 0, 40_000.0), row(1, 2, 40_000, 40_000.0)].iter().collect();
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn another_attempt_begins_anew_and_odd_figures_do_no_harm() {
+    fn another_attempt_starts_over_and_odd_figures_do_no_harm() {
         let mut rows: Vec<StepRow> = (1..100).map(|step| row(1, step, step as i64 * 10, 10.0)).collect();
         rows.push(row(2, 50, 60_000, 10.0));
         assert_eq!(rows.iter().collect::<Pacer>().pace(), None);

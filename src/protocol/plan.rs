@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_corrects_the_rungs_that_never_ran() {
+    fn measurements_correct_the_rungs_that_never_ran() {
         let card = Card { name: "a card".to_owned(), total_bytes: 1000, free_bytes: None };
         // State is 100, the rest is estimated at 400 and measured at 500: a quarter more.
         let rungs = vec![rung("ran", 100, 500, Some(600)), rung("never", 200, 600, None), rung("big", 200, 1000, None)];

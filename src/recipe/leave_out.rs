@@ -81,7 +81,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_step_outside_is_taken_once_and_none_inside(
+        fn every_step_outside_the_ranges_is_taken_once_and_none_inside(
             samples in 1u64..200, micro_batch in 1u64..20, from in 0u64..300, length in 1u64..200,
         ) {
             let plan = BatchPlan { epoch_samples: samples, units: 1, micro_batch, accumulation: 1 };

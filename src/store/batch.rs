@@ -3,7 +3,7 @@
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, StepRow};
 use rusqlite::{Transaction, params};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// New rows for the store.
@@ -28,7 +28,7 @@ pub struct Batch {
 }
 
 /// The record of an attempt.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct AttemptRow {
     /// Its number.
     pub id: u64,

@@ -71,7 +71,7 @@ impl Reader {
         let newest = stretches.last().map_or(0, |last| last.steps.end.saturating_sub(NEWEST));
         for stretch in &stretches {
             let whole = stretch.steps.start..stretch.steps.end.min(newest).max(stretch.steps.start);
-            self.summed(stretch, whole.clone(), |leaf| each(stretch, Piece::Leaf(leaf)))?;
+            self.read_leaves(stretch, whole.clone(), |leaf| each(stretch, Piece::Leaf(leaf)))?;
             self.rows(stretch.attempt, whole.end..stretch.steps.end, |row| each(stretch, Piece::Row(&row)))?;
         }
         Ok(())
@@ -119,7 +119,7 @@ impl Reader {
     }
 
     /// Calls `each` with the leaves of a range of an attempt's steps: from `summaries`, or else computed from rows.
-    fn summed(&self, stretch: &Stretch, steps: Range<u64>, mut each: impl FnMut(&Bucket)) -> rusqlite::Result<()> {
+    fn read_leaves(&self, stretch: &Stretch, steps: Range<u64>, mut each: impl FnMut(&Bucket)) -> rusqlite::Result<()> {
         if steps.is_empty() {
             return Ok(());
         }
@@ -127,7 +127,7 @@ impl Reader {
         for block in steps.start / BLOCK..steps.end.div_ceil(BLOCK) {
             let part = steps.start.max(block * BLOCK)..steps.end.min((block + 1) * BLOCK);
             let Some(leaves) = known.remove(&block) else {
-                self.sum(stretch.attempt, part)?.iter().for_each(&mut each);
+                self.sum_rows(stretch.attempt, part)?.iter().for_each(&mut each);
                 continue;
             };
             for leaf in leaves {
@@ -136,7 +136,7 @@ impl Reader {
                     each(&leaf);
                 } else if last >= part.start && first < part.end {
                     let cut = first.max(part.start)..(last + 1).min(part.end);
-                    self.sum(stretch.attempt, cut)?.iter().for_each(&mut each);
+                    self.sum_rows(stretch.attempt, cut)?.iter().for_each(&mut each);
                 }
             }
         }
@@ -144,7 +144,7 @@ impl Reader {
     }
 
     /// Computes the leaves of a range of an attempt's steps from rows.
-    fn sum(&self, attempt: u64, steps: Range<u64>) -> rusqlite::Result<Vec<Bucket>> {
+    fn sum_rows(&self, attempt: u64, steps: Range<u64>) -> rusqlite::Result<Vec<Bucket>> {
         let mut points = Vec::new();
         self.rows(attempt, steps, |row| points.push(Point::of(&row)))?;
         Ok(leaves(&points))

@@ -1,7 +1,7 @@
 //! The schema of run.db, and how to open it.
 
+use crate::untrusted::database::distrust_schema;
 use crate::untrusted::file::{self, ReadError};
-use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, ffi};
 use std::path::Path;
 use std::time::Duration;
@@ -170,20 +170,6 @@ pub fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     connection.busy_timeout(Duration::from_secs(2))?;
     check_version(&connection)?;
     Ok(connection)
-}
-
-/// Keeps the schema of a store, which may come from elsewhere, from running code. Ours has only tables and indices.
-fn distrust_schema(connection: &Connection) -> rusqlite::Result<()> {
-    let switches = [
-        (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
-        (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
-        (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
-        (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
-    ];
-    for (switch, on) in switches {
-        connection.set_db_config(switch, on)?;
-    }
-    Ok(())
 }
 
 /// Reads the structure of every page. In a large store this excludes the curve and the readings, which

@@ -72,7 +72,7 @@ mod tests {
     use tempfile::TempDir;
 
     #[test]
-    fn the_plan_counts_what_lies_there_at_the_worst_moment() {
+    fn the_planned_space_covers_all_checkpoints_and_a_margin() {
         let one = checkpoint_bytes(1_000_000);
         assert_eq!(one, 12_000_000);
         assert_eq!(planned(one, 7), 84_000_000 + (16 << 20));

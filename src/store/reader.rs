@@ -1,11 +1,14 @@
 //! Reads run.db while the keeper writes it: short, read-only queries.
 
+use super::batch::AttemptRow;
 use super::checkpoint;
 use super::database::{NewerStore, open_reader};
 use super::owners;
 use super::run_dir::RunDir;
+use crate::format::counted;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, RunState, SampleRow, Status, StepRow};
+use crate::protocol::metrics::Metrics;
 use crate::protocol::worker::{Eval, Level};
 use crate::untrusted::text;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -128,24 +131,26 @@ impl Reader {
         Ok(lines)
     }
 
-    /// Returns a one-line description of every attempt, oldest first.
+    /// Returns every attempt, oldest first.
     ///
     /// # Errors
     /// Returns an error when `SQLite` fails.
-    pub fn attempts(&self) -> rusqlite::Result<Vec<String>> {
+    pub fn attempts(&self) -> rusqlite::Result<Vec<AttemptRow>> {
         let mut query = self.connection.prepare(
-            "SELECT id, rung_name, from_step, started_ms, ended_ms, reason, outcome FROM attempts ORDER BY id",
+            "SELECT id, rung, rung_name, reason, started_ms, pid, from_step, ended_ms, outcome FROM attempts ORDER BY id",
         )?;
         let rows = query.query_map([], |row| {
-            let (id, rung): (i64, String) = (row.get(0)?, row.get(1)?);
-            let from: Option<i64> = row.get(2)?;
-            let lived =
-                row.get::<_, Option<i64>>(4)?.map(|ended| Ok::<_, rusqlite::Error>(ended - row.get::<_, i64>(3)?));
-            let lived =
-                lived.transpose()?.map_or_else(|| "alive".to_owned(), |ms| format!("{:.1} s", ms as f64 / 1000.0));
-            let (reason, outcome): (String, Option<String>) = (row.get(5)?, row.get(6)?);
-            let from = from.map_or_else(|| "the beginning".to_owned(), |step| format!("step {step}"));
-            Ok(format!("{id}\t{rung}\tfrom {from}\t{lived}\t{reason}\t{}", outcome.unwrap_or_default()))
+            Ok(AttemptRow {
+                id: count(row, 0)?,
+                rung: row.get::<_, i64>(1)?.unsigned_abs() as usize,
+                rung_name: row.get(2)?,
+                reason: row.get(3)?,
+                started_ms: row.get(4)?,
+                pid: row.get(5)?,
+                from_step: row.get::<_, Option<i64>>(6)?.map(i64::unsigned_abs),
+                ended_ms: row.get(7)?,
+                outcome: row.get(8)?,
+            })
         })?;
         rows.collect()
     }
@@ -189,6 +194,7 @@ pub(super) fn checkpoints(connection: &Connection) -> rusqlite::Result<Vec<Check
             best: row.get(8)?,
             kept: row.get(9)?,
             proven: row.get(10)?,
+            metrics: Metrics::new(),
         })
     })?;
     rows.collect()
@@ -295,9 +301,9 @@ pub enum UnreadableStore {
     },
     /// The file is gone; the checkpoints are still there.
     #[error(
-        "{} is missing; {} up to step {step}, and `{resume}` rebuilds it",
+        "{} is missing; the run still has {} up to step {step}, and `{resume}` rebuilds it",
         text::path(.file),
-        if *.checkpoints == 1 { "1 checkpoint remains".to_owned() } else { format!("{checkpoints} checkpoints remain") }
+        counted(*.checkpoints as u64, "checkpoint")
     )]
     Missing {
         /// The path of the store.
@@ -372,6 +378,7 @@ pub(super) fn step_row(row: &Row<'_>) -> rusqlite::Result<StepRow> {
         data_wait_ms: row.get(9)?,
         compute_ms: row.get(10)?,
         time_ms: row.get(11)?,
+        metrics: Metrics::new(),
     })
 }
 

@@ -132,7 +132,7 @@ impl Point {
                 kept(row.loss),
                 kept(row.grad_norm),
                 time(row.data_wait_ms + row.compute_ms),
-                figure(Some(row.lr)),
+                figure(row.lr),
                 time(row.data_wait_ms),
                 time(row.compute_ms),
                 time(row.data_wait_ms / (row.data_wait_ms + row.compute_ms)),

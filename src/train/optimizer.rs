@@ -18,6 +18,7 @@ use super::param_rules::{ParamRule, ParamRules};
 use super::params::{TensorReader, Tensors, Trail, erase_rank, follow_trail, with_rank};
 use super::stored_tensor::{Masters, StoredTensor};
 use crate::config::knobs;
+use crate::format::counted;
 use blockwise::Kind;
 use burn::module::{AutodiffModule, ModuleMapper, Param};
 use burn::tensor::{
@@ -171,7 +172,7 @@ impl<B: Backend> AdamW<B> {
         let mut notes = Vec::new();
         if recoded > 0 {
             let to = if self.knobs.moments == knobs::MomentBits::Eight { "stored in 8 bits" } else { "stored in f32" };
-            notes.push(format!("the moments of {recoded} parameters are now {to}"));
+            notes.push(format!("the moments of {} are now {to}", counted(recoded, "parameter")));
         }
         if time > 0 && !missing.is_empty() {
             notes.push(describe_missing(&missing, trained.len()));
@@ -189,7 +190,8 @@ fn describe_missing(missing: &[&str], trained: usize) -> String {
     };
     let count = missing.len();
     format!(
-        "the checkpoint has no moments of {count} of {trained} trained parameters, so these start at zero: {named}{more}"
+        "the checkpoint lacks the moments of {count} out of {}, which start at zero: {named}{more}",
+        counted(trained as u64, "trained parameter")
     )
 }
 

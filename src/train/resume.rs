@@ -9,6 +9,7 @@ use super::params;
 use super::params::fit::Fit;
 use super::params::safetensors_file::{shapes_in_file, tensor_data};
 use super::stored_tensor::Masters;
+use crate::format::counted;
 use crate::protocol::worker::{Failed, Level, Saved};
 use crate::store::checkpoint::{self, CheckpointError, Loaded, MODEL, OPTIMIZER, STATE, state::TrainState};
 use burn::module::AutodiffModule;
@@ -151,6 +152,7 @@ where
         pause_ms: 0.0,
         total_ms: 0.0,
         eval_loss: state.own_eval_loss(),
+        metrics: state.own_eval().map(|eval| eval.metrics.clone()).unwrap_or_default(),
     };
     Ok(Restored { model, optimizer, state, saved, rank_change })
 }
@@ -192,8 +194,10 @@ fn matching_parameters<A: AutodiffBackend, M: AutodiffModule<A>>(
     let lost: BTreeSet<&String> = fit.missing.iter().chain(fit.reshaped.iter().map(|(path, ..)| path)).collect();
     if !fit.is_whole() {
         let kept = shapes.len() - lost.len();
-        let text =
-            format!("kept {kept} of {} parameters of the checkpoint and initialized the others: {fit}", shapes.len());
+        let text = format!(
+            "kept {kept} of {} from the checkpoint and initialized the others: {fit}",
+            counted(shapes.len() as u64, "parameter")
+        );
         notes.push((Level::Warn, text));
     }
     Ok(shapes.keys().filter(|path| !lost.contains(path)).cloned().collect())

@@ -261,6 +261,7 @@ fn write_checkpoint(run_dir: &Path, job: SaveJob, rows: &[Row]) -> Result<Saved,
         pause_ms: pause.as_secs_f64() * 1e3,
         total_ms: begun.elapsed().as_secs_f64() * 1e3,
         eval_loss: state.own_eval_loss(),
+        metrics: state.own_eval().map(|eval| eval.metrics.clone()).unwrap_or_default(),
     })
 }
 

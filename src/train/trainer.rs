@@ -1,7 +1,7 @@
 //! The built-in trainer: a registry of tasks on Burn.
 
 use super::device::{self, DeviceError};
-use super::registry::Registry;
+use super::registry::{AnyTask, Registry};
 use super::task::{DataError, Format};
 use super::{self_test, worker};
 use crate::config::knobs::{Precision, Preset};
@@ -10,8 +10,7 @@ use crate::config::problem::Problem;
 use crate::config::run::Run;
 use crate::protocol::device::{DeviceChoice, UnknownDevice};
 use crate::protocol::plan::{MemoryEstimate, Site};
-use crate::protocol::worker::Eval;
-use crate::trainer::{Files, Prospect, Refusal, Trainer, WorkerArgs, batch_misfit};
+use crate::trainer::{Evals, Files, NoAnswer, Prospect, Refusal, Trainer, WorkerArgs, batch_misfit};
 use std::fmt::Display;
 use std::path::PathBuf;
 
@@ -22,7 +21,7 @@ impl Trainer for Registry {
 
     fn precision_misfit(&self, precision: Precision, device: &str) -> Option<Problem> {
         let choice: DeviceChoice = device.parse().ok()?;
-        match device::choose_device(choice, precision) {
+        match device::choose_device(&choice, precision) {
             Err(DeviceError::PrecisionNeedsGpu(needs)) => {
                 Some(Problem::at("training.precision", needs.to_string(), "use f32"))
             }
@@ -34,17 +33,17 @@ impl Trainer for Registry {
         self.get(task)?.sizes(preset).ok().map(|sizes| sizes.training as u64)
     }
 
-    fn estimate_memory(&self, run: &Run, site: Site) -> Vec<Result<MemoryEstimate, String>> {
+    fn estimate_memory(&self, run: &Run, site: Site) -> Vec<Result<MemoryEstimate, NoAnswer>> {
         let presets: Vec<&Preset> = run.rungs.iter().map(|rung| &rung.preset).collect();
-        let unknown = || presets.iter().map(|_| Err(format!("no task is called `{}`", run.task))).collect();
+        let unknown = || presets.iter().map(|_| Err(NoAnswer::UnknownTask(run.task.clone()))).collect();
         self.get(&run.task).map_or_else(unknown, |task| {
             let estimates = task.estimate_memory(&presets, site).into_iter();
-            estimates.map(|estimate| estimate.map_err(|error| error.to_string())).collect()
+            estimates.map(|estimate| estimate.map_err(|error| NoAnswer::Trainer(error.into()))).collect()
         })
     }
 
     fn self_test(&self, device: &str) -> Result<String, Refusal> {
-        let passed = self_test::run_self_test(parse_device(device)?);
+        let passed = self_test::run_self_test(&parse_device(device)?);
         let passed = passed.map_err(|error| Refusal::new(self_test::FAILED, error.to_string()))?;
         Ok(passed.to_string())
     }
@@ -54,13 +53,13 @@ impl Trainer for Registry {
         let mut prospect = Prospect::default();
         for rung in &run.rungs {
             let precision = rung.preset.training.precision;
-            let chosen = device::choose_device(choice, precision);
-            let chosen = chosen.map_err(|why| Refusal::new(13, named(rung, why)))?;
+            let chosen = device::choose_device(&choice, precision);
+            let chosen = chosen.map_err(|why| Refusal::new(13, name_rung(rung, why)))?;
             prospect.notes = chosen.note().into_iter().collect();
             prospect.device = chosen.name;
             prospect.fingerprint = chosen.fingerprint;
         }
-        count(self, run, prospect)
+        count_data(self, run, prospect)
     }
 
     fn examine(&self, run: &Run) -> Result<(), Refusal> {
@@ -70,24 +69,24 @@ impl Trainer for Registry {
 
     fn consider(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
         let choice = parse_device(device)?;
-        match (choice, device::choose_device(choice, Precision::F32)) {
+        match (&choice, device::choose_device(&choice, Precision::F32)) {
             (DeviceChoice::Cuda(_), Err(DeviceError::NoGpu(why))) => {
                 let notes = vec![format!("{device} is not available, so it was not checked: {why}")];
-                count(self, run, Prospect { device: device.to_owned(), notes, ..Prospect::default() })
+                count_data(self, run, Prospect { device: device.to_owned(), notes, ..Prospect::default() })
             }
             _ => self.look_ahead(run, device),
         }
     }
 
-    fn measure(&self, run: &Run, rung: usize, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Refusal> {
-        let task = self.get(&run.task).ok_or_else(|| Refusal::new(13, format!("no task is called `{}`", run.task)))?;
+    fn measure(&self, run: &Run, rung: usize, checkpoints: &[PathBuf]) -> Result<Evals, Refusal> {
+        let task = find_task(self, run)?;
         let measured = task.evaluate_checkpoints(&run.rungs[rung].preset, checkpoints);
         let measured = measured.map_err(|failed| Refusal::new(failed.class.exit_code(), failed.message))?;
-        Ok(measured.into_iter().map(|eval| eval.map_err(|error| error.to_string())).collect())
+        Ok(measured.into_iter().map(|eval| eval.map_err(|error| NoAnswer::Trainer(error.into()))).collect())
     }
 
     fn export(&self, run: &Run, rung: usize, weights: &[u8], format: &str) -> Result<Files, Refusal> {
-        let task = self.get(&run.task).ok_or_else(|| Refusal::new(13, format!("no task is called `{}`", run.task)))?;
+        let task = find_task(self, run)?;
         let format = match format {
             "hf" => Format::HuggingFace,
             "peft" => Format::Peft,
@@ -97,26 +96,30 @@ impl Trainer for Registry {
     }
 }
 
+fn find_task<'a>(registry: &'a Registry, run: &Run) -> Result<&'a dyn AnyTask, Refusal> {
+    registry.get(&run.task).ok_or_else(|| Refusal::new(13, NoAnswer::UnknownTask(run.task.clone()).to_string()))
+}
+
 fn parse_device(device: &str) -> Result<DeviceChoice, Refusal> {
     device.parse().map_err(|error: UnknownDevice| Refusal::new(2, error.to_string()))
 }
 
-fn named(rung: &Rung, why: impl Display) -> String {
+fn name_rung(rung: &Rung, why: impl Display) -> String {
     format!("rung {}: {why}", rung.name)
 }
 
 /// Adds the amount of data and the model's size, and checks that every rung has samples for its
 /// batches and the parameters it names: otherwise its worker would fail in the middle of a shift.
-fn count(registry: &Registry, run: &Run, mut prospect: Prospect) -> Result<Prospect, Refusal> {
+fn count_data(registry: &Registry, run: &Run, mut prospect: Prospect) -> Result<Prospect, Refusal> {
     let Some(task) = registry.get(&run.task) else { return Ok(prospect) };
     for (number, rung) in run.rungs.iter().enumerate() {
         let preset = &rung.preset;
-        let name = |error: DataError| if number == 0 { error.to_string() } else { named(rung, error) };
+        let name = |error: DataError| if number == 0 { error.to_string() } else { name_rung(rung, error) };
         let sizes = task.sizes(preset).map_err(|error| Refusal::new(15, name(error)))?;
         let misfit = batch_misfit(&preset.training, sizes.training as u64).map(|misfit| misfit.to_string());
         let rules = || task.check_rules(preset, &sizes.paths).err().map(|error| error.to_string());
         if let Some(why) = misfit.or_else(rules) {
-            return Err(Refusal::new(13, named(rung, why)));
+            return Err(Refusal::new(13, name_rung(rung, why)));
         }
         if number == 0 {
             prospect.samples = Some((sizes.training, sizes.validation));

@@ -118,7 +118,7 @@ fn train_task(
         return Err(failure::invalid_config(problem));
     }
     let training = &args.preset.training;
-    let device = device::choose_device(args.device, training.precision).map_err(failure::invalid_config)?;
+    let device = device::choose_device(&args.device, training.precision).map_err(failure::invalid_config)?;
     device::configure_kernel_caches(&device, &args.run_dir, training.autotune);
     task.train(TrainingJob { args: args.clone(), device, sink, orders, pulse })
 }

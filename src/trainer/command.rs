@@ -1,13 +1,12 @@
 //! Commands, in front of the built-in trainer: a command brings its own code, so nothing about it is
 //! compiled, planned or evaluated here.
 
-use super::{Files, Prospect, Refusal, Trainer, WorkerArgs};
+use super::{Evals, Files, NoAnswer, Prospect, Refusal, Trainer, WorkerArgs};
 use crate::config::knobs::{Precision, Preset, Section};
 use crate::config::problem::Problem;
 use crate::config::run::{Run, TaskSections};
 use crate::protocol::device::{DeviceChoice, UnknownDevice};
 use crate::protocol::plan::{MemoryEstimate, Site};
-use crate::protocol::worker::Eval;
 use std::path::{Path, PathBuf};
 
 /// A trainer that also knows commands.
@@ -76,12 +75,11 @@ impl Trainer for WithCommands<'_> {
         if run.command.is_some() { Ok(()) } else { self.trainer.examine(run) }
     }
 
-    fn estimate_memory(&self, run: &Run, site: Site) -> Vec<Result<MemoryEstimate, String>> {
+    fn estimate_memory(&self, run: &Run, site: Site) -> Vec<Result<MemoryEstimate, NoAnswer>> {
         if run.command.is_none() {
             return self.trainer.estimate_memory(run, site);
         }
-        let why = "the memory of a command is unknown before it has run";
-        run.rungs.iter().map(|_| Err(why.to_owned())).collect()
+        run.rungs.iter().map(|_| Err(NoAnswer::Command)).collect()
     }
 
     fn consider(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
@@ -92,7 +90,7 @@ impl Trainer for WithCommands<'_> {
         self.trainer.self_test(device)
     }
 
-    fn measure(&self, run: &Run, rung: usize, checkpoints: &[PathBuf]) -> Result<Vec<Result<Eval, String>>, Refusal> {
+    fn measure(&self, run: &Run, rung: usize, checkpoints: &[PathBuf]) -> Result<Evals, Refusal> {
         if run.command.is_some() {
             return Err(Refusal::new(13, "only the command's own script can evaluate its checkpoints"));
         }

@@ -270,7 +270,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn lines_that_matter_are_told_from_those_that_do_not() {
+    fn relevant_lines_are_distinguished_from_others() {
         let kind = |line: &str| read_line(line).map(|line| line.kind);
         let xid_of = |number, pci: &str| Some(KernelKind::Xid { number, pci: pci.to_owned() });
         let oom = |pid, name: &str| Some(KernelKind::OutOfMemory { pid: Some(pid), name: Some(name.to_owned()) });
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_log_says_so_and_is_read_once_it_is_there() {
+    fn a_missing_log_is_reported_and_read_once_it_exists() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kern.log");
         let mut log = KernelLog::open_file(&path, false);

@@ -4,6 +4,7 @@
 #![expect(dead_code, reason = "no test crate uses all of it")]
 
 use downshift::protocol::control::{JournalRow, RunState, Status};
+use downshift::store::owners;
 use downshift::store::reader::{Reader, live_status};
 use downshift::store::run_dir::RunDir;
 use rustix::process::{Pid, Signal, kill_process};
@@ -143,17 +144,65 @@ impl Place {
     }
 }
 
+impl Place {
+    /// Returns the living processes whose command line names this place.
+    pub fn processes(&self) -> Vec<u32> {
+        let folder = self.dir.path().display().to_string();
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let named = entries.filter(|entry| {
+            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&words).contains(&folder)
+        });
+        named.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
-        let folder = self.dir.path().display().to_string();
-        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let pid = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
-            if let Some(pid) = pid.filter(|_| String::from_utf8_lossy(&words).contains(&folder)) {
-                kill(pid.unsigned_abs());
-            }
-        }
+        self.processes().into_iter().for_each(kill);
     }
+}
+
+/// Slow enough to watch: a run takes 50 steps per second.
+pub const SLOW: &str = "{ step_ms: 20, save_ms: 1 }";
+/// A run of hundreds of steps takes a second.
+pub const QUICK: &str = "{ step_ms: 2, save_ms: 1 }";
+
+/// Starts a scripted run of this length in a place of its own, and waits until it has taken `step` steps.
+pub fn start_run(model: &str, steps: u64, step: u64) -> (Place, Child, RunDir, Status) {
+    let place = Place::scripted();
+    place.script(model, "");
+    let (child, run) = place.start(&["--set", &format!("training.steps={steps}")]);
+    let status = wait_status(&run, "steps", |status| status.step >= step);
+    (place, child, run, status)
+}
+
+/// Runs a scripted run of 100 steps to its end.
+pub fn finish_run() -> (Place, RunDir) {
+    let (place, mut child, run, _) = start_run(QUICK, 100, 0);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    wait_parent_end(&run);
+    (place, run)
+}
+
+/// Waits until the keeper's parent has ended.
+pub fn wait_parent_end(run: &RunDir) {
+    wait_for("the end of the parent", || owners::parent_record(run).is_none().then_some(()));
+}
+
+/// Stops a run whose headless client is `child`.
+pub fn stop_run(place: &Place, child: &mut Child) {
+    let stopped = place.output(&["stop"]);
+    assert!(stopped.status.success(), "{stopped:?}");
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+/// Locks the store of a run, as another program may; `ROLLBACK` unlocks it.
+pub fn lock_store(run: &RunDir) -> rusqlite::Connection {
+    let store = rusqlite::Connection::open(run.file("run.db")).unwrap();
+    store.busy_timeout(Duration::from_secs(10)).unwrap();
+    store.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    store
 }
 
 /// Returns the path of a program that `cargo test` builds from `examples/`.

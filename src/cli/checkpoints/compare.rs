@@ -35,7 +35,8 @@ pub fn compare(run: &RunDir, last: Option<u64>, trainer: &dyn Trainer) -> Outcom
     if ranked.is_empty() {
         return Err(Failure::new(14, format!("{} has no checkpoint that can be measured", run.name())));
     }
-    ranked.sort_by(|(a, _), (b, _)| a.loss.total_cmp(&b.loss).then(a.step.cmp(&b.step)));
+    let loss = |eval: &Eval| eval.loss.unwrap_or(f64::INFINITY);
+    ranked.sort_by(|(a, _), (b, _)| loss(a).total_cmp(&loss(b)).then(a.step.cmp(&b.step)));
     for (place, (eval, rung)) in (1..).zip(&ranked) {
         let (step, name) = (count(eval.step), &config.rungs[*rung].name);
         line!("{place:>3}.  step {step:>9}  {}  ({name})", measured(eval));

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Interval between two samples.
-const LOOK: Duration = Duration::from_millis(200);
+const INTERVAL: Duration = Duration::from_millis(200);
 /// Time after a worker's end at which a GPU that cannot be read is assumed free.
 const BLIND_WAIT: Duration = Duration::from_secs(2);
 
@@ -30,8 +30,8 @@ impl Card {
     pub fn watch(gpu: u32) -> Self {
         let (tell, readings) = mpsc::channel();
         thread::spawn(move || {
-            each_reading(&std::env::temp_dir(), gpu, LOOK, |reading| {
-                reading.is_opening() || tell.send(used(&reading)).is_ok()
+            each_reading(&std::env::temp_dir(), gpu, INTERVAL, |reading| {
+                reading.is_opening() || tell.send(vram_in_use(&reading)).is_ok()
             })
         });
         Self { readings, before: None, most: None, worked: false }
@@ -54,6 +54,7 @@ impl Card {
             say(&format!("the GPU still holds {more} more than before the last worker; this is not counted"));
         }
         if self.worked && now.is_none() {
+            // A GPU that cannot be read has no event to wait for.
             thread::sleep(BLIND_WAIT);
         }
         (self.before, self.most, self.worked) = (now, None, true);
@@ -83,6 +84,6 @@ impl Card {
     }
 }
 
-fn used(reading: &Reading) -> Option<u64> {
+fn vram_in_use(reading: &Reading) -> Option<u64> {
     reading.gpu.as_ref().ok()?.vram_used_bytes.get()
 }

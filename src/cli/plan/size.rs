@@ -1,5 +1,6 @@
 //! Parses a memory size on the command line: `16GiB`, `24 GB`, `512M`.
 
+use crate::cli::bad_value::BadValue;
 use crate::keeper::sentences;
 use std::fmt;
 use std::str::FromStr;
@@ -9,10 +10,10 @@ use std::str::FromStr;
 pub struct Size(pub u64);
 
 impl FromStr for Size {
-    type Err = String;
+    type Err = BadValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is not a memory size; write a number and a unit, such as 16GiB or 24GB");
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        let wrong = || BadValue::MemorySize(text.to_owned());
         let trimmed = text.trim();
         let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
         let number: f64 = trimmed[..split].parse().map_err(|_| wrong())?;
@@ -52,7 +53,7 @@ mod tests {
             assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
         }
         for text in ["", "16", "GiB", "-1GiB", "0GiB", "16KiB", "1.2.3G", "16 GiBs", "inf G", "99999999TB"] {
-            let refusal = text.parse::<Size>().unwrap_err();
+            let refusal = text.parse::<Size>().unwrap_err().to_string();
             assert!(refusal.contains("16GiB") && refusal.contains(text), "{refusal}");
         }
     }

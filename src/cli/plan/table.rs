@@ -27,22 +27,22 @@ const HOST: [Part; 6] = [
 
 /// Returns the lines of a plan.
 pub fn lines(plan: &Plan, measured: bool) -> Vec<String> {
-    let mut rows = vec![row(format!("{} ({})", plan.run, plan.task), plan, |rung| rung.name.clone())];
-    rows.push(row("micro-batch".to_owned(), plan, |rung| rung.micro_batch.to_string()));
+    let mut rows = vec![plan_row(format!("{} ({})", plan.run, plan.task), plan, |rung| rung.name.clone())];
+    rows.push(plan_row("micro-batch".to_owned(), plan, |rung| rung.micro_batch.to_string()));
     let part = |rung: &RungPlan, of: fn(&MemoryEstimate) -> u64| {
         rung.estimate.as_ref().map_or_else(unknown, |all| size(of(all)))
     };
     for (name, of) in DEVICE {
-        rows.push(row(name.to_owned(), plan, |rung| part(rung, of)));
+        rows.push(plan_row(name.to_owned(), plan, |rung| part(rung, of)));
     }
-    rows.push(row(total_name(plan), plan, |rung| rung.total_bytes.map_or_else(unknown, size)));
-    rows.push(row("verdict".to_owned(), plan, |rung| rung.verdict.to_string()));
-    rows.push(row("largest micro-batch".to_owned(), plan, largest));
+    rows.push(plan_row(total_name(plan), plan, |rung| rung.total_bytes.map_or_else(unknown, size)));
+    rows.push(plan_row("verdict".to_owned(), plan, |rung| rung.verdict.to_string()));
+    rows.push(plan_row("largest micro-batch".to_owned(), plan, largest));
     for (name, of) in HOST {
-        rows.push(row(name.to_owned(), plan, |rung| part(rung, of)));
+        rows.push(plan_row(name.to_owned(), plan, |rung| part(rung, of)));
     }
     if measured || plan.rungs.iter().any(|rung| rung.measured.is_some()) {
-        rows.extend(seen(plan));
+        rows.extend(measured_rows(plan));
     }
     let mut lines = align(&rows);
     lines.push(String::new());
@@ -66,7 +66,7 @@ fn advice(plan: &Plan) -> Option<String> {
     (!names.is_empty()).then(|| format!("{rungs} {} {verb} not fit: {LESS_MEMORY}.", names.join(", ")))
 }
 
-fn row(name: String, plan: &Plan, cell: impl Fn(&RungPlan) -> String) -> Vec<String> {
+fn plan_row(name: String, plan: &Plan, cell: impl Fn(&RungPlan) -> String) -> Vec<String> {
     std::iter::once(name).chain(plan.rungs.iter().map(cell)).collect()
 }
 
@@ -83,9 +83,9 @@ fn largest(rung: &RungPlan) -> String {
     }
 }
 
-fn seen(plan: &Plan) -> Vec<Vec<String>> {
+fn measured_rows(plan: &Plan) -> Vec<Vec<String>> {
     let of = |name: &str, what: &dyn Fn(&Measured) -> Option<String>| {
-        row(name.to_owned(), plan, |rung| rung.measured.as_ref().and_then(what).unwrap_or_else(unknown))
+        plan_row(name.to_owned(), plan, |rung| rung.measured.as_ref().and_then(what).unwrap_or_else(unknown))
     };
     let predicted = |rung: &RungPlan| Some(rung.measured.as_ref()?.matching_estimate(rung.estimate.as_ref()?));
     let ratio = |rung: &RungPlan| {
@@ -93,9 +93,9 @@ fn seen(plan: &Plan) -> Vec<Vec<String>> {
         Some(format!("{:+.1} %", (predicted as f64 / measured as f64 - 1.0) * 100.0))
     };
     vec![
-        row("predicted peak".to_owned(), plan, |rung| predicted(rung).map_or_else(unknown, size)),
+        plan_row("predicted peak".to_owned(), plan, |rung| predicted(rung).map_or_else(unknown, size)),
         of("measured peak", &|seen| seen.peak_bytes.map(size)),
-        row("predicted / measured".to_owned(), plan, |rung| ratio(rung).unwrap_or_else(unknown)),
+        plan_row("predicted / measured".to_owned(), plan, |rung| ratio(rung).unwrap_or_else(unknown)),
         of("baseline before", &|seen| seen.baseline_bytes.map(size)),
         of("steps/s", &|seen| seen.steps_per_s.map(|rate| format!("{rate:.3}"))),
         of("units/s", &|seen| seen.units_per_s.map(|rate| format!("{rate:.0}"))),

@@ -2,6 +2,7 @@
 
 use super::line;
 use super::{Failure, Format, Outcome};
+use crate::format::counted;
 use crate::triage::memory::{Figure, Reading, Trace, trace_memory};
 use crate::untrusted::text;
 use std::io::BufRead;
@@ -12,7 +13,7 @@ pub fn memory(log: &mut impl BufRead, path: &Path, format: Format) -> Outcome {
     match format {
         Format::Json => line!("{}", serde_json::to_string_pretty(&found.readings)?),
         Format::Text | Format::Tmux => {
-            for line in table(&found) {
+            for line in format_table(&found) {
                 line!("{line}");
             }
         }
@@ -20,23 +21,22 @@ pub fn memory(log: &mut impl BufRead, path: &Path, format: Format) -> Outcome {
     Ok(0)
 }
 
-fn table(trace: &Trace) -> Vec<String> {
+fn format_table(trace: &Trace) -> Vec<String> {
     if trace.readings.is_empty() {
-        let lines = trace.lines;
-        return vec![format!("No memory figures in {lines} {}.", if lines == 1 { "line" } else { "lines" })];
+        return vec![format!("No memory figures in {}.", counted(trace.lines, "line"))];
     }
     let mut rows = vec![["line", "time", "where", "figure", "GiB", "of"].map(str::to_owned)];
-    rows.extend(trace.readings.iter().map(row));
+    rows.extend(trace.readings.iter().map(format_row));
     let widths: [usize; 6] =
         std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
     let mut out: Vec<String> = rows.iter().map(|row| aligned(row, widths)).collect();
     if trace.left_out > 0 {
-        out.push(format!("skipped {} lines between these", trace.left_out));
+        out.push(format!("skipped {} between these", counted(trace.left_out, "line")));
     }
     out.push(String::new());
     let (width, digits) = (widths[3], widths[4]);
     out.extend(trace.peaks.iter().map(|peak| {
-        let [line, _, device, figure, amount, of] = row(peak);
+        let [line, _, device, figure, amount, of] = format_row(peak);
         let name = if peak.figure == Figure::Free { "least" } else { "peak" };
         let of = if of.is_empty() { of } else { format!(" of {of}") };
         let device = if device.is_empty() { device } else { format!(", {device}") };
@@ -45,7 +45,7 @@ fn table(trace: &Trace) -> Vec<String> {
     out
 }
 
-fn row(reading: &Reading) -> [String; 6] {
+fn format_row(reading: &Reading) -> [String; 6] {
     let gib = |mib: f64| format!("{:.2}", mib / 1024.0);
     [
         reading.line.to_string(),

@@ -2,7 +2,7 @@
 
 use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
-use crate::cockpit::ui;
+use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::format::{clock, count};
@@ -57,6 +57,7 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     lines.truncate(usize::from(within.height.saturating_sub(2)).saturating_sub(tail.len()));
     lines.extend(tail);
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);
-    let inner = ui::open_popup(frame, within, (WIDTH, high), title, Tone::Danger, theme);
+    let inner =
+        Popup { title, size: (WIDTH, high), tone: Tone::Danger, stand: Stand::Middle }.open(frame, within, theme);
     ui::render_lines(frame, inner, lines);
 }

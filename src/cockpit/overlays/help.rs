@@ -2,7 +2,7 @@
 
 use crate::cockpit::action::{Entry, Group, TABLE};
 use crate::cockpit::state::State;
-use crate::cockpit::ui;
+use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use ratatui::{
@@ -19,7 +19,8 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, from: usize, state: &State, t
     if within.width >= 118 {
         let lanes: [Vec<_>; 2] = [blocks.by_ref().take(2).flatten().collect(), blocks.flatten().collect()];
         let high = u16::try_from(lanes[0].len().max(lanes[1].len())).unwrap_or(u16::MAX);
-        let inner = ui::open_popup(frame, within, (110, high), "keys", Tone::Plain, theme);
+        let inner = Popup { title: "keys", size: (110, high), tone: Tone::Plain, stand: Stand::Middle }
+            .open(frame, within, theme);
         let areas: [Rect; 2] = Layout::horizontal([Constraint::Fill(1); 2]).spacing(3).areas(inner);
         for (area, lines) in areas.into_iter().zip(lanes) {
             ui::render_lines(frame, area, lines);
@@ -28,7 +29,8 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, from: usize, state: &State, t
     }
     let lines: Vec<_> = blocks.flatten().collect();
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);
-    let inner = ui::open_popup(frame, within, (62, high), "keys", Tone::Plain, theme);
+    let inner =
+        Popup { title: "keys", size: (62, high), tone: Tone::Plain, stand: Stand::Middle }.open(frame, within, theme);
     let hidden = lines.len().saturating_sub(usize::from(inner.height));
     if hidden == 0 {
         return ui::render_lines(frame, inner, lines);

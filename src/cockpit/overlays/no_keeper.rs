@@ -2,7 +2,7 @@
 
 use crate::cockpit::action::Action;
 use crate::cockpit::state::{Link, State};
-use crate::cockpit::ui;
+use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::format::{age, count};
@@ -39,6 +39,7 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
         Span::styled(" close", theme.dim),
     ]));
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);
-    let inner = ui::open_popup(frame, within, (72, high), "no keeper", Tone::Danger, theme);
+    let inner = Popup { title: "no keeper", size: (72, high), tone: Tone::Danger, stand: Stand::Middle }
+        .open(frame, within, theme);
     ui::render_lines(frame, inner, lines);
 }

@@ -3,7 +3,7 @@
 use super::ClickTarget;
 use crate::cockpit::search::matching_actions;
 use crate::cockpit::state::State;
-use crate::cockpit::ui;
+use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use ratatui::{
@@ -18,7 +18,7 @@ const MOST: u16 = 16;
 /// Returns the box and the number of visible list rows.
 fn box_area(within: Rect) -> (Rect, usize) {
     let rows = within.height.saturating_sub(6).min(MOST);
-    (ui::popup_area(within, (WIDTH, rows + 2), ui::Stand::Middle), usize::from(rows))
+    (ui::popup_area(within, (WIDTH, rows + 2), Stand::Middle), usize::from(rows))
 }
 
 /// Returns the first visible row of the list.
@@ -29,8 +29,13 @@ fn first_visible(chosen: usize, rows: usize) -> usize {
 /// Draws the box.
 pub fn render(frame: &mut Frame<'_>, within: Rect, chosen: usize, state: &State, theme: &Theme) {
     let (_, rows) = box_area(within);
-    let inner =
-        ui::open_popup(frame, within, (WIDTH, u16::try_from(rows).unwrap_or(MOST) + 2), "actions", Tone::Plain, theme);
+    let inner = Popup {
+        title: "actions",
+        size: (WIDTH, u16::try_from(rows).unwrap_or(MOST) + 2),
+        tone: Tone::Plain,
+        stand: Stand::Middle,
+    }
+    .open(frame, within, theme);
     let found = matching_actions(&state.screen.search);
     let search = Line::from(vec![
         Span::styled(": ", theme.accent),
@@ -64,7 +69,7 @@ pub fn click_target(within: Rect, chosen: usize, state: &State, at: (u16, u16)) 
     if !area.contains(at.into()) {
         return ClickTarget::Outside;
     }
-    let inner = ui::popup_inner(within, area, ui::Stand::Middle);
+    let inner = ui::popup_inner(within, area, Stand::Middle);
     let Some(row) = at.1.checked_sub(inner.y + 2).map(usize::from).filter(|row| *row < rows) else {
         return ClickTarget::Nothing;
     };

@@ -4,7 +4,7 @@ mod command;
 
 use crate::cockpit::action::Action;
 use crate::cockpit::state::{RungView, State};
-use crate::cockpit::ui;
+use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::format::{bytes, count, in_words, rate};
@@ -37,7 +37,8 @@ impl Content {
 /// Draws the box.
 pub fn render(frame: &mut Frame<'_>, within: Rect, to: usize, state: &State, theme: &Theme) {
     if let Some(content) = box_content(within, to, state, Some(theme)) {
-        let inner = ui::open_popup(frame, within, content.size(), &content.title, Tone::Busy, theme);
+        let inner = Popup { title: &content.title, size: content.size(), tone: Tone::Busy, stand: Stand::Middle }
+            .open(frame, within, theme);
         ui::render_lines(frame, inner, content.lines);
     }
 }
@@ -113,7 +114,9 @@ fn short_consequences(
     let when = match (status.state, &state.command) {
         (_, Some(spec)) => command::short_sentence(spec, status),
         (RunState::Paused, _) => "takes effect on resume".to_owned(),
-        (RunState::BackingOff | RunState::AwaitingVram, _) => "takes effect at the next start".to_owned(),
+        (RunState::BackingOff | RunState::AwaitingCard | RunState::AwaitingVram, _) => {
+            "takes effect at the next start".to_owned()
+        }
         (RunState::Starting | RunState::Compiling, _) => "takes effect after the first step".to_owned(),
         _ => format!("takes effect at step {}", count(status.step.saturating_add(1))),
     };
@@ -293,7 +296,7 @@ fn start_of(status: &Status) -> String {
     match status.state {
         RunState::Paused => format!("Takes effect on resume, at step {next}."),
         // No worker is alive to save: the next one loads the latest checkpoint on disk.
-        RunState::BackingOff | RunState::AwaitingVram => match status.durable_step {
+        RunState::BackingOff | RunState::AwaitingCard | RunState::AwaitingVram => match status.durable_step {
             Some(durable) => format!("Takes effect at the next start, from checkpoint {}.", count(durable)),
             None => "Takes effect at the next start, from the beginning: no checkpoint yet.".to_owned(),
         },

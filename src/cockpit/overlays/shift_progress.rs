@@ -3,11 +3,11 @@
 use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
 use crate::cockpit::state::shift_progress::{ShiftProgress, shift_result};
-use crate::cockpit::ui;
+use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::format::{apart, count, figure, took};
-use crate::protocol::control::Stage;
+use crate::protocol::control::{Stage, StageName};
 use ratatui::{
     Frame,
     layout::Rect,
@@ -52,7 +52,7 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     };
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX);
     let tone = if done { Tone::Good } else { Tone::Busy };
-    let inner = ui::open_corner_box(frame, within, (WIDTH, high), &title, tone, theme);
+    let inner = Popup { title: &title, size: (WIDTH, high), tone, stand: Stand::Corner }.open(frame, within, theme);
     ui::render_lines(frame, inner, lines);
 }
 
@@ -71,18 +71,19 @@ fn stage_row(
 }
 
 /// Stages of a shift or restart, in order; stages that it does not need are skipped.
-const PLAN: [&str; 6] = ["save", "stop", "wait for VRAM", "start and load", "compile", "first step"];
+const PLAN: [StageName; 6] =
+    [StageName::Save, StageName::Stop, StageName::AwaitVram, StageName::Load, StageName::Compile, StageName::FirstStep];
 
 /// Returns all stages from the start, so that the box keeps its size: done, under way, pending or skipped.
 fn stage_lines(stages: &[Stage], since: u64, done: bool, theme: &Theme) -> Vec<Line<'static>> {
-    let known = |name: &str| stages.iter().any(|stage| stage.name == name);
+    let known = |name: StageName| stages.iter().any(|stage| stage.name == name);
     // Known stages keep the order in which they happened; a planned stage before the next known one was skipped.
-    let mut rest = PLAN.iter().copied().filter(|name| !known(name)).peekable();
-    let order = |name: &str| PLAN.iter().position(|planned| *planned == name);
-    let dim = |name: &str, word: &str| stage_row("·", stage_label(name), word, (theme.dim, theme.dim));
+    let mut rest = PLAN.into_iter().filter(|name| !known(*name)).peekable();
+    let order = |name: StageName| PLAN.iter().position(|planned| *planned == name);
+    let dim = |name: StageName, word: &str| stage_row("·", stage_label(name), word, (theme.dim, theme.dim));
     let mut lines = Vec::new();
     for stage in stages {
-        while let Some(name) = rest.next_if(|name| order(&stage.name).is_some_and(|at| order(name) < Some(at))) {
+        while let Some(name) = rest.next_if(|name| order(stage.name).is_some_and(|at| order(*name) < Some(at))) {
             lines.push(dim(name, "not needed"));
         }
         lines.push(stage_line(stage, since, theme));
@@ -92,7 +93,7 @@ fn stage_lines(stages: &[Stage], since: u64, done: bool, theme: &Theme) -> Vec<L
 }
 
 fn stage_line(stage: &Stage, since: u64, theme: &Theme) -> Line<'static> {
-    let name = stage_label(&stage.name);
+    let name = stage_label(stage.name);
     let plain = ratatui::style::Style::new();
     match stage.took_ms {
         Some(time) => {
@@ -104,16 +105,17 @@ fn stage_line(stage: &Stage, since: u64, theme: &Theme) -> Line<'static> {
     }
 }
 
-fn stage_label(name: &str) -> &str {
+fn stage_label(name: StageName) -> &'static str {
     match name {
-        "save" => "save at the next step",
-        "stop" => "stop the worker",
-        "wait for VRAM" => "wait for free memory",
-        "back off" => "wait before restarting",
-        "cool" => "let the GPU cool",
-        "start and load" => "start, load, verify",
-        "compile" => "compile kernels",
-        other => other,
+        StageName::Save => "save at the next step",
+        StageName::Stop => "stop the worker",
+        StageName::AwaitVram => "wait for free memory",
+        StageName::BackOff => "wait before restarting",
+        StageName::Cool => "let the GPU cool",
+        StageName::Load => "start, load, verify",
+        StageName::Compile => "compile kernels",
+        StageName::Notice => "notice the fault",
+        StageName::Terminate | StageName::Kill | StageName::FirstStep | StageName::Other => name.words(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cockpit::action::Action;
 use crate::cockpit::state::State;
-use crate::cockpit::ui;
+use crate::cockpit::ui::{self, Popup, Stand};
 use crate::cockpit::verdict::Tone;
 use crate::config::theme::Theme;
 use crate::format::count;
@@ -30,7 +30,8 @@ pub fn render(frame: &mut Frame<'_>, within: Rect, state: &State, theme: &Theme)
     lines.push(Line::default());
     let (size, keys) = measure_box(within, state);
     lines.push(keys.render(inner_width(within), theme));
-    let inner = ui::open_popup(frame, within, size, "stop the run", Tone::Warn, theme);
+    let inner =
+        Popup { title: "stop the run", size, tone: Tone::Warn, stand: Stand::Middle }.open(frame, within, theme);
     ui::render_lines(frame, inner, lines);
 }
 

@@ -6,12 +6,13 @@ use super::geometry::{Curve, Geometry};
 use crate::cockpit::chart_data::evaluation_spot;
 use crate::cockpit::plot::axis;
 use crate::cockpit::quantity::Quantity;
-use crate::cockpit::series::Axis;
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
 use crate::format::{UNKNOWN, clock, count, figure};
+use crate::protocol::control::EvalRow;
+use crate::series::Axis;
 use crate::store::summary::Spot;
 use ratatui::{
     Frame,
@@ -60,7 +61,8 @@ fn visible_evaluations(state: &State) -> Vec<(f64, f64)> {
     let Some(ends) = state.curve_ends() else { return Vec::new() };
     let chart = state.screen.chart;
     let (start, end) = chart.window(ends);
-    let evals = state.facts.evals.values().map(|row| (evaluation_spot(row).on(chart.axis), row.eval.loss));
+    let place = |row: &EvalRow| evaluation_spot(row).on(chart.axis);
+    let evals = state.facts.evals.values().filter_map(|row| Some((place(row), row.eval.loss?)));
     evals.filter(|(place, loss)| (start..=end).contains(place) && loss.is_finite()).collect()
 }
 

@@ -1,12 +1,13 @@
 //! Smoothed losses of several runs on one chart, this run first.
 
-use crate::cockpit::plot::{axis, braille::Braille, curve, scale::Scale};
-use crate::cockpit::series::{Axis, Metric, Series};
+use crate::cockpit::plot::{axis, braille::Braille, curve};
 use crate::cockpit::state::State;
 use crate::cockpit::state::screen::Panel;
 use crate::cockpit::ui;
 use crate::config::theme::Theme;
 use crate::format::figure;
+use crate::series::scale::Scale;
+use crate::series::{Axis, Metric, Series};
 use ratatui::{
     Frame,
     layout::Rect,

@@ -11,9 +11,9 @@
 use super::geometry::{Curve, Geometry, RIGHT};
 use crate::cockpit::plot::{axis, braille::Braille, curve};
 use crate::cockpit::quantity::Quantity;
-use crate::cockpit::series::{Column, Extent};
 use crate::cockpit::state::State;
 use crate::config::theme::Theme;
+use crate::series::{Column, Extent};
 use crate::store::summary::Spot;
 use ratatui::{Frame, layout::Rect, style::Style};
 

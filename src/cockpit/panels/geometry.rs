@@ -1,10 +1,11 @@
 //! Where a chart draws: the cells of its curve and the scales of both axes. Drawing and the mouse share it,
 //! so a click reads the step that is drawn under it.
 
-use crate::cockpit::plot::{axis, curve, scale::Scale};
+use crate::cockpit::plot::{axis, curve};
 use crate::cockpit::quantity::Quantity;
-use crate::cockpit::series::Axis;
 use crate::cockpit::state::State;
+use crate::series::Axis;
+use crate::series::scale::Scale;
 use ratatui::layout::Rect;
 
 /// Parameters of a curve.

@@ -75,9 +75,9 @@ pub fn meters(state: &State) -> Vec<Meter> {
         Some((row, gpu)) => {
             let of_card = [vram(state, gpu), temperature(state, gpu)].into_iter().chain(ecc(state, gpu)).collect();
             meters.extend(aged(of_card, row.time_ms));
-            meters.extend(aged(vec![ram(host), cpu(host)], newest.time_ms));
+            meters.extend(aged(vec![ram_meter(host), cpu(host)], newest.time_ms));
         }
-        None => meters.extend(aged(vec![ram(host), cpu(host), disk(state, host)], newest.time_ms)),
+        None => meters.extend(aged(vec![ram_meter(host), cpu(host), disk_meter(state, host)], newest.time_ms)),
     }
     meters
 }
@@ -306,7 +306,7 @@ fn throttle_word(throttle: Throttle) -> Option<String> {
     (!held.is_empty()).then(|| format!("slowed by {}", held.join(" and ")))
 }
 
-fn ram(host: &Host) -> Meter {
+fn ram_meter(host: &Host) -> Meter {
     let (Some(used), Some(total)) = (host.ram_used_bytes.get(), host.ram_total_bytes.get()) else {
         return unknown("RAM", host.ram_used_bytes.why().unwrap_or("unknown"));
     };
@@ -334,7 +334,7 @@ fn cpu(host: &Host) -> Meter {
     }
 }
 
-fn disk(state: &State, host: &Host) -> Meter {
+fn disk_meter(state: &State, host: &Host) -> Meter {
     let Some(free) = host.disk_free_bytes.get() else {
         return unknown("disk", host.disk_free_bytes.why().unwrap_or("unknown"));
     };

@@ -2,12 +2,12 @@
 //! required.
 
 use crate::cockpit::layout::SMALLEST;
-use crate::cockpit::series::{Axis, Metric};
 use crate::cockpit::state::State;
 use crate::cockpit::ui;
 use crate::cockpit::verdict::verdict;
 use crate::config::theme::Theme;
 use crate::format::{count, figure};
+use crate::series::{Axis, Metric};
 use ratatui::{Frame, layout::Rect, text::Line};
 
 /// Draws the lines that fit.

@@ -8,9 +8,9 @@
 //!            500
 //! ```
 
-use super::scale::Scale;
-use crate::cockpit::series::Axis;
 use crate::format;
+use crate::series::Axis;
+use crate::series::scale::{Scale, round_values};
 use ratatui::{buffer::Buffer, layout::Rect, style::Style};
 use unicode_width::UnicodeWidthStr;
 
@@ -115,7 +115,7 @@ pub fn position_labels(axis: Axis, start: f64, end: f64, width: u16, offset_s: i
     if axis == Axis::Time {
         return time_labels(start, end, wanted, offset_s).into_iter().map(|(at, text)| (share(at), text)).collect();
     }
-    super::scale::round_values(start, end, wanted)
+    round_values(start, end, wanted)
         .into_iter()
         .filter(|place| *place >= 0.0 && place.fract() == 0.0)
         .map(|place| (share(place), format::count(place as u64)))
@@ -151,7 +151,7 @@ fn time_labels(start: f64, end: f64, wanted: usize, offset_s: i32) -> Vec<(f64, 
 #[cfg(test)]
 mod tests {
     use super::position_labels;
-    use crate::cockpit::series::Axis;
+    use crate::series::Axis;
     use proptest::prelude::*;
 
     #[test]

@@ -1,7 +1,8 @@
 //! Draws columns as dots: the band of raw values, with the smoothed line above it.
 
-use super::{braille::Braille, scale::Scale};
-use crate::cockpit::series::{Column, Extent};
+use super::braille::Braille;
+use crate::series::scale::{Scale, range_top};
+use crate::series::{Column, Extent};
 
 /// Returns the range that holds the visible values, and the largest value if it was cut off. Isolated
 /// columns far above their neighbours do not flatten the curve: the range ends below them.
@@ -11,31 +12,6 @@ pub fn value_range(columns: &[Column]) -> Option<(f64, f64, Option<f64>)> {
     let highs: Vec<f64> = extents().map(|extent| f64::from(extent.max)).collect();
     let (high, cut) = range_top(low, [&highs[..]])?;
     Some((low, high, cut))
-}
-
-/// Number of columns on each side that define the usual level at a position.
-const AROUND: usize = 3;
-
-/// Returns the top of a range over some lines, each given as its maxima from left to right. A value is
-/// a spike if it lies far above the median of its neighbours; a loss that falls from a high start has
-/// no spikes.
-pub fn range_top<'a>(low: f64, lines: impl IntoIterator<Item = &'a [f64]>) -> Option<(f64, Option<f64>)> {
-    let (mut high, mut usual): (Option<f64>, Option<f64>) = (None, None);
-    for highs in lines {
-        let longest = |so_far: Option<f64>, value: f64| Some(so_far.map_or(value, |so_far| so_far.max(value)));
-        high = highs.iter().copied().fold(high, longest);
-        for place in 0..highs.len() {
-            let mut near = highs[place.saturating_sub(AROUND)..(place + AROUND + 1).min(highs.len())].to_vec();
-            near.sort_by(f64::total_cmp);
-            // Too few columns do not define a usual level.
-            let median = if highs.len() >= 30 { near[near.len() / 2] } else { highs[place] };
-            usual = longest(usual, median);
-        }
-    }
-    let (high, usual) = (high?, usual?);
-    let span = usual - low;
-    let cut = span > 0.0 && high > usual + span * 0.75;
-    Some(if cut { (usual + span * 0.15, Some(high)) } else { (high, None) })
 }
 
 /// Smooths exponentially as if step by step: a column of n steps counts as n steps of its mean. Skipped
@@ -101,7 +77,7 @@ pub fn draw_line(canvas: &mut Braille, values: &[Option<f64>], breaks: impl Fn(u
 #[cfg(test)]
 mod tests {
     use super::{smooth_columns, value_range};
-    use crate::cockpit::series::{Column, Extent};
+    use crate::series::{Column, Extent};
     use proptest::prelude::*;
 
     fn column(value: f32, count: u32) -> Column {

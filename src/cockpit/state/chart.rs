@@ -1,6 +1,6 @@
 //! Visible window of the curves, and how they are drawn.
 
-use crate::cockpit::series::Axis;
+use crate::series::Axis;
 
 /// Chart settings, shared by all charts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_still_stays_and_the_cursor_is_seen() {
+    fn a_frozen_window_stays_and_the_cursor_is_visible() {
         let mut chart = Chart::default();
         chart.follow(Some((1.0, 100.0)));
         assert_eq!(chart.window((1.0, 200.0)), (1.0, 100.0));

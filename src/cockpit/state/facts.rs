@@ -6,9 +6,9 @@
 
 use super::readings::Readings;
 use crate::cockpit::read_error::ReadError;
-use crate::cockpit::series::Series;
 use crate::protocol::control::{CheckpointRow, EvalRow, JournalRow, SampleRow, Status, StepRow, Update};
 use crate::protocol::pace::Pacer;
+use crate::series::Series;
 use crate::store::summary::Spot;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -39,7 +39,7 @@ impl History {
     pub fn push_step(&mut self, row: &StepRow) -> bool {
         let new = self.series.push(row);
         if new {
-            self.recent.push_back(*row);
+            self.recent.push_back(row.clone());
             trim_oldest(&mut self.recent, RECENT);
             self.pacer.push(row);
         }
@@ -225,7 +225,7 @@ impl Facts {
     fn record_step(&mut self, row: &StepRow) {
         let before = self.series.segments().len();
         if self.series.push(row) {
-            self.recent.push_back(*row);
+            self.recent.push_back(row.clone());
             trim_oldest(&mut self.recent, RECENT);
             self.pacer.push(row);
             if self.series.segments().len() != before {

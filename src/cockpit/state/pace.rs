@@ -1,8 +1,8 @@
 //! Speed of the run, from its newest rows.
 
 use super::facts::Facts;
-use crate::cockpit::series::Metric;
 use crate::protocol::pace::Pace;
+use crate::series::Metric;
 
 impl Facts {
     /// Returns the current worker's pace over the last half minute; every panel shows this value.

@@ -1,8 +1,8 @@
 //! Probe readings over the whole run, thinned like the curve. A missing reading is a gap.
 
-use crate::cockpit::series::pyramid::{Pyramid, Row};
-use crate::cockpit::series::{Axis, Column, Extent, Series};
 use crate::protocol::probe::{Gpu, Reading};
+use crate::series::pyramid::{Pyramid, Row};
+use crate::series::{Axis, Column, Extent, Series};
 use crate::store::summary::Spot;
 use std::ops::Range;
 

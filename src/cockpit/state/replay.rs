@@ -5,8 +5,9 @@
 use super::facts::{Facts, History, Loading};
 use super::{Link, RungView, State};
 use crate::cockpit::read_error::ReadError;
-use crate::cockpit::series::{Axis, Metric};
 use crate::protocol::control::{Best, JournalKind, RunState, RungRecord, Status};
+use crate::protocol::metrics::LOSS;
+use crate::series::{Axis, Metric};
 
 /// An open replay.
 #[derive(Debug, Clone)]
@@ -74,8 +75,11 @@ fn status_at_moment(past: &State, present: &Status) -> Status {
         shifts: journaled(JournalKind::Shift),
         skipped: facts.series.skipped_among(usize::MAX).0,
         loss: facts.recent.iter().rev().find_map(|row| row.loss),
-        eval: facts.evals.values().next_back().map(|row| row.eval),
-        best: past.best().and_then(|row| Some(Best { step: row.step, eval_loss: row.eval_loss? })),
+        eval: facts.evals.values().next_back().map(|row| row.eval.clone()),
+        best: past.best().and_then(|row| {
+            let value = row.eval_loss?;
+            Some(Best { step: row.step, eval_loss: Some(value), metric: LOSS.to_owned(), value })
+        }),
         pid_keeper: None,
         pid_worker: None,
         pid_probe: None,

@@ -2,9 +2,9 @@
 
 use super::ladder::RungView;
 use crate::cockpit::read_error::ReadError;
-use crate::cockpit::series::Series;
 use crate::config::knobs::Watch;
 use crate::protocol::control::Status;
+use crate::series::Series;
 use std::collections::BTreeMap;
 
 /// A run in the list.

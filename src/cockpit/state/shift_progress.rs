@@ -1,6 +1,6 @@
 //! The shift or restart on display: a box while it lasts, its result for a while afterwards.
 
-use crate::protocol::control::{Passage, RunState, Status};
+use crate::protocol::control::{Passage, RunState, StageName, Status};
 
 /// Time the box stays after completion, milliseconds.
 pub const LINGER_MS: i64 = 3_000;
@@ -45,7 +45,7 @@ pub fn running_shift(status: &Status) -> Option<&Passage> {
             | RunState::AwaitingVram
             | RunState::Checkpointing
     );
-    let done = passage.after.is_some() || (last.name == "first step" && last.took_ms.is_some());
+    let done = passage.after.is_some() || (last.name == StageName::FirstStep && last.took_ms.is_some());
     let still = status.state.is_over() || status.state == RunState::Paused;
     (!done && !still && (last.took_ms.is_none() || moving)).then_some(passage)
 }

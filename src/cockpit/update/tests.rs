@@ -10,7 +10,7 @@ use crate::cockpit::state::facts::{History, Loading};
 use crate::cockpit::state::screen::{Mode, Panel, View};
 use crate::cockpit::state::shift_progress::ShiftProgress;
 use crate::cockpit::state::{Link, State};
-use crate::protocol::control::{Request, RunState, Target, Update};
+use crate::protocol::control::{Request, RunState, StageName, Target, Update};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 const SIZE: (u16, u16) = (120, 40);
@@ -254,8 +254,8 @@ fn a_shift_shows_its_box_then_its_proof() {
     assert!(state.shift_progress.is_shown(state.now_ms));
     // A new stage restarts the stage's clock, not the box's.
     let mut status = fixture::status(RunState::Starting, 700);
-    status.passage =
-        Some(fixture::shift_stages(&[("save", 1), ("stop", 1), ("start", 1), ("load", 310)], Some("first step")));
+    let done = [(StageName::Save, 1), (StageName::Stop, 1), (StageName::AwaitVram, 1), (StageName::Load, 310)];
+    status.passage = Some(fixture::shift_stages(&done, Some(StageName::FirstStep)));
     fixture::apply_status(&mut state, status);
     assert_eq!(state.shift_progress, ShiftProgress::Running { stage_since_ms: NOW + 300, stages: 5, hidden: false });
     let mut state = fixture::shifted(SIZE);
@@ -281,7 +281,7 @@ fn an_unbound_key_changes_nothing() {
 #[test]
 fn evaluations_of_a_stretch_that_was_redone_are_gone() {
     let eval = |attempt, step| {
-        let eval = crate::protocol::worker::Eval { step, samples: 0, loss: 1.0, accuracy: None, perplexity: None };
+        let eval = crate::protocol::worker::Eval { step, samples: 0, loss: Some(1.0), ..Default::default() };
         Update::Eval(crate::protocol::control::EvalRow { attempt, time_ms: NOW, eval })
     };
     let rows = |attempt, steps: std::ops::RangeInclusive<u64>| Update::Steps {

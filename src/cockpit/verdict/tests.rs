@@ -42,6 +42,13 @@ fn each_state_has_its_sentence() {
             None,
         ),
         (
+            RunState::AwaitingCard,
+            Some("other holds cuda:0; next in the queue"),
+            Tone::Warn,
+            "waiting for the card, 9 s: other holds cuda:0; next in the queue",
+            None,
+        ),
+        (
             RunState::BackingOff,
             Some("device fault at step 861"),
             Tone::Warn,
@@ -77,7 +84,7 @@ fn each_state_has_its_sentence() {
 }
 
 #[test]
-fn a_run_that_was_paused_before_the_cockpit_came_has_no_made_up_duration() {
+fn a_pause_from_before_the_cockpit_opened_has_no_duration() {
     let state = fixture::at(SIZE, fixture::status(RunState::Paused, 700), fixture::history(700, false));
     assert!(verdict_text(&state).1.eq("paused, memory freed"));
 }
@@ -149,7 +156,7 @@ fn a_shift_is_proven_in_a_sentence() {
 }
 
 #[test]
-fn before_the_first_word_it_says_what_it_waits_for() {
+fn before_the_first_status_the_screen_says_what_it_waits_for() {
     let mut state = State::new(Vec::new(), Watch::default(), SIZE, NOW, 0);
     assert_eq!(verdict_text(&state).1, "connecting to the keeper");
     update(&mut state, Msg::KeeperLost("no such file".to_owned()));
@@ -187,7 +194,7 @@ fn a_slow_run_says_why() {
         update(state, Msg::Keeper(Update::Sample(Box::new(newest))));
     };
     let alone = slow(&|state| later(state, 0.0));
-    assert!(alone.starts_with("slow: 6.6") && alone.contains(" steps/s, usually 27."), "{alone}");
+    assert!(alone.starts_with("slow: 15") && alone.contains(" ms per step, usually 3"), "{alone}");
     assert!(alone.ends_with(" (compute, not data)"), "{alone}");
     let waiting = slow(&|state| later(state, 150.0));
     assert!(waiting.ends_with(" (50 % of each step waits for data)"), "{waiting}");
@@ -294,7 +301,7 @@ fn a_missing_run_directory_is_reported_until_it_is_back() {
 }
 
 #[test]
-fn steps_that_come_all_at_once_make_no_speed() {
+fn steps_that_arrive_all_at_once_give_no_speed() {
     let mut state = fixture::training(SIZE);
     // A keeper that was suspended reads 12 s of the worker's output in one go.
     let rows = (701..=1030).map(|step| fixture::step_row(2, step, NOW + 40_000 + step.cast_signed() / 100)).collect();

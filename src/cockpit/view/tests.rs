@@ -3,6 +3,7 @@ mod charts;
 mod overlays;
 mod preview;
 mod recovery;
+mod speed;
 mod stale;
 mod themes;
 mod unknown;
@@ -168,7 +169,7 @@ fn every_box_at_every_size() {
 }
 
 #[test]
-fn the_whole_ladder_is_seen_on_80_columns() {
+fn the_whole_ladder_is_visible_on_80_columns() {
     let shown = draw_text(&fixture::training((80, 24)));
     for rung in fixture::ladder() {
         assert!(shown.contains(&rung.name), "{} in {shown}", rung.name);

@@ -66,7 +66,7 @@ fn a_colour_maps_to_the_nearest_of_256() {
 }
 
 #[test]
-fn what_must_be_read_stands_out_from_its_ground() {
+fn text_has_enough_contrast() {
     for theme in Theme::shipped().unwrap().into_iter().filter(|theme| theme.name != "monochrome") {
         let ground = theme.base.bg.unwrap();
         let least = if theme.name == "high-contrast" { 7.0 } else { 4.5 };

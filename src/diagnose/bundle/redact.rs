@@ -45,7 +45,7 @@ impl Redactor {
 
     fn of(known: Known) -> Self {
         let assigned = Assigned::new(known.names());
-        Self { words: known.into_words(), shapes: shapes::all(), assigned }
+        Self { words: known.into_words(), shapes: shapes::token_patterns(), assigned }
     }
 
     /// Returns the text without private information.

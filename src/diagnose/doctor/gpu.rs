@@ -1,7 +1,7 @@
 //! Checks the GPU, its driver, the kernel compiler, and that the GPU computes.
 
 use super::check::{Check, run_program};
-use crate::format::bytes;
+use crate::format::{bytes, counted};
 use crate::protocol::cause::KernelKind;
 use crate::protocol::gpu_error::GpuError;
 use crate::protocol::probe::{Gpu, Metric, Reading};
@@ -85,10 +85,10 @@ fn health(gpu: &Gpu) -> Check {
     match &gpu.more.ecc {
         Metric::Is(ecc) if ecc.uncorrected > 0 => Check::fail(
             "health",
-            format!("{} uncorrected ECC errors since the driver was loaded", ecc.uncorrected),
+            format!("{} since the driver was loaded", counted(ecc.uncorrected, "uncorrected ECC error")),
             "drain and reset the GPU; if they return, replace it",
         ),
-        Metric::Is(ecc) => Check::ok("health", format!("ECC: {} errors, all corrected", ecc.corrected)),
+        Metric::Is(ecc) => Check::ok("health", format!("ECC: {}", counted(ecc.corrected, "corrected error"))),
         other => Check::ok("health", format!("ECC: {}", other.why().unwrap_or("unknown"))),
     }
 }

@@ -27,21 +27,24 @@ pub fn checks(reading: Option<&Reading>, place: &Path) -> Vec<Check> {
     if let Some(reading) = reading {
         let host = &reading.host;
         let used = host.ram_used_bytes.get();
-        checks.push(ram(host.ram_total_bytes.get(), used, container_limit()));
+        checks.push(check_ram(host.ram_total_bytes.get(), used, container_limit()));
         if let Metric::Is(kills @ 1..) = host.more.oom_kills {
             checks.push(Check::warn(
                 "OOM killer",
-                format!("the kernel killed {kills} processes of this cgroup to free memory"),
+                match kills {
+                    1 => "the kernel killed a process of this cgroup to free memory".to_owned(),
+                    _ => format!("the kernel killed {kills} processes of this cgroup to free memory"),
+                },
                 "use fewer loader threads and less prefetch, or raise the memory limit of the cgroup",
             ));
         }
-        checks.push(disk(host.disk_free_bytes.get(), place));
+        checks.push(check_disk(host.disk_free_bytes.get(), place));
     }
     checks.push(files());
     checks
 }
 
-fn ram(total: Option<u64>, used: Option<u64>, limit: Option<u64>) -> Check {
+fn check_ram(total: Option<u64>, used: Option<u64>, limit: Option<u64>) -> Check {
     let (Some(total), Some(used)) = (total, used) else { return Check::warn("RAM", "unknown", "mount /proc") };
     let free = total.saturating_sub(used).min(limit.unwrap_or(u64::MAX));
     let within = limit
@@ -60,7 +63,7 @@ fn container_limit() -> Option<u64> {
     files.iter().find_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok())
 }
 
-fn disk(free: Option<u64>, place: &Path) -> Check {
+fn check_disk(free: Option<u64>, place: &Path) -> Check {
     let shown = text::path(place);
     let probe = place.join(format!(".downshift-{}", std::process::id()));
     if let Err(error) = fs::write(&probe, b"x").and_then(|()| fs::remove_file(&probe)) {
@@ -122,18 +125,18 @@ pub fn settings() -> Vec<Check> {
 
 #[cfg(test)]
 mod tests {
-    use super::{nearest_folder, ram};
+    use super::{check_ram, nearest_folder};
     use crate::diagnose::doctor::check::Verdict;
     use std::path::Path;
 
     #[test]
     fn memory_is_judged_by_what_may_be_used() {
         let gib = |count: u64| Some(count << 30);
-        assert_eq!(ram(gib(64), gib(10), None).verdict, Verdict::Ok);
-        assert_eq!(ram(gib(64), gib(63), None).verdict, Verdict::Warn);
-        assert_eq!(ram(gib(64), gib(10), gib(1)).verdict, Verdict::Warn, "a small container");
-        assert_eq!(ram(gib(64), gib(10), Some(u64::MAX)).verdict, Verdict::Ok);
-        assert_eq!(ram(None, gib(1), None).verdict, Verdict::Warn);
+        assert_eq!(check_ram(gib(64), gib(10), None).verdict, Verdict::Ok);
+        assert_eq!(check_ram(gib(64), gib(63), None).verdict, Verdict::Warn);
+        assert_eq!(check_ram(gib(64), gib(10), gib(1)).verdict, Verdict::Warn, "a small container");
+        assert_eq!(check_ram(gib(64), gib(10), Some(u64::MAX)).verdict, Verdict::Ok);
+        assert_eq!(check_ram(None, gib(1), None).verdict, Verdict::Warn);
     }
 
     #[test]

@@ -32,7 +32,7 @@ mod tests {
     use crate::protocol::probe::Ecc;
 
     #[test]
-    fn what_came_since_the_first_reading_is_told() {
+    fn errors_since_the_first_reading_are_reported() {
         let ecc = |corrected, uncorrected| Ecc { corrected, uncorrected };
         let trend = EccTrend { first: Some(ecc(5, 0)) };
         assert_eq!(trend.describe(&ecc(5, 0)), "5 corrected, 0 not");

@@ -85,7 +85,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn what_was_seen_stays_and_other_cards_are_left_out() {
+    fn earlier_errors_stay_counted_and_other_gpus_are_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kern.log");
         let old = "NVRM: Xid (PCI:0000:01:00): 79, pid=1\nNVRM: Xid (PCI:0000:99:00): 48, pid=1\n\

@@ -1,6 +1,6 @@
 //! Figures that can be plotted, by name.
 
-use crate::cockpit::series::Metric;
+use crate::series::Metric;
 use std::str::FromStr;
 
 /// A quantity shown in a chart.

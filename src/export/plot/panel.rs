@@ -2,9 +2,8 @@
 
 use super::Loaded;
 use super::figure::Figure;
-use crate::cockpit::plot::curve::range_top;
-use crate::cockpit::plot::scale::Scale;
-use crate::cockpit::series::{Column, Metric};
+use crate::series::scale::{Scale, range_top};
+use crate::series::{Column, Metric};
 
 /// The plot's options.
 pub struct ChartOptions {
@@ -51,7 +50,7 @@ pub struct Panel {
 }
 
 /// Returns the step range shared by all charts.
-pub fn window(runs: &[Loaded], options: &ChartOptions) -> Option<(f64, f64)> {
+pub fn shared_window(runs: &[Loaded], options: &ChartOptions) -> Option<(f64, f64)> {
     let ends = || runs.iter().filter_map(|run| run.series.ends());
     let first = options.window.0.or_else(|| ends().map(|(first, _)| first).min())?;
     let last = options.window.1.or_else(|| ends().map(|(_, last)| last).max())?;
@@ -59,14 +58,14 @@ pub fn window(runs: &[Loaded], options: &ChartOptions) -> Option<(f64, f64)> {
 }
 
 /// Lays out a chart `pixels` wide; returns none if there are no values.
-pub fn panel(
+pub fn lay_out_panel(
     runs: &[Loaded],
     figure: Figure,
     window: (f64, f64),
     pixels: usize,
     options: &ChartOptions,
 ) -> Option<Panel> {
-    let traces: Vec<Trace> = runs.iter().map(|run| trace(run, figure, window, pixels, options)).collect();
+    let traces: Vec<Trace> = runs.iter().map(|run| lay_out_trace(run, figure, window, pixels, options)).collect();
     let bands = || traces.iter().flat_map(|trace| trace.band.iter().flatten());
     let others = || traces.iter().flat_map(|trace| trace.evals.iter().map(|(_, value)| *value));
     let low = bands().map(|(_, low, _)| *low).chain(others()).reduce(f64::min)?;
@@ -98,12 +97,18 @@ impl Panel {
     }
 }
 
-fn trace(run: &Loaded, figure: Figure, (start, end): (f64, f64), pixels: usize, options: &ChartOptions) -> Trace {
+fn lay_out_trace(
+    run: &Loaded,
+    figure: Figure,
+    (start, end): (f64, f64),
+    pixels: usize,
+    options: &ChartOptions,
+) -> Trace {
     let share = |step: f64| (step - start) / (end - start);
-    let within = |row: &&crate::protocol::control::EvalRow| {
-        (start..=end).contains(&(row.eval.step as f64)) && row.eval.loss.is_finite()
+    let measured = || {
+        let losses = run.evals.iter().filter_map(|row| Some((row.eval.step as f64, row.eval.loss?)));
+        losses.filter(|(step, loss)| (start..=end).contains(step) && loss.is_finite()).map(|(s, loss)| (share(s), loss))
     };
-    let measured = || run.evals.iter().filter(within).map(|row| (share(row.eval.step as f64), row.eval.loss));
     let metric = match figure {
         Figure::Step(metric) => metric,
         Figure::Eval => {
@@ -172,10 +177,10 @@ fn smooth(columns: &[Column], weight: f64, at: impl Fn(usize) -> f64) -> Vec<Vec
 #[cfg(test)]
 mod tests {
     use super::{range_top, smooth};
-    use crate::cockpit::series::{Column, Extent};
+    use crate::series::{Column, Extent};
 
     #[test]
-    fn a_spike_does_not_flatten_the_chart_and_is_told() {
+    fn a_spike_does_not_flatten_the_chart_and_is_reported() {
         let mut values: Vec<f64> = (0..100).map(|step| 1.0 + f64::from(step) / 100.0).collect();
         assert_eq!(range_top(1.0, [&values[..]]), Some((1.99, None)));
         values[50] = 400.0;

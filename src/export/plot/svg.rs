@@ -7,8 +7,8 @@ use super::Loaded;
 use super::figure::Figure;
 use super::palette::Palette;
 use super::panel::{self, ChartOptions, Dot, Panel};
-use crate::cockpit::plot::scale::round_values;
 use crate::format::{count, figure};
+use crate::series::scale::round_values;
 use crate::untrusted::text::is_unsafe;
 use std::fmt::Write;
 
@@ -52,10 +52,10 @@ pub fn draw(
     options: &ChartOptions,
     palette: &Palette,
 ) -> Option<String> {
-    let window = panel::window(runs, options)?;
+    let window = panel::shared_window(runs, options)?;
     let pixels = (width - 80.0).max(60.0) as usize;
     let panels: Vec<Panel> =
-        figures.iter().filter_map(|figure| panel::panel(runs, *figure, window, pixels, options)).collect();
+        figures.iter().filter_map(|figure| panel::lay_out_panel(runs, *figure, window, pixels, options)).collect();
     if panels.is_empty() {
         return None;
     }

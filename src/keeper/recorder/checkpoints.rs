@@ -4,7 +4,8 @@ use super::{Recorder, now_ms};
 use crate::config::knobs;
 use crate::format::counted;
 use crate::keeper::{retention, sentences};
-use crate::protocol::control::{Best, CheckpointRow, JournalKind, RunState, Update};
+use crate::protocol::control::{Best, CheckpointRow, JournalKind, RunState, StageName, Update};
+use crate::protocol::metrics;
 use crate::protocol::worker::{Level, Saved};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -27,6 +28,7 @@ impl Recorder {
             pause_ms: saved.pause_ms,
             total_ms: saved.total_ms,
             eval_loss: saved.eval_loss,
+            metrics: saved.metrics.clone(),
             best: false,
             kept: true,
             proven: false,
@@ -47,7 +49,7 @@ impl Recorder {
             self.note(Level::Info, JournalKind::Checkpoint, text);
         }
         if self.status.state == RunState::Stopping {
-            self.passage_part("stop", now);
+            self.passage_part(StageName::Stop, now);
         }
     }
 
@@ -149,7 +151,10 @@ impl Recorder {
             self.put_checkpoint(step);
         }
         let row = self.checkpoints.iter().find(|row| row.best);
-        self.status.best = row.and_then(|row| Some(Best { step: row.step, eval_loss: row.eval_loss? }));
+        self.status.best = row.and_then(|row| {
+            let value = row.eval_loss?;
+            Some(Best { step: row.step, eval_loss: Some(value), metric: metrics::LOSS.to_owned(), value })
+        });
         self.dirty = true;
     }
 
@@ -184,7 +189,7 @@ mod tests {
 
     fn saved(step: u64) -> Event {
         let path = format!("checkpoints/step-{step:09}");
-        Event::Saved(Saved { path, step, samples: step, bytes: 1, pause_ms: 0.0, total_ms: 0.0, eval_loss: None })
+        Event::Saved(Saved { path, step, samples: step, bytes: 1, ..Saved::default() })
     }
 
     #[test]

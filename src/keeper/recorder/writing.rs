@@ -2,6 +2,8 @@
 //! damaged store is replaced by a new one.
 
 use super::{Recorder, now_ms};
+use crate::format::counted;
+use crate::keeper::attempt::Attempt;
 use crate::keeper::takeover;
 use crate::protocol::control::{CheckpointRow, JournalKind};
 use crate::protocol::worker::Level;
@@ -16,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// How long the keeper waits for a store locked by another process; meanwhile it hears nothing from its worker.
 const LOCKED: Duration = Duration::from_millis(20);
+
+/// Name of the fact that holds the attempt of a command, for the next keeper.
+const OPEN_ATTEMPT: &str = "open_attempt";
 
 /// Minimum interval between replacements of a damaged store.
 const REPLACED_AGAIN: Duration = Duration::from_mins(1);
@@ -48,6 +53,26 @@ impl Recorder {
         Ok(id)
     }
 
+    /// Stores what another keeper needs to continue with the current attempt: its row, and where its part of
+    /// worker.log begins.
+    pub fn keep_attempt(&mut self, log_begins: u64) {
+        self.batch.put_fact(OPEN_ATTEMPT, &(&self.row, log_begins));
+    }
+
+    /// Continues with the attempt that an earlier keeper began. Returns its rung and where its part of worker.log
+    /// begins; none if it was another attempt.
+    pub fn continue_attempt(&mut self, id: u64) -> Option<(usize, u64)> {
+        let stored = self.read_store(|store| store.fact::<(AttemptRow, u64)>(OPEN_ATTEMPT)).ok().flatten();
+        let (row, log_begins) = stored.filter(|(row, _)| row.id == id)?;
+        let rung = row.rung;
+        self.attempt = Attempt::new(id, rung).begun_at(now_ms());
+        self.status.rung = rung;
+        self.status.rung_name.clone_from(&row.rung_name);
+        self.status.pid_worker = row.pid;
+        self.row = row;
+        Some((rung, log_begins))
+    }
+
     /// Writes everything new immediately, unless the store currently refuses; then the next
     /// [`Recorder::flush`] tries again.
     pub fn persist(&mut self) {
@@ -74,7 +99,7 @@ impl Recorder {
             if let Some(text) = unplanned {
                 self.note(Level::Info, JournalKind::Note, text);
             }
-            self.status.passage = self.passage.as_ref().map(|passage| passage.shown().clone());
+            self.status.passage = self.passage.as_ref().map(|passage| passage.passage().clone());
             self.batch.put_fact("status", &self.status);
             self.dirty = false;
         }
@@ -89,7 +114,8 @@ impl Recorder {
             self.store.wait_at_most(LAST_WORDS).ok();
             self.flush();
             if self.store_failing {
-                let text = format!("{} rows of the curve could not be written", self.batch.steps.len());
+                let text =
+                    format!("{} of the curve could not be written", counted(self.batch.steps.len() as u64, "row"));
                 self.note(Level::Error, JournalKind::Health, text);
                 (self.batch.steps, self.batch.evals, self.batch.samples) = Default::default();
                 self.flush();
@@ -211,7 +237,7 @@ pub fn describe_replacement(replaced: &Replaced) -> String {
     let aside =
         replaced.aside.as_ref().map_or_else(String::new, |path| format!(" and was set aside as {}", path.display()));
     format!(
-        "run.db was damaged ({why}){aside}; recovered {} rows from it, and checkpoints restore theirs",
-        replaced.saved
+        "run.db was damaged ({why}){aside}; recovered {} from it, and checkpoints restore theirs",
+        counted(replaced.saved as u64, "row")
     )
 }

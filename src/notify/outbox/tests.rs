@@ -122,7 +122,7 @@ fn a_busy_server_is_tried_again_and_a_refusal_is_not() {
 }
 
 #[test]
-fn troubles_are_told_once_and_hold_no_secret() {
+fn failures_are_reported_once_and_reveal_no_secret() {
     // A port without a listener.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("http://127.0.0.1:{port}/bots3cret");
@@ -140,7 +140,7 @@ fn troubles_are_told_once_and_hold_no_secret() {
 }
 
 #[test]
-fn what_matters_less_is_not_sent_and_the_queue_never_blocks() {
+fn lower_levels_are_not_sent_and_the_queue_never_blocks() {
     let (url, heard) = server(&["200 OK", "200 OK"]);
     let mut outbox = Outbox::with_channels(vec![channel(WebhookKind::Ntfy, &url, None)], Least::Warn, PAUSE);
     outbox.post(message(Level::Info));
@@ -151,7 +151,7 @@ fn what_matters_less_is_not_sent_and_the_queue_never_blocks() {
 }
 
 #[test]
-fn a_missing_secret_fails_its_channel_alone() {
+fn a_missing_secret_fails_only_its_channel() {
     let hook = Webhook {
         kind: WebhookKind::Ntfy,
         url: Some(Text::Env("DOWNSHIFT_NO_SUCH_VARIABLE".into())),

@@ -4,7 +4,7 @@ use super::{Lifecycle, Stream, Then, World};
 use crate::config::climb::{Length, Stage};
 
 /// Draws a plan; one run in three has none.
-pub(super) fn any(dice: &mut Stream) -> Vec<Stage> {
+pub(super) fn draw_plan(dice: &mut Stream) -> Vec<Stage> {
     match dice.below(3) {
         0 => Vec::new(),
         1 => up_the_ladder(),

@@ -54,7 +54,7 @@ fn a_hang_is_restarted_unchanged_once() {
 }
 
 #[test]
-fn what_no_rung_helps_against_stops_and_says_what_to_do() {
+fn faults_that_no_rung_relieves_stop_with_advice() {
     for (class, number, words) in [
         (FailureClass::GpuLost, None, "restart the machine"),
         (FailureClass::Xid, Some(79), "fallen off the bus"),
@@ -82,7 +82,7 @@ fn what_no_rung_helps_against_stops_and_says_what_to_do() {
 }
 
 #[test]
-fn out_of_host_memory_loads_sparingly_once_then_needs_a_person() {
+fn out_of_host_memory_loads_sparingly_once_then_needs_attention() {
     let mut scenario = Scenario::begin(true);
     let kill = |scenario: &mut Scenario| {
         let cause = Cause::new(FailureClass::HostOutOfMemory, vec!["Killed process 7".to_owned()]);

@@ -88,7 +88,7 @@ fn a_stage_may_lie_anywhere_on_the_ladder() {
 }
 
 #[test]
-fn a_fault_uses_the_ladder_and_the_plan_goes_on_behind_it() {
+fn a_fault_uses_the_ladder_and_the_plan_continues_after_it() {
     let mut scenario = planned(plan(), true);
     scenario.steps(100, 1.0);
     scenario.save();

@@ -43,7 +43,7 @@ const SAVE: Effect = Effect::Order(Order::Checkpoint);
 const TERMINATE: Effect = Effect::Signal(Signal::Terminate);
 
 #[test]
-fn an_overdue_checkpoint_is_asked_for_and_its_absence_is_a_hang() {
+fn an_overdue_checkpoint_is_requested_and_its_absence_is_a_hang() {
     let age = |limits: &mut Limits| limits.watch.checkpoint_age = Every::Seconds(100.0);
     let mut scenario = watched(age);
     assert_eq!(wait(&mut scenario, 99, true).iter().filter(|effect| **effect == SAVE).count(), 0);
@@ -120,7 +120,7 @@ fn a_planned_restart_saves_and_uses_no_budget() {
 }
 
 #[test]
-fn an_idle_card_is_explained_and_never_restarts_a_run_that_steps() {
+fn an_idle_gpu_is_explained_and_never_restarts_a_run_that_steps() {
     let mut scenario = watched(|_| {});
     let mut effects = Vec::new();
     for _ in 0..600 {
@@ -142,7 +142,7 @@ fn an_idle_card_is_explained_and_never_restarts_a_run_that_steps() {
 }
 
 #[test]
-fn where_no_rung_relieves_the_cause_it_says_so_once_with_the_way_out() {
+fn a_cause_that_no_rung_relieves_is_reported_once_with_the_fix() {
     let mut scenario = watched(|limits| limits.relieves = vec![Vec::new(); 4]);
     scenario.steps(10, 1.0);
     scenario.save();
@@ -210,7 +210,7 @@ fn on_a_shared_card_the_next_worker_starts_when_ours_is_gone_and_the_rung_fits()
 }
 
 #[test]
-fn where_it_does_not_fit_it_says_who_holds_the_card() {
+fn a_rung_that_does_not_fit_names_the_holder_of_the_gpu() {
     for (card, words) in [
         (others(0, 4), &["rung full needs 6144 MiB", "4096 MiB are free", "blender (pid 77) holds 14336 MiB"][..]),
         (others(GIB, 4), &["was not released", "1024 MiB"]),

@@ -33,7 +33,7 @@ pub fn set_aside(run_dir: &Path, step: u64) -> Result<PathBuf, CheckpointError> 
 
 /// Lists the checkpoints set aside, by name.
 #[must_use]
-pub fn all(run_dir: &Path) -> Vec<PathBuf> {
+pub fn list_aside(run_dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(run_dir.join(FOLDER).join(ASIDE)).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| {
         let name = entry.file_name();
@@ -48,17 +48,17 @@ pub fn all(run_dir: &Path) -> Vec<PathBuf> {
 /// Deletes the checkpoints set aside. Returns the deleted paths.
 #[must_use]
 pub fn delete_all(run_dir: &Path) -> Vec<PathBuf> {
-    all(run_dir).into_iter().filter(|path| fs::remove_dir_all(path).is_ok()).collect()
+    list_aside(run_dir).into_iter().filter(|path| fs::remove_dir_all(path).is_ok()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::{Contents, clean, list, newest_valid, write};
-    use super::{all, delete_all, set_aside};
+    use super::{delete_all, list_aside, set_aside};
     use tempfile::TempDir;
 
     #[test]
-    fn what_is_set_aside_is_whole_and_no_longer_found() {
+    fn a_checkpoint_set_aside_is_whole_and_no_longer_found() {
         let run = TempDir::new().unwrap();
         let save = |bytes: &[u8]| {
             for step in [10, 20] {
@@ -73,7 +73,7 @@ mod tests {
         save(b"[]");
         let second = set_aside(run.path(), 20).unwrap();
         clean(run.path());
-        assert_eq!(all(run.path()), [first.clone(), second.clone()]);
+        assert_eq!(list_aside(run.path()), [first.clone(), second.clone()]);
         assert_eq!(std::fs::read(first.join("state.json")).unwrap(), b"{}");
         assert_eq!(std::fs::read(second.join("state.json")).unwrap(), b"[]");
         assert_eq!(list(run.path()).len(), 1);

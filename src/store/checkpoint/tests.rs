@@ -14,7 +14,7 @@ fn save(run: &Path, step: u64, files: &[(&str, &[u8])]) -> PathBuf {
 }
 
 #[test]
-fn what_is_written_comes_back() {
+fn a_checkpoint_is_read_as_it_was_written() {
     let run = TempDir::new().unwrap();
     let path = save(run.path(), 1200, &FILES);
     assert!(path.ends_with("checkpoints/step-000001200"));

@@ -1,5 +1,6 @@
 use super::{NEWEST, Piece};
 use crate::protocol::control::StepRow;
+use crate::protocol::metrics::Metrics;
 use crate::store::database::open_reader;
 use crate::store::reader::Reader;
 use crate::store::summary::{Bucket, Metric, Point};
@@ -16,12 +17,13 @@ fn row(attempt: u64, step: u64) -> StepRow {
         samples: step * 32,
         epoch: 0,
         loss: (!skipped).then(|| ((step * 31 + attempt * 17) % 101) as f64),
-        lr: 1e-3,
+        lr: Some(1e-3),
         grad_norm: (!skipped).then_some(1.0),
         skipped,
         data_wait_ms: 1.0,
         compute_ms: 9.0,
         time_ms: step as i64 * 10,
+        metrics: Metrics::new(),
     }
 }
 
@@ -38,7 +40,7 @@ fn naive(rows: &[StepRow]) -> Vec<StepRow> {
     let mut curve: Vec<StepRow> = Vec::new();
     for row in rows {
         curve.truncate(curve.partition_point(|known| known.step < row.step));
-        curve.push(*row);
+        curve.push(row.clone());
     }
     curve
 }
@@ -51,7 +53,7 @@ fn read(reader: &Reader) -> (Vec<Bucket>, Vec<StepRow>) {
                 assert!(rows.is_empty());
                 leaves.push(*leaf);
             }
-            Piece::Row(row) => rows.push(*row),
+            Piece::Row(row) => rows.push(row.clone()),
         })
         .unwrap();
     (leaves, rows)
@@ -78,7 +80,7 @@ proptest! {
         let curve = naive(&rows);
         let (leaves, newest) = read(&reader);
         let from = curve.last().unwrap().step.saturating_add(1).saturating_sub(NEWEST);
-        let (old, new): (Vec<_>, Vec<_>) = curve.iter().copied().partition(|row| row.step < from);
+        let (old, new): (Vec<_>, Vec<_>) = curve.iter().cloned().partition(|row| row.step < from);
         prop_assert_eq!(newest, new);
         let mut at = 0;
         for leaf in &leaves {
@@ -90,7 +92,7 @@ proptest! {
         prop_assert_eq!(at, old.len());
         prop_assert!(leaves.len() as u64 <= old.len() as u64 / 64 + 12);
         let some = from / 3..from / 2 + 7;
-        let expected: Vec<_> = curve.iter().copied().filter(|row| some.contains(&row.step)).collect();
+        let expected: Vec<_> = curve.iter().cloned().filter(|row| some.contains(&row.step)).collect();
         prop_assert_eq!(reader.curve_rows(&some).unwrap(), expected);
     }
 }

@@ -3,7 +3,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 #[test]
-fn a_deleted_lock_file_lets_nobody_in_and_is_made_anew() {
+fn a_deleted_lock_file_still_excludes_others_and_is_recreated() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("keeper.lock");
     let mut lock = Lock::take_guarding(&path, dir.path()).unwrap();
@@ -37,7 +37,7 @@ fn links_are_not_followed() {
 }
 
 #[test]
-fn what_a_lock_says_can_be_changed_and_older_ones_are_read() {
+fn the_content_of_a_lock_can_change_and_older_formats_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("keeper.lock");
     let mut lock = Lock::take(&path).unwrap();
@@ -50,7 +50,7 @@ fn what_a_lock_says_can_be_changed_and_older_ones_are_read() {
 }
 
 #[test]
-fn a_second_taker_is_told_who_has_it() {
+fn a_lock_that_is_held_names_its_holder() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("keeper.lock");
     let lock = Lock::take(&path).unwrap();

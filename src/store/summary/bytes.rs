@@ -54,7 +54,7 @@ fn leaf(rest: &mut &[u8]) -> Option<Bucket> {
     let skipped_at = Some(u64_of(rest)?).filter(|step| *step != u64::MAX);
     let mut extents = [None; METRICS];
     for extent in &mut extents {
-        let mut float = || take(rest).map(f32::from_le_bytes);
+        let mut float = || take_bytes(rest).map(f32::from_le_bytes);
         let (min, max, mean) = (float()?, float()?, float()?);
         let count = u32_of(rest)?;
         *extent = (count > 0).then_some(Extent { min, max, mean, count });
@@ -63,18 +63,18 @@ fn leaf(rest: &mut &[u8]) -> Option<Bucket> {
 }
 
 fn spot(rest: &mut &[u8]) -> Option<Spot> {
-    Some(Spot { step: u64_of(rest)?, samples: u64_of(rest)?, time_ms: take(rest).map(i64::from_le_bytes)? })
+    Some(Spot { step: u64_of(rest)?, samples: u64_of(rest)?, time_ms: take_bytes(rest).map(i64::from_le_bytes)? })
 }
 
 fn u64_of(rest: &mut &[u8]) -> Option<u64> {
-    take(rest).map(u64::from_le_bytes)
+    take_bytes(rest).map(u64::from_le_bytes)
 }
 
 fn u32_of(rest: &mut &[u8]) -> Option<u32> {
-    take(rest).map(u32::from_le_bytes)
+    take_bytes(rest).map(u32::from_le_bytes)
 }
 
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+fn take_bytes<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (taken, after) = rest.split_first_chunk::<N>()?;
     *rest = after;
     Some(*taken)

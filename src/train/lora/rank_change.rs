@@ -11,6 +11,7 @@
 
 use super::svd::{Columns, truncate_rank};
 use super::{A, B as LORA_B, SCALE};
+use crate::format::counted;
 use crate::train::params::{TensorReader, Trail, erase_rank, follow_trail};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{
@@ -234,18 +235,16 @@ impl fmt::Display for Summary {
         if self.refitted > 0 {
             let ranks: Vec<String> = self.ranks.iter().map(|(old, new)| format!("{old} → {new}")).collect();
             let least = self.kept.iter().copied().fold(1.0, f64::min) * 100.0;
-            let (layers, ranks) = (self.refitted, ranks.join(", "));
-            parts.push(format!(
-                "{layers} adapters changed from rank {ranks}, keeping at least {least:.2} % of each update"
-            ));
+            let (adapters, ranks) = (counted(self.refitted as u64, "adapter"), ranks.join(", "));
+            parts.push(format!("{adapters} changed from rank {ranks}, keeping at least {least:.2} % of each update"));
         }
         for (count, change) in [
-            (self.rescaled, "rescaled, updates unchanged"),
-            (self.merged, "merged into their weights"),
+            (self.rescaled, "rescaled, with the same effect"),
+            (self.merged, "merged into the weights"),
             (self.fresh, "added"),
         ] {
             if count > 0 {
-                parts.push(format!("{count} adapters {change}"));
+                parts.push(format!("{} {change}", counted(count as u64, "adapter")));
             }
         }
         write!(formatter, "{}; moments of changed parameters start at zero", parts.join("; "))

@@ -83,7 +83,7 @@ mod tests {
     use safetensors::SafeTensors;
 
     #[test]
-    fn the_bytes_depend_on_the_tensors_alone() {
+    fn the_bytes_depend_only_on_the_tensors() {
         let tensor = |value: f32| TensorData::new(vec![value; 6], [2, 3]);
         let there = to_safetensors(&[("b".into(), tensor(1.0)), ("a".into(), tensor(2.0))]).unwrap();
         let back = to_safetensors(&[("a".into(), tensor(2.0)), ("b".into(), tensor(1.0))]).unwrap();

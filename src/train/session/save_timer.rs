@@ -2,6 +2,7 @@
 //! warning when no save has succeeded for too long.
 
 use crate::config::units::Every;
+use crate::format::counted;
 use crate::recipe::interval::{self, Faults};
 use std::time::{Duration, Instant};
 
@@ -116,10 +117,10 @@ impl SaveTimer {
             return None;
         }
         self.warned = true;
-        let lost = step - durable;
+        let lost = counted(step - durable, "step");
         Some(format!(
             "no checkpoint for {age_s:.0} s, since step {durable}: more than twice the interval of {interval}; \
-             a failure now would lose {lost} steps"
+             a failure now would lose {lost}"
         ))
     }
 }

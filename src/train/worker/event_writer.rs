@@ -4,6 +4,7 @@
 //! once the reader falls too far behind; they reach the keeper with the next checkpoint.
 
 use super::orders::OrderForwarder;
+use crate::format::counted;
 use crate::protocol::line;
 use crate::protocol::worker::{Event, Level};
 use crate::train::job::EventSink;
@@ -89,7 +90,8 @@ fn write_all(shared: &Shared, out: &mut impl Write) -> io::Result<()> {
             let mut batch = std::mem::take(&mut queue.events);
             let dropped = std::mem::take(&mut queue.dropped);
             if dropped > 0 {
-                let text = format!("the keeper reads too slowly: {dropped} steps will arrive with the next checkpoint");
+                let late = counted(dropped, "step");
+                let text = format!("the keeper reads too slowly: {late} will arrive with the next checkpoint");
                 batch.push_back(Event::Note { level: Level::Warn, text });
             }
             batch
@@ -157,7 +159,7 @@ mod tests {
 
     fn skipped_row(step: u64) -> Event {
         let (what, place) = ("loss".to_owned(), String::new());
-        Event::Skipped(Skipped { step, samples: step, epoch: 0, lr: 0.0, what, place, rescaled: false })
+        Event::Skipped(Skipped { step, samples: step, epoch: 0, lr: 0.0, what, place, rescaled: false, applied: false })
     }
 
     #[test]

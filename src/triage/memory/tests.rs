@@ -103,7 +103,7 @@ fn lines_without_memory_have_no_figures() {
 }
 
 #[test]
-fn time_and_device_stand_where_the_line_names_them() {
+fn time_and_device_are_read_from_the_line() {
     let cases = [
         ("2025-11-20 03:10:04,123 INFO VRAM 1/2 GB", Some("2025-11-20 03:10:04,123"), None),
         ("Nov 20 03:12:44 box kernel: rss: 12 kB", Some("Nov 20 03:12:44"), None),

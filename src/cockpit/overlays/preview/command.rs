@@ -21,7 +21,7 @@ pub fn sentences(spec: &CommandSpec, status: &Status, class: Class) -> (String, 
     let cost = spec.shift_cost(status.step, status.durable_step);
     let when = match status.state {
         RunState::Paused => "; takes effect on resume",
-        RunState::BackingOff | RunState::AwaitingVram => "; takes effect at the next start",
+        RunState::BackingOff | RunState::AwaitingCard | RunState::AwaitingVram => "; takes effect at the next start",
         _ => "",
     };
     let when = if cost.is_possible() { when } else { "" };

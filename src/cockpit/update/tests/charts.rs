@@ -3,13 +3,13 @@
 use super::SIZE;
 use crate::cockpit::fixture;
 use crate::cockpit::quantity::Quantity;
-use crate::cockpit::series::Axis;
 use crate::cockpit::state::State;
 use crate::cockpit::state::facts::History;
 use crate::cockpit::state::screen::{Panel, View};
 use crate::cockpit::update::{Msg, update};
 use crate::config::theme::Theme;
 use crate::protocol::control::{RunState, StepRow};
+use crate::series::Axis;
 use crossterm::event::{KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::{Terminal, backend::TestBackend};
 

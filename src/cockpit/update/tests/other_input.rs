@@ -79,7 +79,7 @@ fn the_mouse_does_what_the_words_under_it_say() {
 }
 
 #[test]
-fn the_past_is_read_one_moment_at_a_time_and_the_newest_wish_wins() {
+fn the_past_is_read_one_moment_at_a_time_and_the_newest_request_wins() {
     let mut state = fixture::training(SIZE);
     let read = |effects: &[Effect]| -> Vec<i64> {
         effects

@@ -22,7 +22,7 @@ fn a_rung_that_never_ran_is_previewed_by_the_plan_against_what_is_free() {
 }
 
 #[test]
-fn a_run_on_the_cpu_beside_a_card_is_previewed_in_host_memory() {
+fn a_run_on_the_cpu_of_a_machine_with_a_gpu_is_previewed_in_host_memory() {
     let mut state = fixture::on_gpu((120, 40));
     let mut status = state.status().unwrap().clone();
     status.device = Some("cpu".to_owned());

@@ -20,7 +20,7 @@ fn a_recovering_run_is_shown_without_a_dialog() {
 }
 
 #[test]
-fn a_key_that_needs_the_keeper_is_answered_in_words() {
+fn a_key_that_needs_the_keeper_explains_why_it_cannot_act() {
     let mut state = fixture::recovering((80, 24));
     press_keys(&mut state, "c");
     assert!(draw_text(&state).contains("the keeper is restarting; try again in a moment"), "{}", draw_text(&state));

@@ -52,7 +52,7 @@ fn a_card_that_no_longer_answers_keeps_its_last_figures_with_their_age() {
 }
 
 #[test]
-fn a_silent_keeper_is_seen_in_the_first_line_and_the_speed_ages() {
+fn a_silent_keeper_shows_in_the_header_and_the_speed_ages() {
     let mut state = fixture::on_gpu((120, 40));
     update(&mut state, Msg::Tick(NOW + 35_000));
     let shown = draw_text(&state);

@@ -107,7 +107,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 16 } else { 400 }))]
 
     #[test]
-    fn what_is_unknown_brings_no_new_number(seed in 1u64..) {
+    fn unknown_values_show_no_number(seed in 1u64..) {
         for view in '1'..='5' {
             let figures_of = |seed| {
                 let mut state = masked_run(seed);

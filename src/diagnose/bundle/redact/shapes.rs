@@ -4,7 +4,7 @@ use super::GONE;
 use regex::Regex;
 
 /// Returns regexes and their replacements.
-pub fn all() -> Vec<(Regex, &'static str)> {
+pub fn token_patterns() -> Vec<(Regex, &'static str)> {
     SHAPES.iter().filter_map(|(shape, instead)| Some((Regex::new(shape).ok()?, *instead))).collect()
 }
 

@@ -22,7 +22,7 @@ fn redactor() -> Redactor {
 }
 
 #[test]
-fn what_is_private_goes() {
+fn private_data_is_removed() {
     let redactor = redactor();
     let cases = [
         ("reading /home/ada/runs/x", "reading ~/runs/x"),
@@ -122,7 +122,7 @@ fn tokens_go_by_their_shape() {
 }
 
 #[test]
-fn what_only_looks_like_a_secret_stays() {
+fn text_that_only_looks_secret_stays() {
     let redactor = redactor();
     let lines = [
         "token: env:NTFY",
@@ -158,7 +158,7 @@ fn what_only_looks_like_a_secret_stays() {
 }
 
 #[test]
-fn the_secrets_of_notifications_are_taken_out_whatever_file_they_stand_in() {
+fn notification_secrets_are_removed_from_every_file() {
     let dir = tempfile::tempdir().unwrap();
     let kept = dir.path().join("token");
     fs::write(&kept, "kept-in-a-file\n").unwrap();

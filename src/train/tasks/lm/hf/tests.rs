@@ -256,7 +256,7 @@ fn exported_weights_equal_the_loaded_ones_and_the_real_libraries_agree() {
 }
 
 #[test]
-fn modules_trained_beside_the_adapters_are_exported_whole() {
+fn modules_trained_in_addition_to_adapters_are_exported_whole() {
     let folder = tempfile::tempdir().unwrap();
     for (name, head) in [("gpt2", "tokens.weight"), ("llama", "head.weight")] {
         let plan = plan(name, Some(4));
@@ -320,7 +320,7 @@ fn an_embedding_without_the_head_that_it_is_tied_to_is_refused() {
 }
 
 #[test]
-fn a_model_of_ones_own_is_exported_as_a_gpt_2() {
+fn a_fresh_model_is_exported_as_a_gpt_2() {
     let config = TextModel { layers: Some(2), heads: Some(2), width: Some(16), sequence: 12, ..TextModel::default() };
     let plan = model_config::build_spec(&config, 96).unwrap();
     let own = Transformer::<Cpu>::new(&plan, &FlexDevice);

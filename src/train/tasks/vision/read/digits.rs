@@ -43,7 +43,7 @@ mod tests {
     use super::{parse_row, read_digits};
 
     #[test]
-    fn all_digits_are_there() {
+    fn all_digits_are_present() {
         let images = read_digits().unwrap();
         assert_eq!(images.labels.len(), 1797);
         assert_eq!(images.pixels.len(), 1797 * 64);

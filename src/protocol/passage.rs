@@ -1,0 +1,122 @@
+//! The transition from one worker to the next: a shift, or a restart on the same rung.
+
+use serde::{Deserialize, Serialize};
+
+/// The transition from one worker to the next.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Passage {
+    /// The previous rung.
+    pub from: String,
+    /// The new rung; the same for a restart.
+    pub to: String,
+    /// Its parts in order: completed parts have a time, the last one may be in progress.
+    pub stages: Vec<Stage>,
+    /// Step and loss before the transition.
+    pub before: Option<(u64, f64)>,
+    /// Step and loss of the first step after it.
+    pub after: Option<(u64, f64)>,
+}
+
+impl Passage {
+    /// Returns the total time of the completed parts.
+    #[must_use]
+    pub fn total_ms(&self) -> u64 {
+        self.stages.iter().filter_map(|stage| stage.took_ms).sum()
+    }
+}
+
+/// One part of a passage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stage {
+    /// Which part it is.
+    pub name: StageName,
+    /// Duration; none while in progress.
+    pub took_ms: Option<u64>,
+}
+
+/// The parts of a passage. A passage skips those that it does not need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StageName {
+    /// The worker saves a checkpoint.
+    #[serde(rename = "save")]
+    Save,
+    /// The worker ends.
+    #[serde(rename = "stop")]
+    Stop,
+    /// From the worker's last step until the keeper notices the fault.
+    #[serde(rename = "notice")]
+    Notice,
+    /// The worker gets SIGTERM.
+    #[serde(rename = "end the worker")]
+    Terminate,
+    /// The worker gets SIGKILL.
+    #[serde(rename = "kill the worker")]
+    Kill,
+    /// The GPU still holds memory of the last worker.
+    #[serde(rename = "wait for VRAM")]
+    AwaitVram,
+    /// A wait after faults without progress.
+    #[serde(rename = "back off")]
+    BackOff,
+    /// The GPU cools.
+    #[serde(rename = "cool")]
+    Cool,
+    /// The next worker starts, and loads the checkpoint.
+    #[serde(rename = "start and load")]
+    Load,
+    /// It compiles kernels.
+    #[serde(rename = "compile")]
+    Compile,
+    /// It takes its first step.
+    #[serde(rename = "first step")]
+    FirstStep,
+    /// A part that this version does not know.
+    #[serde(other, rename = "other")]
+    Other,
+}
+
+impl StageName {
+    /// Returns the words for the journal; JSON has the same.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Save => "save",
+            Self::Stop => "stop",
+            Self::Notice => "notice",
+            Self::Terminate => "end the worker",
+            Self::Kill => "kill the worker",
+            Self::AwaitVram => "wait for VRAM",
+            Self::BackOff => "back off",
+            Self::Cool => "cool",
+            Self::Load => "start and load",
+            Self::Compile => "compile",
+            Self::FirstStep => "first step",
+            Self::Other => "other",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Stage, StageName};
+
+    #[test]
+    fn stages_have_the_same_words_in_json_as_in_the_journal() {
+        use StageName::{
+            AwaitVram, BackOff, Compile, Cool, FirstStep, Kill, Load, Notice, Other, Save, Stop, Terminate,
+        };
+        for name in [Save, Stop, Notice, Terminate, Kill, AwaitVram, BackOff, Cool, Load, Compile, FirstStep, Other] {
+            let json = format!("\"{}\"", name.words());
+            assert_eq!(serde_json::to_string(&name).unwrap(), json);
+            assert_eq!(serde_json::from_str::<StageName>(&json).unwrap(), name);
+        }
+        let stage = r#"{"name":"first step","took_ms":38}"#;
+        assert_eq!(serde_json::to_string(&Stage { name: FirstStep, took_ms: Some(38) }).unwrap(), stage);
+    }
+
+    #[test]
+    fn a_stage_of_another_version_is_still_a_stage() {
+        let stage: Stage = serde_json::from_str(r#"{"name":"warm up","took_ms":5}"#).unwrap();
+        assert_eq!(stage, Stage { name: StageName::Other, took_ms: Some(5) });
+    }
+}
