@@ -172,8 +172,9 @@ impl Run {
         }
         settle_length(&mut tree, source.overrides);
         problems.extend(ladder::truncate_lists(&mut tree));
-        problems.extend(file::misplaced_keys(&tree, |task| tasks.knows(task)));
-        let (file, wrong) = file::read(&tree);
+        let knows = |task: &str| tasks.knows(task);
+        problems.extend(file::misplaced_keys(&tree, knows));
+        let (file, wrong) = file::read(&tree, knows);
         problems.extend(wrong);
         let run = file.map(|file| validate_run(file, tasks, source.base, origin, &mut problems));
         problems.extend(run.iter().flat_map(|run| run.unreached_knobs(set.iter().map(|(path, _)| path.as_str()))));
