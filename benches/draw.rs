@@ -5,6 +5,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use downshift::cockpit::layout::charts_per_page;
+use downshift::cockpit::quantity::Quantity;
 use downshift::cockpit::state::State;
 use downshift::cockpit::state::facts::History;
 use downshift::cockpit::update::{HistoryBox, Msg, update};
@@ -31,12 +32,13 @@ fn step_row(step: u64) -> StepRow {
         samples: step * 32,
         epoch: step / 1000,
         loss: value(2.0 / (1.0 + step as f64 / 1e4) + 0.2 * noise),
-        lr: 1e-3,
+        lr: Some(1e-3),
         grad_norm: value(0.5 + noise),
         skipped,
         data_wait_ms: noise,
         compute_ms: 30.0 + noise,
         time_ms: step.cast_signed() * 33,
+        ..StepRow::default()
     }
 }
 
@@ -61,7 +63,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         took.sort();
         println!(
             "{name}: {} charts of {steps} steps on {} × {}: p50 {:.2?}, p99 {:.2?} a frame (aim: 4 ms)",
-            charts_per_page(size),
+            charts_per_page(size, Quantity::ALL.to_vec()),
             size.0,
             size.1,
             took[FRAMES / 2],

@@ -58,7 +58,7 @@ fn main() -> Outcome<()> {
     let after = |flag: &str| words.iter().position(|word| word == flag).and_then(|at| words.get(at + 1)).cloned();
     let asked = after("--device").unwrap_or_else(|| "cuda".to_owned());
     let choice: DeviceChoice = asked.parse()?;
-    let (device, whole) = match device::choose_device(choice, Precision::F32) {
+    let (device, whole) = match device::choose_device(&choice, Precision::F32) {
         Ok(chosen) if chosen.compiles_kernels() => {
             println!("{}", chosen.name);
             (asked, !words.iter().any(|word| word == "--tiny"))

@@ -48,11 +48,11 @@ fn main() -> Outcome<()> {
     let (give, orders) = channel();
     let conductor = Arc::new(Conductor::new(saves, give));
     let sink: Arc<dyn EventSink> = Arc::<Conductor>::clone(&conductor);
-    let args = args(dir.path(), layers, device)?;
+    let args = args(dir.path(), layers, device.clone())?;
     run_in_process(&args, &Registry::new().with::<Layers>(), &sink, orders, Arc::new(StepPulse::default()))
         .map_err(|failed| failed.message)?;
     let figures = conductor.figures()?;
-    let copy = bandwidth(figures.bytes, device)?;
+    let copy = bandwidth(figures.bytes, &device)?;
     print(&figures, &copy);
     Ok(())
 }

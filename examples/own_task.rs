@@ -8,6 +8,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend, BackendTypes};
 use burn::tensor::{ElementConversion, Int, Tensor, TensorData, activation};
 use downshift::{BatchRequest, DataError, Pass, Problem, Purpose, Registry, Split, Stream, Tally, Task, Train};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 struct Spirals;
 
@@ -30,6 +31,8 @@ struct Points(Vec<([f32; 2], i32)>);
 
 impl Task for Spirals {
     const NAME: &'static str = "spirals";
+    /// Share of right answers, and mean probability of the right answer.
+    const METRICS: &'static [&'static str] = &["accuracy", "confidence"];
     type DataConfig = DataConfig;
     type ModelConfig = ModelConfig;
     type Data = [Points; 2];
@@ -113,9 +116,12 @@ impl<B: AutodiffBackend> Train<B> for Spirals {
     ) -> Tally {
         let (logits, answers) = model.forward(&batch, device);
         let scores = activation::log_softmax(logits, 1);
-        let right = scores.clone().argmax(1).equal(answers.clone()).int().sum().into_scalar();
-        let loss_sum = scores.gather(1, answers).sum().neg().into_scalar().elem();
-        Tally { loss_sum, count: batch.0.len() as u64, correct: Some(right.elem()) }
+        let right = scores.clone().argmax(1).equal(answers.clone()).int().sum().into_scalar().elem();
+        let answered = scores.gather(1, answers);
+        let confidence = answered.clone().exp().sum().into_scalar().elem();
+        let loss_sum = answered.sum().neg().into_scalar().elem();
+        let sums = BTreeMap::from([("accuracy", right), ("confidence", confidence)]);
+        Tally { loss_sum, count: batch.0.len() as u64, sums }
     }
 }
 

@@ -21,14 +21,14 @@ use downshift::config::units::Every;
 use downshift::protocol::control::StepRow;
 use downshift::protocol::inject::{Fault, Inject};
 use downshift::protocol::line;
+use downshift::protocol::metrics::{ACCURACY, Metrics};
 use downshift::protocol::worker::{
     DoneReason, Eval, Event, Failed, FailureClass, Hello, Level, Order, PROTOCOL, Phase, Skipped, Step,
 };
 use downshift::recipe::leave_out::LeaveOut;
-use downshift::store::checkpoint;
 use downshift::store::checkpoint::state::{Row, TrainState};
-use downshift::store::owners;
 use downshift::store::run_dir::RunDir;
+use downshift::store::{checkpoint, owners};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::exit;
@@ -162,7 +162,7 @@ impl Script {
                     }
                 }
                 Ok(Order::Stop { checkpoint: false }) => self.end(DoneReason::Stopped, 3)?,
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+                Ok(Order::Adopt { .. }) | Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
             }
             while self.leave_out.covers(self.state.position.samples) {
                 self.state.position.samples += self.batch;
@@ -184,9 +184,8 @@ impl Script {
         let eval = Eval {
             step: self.state.step,
             samples: self.state.position.samples,
-            loss: 0.1,
-            accuracy: Some(0.9),
-            perplexity: None,
+            loss: Some(0.1),
+            metrics: self.scripted_metrics("eval_metrics", [(ACCURACY.to_owned(), 0.9)].into()),
         };
         send_event(&Event::Eval(eval))?;
         if let Some(message) = self.save()? {
@@ -228,6 +227,7 @@ impl Script {
                     what,
                     place,
                     rescaled: false,
+                    applied: false,
                 }));
             }
             Some(Fault::Oom) => self.fail(FailureClass::DeviceOutOfMemory, "can't allocate buffer of size: 1")?,
@@ -243,19 +243,28 @@ impl Script {
             None => {}
         }
         let compute_ms = began.elapsed().as_secs_f64() * 1000.0;
-        let loss = jump.unwrap_or(1.0 / (step as f64).sqrt());
-        let (epoch, grad_norm, micro_batches, data_wait_ms) = (0, 1.0, 1, 0.0);
+        let loss = Some(jump.unwrap_or(1.0 / (step as f64).sqrt()));
+        let (lr, grad_norm, micro_batches) = (Some(lr), Some(1.0), 1);
         self.send_step(&Event::Step(Step {
             step,
             samples,
-            epoch,
             loss,
             lr,
             grad_norm,
             micro_batches,
-            data_wait_ms,
             compute_ms,
+            metrics: self.scripted_metrics("metrics", Metrics::new()),
+            ..Step::default()
         }))
+    }
+
+    /// Adds the named metrics of the scenario; "step" stands for the number of the step.
+    fn scripted_metrics(&self, key: &str, mut metrics: Metrics) -> Metrics {
+        for (name, value) in self.scenario[key].as_object().into_iter().flatten() {
+            let value = if value == "step" { Some(self.state.step as f64) } else { value.as_f64() };
+            metrics.extend(value.map(|value| (name.clone(), value)));
+        }
+        metrics
     }
 
     /// Sends a step, and keeps its row for the next checkpoint.

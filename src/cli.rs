@@ -8,10 +8,12 @@ mod check;
 mod checkpoints;
 mod client;
 mod compare_knob;
+mod devices;
 mod doctor;
 mod drill;
 mod export;
 mod headless;
+mod init;
 mod internal;
 mod interrupted;
 mod isolated_worker;
@@ -35,13 +37,15 @@ mod watch;
 mod watching;
 
 use crate::config::run::AsWritten;
+use crate::diagnose::readings::read_once;
 use crate::protocol::inject::{Inject, InjectError};
 use crate::store::reader::refuse_newer;
 use crate::store::run_dir::RunDir;
+use crate::trainer::command::WithCommands;
 use crate::trainer::{self, Trainer};
 use crate::untrusted::text;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::io::Write;
+use std::io::{BufRead, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -83,7 +87,7 @@ enum Command {
     /// Open the cockpit on a run, alive or finished
     Attach(attach::AttachArgs),
     /// List runs
-    Runs,
+    Runs(runs::RunsArgs),
     /// Show a run's status
     Status(status::StatusArgs),
     /// Continue from the newest checkpoint that verifies, or an older one; resets the restart budget
@@ -104,6 +108,8 @@ enum Command {
     Trial(trial::TrialArgs),
     /// Demonstrate recovery: the default run through out of memory, NaN, a hang, a kill and heat
     Drill(drill::DrillArgs),
+    /// Propose a run file for a training script, from its source: init -- python train.py …
+    Init(init::InitArgs),
     /// Validate a run file and every rung of its ladder without starting anything
     Check(check::CheckArgs),
     /// Estimate the memory of each rung, against the GPU or the host
@@ -130,6 +136,12 @@ enum Command {
     Triage(triage::TriageArgs),
     #[command(hide = true)]
     Worker(internal::WorkerCommand),
+    #[command(hide = true)]
+    Harness(internal::HarnessCommand),
+    #[command(hide = true)]
+    ExecCommand(internal::ExecCommand),
+    #[command(hide = true)]
+    HoldOutput,
     #[command(hide = true)]
     Keeper(internal::KeeperArgs),
     #[command(hide = true)]
@@ -188,12 +200,13 @@ fn find_run(runs: &Path, name: Option<&str>) -> Result<RunDir, Failure> {
 pub fn main(trainer: &dyn Trainer) -> ExitCode {
     let cli = Cli::parse();
     let trainer: &dyn Trainer = if trainer::is_elsewhere() { &AsWritten } else { trainer };
+    let trainer: &dyn Trainer = &WithCommands { trainer, find_gpu };
     let runs = &cli.place.runs_dir;
     let outcome = match cli.command {
         None => run::begin(None, &cli.run, runs, trainer),
         Some(Command::Run(args)) => run::run(&args, runs, trainer),
         Some(Command::Attach(args)) => attach::attach(&args, runs),
-        Some(Command::Runs) => Ok(runs::print_list(runs)),
+        Some(Command::Runs(args)) => Ok(runs::print_list(&args, runs)),
         Some(Command::Status(args)) => status::print_status(&args, runs),
         Some(Command::Resume(args)) => resume::resume(&args, runs, trainer),
         Some(Command::Stop(which)) => request::stop(&which, runs),
@@ -204,6 +217,7 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Accept(which)) => request::accept(&which, runs),
         Some(Command::Trial(args)) => trial::trial(&args, runs, trainer),
         Some(Command::Drill(args)) => drill::drill(&args, runs, trainer),
+        Some(Command::Init(args)) => init::init(&args),
         Some(Command::Check(args)) => check::check(&args, runs, trainer),
         Some(Command::Plan(args)) => plan::plan(&args, runs, trainer),
         Some(Command::CompareKnob(args)) => compare_knob::compare(&args, trainer),
@@ -218,6 +232,9 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
         Some(Command::Notify(args)) => notify::notify(&args, trainer),
         Some(Command::Triage(args)) => triage::triage(&args),
         Some(Command::Worker(args)) => internal::worker(&args, trainer),
+        Some(Command::Harness(args)) => internal::harness(args),
+        Some(Command::ExecCommand(args)) => return internal::exec_command(&args),
+        Some(Command::HoldOutput) => return internal::hold_output(),
         Some(Command::Keeper(args)) => internal::keeper(&args),
         Some(Command::Probe(args)) => return internal::probe(&args),
     };
@@ -228,6 +245,11 @@ pub fn main(trainer: &dyn Trainer) -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// Returns the name of the machine's first GPU.
+fn find_gpu() -> Option<String> {
+    read_once(Path::new("."), 0).ok()?.gpu.ok().map(|gpu| gpu.name)
 }
 
 /// Prints a line on stdout, without terminal control characters. A reader that has closed the pipe, as
@@ -250,6 +272,16 @@ use line;
 #[expect(clippy::print_stderr, reason = "the one place that writes to stderr outside the cockpit")]
 fn say(message: &str) {
     eprintln!("downshift: {}", text::escape_lines(message));
+}
+
+/// Asks a question on the terminal. Anything but yes means no.
+fn confirm(question: &str) -> std::io::Result<bool> {
+    let mut terminal = std::io::stderr().lock();
+    write!(terminal, "{question} [y/N] ")?;
+    terminal.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().take(64).read_line(&mut answer)?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }
 
 /// Injected faults, as given on the command line.

@@ -8,6 +8,7 @@
 pub mod best;
 pub mod check;
 pub mod climb;
+pub mod command;
 pub mod groups;
 pub mod integrations;
 pub mod knobs;

@@ -152,6 +152,16 @@ pub fn in_words(value: &Value) -> String {
     }
 }
 
+/// Quotes a word for a shell.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_alphanumeric() || "_-./+,:@%=".contains(letter);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::{age, bytes, bytes_of, clock, count, counted, figure, percent, rate, took};

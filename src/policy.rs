@@ -9,6 +9,7 @@
 //!                  ├── hot ──▶ Stopping ──▶ Cooling ──▶ start
 //!                  └── finished, needs attention ──▶ Over
 //! ```
+//! A start waits in `AwaitingTurn` first while another run holds the device.
 //! The machine never touches a clock, a file or a process. Time is a number that the caller passes in,
 //! so tests run through years in a second. Every wait has a deadline, and no worker starts while
 //! another may still be alive.
@@ -16,6 +17,7 @@
 mod age;
 pub mod budget;
 pub mod climb;
+pub mod command;
 mod drift;
 mod ending;
 pub mod event;
@@ -39,6 +41,7 @@ pub mod response;
 pub mod room;
 mod skips;
 pub mod spike;
+mod turn;
 mod watching;
 pub mod xid;
 

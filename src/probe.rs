@@ -19,11 +19,11 @@ pub mod reader;
 mod xid_events;
 
 use crate::protocol::line;
-use crate::protocol::probe::ProbeOrder;
+use crate::protocol::probe::{CardList, ProbeOrder};
 use reader::{Reader, Source};
 use rustix::process::{Signal, getpid, kill_process};
 use std::io::{self, BufRead, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,19 +43,25 @@ pub struct ProbeArgs {
     pub gpu: u32,
     /// Print one reading and exit, without reading stdin.
     pub once: bool,
+    /// Print the cards of the machine and exit.
+    pub list: bool,
 }
 
 impl ProbeArgs {
     /// Defaults: the first GPU, once per second.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> Self {
-        Self { run_dir, interval: Duration::from_secs(1), gpu: 0, once: false }
+        Self { run_dir, interval: Duration::from_secs(1), gpu: 0, once: false, list: false }
     }
 }
 
 /// Reads until stdin closes or stdout has no reader.
 pub fn run(args: &ProbeArgs) -> ExitCode {
     let nvml_path = std::env::var_os(NVML_PATH_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+    if args.list {
+        let sent = send_cards(nvml_path.as_deref(), &mut io::stdout());
+        return if sent.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let source = Source { run_dir: args.run_dir.clone(), gpu: args.gpu, nvml_path };
     let mut reader = Reader::new(source, Instant::now());
     let worker = Arc::new(AtomicU32::new(0));
@@ -101,6 +107,11 @@ fn send_reading(reader: &mut Reader, worker: Option<u32>, out: &mut impl Write) 
     let mut reading = reader.read(worker, Instant::now());
     drill::apply_drill(reader.run_dir(), &mut reading);
     out.write_all(line::encode(&reading)?.as_bytes())?;
+    out.flush()
+}
+
+fn send_cards(nvml_path: Option<&Path>, out: &mut impl Write) -> io::Result<()> {
+    out.write_all(line::encode(&CardList { cards: nvml::list_cards(nvml_path) })?.as_bytes())?;
     out.flush()
 }
 

@@ -8,6 +8,7 @@
 //! Numbers on the wire are finite. A line that does not parse as a message is a log line, never an error.
 
 pub mod cause;
+pub mod claim;
 pub mod class;
 pub mod control;
 pub mod device;
@@ -15,6 +16,7 @@ pub mod exit;
 pub mod gpu_error;
 pub mod inject;
 pub mod line;
+pub use crate::recipe::metrics;
 pub mod pace;
 pub mod passage;
 pub mod plan;

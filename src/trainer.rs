@@ -1,9 +1,12 @@
 //! The interface between the command line and a trainer. A build without one (`--no-default-features`)
-//! still has the cockpit, the keeper and every command that reads runs.
+//! still has the cockpit, the keeper, every command that reads runs, and runs whose task is a command.
 
-use crate::config::knobs::{Precision, Preset, Section, Training};
+pub mod command;
+pub mod program;
+
+use crate::config::knobs::{Precision, Preset, Training};
 use crate::config::problem::Problem;
-use crate::config::run::{AsWritten, Run, TaskSections};
+use crate::config::run::{AsWritten, OwnedSections, ResolvedSections, Run, TaskSections};
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::inject::Inject;
 use crate::protocol::plan::{MemoryEstimate, Site};
@@ -11,7 +14,7 @@ use crate::protocol::worker::Eval;
 use crate::recipe::interval::Faults;
 use crate::recipe::leave_out::LeaveOut;
 use std::cell::OnceCell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Overrides the worker program; the replacement must speak the same contract.
 pub const WORKER_VARIABLE: &str = "DOWNSHIFT_WORKER";
@@ -114,6 +117,9 @@ pub type Evals = Vec<Result<Eval, NoAnswer>>;
 /// Reason why a trainer has no answer for one rung or one checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
+    /// A command brings its own code.
+    #[error("the memory of a command is unknown before it has run")]
+    Command,
     /// There is no trainer.
     #[error("{NO_TRAINER}")]
     NoTrainer,
@@ -152,14 +158,12 @@ impl TaskSections for OnDevice<'_> {
         self.trainer.knows(task)
     }
 
-    fn resolve(
-        &self,
-        task: &str,
-        data: &Section,
-        model: &Section,
-        base: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>) {
-        self.trainer.resolve(task, data, model, base)
+    fn resolve(&self, task: &str, sections: OwnedSections<'_>) -> ResolvedSections {
+        self.trainer.resolve(task, sections)
+    }
+
+    fn eval_metrics(&self, task: &str) -> Option<&'static [&'static str]> {
+        self.trainer.eval_metrics(task)
     }
 
     fn misfits(&self, task: &str, preset: &Preset) -> Vec<Problem> {

@@ -1,9 +1,9 @@
 //! Run files: the valid ones must be accepted, and the invalid ones refused with exactly these messages.
 
-use downshift::config::knobs::{MomentBits, Section, Watch};
+use downshift::config::knobs::{MomentBits, Watch};
 use downshift::config::ladder::Rung;
 use downshift::config::problem::Problem;
-use downshift::config::run::{Refusal, Run, Source, TaskSections};
+use downshift::config::run::{OwnedSections, Refusal, ResolvedSections, Run, Source, TaskSections};
 use downshift::config::shipped;
 use std::{fs, path::Path};
 
@@ -15,13 +15,7 @@ impl TaskSections for Tasks {
         vec!["vision".to_owned(), "lm".to_owned()]
     }
 
-    fn resolve(
-        &self,
-        _: &str,
-        data: &Section,
-        model: &Section,
-        _: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>) {
+    fn resolve(&self, _: &str, OwnedSections { data, model, .. }: OwnedSections<'_>) -> ResolvedSections {
         let positive = model.get("channels").is_none_or(|channels| channels.as_u64().is_some_and(|count| count > 0));
         let problem = Problem::at("model.channels", "a model needs channels", "write 32");
         (Some((data.clone(), model.clone())), if positive { Vec::new() } else { vec![problem] })
@@ -52,7 +46,7 @@ fn every_valid_file_survives_being_written_and_read_again() {
         assert_eq!(run, again);
         seen += 1;
     }
-    assert_eq!(seen, 2);
+    assert_eq!(seen, 3);
 }
 
 #[test]
@@ -101,6 +95,40 @@ fn overrides_from_the_command_line_win_and_are_named_when_wrong() {
 }
 
 #[test]
+fn only_the_knobs_that_the_file_of_a_command_writes_count() {
+    let text = include_str!("configs/valid/command.yaml");
+    let run = read("command.yaml", text, &[]).unwrap_or_else(|refusal| panic!("{refusal}"));
+    let yaml = run.to_yaml();
+    for burn in ["precision", "betas", "gradient_checkpointing", "proven_after", "seed", "evaluation", "moments"] {
+        assert!(!yaml.contains(burn), "{burn} in {yaml}");
+    }
+    let environment = |rung: usize| run.preset_tree(rung)["environment"].clone();
+    assert_eq!(environment(0)["OMP_NUM_THREADS"], "8", "a number is its text");
+    assert_eq!(environment(2)["PYTORCH_ALLOC_CONF"], "expandable_segments:True", "inherited");
+    assert_eq!(environment(3).get("TOKENIZERS_PARALLELISM"), None, "null removes a variable");
+    assert_eq!(run.preset_tree(3)["knobs"]["size"]["height"], 2);
+    assert_eq!(run.command.as_ref().unwrap().directory, Path::new("/base/scripts"));
+    let smallest = read("x", "name: x\ntask: command\ncommand: [train]\n", &[]).unwrap();
+    assert_eq!(smallest.preset_tree(0), serde_json::json!({}));
+}
+
+#[test]
+fn a_knob_set_on_the_command_line_must_reach_the_command() {
+    let text = include_str!("configs/valid/command.yaml");
+    let set = |path: &str, value: &str| [(path.to_owned(), value.to_owned())];
+    let run = read("command.yaml", text, &set("knobs.resolution", "512")).unwrap();
+    assert_eq!(run.preset_tree(0)["knobs"]["resolution"], 512);
+    assert!(read("command.yaml", text, &set("environment.NEW", "x")).is_ok(), "a variable always does");
+    for (path, wrong) in [
+        ("training.seed", "no argument, variable or file takes this knob"),
+        ("training.micro_bach", "did you mean `micro_batch`?"),
+    ] {
+        let refusal = read("command.yaml", text, &set(path, "3")).unwrap_err().to_string();
+        assert!(refusal.starts_with(&format!("--set {path}=3: {path}: ")) && refusal.contains(wrong), "{refusal}");
+    }
+}
+
+#[test]
 fn null_drops_the_climb_plan_and_a_number_that_is_too_large_is_not_repeated() {
     let text = include_str!("configs/valid/whole.yaml");
     let set = |path: &str, value: &str| [(path.to_owned(), value.to_owned())];
@@ -114,7 +142,8 @@ fn null_drops_the_climb_plan_and_a_number_that_is_too_large_is_not_repeated() {
 
 #[test]
 fn shipped_run_files_write_out_every_setting_of_the_keeper_with_its_default() {
-    for name in shipped::names() {
+    // The file of a command is an example of its own sections.
+    for name in shipped::names().into_iter().filter(|name| *name != "command") {
         let (file, text) = shipped::run_file(Path::new(name)).unwrap();
         let run = read(file, text, &[]).unwrap_or_else(|refusal| panic!("{refusal}"));
         assert_eq!(run.watch, Watch { hang_min: run.watch.hang_min, ..Watch::default() }, "{file}");

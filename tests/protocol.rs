@@ -3,6 +3,7 @@
 
 use downshift::protocol::control::{Request, Target, Update};
 use downshift::protocol::line::{decode, encode};
+use downshift::protocol::metrics::Metrics;
 use downshift::protocol::probe::{Metric, ProbeOrder};
 use downshift::protocol::worker::{
     DoneReason, Eval, Event, Failed, FailureClass, Hello, Level, Order, PROTOCOL, Phase, Saved, Skipped, Step,
@@ -32,12 +33,13 @@ fn every_event() -> Vec<Event> {
             step: 47,
             samples: 1501,
             epoch: 1,
-            loss: 0.25,
-            lr: 0.002,
-            grad_norm: 1.5,
+            loss: Some(0.25),
+            lr: Some(0.002),
+            grad_norm: Some(1.5),
             micro_batches: 2,
             data_wait_ms: 0.125,
             compute_ms: 12.5,
+            metrics: Metrics::new(),
         }),
         Event::Skipped(Skipped {
             step: 48,
@@ -47,8 +49,14 @@ fn every_event() -> Vec<Event> {
             what: "gradient".to_owned(),
             place: "head.weight".to_owned(),
             rescaled: false,
+            applied: false,
         }),
-        Event::Eval(Eval { step: 90, samples: 2874, loss: 0.5, accuracy: Some(0.875), perplexity: None }),
+        Event::Eval(Eval {
+            step: 90,
+            samples: 2874,
+            loss: Some(0.5),
+            metrics: Metrics::from([("accuracy".to_owned(), 0.875)]),
+        }),
         Event::Saved(Saved {
             path: "checkpoints/step-000000090".to_owned(),
             step: 90,
@@ -57,6 +65,7 @@ fn every_event() -> Vec<Event> {
             pause_ms: 0.5,
             total_ms: 20.25,
             eval_loss: Some(0.5),
+            metrics: Metrics::new(),
         }),
         Event::SaveFailed { step: 91, message: "No space left on device".to_owned(), of_disk: true },
         Event::StopRefused { step: 91, message: "No space left on device".to_owned() },
@@ -125,7 +134,8 @@ proptest! {
     #[test]
     fn numbers_survive_the_wire_to_the_last_bit(loss in -1e300f64..1e300, lr in 0f64..1.0, step: u64) {
         let event = Event::Step(Step {
-            step, samples: step, epoch: 0, loss, lr, grad_norm: loss.abs(), micro_batches: 1, data_wait_ms: 0.0, compute_ms: lr,
+            step, samples: step, loss: Some(loss), lr: Some(lr), grad_norm: Some(loss.abs()), compute_ms: lr,
+            metrics: Metrics::from([("val/fid".to_owned(), loss)]), ..Step::default()
         });
         prop_assert_eq!(decode::<Event>(&encode(&event).unwrap()), Some(event));
     }

@@ -64,7 +64,8 @@ fn write_rows(folder: &Path, steps: u64) -> Outcome<()> {
         let row = make::row(1, 0, step, steps);
         let known = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
         let (loss, norm, skipped) = (known(row.loss), known(row.grad_norm), u8::from(row.skipped));
-        writeln!(text, "{step},{loss},{norm},{},{},{},{skipped}", row.lr, row.data_wait_ms, row.compute_ms)?;
+        let (lr, data_wait_ms, compute_ms) = (known(row.lr), row.data_wait_ms, row.compute_ms);
+        writeln!(text, "{step},{loss},{norm},{lr},{data_wait_ms},{compute_ms},{skipped}")?;
     }
     Ok(fs::write(folder.join("rows.csv"), text)?)
 }

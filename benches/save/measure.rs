@@ -144,12 +144,12 @@ pub struct Bandwidth {
 }
 
 /// Copies `bytes` bytes as training does: on the CPU from host memory to fresh host memory.
-pub fn bandwidth(bytes: u64, device: DeviceChoice) -> Result<Bandwidth, String> {
+pub fn bandwidth(bytes: u64, device: &DeviceChoice) -> Result<Bandwidth, String> {
     #[cfg(feature = "cuda")]
-    if let DeviceChoice::Cuda(index) = device {
-        return cuda::bandwidth(bytes, index);
+    if let DeviceChoice::Cuda(cards) = device {
+        return cuda::bandwidth(bytes, cards.only_index().map_err(|error| error.to_string())?);
     }
-    if device != DeviceChoice::Cpu {
+    if *device != DeviceChoice::Cpu {
         return Err(format!("name the device to measure: cpu, or cuda:0 in a build that has it; not {device}"));
     }
     let source = vec![1_u8; usize::try_from(bytes).map_err(|error| error.to_string())?];

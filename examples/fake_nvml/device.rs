@@ -29,6 +29,12 @@ extern "C" fn nvmlDeviceGetName(_: Device, out: *mut c_char, length: c_uint) -> 
     answer_text("nvmlDeviceGetName", "NVIDIA GeForce RTX 4090", out, length)
 }
 
+/// `GPU-fake-0` for the first card, and so on.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetUUID(device: Device, out: *mut c_char, length: c_uint) -> Code {
+    answer_text("nvmlDeviceGetUUID", &format!("GPU-fake-{}", device.addr() - 1), out, length)
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryInfo_v2(_: Device, out: *mut MemoryV2) -> Code {
     let healthy = json!({"total": 24_000_000_000_u64, "used": 6_000_000_000_u64});

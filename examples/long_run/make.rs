@@ -5,6 +5,7 @@ use downshift::format::count;
 use downshift::protocol::control::{
     Best, CheckpointRow, EvalRow, JournalKind, JournalRow, RunState, RungRecord, SampleRow, Status, StepRow,
 };
+use downshift::protocol::metrics::{ACCURACY, LOSS, Metrics};
 use downshift::protocol::probe::{Host, HostMore, Metric, Reading};
 use downshift::protocol::worker::{Eval, Level};
 use downshift::store::run_dir::RunDir;
@@ -94,12 +95,13 @@ pub fn row(attempt: u64, rung: usize, step: u64, of: u64) -> StepRow {
         samples: step * BATCH,
         epoch: step * BATCH / 100_000,
         loss: (!skipped).then_some(loss),
-        lr: 1e-3 * (progress * 50.0).min(1.0) * (0.55 + 0.45 * (std::f64::consts::PI * progress).cos()),
+        lr: Some(1e-3 * (progress * 50.0).min(1.0) * (0.55 + 0.45 * (std::f64::consts::PI * progress).cos())),
         grad_norm: (!skipped).then(|| (0.8 + 0.4 * noise(1)) * spike * (1.2 - progress)),
         skipped,
         data_wait_ms: if skipped { 0.0 } else { 0.4 + 0.3 * noise(2) },
         compute_ms: if skipped { 0.0 } else { 11.0 + noise(3) },
         time_ms: time_ms(step),
+        metrics: Metrics::new(),
     }
 }
 
@@ -127,7 +129,8 @@ fn mix(number: u64) -> f64 {
 
 fn eval(step: u64, of: u64) -> Eval {
     let loss = 0.3 + 2.0 * (-6.0 * step as f64 / of as f64).exp();
-    Eval { step, samples: step * BATCH, loss, accuracy: Some(1.0 - loss / 3.0), perplexity: None }
+    let metrics = Metrics::from([(ACCURACY.to_owned(), 1.0 - loss / 3.0)]);
+    Eval { step, samples: step * BATCH, loss: Some(loss), metrics }
 }
 
 fn events(store: &mut Writer, steps: u64, fault: u64, shift: u64) -> Result<(), Box<dyn Error>> {
@@ -161,10 +164,11 @@ fn events(store: &mut Writer, steps: u64, fault: u64, shift: u64) -> Result<(), 
             time_ms: time_ms(step),
             pause_ms: 41.0,
             total_ms: 210.0,
-            eval_loss: Some(eval(step, steps).loss),
+            eval_loss: eval(step, steps).loss,
             best: part == 20,
             proven: part < 20,
             kept: part > 17,
+            metrics: eval(step, steps).metrics,
         };
         batch.checkpoints.insert(step, row);
     }
@@ -207,6 +211,7 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         why: None,
         rung: 0,
         rung_name: "full".to_owned(),
+        level: None,
         step: steps,
         samples: steps * BATCH,
         total_samples: Some(steps * BATCH),
@@ -221,7 +226,12 @@ fn status(dir: &RunDir, steps: u64) -> Status {
         skipped: (1..=steps).filter(|step| is_skipped(*step, steps)).count() as u64,
         loss: row(3, 0, steps, steps).loss,
         eval: Some(eval(steps, steps)),
-        best: Some(Best { step: steps, eval_loss: eval(steps, steps).loss }),
+        best: eval(steps, steps).loss.map(|value| Best {
+            step: steps,
+            eval_loss: Some(value),
+            metric: LOSS.to_owned(),
+            value,
+        }),
         device: Some("made".to_owned()),
         parameters: Some(829_696),
         pid_keeper: None,

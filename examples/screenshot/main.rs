@@ -92,7 +92,7 @@ fn rewind_to_shift(dir: &RunDir, today: &State) -> Result<State, Box<dyn std::er
     // Drop everything that came later.
     status.why = None;
     status.rung_name = today.ladder.get(newest.rung).map_or_else(String::new, |rung| rung.name.clone());
-    status.eval = history.evals.last().map(|row| row.eval);
+    status.eval = history.evals.last().map(|row| row.eval.clone());
     history.status = None;
     let begun = next - i64::try_from(loads_ms)?;
     let mut state = State::new(today.ladder.clone(), today.watch.clone(), today.screen.size, begun, today.utc_offset_s);

@@ -65,7 +65,7 @@ impl Script {
             bytes: written.bytes,
             pause_ms: total_ms,
             total_ms,
-            eval_loss: None,
+            ..Saved::default()
         }))?;
         Ok(None)
     }

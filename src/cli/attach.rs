@@ -76,7 +76,8 @@ fn attach_to(dir: &RunDir, runs: &Path, read_only: bool) -> Result<Attach, Failu
             move || dir.socket()
         }),
         ladder: readers::rung_views(&run),
-        watch: run.watch.clone(),
+        command: run.command,
+        watch: run.watch,
         themes: own.themes.into_iter().map(|theme| theme.reduced_to(colours)).collect(),
         sources: readers::run_sources(dir, runs),
         keys: own.keys,

@@ -6,6 +6,7 @@ use super::preflight::{Preflight, Start};
 use super::run::{self, Overrides};
 use crate::config::check::batch_advice;
 use crate::config::climb;
+use crate::config::command::CommandSpec;
 use crate::config::run::Run;
 use crate::config::trust::Grants;
 use crate::recipe::class::{self, Change};
@@ -19,7 +20,7 @@ use unicode_width::UnicodeWidthStr;
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// A run file, or one that ships inside: digits, text, lora, finetune, stable, sizes, cifar10
+    /// A run file, or one that ships inside: digits, text, lora, finetune, stable, sizes, cifar10, command
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
     #[command(flatten)]
@@ -44,6 +45,9 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
         let names: Vec<&str> = run.rungs.iter().map(|rung| rung.name.as_str()).collect();
         line!("\nclimb plan: {}", climb::describe_plan(&run.plan, &names));
     }
+    if let Some(command) = &run.command {
+        describe_command(command);
+    }
     let full = &run.rungs[0].preset;
     for rung in &run.rungs[1..] {
         if let Some(advice) = batch_advice(full, &rung.preset) {
@@ -64,10 +68,25 @@ pub fn check(args: &CheckArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
             let samples = prospect.samples.map_or_else(String::new, |(train, held_out)| {
                 format!(", {train} training and {held_out} validation samples")
             });
-            line!("{} can run on {}{samples}.", run.name, prospect.device);
+            match &run.command {
+                Some(_) => line!("{} is valid; --preflight also looks up its program.", run.name),
+                None => line!("{} can run on {}{samples}.", run.name, prospect.device),
+            }
             Ok(0)
         }
         Err(refusal) => Err(super::Failure::of(refusal)),
+    }
+}
+
+/// Prints how much the keeper can do for a command, and what its script could miss.
+fn describe_command(command: &CommandSpec) {
+    let level = command.level();
+    line!("\n{level}: {}", level.meaning());
+    let mut texts = command.command.iter().chain(command.resume.iter().flat_map(|resume| &resume.arguments));
+    if !command.files.is_empty() && !texts.any(|text| text.contains("{attempt_dir}")) {
+        line!(
+            "\nnote: no argument names {{attempt_dir}}, the folder of `files`; the script has to know where they are"
+        );
     }
 }
 

@@ -3,9 +3,12 @@
 
 mod exercise;
 
+use super::devices::devices_of;
 use super::watching::{Watched, prepare};
 use super::{Failure, Outcome, line};
+use crate::keeper::Launch;
 use crate::probe::drill::Drill;
+use crate::protocol::claim::ClaimRequest;
 use crate::protocol::control::{RunState, StageName, Status};
 use crate::protocol::inject::Inject;
 use crate::protocol::probe::DRILL_FILE;
@@ -56,7 +59,10 @@ pub fn drill(args: &DrillArgs, runs: &Path, trainer: &dyn crate::trainer::Traine
     set_temperature(&dir, COOL)?;
     line!("drill in {}: {INJECT}, then a hot GPU at step {HEAT_AT}", text::path(dir.path()));
     let inject = Inject::parse_list(INJECT).map_err(|error| Failure::new(1, error.to_string()))?;
-    let (status, heated_ms) = follow_run(Watched::start(dir.clone(), &args.device, inject)?)?;
+    // The drill shows the keeper at work; it waits for nobody.
+    let claim = ClaimRequest { devices: devices_of(&args.device), another: true, after: None };
+    let launch = Launch { device: args.device.clone(), claim: Some(claim), inject };
+    let (status, heated_ms) = follow_run(Watched::start(dir.clone(), &launch)?)?;
     let tracks = Tracks::read(&dir, heated_ms)?;
     let faults: Vec<_> = FAULTS.iter().map(|fault| (fault, tracks.find_recovery(fault))).collect();
     let climb = tracks.find_recovery(&CLIMB);

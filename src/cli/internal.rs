@@ -1,9 +1,11 @@
-//! Hidden commands: this program as keeper, worker and probe.
+//! Hidden commands: this program as keeper, worker, harness and probe.
 
 use super::{Failure, Faults, Outcome};
 use crate::config::knobs::Loader;
 use crate::config::run::Run;
+use crate::harness::{self, HarnessArgs};
 use crate::keeper::{self, Launch, detach, keeper_parent};
+use crate::protocol::claim::ClaimRequest;
 use crate::protocol::line;
 use crate::recipe::class::{self, Class};
 use crate::recipe::interval;
@@ -51,6 +53,29 @@ pub struct WorkerCommand {
     measure: bool,
 }
 
+/// Arguments of `harness`.
+#[derive(Debug, Args)]
+pub struct HarnessCommand {
+    #[arg(long)]
+    run_dir: PathBuf,
+    #[arg(long)]
+    rung: usize,
+    #[arg(long)]
+    attempt: u64,
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Marks the processes of the command.
+    #[arg(long)]
+    token: String,
+}
+
+/// Arguments of `exec-command`.
+#[derive(Debug, Args)]
+pub struct ExecCommand {
+    #[arg(last = true, required = true)]
+    argv: Vec<String>,
+}
+
 /// Arguments of `keeper`.
 #[derive(Debug, Args)]
 pub struct KeeperArgs {
@@ -58,6 +83,9 @@ pub struct KeeperArgs {
     run_dir: PathBuf,
     #[arg(long)]
     device: Option<String>,
+    /// The claim on devices, as JSON.
+    #[arg(long, value_parser = parse_claim)]
+    claim: Option<ClaimRequest>,
     #[arg(long, default_value = "")]
     inject: Faults,
     /// The user asked for it, with this process.
@@ -71,6 +99,17 @@ pub struct KeeperArgs {
     parent: bool,
 }
 
+impl KeeperArgs {
+    fn launch(&self) -> Option<Launch> {
+        let device = self.device.clone()?;
+        Some(Launch { device, claim: self.claim.clone(), inject: self.inject.0.clone() })
+    }
+}
+
+fn parse_claim(text: &str) -> Result<ClaimRequest, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
 /// Arguments of `probe`.
 #[derive(Debug, Args)]
 pub struct ProbeArgs {
@@ -82,6 +121,9 @@ pub struct ProbeArgs {
     gpu: u32,
     #[arg(long)]
     once: bool,
+    /// Print the cards of the machine and exit.
+    #[arg(long)]
+    list: bool,
 }
 
 pub fn worker(args: &WorkerCommand, trainer: &dyn Trainer) -> Outcome {
@@ -115,6 +157,35 @@ pub fn worker(args: &WorkerCommand, trainer: &dyn Trainer) -> Outcome {
     trainer.work(&worker).map_err(Failure::of)
 }
 
+pub fn harness(args: HarnessCommand) -> Outcome {
+    let run_dir = RunDir::open(&args.run_dir)?;
+    let run = run_dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
+    let name = run_dir.name();
+    let no_rung = || Failure::new(13, format!("rung {} is not on the ladder of {name}", args.rung));
+    let rung = run.rungs.get(args.rung).ok_or_else(no_rung)?;
+    let spec = run.command.clone().ok_or_else(|| Failure::new(13, format!("{name} has no command to run")))?;
+    let harness = HarnessArgs {
+        run_dir,
+        spec,
+        rung_name: rung.name.clone(),
+        preset: rung.preset.clone(),
+        attempt: args.attempt,
+        token: args.token,
+        device: args.device,
+        skips_in_a_row: run.watch.skips_in_a_row,
+    };
+    harness::run(harness).map_err(|error| Failure::new(13, error.to_string()))
+}
+
+pub fn exec_command(args: &ExecCommand) -> ExitCode {
+    ExitCode::from(harness::exec_command(&args.argv))
+}
+
+pub fn hold_output() -> ExitCode {
+    harness::hold_output();
+    ExitCode::SUCCESS
+}
+
 /// Reports whether weights that do not fit may be reinitialized: the newest checkpoint was written by
 /// a rung with another model shape, and one of the two sets `warm_start: true`.
 fn may_migrate(dir: &RunDir, run: &Run, rung: usize) -> bool {
@@ -133,7 +204,7 @@ pub fn keeper(args: &KeeperArgs) -> Outcome {
         return run_keeper(args);
     }
     let run = RunDir::open(&args.run_dir)?;
-    let launch = args.device.clone().map(|device| Launch { device, inject: args.inject.0.clone() });
+    let launch = args.launch();
     if args.detach {
         detach::leave_terminal(&run, launch.as_ref(), args.by_person.as_deref().unwrap_or_default())?;
         return Ok(0);
@@ -144,8 +215,8 @@ pub fn keeper(args: &KeeperArgs) -> Outcome {
 /// Runs the keeper. An error that prevents it goes to the parent as a line on stdout, which may be a pipe
 /// without a reader.
 fn run_keeper(args: &KeeperArgs) -> Outcome {
-    let launch = args.device.clone().map(|device| Launch { device, inject: args.inject.0.clone() });
-    let keeping = keeper::KeeperArgs { run_dir: args.run_dir.clone(), launch, asked_by: args.by_person.clone() };
+    let keeping =
+        keeper::KeeperArgs { run_dir: args.run_dir.clone(), launch: args.launch(), asked_by: args.by_person.clone() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| keeper::KeeperError::Io { what: "the keeper's runtime".to_owned(), source });
     let outcome = runtime.and_then(|runtime| {
@@ -168,6 +239,7 @@ pub fn probe(args: &ProbeArgs) -> ExitCode {
         interval: Duration::from_millis(args.interval_ms),
         gpu: args.gpu,
         once: args.once,
+        list: args.list,
     };
     crate::probe::run(&probing)
 }

@@ -118,6 +118,9 @@ impl<'a> IsolatedWorker<'a> {
         before: impl FnOnce(&Path),
         after: impl FnOnce(&Path),
     ) -> Result<Measured, Failure> {
+        if run.command.is_some() {
+            return Err(Failure::new(13, "a command cannot be measured on its own yet; `downshift run` measures it"));
+        }
         let place = TemporaryFolder::new()?;
         let mut run = run.clone();
         // The cost of checkpoints is not measured here.
@@ -251,7 +254,7 @@ impl WorkerReports {
             step_ms,
             units_per_s: step_ms.zip(units).map(|(ms, units)| units * 1e3 / ms),
             steps: self.steps.len() as u64,
-            loss: self.steps.last().map(|step| step.loss),
+            loss: self.steps.last().and_then(|step| step.loss),
             first_step_s: self.first_step.map(|took| took.as_secs_f64()),
         }
     }
@@ -279,9 +282,8 @@ mod tests {
     use crate::protocol::worker::{Memory, Phase, Step};
 
     fn step(step: u64, compute_ms: f64) -> Step {
-        let (loss, samples) = (1.0 / step as f64, step * 8);
-        let (lr, grad_norm, epoch, micro_batches, data_wait_ms) = (0.1, 1.0, 0, 1, 1.0);
-        Step { step, samples, epoch, loss, lr, grad_norm, micro_batches, data_wait_ms, compute_ms }
+        let (loss, samples) = (Some(1.0 / step as f64), step * 8);
+        Step { step, samples, loss, data_wait_ms: 1.0, compute_ms, ..Step::default() }
     }
 
     #[test]

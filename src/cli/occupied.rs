@@ -1,12 +1,13 @@
 //! Two runs on one device slow each other down, or run each other out of memory. So a run that is about
 //! to start looks for living ones first.
 
+use super::devices::Sharing;
 use super::{Failure, line};
-use crate::keeper::Launch;
-use crate::protocol::control::{RunState, Status};
-use crate::protocol::device::DeviceChoice;
+use crate::protocol::claim::{Devices, Stage};
+use crate::protocol::control::Status;
+use crate::store::claims::Registry;
 use crate::store::owners;
-use crate::store::reader::{Reader, live_status};
+use crate::store::reader::live_status;
 use crate::store::run_dir::RunDir;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
@@ -24,19 +25,21 @@ pub struct LivingRun {
 pub fn living_runs(runs: &Path) -> Vec<LivingRun> {
     let alive = |dir: &RunDir| owners::keeper(dir).is_some() || owners::parent_record(dir).is_some();
     let all = RunDir::all(runs).into_iter().filter(alive);
-    all.filter_map(|dir| {
-        let status = live_status(&dir).filter(|status| !status.state.is_over())?;
-        Some(LivingRun { dir, status })
-    })
-    .collect()
+    all.filter_map(living_run).collect()
 }
 
-/// Returns the living runs that hold a device or would take it. A paused run holds none.
-pub fn occupants(runs: &Path, device: &str) -> Vec<LivingRun> {
-    let wanted = choice(device);
-    let mut living = living_runs(runs);
-    living.retain(|run| run.status.state != RunState::Paused && is_same(wanted, device_of(run)));
-    living
+/// Returns the living runs of this user that use one of these devices or wait for it, whatever their runs directory:
+/// those that use it first, then those that wait, in their order.
+pub fn occupants(devices: &Devices) -> Vec<LivingRun> {
+    let mut claims = Registry::of_user().map(|registry| registry.living()).unwrap_or_default();
+    claims.retain(|claim| matches!(claim.stage, Stage::Holds | Stage::Queued) && claim.devices.overlap(devices));
+    claims.sort_by_key(|claim| (claim.stage == Stage::Queued, claim.ticket));
+    claims.iter().filter_map(|claim| living_run(RunDir::open(&claim.run_dir).ok()?)).collect()
+}
+
+fn living_run(dir: RunDir) -> Option<LivingRun> {
+    let status = live_status(&dir).filter(|status| !status.state.is_over())?;
+    Some(LivingRun { dir, status })
 }
 
 /// Describes a run that holds the device: its name, state and step.
@@ -45,49 +48,42 @@ pub fn describe(run: &LivingRun) -> String {
     format!("{} ({state}, step {step})", run.dir.name())
 }
 
-/// Returns the device of a living run: as its worker named it, else as it was started.
-fn device_of(run: &LivingRun) -> DeviceChoice {
-    let named = run.status.device.as_deref().map(choice).filter(|choice| *choice != DeviceChoice::Auto);
-    let launched = || Some(choice(&Reader::open(&run.dir).ok()?.fact::<Launch>("launch")?.device));
-    named.or_else(launched).unwrap_or_default()
-}
-
-/// Parses a device's display name. Returns `auto` if it names none.
-fn choice(device: &str) -> DeviceChoice {
-    DeviceChoice::from_display_name(device).unwrap_or_default()
-}
-
-/// Reports whether two choices mean the same device, as far as is known.
-fn is_same(one: DeviceChoice, other: DeviceChoice) -> bool {
-    one == other || one == DeviceChoice::Auto || other == DeviceChoice::Auto
-}
-
-/// The decision about a device that another run holds.
+/// The decision about a device that another run uses.
 pub enum Answer {
-    /// Start: the device is free, or the user wants both runs.
-    Start,
-    /// Open the cockpit on the run that holds the device.
+    /// Start the run.
+    Start {
+        /// Beside the run that uses the device. Otherwise the new run waits for it.
+        another: bool,
+    },
+    /// Open the cockpit on the run that uses the device.
     Attach(RunDir),
 }
 
-/// Checks that no other run holds the device. Asks on a terminal, refuses otherwise.
-pub fn settle_device(runs: &Path, device: &str, headless: bool) -> Result<Answer, Failure> {
-    let others = occupants(runs, device);
-    let Some(first) = others.first() else { return Ok(Answer::Start) };
+/// Checks that no other run uses the devices. Asks on a terminal, refuses otherwise.
+pub fn settle_devices(devices: &Devices, sharing: &Sharing, headless: bool) -> Result<Answer, Failure> {
+    if sharing.another || sharing.wait_for_card {
+        return Ok(Answer::Start { another: sharing.another });
+    }
+    let others = occupants(devices);
+    let Some(first) = others.first() else { return Ok(Answer::Start { another: false }) };
     let names: Vec<String> = others.iter().map(describe).collect();
-    let held = format!("{device} is in use by {}", names.join(", "));
+    let held = format!("{devices} is in use by {}", names.join(", "));
     if headless || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         let attach = first.dir.command("attach");
         return Err(Failure::new(
             2,
-            format!("{held}; `{attach}` opens it, --another starts a second run on the device"),
+            format!(
+                "{held}; `{attach}` opens it, --wait-for-card waits for the device, --another starts a second run on it"
+            ),
         ));
     }
     line!("{held}.");
     loop {
-        match ask_user("[a]ttach to it, [s]tart another on this device, or [q]uit? [a] ")?.as_deref() {
+        let question = "[a]ttach to it, [w]ait for it, [s]tart another on this device, or [q]uit? [a] ";
+        match ask_user(question)?.as_deref() {
             Some("" | "a") => return Ok(Answer::Attach(first.dir.clone())),
-            Some("s") => return Ok(Answer::Start),
+            Some("w") => return Ok(Answer::Start { another: false }),
+            Some("s") => return Ok(Answer::Start { another: true }),
             Some("q") | None => return Err(Failure::new(2, "nothing was started")),
             Some(_) => {}
         }
@@ -130,18 +126,4 @@ fn ask_user(question: &str) -> io::Result<Option<String>> {
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer)?;
     Ok((read > 0).then(|| answer.trim().to_lowercase()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{choice, is_same};
-
-    #[test]
-    fn the_same_card_is_the_same_device_whatever_it_is_called() {
-        let same = |one: &str, other: &str| is_same(choice(one), choice(other));
-        assert!(same("cuda:0 NVIDIA H100", "cuda") && same("cpu", "cpu") && same("cuda:1", "cuda:1 RTX"));
-        assert!(!same("cuda:0 NVIDIA H100", "cuda:1 NVIDIA H100") && !same("cpu", "cuda:0"));
-        // An unknown device may be any.
-        assert!(same("auto", "cpu") && same("scripted", "cuda:3"));
-    }
 }

@@ -186,8 +186,7 @@ impl Place {
 
 /// Returns the GPU index in a device's name; none for the CPU.
 pub fn card_index(device: &str) -> Option<u32> {
-    let index = DeviceChoice::from_display_name(device).and_then(DeviceChoice::gpu_index)?;
-    u32::try_from(index).ok()
+    DeviceChoice::from_display_name(device)?.gpu_index()
 }
 
 fn card_of(runs: &Path, index: u32) -> Option<Card> {

@@ -4,18 +4,12 @@
 use crate::cockpit::keymap::Keymap;
 use crate::cockpit::preferences::Preferences;
 use crate::config::theme::{Theme, ThemeError};
+use crate::store::user_folder::user_folder;
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
-
-/// Returns `$NAME/downshift`, or `~/rest/downshift`.
-pub fn folder(name: &str, rest: &str) -> Option<PathBuf> {
-    let set = env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = set.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(rest)))?;
-    Some(base.join("downshift"))
-}
 
 /// Themes and keys, and the errors in the user's files.
 pub struct UserFiles {
@@ -33,7 +27,7 @@ impl UserFiles {
     /// # Errors
     /// Returns an error when the shipped themes cannot be read.
     pub fn read() -> Result<Self, ThemeError> {
-        Self::read_in(folder("XDG_CONFIG_HOME", ".config").as_deref())
+        Self::read_in(user_folder("XDG_CONFIG_HOME", ".config").as_deref())
     }
 
     fn read_in(folder: Option<&Path>) -> Result<Self, ThemeError> {
@@ -80,7 +74,7 @@ pub fn tmux_clash(keys: &Keymap) -> Option<String> {
 }
 
 fn choices() -> Option<PathBuf> {
-    Some(folder("XDG_STATE_HOME", ".local/state")?.join("cockpit.json"))
+    Some(user_folder("XDG_STATE_HOME", ".local/state")?.join("cockpit.json"))
 }
 
 /// Returns the saved preferences.

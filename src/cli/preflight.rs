@@ -1,6 +1,7 @@
 //! Checks before a start, as one list: config, device, data, tokenizer, disk, and other users of the GPU.
 //! `run` and `trial` require it to pass before anything is started; `check --preflight` prints it.
 
+use super::devices::devices_of_start;
 use super::run;
 use super::trust;
 use super::{Failure, line, occupied, plan, say};
@@ -10,7 +11,9 @@ use crate::diagnose::doctor::{Check, other_users};
 use crate::diagnose::readings::read_once;
 use crate::format::{self, bytes, count};
 use crate::notify::secret;
+use crate::protocol::claim::Devices;
 use crate::store::disk;
+use crate::trainer::program::settle_program;
 use crate::trainer::{Prospect, Trainer};
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
@@ -19,6 +22,8 @@ use std::path::Path;
 
 /// Exit code if another run is on the device and a second one was not allowed.
 const OCCUPIED: u8 = 2;
+/// Exit code of a run file that cannot run.
+const CONFIG: u8 = 13;
 /// Exit code of a worker that cannot read its data.
 const DATA: u8 = 15;
 
@@ -44,6 +49,17 @@ pub struct Preflight {
     unapproved: bool,
     run: Option<Run>,
     prospect: Option<Prospect>,
+    devices: Devices,
+}
+
+/// A run that may start.
+pub struct Cleared {
+    /// The run.
+    pub run: Run,
+    /// What the trainer found out about it.
+    pub prospect: Prospect,
+    /// The devices that it will use.
+    pub devices: Devices,
 }
 
 impl Preflight {
@@ -58,6 +74,14 @@ impl Preflight {
             }
         };
         list.pass("config", format!("{}, {}", run.name, format::counted(run.rungs.len() as u64, "rung")));
+        let run = match settle_program(run) {
+            Ok(run) => run,
+            Err(error) => {
+                let failure = Failure::new(CONFIG, error.to_string());
+                list.fail("program", failure, "fix the run file, or install the program");
+                return list;
+            }
+        };
         list.check_access(&Grants::from_run(&run), start.approved);
         list.look_ahead(start, &run);
         let room = run::has_room(start.runs, &run, list.prospect.as_ref().and_then(|prospect| prospect.parameters));
@@ -76,10 +100,14 @@ impl Preflight {
         match looked.map_err(Failure::of) {
             Ok(prospect) => {
                 self.pass("device", prospect.device.clone());
-                self.pass("data", samples(&prospect));
+                match &run.command {
+                    Some(command) => self.pass("program", command.command[..1].concat()),
+                    None => self.pass("data", samples(&prospect)),
+                }
                 if let Tokenizer::Named(name) = &tokenizer {
                     self.pass("tokenizer", name.clone());
                 }
+                self.devices = devices_of_start(run, start.device, &prospect.device);
                 self.others(start.runs, &prospect.device);
                 self.prospect = Some(prospect);
             }
@@ -127,11 +155,15 @@ impl Preflight {
 
     /// Checks who else uses the device: other runs, and on a GPU any process.
     fn others(&mut self, runs: &Path, device: &str) {
-        let ours: Vec<String> = occupied::occupants(runs, device).iter().map(occupied::describe).collect();
+        let ours: Vec<String> = occupied::occupants(&self.devices).iter().map(occupied::describe).collect();
         if !ours.is_empty() {
             self.occupied = true;
             let text = format!("{device} is in use by {}", ours.join(", "));
-            self.checks.push(Check::warn("others", text, "stop it, or start a second run with --another"));
+            self.checks.push(Check::warn(
+                "others",
+                text,
+                "stop it, wait for it with --wait-for-card, or start a second run with --another",
+            ));
             return;
         }
         let Some(card) = plan::card_index(device) else {
@@ -175,16 +207,18 @@ impl Preflight {
         }
     }
 
-    /// Prints the list and returns the run if every check passed.
+    /// Prints the list and returns what a start needs if every check passed.
     ///
     /// # Errors
     /// Returns an error when a check fails: that of the first one.
-    pub fn clear(self) -> Result<(Run, Prospect), Failure> {
+    pub fn clear(self) -> Result<Cleared, Failure> {
         self.print();
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        self.run.zip(self.prospect).ok_or_else(|| Failure::new(1, "the run could not be checked"))
+        let devices = self.devices;
+        let cleared = self.run.zip(self.prospect).map(|(run, prospect)| Cleared { run, prospect, devices });
+        cleared.ok_or_else(|| Failure::new(1, "the run could not be checked"))
     }
 }
 

@@ -1,22 +1,25 @@
 //! `resume`: continues from the newest checkpoint or an older one, or starts a new run from the weights alone.
 
 use super::bad_value::BadValue;
-use super::client::Answer;
+use super::client::Answer as Reply;
+use super::devices::{Sharing, devices_of_start, worker_device};
 use super::interrupted::{self, Interrupted};
 use super::line;
+use super::occupied::{self, Answer};
 use super::run::{has_room, has_room_to_go_on, look_on, start_keeper};
 use super::trust::{self, Trust};
-use super::{Failure, Outcome, Which, checkpoints, client, find_run, say};
+use super::{Failure, Outcome, Which, attach, checkpoints, client, find_run, say};
 use crate::config::run::{Run, Source};
 use crate::format::count;
 use crate::keeper::Launch;
 use crate::keeper::offline::OfflineKeeper;
+use crate::protocol::claim::{ClaimRequest, Devices};
 use crate::protocol::control::Request;
 use crate::store::checkpoint::{self, Contents, Loaded, MODEL, OPTIMIZER, STATE, STEPS, state::TrainState};
 use crate::store::command_line::record_command_line;
 use crate::store::owners;
 use crate::store::permissions;
-use crate::store::reader::Reader;
+use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
 use crate::untrusted::text;
@@ -31,6 +34,8 @@ pub struct ResumeArgs {
     /// No cockpit: one line per event on stdout; the exit code reports how it ended
     #[arg(long)]
     headless: bool,
+    #[command(flatten)]
+    sharing: Sharing,
     /// The device to train on from now on; defaults to the previous one
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
@@ -67,38 +72,42 @@ pub fn resume(args: &ResumeArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome 
     if args.as_base {
         return begin_from(&dir, args, runs, trainer);
     }
-    if continue_living(&dir, args.from.is_some())? {
+    if continue_living(&dir, args)? {
         return look_on(&dir, args.headless, since_ms);
     }
     let run = dir.run().map_err(|error| Failure::new(13, error.to_string()))?;
     trust::require_approval(&run, args.trust)?;
     has_room_to_go_on(&dir, &run)?;
-    if let Some(device) = &args.device {
-        trainer.look_ahead(&run, device).map_err(Failure::of)?;
-    }
+    let launch = match settle_launch(&dir, &run, args, trainer)? {
+        Settled::Start(launch) => launch,
+        Settled::Attach(other) => return attach::open(&other),
+    };
     if let Some(step) = args.from {
         go_back(&dir, step)?;
     }
-    let inject = stored_launch(&dir).map(|stored| stored.inject).unwrap_or_default();
-    let launch = args.device.clone().map(|device| Launch { device, inject });
     record_command_line(&dir);
-    start_keeper(&dir, launch.as_ref())?;
+    start_keeper(&dir, Some(&launch))?;
     look_on(&dir, args.headless, since_ms)
 }
 
 /// Continues a run that a keeper watches. Returns false if none does.
-fn continue_living(dir: &RunDir, rolls_back: bool) -> Result<bool, Failure> {
+fn continue_living(dir: &RunDir, args: &ResumeArgs) -> Result<bool, Failure> {
     for last_try in [false, true] {
         if !client::is_watched(dir)? {
             return Ok(false);
         }
-        if rolls_back {
+        let change = if args.from.is_some() {
+            Some("rolling it back")
+        } else {
+            args.sharing.another.then_some("sharing its device")
+        };
+        if let Some(change) = change {
             let (name, stop) = (dir.name(), dir.command("stop"));
-            return Err(Failure::new(1, format!("{name} is running; end it with `{stop}` before rolling it back")));
+            return Err(Failure::new(1, format!("{name} is running; end it with `{stop}` before {change}")));
         }
         // A paused run continues, a running one stays as it is. A run that is over refuses, and its keeper ends.
         match client::ask_keeper(dir, &Request::Resume) {
-            Ok(Answer::Accepted(message)) => line!("{}: {message}", dir.name()),
+            Ok(Reply::Accepted(message)) => line!("{}: {message}", dir.name()),
             // A keeper that was killed this moment still accepts a connection; without a parent none follows it.
             Err(failure) if owners::parent_record(dir).is_none() => {
                 if last_try {
@@ -106,12 +115,51 @@ fn continue_living(dir: &RunDir, rolls_back: bool) -> Result<bool, Failure> {
                 }
                 continue;
             }
-            Ok(Answer::Refused(_)) => return client::wait_for_absence(dir).map(|()| false),
+            Ok(Reply::Refused(_)) => return client::wait_for_absence(dir).map(|()| false),
             Err(_) => {}
         }
         return Ok(true);
     }
     Ok(false)
+}
+
+/// The way a run without a keeper continues.
+enum Settled {
+    /// Start its keeper like this.
+    Start(Launch),
+    /// Open the cockpit on the run that uses its device.
+    Attach(RunDir),
+}
+
+/// Settles the devices of a run that has begun: the requested ones, or those of its last worker.
+fn settle_launch(dir: &RunDir, run: &Run, args: &ResumeArgs, trainer: &dyn Trainer) -> Result<Settled, Failure> {
+    let stored = stored_launch(dir);
+    let device = args.device.as_ref().map(|device| worker_device(run, device)).transpose()?;
+    let devices = match &device {
+        Some(device) => {
+            let found = trainer.look_ahead(run, device).map_err(Failure::of)?.device;
+            devices_of_start(run, device, &found)
+        }
+        None => devices_of_last_worker(dir, run, stored.as_ref()),
+    };
+    let (inject, earlier) =
+        stored.as_ref().map(|stored| (stored.inject.clone(), stored.claim.clone())).unwrap_or_default();
+    let earlier = earlier.unwrap_or_default();
+    let another = args.sharing.another || (earlier.another && !args.sharing.wait_for_card);
+    match occupied::settle_devices(&devices, &Sharing { another, ..args.sharing }, args.headless)? {
+        Answer::Attach(other) => Ok(Settled::Attach(other)),
+        Answer::Start { another } => {
+            let device = device.or(stored.map(|stored| stored.device)).unwrap_or_else(|| "auto".to_owned());
+            let claim = ClaimRequest { devices, another, after: earlier.after };
+            Ok(Settled::Start(Launch { device, claim: Some(claim), inject }))
+        }
+    }
+}
+
+fn devices_of_last_worker(dir: &RunDir, run: &Run, stored: Option<&Launch>) -> Devices {
+    let launched = stored.map_or("auto", |stored| &stored.device);
+    let named = live_status(dir).and_then(|status| status.device);
+    devices_of_start(run, launched, named.as_deref().unwrap_or(launched))
 }
 
 fn stored_launch(dir: &RunDir) -> Option<Launch> {
@@ -133,9 +181,16 @@ fn begin_from(base: &RunDir, args: &ResumeArgs, runs: &Path, trainer: &dyn Train
     let run = altered_run(base.run()?, args, trainer)?;
     trust::require_approval(&run, args.trust)?;
     let device = args.device.clone().or_else(|| Some(stored_launch(base)?.device));
-    let launch = Launch { device: device.unwrap_or_else(|| "auto".to_owned()), inject: Vec::new() };
-    let prospect = trainer.look_ahead(&run, &launch.device).map_err(Failure::of)?;
+    let device = worker_device(&run, device.as_deref().unwrap_or("auto"))?;
+    let prospect = trainer.look_ahead(&run, &device).map_err(Failure::of)?;
     has_room(runs, &run, prospect.parameters)?;
+    let devices = devices_of_start(&run, &device, &prospect.device);
+    let another = match occupied::settle_devices(&devices, &args.sharing, args.headless)? {
+        Answer::Start { another } => another,
+        Answer::Attach(other) => return attach::open(&other),
+    };
+    let claim = ClaimRequest { devices, another, after: None };
+    let launch = Launch { device, claim: Some(claim), inject: Vec::new() };
     let dir = RunDir::create(runs, &run)?;
     record_command_line(&dir);
     write_first(&dir, &run, &loaded)?;

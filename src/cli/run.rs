@@ -1,19 +1,23 @@
 //! `run`: checks the start, starts the keeper, follows the run.
 
 use super::bad_value::BadValue;
+use super::devices::{Sharing, worker_device};
 use super::occupied::{self, Answer};
-use super::preflight::{Preflight, Start};
+use super::preflight::{Cleared, Preflight, Start};
 use super::trust::{self, Trust};
-use super::{Failure, Faults, Outcome, attach, client, headless, prepare};
-use crate::config::run::{Run, Source};
+use super::{Failure, Faults, Outcome, attach, client, find_run, headless, prepare};
+use crate::config::command;
+use crate::config::run::{AsWritten, Run, Source};
 use crate::config::shipped;
 use crate::format::bytes;
 use crate::keeper::{Launch, detach};
+use crate::protocol::claim::ClaimRequest;
 use crate::store::checkpoint;
 use crate::store::command_line::record_command_line;
 use crate::store::disk;
 use crate::store::run_dir::RunDir;
 use crate::store::writer::Writer;
+use crate::trainer::program::settle_program;
 use crate::trainer::{OnDevice, Trainer};
 use crate::untrusted::file::{self, Limit, ReadError};
 use crate::untrusted::text;
@@ -24,11 +28,15 @@ use std::path::{Path, PathBuf};
 /// Arguments of `run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// A run file, or one that ships inside: digits (the default), text, lora, finetune, stable, sizes, cifar10
+    /// A run file, or one that ships inside: digits (the default), text, lora, finetune, stable, sizes,
+    /// cifar10, command
     #[arg(value_name = "CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
     pub options: RunOptions,
+    /// Without a run file: a program and its arguments, such as `run -- python train.py --lr 1e-3`
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "config")]
+    command: Vec<String>,
 }
 
 /// Options applied on top of a run file.
@@ -37,7 +45,7 @@ pub struct Overrides {
     /// Override a knob, such as `--set training.micro_batch=4`
     #[arg(long, value_parser = parse_override, value_name = "PATH=VALUE")]
     pub set: Vec<(String, String)>,
-    /// The device to train on: auto, cpu, cuda or cuda:N
+    /// The device to train on: auto, cpu, cuda:N or cuda:UUID; commands may use several: cuda:0,1
     #[arg(long, default_value = "auto", value_name = "DEVICE")]
     pub device: String,
 }
@@ -48,9 +56,11 @@ pub struct RunOptions {
     /// No cockpit: one line per event on stdout; the exit code reports how it ended
     #[arg(long)]
     headless: bool,
-    /// Start even if another run is on the same device
-    #[arg(long)]
-    another: bool,
+    #[command(flatten)]
+    sharing: Sharing,
+    /// Start once RUN is over, however it ends, and the device is free
+    #[arg(long, value_name = "RUN", conflicts_with = "another")]
+    after: Option<String>,
     #[command(flatten)]
     overrides: Overrides,
     /// The rung to begin on, by name or number; defaults to the climb plan's first stage, or `full`
@@ -103,21 +113,45 @@ fn no_text(path: &Path, line: usize) -> Failure {
 }
 
 pub fn run(args: &RunArgs, runs: &Path, trainer: &dyn Trainer) -> Outcome {
-    begin(args.config.as_deref(), &args.options, runs, trainer)
+    if args.command.is_empty() {
+        return begin(args.config.as_deref(), &args.options, runs, trainer);
+    }
+    let run = typed_run(&args.command, &std::env::current_dir()?, &args.options.overrides.set)?;
+    let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
+    trust::approve_typed(&run);
+    start(run, &args.options, runs, trainer)
 }
 
-/// Starts a run and follows it.
+/// Starts a run from a run file and follows it.
 pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
     let Overrides { set, device } = &options.overrides;
     let run = load_run_file(config, set, device, trainer)?;
+    let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
     trust::require_approval(&run, options.trust)?;
+    start(run, options, runs, trainer)
+}
+
+/// Returns the run of a command that was typed instead of a run file.
+fn typed_run(words: &[String], directory: &Path, overrides: &[(String, String)]) -> Result<Run, Failure> {
+    let text = command::run_file(words);
+    let source = Source { file: "command line", text: &text, base: directory, overrides };
+    Run::read(&source, &AsWritten).map_err(|refusal| Failure::new(13, refusal.to_string()))
+}
+
+/// Starts an approved run and follows it.
+fn start(run: Run, options: &RunOptions, runs: &Path, trainer: &dyn Trainer) -> Outcome {
+    let device = &options.overrides.device;
     let first = options.rung.as_ref().map(|name| first_rung(&run, name)).transpose()?;
-    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer, approved: true }).clear()?;
-    if !options.another
-        && let Answer::Attach(other) = occupied::settle_device(runs, &prospect.device, options.headless)?
-    {
-        return attach::open(&other);
-    }
+    let after = options.after.as_deref().map(|name| find_run(runs, Some(name))).transpose()?;
+    let device = worker_device(&run, device)?;
+    let start = Start { device: &device, runs, trainer, approved: true };
+    let Cleared { run, prospect, devices } = Preflight::of(Ok(run), start).clear()?;
+    let sharing = Sharing { wait_for_card: options.sharing.wait_for_card || after.is_some(), ..options.sharing };
+    let another = match occupied::settle_devices(&devices, &sharing, options.headless)? {
+        Answer::Start { another } => another,
+        Answer::Attach(other) => return attach::open(&other),
+    };
+    let claim = ClaimRequest { devices, another, after: after.map(|run| run.path().to_owned()) };
     let dir = RunDir::create(runs, &run)?;
     record_command_line(&dir);
     prepare::hand_over(&prospect.fingerprint, dir.path());
@@ -125,7 +159,7 @@ pub fn begin(config: Option<&Path>, options: &RunOptions, runs: &Path, trainer: 
         // The keeper reads its rung from this fact, also after a restart.
         Writer::open(&dir.file("run.db"))?.put_fact("rung", &first)?;
     }
-    let launch = Launch { device: device.clone(), inject: options.inject.0.clone() };
+    let launch = Launch { device, claim: Some(claim), inject: options.inject.0.clone() };
     start_keeper(&dir, Some(&launch))?;
     look_on(&dir, options.headless, 0)
 }

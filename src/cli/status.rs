@@ -5,6 +5,7 @@ use super::line;
 use super::{Failure, Format, Outcome, Which};
 use crate::format::{figure, rate};
 use crate::protocol::control::{RunState, Status};
+use crate::protocol::metrics;
 use crate::store::owners;
 use crate::store::reader::{UnreadableStore, refuse_newer, unreadable};
 use crate::store::run_dir::RunDir;
@@ -55,6 +56,9 @@ pub fn status_line(status: &Status) -> String {
     if !status.rungs.is_empty() {
         let _ = write!(line, " ({} of {})", status.rung, status.rungs.len() - 1);
     }
+    if let Some(level) = status.level {
+        let _ = write!(line, "  level {level}");
+    }
     let _ = write!(line, "  step {}{}", status.step, percent(status));
     if let Some(loss) = status.loss {
         let _ = write!(line, "  loss {}", figure(loss));
@@ -62,16 +66,20 @@ pub fn status_line(status: &Status) -> String {
     if let Some(steps_per_s) = speed(status) {
         let _ = write!(line, "  {} steps/s", rate(steps_per_s));
     }
-    if let Some(eval) = status.eval {
-        let _ = write!(line, "  eval {:.4}", eval.loss);
-        if let Some(accuracy) = eval.accuracy {
+    if let Some(eval) = &status.eval {
+        line.push_str("  eval");
+        if let Some(loss) = eval.loss {
+            let _ = write!(line, " {loss:.4}");
+        }
+        if let Some(accuracy) = eval.value(metrics::ACCURACY) {
             let _ = write!(line, " ({:.2} %)", accuracy * 100.0);
-        } else if let Some(perplexity) = eval.perplexity {
-            let _ = write!(line, " (perplexity {perplexity:.2})");
+        } else if let Some((name, value)) = eval.metrics.first_key_value() {
+            let _ = write!(line, " ({name} {})", figure(*value));
         }
     }
-    if let Some(best) = status.best {
-        let _ = write!(line, "  best {:.4} at step {}", best.eval_loss, best.step);
+    if let Some(best) = &status.best {
+        let name = if best.metric == metrics::LOSS { String::new() } else { format!("{} ", best.metric) };
+        let _ = write!(line, "  best {name}{:.4} at step {}", best.value, best.step);
     }
     if let Some(why) = &status.why {
         let _ = write!(line, "  ({why})");

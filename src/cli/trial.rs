@@ -2,18 +2,23 @@
 //! checkpoint, so that the whole cycle is exercised.
 
 use super::bad_value::BadValue;
+use super::devices::{Sharing, worker_device};
 use super::occupied::{self, Answer};
-use super::preflight::{Preflight, Start};
+use super::preflight::{Cleared, Preflight, Start};
 use super::run::{Overrides, load_run_file};
 use super::trust::{self, Trust};
 use super::watching::Watched;
 use super::{Failure, Outcome, attach, client, line};
 use crate::format::{bytes, count, counted};
+use crate::keeper::Launch;
+use crate::protocol::claim::ClaimRequest;
 use crate::protocol::control::{Request, RunState, SampleRow, Status, StepRow};
+use crate::protocol::metrics;
 use crate::protocol::worker::Eval;
 use crate::store::command_line::record_command_line;
 use crate::store::reader::Reader;
 use crate::store::run_dir::RunDir;
+use crate::trainer::program::settle_program;
 use crate::untrusted::text;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -31,9 +36,8 @@ pub struct TrialArgs {
     /// Duration: 90s, 2m, 5min
     #[arg(long = "for", default_value = "5m", value_name = "TIME", value_parser = parse_duration)]
     time: Duration,
-    /// Start even if another run is on the same device
-    #[arg(long)]
-    another: bool,
+    #[command(flatten)]
+    sharing: Sharing,
     #[command(flatten)]
     overrides: Overrides,
     #[command(flatten)]
@@ -56,17 +60,21 @@ fn parse_duration(text: &str) -> Result<Duration, BadValue> {
 pub fn trial(args: &TrialArgs, runs: &Path, trainer: &dyn crate::trainer::Trainer) -> Outcome {
     let Overrides { set, device } = &args.overrides;
     let run = load_run_file(args.config.as_deref(), set, device, trainer)?;
+    let run = settle_program(run).map_err(|error| Failure::new(13, error.to_string()))?;
     trust::require_approval(&run, args.trust)?;
-    let (run, prospect) = Preflight::of(Ok(run), Start { device, runs, trainer, approved: true }).clear()?;
-    if !args.another
-        && let Answer::Attach(other) = occupied::settle_device(runs, &prospect.device, false)?
-    {
-        return attach::open(&other);
-    }
+    let device = worker_device(&run, device)?;
+    let start = Start { device: &device, runs, trainer, approved: true };
+    let Cleared { run, devices, .. } = Preflight::of(Ok(run), start).clear()?;
+    let another = match occupied::settle_devices(&devices, &args.sharing, false)? {
+        Answer::Start { another } => another,
+        Answer::Attach(other) => return attach::open(&other),
+    };
     let dir = RunDir::create(runs, &run)?;
     line!("trial of {} for {} s in {}", run.name, args.time.as_secs(), text::path(dir.path()));
     record_command_line(&dir);
-    let status = follow_run(Watched::start(dir.clone(), device, Vec::new())?, args.time)?;
+    let claim = Some(ClaimRequest { devices, another, after: None });
+    let launch = Launch { device, claim, inject: Vec::new() };
+    let status = follow_run(Watched::start(dir.clone(), &launch)?, args.time)?;
     let checks = checklist(&dir, &status)?;
     for check in &checks {
         let mark = match check.holds {
@@ -183,18 +191,20 @@ fn validation_improves(evals: &[Eval]) -> Check {
         let seen = "fewer than two evaluations: lower evaluation.every, or extend the trial";
         return item(WHAT, false, seen);
     };
-    match (first.accuracy, last.accuracy) {
-        (Some(before), Some(after)) => {
-            let full = after >= 1.0;
-            item(WHAT, after > before || full, format!("{:.1} % → {:.1} % right", before * 100.0, after * 100.0))
-        }
-        _ => item(WHAT, last.loss < first.loss, format!("loss {:.4} → {:.4}", first.loss, last.loss)),
+    if let (Some(before), Some(after)) = (first.value(metrics::ACCURACY), last.value(metrics::ACCURACY)) {
+        let full = after >= 1.0;
+        return item(WHAT, after > before || full, format!("{:.1} % → {:.1} % right", before * 100.0, after * 100.0));
+    }
+    match (first.loss, last.loss) {
+        (Some(before), Some(after)) => item(WHAT, after < before, format!("loss {before:.4} → {after:.4}")),
+        _ => Check { what: WHAT, holds: None, seen: "not measured: evaluations report no loss".to_owned() },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{parse_duration, validation_improves};
+    use crate::protocol::metrics;
     use crate::protocol::worker::Eval;
     use std::time::Duration;
 
@@ -210,7 +220,10 @@ mod tests {
 
     #[test]
     fn two_evaluations_are_needed_to_tell() {
-        let eval = |loss, accuracy| Eval { step: 1, samples: 1, loss, accuracy, perplexity: None };
+        let eval = |loss: f64, accuracy: Option<f64>| {
+            let metrics = accuracy.map(|share| (metrics::ACCURACY.to_owned(), share)).into_iter().collect();
+            Eval { step: 1, samples: 1, loss: Some(loss), metrics }
+        };
         assert_eq!(validation_improves(&[eval(1.0, None)]).holds, Some(false));
         assert_eq!(validation_improves(&[eval(1.0, None), eval(2.0, None), eval(0.5, None)]).holds, Some(true));
         assert_eq!(validation_improves(&[eval(1.0, Some(0.5)), eval(0.5, Some(0.5))]).holds, Some(false));

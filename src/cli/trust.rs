@@ -3,14 +3,14 @@
 
 mod approvals;
 
-use super::{Failure, say};
+use super::{Failure, confirm, say};
 use crate::config::run::Run;
 use crate::config::trust::{Access, Grants, is_system_library};
 use crate::store::lock::no_link;
 use approvals::Approvals;
 use clap::Args;
 use std::fs::File;
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub const NOT_APPROVED: u8 = 13;
 /// The option of every command that executes a run file.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct Trust {
-    /// Approve the libraries, addresses and secrets that the run file names, without asking
+    /// Approve the command, libraries, addresses and secrets that the run file names, without asking
     #[arg(long)]
     trust: bool,
 }
@@ -53,20 +53,25 @@ pub fn require_approval(run: &Run, Trust { trust }: Trust) -> Result<(), Failure
     Ok(())
 }
 
+/// Stores an approval that the user gave by typing the command.
+pub fn approve_typed(run: &Run) {
+    let grants = Grants::from_run(run);
+    if !grants.is_empty()
+        && let Err(error) = Approvals::of_user().add_once(&digest(&grants), &run.name)
+    {
+        say(&format!("{error}; `resume` will ask for approval"));
+    }
+}
+
 /// Reports whether the user has approved this list before.
 pub fn is_approved(grants: &Grants) -> bool {
     Approvals::of_user().contains(&digest(grants)).unwrap_or(false)
 }
 
-/// Shows the list on the terminal and reads the answer. Anything but yes means no.
+/// Shows the list on the terminal and reads the answer.
 fn ask_user(list: &str) -> io::Result<bool> {
     say(list);
-    let mut terminal = io::stderr().lock();
-    write!(terminal, "Allow this now and for future runs? [y/N] ")?;
-    terminal.flush()?;
-    let mut answer = String::new();
-    io::stdin().lock().take(64).read_line(&mut answer)?;
-    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+    confirm("Allow this now and for future runs?")
 }
 
 /// Hashes the list and the contents of its libraries. System libraries change with every driver update,

@@ -7,7 +7,6 @@ use super::{Failure, line};
 use crate::config::run::Run;
 use crate::keeper::Launch;
 use crate::protocol::control::Status;
-use crate::protocol::inject::Inject;
 use crate::store::reader::{Reader, live_status};
 use crate::store::run_dir::RunDir;
 use crate::trainer::Trainer;
@@ -44,8 +43,8 @@ pub fn prepare(
 
 impl Watched {
     /// Starts a run in a directory that was made for it.
-    pub fn start(dir: RunDir, device: &str, inject: Vec<Inject>) -> Result<Self, Failure> {
-        start_keeper(&dir, Some(&Launch { device: device.to_owned(), inject }))?;
+    pub fn start(dir: RunDir, launch: &Launch) -> Result<Self, Failure> {
+        start_keeper(&dir, Some(launch))?;
         Ok(Self { dir, printed: 0, alone_since: None })
     }
 

@@ -8,6 +8,7 @@ use crate::protocol::control::{
     Best, CheckpointRow, EvalRow, JournalKind, JournalRow, Passage, RunState, RungRecord, SampleRow, Stage, StageName,
     Status, StepRow, Update,
 };
+use crate::protocol::metrics::{ACCURACY, LOSS, Metrics};
 use crate::protocol::probe::{Gpu, GpuMore, Host, HostMore, Metric, Reading, Throttle};
 use crate::protocol::worker::{Eval, Level};
 use serde_json::json;
@@ -52,6 +53,7 @@ pub fn status(state: RunState, step: u64) -> Status {
         why: None,
         rung: 1,
         rung_name: "accumulate".to_owned(),
+        level: None,
         step,
         samples: step.saturating_mul(32),
         total_samples: Some(43_110),
@@ -65,8 +67,13 @@ pub fn status(state: RunState, step: u64) -> Status {
         shifts: 1,
         skipped: 3,
         loss: Some(0.312),
-        eval: Some(Eval { step: 675, samples: 21_555, loss: 0.298, accuracy: Some(0.934), perplexity: None }),
-        best: Some(Best { step: 600, eval_loss: 0.298 }),
+        eval: Some(Eval {
+            step: 675,
+            samples: 21_555,
+            loss: Some(0.298),
+            metrics: Metrics::from([(ACCURACY.to_owned(), 0.934)]),
+        }),
+        best: Some(Best { step: 600, eval_loss: Some(0.298), metric: LOSS.to_owned(), value: 0.298 }),
         device: Some("cpu".to_owned()),
         parameters: Some(61_034),
         pid_keeper: Some(1),
@@ -99,12 +106,13 @@ pub fn step_row(attempt: u64, step: u64, time_ms: i64) -> StepRow {
         samples: step * 32,
         epoch: step / 45,
         loss: (!skipped).then_some(loss),
-        lr: 2e-3,
+        lr: Some(2e-3),
         grad_norm: (!skipped).then_some(0.5 + noise(step + 7)),
         skipped,
         data_wait_ms: 0.6,
         compute_ms: 34.0 + 4.0 * noise(step + 3),
         time_ms,
+        metrics: Metrics::new(),
     }
 }
 
@@ -160,6 +168,7 @@ fn checkpoint(step: u64, before_s: i64, best: bool, kept: bool) -> CheckpointRow
         best,
         kept,
         proven: false,
+        metrics: Metrics::new(),
     }
 }
 
@@ -171,9 +180,8 @@ pub fn history(steps: u64, gpu: bool) -> History {
         eval: Eval {
             step,
             samples: step * 32,
-            loss: 2.0 * (-(step as f64) / 100.0).exp() + 0.3,
-            accuracy: None,
-            perplexity: None,
+            loss: Some(2.0 * (-(step as f64) / 100.0).exp() + 0.3),
+            metrics: Metrics::from([(ACCURACY.to_owned(), 0.95 - 0.6 * (-(step as f64) / 200.0).exp())]),
         },
     };
     History {

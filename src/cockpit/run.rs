@@ -13,6 +13,7 @@ use super::state::{Link, Notice, RungView, State};
 use super::surface::Surface;
 use super::terminal::HeldTerminal;
 use super::update::{Effect, HistoryBox, Msg, OtherBox, update};
+use crate::config::command::CommandSpec;
 use crate::config::knobs::Watch;
 use crate::config::theme::Theme;
 use crate::protocol::control::{Request, Status, StepRow};
@@ -71,6 +72,8 @@ pub struct Attach {
     pub socket: SocketSource,
     /// The rungs, fastest first.
     pub ladder: Vec<RungView>,
+    /// The command, in a run that starts one.
+    pub command: Option<CommandSpec>,
     /// Thresholds.
     pub watch: Watch,
     /// Themes to cycle through, reduced to the terminal's capabilities; the first one is active at the start.
@@ -129,7 +132,7 @@ pub async fn run(attach: Attach) -> Result<Outcome, CockpitError> {
     background.spawn(forward_stops(inbox.clone()));
     let now = unix_ms(SystemTime::now());
     let mut state = State::new(attach.ladder, attach.watch, size, now, utc_offset_s());
-    (state.keys, state.read_only) = (attach.keys, attach.read_only);
+    (state.keys, state.read_only, state.command) = (attach.keys, attach.read_only, attach.command);
     state.resume = RunDir::open(&attach.run_dir).ok().map(|run| run.command("resume"));
     state.themes = attach.themes.iter().map(|theme| theme.name.clone()).collect();
     attach.preferences.apply(&mut state.screen, &attach.themes);

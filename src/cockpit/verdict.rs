@@ -8,7 +8,9 @@ use super::state::shift_progress::shift_result;
 use super::state::{Link, State};
 use crate::format::{age, apart, bytes, count, counted, figure, percent, rate, took};
 use crate::protocol::control::{RunState, Status};
+use crate::protocol::metrics;
 use crate::protocol::probe::Gpu;
+use crate::protocol::worker::Eval;
 use crate::series::Metric;
 
 /// Tone of a sentence, a gauge or a journal line.
@@ -113,9 +115,9 @@ fn ended(state: &State, status: &Status) -> Option<Verdict> {
 
 fn result(state: &State, status: &Status) -> String {
     let mut parts = vec![counted(status.step, "step")];
-    let newest = || state.facts.evals.values().next_back().map(|row| row.eval);
-    if let Some(eval) = status.eval.or_else(newest) {
-        parts.push(summarize_eval(eval.loss, eval.accuracy, eval.perplexity));
+    let newest = || state.facts.evals.values().next_back().map(|row| &row.eval);
+    if let Some(eval) = status.eval.as_ref().or_else(newest) {
+        parts.push(summarize_eval(eval));
     }
     if status.skipped > 0 {
         parts.push(format!("{} skipped", count(status.skipped)));
@@ -128,11 +130,17 @@ fn result(state: &State, status: &Status) -> String {
 
 /// Summarizes an evaluation in a few words.
 #[must_use]
-pub fn summarize_eval(loss: f64, accuracy: Option<f64>, perplexity: Option<f64>) -> String {
-    match (accuracy, perplexity) {
-        (Some(share), _) => format!("accuracy {}", format_accuracy(share)),
-        (None, Some(perplexity)) => format!("perplexity {}", figure(perplexity)),
-        (None, None) => format!("evaluation loss {}", figure(loss)),
+pub fn summarize_eval(eval: &Eval) -> String {
+    if let Some(share) = eval.value(metrics::ACCURACY) {
+        return format!("accuracy {}", format_accuracy(share));
+    }
+    if let Some(perplexity) = eval.value(metrics::PERPLEXITY) {
+        return format!("perplexity {}", figure(perplexity));
+    }
+    match (eval.loss, eval.metrics.first_key_value()) {
+        (Some(loss), _) => format!("evaluation loss {}", figure(loss)),
+        (None, Some((name, value))) => format!("{name} {}", figure(*value)),
+        (None, None) => "no evaluation metric".to_owned(),
     }
 }
 
@@ -169,6 +177,9 @@ fn waiting(state: &State, status: &Status) -> Option<Verdict> {
             Some(Verdict::new(Tone::Warn, format!("restarting soon, waiting{}{because}", since(" "))))
         }
         RunState::Stopping => busy(format!("stopping{because}")),
+        RunState::AwaitingCard => {
+            Some(Verdict::new(Tone::Warn, format!("waiting for the card{}{because}", since(", "))))
+        }
         RunState::AwaitingVram => busy(format!("waiting for free VRAM{}{because}", since(", "))),
         RunState::Starting => busy(format!("loading data and weights{}{because}", since(", "))),
         RunState::Compiling => busy(format!("compiling kernels{}{because}", since(", "))),

@@ -3,6 +3,7 @@
 use super::knobs::Preset;
 use super::problem::{Findings, Problem};
 use super::units::Every;
+use crate::recipe::class::effective_batch;
 
 /// Maximum epochs or steps of a run; beyond it the clock could overflow.
 const MAX_LENGTH: u64 = 1_000_000_000;
@@ -50,6 +51,8 @@ pub fn check_name(path: &str, name: &str) -> Option<Problem> {
 /// Detects a memory rung that changed the effective batch by accident, and returns the fix that would keep it.
 #[must_use]
 pub fn batch_advice(full: &Preset, rung: &Preset) -> Option<String> {
+    // A script may choose the factor that its file does not write.
+    effective_batch(&full.tree())?;
     let wanted = full.training.micro_batch * full.training.accumulation;
     let (micro, times) = (rung.training.micro_batch, rung.training.accumulation);
     if micro * times == wanted {
@@ -74,6 +77,8 @@ fn check_training(preset: &Preset, found: &mut Findings) {
         (Some(_), Some(_)) => {
             found.push("training.steps", "both `epochs` and `steps` are given", "keep one of the two");
         }
+        // A script ends on its own.
+        (None, None) if preset.written.is_some() => {}
         (None, None) => found.push("training.epochs", "the run has no end", "write `epochs:` or `steps:`"),
         (Some(0), None) => found.push("training.epochs", "0 epochs train nothing", "write 1 or more"),
         (Some(epochs), None) if epochs > MAX_LENGTH => {

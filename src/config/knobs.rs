@@ -1,10 +1,12 @@
 //! The knobs of a preset, as written in a run file.
 
+use super::command::environment;
 use super::groups::{Groups, Trained};
 use super::units::Every;
 use crate::recipe::schedule::Schedule;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fmt;
 
 pub use super::best::Best;
@@ -34,6 +36,27 @@ pub struct Preset {
     /// The checkpoint schedule and retention.
     #[serde(default)]
     pub checkpoint: Checkpoint,
+    /// Variables that a command gets, with placeholders.
+    #[serde(default, deserialize_with = "environment::read", skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    /// Knobs of a command, by any name.
+    #[serde(default, skip_serializing_if = "Section::is_empty")]
+    pub knobs: Section,
+    /// For a command: the knobs that its run file writes. Only they count; the sections above hold defaults
+    /// for the rest, which no script knows. `None` for a built-in trainer.
+    #[serde(skip)]
+    pub written: Option<Section>,
+}
+
+impl Preset {
+    /// Returns the knobs in force as a tree: all of a built-in trainer, or those that a command's file writes.
+    #[must_use]
+    pub fn tree(&self) -> Value {
+        match &self.written {
+            Some(written) => Value::Object(written.clone()),
+            None => serde_json::to_value(self).unwrap_or_default(),
+        }
+    }
 }
 
 /// Settings of the training loop.
@@ -180,7 +203,7 @@ impl Default for Evaluation {
 }
 
 /// The checkpoint schedule and retention.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
     /// The interval; the end of the run is always saved.

@@ -1,6 +1,7 @@
 //! The ladder: the body of a run file is rung 0, `full`. Every entry below it is a rung, written as
 //! overrides of the rung above or of the one named by `from`.
 
+use super::command;
 use super::knobs::{Preset, Relief, Section};
 use super::problem::Problem;
 use super::typed;
@@ -103,7 +104,7 @@ impl Resolved {
 /// Resolves every rung, `full` first, and returns the errors in their overrides.
 #[must_use]
 pub fn resolve_ladder(full: Preset, specs: &[RungSpec], pinned: &[String]) -> (Vec<Resolved>, Vec<Problem>) {
-    let tree = serde_json::to_value(&full).unwrap_or_default();
+    let tree = full.tree();
     let rung = Rung { name: FULL.to_owned(), relieves: Vec::new(), warm_start: false, preset: full };
     let mut rungs = vec![Resolved { rung, tree, place: None, sets: Vec::new() }];
     let mut problems = Vec::new();
@@ -140,15 +141,18 @@ fn apply_overrides(base: &Resolved, spec: &RungSpec, place: &str) -> (Option<Res
     let mut tree = base.tree.clone();
     let mut problems = Vec::new();
     let overrides = flatten_overrides(&spec.set);
+    let is_command = base.rung.preset.written.is_some();
     for (path, value) in &overrides {
-        if let Err(problem) = check_allowed(path).and_then(|()| typed::set_value(&mut tree, path, value.clone())) {
+        if let Err(problem) =
+            check_allowed(path, is_command).and_then(|()| typed::set_value(&mut tree, path, value.clone()))
+        {
             problems.push(problem.under(place));
         }
     }
-    let (preset, wrong) = typed::read_tree::<Preset>(&tree);
+    let (preset, wrong) = if is_command { command::knobs::read_preset(&tree) } else { typed::read_tree(&tree) };
     problems.extend(wrong.into_iter().map(|problem| problem.under(place)));
-    let resolved = preset.map(|preset| Resolved {
-        tree: serde_json::to_value(&preset).unwrap_or_default(),
+    let resolved = preset.map(|preset: Preset| Resolved {
+        tree: preset.tree(),
         rung: Rung { name: spec.name.clone(), relieves: spec.relieves.clone(), warm_start: spec.warm_start, preset },
         place: Some(place.to_owned()),
         sets: overrides.into_iter().map(|(path, _)| path).collect(),
@@ -173,18 +177,20 @@ pub(super) fn flatten_overrides(set: &Map<String, Value>) -> Vec<(String, Value)
 }
 
 /// Rejects overrides a rung may not make: it may change training knobs, not the task or its data.
-fn check_allowed(path: &str) -> Result<(), Problem> {
-    const SECTIONS: [&str; 5] = ["training", "optimizer", "model", "evaluation", "checkpoint"];
+fn check_allowed(path: &str, is_command: bool) -> Result<(), Problem> {
+    const OF_TRAINER: [&str; 5] = ["training", "optimizer", "model", "evaluation", "checkpoint"];
+    const OF_COMMAND: [&str; 4] = ["training", "optimizer", "environment", "knobs"];
+    let sections = if is_command { OF_COMMAND.as_slice() } else { &OF_TRAINER };
     let section = path.split('.').next().unwrap_or_default();
     if path == "training.seed" || section == "data" {
         let wrong = "a rung cannot change this, since it would be a different run";
         return Err(Problem::at(path, wrong, "start a new run instead"));
     }
-    if SECTIONS.contains(&section) && path.contains('.') {
+    if sections.contains(&section) && path.contains('.') {
         return Ok(());
     }
     let wrong = format!("a rung cannot set knobs of `{section}`");
-    Err(Problem::at(path, wrong, format!("write a dotted path below {}", SECTIONS.join(", "))))
+    Err(Problem::at(path, wrong, format!("write a dotted path below {}", sections.join(", "))))
 }
 
 fn check_pins(full: &Value, rung: &Resolved, pinned: &[String]) -> Vec<Problem> {
@@ -205,6 +211,6 @@ fn check_pins(full: &Value, rung: &Resolved, pinned: &[String]) -> Vec<Problem> 
 }
 
 /// Reports whether `path` equals `top` or lies below it.
-fn is_at_or_below(path: &str, top: &str) -> bool {
+pub(super) fn is_at_or_below(path: &str, top: &str) -> bool {
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

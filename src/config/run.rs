@@ -1,46 +1,20 @@
 //! A run file: from text to a validated [`Run`], and back to the run.yaml of a run directory.
 
+mod file;
+use super::best::Best;
+use super::command::{self, CommandSpec};
 use super::integrations::{Notify, Probe};
-use super::knobs::{Checkpoint, Evaluation, Optimizer, Preset, Section, Training, Watch};
+use super::knobs::{Preset, Section, Watch};
 use super::ladder::{self, FULL, Resolved, Rung, RungSpec, resolve_ladder};
 use super::problem::{Problem, max_listed};
 use super::{check, climb, typed, variants, watch, yaml};
 use crate::recipe::class;
+use crate::recipe::metrics::LOSS;
 use crate::untrusted::text;
-use serde::{Deserialize, Serialize};
+use file::RunFile;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::Path;
-
-/// A run file as written.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RunFile {
-    name: String,
-    task: String,
-    #[serde(default)]
-    data: Section,
-    #[serde(default)]
-    model: Section,
-    training: Training,
-    optimizer: Optimizer,
-    #[serde(default)]
-    evaluation: Evaluation,
-    #[serde(default)]
-    checkpoint: Checkpoint,
-    #[serde(default)]
-    watch: Watch,
-    #[serde(default)]
-    probe: Probe,
-    #[serde(default)]
-    notify: Option<Notify>,
-    #[serde(default)]
-    pinned: Vec<String>,
-    #[serde(default, deserialize_with = "climb::null_as_default")]
-    climb: climb::Section,
-    #[serde(default)]
-    ladder: Vec<RungSpec>,
-}
 
 /// A validated run: what to train, and every rung of its ladder.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +23,8 @@ pub struct Run {
     pub name: String,
     /// The name of its task.
     pub task: String,
+    /// The command, for `task: command`.
+    pub command: Option<CommandSpec>,
     /// The keeper's thresholds and responses.
     pub watch: Watch,
     /// Settings of the probe.
@@ -63,6 +39,21 @@ pub struct Run {
     pub rungs: Vec<Rung>,
 }
 
+/// The sections that a task owns, and the folder that paths in them start from.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnedSections<'a> {
+    /// The section `data`.
+    pub data: &'a Section,
+    /// The section `model`.
+    pub model: &'a Section,
+    /// The folder.
+    pub base: &'a Path,
+}
+
+/// The sections `data` and `model` with every default and absolute paths, as far as they can be read, and every error
+/// in them.
+pub type ResolvedSections = (Option<(Section, Section)>, Vec<Problem>);
+
 /// Validates the sections that tasks own. Implemented by the trainer's registry.
 pub trait TaskSections {
     /// Returns the names of all tasks.
@@ -73,15 +64,13 @@ pub trait TaskSections {
         self.names().iter().any(|name| name == task)
     }
 
-    /// Resolves the sections `data` and `model`: fills in every default, makes paths absolute from
-    /// `base`, and returns every error in them.
-    fn resolve(
-        &self,
-        task: &str,
-        data: &Section,
-        model: &Section,
-        base: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>);
+    /// Resolves the sections of a task.
+    fn resolve(&self, task: &str, sections: OwnedSections<'_>) -> ResolvedSections;
+
+    /// Returns the metrics that evaluations of a task report beside the loss; `None` if any name is possible.
+    fn eval_metrics(&self, _task: &str) -> Option<&'static [&'static str]> {
+        None
+    }
 
     /// Returns the reasons why a rung cannot be trained on the target: the device, the amount of data.
     fn misfits(&self, _task: &str, _preset: &Preset) -> Vec<Problem> {
@@ -103,13 +92,7 @@ impl TaskSections for AsWritten {
         true
     }
 
-    fn resolve(
-        &self,
-        _: &str,
-        data: &Section,
-        model: &Section,
-        _: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>) {
+    fn resolve(&self, _: &str, OwnedSections { data, model, .. }: OwnedSections<'_>) -> ResolvedSections {
         (Some((data.clone(), model.clone())), Vec::new())
     }
 }
@@ -189,9 +172,12 @@ impl Run {
         }
         settle_length(&mut tree, source.overrides);
         problems.extend(ladder::truncate_lists(&mut tree));
-        let (file, wrong) = typed::read_tree::<RunFile>(&tree);
+        let knows = |task: &str| tasks.knows(task);
+        problems.extend(file::misplaced_keys(&tree, knows));
+        let (file, wrong) = file::read(&tree, knows);
         problems.extend(wrong);
         let run = file.map(|file| validate_run(file, tasks, source.base, origin, &mut problems));
+        problems.extend(run.iter().flat_map(|run| run.unreached_knobs(set.iter().map(|(path, _)| path.as_str()))));
         match run {
             Some(run) if problems.is_empty() => Ok(run),
             _ => Err(Refusal { lines: format_problems(source, &problems, &places, &set) }),
@@ -215,10 +201,12 @@ impl Run {
             })
             .collect();
         let mut tree = json!({ "name": self.name, "task": self.task });
+        let command = self.command.as_ref().and_then(|command| serde_json::to_value(command).ok());
         let tail = json!({ "watch": self.watch, "probe": self.probe, "notify": self.notify, "pinned": self.pinned, "ladder": ladder });
         let names: Vec<&str> = self.rungs.iter().map(|rung| rung.name.as_str()).collect();
         let climb = (!self.plan.is_empty()).then(|| climb::Section::from_stages(&self.plan, &names));
         if let (Value::Object(tree), Value::Object(body), Value::Object(tail)) = (&mut tree, full, tail) {
+            tree.extend(command.as_ref().and_then(Value::as_object).cloned().into_iter().flatten());
             tree.extend(body);
             tree.extend(tail);
             tree.extend(climb.map(|climb| ("climb".to_owned(), json!(climb))));
@@ -235,7 +223,7 @@ impl Run {
     /// Returns one rung's knobs as a tree.
     #[must_use]
     pub fn preset_tree(&self, rung: usize) -> Value {
-        serde_json::to_value(&self.rungs[rung].preset).unwrap_or_default()
+        self.rungs[rung].preset.tree()
     }
 
     /// Finds a rung by name or number.
@@ -283,43 +271,59 @@ fn validate_run(
     for (index, spec) in file.ladder.iter().enumerate() {
         problems.extend(check::check_name(&format!("ladder[{index}].name"), &spec.name));
     }
-    let known_task = tasks.knows(&file.task);
-    if known_task {
-        let (sections, wrong) = tasks.resolve(&file.task, &file.data, &file.model, base);
-        problems.extend(wrong);
-        if let Some((data, model)) = sections {
-            (file.data, file.model) = (data, model);
-        }
-    } else {
-        let names = tasks.names();
-        let known: Vec<&str> = names.iter().map(String::as_str).collect();
-        let wrong = format!("no task is called `{}`", file.task);
-        problems.push(Problem::at("task", wrong, typed::suggest(&file.task, &known)));
-    }
-    let full = Preset {
-        data: file.data,
-        model: file.model,
-        training: file.training,
-        optimizer: file.optimizer,
-        evaluation: file.evaluation,
-        checkpoint: file.checkpoint,
-    };
+    let trained = settle_task(&mut file, tasks, base, problems);
+    let full = file.preset();
     let (rungs, wrong) = resolve_ladder(full, &file.ladder, &file.pinned);
     problems.extend(wrong);
     problems.extend(check_pinned(&file.pinned, &rungs[0].tree));
-    check_rungs(&rungs, known_task.then_some((tasks, file.task.as_str(), base)), problems);
+    check_rungs(&rungs, trained.then_some((tasks, file.task.as_str(), base)), problems);
+    let command = file.command_spec(base);
+    problems.extend(command.iter().flat_map(|command| command::check::check_command(command, &rungs)));
     let names: Vec<&str> = [FULL].into_iter().chain(file.ladder.iter().map(|spec| spec.name.as_str())).collect();
     let (plan, wrong) = file.climb.resolve(&names);
     problems.extend(wrong);
     let ladder = rungs.iter().map(|resolved| resolved.rung.clone()).collect();
     let (watch, probe, notify) = (file.watch, file.probe, file.notify);
-    let run = Run { name: file.name, task: file.task, watch, probe, notify, pinned: file.pinned, plan, rungs: ladder };
+    let run = Run {
+        name: file.name,
+        task: file.task,
+        command,
+        watch,
+        probe,
+        notify,
+        pinned: file.pinned,
+        plan,
+        rungs: ladder,
+    };
     // Reachability is undefined while the ladder has errors.
     if problems.is_empty() {
         problems.extend(run.broken_stages());
-        problems.extend((origin == Origin::Written).then(|| run.unusable(&rungs)).into_iter().flatten());
+        if origin == Origin::Written {
+            problems.extend(run.unusable(&rungs));
+            problems.extend(run.command.iter().flat_map(|command| command::reach::useless_rungs(command, &rungs)));
+        }
     }
     run
+}
+
+/// Resolves the sections that the task owns. Returns whether a trainer knows the task.
+fn settle_task(file: &mut RunFile, tasks: &dyn TaskSections, base: &Path, problems: &mut Vec<Problem>) -> bool {
+    if file.task == command::TASK {
+        return false;
+    }
+    if !tasks.knows(&file.task) {
+        let names = tasks.names();
+        let known: Vec<&str> = names.iter().map(String::as_str).chain([command::TASK]).collect();
+        let wrong = format!("no task is called `{}`", file.task);
+        problems.push(Problem::at("task", wrong, typed::suggest(&file.task, &known)));
+        return false;
+    }
+    let (sections, wrong) = tasks.resolve(&file.task, OwnedSections { data: &file.data, model: &file.model, base });
+    problems.extend(wrong);
+    if let Some((data, model)) = sections {
+        (file.data, file.model) = (data, model);
+    }
+    true
 }
 
 /// Checks every rung. A problem shared by all rungs is reported once, in the body of the file.
@@ -332,8 +336,10 @@ fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path
         let preset = &rung.rung.preset;
         let mut found = check::check_preset(preset);
         if let Some((tasks, task, base)) = tasks {
+            found.extend(unknown_ranking(&preset.checkpoint.best, task, tasks.eval_metrics(task)));
             if rung.place.is_some() {
-                found.extend(tasks.resolve(task, &preset.data, &preset.model, base).1);
+                let sections = OwnedSections { data: &preset.data, model: &preset.model, base };
+                found.extend(tasks.resolve(task, sections).1);
             }
             // This loads the data and builds the model, so it must not run on an invalid section.
             if sound(problems) && sound(&found) {
@@ -346,6 +352,14 @@ fn check_rungs(rungs: &[Resolved], tasks: Option<(&dyn TaskSections, &str, &Path
         });
         problems.extend(found.into_iter().map(|problem| rung.blame(problem)));
     }
+}
+
+/// Refuses to rank checkpoints by a metric that no evaluation of the task reports.
+fn unknown_ranking(best: &Best, task: &str, metrics: Option<&[&str]>) -> Option<Problem> {
+    let known = [&[LOSS][..], metrics?].concat();
+    let wrong = format!("evaluations of task {task} do not report `{}`", best.metric);
+    (!known.contains(&best.metric.as_str()))
+        .then(|| Problem::at("checkpoint.best.metric", wrong, typed::suggest(&best.metric, &known)))
 }
 
 fn check_pinned(pinned: &[String], full: &Value) -> Vec<Problem> {

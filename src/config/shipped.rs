@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-const RUN_FILES: [(&str, &str, &str); 7] = [
+const RUN_FILES: [(&str, &str, &str); 8] = [
     ("digits", "configs/digits.yaml", include_str!("../../configs/digits.yaml")),
     ("text", "configs/text.yaml", include_str!("../../configs/text.yaml")),
     ("lora", "configs/lora.yaml", include_str!("../../configs/lora.yaml")),
@@ -10,6 +10,7 @@ const RUN_FILES: [(&str, &str, &str); 7] = [
     ("stable", "configs/stable.yaml", include_str!("../../configs/stable.yaml")),
     ("sizes", "configs/sizes.yaml", include_str!("../../configs/sizes.yaml")),
     ("cifar10", "configs/cifar10.yaml", include_str!("../../configs/cifar10.yaml")),
+    ("command", "configs/command.yaml", include_str!("../../configs/command.yaml")),
 ];
 
 /// Returns the names of the shipped run files.

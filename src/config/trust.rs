@@ -1,10 +1,15 @@
 //! A run file is code: lists everything it loads, contacts or discloses. Computed from the resolved run
 //! alone; the command line shows the list, asks for approval, and remembers the answer.
 
+mod command;
+
 use super::integrations::{TELEGRAM, Text, Webhook};
 use super::run::Run;
 use std::path::{Path, PathBuf};
 use std::slice;
+
+/// Longest subject that the keys are aligned to.
+const MAX_ALIGNED: usize = 80;
 
 /// A resource outside its data that a run file accesses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +22,18 @@ pub enum Access {
     Environment(String),
     /// Reads this file and sends its text, or sends messages to the address in it.
     File(PathBuf),
+    /// Starts a program with these arguments.
+    Command(String),
+    /// Starts it in this folder.
+    Directory(PathBuf),
+    /// Gives it this variable: `NAME=text`.
+    Variable(String),
+    /// Gives it this text: `knob=text`.
+    Knob(String),
+    /// Writes it this file: `name: text`.
+    Written(String),
+    /// Deletes files that match this pattern.
+    Deletion(String),
 }
 
 impl Access {
@@ -28,6 +45,12 @@ impl Access {
             Self::Address(_) => "address",
             Self::Environment(_) => "environment",
             Self::File(_) => "file",
+            Self::Command(_) => "command",
+            Self::Directory(_) => "directory",
+            Self::Variable(_) => "variable",
+            Self::Knob(_) => "value",
+            Self::Written(_) => "writes",
+            Self::Deletion(_) => "deletes",
         }
     }
 
@@ -35,8 +58,14 @@ impl Access {
     #[must_use]
     pub fn subject(&self) -> String {
         match self {
-            Self::Library(path) | Self::File(path) => path.display().to_string(),
-            Self::Address(text) | Self::Environment(text) => text.clone(),
+            Self::Library(path) | Self::File(path) | Self::Directory(path) => path.display().to_string(),
+            Self::Address(text)
+            | Self::Environment(text)
+            | Self::Command(text)
+            | Self::Variable(text)
+            | Self::Knob(text)
+            | Self::Written(text)
+            | Self::Deletion(text) => text.clone(),
         }
     }
 }
@@ -61,7 +90,9 @@ impl Grants {
         let library =
             run.probe.nvml.iter().map(|path| new_grant(Access::Library(path.clone()), "probe.nvml".to_owned()));
         let hooks = run.notify.iter().flat_map(|notify| &notify.webhooks).enumerate();
-        Self(library.chain(hooks.flat_map(|(index, hook)| webhook_grants(index, hook))).collect())
+        let hooks = hooks.flat_map(|(index, hook)| webhook_grants(index, hook));
+        let command = run.command.iter().flat_map(|spec| command::grants(spec, run));
+        Self(command.chain(library).chain(hooks).collect())
     }
 
     /// Reports whether nothing needs approval.
@@ -80,7 +111,9 @@ impl Grants {
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let subjects: Vec<String> = self.iter().map(|grant| escape_text(&grant.access.subject())).collect();
-        let width = subjects.iter().map(|subject| subject.chars().count()).max().unwrap_or(0);
+        let widths = subjects.iter().map(|subject| subject.chars().count());
+        // The text of a file may be long; it does not push the keys of the others away.
+        let width = widths.filter(|width| *width <= MAX_ALIGNED).max().unwrap_or(0);
         let line = |(grant, subject): (&Grant, &String)| {
             format!("  {:<12} {subject:<width$}  {}", grant.access.word(), grant.key)
         };
@@ -173,14 +206,44 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_only_trains_and_every_shipped_one_need_no_approval() {
+    fn a_file_that_only_trains_needs_no_approval_nor_does_a_shipped_one_but_the_command() {
         assert!(grants("").is_empty());
         assert!(grants("notify: { bell: false, desktop: true }\nprobe: {}\n").is_empty());
         for name in shipped::names() {
             let (_, text) = shipped::run_file(Path::new(name)).unwrap();
             let source = Source { file: name, text, base: Path::new("/"), overrides: &[] };
-            assert!(Grants::from_run(&Run::read(&source, &AsWritten).unwrap()).is_empty(), "{name}");
+            let grants = Grants::from_run(&Run::read(&source, &AsWritten).unwrap());
+            assert_eq!(grants.is_empty(), name != "command", "{name}");
         }
+    }
+
+    #[test]
+    fn a_command_is_listed_with_everything_that_it_is_given_on_any_rung() {
+        let text = "name: x\ntask: command\ncommand: [python, my train.py, '--batch={training.micro_batch}', '{knobs.mode}']\n\
+            directory: sub\nenvironment: { A: one }\nfiles: { c.json: '{knobs}' }\ntraining: { micro_batch: 4 }\n\
+            knobs: { mode: fast, size: 3 }\nresume: { arguments: ['--from={checkpoint}'], environment: { R: '1' } }\n\
+            checkpoints: { match: 'out/c-*', keep_last: 2 }\nladder:\n\
+            \x20 - { name: low, set: { training.micro_batch: 2, environment.A: two } }\n\
+            \x20 - { name: slow, set: { knobs.mode: slow } }\n";
+        let source = Source { file: "x.yaml", text, base: Path::new("/project"), overrides: &[] };
+        let listed = Grants::from_run(&Run::read(&source, &AsWritten).unwrap());
+        let listed: Vec<String> = listed
+            .iter()
+            .map(|grant| format!("{} | {} | {}", grant.access.word(), grant.access.subject(), grant.key))
+            .collect();
+        let expected = [
+            "command | python 'my train.py' '--batch={training.micro_batch}' '{knobs.mode}' | command",
+            "command | … '--from={checkpoint}' | resume.arguments",
+            "directory | /project/sub | directory",
+            "variable | A=one | environment.A",
+            "value | knobs.mode=fast | knobs.mode",
+            "variable | A=two | ladder[0].set.environment.A",
+            "value | knobs.mode=slow | ladder[1].set.knobs.mode",
+            "variable | R=1 | resume.environment.R",
+            "writes | c.json: {knobs} | files.c.json",
+            "deletes | out/c-* | checkpoints.keep_last",
+        ];
+        assert_eq!(listed, expected);
     }
 
     #[test]

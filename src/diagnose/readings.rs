@@ -1,8 +1,9 @@
 //! Readings of the GPU and the machine without a run. The probe is a separate process, so that a hanging
 //! driver is reported and nothing hangs with it.
 
+use crate::protocol::claim::Card;
 use crate::protocol::line;
-use crate::protocol::probe::Reading;
+use crate::protocol::probe::{CardList, Reading};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -11,6 +12,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+/// Time limit for the list of cards, which delays a start.
+const LISTING: Duration = Duration::from_secs(5);
 /// Time limit for the probe to open the driver.
 pub const FIRST: Duration = Duration::from_secs(20);
 
@@ -89,6 +92,32 @@ pub fn start_probe(
         });
     }
     Ok((child, readings))
+}
+
+/// Lists the cards of this machine; none without a driver that answers in time.
+#[must_use]
+pub fn list_cards() -> Vec<Card> {
+    list_cards_within(LISTING).unwrap_or_default()
+}
+
+fn list_cards_within(limit: Duration) -> Option<Vec<Card>> {
+    let mut probe = Command::new("/proc/self/exe")
+        .arg0("downshift-probe")
+        .args(["probe", "--list", "--run-dir", "."])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .ok()?;
+    let (tell, cards) = mpsc::channel();
+    if let Some(stdout) = probe.stdout.take() {
+        thread::spawn(move || {
+            let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
+            lines.find_map(|line| line::decode::<CardList>(&line)).map(|list| tell.send(list.cards))
+        });
+    }
+    let cards = cards.recv_timeout(limit).ok();
+    end_probe(&mut probe);
+    cards
 }
 
 /// Ends a probe.

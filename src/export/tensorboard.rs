@@ -63,15 +63,15 @@ pub fn export(dir: &RunDir, out: &Path) -> Result<PathBuf, ExportError> {
     for row in
         reader.evals().map_err(query_failed)?.iter().filter(|row| is_on_curve(&first, row.attempt, row.eval.step))
     {
-        let mut values = vec![("eval/loss", row.eval.loss)];
-        values.extend(row.eval.accuracy.map(|accuracy| ("eval/accuracy", accuracy)));
-        values.extend(row.eval.perplexity.map(|perplexity| ("eval/perplexity", perplexity)));
-        draft.write_event(&scalars(row.time_ms, row.eval.step, &values)).map_err(wrong)?;
+        let loss = row.eval.loss.map(|loss| scalar("eval/loss", loss));
+        let named = row.eval.metrics.iter().map(|(name, value)| scalar(&format!("eval/{name}"), *value));
+        let values = loss.into_iter().chain(named).collect();
+        draft.write_event(&event(row.time_ms, row.eval.step, values)).map_err(wrong)?;
     }
     for row in reader.samples(usize::MAX >> 1).map_err(query_failed)? {
         let values = readings(&row.reading);
         if !values.is_empty() {
-            draft.write_event(&scalars(row.time_ms, times.step_at(row.time_ms), &values)).map_err(wrong)?;
+            draft.write_event(&event(row.time_ms, times.step_at(row.time_ms), values)).map_err(wrong)?;
         }
     }
     journal(&mut draft, &begun).map_err(wrong)?;
@@ -95,21 +95,24 @@ impl Times {
 }
 
 fn step(row: &StepRow) -> Event {
-    let mut values = vec![("train/lr", row.lr), ("train/skipped", f64::from(u8::from(row.skipped)))];
+    let mut values: Vec<Value> = row.lr.map(|lr| scalar("train/lr", lr)).into_iter().collect();
+    values.push(scalar("train/skipped", f64::from(u8::from(row.skipped))));
     if !row.skipped {
-        values.extend(row.loss.map(|loss| ("train/loss", loss)));
-        values.extend(row.grad_norm.map(|norm| ("train/grad_norm", norm)));
-        values.push(("time/data_wait_ms", row.data_wait_ms));
-        values.push(("time/compute_ms", row.compute_ms));
+        values.extend(row.loss.map(|loss| scalar("train/loss", loss)));
+        values.extend(row.grad_norm.map(|norm| scalar("train/grad_norm", norm)));
+        values.push(scalar("time/data_wait_ms", row.data_wait_ms));
+        values.push(scalar("time/compute_ms", row.compute_ms));
     }
-    values.push(("run/rung", row.rung as f64));
-    values.push(("run/epoch", row.epoch as f64));
-    scalars(row.time_ms, row.step, &values)
+    // A folder of their own: no name of a run hides one of ours.
+    values.extend(row.metrics.iter().map(|(name, value)| scalar(&format!("metrics/{name}"), *value)));
+    values.push(scalar("run/rung", row.rung as f64));
+    values.push(scalar("run/epoch", row.epoch as f64));
+    event(row.time_ms, row.step, values)
 }
 
-fn readings(reading: &crate::protocol::probe::Reading) -> Vec<(&'static str, f64)> {
+fn readings(reading: &crate::protocol::probe::Reading) -> Vec<Value> {
     let mut values = Vec::new();
-    let mut known = |name, value: Option<f64>| values.extend(value.map(|value| (name, value)));
+    let mut known = |name, value: Option<f64>| values.extend(value.map(|value| scalar(name, value)));
     if let Ok(gpu) = &reading.gpu {
         known("gpu/vram_used_gib", gpu.vram_used_bytes.get().map(gib));
         known("gpu/temperature_c", gpu.temperature_c.get());
@@ -125,8 +128,11 @@ fn gib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1u32 << 30)
 }
 
-fn scalars(time_ms: i64, step: u64, values: &[(&str, f64)]) -> Event {
-    let values = values.iter().map(|(tag, value)| Value::Scalar((*tag).to_owned(), *value as f32)).collect();
+fn scalar(tag: &str, value: f64) -> Value {
+    Value::Scalar(tag.to_owned(), value as f32)
+}
+
+fn event(time_ms: i64, step: u64, values: Vec<Value>) -> Event {
     Event { time_ms, step, version: None, values }
 }
 

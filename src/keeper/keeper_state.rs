@@ -1,6 +1,5 @@
 //! The state of a keeper, by concern.
 
-use super::Input;
 use super::alarms::Alarms;
 use super::author::Author;
 use super::card_users::CardUsers;
@@ -13,13 +12,15 @@ use super::run_loop::KeeperArgs;
 use super::socket::Clients;
 use super::status_snapshot::{blank_status, policy_limits};
 use super::stored_state::{LaunchState, StoredState};
-use super::takeover;
+use super::turn::Turn;
 use super::witness::Witness;
 use super::worker_process::Worker;
+use super::{Input, takeover};
 use crate::config::run::Run;
 use crate::policy::Policy;
 use crate::policy::lifecycle::Outcome;
 use crate::protocol::control::{JournalKind, RunState};
+use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Failed, Level};
 use crate::store::lock::Lock;
 use crate::store::reserve;
@@ -47,6 +48,7 @@ pub(super) struct Keeper {
     pub(super) witness: Witness,
     pub(super) alarms: Alarms,
     pub(super) gpu: GpuState,
+    pub(super) turn: Turn,
     pub(super) clock: Clock,
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) heard: mpsc::Receiver<Input>,
@@ -79,6 +81,8 @@ pub(super) struct CurrentWorker {
     pub(super) failure: Option<Failed>,
     /// It has reported that it is done.
     pub(super) done: bool,
+    /// Process id and exit of the command that a harness ran.
+    pub(super) command: Option<(u32, Exit)>,
     /// Since when the next start has been waiting because its attempt cannot be recorded.
     pub(super) start_waits: Option<Instant>,
 }
@@ -140,6 +144,7 @@ impl Keeper {
         let logged = store.is_logged();
         let known = StoredState::read(&mut store, args, &run, &run_dir)?;
         let mut recorder = Recorder::new(store, blank_status(&run_dir, &run, known.rung))?;
+        recorder.rank_by(&run, known.rung);
         for text in lost.into_iter().chain((!logged).then(|| NOT_LOGGED.to_owned())) {
             recorder.note(Level::Warn, JournalKind::Health, text);
         }
@@ -158,8 +163,16 @@ impl Keeper {
             recorder,
             clients: Clients::default(),
             requester: Requester::default(),
-            worker: CurrentWorker { process: None, watched, failure: None, done: false, start_waits: None },
+            worker: CurrentWorker {
+                process: None,
+                watched,
+                failure: None,
+                done: false,
+                command: None,
+                start_waits: None,
+            },
             gpu: GpuState::default(),
+            turn: Turn::default(),
             inputs,
             heard,
             publishing: Publishing { shown: (RunState::Starting, clock.started), flushed: clock.started },

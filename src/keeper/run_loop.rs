@@ -7,6 +7,7 @@ use super::socket;
 use super::{Input, planner, probe};
 use crate::policy::event::Event;
 use crate::policy::lifecycle::Outcome;
+use crate::protocol::claim::{ClaimRequest, Devices};
 use crate::protocol::control::{JournalKind, Request, Update};
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::inject::Inject;
@@ -41,10 +42,25 @@ pub struct KeeperArgs {
 /// The part of the command line that a run stores.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    /// `auto`, `cpu`, `cuda` or `cuda:N`.
+    /// The value of `--device`.
     pub device: String,
+    /// The claim on devices; none in a run of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<ClaimRequest>,
     /// Faults to inject.
     pub inject: Vec<Inject>,
+}
+
+impl Launch {
+    /// Returns NVML's index of the first GPU that the run may use.
+    fn first_gpu(&self) -> u32 {
+        let claimed = match self.claim.as_ref().map(|claim| &claim.devices) {
+            Some(Devices::Cards(cards)) => cards.first().and_then(|card| card.index),
+            _ => None,
+        };
+        let named = || DeviceChoice::from_display_name(&self.device)?.gpu_index();
+        claimed.or_else(named).unwrap_or(0)
+    }
 }
 
 /// Keeps a run until it is over. Returns the exit code of the run.
@@ -75,12 +91,13 @@ impl Keeper {
         let path = socket_place::prepare(&self.run_dir).map_err(io("the control socket"))?;
         let listener = socket::bind(&path).map_err(io(&path.display().to_string()))?;
         tokio::spawn(socket::serve(listener, path.clone(), self.inputs.clone()));
-        let gpu = DeviceChoice::from_display_name(&self.stored.launch.device).and_then(DeviceChoice::gpu_index);
-        let gpu = gpu.and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
+        let gpu = self.stored.launch.first_gpu();
         let (dir, inputs) = (self.run_dir.path().to_owned(), self.inputs.clone());
         let nvml = self.run.probe.nvml.clone();
         tokio::spawn(probe::keep_alive(dir, gpu, nvml, self.worker.watched.subscribe(), inputs));
-        let planner = planner::start(&self.run_dir, &self.stored.launch.device);
+        // The memory of a command cannot be counted.
+        let plans = self.run.command.is_none();
+        let planner = plans.then(|| planner::start(&self.run_dir, &self.stored.launch.device)).flatten();
         self.take_over_run(asked_by, &path).await?;
         self.clock.delay.restart();
         while self.outcome.is_none() {
@@ -89,6 +106,7 @@ impl Keeper {
         }
         drop(planner);
         self.send_last_update().await;
+        self.leave_registry();
         let _ = std::fs::remove_file(path);
         Ok(self.outcome.as_ref().map_or(1, Outcome::exit_code))
     }
@@ -125,6 +143,7 @@ impl Keeper {
         self.extend_deadlines();
         self.decide(Event::Tick, None);
         self.check_run_dir();
+        self.check_turn();
         self.publish_if_due();
     }
 
@@ -162,8 +181,10 @@ impl Keeper {
             }
             Input::Asked(id, request) => {
                 self.requester.author = self.clients.author(id);
-                if matches!(request, Request::Pause | Request::Stop) {
-                    self.requester.signalled_in = None;
+                match request {
+                    Request::Pause | Request::Stop => self.requester.signalled_in = None,
+                    Request::Resume => self.claim_for_resume(),
+                    _ => {}
                 }
                 self.decide(Event::Request(request), Some(id));
             }

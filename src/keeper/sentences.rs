@@ -3,6 +3,7 @@
 use crate::format::counted;
 use crate::protocol::cause::Cause;
 use crate::protocol::control::Passage;
+use crate::protocol::metrics;
 use crate::protocol::worker::{Eval, Hello, Level, Saved, Skipped};
 use std::fmt::Write;
 
@@ -27,6 +28,9 @@ pub fn hello(hello: &Hello) -> String {
         Some(step) => format!("resumed at step {}", grouped(step)),
         None => "starts at step 0".to_owned(),
     };
+    if hello.parameters == 0 {
+        return format!("worker {} {place} on {} ({})", hello.pid, hello.device, hello.backend);
+    }
     format!("worker {} {place} on {} ({}), {parameters} parameters", hello.pid, hello.device, hello.backend)
 }
 
@@ -52,6 +56,9 @@ pub fn save_failed(step: u64, message: &str) -> String {
 #[must_use]
 pub fn skipped(skipped: &Skipped) -> String {
     let step = grouped(skipped.step);
+    if skipped.applied {
+        return format!("step {step}: {} not finite ({}); the command goes on with it", skipped.what, skipped.place);
+    }
     format!(
         "step {step} skipped: {} not finite ({}); weights and optimizer state unchanged",
         skipped.what, skipped.place
@@ -94,14 +101,13 @@ pub fn loss(loss: f64) -> String {
 /// Describes an evaluation.
 #[must_use]
 pub fn measured(eval: &Eval) -> String {
-    let mut text = format!("loss {}", loss(eval.loss));
-    if let Some(accuracy) = eval.accuracy {
-        let _ = write!(text, ", accuracy {:.2} %", accuracy * 100.0);
-    }
-    if let Some(perplexity) = eval.perplexity {
-        let _ = write!(text, ", perplexity {perplexity:.2}");
-    }
-    text
+    let metric = |(name, value): (&String, &f64)| match name.as_str() {
+        metrics::ACCURACY => format!("{name} {:.2} %", value * 100.0),
+        metrics::PERPLEXITY => format!("{name} {value:.2}"),
+        _ => format!("{name} {}", loss(*value)),
+    };
+    let mean = eval.loss.map(|mean| format!("loss {}", loss(mean)));
+    mean.into_iter().chain(eval.metrics.iter().map(metric)).collect::<Vec<_>>().join(", ")
 }
 
 /// Describes why an attempt ended.

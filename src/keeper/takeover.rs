@@ -10,6 +10,7 @@ use crate::policy::event::{Effect, Event};
 use crate::policy::lifecycle::Outcome;
 use crate::protocol::control::{CheckpointRow, JournalKind, RunState, Status};
 use crate::protocol::worker::Level;
+use crate::store::adopted;
 use crate::store::checkpoint;
 use crate::store::checkpoint::state::{self, Row, TrainState};
 use crate::store::lock::Identity;
@@ -66,13 +67,21 @@ async fn gone_within(process: &Identity, limit: Duration) -> bool {
 /// Returns an error when `SQLite` fails.
 pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<usize> {
     let on_disk = checkpoint::list(run.path());
+    let adopted = adopted::list(run.path());
+    let is_there = |step| on_disk.iter().any(|entry| entry.step == step) || adopted.iter().any(|it| it.step == step);
     let mut imported = 0;
     let known = store.checkpoints()?;
     let mut gone = Batch::default();
-    for row in known.iter().filter(|row| row.kept && !on_disk.iter().any(|entry| entry.step == row.step)) {
+    for row in known.iter().filter(|row| row.kept && !is_there(row.step)) {
         gone.checkpoints.insert(row.step, CheckpointRow { kept: false, best: false, ..row.clone() });
     }
     store.append(&gone)?;
+    let mut missing = Batch::default();
+    for adopted in adopted.iter().filter(|it| !known.iter().any(|row| row.kept && row.step == it.step)) {
+        missing.checkpoints.insert(adopted.step, adopted_row(adopted));
+        imported += 1;
+    }
+    store.append(&missing)?;
     for entry in on_disk.iter().rev().filter(|entry| !known.iter().any(|row| row.kept && row.step == entry.step)) {
         let Ok(loaded) = checkpoint::load(&entry.path) else { continue };
         let rows = loaded.files.get("steps.jsonl").map(|text| Row::read_all(text)).unwrap_or_default();
@@ -87,7 +96,8 @@ pub fn import_checkpoints(run: &RunDir, store: &mut Writer) -> rusqlite::Result<
             time_ms: modified_ms(&entry.path.join("manifest.json")),
             pause_ms: 0.0,
             total_ms: 0.0,
-            eval_loss: state.and_then(|state| state.own_eval_loss()),
+            eval_loss: state.as_ref().and_then(TrainState::own_eval_loss),
+            metrics: state.as_ref().and_then(TrainState::own_eval).map(|eval| eval.metrics.clone()).unwrap_or_default(),
             best: false,
             kept: true,
             proven: false,
@@ -137,6 +147,14 @@ impl Keeper {
             self.recorder.note(Level::Warn, JournalKind::Health, format!("keeper.lock cannot be written: {error}"));
         }
         self.note_recovery(by_person);
+        self.join_registry();
+        if self.run.command.is_some() && self.adopt_command().await {
+            self.claim_devices();
+            self.take_over_checkpoints()?;
+            self.recorder.stop_waiting()?;
+            self.policy.set_durable_step(self.recorder.status.durable_step);
+            return Ok(());
+        }
         match end_orphan(&self.run_dir).await {
             Ok(false) => {}
             Ok(true) => {
@@ -166,6 +184,7 @@ impl Keeper {
         }
         // A stop may have ended the run meanwhile.
         if self.outcome.is_none() {
+            self.claim_devices();
             self.decide(Event::Begin, None);
         }
         Ok(())
@@ -223,6 +242,19 @@ impl Keeper {
             self.recorder.note(Level::Info, JournalKind::Checkpoint, text);
         }
         Ok(())
+    }
+}
+
+/// Returns the record of an adopted checkpoint.
+fn adopted_row(adopted: &adopted::Adopted) -> CheckpointRow {
+    CheckpointRow {
+        step: adopted.step,
+        samples: adopted.samples,
+        path: adopted::relative_path(adopted.step),
+        bytes: adopted.bytes(),
+        time_ms: adopted.time_ms,
+        kept: true,
+        ..CheckpointRow::default()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Input and output types of the state machine.
 
+use super::command::CommandLimits;
 use super::lifecycle::{Back, Outcome, Start};
 use super::refusal::Refusal;
 use super::room::CardUse;
@@ -7,6 +8,7 @@ use crate::config::climb::Stage;
 use crate::config::knobs::{Relief, Watch};
 use crate::config::units::Every;
 use crate::protocol::cause::Cause;
+use crate::protocol::claim::Waiting;
 use crate::protocol::control::{JournalKind, Request};
 use crate::protocol::exit::Exit;
 use crate::protocol::worker::{Event as WorkerEvent, FailureClass, Level, Order};
@@ -18,6 +20,8 @@ use std::time::Duration;
 pub enum Event {
     /// The keeper is ready: start the first worker.
     Begin,
+    /// The obstacle to the next start, if there is one: another run holds the device, or comes first.
+    Turn(Option<Waiting>),
     /// A message of the worker.
     Worker(WorkerEvent),
     /// The worker's process has exited, and triage judged why.
@@ -135,4 +139,6 @@ pub struct Limits {
     pub plan: Vec<Stage>,
     /// Save interval of each rung.
     pub save_every: Vec<Every>,
+    /// What is different if the worker runs a command.
+    pub command: Option<CommandLimits>,
 }

@@ -90,7 +90,7 @@ fn limits(plan: &[Stage]) -> Limits {
     (watch.checkpoint_age, watch.restart_every) = (Every::Seconds(90.0), Every::Seconds(45.0));
     let (rungs, save_every) = (names.map(str::to_owned).to_vec(), vec![Every::Steps(10); names.len()]);
     let resume = "downshift resume".to_owned();
-    Limits { resume, rungs, relieves, barriers: BTreeMap::new(), watch, plan: plan.to_vec(), save_every }
+    Limits { resume, rungs, relieves, barriers: BTreeMap::new(), watch, plan: plan.to_vec(), save_every, command: None }
 }
 
 impl World {
@@ -190,10 +190,8 @@ impl World {
         if self.dice.below(1000) < self.malice {
             return self.mischief(step);
         }
-        let (samples, epoch, lr) = (step * 32, 0, 0.1);
-        let loss = 1.0 / (step as f64).sqrt() * (1.0 + 0.01 * f64::from(self.dice.unit()));
-        let (grad_norm, micro_batches, data_wait_ms, compute_ms) = (1.0, 1, 0.0, 100.0);
-        let step_event = Step { step, samples, epoch, loss, lr, grad_norm, micro_batches, data_wait_ms, compute_ms };
+        let loss = Some(1.0 / (step as f64).sqrt() * (1.0 + 0.01 * f64::from(self.dice.unit())));
+        let step_event = Step { step, samples: step * 32, loss, compute_ms: 100.0, ..Step::default() };
         self.say(WorkerEvent::Step(step_event));
         if step.is_multiple_of(10) && self.worker.as_ref().is_some_and(|worker| worker.step == step) {
             self.save(step);
@@ -231,6 +229,7 @@ impl World {
                     // A hung worker does not save; any other may fail to.
                     Order::Checkpoint if worker.hung => {}
                     Order::Checkpoint => worker.asked_to_save = true,
+                    Order::Adopt { .. } => panic!("seed {seed}: no keeper died"),
                 }
             }
             Effect::Signal(signal) => {

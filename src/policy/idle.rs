@@ -128,8 +128,7 @@ mod tests {
     use std::time::Duration;
 
     fn step(data_wait_ms: f64, compute_ms: f64) -> Step {
-        let (step, samples, epoch, loss, lr, grad_norm, micro_batches) = (1, 1, 0, 1.0, 0.1, 1.0, 1);
-        Step { step, samples, epoch, loss, lr, grad_norm, micro_batches, data_wait_ms, compute_ms }
+        Step { step: 1, samples: 1, loss: Some(1.0), data_wait_ms, compute_ms, ..Step::default() }
     }
 
     /// Feeds one reading per second, with a step before each if given; returns the news with their seconds.

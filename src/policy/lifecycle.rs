@@ -1,6 +1,7 @@
 //! The state of a run; each state holds only the data that is valid in it.
 
 use super::fault::Fault;
+use crate::protocol::claim::Waiting;
 use crate::protocol::control::RunState;
 use crate::protocol::worker::{FailureClass, Phase};
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,15 @@ pub enum Lifecycle {
         pressure: Pressure,
         /// When the pressure increases.
         until: Duration,
+    },
+    /// No worker; other runs come first on the devices.
+    AwaitingTurn {
+        /// The next start.
+        start: Start,
+        /// When the wait began.
+        since: Duration,
+        /// What it waits for.
+        waiting: Waiting,
     },
     /// No worker; the GPU still holds memory of the last one.
     AwaitingVram {
@@ -144,6 +154,7 @@ impl Lifecycle {
             Self::Running(Phase::Evaluating) => RunState::Evaluating,
             Self::Running(Phase::Checkpointing) => RunState::Checkpointing,
             Self::Stopping { .. } => RunState::Stopping,
+            Self::AwaitingTurn { .. } => RunState::AwaitingCard,
             Self::AwaitingVram { .. } => RunState::AwaitingVram,
             Self::BackingOff { .. } | Self::Cooling { .. } => RunState::BackingOff,
             Self::Paused => RunState::Paused,
@@ -158,6 +169,7 @@ impl Lifecycle {
     #[must_use]
     pub fn why(&self) -> Option<String> {
         match self {
+            Self::AwaitingTurn { waiting, .. } => Some(waiting.to_string()),
             Self::AwaitingVram { start, .. } | Self::BackingOff { start, .. } | Self::Cooling { start, .. } => {
                 Some(start.reason.clone())
             }

@@ -10,6 +10,7 @@ use super::refused::Wishes;
 use super::response::{Response, response};
 use crate::config::watch::span;
 use crate::protocol::cause::Cause;
+use crate::protocol::claim::Waiting;
 use crate::protocol::control::JournalKind;
 use crate::protocol::device::DeviceChoice;
 use crate::protocol::exit::Exit;
@@ -17,7 +18,7 @@ use crate::protocol::worker::{DoneReason, Event as WorkerEvent, FailureClass, Le
 use std::time::Duration;
 
 /// The wait when the GPU cannot be read.
-const BLIND_WAIT: Duration = Duration::from_secs(2);
+pub(super) const BLIND_WAIT: Duration = Duration::from_secs(2);
 
 /// Makes the decisions of one run.
 #[derive(Debug, Clone)]
@@ -30,6 +31,8 @@ pub struct Policy {
     pub(super) position: Position,
     pub(super) worker: NewestWorker,
     pub(super) gpu: GpuMemory,
+    /// The obstacle to the next start, as reported by the keeper.
+    pub(super) waiting: Option<Waiting>,
     /// Requests that failed saves have blocked, and when they were made.
     pub(super) wishes: Wishes,
 }
@@ -39,7 +42,7 @@ impl Policy {
     #[must_use]
     pub fn new(limits: Limits, rung: usize, ledger: Ledger, baseline: Option<u64>) -> Self {
         Self {
-            watches: Watches::new(&limits.watch),
+            watches: Watches::new(&limits),
             limits,
             life: Lifecycle::New,
             rung,
@@ -47,6 +50,7 @@ impl Policy {
             position: Position::default(),
             worker: NewestWorker { rung, ..NewestWorker::default() },
             gpu: GpuMemory { baseline, ..GpuMemory::default() },
+            waiting: None,
             wishes: Wishes::default(),
         }
     }
@@ -114,7 +118,8 @@ impl Policy {
             | Lifecycle::AwaitingVram { until, .. }
             | Lifecycle::BackingOff { until, .. }
             | Lifecycle::Cooling { until, .. } => Some(*until),
-            Lifecycle::New | Lifecycle::Paused | Lifecycle::Over(_) => None,
+            // The keeper reports when the wait for the turn is over.
+            Lifecycle::New | Lifecycle::AwaitingTurn { .. } | Lifecycle::Paused | Lifecycle::Over(_) => None,
         }
     }
 
@@ -122,6 +127,7 @@ impl Policy {
     pub fn decide(&mut self, event: Event, now: Duration) -> Vec<Effect> {
         match event {
             Event::Begin => self.begin_run(now),
+            Event::Turn(waiting) => self.handle_turn(waiting, now),
             Event::Worker(event) => self.handle_worker_event(event, now),
             Event::Exited(exit, cause) => self.handle_exit(exit, &cause, now),
             Event::StartFailed(why) => {
@@ -210,6 +216,7 @@ impl Policy {
             WorkerEvent::StopRefused { step, message } => return self.handle_refused_stop(step, &message, now),
             WorkerEvent::Failed(failed) => self.worker.failure = Some(failed),
             WorkerEvent::Done { reason, .. } => self.worker.finished = reason == DoneReason::Finished,
+            WorkerEvent::Command { news } => return self.handle_command_news(news, now),
             WorkerEvent::SaveFailed { message, of_disk, .. } => return self.handle_failed_save(&message, of_disk, now),
             WorkerEvent::Eval(_) | WorkerEvent::Note { .. } | WorkerEvent::Injected { .. } | WorkerEvent::Memory(_) => {
             }
@@ -266,8 +273,11 @@ impl Policy {
         effects
     }
 
-    /// Starts a worker once the GPU is free of the last one.
+    /// Starts a worker once it is the run's turn, and the GPU is free of the last one.
     pub(super) fn start_worker(&mut self, start: Start, now: Duration) -> Vec<Effect> {
+        if let Some(waiting) = self.waiting.clone() {
+            return self.await_turn(start, waiting, now);
+        }
         if !self.gpu.in_use {
             return self.launch_worker(start, now);
         }
@@ -285,7 +295,7 @@ impl Policy {
         self.position.loaded = None;
         self.worker =
             NewestWorker { rung: start.rung, started: now, save: self.worker.save, ..NewestWorker::default() };
-        self.watches.renew(&self.limits.watch, now);
+        self.watches.renew(&self.limits, now);
         self.life = Lifecycle::Running(Phase::Starting);
         let mut effects: Vec<Effect> = start.back.map(Effect::RollBack).into_iter().collect();
         effects.push(Effect::Start(start));

@@ -33,6 +33,7 @@ impl Policy {
             Request::Shift { to } => self.request_shift(to, now)?,
             Request::Checkpoint => match self.life {
                 Lifecycle::Running(_) => {
+                    self.refuse_save()?;
                     ("will save at the next step boundary".to_owned(), vec![Effect::Order(Order::Checkpoint)])
                 }
                 _ => return Err(Refusal::NothingToSave),
@@ -72,6 +73,7 @@ impl Policy {
         if !self.may_shift() {
             return Err(Refusal::Ending { resume: self.limits.resume.clone() });
         }
+        self.refuse_loss()?;
         let (from, onto) = (self.rung_name(self.rung).to_owned(), self.rung_name(target).to_owned());
         let direction = if target > self.rung { "down" } else { "up" };
         let reason = format!("shift {direction}: {from} → {onto}");
@@ -91,6 +93,10 @@ impl Policy {
             Lifecycle::Stopping { pressure, until, .. } => {
                 self.life = Lifecycle::Stopping { then: Then::Start(start), pressure, until };
                 format!("will continue on {onto} instead")
+            }
+            Lifecycle::AwaitingTurn { since, waiting, .. } => {
+                self.life = Lifecycle::AwaitingTurn { start, since, waiting };
+                format!("will start on {onto} once it is this run's turn on the card")
             }
             Lifecycle::AwaitingVram { until, .. } => {
                 self.life = Lifecycle::AwaitingVram { start, until };
@@ -151,8 +157,13 @@ impl Policy {
                 let text = format!("resume on {}", self.rung_name(self.rung));
                 let mut effects = vec![request_note(Level::Info, JournalKind::Request, text)];
                 effects.extend(self.start_worker(Start::on(self.rung, reason), now));
-                ("continues from the newest checkpoint".to_owned(), effects)
+                let answer = match &self.life {
+                    Lifecycle::AwaitingTurn { waiting, .. } => format!("waits for the card: {waiting}"),
+                    _ => "continues from the newest checkpoint".to_owned(),
+                };
+                (answer, effects)
             }
+            Lifecycle::AwaitingTurn { ref waiting, .. } => (format!("waits for the card: {waiting}"), Vec::new()),
             _ => ("already running; its restart budget is fresh".to_owned(), Vec::new()),
         }
     }
@@ -161,6 +172,7 @@ impl Policy {
         if !matches!(self.life, Lifecycle::Running(_)) {
             return Err(Refusal::NothingToRestart);
         }
+        self.refuse_loss()?;
         let name = self.rung_name(self.rung).to_owned();
         let text = format!("restart on {name}");
         let start = Start::on(self.rung, text.clone());
@@ -170,6 +182,7 @@ impl Policy {
     }
 
     fn request_pause(&mut self, now: Duration) -> Answer {
+        self.refuse_loss()?;
         let mut effects = vec![request_note(Level::Info, JournalKind::Request, "pause")];
         match self.life {
             Lifecycle::Running(_) => {
@@ -177,7 +190,10 @@ impl Policy {
                 let answer = "will save at the next step boundary, then end the worker and free its memory";
                 Ok((answer.to_owned(), effects))
             }
-            Lifecycle::AwaitingVram { .. } | Lifecycle::BackingOff { .. } | Lifecycle::Cooling { .. } => {
+            Lifecycle::AwaitingTurn { .. }
+            | Lifecycle::AwaitingVram { .. }
+            | Lifecycle::BackingOff { .. }
+            | Lifecycle::Cooling { .. } => {
                 self.life = Lifecycle::Paused;
                 Ok(("pauses now".to_owned(), effects))
             }

@@ -61,6 +61,10 @@ impl Policy {
     }
 
     fn gpu_has_room(&self, rung: usize) -> bool {
+        if !self.gpu.in_use {
+            // The first worker only waited for a reading.
+            return true;
+        }
         let before = self.gpu.vram.zip(self.gpu.baseline);
         let as_before = before.is_some_and(|(used, baseline)| used <= baseline.saturating_add(self.slack_bytes()));
         as_before || self.gpu.holders.as_ref().is_some_and(|card| card.ours == 0 && self.rung_fits(card, rung))
@@ -75,6 +79,9 @@ impl Policy {
 
     /// Handles an expired wait for GPU memory.
     pub(super) fn handle_no_room(&mut self, start: Start, now: Duration) -> Vec<Effect> {
+        if !self.gpu.in_use {
+            return self.launch_worker(start, now);
+        }
         let why = match (&self.gpu.holders, self.gpu.baseline.zip(self.gpu.vram)) {
             (Some(card), _) if card.ours == 0 => {
                 let needed = card.peaks.get(start.rung).copied().flatten().unwrap_or(0);

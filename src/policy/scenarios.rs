@@ -55,10 +55,9 @@ impl Scenario {
         while self.step < to {
             self.step += 1;
             self.now += Duration::from_millis(10);
-            let (step, samples, epoch, lr, grad_norm) = (self.step, self.step * 32, 0, 0.1, 1.0);
-            let (micro_batches, data_wait_ms, compute_ms) = (1, 0.0, 1.0);
-            let loss = loss * (1.0 + 0.01 * (step % 7) as f64);
-            let taken = Step { step, samples, epoch, loss, lr, grad_norm, micro_batches, data_wait_ms, compute_ms };
+            let (step, samples) = (self.step, self.step * 32);
+            let loss = Some(loss * (1.0 + 0.01 * (step % 7) as f64));
+            let taken = Step { step, samples, loss, compute_ms: 1.0, ..Step::default() };
             effects.extend(self.tell(Event::Worker(WorkerEvent::Step(taken))));
         }
         effects
@@ -75,7 +74,7 @@ impl Scenario {
             self.step += 1;
             let (step, samples, epoch, lr) = (self.step, self.step * 32, 0, 0.1);
             let (what, place) = ("loss".to_owned(), String::new());
-            let skipped = Skipped { step, samples, epoch, lr, what, place, rescaled: false };
+            let skipped = Skipped { step, samples, epoch, lr, what, place, rescaled: false, applied: false };
             effects.extend(self.tell(Event::Worker(WorkerEvent::Skipped(skipped))));
         }
         effects

@@ -59,9 +59,8 @@ impl Soak {
     fn step(&mut self, took: Duration) {
         self.silence(took);
         self.step += 1;
-        let (step, samples, epoch, loss, lr, grad_norm) = (self.step, self.step, 0, 1.0, 0.1, 1.0);
-        let (micro_batches, data_wait_ms, compute_ms) = (1, 0.0, took.as_secs_f64() * 1e3);
-        let taken = Step { step, samples, epoch, loss, lr, grad_norm, micro_batches, data_wait_ms, compute_ms };
+        let (step, compute_ms) = (self.step, took.as_secs_f64() * 1e3);
+        let taken = Step { step, samples: step, loss: Some(1.0), compute_ms, ..Step::default() };
         self.tell(Event::Worker(WorkerEvent::Step(taken)));
     }
 }

@@ -29,7 +29,16 @@ pub(super) fn limits() -> Limits {
     let relieves = vec![vec![], vec![Relief::Kernels], vec![Relief::Heat], vec![Relief::Memory, Relief::Numerics]];
     let (plan, save_every) = (Vec::new(), vec![Every::Seconds(30.0); 4]);
     let resume = "downshift resume".to_owned();
-    Limits { resume, rungs, relieves, barriers: BTreeMap::new(), watch: Watch::default(), plan, save_every }
+    Limits {
+        resume,
+        rungs,
+        relieves,
+        barriers: BTreeMap::new(),
+        watch: Watch::default(),
+        plan,
+        save_every,
+        command: None,
+    }
 }
 
 pub(super) fn seconds(seconds: u64) -> Duration {
@@ -65,7 +74,7 @@ pub(super) fn saved(step: u64) -> Event {
         bytes: 1,
         pause_ms: 1.0,
         total_ms: 10.0,
-        eval_loss: None,
+        ..Saved::default()
     }))
 }
 
@@ -73,13 +82,12 @@ pub(super) fn step(step: u64) -> Event {
     Event::Worker(WorkerEvent::Step(Step {
         step,
         samples: step,
-        epoch: 0,
-        loss: 1.0,
-        lr: 0.1,
-        grad_norm: 1.0,
+        loss: Some(1.0),
+        lr: Some(0.1),
+        grad_norm: Some(1.0),
         micro_batches: 1,
-        data_wait_ms: 0.0,
         compute_ms: 1.0,
+        ..Step::default()
     }))
 }
 
@@ -94,6 +102,11 @@ pub(super) fn failed(class: FailureClass) -> Event {
 }
 
 pub(super) const KILLED: Event = Event::Exited(Exit::by_signal(9), Cause::new(FailureClass::Killed, Vec::new()));
+
+/// A process that was ended after it reported this class.
+pub(super) fn ended_with(class: FailureClass) -> Event {
+    Event::Exited(Exit::by_signal(15), Cause::new(class, Vec::new()))
+}
 
 pub(super) fn exited(code: i32) -> Event {
     let exit = Exit::with_code(code);

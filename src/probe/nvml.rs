@@ -6,6 +6,7 @@ use super::nvml_convert::{
 };
 use super::nvml_error::{Environment, library_candidates, metric_reason, no_device, unusable};
 use super::{nvml_more, xid_events::XidEvents};
+use crate::protocol::claim::Card;
 use crate::protocol::gpu_error::{GpuError, GpuProblem};
 use crate::protocol::probe::{Gpu, GpuMore, Metric};
 use nvml_wrapper::Nvml;
@@ -163,6 +164,15 @@ impl Session {
             more: nvml_more::all_unknown(why),
         }
     }
+}
+
+/// Lists the cards of the machine; none if NVML cannot be used.
+pub fn list_cards(named: Option<&Path>) -> Vec<Card> {
+    let libraries = library_candidates(named, Environment::detect(named.is_some()));
+    let opened = libraries.iter().find_map(|library| Nvml::builder().lib_path(library.as_os_str()).init().ok());
+    let Some(nvml) = opened.map(ManuallyDrop::new) else { return Vec::new() };
+    let uuid = |index| nvml.device_by_index(index).and_then(|device| device.uuid()).ok();
+    (0..nvml.device_count().unwrap_or(0)).map(|index| Card { index: Some(index), uuid: uuid(index) }).collect()
 }
 
 /// Reports whether at least one changing metric was read.

@@ -6,6 +6,7 @@
 //! every change from then on. Rows read from the store after the first status overlap with those on
 //! the socket, and never leave a gap.
 
+use super::metrics;
 use super::worker::Eval;
 use serde::{Deserialize, Serialize};
 
@@ -102,6 +103,8 @@ pub enum RunState {
     Paused,
     /// The worker was asked to end.
     Stopping,
+    /// No worker yet: other runs come first on the devices.
+    AwaitingCard,
     /// The GPU still holds memory of the last worker.
     AwaitingVram,
     /// Waiting before the next start.
@@ -130,6 +133,7 @@ impl RunState {
             Self::Checkpointing => "checkpointing",
             Self::Paused => "paused",
             Self::Stopping => "stopping",
+            Self::AwaitingCard => "waiting for the card",
             Self::AwaitingVram => "waiting for VRAM",
             Self::BackingOff => "backing off",
             Self::Recovering => "recovering",
@@ -169,6 +173,9 @@ pub struct Status {
     pub rung: usize,
     /// Name of the current rung.
     pub rung_name: String,
+    /// For a command: how much the keeper can do for it, 0 or 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<u8>,
     /// Optimizer steps attempted.
     pub step: u64,
     /// The run's clock: units consumed.
@@ -231,12 +238,36 @@ pub struct Status {
 }
 
 /// The best evaluation whose weights are on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "BestFields")]
 pub struct Best {
     /// Step of its checkpoint.
     pub step: u64,
-    /// Its validation loss.
-    pub eval_loss: f64,
+    /// Its validation loss; a command may report none.
+    pub eval_loss: Option<f64>,
+    /// The metric that ranks: `loss` or another one of evaluations.
+    pub metric: String,
+    /// Its value of that metric.
+    pub value: f64,
+}
+
+/// [`Best`] as read: a status of before ranks by the loss and does not say so.
+#[derive(Deserialize)]
+struct BestFields {
+    step: u64,
+    eval_loss: Option<f64>,
+    metric: Option<String>,
+    value: Option<f64>,
+}
+
+impl TryFrom<BestFields> for Best {
+    type Error = &'static str;
+
+    fn try_from(fields: BestFields) -> Result<Self, Self::Error> {
+        let BestFields { step, eval_loss, metric, value } = fields;
+        let value = value.or(eval_loss).ok_or("the best evaluation has no value")?;
+        Ok(Self { step, eval_loss, metric: metric.unwrap_or_else(|| metrics::LOSS.to_owned()), value })
+    }
 }
 
 /// Progress of a run through its climb plan.

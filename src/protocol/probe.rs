@@ -2,6 +2,7 @@
 //! keeper sends it [`ProbeOrder`]s.
 
 use super::cause::KernelLine;
+use super::claim::Card;
 use super::gpu_error::{GpuError, GpuProblem};
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +15,13 @@ pub struct ProbeOrder {
     /// The worker to watch from now on; none while there is none. Required, so that no other line parses as an order.
     #[serde(deserialize_with = "Option::deserialize")]
     pub worker_pid: Option<u32>,
+}
+
+/// The cards of the machine, as listed by `probe --list`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardList {
+    /// The cards, by index.
+    pub cards: Vec<Card>,
 }
 
 /// One metric's value, or the reason for its absence. An unknown metric is never zero.

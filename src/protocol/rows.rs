@@ -1,11 +1,12 @@
 //! The rows of a run: steps, evaluations, readings, journal lines and checkpoints, as stored and as sent.
 
+use super::metrics::{self, Metrics};
 use super::probe::Reading;
 use super::worker::{Eval, Event, Level};
 use serde::{Deserialize, Serialize};
 
 /// One optimizer step of one attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StepRow {
     /// The attempt that took it.
     pub attempt: u64,
@@ -17,11 +18,11 @@ pub struct StepRow {
     pub samples: u64,
     /// Its epoch.
     pub epoch: u64,
-    /// Its loss; none if skipped.
+    /// Its loss; none if skipped or not reported.
     pub loss: Option<f64>,
-    /// Its learning rate.
-    pub lr: f64,
-    /// Its gradient norm; none if skipped.
+    /// Its learning rate; none if not reported.
+    pub lr: Option<f64>,
+    /// Its gradient norm; none if skipped or not reported.
     pub grad_norm: Option<f64>,
     /// Whether the guard skipped it.
     pub skipped: bool,
@@ -31,6 +32,9 @@ pub struct StepRow {
     pub compute_ms: f64,
     /// Arrival at the keeper, Unix milliseconds.
     pub time_ms: i64,
+    /// Anything else that was measured, by name.
+    #[serde(default, skip_serializing_if = "Metrics::is_empty", deserialize_with = "metrics::read_finite")]
+    pub metrics: Metrics,
 }
 
 impl StepRow {
@@ -44,13 +48,14 @@ impl StepRow {
                 step: step.step,
                 samples: step.samples,
                 epoch: step.epoch,
-                loss: Some(step.loss),
+                loss: step.loss,
                 lr: step.lr,
-                grad_norm: Some(step.grad_norm),
+                grad_norm: step.grad_norm,
                 skipped: false,
                 data_wait_ms: step.data_wait_ms,
                 compute_ms: step.compute_ms,
                 time_ms,
+                metrics: step.metrics.clone(),
             }),
             Event::Skipped(skipped) => Some(Self {
                 attempt,
@@ -59,12 +64,13 @@ impl StepRow {
                 samples: skipped.samples,
                 epoch: skipped.epoch,
                 loss: None,
-                lr: skipped.lr,
+                lr: Some(skipped.lr),
                 grad_norm: None,
                 skipped: true,
                 data_wait_ms: 0.0,
                 compute_ms: 0.0,
                 time_ms,
+                metrics: Metrics::new(),
             }),
             _ => None,
         }
@@ -72,7 +78,7 @@ impl StepRow {
 }
 
 /// One evaluation of one attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvalRow {
     /// The attempt that measured it.
     pub attempt: u64,
@@ -136,7 +142,7 @@ pub enum JournalKind {
 }
 
 /// A checkpoint as known to the keeper.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CheckpointRow {
     /// The step it holds.
     pub step: u64,
@@ -154,6 +160,9 @@ pub struct CheckpointRow {
     pub total_ms: f64,
     /// Validation loss of exactly these weights, if measured.
     pub eval_loss: Option<f64>,
+    /// The other metrics of that evaluation, by name.
+    #[serde(default, skip_serializing_if = "Metrics::is_empty", deserialize_with = "metrics::read_finite")]
+    pub metrics: Metrics,
     /// Whether it is the best so far.
     pub best: bool,
     /// Whether enough clean steps were taken beyond it to trust its content.

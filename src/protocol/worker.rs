@@ -1,5 +1,6 @@
 //! The worker contract: orders and events.
 
+use super::metrics::{self, Metrics};
 use crate::recipe::batch::Position;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,11 @@ pub enum Order {
     Stop {
         /// Whether to save first. A worker that cannot save trains on and reports it.
         checkpoint: bool,
+    },
+    /// Tell everything again from this step on: the first order of a keeper that takes over a running command.
+    Adopt {
+        /// The newest step that the store holds.
+        after: u64,
     },
 }
 
@@ -89,6 +95,11 @@ pub enum Event {
     },
     /// Host memory of the worker; sent only if it was told to measure.
     Memory(Memory),
+    /// News of the command that a harness runs.
+    Command {
+        /// The news.
+        news: CommandNews,
+    },
     /// The worker ends because of this failure; the last line, if time permits.
     Failed(Failed),
     /// The worker ends normally.
@@ -129,6 +140,30 @@ pub struct Hello {
     pub unit: String,
 }
 
+/// What only a command has to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum CommandNews {
+    /// The length of the run became known.
+    Length {
+        /// Optimizer steps in the whole run.
+        steps: u64,
+        /// Units in the whole run.
+        units: u64,
+    },
+    /// The command prints or uses the processor; sent at intervals.
+    Active,
+    /// The command has ended, and nothing of it is left. Its codes are its own, not those of this contract.
+    Ended {
+        /// Process id of the command.
+        pid: u32,
+        /// Exit code, unless a signal ended it.
+        code: Option<i32>,
+        /// The signal that ended it.
+        signal: Option<i32>,
+    },
+}
+
 /// Resident memory at the end of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
@@ -141,8 +176,8 @@ pub struct Memory {
     pub peak_bytes: u64,
 }
 
-/// One optimizer step.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// One optimizer step. A command may report no loss, no rate and no norm.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Step {
     /// Optimizer steps attempted so far, this one included.
     pub step: u64,
@@ -151,17 +186,23 @@ pub struct Step {
     /// Epoch of the step's samples.
     pub epoch: u64,
     /// Mean training loss over the step's samples.
-    pub loss: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
     /// Learning rate of the step.
-    pub lr: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lr: Option<f64>,
     /// Norm of the gradient before clipping.
-    pub grad_norm: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grad_norm: Option<f64>,
     /// Number of forward and backward passes.
     pub micro_batches: u32,
     /// Time spent waiting for data.
     pub data_wait_ms: f64,
     /// Time from the first forward pass to the loss readback.
     pub compute_ms: f64,
+    /// Anything else that was measured, by name.
+    #[serde(default, skip_serializing_if = "Metrics::is_empty", deserialize_with = "metrics::read_finite")]
+    pub metrics: Metrics,
 }
 
 /// A step skipped by the guard.
@@ -183,27 +224,71 @@ pub struct Skipped {
     /// Skipped only because of the f16 loss scale, which is lower from here on: not a sign of trouble.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rescaled: bool,
+    /// The step was taken all the same: a command has no guard.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub applied: bool,
 }
 
 /// A pass over the validation set.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(from = "EvalFields", into = "EvalFields")]
 pub struct Eval {
     /// The step after which it was measured.
     pub step: u64,
     /// The run's clock at that step.
     pub samples: u64,
-    /// Mean loss.
-    pub loss: f64,
-    /// Share of correct answers, 0 to 1, if the task has one.
+    /// Mean loss; a command may report none.
+    pub loss: Option<f64>,
+    /// Anything else that was measured, by name: `accuracy` (0 to 1), `perplexity`.
+    pub metrics: Metrics,
+}
+
+impl Eval {
+    /// Returns the value of a metric, where `loss` is the mean loss.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<f64> {
+        if name == metrics::LOSS { self.loss } else { self.metrics.get(name).copied() }
+    }
+}
+
+/// An evaluation as JSON. Accuracy and perplexity were fields of their own before metrics had names, and
+/// scripts read them there.
+#[derive(Serialize, Deserialize)]
+struct EvalFields {
+    step: u64,
+    samples: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub accuracy: Option<f64>,
-    /// `exp(loss)`, if the task has one.
+    loss: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub perplexity: Option<f64>,
+    accuracy: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    perplexity: Option<f64>,
+    #[serde(default, skip_serializing_if = "Metrics::is_empty", deserialize_with = "metrics::read_finite")]
+    metrics: Metrics,
+}
+
+impl From<EvalFields> for Eval {
+    fn from(fields: EvalFields) -> Self {
+        let EvalFields { step, samples, loss, accuracy, perplexity, mut metrics } = fields;
+        for (name, value) in [(metrics::ACCURACY, accuracy), (metrics::PERPLEXITY, perplexity)] {
+            if let Some(value) = value {
+                metrics.entry(name.to_owned()).or_insert(value);
+            }
+        }
+        Self { step, samples, loss, metrics }
+    }
+}
+
+impl From<Eval> for EvalFields {
+    fn from(eval: Eval) -> Self {
+        let (accuracy, perplexity) = (eval.value(metrics::ACCURACY), eval.value(metrics::PERPLEXITY));
+        let Eval { step, samples, loss, metrics } = eval;
+        Self { step, samples, loss, accuracy, perplexity, metrics }
+    }
 }
 
 /// A durable checkpoint.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Saved {
     /// Its directory, relative to the run directory.
     pub path: String,
@@ -219,6 +304,9 @@ pub struct Saved {
     pub total_ms: f64,
     /// Validation loss of exactly these weights, if measured.
     pub eval_loss: Option<f64>,
+    /// The other metrics of that evaluation, by name.
+    #[serde(default, skip_serializing_if = "Metrics::is_empty", deserialize_with = "metrics::read_finite")]
+    pub metrics: Metrics,
 }
 
 /// Reason why a worker had to end.

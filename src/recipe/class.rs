@@ -51,7 +51,8 @@ pub struct Change {
 pub fn compare_presets(from: &Value, to: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
     collect_changes(String::new(), from, to, &mut changes);
-    let same_batch = effective_batch(from) == effective_batch(to);
+    let batches = effective_batch(from).zip(effective_batch(to));
+    let same_batch = batches.is_some_and(|(from, to)| from == to);
     let fixed_shape = is_pretrained(from) && is_pretrained(to);
     for change in &mut changes {
         change.class = class_of(&change.path, same_batch);
@@ -76,7 +77,8 @@ pub fn carries_over(path: &str) -> bool {
     path == "model.lora" || path.starts_with("model.lora.")
 }
 
-/// Returns the samples per optimizer step of a preset.
+/// Returns the samples per optimizer step of a preset; none for a command that does not write both of its
+/// factors, since its script may choose the other one.
 #[must_use]
 pub fn effective_batch(preset: &Value) -> Option<u64> {
     let training = preset.get("training")?;
@@ -88,6 +90,27 @@ pub fn effective_batch(preset: &Value) -> Option<u64> {
 fn is_pretrained(preset: &Value) -> bool {
     preset.pointer("/model/init_from").is_some_and(Value::is_string)
 }
+
+/// Variables of a command that change its memory, speed or messages, but no more of its numbers than their
+/// rounding. Any other variable, and any knob of a script, may change its results.
+const SAME_PROBLEM_VARIABLES: [&str; 16] = [
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "MALLOC_ARENA_MAX",
+    "MKL_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "TOKENIZERS_PARALLELISM",
+    "TORCHDYNAMO_DISABLE",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TORCH_COMPILE_DISABLE",
+    "TORCH_LOGS",
+    "TRITON_CACHE_DIR",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_PREALLOCATE",
+];
 
 fn class_of(path: &str, same_batch: bool) -> Class {
     const SAME_PROBLEM: [&str; 6] = [
@@ -104,6 +127,7 @@ fn class_of(path: &str, same_batch: bool) -> Class {
         "model.dropout" | "model.lora.dropout" => Class::B,
         _ if under("evaluation") || under("checkpoint") => Class::A,
         _ if SAME_PROBLEM.into_iter().any(under) => Class::A,
+        _ if path.strip_prefix("environment.").is_some_and(|name| SAME_PROBLEM_VARIABLES.contains(&name)) => Class::A,
         _ if under("model") || under("data") => Class::C,
         _ => Class::B,
     }
@@ -162,6 +186,23 @@ mod tests {
             assert_eq!(changes.len(), 1);
             assert_eq!(changes[0].class, class, "{section}.{knob}");
         }
+    }
+
+    #[test]
+    fn a_batch_that_only_the_script_knows_is_not_taken_for_the_same() {
+        for knob in ["micro_batch", "accumulation"] {
+            let changes = compare_presets(&json!({"training": {knob: 4}}), &json!({"training": {knob: 2}}));
+            assert_eq!(worst_class(&changes), Class::B, "{knob}");
+        }
+    }
+
+    #[test]
+    fn variables_known_to_keep_the_numbers_are_a_and_everything_else_of_a_script_is_b() {
+        let class =
+            |path: [&str; 2]| worst_class(&compare_presets(&json!({path[0]: {}}), &json!({path[0]: {path[1]: "1"}})));
+        assert_eq!(class(["environment", "PYTORCH_ALLOC_CONF"]), Class::A);
+        assert_eq!(class(["environment", "ACCELERATE_MIXED_PRECISION"]), Class::B);
+        assert_eq!(class(["knobs", "resolution"]), Class::B);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 use super::axis::Axis;
-use super::{Column, Extent, Metric, Series};
+use super::{Column, Extent, Metric, MetricNames, Series};
 use crate::protocol::control::StepRow;
 use crate::store::summary::{Point, leaves};
 use proptest::prelude::*;
@@ -12,12 +12,13 @@ fn row(attempt: u64, step: u64, loss: Option<f64>) -> StepRow {
         samples: step.saturating_mul(32),
         epoch: 0,
         loss,
-        lr: 1e-3,
+        lr: Some(1e-3),
         grad_norm: loss.map(|_| 1.0),
         skipped: loss.is_none(),
         data_wait_ms: 1.0,
         compute_ms: 9.0,
         time_ms: 0,
+        ..StepRow::default()
     }
 }
 
@@ -94,10 +95,11 @@ proptest! {
 
 /// Builds a series as the store would: leaves, then the newest rows.
 fn stored(rows: &[StepRow], newest: usize) -> Series {
-    let mut series = Series::default();
     let (old, new) = rows.split_at(rows.len().saturating_sub(newest));
-    let points: Vec<Point> = old.iter().map(Point::of).collect();
-    for leaf in &leaves(&points) {
+    let mut names = MetricNames::default();
+    let points: Vec<Point> = old.iter().map(|row| Point::of(row, &mut names)).collect();
+    let mut series = Series::with_names(names);
+    for leaf in leaves(&points) {
         series.extend(1, 1, leaf);
     }
     for row in new {
@@ -145,11 +147,11 @@ proptest! {
         prop_assert!(exact.1.is_none() || coarse.1 >= exact.1);
         prop_assert!(exact.0.is_none() || coarse.0 <= exact.0);
         if let Some(wanted) = series.missing(Axis::Steps, &(start..end), width) {
-            let read: Vec<_> = rows.iter().filter(|row| wanted.contains(&row.step)).copied().collect();
+            let read: Vec<_> = rows.iter().filter(|row| wanted.contains(&row.step)).cloned().collect();
             series.fill(&read);
             prop_assert!(series.missing(Axis::Steps, &(start..end), width).is_none_or(|again| again != wanted));
             if let Some(rest) = series.missing(Axis::Steps, &(start..end), width) {
-                let read: Vec<_> = rows.iter().filter(|row| rest.contains(&row.step)).copied().collect();
+                let read: Vec<_> = rows.iter().filter(|row| rest.contains(&row.step)).cloned().collect();
                 series.fill(&read);
             }
             prop_assert_eq!(series.missing(Axis::Steps, &(start..end), width), None);
@@ -173,7 +175,7 @@ proptest! {
             let columns = series.columns_on(Metric::Loss, axis, first.on(axis)..last.on(axis), width);
             prop_assert_eq!(&columns, &all_columns(&series, width));
             let step = 1 + (at * (length - 1) as f64) as u64;
-            let spot = Point::of(&rows[step as usize - 1]).spot;
+            let spot = Point::of(&rows[step as usize - 1], &mut MetricNames::default()).spot;
             let found = series.at(axis, spot.on(axis)).unwrap();
             let near = if found.steps() == 1 { 0 } else { 64 };
             prop_assert!(found.spot().step.abs_diff(step) <= near);

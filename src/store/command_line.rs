@@ -1,6 +1,7 @@
 //! The command lines that started a run, one per line in `commands.log`, for bug reports.
 
-use super::run_dir::{RunDir, quoted};
+use super::run_dir::RunDir;
+use crate::format::quoted;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;

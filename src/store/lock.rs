@@ -4,6 +4,7 @@
 //! A process id alone is ambiguous, because ids are reused. With the boot and the process's start time
 //! it identifies one process forever.
 
+use crate::protocol::claim::Claim;
 use crate::untrusted::text;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::{Pid, Signal};
@@ -81,7 +82,7 @@ pub struct Record {
     /// Whether this is a keeper that has not yet opened the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub opening: bool,
-    /// The socket that a keeper listens on.
+    /// The socket that a keeper or a harness listens on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
     /// Reason why a keeper cannot start a worker, for when run.db may not be writable.
@@ -96,6 +97,15 @@ pub struct Record {
     /// The end of the run, while run.db does not hold it: it is being written, or could not be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
+    /// The attempt of a harness.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u64>,
+    /// The token of that attempt's processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// The run's claim on devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<Claim>,
 }
 
 /// The end of a run that its keeper's parent decided while no keeper ran.
@@ -267,7 +277,18 @@ impl Lock {
 impl Record {
     fn own() -> Self {
         let owner = Identity::own();
-        Self { owner, opening: false, socket: None, waiting: None, recovery: None, told_by: None, ending: None }
+        Self {
+            owner,
+            opening: false,
+            socket: None,
+            waiting: None,
+            recovery: None,
+            told_by: None,
+            ending: None,
+            attempt: None,
+            token: None,
+            claim: None,
+        }
     }
 }
 

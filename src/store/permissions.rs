@@ -1,7 +1,7 @@
 //! Ownership of a run directory. Write access to run.yaml decides what `resume` starts, and write
 //! access to the directory allows replacing run.yaml.
 
-use super::run_dir::{self, RunDir};
+use super::run_dir::RunDir;
 use rustix::process::getuid;
 use std::fs::{self, Metadata};
 use std::io;
@@ -62,7 +62,7 @@ pub fn check(run: &RunDir) -> Result<(), NotYours> {
 }
 
 fn quoted(path: &Path) -> String {
-    run_dir::quoted(&path.display().to_string())
+    crate::format::quoted(&path.display().to_string())
 }
 
 fn judge(path: &Path, about: &Metadata, user: u32, modes_count: bool) -> Result<(), NotYours> {

@@ -2,6 +2,7 @@
 
 use super::lock::{no_link, open_log};
 use crate::config::run::{Run, Source};
+use crate::format::quoted;
 use crate::untrusted::file::{self, Limit};
 use crate::untrusted::text;
 use std::fs::{self, DirBuilder};
@@ -252,16 +253,6 @@ fn passable(path: &Path, length: usize) -> Result<(), RunDirError> {
         return Ok(());
     };
     Err(RunDirError::Unusable { path: text::path(path), why })
-}
-
-/// Quotes a word for a shell.
-#[must_use]
-pub fn quoted(word: &str) -> String {
-    let plain = |letter: char| letter.is_alphanumeric() || "_-./+,:@%=".contains(letter);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Reports whether this is the suffix that [`RunDir::create`] appends to a name: `-20261121-070000`,

@@ -62,8 +62,7 @@ fn evaluate_checkpoint<T: TrainAll>(
     Ok(Eval {
         step: loaded.manifest.step,
         samples: loaded.manifest.samples,
-        loss: means.loss,
-        accuracy: means.accuracy,
-        perplexity: means.perplexity,
+        loss: Some(means.loss),
+        metrics: means.metrics,
     })
 }

@@ -3,7 +3,7 @@
 #[cfg(feature = "cuda")]
 use super::cuda_probe::GpuError;
 use crate::config::knobs::{Autotune, Precision, Training};
-use crate::protocol::device::DeviceChoice;
+use crate::protocol::device::{DeviceChoice, NotOneIndex};
 use std::fmt;
 use std::path::Path;
 
@@ -47,6 +47,9 @@ pub enum DeviceError {
     /// The requested GPU cannot be used.
     #[error("{0}; --device cpu trains without a GPU")]
     NoGpu(#[from] NoGpu),
+    /// Several GPUs were requested, or one by its UUID.
+    #[error(transparent)]
+    NotOneIndex(#[from] NotOneIndex),
     /// The CPU trains in f32 only.
     #[error("{0}; use f32")]
     PrecisionNeedsGpu(PrecisionNeedsGpu),
@@ -103,10 +106,10 @@ impl ChosenDevice {
 ///
 /// # Errors
 /// Returns an error when the device is missing or cannot train in this precision.
-pub fn choose_device(requested: DeviceChoice, precision: Precision) -> Result<ChosenDevice, DeviceError> {
+pub fn choose_device(requested: &DeviceChoice, precision: Precision) -> Result<ChosenDevice, DeviceError> {
     let chosen = match requested {
         DeviceChoice::Cpu => ChosenDevice::cpu(None),
-        DeviceChoice::Cuda(index) => probe_gpu(index)?,
+        DeviceChoice::Cuda(cards) => probe_gpu(cards.only_index()?)?,
         DeviceChoice::Auto => probe_gpu(0).unwrap_or_else(|reason| ChosenDevice::cpu(Some(reason))),
     };
     if chosen.location == TensorDevice::Cpu && precision != Precision::F32 {
@@ -152,26 +155,26 @@ mod tests {
     #[test]
     fn sixteen_bits_on_the_cpu_are_refused_and_f32_is_named() {
         for precision in [Precision::Bf16, Precision::F16] {
-            let refusal = choose_device(DeviceChoice::Cpu, precision).unwrap_err();
+            let refusal = choose_device(&DeviceChoice::Cpu, precision).unwrap_err();
             let DeviceError::PrecisionNeedsGpu(needs) = &refusal else { panic!("{refusal}") };
             assert_eq!((needs.precision, &needs.fallback), (precision, &None));
             let text = refusal.to_string();
             assert!(text.contains("use f32") && text.contains(&precision.to_string()), "{text}");
         }
-        assert_eq!(choose_device(DeviceChoice::Cpu, Precision::F32).unwrap().location, TensorDevice::Cpu);
+        assert_eq!(choose_device(&DeviceChoice::Cpu, Precision::F32).unwrap().location, TensorDevice::Cpu);
     }
 
     #[test]
     fn a_missing_gpu_is_an_error_and_for_auto_a_note() {
-        let refusal = choose_device(DeviceChoice::Cuda(99), Precision::F32).unwrap_err();
+        let refusal = choose_device(&DeviceChoice::gpu(99), Precision::F32).unwrap_err();
         assert!(matches!(refusal, DeviceError::NoGpu(_)), "{refusal}");
         assert!(refusal.to_string().contains("--device cpu"), "does not say what to do: {refusal}");
-        let chosen = choose_device(DeviceChoice::Auto, Precision::F32).unwrap();
+        let chosen = choose_device(&DeviceChoice::Auto, Precision::F32).unwrap();
         let note = chosen.note();
         assert_eq!(chosen.location == TensorDevice::Cpu, note.is_some(), "{note:?}");
         if let (Some(reason), Some(note)) = (&chosen.fallback, &note) {
             assert_eq!(*note, format!("training on the CPU: {reason}"));
-            let refusal = choose_device(DeviceChoice::Auto, Precision::Bf16).unwrap_err();
+            let refusal = choose_device(&DeviceChoice::Auto, Precision::Bf16).unwrap_err();
             assert!(refusal.to_string().contains(&reason.to_string()), "{refusal}");
         }
     }

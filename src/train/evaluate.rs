@@ -3,19 +3,18 @@
 use super::loader::{Loader, Request, validation_end_requests, validation_requests};
 use super::task::{Split, Tally, Train};
 use crate::config::knobs::Training;
+use crate::protocol::metrics::{Metrics, sanitize_name};
 use burn::module::AutodiffModule;
 use burn::tensor::backend::AutodiffBackend;
 use std::{io, sync::Arc};
 
 /// The means over a validation set.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Means {
     /// Mean loss.
     pub loss: f64,
-    /// Share of correct predictions, for tasks that can be right or wrong.
-    pub accuracy: Option<f64>,
-    /// `exp(loss)`, for tasks where it is meaningful.
-    pub perplexity: Option<f64>,
+    /// The task's other metrics, by name; finite ones only.
+    pub metrics: Metrics,
 }
 
 /// Evaluates `model` on the whole validation set, or returns `None` if it is empty.
@@ -57,17 +56,13 @@ fn evaluate_requests<T: Train<B>, B: AutodiffBackend, I: Iterator<Item = Request
     let model = model.valid();
     let mut total = Tally::default();
     while let Some(batch) = loader.next() {
-        let tally = T::evaluate(&model, batch, device);
-        total.loss_sum += tally.loss_sum;
-        total.count += tally.count;
-        total.correct = tally.correct.map(|correct| correct + total.correct.unwrap_or(0)).or(total.correct);
+        total.add(&T::evaluate(&model, batch, device));
     }
-    Ok((total.count > 0).then(|| to_means(&total, T::PERPLEXITY)))
+    Ok((total.count > 0).then(|| to_means(&total, T::metrics(&total))))
 }
 
-fn to_means(total: &Tally, perplexity: bool) -> Means {
-    let loss = total.loss_sum / total.count as f64;
-    let accuracy = total.correct.map(|correct| correct as f64 / total.count as f64);
-    let perplexity = perplexity.then(|| loss.exp()).filter(|value| value.is_finite());
-    Means { loss, accuracy, perplexity }
+fn to_means(total: &Tally, metrics: Vec<(&'static str, f64)>) -> Means {
+    let finite = metrics.into_iter().filter(|(_, value)| value.is_finite());
+    let metrics = finite.filter_map(|(name, value)| Some((sanitize_name(name)?, value))).collect();
+    Means { loss: total.mean_loss(), metrics }
 }

@@ -152,6 +152,7 @@ where
         pause_ms: 0.0,
         total_ms: 0.0,
         eval_loss: state.own_eval_loss(),
+        metrics: state.own_eval().map(|eval| eval.metrics.clone()).unwrap_or_default(),
     };
     Ok(Restored { model, optimizer, state, saved, rank_change })
 }

@@ -82,7 +82,7 @@ pub enum ComputationError {
 /// # Errors
 /// Returns an error when the device is missing, fails, or computes wrong values. A panic of the device ends the
 /// process with [`FAILED`].
-pub fn run_self_test(choice: DeviceChoice) -> Result<SelfTest, SelfTestError> {
+pub fn run_self_test(choice: &DeviceChoice) -> Result<SelfTest, SelfTestError> {
     // A panicking device thread would otherwise leave its caller waiting, or with garbage.
     std::panic::set_hook(Box::new(|panic| {
         let text = panic.to_string();

@@ -48,15 +48,33 @@ pub struct BatchRequest<'a> {
     pub seed: u64,
 }
 
-/// Sums over a micro-batch of the validation set.
-#[derive(Debug, Clone, Copy, Default)]
+/// Sums over a micro-batch, or over the whole, of the validation set.
+#[derive(Debug, Clone, Default)]
 pub struct Tally {
     /// Sum of the losses.
     pub loss_sum: f64,
     /// Number of losses summed (samples, or tokens for text).
     pub count: u64,
-    /// Number of correct predictions, for tasks that can be right or wrong.
-    pub correct: Option<u64>,
+    /// Sum of each of the task's [`Task::METRICS`] that is a mean, such as the number of correct predictions for
+    /// the accuracy.
+    pub sums: BTreeMap<&'static str, f64>,
+}
+
+impl Tally {
+    /// Returns the mean loss.
+    #[must_use]
+    pub fn mean_loss(&self) -> f64 {
+        self.loss_sum / self.count as f64
+    }
+
+    /// Adds the sums of another micro-batch.
+    pub fn add(&mut self, other: &Self) {
+        self.loss_sum += other.loss_sum;
+        self.count += other.count;
+        for (name, sum) in &other.sums {
+            *self.sums.entry(name).or_default() += sum;
+        }
+    }
 }
 
 /// Weights on the host by parameter path, f32.
@@ -165,8 +183,9 @@ pub trait Task: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     /// The unit of the run's clock.
     const UNIT: &'static str = "samples";
-    /// Whether `exp(loss)` is meaningful.
-    const PERPLEXITY: bool = false;
+    /// The metrics of an evaluation beside the loss, by name: charted, exported, and a choice for
+    /// `checkpoint.best`. [`Task::metrics`] returns their values.
+    const METRICS: &'static [&'static str] = &[];
     /// The section `data:`.
     type DataConfig: DeserializeOwned + Serialize + Send + 'static;
     /// The section `model:`.
@@ -252,6 +271,12 @@ pub trait Task: Send + Sync + Sized + 'static {
     /// Returns the units per sample on the clock: 1, or the sample's length in tokens.
     fn units(_model: &Self::ModelConfig) -> u64 {
         1
+    }
+
+    /// Returns the metrics of an evaluation from its sums over the whole validation set: the mean of each, unless
+    /// a task computes them otherwise.
+    fn metrics(total: &Tally) -> Vec<(&'static str, f64)> {
+        total.sums.iter().map(|(name, sum)| (*name, sum / total.count as f64)).collect()
     }
 
     /// Prepares a micro-batch on a loader thread. Must be pure.

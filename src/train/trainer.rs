@@ -21,7 +21,7 @@ impl Trainer for Registry {
 
     fn precision_misfit(&self, precision: Precision, device: &str) -> Option<Problem> {
         let choice: DeviceChoice = device.parse().ok()?;
-        match device::choose_device(choice, precision) {
+        match device::choose_device(&choice, precision) {
             Err(DeviceError::PrecisionNeedsGpu(needs)) => {
                 Some(Problem::at("training.precision", needs.to_string(), "use f32"))
             }
@@ -43,7 +43,7 @@ impl Trainer for Registry {
     }
 
     fn self_test(&self, device: &str) -> Result<String, Refusal> {
-        let passed = self_test::run_self_test(parse_device(device)?);
+        let passed = self_test::run_self_test(&parse_device(device)?);
         let passed = passed.map_err(|error| Refusal::new(self_test::FAILED, error.to_string()))?;
         Ok(passed.to_string())
     }
@@ -53,7 +53,7 @@ impl Trainer for Registry {
         let mut prospect = Prospect::default();
         for rung in &run.rungs {
             let precision = rung.preset.training.precision;
-            let chosen = device::choose_device(choice, precision);
+            let chosen = device::choose_device(&choice, precision);
             let chosen = chosen.map_err(|why| Refusal::new(13, name_rung(rung, why)))?;
             prospect.notes = chosen.note().into_iter().collect();
             prospect.device = chosen.name;
@@ -69,7 +69,7 @@ impl Trainer for Registry {
 
     fn consider(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
         let choice = parse_device(device)?;
-        match (choice, device::choose_device(choice, Precision::F32)) {
+        match (&choice, device::choose_device(&choice, Precision::F32)) {
             (DeviceChoice::Cuda(_), Err(DeviceError::NoGpu(why))) => {
                 let notes = vec![format!("{device} is not available, so it was not checked: {why}")];
                 count_data(self, run, Prospect { device: device.to_owned(), notes, ..Prospect::default() })

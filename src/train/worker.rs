@@ -21,6 +21,8 @@ use super::exit::{STOPPED, exit_now};
 use super::failure;
 use super::job::{EventSink, StepPulse, TrainingJob, WorkerArgs};
 use super::registry::Registry;
+use crate::config::knobs::Preset;
+use crate::config::run::OwnedSections;
 use crate::protocol::worker::{DoneReason, Event, Failed, FailureClass, Order};
 use crate::store::checkpoint;
 use orders::OrderForwarder;
@@ -114,11 +116,13 @@ fn train_task(
     let task = registry.get(&args.task).ok_or_else(|| {
         failure::invalid_config(format!("unknown task `{}`; known tasks: {}", args.task, registry.names().join(", ")))
     })?;
-    if let Some(problem) = task.resolve(&args.preset.data, &args.preset.model, &args.run_dir).1.first() {
+    let Preset { data, model, .. } = &args.preset;
+    let sections = OwnedSections { data, model, base: &args.run_dir };
+    if let Some(problem) = task.resolve(sections).1.first() {
         return Err(failure::invalid_config(problem));
     }
     let training = &args.preset.training;
-    let device = device::choose_device(args.device, training.precision).map_err(failure::invalid_config)?;
+    let device = device::choose_device(&args.device, training.precision).map_err(failure::invalid_config)?;
     device::configure_kernel_caches(&device, &args.run_dir, training.autotune);
     task.train(TrainingJob { args: args.clone(), device, sink, orders, pulse })
 }

@@ -122,7 +122,7 @@ impl Told {
     /// Returns step number, loss and gradient norm of every step taken.
     pub fn curve(&self) -> Vec<(u64, f64, f64)> {
         let step = |event: &Event| match event {
-            Event::Step(step) => Some((step.step, step.loss, step.grad_norm)),
+            Event::Step(step) => Some((step.step, step.loss.unwrap(), step.grad_norm.unwrap())),
             _ => None,
         };
         self.events.iter().filter_map(step).collect()
@@ -130,7 +130,7 @@ impl Told {
 
     pub fn evals(&self) -> Vec<(u64, f64)> {
         let eval = |event: &Event| match event {
-            Event::Eval(eval) => Some((eval.step, eval.loss)),
+            Event::Eval(eval) => Some((eval.step, eval.loss.unwrap())),
             _ => None,
         };
         self.events.iter().filter_map(eval).collect()

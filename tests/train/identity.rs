@@ -25,7 +25,7 @@ struct Whole {
 
 fn steps(told: &Told) -> Vec<(f64, f64, f64)> {
     let step = |event: &Event| match event {
-        Event::Step(step) => Some((step.loss, step.grad_norm, step.lr)),
+        Event::Step(step) => Some((step.loss.unwrap(), step.grad_norm.unwrap(), step.lr.unwrap())),
         _ => None,
     };
     told.events.iter().filter_map(step).collect()

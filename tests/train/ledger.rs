@@ -115,7 +115,7 @@ impl Case {
 fn taken(told: &Told, rung: usize) -> Vec<Taken> {
     let step = |event: &Event| match event {
         Event::Step(step) => {
-            Some(Taken { epoch: step.epoch, clock: step.samples, lr: step.lr, loss: Some(step.loss), rung })
+            Some(Taken { epoch: step.epoch, clock: step.samples, lr: step.lr.unwrap(), loss: step.loss, rung })
         }
         Event::Skipped(step) => Some(Taken { epoch: step.epoch, clock: step.samples, lr: step.lr, loss: None, rung }),
         _ => None,

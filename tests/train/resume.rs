@@ -48,7 +48,7 @@ fn the_best_evaluated_weights_are_saved_without_affecting_training() {
     let evals: Vec<_> = life
         .events
         .iter()
-        .filter_map(|event| if let Event::Eval(eval) = event { Some((eval.step, eval.loss)) } else { None })
+        .filter_map(|event| if let Event::Eval(eval) = event { Some((eval.step, eval.loss.unwrap())) } else { None })
         .collect();
     let saves: Vec<_> = life
         .events

@@ -13,6 +13,7 @@ use downshift::config::problem::Problem;
 use downshift::recipe::seed::{Purpose, Stream};
 use downshift::train::task::{BatchRequest, DataError, Pass, Split, Tally, Task, Train};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 const INPUTS: usize = 6;
 
@@ -44,6 +45,7 @@ pub struct Tiny;
 
 impl Task for Tiny {
     const NAME: &'static str = "tiny";
+    const METRICS: &'static [&'static str] = &["accuracy"];
     type DataConfig = DataConfig;
     type ModelConfig = ModelConfig;
     type Data = Data;
@@ -143,6 +145,6 @@ impl<B: AutodiffBackend> Train<B> for Tiny {
         let correct: i64 = answers.equal(labels.clone()).int().sum().into_data().iter::<i64>().sum();
         let loss = CrossEntropyLossConfig::new().init(device).forward(logits, labels);
         let mean: f64 = loss.into_data().iter::<f64>().sum();
-        Tally { loss_sum: mean * count as f64, count, correct: Some(correct.unsigned_abs()) }
+        Tally { loss_sum: mean * count as f64, count, sums: BTreeMap::from([("accuracy", correct as f64)]) }
     }
 }

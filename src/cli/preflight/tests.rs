@@ -1,10 +1,8 @@
 use super::{Preflight, Start};
-use crate::config::knobs::Section;
-use crate::config::problem::Problem;
-use crate::config::run::{AsWritten, Run, Source, TaskSections};
+use crate::config::run::{AsWritten, OwnedSections, ResolvedSections, Run, Source, TaskSections};
 use crate::trainer::{Evals, Prospect, Refusal, Trainer, WorkerArgs};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A trainer that finds this.
 struct Finds {
@@ -21,14 +19,8 @@ impl TaskSections for Finds {
         AsWritten.knows(task)
     }
 
-    fn resolve(
-        &self,
-        task: &str,
-        data: &Section,
-        model: &Section,
-        base: &Path,
-    ) -> (Option<(Section, Section)>, Vec<Problem>) {
-        AsWritten.resolve(task, data, model, base)
+    fn resolve(&self, task: &str, sections: OwnedSections<'_>) -> ResolvedSections {
+        AsWritten.resolve(task, sections)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Lists the user has approved: one line each in `$XDG_STATE_HOME/downshift/trusted`. Deleting a line, or
 //! the file, revokes an approval.
 
-use crate::cli::preferences::folder;
 use crate::store::lock::no_link;
+use crate::store::user_folder::user_folder;
 use crate::untrusted::text;
 use rustix::process::getuid;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -32,7 +32,7 @@ pub struct Approvals {
 impl Approvals {
     /// Returns the user's approvals.
     pub fn of_user() -> Self {
-        Self { file: folder("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("trusted")) }
+        Self { file: user_folder("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("trusted")) }
     }
 
     /// Reports whether the list with this digest was approved.
@@ -44,6 +44,11 @@ impl Approvals {
             file => file?.take(LONGEST).read_to_string(&mut text).map_err(|source| self.failed(source))?,
         };
         Ok(text.lines().any(|line| line.split_whitespace().next() == Some(digest)))
+    }
+
+    /// Stores an approval, unless it is there already.
+    pub fn add_once(&self, digest: &str, name: &str) -> Result<(), ApprovalsError> {
+        if self.contains(digest)? { Ok(()) } else { self.add(digest, name) }
     }
 
     /// Stores an approval.

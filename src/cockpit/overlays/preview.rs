@@ -1,5 +1,7 @@
 //! Preview of a shift: what changes, the consequences, the cost and when it takes effect.
 
+mod command;
+
 use crate::cockpit::action::Action;
 use crate::cockpit::state::{RungView, State};
 use crate::cockpit::ui::{self, Popup, Stand};
@@ -55,11 +57,11 @@ pub fn box_content(within: Rect, to: usize, state: &State, theme: Option<&Theme>
     let keys = key_line(state).render(usize::from(within.width.saturating_sub(6)).min(usize::from(WIDTH)), theme);
     let room = usize::from(within.height.saturating_sub(2));
     let ends = Ends { here, target };
-    let long = consequence_lines(status, ends, class, width, theme);
+    let long = consequence_lines(state, status, ends, class, width, theme);
     let roomy = knobs.len() + cost.len() + long.len() + 4 <= room;
     // If space is short, the sentences are shortened first, then the list of knobs is cut. The cost of
     // the rung and the keys always stay.
-    let (air, tail) = if roomy { (1, long) } else { (0, short_consequences(status, ends, class, width)) };
+    let (air, tail) = if roomy { (1, long) } else { (0, short_consequences(state, status, ends, class, width)) };
     let fixed = cost.len() + tail.len() + 1;
     let mut lines = lines_that_fit(knobs, if roomy { usize::MAX } else { room.saturating_sub(fixed) }, theme);
     let gap = || std::iter::repeat_n(Line::default(), air);
@@ -98,15 +100,24 @@ impl Ends<'_> {
 }
 
 /// Summarizes the effect of the shift in two lines.
-fn short_consequences(status: &Status, ends: Ends<'_>, class: Class, width: usize) -> Vec<Line<'static>> {
+fn short_consequences(
+    state: &State,
+    status: &Status,
+    ends: Ends<'_>,
+    class: Class,
+    width: usize,
+) -> Vec<Line<'static>> {
     let relieves: Vec<_> = ends.target.relieves.iter().map(ToString::to_string).collect();
     let relieves = if relieves.is_empty() { String::new() } else { format!("; relieves {}", relieves.join(", ")) };
     let warm = ends.warm_start().filter(|_| class == Class::C).map_or("", |_| "; warm_start: what fits is loaded");
     let meaning = format!("class {class}: {}{warm}{relieves}", class.meaning());
-    let when = match status.state {
-        RunState::Paused => "takes effect on resume".to_owned(),
-        RunState::BackingOff | RunState::AwaitingVram => "takes effect at the next start".to_owned(),
-        RunState::Starting | RunState::Compiling => "takes effect after the first step".to_owned(),
+    let when = match (status.state, &state.command) {
+        (_, Some(spec)) => command::short_sentence(spec, status),
+        (RunState::Paused, _) => "takes effect on resume".to_owned(),
+        (RunState::BackingOff | RunState::AwaitingCard | RunState::AwaitingVram, _) => {
+            "takes effect at the next start".to_owned()
+        }
+        (RunState::Starting | RunState::Compiling, _) => "takes effect after the first step".to_owned(),
         _ => format!("takes effect at step {}", count(status.step.saturating_add(1))),
     };
     [meaning, when].into_iter().map(|text| Line::from(ui::cut(&text, width))).collect()
@@ -238,8 +249,32 @@ fn free_memory_line(state: &State, then: Option<&RungRecord>, width: usize, them
     Some(Line::styled(ui::cut(&text, width), style))
 }
 
-fn consequence_lines(status: &Status, ends: Ends<'_>, class: Class, width: usize, theme: &Theme) -> Vec<Line<'static>> {
-    let meaning = match (class, ends.warm_start()) {
+fn consequence_lines(
+    state: &State,
+    status: &Status,
+    ends: Ends<'_>,
+    class: Class,
+    width: usize,
+    theme: &Theme,
+) -> Vec<Line<'static>> {
+    let relieves: Vec<_> = ends.target.relieves.iter().map(ToString::to_string).collect();
+    let mut lines = Vec::new();
+    if !relieves.is_empty() {
+        lines.push(Line::from(vec![Span::styled(ui::pad("relieves", 10), theme.dim), Span::raw(relieves.join(", "))]));
+    }
+    let (meaning, when, warns) = match &state.command {
+        Some(spec) => command::sentences(spec, status, class),
+        None => (meaning_of(class, ends), start_of(status), class == Class::C),
+    };
+    let style = if warns { theme.warn } else { ratatui::style::Style::new() };
+    lines.extend(ui::wrap(&meaning, width).into_iter().map(|row| Line::styled(row, style)));
+    lines.extend(ui::wrap(&when, width).into_iter().map(Line::from));
+    lines
+}
+
+/// Describes what the shift does to the experiment.
+fn meaning_of(class: Class, ends: Ends<'_>) -> String {
+    match (class, ends.warm_start()) {
         (Class::A, _) => "Same problem: the loss continues as before, up to rounding and dropout noise.".to_owned(),
         (Class::B, _) => {
             "Different trajectory: weights, moments and data position are kept; the loss curve may bend.".to_owned()
@@ -252,12 +287,16 @@ fn consequence_lines(status: &Status, ends: Ends<'_>, class: Class, width: usize
                              of parameters, because neither rung sets warm_start: true."
                 .to_owned()
         }
-    };
+    }
+}
+
+/// Describes when the shift takes effect, and what happens until then.
+fn start_of(status: &Status) -> String {
     let next = count(status.step.saturating_add(1));
-    let when = match status.state {
+    match status.state {
         RunState::Paused => format!("Takes effect on resume, at step {next}."),
         // No worker is alive to save: the next one loads the latest checkpoint on disk.
-        RunState::BackingOff | RunState::AwaitingVram => match status.durable_step {
+        RunState::BackingOff | RunState::AwaitingCard | RunState::AwaitingVram => match status.durable_step {
             Some(durable) => format!("Takes effect at the next start, from checkpoint {}.", count(durable)),
             None => "Takes effect at the next start, from the beginning: no checkpoint yet.".to_owned(),
         },
@@ -266,16 +305,7 @@ fn consequence_lines(status: &Status, ends: Ends<'_>, class: Class, width: usize
             "Takes effect at the next step: save, stop the worker, wait for its memory, start, load, verify, continue \
              at step {next}. No step is repeated."
         ),
-    };
-    let relieves: Vec<_> = ends.target.relieves.iter().map(ToString::to_string).collect();
-    let mut lines = Vec::new();
-    if !relieves.is_empty() {
-        lines.push(Line::from(vec![Span::styled(ui::pad("relieves", 10), theme.dim), Span::raw(relieves.join(", "))]));
     }
-    let style = if class == Class::C { theme.warn } else { ratatui::style::Style::new() };
-    lines.extend(ui::wrap(&meaning, width).into_iter().map(|row| Line::styled(row, style)));
-    lines.extend(ui::wrap(&when, width).into_iter().map(Line::from));
-    lines
 }
 
 /// Returns the keys of the box.

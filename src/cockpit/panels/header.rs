@@ -73,6 +73,7 @@ fn header_fields(state: &State, status: &Status, theme: &Theme) -> (Vec<Field>, 
     let last = state.ladder.len().saturating_sub(1).max(status.rung);
     let rung = vec![value(status.rung_name.clone()), label(" "), text(format!("({} of {last})", status.rung))];
     left.push(Field::new(4, rung));
+    left.extend(state.command.as_ref().map(|command| Field::new(8, vec![text(command.level().to_string())])));
     if state.read_only {
         left.push(Field::new(3, vec![Span::styled("read-only", theme.accent)]));
     }
@@ -104,7 +105,7 @@ fn state_dot(state: &State, run: RunState) -> (&'static str, Tone) {
     match run {
         RunState::Training | RunState::Evaluating | RunState::Checkpointing | RunState::Finished => ("●", Tone::Good),
         RunState::Starting | RunState::Compiling | RunState::Stopping | RunState::AwaitingVram => ("◐", Tone::Busy),
-        RunState::Paused | RunState::BackingOff | RunState::Recovering => ("○", Tone::Warn),
+        RunState::Paused | RunState::AwaitingCard | RunState::BackingOff | RunState::Recovering => ("○", Tone::Warn),
         RunState::Stopped => ("○", Tone::Plain),
         RunState::Failed | RunState::NeedsPerson => ("●", Tone::Danger),
     }

@@ -21,8 +21,9 @@ pub fn outcome_meters(state: &State) -> Vec<Meter> {
         age: None,
     };
     let measured = |label: &'static str, eval: &Eval| {
-        let notes = vec![format!("at step {}", count(eval.step)), format!("evaluation loss {}", figure(eval.loss))];
-        plain(label, summarize_eval(eval.loss, eval.accuracy, eval.perplexity), notes)
+        let mut notes = vec![format!("at step {}", count(eval.step))];
+        notes.extend(eval.loss.map(|loss| format!("evaluation loss {}", figure(loss))));
+        plain(label, summarize_eval(eval), notes)
     };
     let evals = || state.facts.evals.values().map(|row| &row.eval);
     let last = state.status().and_then(|status| status.eval.as_ref()).or(evals().next_back());

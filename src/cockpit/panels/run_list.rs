@@ -66,12 +66,12 @@ fn run_line(state: &State, place: usize, row: &RunRow, widths: (usize, usize), t
                 RunState::Finished => Tone::Good,
                 RunState::Failed | RunState::NeedsPerson => Tone::Danger,
                 RunState::Stopped => Tone::Plain,
-                RunState::Paused | RunState::BackingOff | RunState::Recovering => Tone::Warn,
+                RunState::Paused | RunState::AwaitingCard | RunState::BackingOff | RunState::Recovering => Tone::Warn,
                 _ => Tone::Busy,
             };
             let done = status.total_samples.and_then(|total| Ratio::of(status.samples, total));
             let done = done.map_or_else(String::new, |done| percent(done.get()));
-            let result = status.eval.map(|eval| summarize_eval(eval.loss, eval.accuracy, eval.perplexity));
+            let result = status.eval.as_ref().map(summarize_eval);
             let result = result.or(status.loss.map(|loss| format!("loss {}", figure(loss))));
             line.push_span(Span::styled(
                 ui::pad(status.state.word(), if width < 90 { 15 } else { 16 }),

@@ -39,14 +39,16 @@ impl State {
     pub fn at_moment(&self, at_ms: i64, mut history: History) -> Self {
         history.status = None;
         let mut past = Self::new(self.ladder.clone(), self.watch.clone(), self.screen.size, at_ms, self.utc_offset_s);
-        past.keys = self.keys.clone();
+        (past.keys, past.command) = (self.keys.clone(), self.command.clone());
         past.moment = Some(at_ms);
         past.link = Link::Live;
         past.screen = self.screen.clone();
         // The list of runs stays current, and so do their curves.
         past.runs.rows.clone_from(&self.runs.rows);
         past.runs.chosen = self.runs.chosen;
-        past.facts = Facts { loading: Loading::Reading(Vec::new()), asked: 1, ..Facts::default() };
+        // The same names, so that a chart on the screen stays the same chart.
+        let metrics = self.facts.metrics.clone();
+        past.facts = Facts { loading: Loading::Reading(Vec::new()), asked: 1, metrics, ..Facts::default() };
         past.facts.load_history(1, Ok(history), at_ms);
         past.facts.heard_ms = Some(at_ms);
         past.facts.status = self.status().map(|status| status_at_moment(&past, status));
@@ -74,8 +76,12 @@ fn status_at_moment(past: &State, present: &Status) -> Status {
         shifts: journaled(JournalKind::Shift),
         skipped: facts.series.skipped_among(usize::MAX).0,
         loss: facts.recent.iter().rev().find_map(|row| row.loss),
-        eval: facts.evals.values().next_back().map(|row| row.eval),
-        best: past.best().and_then(|row| Some(Best { step: row.step, eval_loss: row.eval_loss? })),
+        eval: facts.evals.values().next_back().map(|row| row.eval.clone()),
+        best: past.best().and_then(|row| {
+            let ranking = past.ranking();
+            let value = ranking.value(row.eval_loss, &row.metrics)?;
+            Some(Best { step: row.step, eval_loss: row.eval_loss, metric: ranking.metric, value })
+        }),
         pid_keeper: None,
         pid_worker: None,
         pid_probe: None,

@@ -90,7 +90,9 @@ impl State {
             (Action::ShiftUp, Some(rung)) => rung > 0,
             (Action::ShiftDown | Action::ShiftUp, None) => false,
             (Action::Accept, _) => self.status().is_some_and(|status| status.proposal.is_some()),
-            (Action::Checkpoint | Action::Restart, _) => self.run_state() != Some(RunState::Paused),
+            (Action::Checkpoint | Action::Restart, _) => {
+                !matches!(self.run_state(), Some(RunState::Paused | RunState::AwaitingCard))
+            }
             _ => true,
         }
     }

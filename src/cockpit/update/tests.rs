@@ -281,7 +281,7 @@ fn an_unbound_key_changes_nothing() {
 #[test]
 fn evaluations_of_a_stretch_that_was_redone_are_gone() {
     let eval = |attempt, step| {
-        let eval = crate::protocol::worker::Eval { step, samples: 0, loss: 1.0, accuracy: None, perplexity: None };
+        let eval = crate::protocol::worker::Eval { step, samples: 0, loss: Some(1.0), ..Default::default() };
         Update::Eval(crate::protocol::control::EvalRow { attempt, time_ms: NOW, eval })
     };
     let rows = |attempt, steps: std::ops::RangeInclusive<u64>| Update::Steps {

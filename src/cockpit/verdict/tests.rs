@@ -42,6 +42,13 @@ fn each_state_has_its_sentence() {
             None,
         ),
         (
+            RunState::AwaitingCard,
+            Some("other holds cuda:0; next in the queue"),
+            Tone::Warn,
+            "waiting for the card, 9 s: other holds cuda:0; next in the queue",
+            None,
+        ),
+        (
             RunState::BackingOff,
             Some("device fault at step 861"),
             Tone::Warn,

@@ -2,6 +2,7 @@
 
 use super::{Recorder, now_ms};
 use crate::config::knobs;
+use crate::config::run::Run;
 use crate::format::counted;
 use crate::keeper::{retention, sentences};
 use crate::protocol::control::{Best, CheckpointRow, JournalKind, RunState, StageName, Update};
@@ -27,6 +28,7 @@ impl Recorder {
             pause_ms: saved.pause_ms,
             total_ms: saved.total_ms,
             eval_loss: saved.eval_loss,
+            metrics: saved.metrics.clone(),
             best: false,
             kept: true,
             proven: false,
@@ -134,8 +136,15 @@ impl Recorder {
         proven.into_iter().max()
     }
 
+    /// Ranks checkpoints as a rung of the run says.
+    pub fn rank_by(&mut self, run: &Run, rung: usize) {
+        if let Some(rung) = run.rungs.get(rung) {
+            self.ranking = rung.preset.checkpoint.best.clone();
+        }
+    }
+
     pub(super) fn mark_best(&mut self) {
-        let best = retention::best(&self.checkpoints);
+        let best = retention::best(&self.checkpoints, &self.ranking);
         let changed: Vec<u64> = self
             .checkpoints
             .iter_mut()
@@ -149,7 +158,10 @@ impl Recorder {
             self.put_checkpoint(step);
         }
         let row = self.checkpoints.iter().find(|row| row.best);
-        self.status.best = row.and_then(|row| Some(Best { step: row.step, eval_loss: row.eval_loss? }));
+        self.status.best = row.and_then(|row| {
+            let value = self.ranking.value(row.eval_loss, &row.metrics)?;
+            Some(Best { step: row.step, eval_loss: row.eval_loss, metric: self.ranking.metric.clone(), value })
+        });
         self.dirty = true;
     }
 
@@ -184,7 +196,7 @@ mod tests {
 
     fn saved(step: u64) -> Event {
         let path = format!("checkpoints/step-{step:09}");
-        Event::Saved(Saved { path, step, samples: step, bytes: 1, pause_ms: 0.0, total_ms: 0.0, eval_loss: None })
+        Event::Saved(Saved { path, step, samples: step, bytes: 1, ..Saved::default() })
     }
 
     #[test]

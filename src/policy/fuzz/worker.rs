@@ -12,8 +12,8 @@ impl World {
         self.checkpoints.push(step);
         self.checkpoints.sort_unstable();
         self.durable();
-        let (path, samples, bytes, pause_ms, total_ms, eval_loss) = (String::new(), step * 32, 1, 1.0, 10.0, None);
-        self.say(WorkerEvent::Saved(Saved { path, step, samples, bytes, pause_ms, total_ms, eval_loss }));
+        let (samples, bytes, pause_ms, total_ms) = (step * 32, 1, 1.0, 10.0);
+        self.say(WorkerEvent::Saved(Saved { step, samples, bytes, pause_ms, total_ms, ..Saved::default() }));
         if let Some(proven) = self.checkpoints.iter().rev().nth(3).copied() {
             self.calm.proven = self.calm.proven.max(proven);
             self.decide(Event::Proven(proven));

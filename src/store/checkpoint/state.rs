@@ -66,15 +66,21 @@ pub struct Length {
 }
 
 impl TrainState {
+    /// Returns the evaluation of exactly these weights, if there was one.
+    #[must_use]
+    pub fn own_eval(&self) -> Option<&Eval> {
+        self.eval.as_ref().filter(|eval| eval.step == self.step)
+    }
+
     /// Returns the validation loss of exactly these weights, if it was measured.
     #[must_use]
     pub fn own_eval_loss(&self) -> Option<f64> {
-        self.eval.filter(|eval| eval.step == self.step).map(|eval| eval.loss)
+        self.own_eval().and_then(|eval| eval.loss)
     }
 }
 
 /// A line of `steps.jsonl`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "row", rename_all = "snake_case")]
 pub enum Row {
     /// An optimizer step, taken or skipped.
@@ -120,6 +126,7 @@ pub fn rows_of(path: &Path) -> Result<Vec<Row>, CheckpointError> {
 mod tests {
     use super::Row;
     use crate::protocol::control::{EvalRow, StepRow};
+    use crate::protocol::metrics::Metrics;
     use crate::protocol::worker::Eval;
 
     #[test]
@@ -131,14 +138,20 @@ mod tests {
             samples: 224,
             epoch: 0,
             loss: None,
-            lr: 1e-3,
+            lr: Some(1e-3),
             grad_norm: None,
             skipped: true,
             data_wait_ms: 0.1,
             compute_ms: 12.0,
             time_ms: 1_700_000_000_000,
+            metrics: Metrics::from([("fid".to_owned(), 12.5)]),
         };
-        let eval = Eval { step: 7, samples: 224, loss: 0.3, accuracy: Some(0.9), perplexity: None };
+        let eval = Eval {
+            step: 7,
+            samples: 224,
+            loss: Some(0.3),
+            metrics: Metrics::from([("accuracy".to_owned(), 0.9), ("top-5".to_owned(), 0.99)]),
+        };
         let rows = vec![Row::Step(step), Row::Eval(EvalRow { attempt: 2, time_ms: 5, eval })];
         let text = Row::write_all(&rows) + "not a row\n{\"row\":\"other\"}\n";
         assert_eq!(Row::read_all(text.as_bytes()), rows);

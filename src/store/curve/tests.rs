@@ -1,11 +1,14 @@
 use super::{NEWEST, Piece};
 use crate::protocol::control::StepRow;
+use crate::protocol::metrics::Metrics;
 use crate::store::database::open_reader;
 use crate::store::reader::Reader;
 use crate::store::summary::{Bucket, Metric, Point};
 use crate::store::writer::{Batch, Writer};
 use proptest::prelude::*;
 use std::path::Path;
+
+const NAMES: [&str; 2] = ["val/fid", "accuracy"];
 
 fn row(attempt: u64, step: u64) -> StepRow {
     let skipped = (step * 7 + attempt).is_multiple_of(53);
@@ -16,12 +19,17 @@ fn row(attempt: u64, step: u64) -> StepRow {
         samples: step * 32,
         epoch: 0,
         loss: (!skipped).then(|| ((step * 31 + attempt * 17) % 101) as f64),
-        lr: 1e-3,
+        lr: Some(1e-3),
         grad_norm: (!skipped).then_some(1.0),
         skipped,
         data_wait_ms: 1.0,
         compute_ms: 9.0,
         time_ms: step as i64 * 10,
+        metrics: if step % 5 == attempt % 5 {
+            Metrics::from([(NAMES[step as usize % 2].to_owned(), step as f64)])
+        } else {
+            Metrics::new()
+        },
     }
 }
 
@@ -38,7 +46,7 @@ fn naive(rows: &[StepRow]) -> Vec<StepRow> {
     let mut curve: Vec<StepRow> = Vec::new();
     for row in rows {
         curve.truncate(curve.partition_point(|known| known.step < row.step));
-        curve.push(*row);
+        curve.push(row.clone());
     }
     curve
 }
@@ -49,9 +57,9 @@ fn read(reader: &Reader) -> (Vec<Bucket>, Vec<StepRow>) {
         .curve(|_, piece| match piece {
             Piece::Leaf(leaf) => {
                 assert!(rows.is_empty());
-                leaves.push(*leaf);
+                leaves.push(leaf);
             }
-            Piece::Row(row) => rows.push(*row),
+            Piece::Row(row) => rows.push(row),
         })
         .unwrap();
     (leaves, rows)
@@ -76,13 +84,14 @@ proptest! {
         let lose = rusqlite::Connection::open(&path).unwrap();
         lose.execute("DELETE FROM summaries WHERE block % 7 = ?1", [drop]).unwrap();
         let curve = naive(&rows);
+        let mut names = reader.metric_names().unwrap();
         let (leaves, newest) = read(&reader);
         let from = curve.last().unwrap().step.saturating_add(1).saturating_sub(NEWEST);
-        let (old, new): (Vec<_>, Vec<_>) = curve.iter().copied().partition(|row| row.step < from);
+        let (old, new): (Vec<_>, Vec<_>) = curve.iter().cloned().partition(|row| row.step < from);
         prop_assert_eq!(newest, new);
         let mut at = 0;
         for leaf in &leaves {
-            let points: Vec<_> = old[at..at + leaf.steps as usize].iter().map(Point::of).collect();
+            let points: Vec<_> = old[at..at + leaf.steps as usize].iter().map(|row| Point::of(row, &mut names)).collect();
             let expected = Bucket::of(&points).unwrap();
             prop_assert_eq!(leaf, &expected);
             at += points.len();
@@ -90,7 +99,7 @@ proptest! {
         prop_assert_eq!(at, old.len());
         prop_assert!(leaves.len() as u64 <= old.len() as u64 / 64 + 12);
         let some = from / 3..from / 2 + 7;
-        let expected: Vec<_> = curve.iter().copied().filter(|row| some.contains(&row.step)).collect();
+        let expected: Vec<_> = curve.iter().cloned().filter(|row| some.contains(&row.step)).collect();
         prop_assert_eq!(reader.curve_rows(&some).unwrap(), expected);
     }
 }
@@ -106,7 +115,7 @@ fn a_store_without_summaries_is_read_from_its_steps() {
     let (without, newest) = read(&Reader { connection: open_reader(&path).unwrap() });
     assert_eq!(with, without);
     assert_eq!(newest.len(), 4096);
-    assert_eq!(without.iter().filter(|leaf| leaf.extents[Metric::Loss as usize].is_none()).count(), 0);
+    assert_eq!(without.iter().filter(|leaf| leaf.extent(Metric::Loss).is_none()).count(), 0);
 }
 
 #[test]

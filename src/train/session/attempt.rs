@@ -3,6 +3,7 @@
 use super::save_timer::SaveTimer;
 use crate::config::units::Every;
 use crate::protocol::control::{EvalRow, StepRow};
+use crate::protocol::metrics::Metrics;
 use crate::protocol::worker::{DoneReason, Eval, Event, Failed, Level, Order, Phase, Skipped, Step};
 use crate::recipe::batch::{Position, StepPlan};
 use crate::store::checkpoint::state::{Row, TrainState};
@@ -104,18 +105,19 @@ impl<'a> Attempt<'a> {
         }
         self.state.optimizer_time = optimizer_time;
         let row = StepRow { loss: Some(loss), grad_norm: Some(norm), ..self.step_row(plan, lr, timing) };
-        self.saver.add_row(Row::Step(row));
         self.sink.send(Event::Step(Step {
             step: row.step,
             samples: row.samples,
             epoch: row.epoch,
-            loss,
-            lr,
-            grad_norm: norm,
+            loss: Some(loss),
+            lr: Some(lr),
+            grad_norm: Some(norm),
             micro_batches: u32::try_from(plan.micro_batches.len()).unwrap_or(u32::MAX),
             data_wait_ms: row.data_wait_ms,
             compute_ms: row.compute_ms,
+            metrics: Metrics::new(),
         }));
+        self.saver.add_row(Row::Step(row));
     }
 
     /// Records a step that the guard dropped.
@@ -129,9 +131,18 @@ impl<'a> Attempt<'a> {
         self.state.skipped += 1;
         self.state.skips_in_a_row += u64::from(!rescaled);
         let row = StepRow { skipped: true, ..self.step_row(plan, lr, timing) };
-        self.saver.add_row(Row::Step(row));
         let (step, samples, epoch) = (row.step, row.samples, row.epoch);
-        self.sink.send(Event::Skipped(Skipped { step, samples, epoch, lr, what: what.to_string(), place, rescaled }));
+        self.saver.add_row(Row::Step(row));
+        self.sink.send(Event::Skipped(Skipped {
+            step,
+            samples,
+            epoch,
+            lr,
+            what: what.to_string(),
+            place,
+            rescaled,
+            applied: false,
+        }));
         let in_a_row = self.state.skips_in_a_row;
         if in_a_row >= self.args.skips_in_a_row.max(1) {
             return Err(failure::non_finite_steps(step, in_a_row, what));
@@ -163,14 +174,14 @@ impl<'a> Attempt<'a> {
         let eval = Eval {
             step: self.state.step,
             samples: self.state.position.samples,
-            loss: means.loss,
-            accuracy: means.accuracy,
-            perplexity: means.perplexity,
+            loss: Some(means.loss),
+            metrics: means.metrics,
         };
-        self.state.eval = Some(eval);
-        self.is_best = self.saver.is_new_best(eval.loss);
-        self.state.best_eval_loss = Some(self.state.best_eval_loss.map_or(eval.loss, |best| best.min(eval.loss)));
-        self.saver.add_row(Row::Eval(EvalRow { attempt: self.args.attempt, time_ms: unix_ms(), eval }));
+        self.is_best = self.saver.is_new_best(&eval);
+        self.state.best_eval_loss = Some(self.state.best_eval_loss.map_or(means.loss, |best| best.min(means.loss)));
+        self.state.eval = Some(eval.clone());
+        let row = EvalRow { attempt: self.args.attempt, time_ms: unix_ms(), eval: eval.clone() };
+        self.saver.add_row(Row::Eval(row));
         self.sink.send(Event::Eval(eval));
     }
 
@@ -225,6 +236,8 @@ impl<'a> Attempt<'a> {
     ) -> Result<Option<DoneReason>, Failed> {
         while let Ok(order) = orders.try_recv() {
             match order {
+                // A worker of ours is never taken over: it saves and ends when its keeper dies.
+                Order::Adopt { .. } => {}
                 Order::Checkpoint => self.save_now(&snapshot)?,
                 Order::Stop { checkpoint: false } => return Ok(Some(DoneReason::Stopped)),
                 Order::Stop { checkpoint: true } => {
@@ -335,12 +348,13 @@ impl<'a> Attempt<'a> {
             samples: self.state.position.samples,
             epoch: plan.epoch,
             loss: None,
-            lr,
+            lr: Some(lr),
             grad_norm: None,
             skipped: false,
             data_wait_ms: timing.data_wait.as_secs_f64() * 1e3,
             compute_ms: timing.compute.as_secs_f64() * 1e3,
             time_ms: unix_ms(),
+            metrics: Metrics::new(),
         }
     }
 }

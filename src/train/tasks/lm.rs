@@ -21,6 +21,7 @@ pub mod text;
 mod training_loss;
 
 use crate::config::problem::Problem;
+use crate::protocol::metrics::PERPLEXITY;
 use crate::recipe::seed::{Purpose, Stream};
 use crate::train::task::{
     BatchRequest, DataError, ExportError, Format, NamedFile, Pass, Split, Tally, Task, Train, Weights,
@@ -118,7 +119,7 @@ impl TextBatch {
 impl Task for LanguageModel {
     const NAME: &'static str = "lm";
     const UNIT: &'static str = "tokens";
-    const PERPLEXITY: bool = true;
+    const METRICS: &'static [&'static str] = &[PERPLEXITY];
     const RECOMPUTES: bool = true;
     const TIED_HEAD: &'static [&'static str] = &["tokens"];
     type DataConfig = TextData;
@@ -246,6 +247,10 @@ impl Task for LanguageModel {
         model.sequence as u64
     }
 
+    fn metrics(total: &Tally) -> Vec<(&'static str, f64)> {
+        vec![(PERPLEXITY, total.mean_loss().exp())]
+    }
+
     fn batch(data: &Corpus, request: BatchRequest<'_>) -> TextBatch {
         let (tokens, first) = match request.split {
             Split::Training => (&data.training, data.first_start(request.seed, request.epoch)),
@@ -311,7 +316,7 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for LanguageModel 
         let terms = model.logit_terms(model.hidden_states(inputs, &options), &options);
         let losses = token_losses(&terms, &targets.flatten(0, 1)).into_data();
         let count = losses.num_elements() as u64;
-        Tally { loss_sum: losses.iter::<f32>().map(f64::from).sum(), count, correct: None }
+        Tally { loss_sum: losses.iter::<f32>().map(f64::from).sum(), count, ..Tally::default() }
     }
 }
 

@@ -11,6 +11,7 @@ pub mod read;
 mod training_loss;
 
 use crate::config::problem::Problem;
+use crate::protocol::metrics::ACCURACY;
 use crate::recipe::order::stratified_split;
 use crate::train::task::{BatchRequest, DataError, MOST_LAYERS, Pass, Split, Tally, Task, Train};
 use crate::train::tasks::files;
@@ -21,6 +22,7 @@ use images::{Images, channel_statistics};
 use model::Classifier;
 pub use model::VisionModel;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The held-out share if neither the run file nor the data set defines one.
@@ -85,6 +87,7 @@ impl VisionBatch {
 
 impl Task for Vision {
     const NAME: &'static str = "vision";
+    const METRICS: &'static [&'static str] = &[ACCURACY];
     const RECOMPUTES: bool = true;
     type DataConfig = VisionData;
     type ModelConfig = VisionModel;
@@ -259,15 +262,13 @@ impl<I: Backend, C: CheckpointStrategy> Train<Autodiff<I, C>> for Vision {
         let logits = model.forward(batch.take_images(device));
         let [count, classes] = logits.dims();
         let scores: Vec<f32> = logits.into_data().iter().collect();
-        let mut tally = Tally { loss_sum: 0.0, count: count as u64, correct: None };
-        let mut correct = 0;
+        let (mut loss_sum, mut correct) = (0.0, 0u32);
         for (scores, label) in scores.chunks_exact(classes).zip(batch.labels) {
             let (loss, right) = score_sample(scores, label.cast_unsigned() as usize);
-            tally.loss_sum += loss;
-            correct += u64::from(right);
+            loss_sum += loss;
+            correct += u32::from(right);
         }
-        tally.correct = Some(correct);
-        tally
+        Tally { loss_sum, count: count as u64, sums: BTreeMap::from([(ACCURACY, f64::from(correct))]) }
     }
 }
 

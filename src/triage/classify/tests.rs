@@ -155,7 +155,7 @@ proptest! {
     /// Host memory is never blamed without evidence from the kernel or the cgroup.
     #[test]
     fn no_evidence_no_host_out_of_memory(code: Option<i32>, signal in proptest::option::of(1..32_i32), log in ".{0,80}") {
-        let exit = Exit { code: code.filter(|_| signal.is_none()), signal };
+        let exit = Exit { code: code.filter(|_| signal.is_none()), signal, of_command: false };
         let evidence = with_log(Evidence { exit, ..Evidence::default() }, &log);
         prop_assert_ne!(judge(&evidence).class, Class::HostOutOfMemory);
     }

@@ -2,6 +2,11 @@
 
 use super::{draw_text, press_keys};
 use crate::cockpit::fixture;
+use crate::cockpit::readers::rung_views;
+use crate::cockpit::state::State;
+use crate::config::run::{AsWritten, Run, Source};
+use insta::assert_snapshot;
+use std::path::Path;
 
 #[test]
 fn a_rung_that_never_ran_is_previewed_by_the_plan_against_what_is_free() {
@@ -49,4 +54,51 @@ fn the_preview_of_another_shape_names_the_rung_that_allows_a_warm_start() {
         let shown = preview(warm_start);
         assert!(shown.contains(wanted), "{shown}");
     }
+}
+
+/// Returns a run of a command, previewing the shift to its next rung.
+fn command_preview(size: (u16, u16), more: &str) -> State {
+    let text = format!(
+        "name: sft\ntask: command\ncommand: [python, train.py, '--batch={{training.micro_batch}}', \
+         '--accum={{training.accumulation}}']\ntraining: {{ micro_batch: 4, accumulation: 2 }}\n{more}ladder:\n\
+         \x20 - {{ name: segments, relieves: [memory], set: {{ environment.PYTORCH_ALLOC_CONF: 'expandable_segments:True' }} }}\n\
+         \x20 - {{ name: accumulate, relieves: [memory], set: {{ training.micro_batch: 2, training.accumulation: 4 }} }}\n"
+    );
+    let source = Source { file: "x", text: &text, base: Path::new("/"), overrides: &[] };
+    let run = Run::read(&source, &AsWritten).unwrap_or_else(|refusal| panic!("{refusal}"));
+    let mut state = fixture::training(size);
+    (state.ladder, state.command) = (rung_views(&run), run.command);
+    let mut status = state.status().unwrap().clone();
+    (status.rung_name, status.level) = ("segments".to_owned(), Some(1));
+    status.rungs.truncate(3);
+    fixture::apply_status(&mut state, status);
+    press_keys(&mut state, "d");
+    state
+}
+
+const RESUMES: &str = "checkpoints: { match: 'out/*' }\nresume: {}\n";
+
+#[test]
+fn the_preview_of_a_command_says_what_its_level_loses() {
+    let saves = format!("{RESUMES}save: {{ signal: USR1 }}\n");
+    for (more, wanted) in [
+        ("", "level 0: refused: this command cannot resume"),
+        ("restart: from_start\n", "level 0: the command starts over and loses 700 steps."),
+        (RESUMES, "level 1: goes back to checkpoint 600 and repeats 100 steps."),
+        (&saves, "level 1: the script saves first, then continues from there."),
+    ] {
+        let shown = draw_text(&command_preview((120, 40), more));
+        assert!(shown.contains(wanted), "{wanted}: {shown}");
+        let shown = draw_text(&command_preview((80, 24), more));
+        assert!(shown.contains(&wanted[..40]), "{wanted}: {shown}");
+    }
+}
+
+#[test]
+fn a_command_shows_its_own_knobs_and_its_level() {
+    let mut state = command_preview((120, 40), RESUMES);
+    assert_snapshot!("command_preview", draw_text(&state));
+    press_keys(&mut state, "\u{1b}");
+    let shown = draw_text(&state);
+    assert!(shown.lines().next().is_some_and(|header| header.contains("level 1")), "{shown}");
 }

@@ -1,0 +1,201 @@
+//! `task: command`: a run file that starts any program instead of a built-in trainer.
+//!
+//! ```text
+//! command: [python, train.py, "--batch={training.micro_batch}"]      one argument each, no shell
+//!                                └── placeholder ── rung's knobs ──▶ "--batch=4"
+//! ```
+//! The knobs of such a run are those that its file writes, and no others: a script has none of the defaults
+//! of a built-in trainer. [`resolve_launch`] turns the file, a rung and an attempt into what is started.
+
+pub mod check;
+pub mod cost;
+pub mod environment;
+pub mod knobs;
+pub mod launch;
+pub mod reach;
+pub mod signal;
+pub mod template;
+#[cfg(test)]
+mod tests;
+mod typed;
+
+pub use cost::ShiftCost;
+pub use launch::{AttemptContext, CommandLaunch, resolve_launch, resolve_pattern};
+pub use typed::run_file;
+
+use super::units::Every;
+use serde::{Deserialize, Serialize};
+use signal::SignalName;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The task of a run that starts a command.
+pub const TASK: &str = "command";
+
+/// Everything about a command that is the same on all rungs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CommandSpec {
+    /// The program and its arguments, with placeholders; never empty.
+    pub command: Vec<String>,
+    /// The working directory; absolute.
+    pub directory: PathBuf,
+    /// Files to write into the attempt's directory: name → text with placeholders.
+    pub files: BTreeMap<String, String>,
+    /// How the script continues from its own checkpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Resume>,
+    /// The checkpoints that the script writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoints: Option<ScriptCheckpoints>,
+    /// The signal that makes the script save.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub save: Option<SaveSignal>,
+    /// Where steps and metrics are read, besides the formats that are always recognised.
+    pub metrics: MetricSources,
+    /// A file pattern of the sample pictures that the script writes.
+    #[serde(with = "samples", skip_serializing_if = "Option::is_none")]
+    pub samples: Option<String>,
+    /// Whether the command may be started again from its beginning.
+    pub restart: RestartPolicy,
+    /// Whether the command gets a terminal; without one, most programs buffer their output.
+    pub terminal: bool,
+}
+
+/// How a script continues from its own checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resume {
+    /// Arguments appended to the command, with placeholders; `{checkpoint}` is the path of the checkpoint.
+    #[serde(default)]
+    pub arguments: Vec<String>,
+    /// Variables added to the environment, with placeholders.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+}
+
+/// The checkpoints that a script writes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptCheckpoints {
+    /// A file pattern, with placeholders, relative to the command's directory.
+    #[serde(rename = "match")]
+    pub pattern: String,
+    /// The file that the script writes last into a checkpoint folder; without it, the checkpoint is incomplete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complete: Option<String>,
+    /// Copy checkpoints into the run directory instead of recording them in place.
+    #[serde(default)]
+    pub copy: bool,
+    /// Delete all but the newest N; if absent, the script's files are never deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_last: Option<u64>,
+}
+
+/// The signal that makes a script save.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SaveSignal {
+    /// The signal.
+    pub signal: SignalName,
+    /// The time the script gets to write a complete checkpoint.
+    #[serde(default = "default_within")]
+    pub within: Every,
+}
+
+impl SaveSignal {
+    /// Returns the time the script gets.
+    #[must_use]
+    pub fn limit(&self) -> Duration {
+        self.within.duration().unwrap_or_default()
+    }
+}
+
+/// Where steps and metrics are read.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MetricSources {
+    /// Regular expressions for lines of the output; each named group is a metric, `step` the step.
+    #[serde(default)]
+    pub patterns: Vec<String>,
+    /// File patterns, with placeholders, of metric files, relative to the command's directory.
+    #[serde(default)]
+    pub files: Vec<String>,
+}
+
+/// Whether a command may be started again from its beginning, where it may overwrite its own outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RestartPolicy {
+    /// Never: after a failure the run needs attention.
+    #[default]
+    Never,
+    /// Yes: everything since the start is lost, and the script starts over.
+    FromStart,
+}
+
+/// How much the keeper can do for a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The command alone: nothing is resumed.
+    Command,
+    /// With its checkpoints and the arguments to resume from them.
+    Checkpoints,
+}
+
+impl Level {
+    /// Returns the number of the level.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Command => 0,
+            Self::Checkpoints => 1,
+        }
+    }
+}
+
+impl Level {
+    /// Describes what a restart does at this level.
+    #[must_use]
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Command => "nothing is resumed; with `restart: from_start` the command may start over",
+            Self::Checkpoints => "a restart continues from the newest complete checkpoint of the script",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "level {}", self.number())
+    }
+}
+
+impl CommandSpec {
+    /// Returns the level.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        if self.checkpoints.is_some() && self.resume.is_some() { Level::Checkpoints } else { Level::Command }
+    }
+}
+
+fn default_within() -> Every {
+    Every::Seconds(60.0)
+}
+
+/// Writes the pattern of sample pictures as a section.
+mod samples {
+    use serde::{Serialize, Serializer};
+
+    #[derive(Serialize)]
+    struct Samples<'a> {
+        #[serde(rename = "match")]
+        pattern: &'a str,
+    }
+
+    #[expect(clippy::ref_option, reason = "the signature that serde calls")]
+    pub fn serialize<S: Serializer>(pattern: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+        pattern.as_deref().map(|pattern| Samples { pattern }).serialize(serializer)
+    }
+}

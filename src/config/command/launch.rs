@@ -1,0 +1,101 @@
+//! One start of a command: the file, the rung and the attempt become arguments, variables and files.
+
+use super::CommandSpec;
+use super::template::{Placeholder, Template};
+use crate::config::knobs::Preset;
+use crate::untrusted::glob;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The attempt that a command is started for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptContext {
+    /// The run directory.
+    pub run_dir: PathBuf,
+    /// The attempt's own directory.
+    pub attempt_dir: PathBuf,
+    /// The name of the rung.
+    pub rung_name: String,
+    /// The number of the attempt.
+    pub attempt: u64,
+    /// The checkpoint to resume from; `None` for a start from the beginning.
+    pub checkpoint: Option<PathBuf>,
+    /// The step of that checkpoint, or 0.
+    pub step: u64,
+}
+
+/// One start of a command, with every placeholder filled in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandLaunch {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// The working directory.
+    pub directory: PathBuf,
+    /// Variables added to the environment.
+    pub environment: BTreeMap<String, String>,
+    /// Files to write before the start: path and text.
+    pub files: Vec<(PathBuf, String)>,
+}
+
+/// Resolves one start. The arguments and variables of `resume` are added if there is a checkpoint. An argument that
+/// its placeholders leave empty is left out, so a knob can hold a switch: `--compile` on one rung, nothing on another.
+#[must_use]
+pub fn resolve_launch(spec: &CommandSpec, preset: &Preset, attempt: &AttemptContext) -> CommandLaunch {
+    let knobs = preset.tree();
+    let fill = |text: &String| fill_in(text, &knobs, attempt);
+    let argument = |text: &String| Some(fill(text)).filter(|filled| text.is_empty() || !filled.is_empty());
+    let resume = spec.resume.as_ref().filter(|_| attempt.checkpoint.is_some());
+    let more = resume.map(|resume| &resume.arguments);
+    let variables = preset.environment.iter().chain(resume.into_iter().flat_map(|resume| &resume.environment));
+    CommandLaunch {
+        argv: spec.command.iter().chain(more.into_iter().flatten()).filter_map(argument).collect(),
+        directory: spec.directory.clone(),
+        environment: variables.map(|(name, value)| (name.clone(), fill(value))).collect(),
+        files: spec.files.iter().map(|(name, text)| (attempt.attempt_dir.join(name), fill(text))).collect(),
+    }
+}
+
+/// Fills in the placeholders of a file pattern, such as that of the checkpoints. Nothing filled in acts as a
+/// pattern itself.
+#[must_use]
+pub fn resolve_pattern(pattern: &str, preset: &Preset, attempt: &AttemptContext) -> String {
+    let knobs = preset.tree();
+    render(pattern, |place| glob::escape(&value_of(place, &knobs, attempt)))
+}
+
+fn fill_in(text: &str, knobs: &Value, attempt: &AttemptContext) -> String {
+    render(text, |place| value_of(place, knobs, attempt))
+}
+
+/// Renders a text. One with wrong braces is refused before the start, so it stays as it is here.
+fn render(text: &str, value: impl Fn(&Placeholder) -> String) -> String {
+    Template::parse(text).map_or_else(|_| text.to_owned(), |template| template.render(value))
+}
+
+fn value_of(place: &Placeholder, knobs: &Value, attempt: &AttemptContext) -> String {
+    match place {
+        Placeholder::RunDir => attempt.run_dir.display().to_string(),
+        Placeholder::AttemptDir => attempt.attempt_dir.display().to_string(),
+        Placeholder::Rung => attempt.rung_name.clone(),
+        Placeholder::Checkpoint => {
+            attempt.checkpoint.as_ref().map_or_else(String::new, |path| path.display().to_string())
+        }
+        Placeholder::Step => attempt.step.to_string(),
+        Placeholder::Knob(path) => find_knob(knobs, path).map_or_else(String::new, format_knob),
+    }
+}
+
+/// Finds a knob or a section of knobs by its dotted path.
+pub fn find_knob<'a>(knobs: &'a Value, path: &str) -> Option<&'a Value> {
+    knobs.pointer(&format!("/{}", path.replace('.', "/")))
+}
+
+/// Formats a knob for an argument: text as it is, everything else as JSON.
+#[must_use]
+pub fn format_knob(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,83 @@
+//! The run file of a command that was typed: `downshift run -- python train.py`.
+
+use super::TASK;
+use super::template::escape;
+use crate::config::yaml;
+use serde_json::json;
+use std::path::Path;
+
+/// Endings of files that an interpreter runs.
+const SCRIPTS: [&str; 8] = ["py", "sh", "bash", "ipynb", "jl", "R", "lua", "pl"];
+/// Maximum length of a name.
+const MAX_NAME: usize = 48;
+
+/// Returns the run file for a program and its arguments, which hold no placeholders.
+#[must_use]
+pub fn run_file(words: &[String]) -> String {
+    let command: Vec<String> = words.iter().map(|word| escape(word)).collect();
+    yaml::write(&json!({ "name": run_name(words), "task": TASK, "command": command }))
+}
+
+/// Returns the name of a run: that of the script, the module or the program.
+fn run_name(words: &[String]) -> String {
+    let stem = |word: &String| Path::new(word).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let is_script = |word: &&String| {
+        let ending = Path::new(word.as_str()).extension().and_then(|ending| ending.to_str());
+        !word.starts_with('-') && ending.is_some_and(|ending| SCRIPTS.contains(&ending))
+    };
+    let module = words.iter().position(|word| word == "-m").and_then(|at| words.get(at + 1));
+    let module = module.and_then(|module| module.rsplit('.').next()).map(str::to_owned);
+    let script = words.iter().find(is_script).and_then(stem);
+    let name = script.or(module).or_else(|| words.first().and_then(stem)).unwrap_or_default();
+    let fits = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    let name: String = name.chars().map(|letter| if fits(letter) { letter } else { '-' }).collect();
+    let name: String = name.trim_start_matches(['.', '-']).chars().take(MAX_NAME).collect();
+    if name.is_empty() { TASK.to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{run_file, run_name};
+    use crate::config::run::{AsWritten, Run, Source};
+    use proptest::prelude::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_typed_command_is_named_after_its_script() {
+        for (line, name) in [
+            ("python train.py --lr 1e-3", "train"),
+            ("torchrun --nproc_per_node 2 examples/sft.py", "sft"),
+            ("python -m trl.scripts.sft --x 1", "sft"),
+            ("./train_single_gpu.sh lora_r16.yaml", "train_single_gpu"),
+            ("/opt/bin/trainer.bin --config a.json", "trainer"),
+            ("nanotron", "nanotron"),
+            ("./my run.py", "my-run"),
+            ("...", "command"),
+        ] {
+            let words: Vec<String> = if line == "./my run.py" {
+                vec![line.to_owned()]
+            } else {
+                line.split(' ').map(str::to_owned).collect()
+            };
+            assert_eq!(run_name(&words), name, "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_argument_arrives_as_it_was_typed(words in prop::collection::vec("[^\0]{1,20}", 1..5)) {
+            prop_assume!(!words[0].trim().is_empty());
+            let text = run_file(&words);
+            let source = Source { file: "x", text: &text, base: Path::new("/here"), overrides: &[] };
+            let run = Run::read(&source, &AsWritten).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            let spec = run.command.unwrap();
+            let attempt = crate::config::command::AttemptContext {
+                run_dir: "/run".into(), attempt_dir: "/run/1".into(), rung_name: "full".into(),
+                attempt: 1, checkpoint: None, step: 0,
+            };
+            let launch = crate::config::command::resolve_launch(&spec, &run.rungs[0].preset, &attempt);
+            prop_assert_eq!(launch.argv, words);
+            prop_assert_eq!(launch.directory, Path::new("/here"));
+        }
+    }
+}

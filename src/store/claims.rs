@@ -1,0 +1,319 @@
+//! The claims on devices of all living runs of this user on this machine, whatever their runs directory.
+//!
+//! ```text
+//! ~/.local/state/downshift/claims/lock              held while somebody decides
+//!                                /BOOT/RUN.lock     the claim of one run, locked by its keeper
+//! ```
+//! A claim counts while its run has a keeper, a parent that restarts the keeper, or a worker. So it survives the
+//! death of a keeper, and a claim that was left behind blocks nobody.
+
+use super::lock::{self, Identity, Lock, LockError, Record};
+use super::owners;
+use super::run_dir::RunDir;
+use super::user_folder::user_folder;
+use crate::protocol::claim::{Claim, ClaimRequest, Devices, Stage, Waiting};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time to wait for another process that decides. One that is suspended meanwhile is not waited for.
+const DECIDING: Duration = Duration::from_secs(1);
+/// Interval between attempts to decide.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// The claims of this user's runs.
+#[derive(Debug, Clone)]
+pub struct Registry {
+    root: PathBuf,
+    /// The claims made since the machine was booted; the folder may be shared by several machines.
+    claims: PathBuf,
+}
+
+/// The place of a living run in the registry.
+#[derive(Debug)]
+pub struct Membership {
+    registry: Registry,
+    path: PathBuf,
+    lock: Lock,
+    claim: Claim,
+}
+
+impl Registry {
+    /// Returns the registry of this user; none if the user has no folder for state.
+    #[must_use]
+    pub fn of_user() -> Option<Self> {
+        Some(Self::in_folder(&user_folder("XDG_STATE_HOME", ".local/state")?.join("claims")))
+    }
+
+    fn in_folder(root: &Path) -> Self {
+        Self { root: root.to_owned(), claims: root.join(Identity::own().boot) }
+    }
+
+    /// Returns the claims of all living runs.
+    #[must_use]
+    pub fn living(&self) -> Vec<Claim> {
+        let _alone = self.decide_alone();
+        self.living_except(None)
+    }
+
+    /// Adds a run. Its keeper calls this; the claim of an earlier keeper of the run goes on.
+    ///
+    /// # Errors
+    /// Returns an error when the run has another keeper, or the claim cannot be stored.
+    pub fn join(&self, run: &RunDir) -> Result<Membership, LockError> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.claims)?;
+        let _alone = self.decide_alone();
+        let hash = blake3::hash(run.path().as_os_str().as_encoded_bytes());
+        let path = self.claims.join(format!("{}.lock", &hash.to_hex()[..16]));
+        let earlier = lock::record(&path).and_then(|record| record.claim).filter(|claim| claim.run_dir == run.path());
+        let lock = Lock::take(&path)?;
+        let idle = || Claim { run_dir: run.path().to_owned(), devices: Devices::Cpu, stage: Stage::Rests, ticket: 0 };
+        let mut member = Membership { registry: self.clone(), path, lock, claim: earlier.unwrap_or_else(idle) };
+        member.write()?;
+        Ok(member)
+    }
+
+    /// Waits for its turn to decide, so that no two runs find the same device free. A file system without locks, or
+    /// a process suspended while it decides, leaves no protection but the short time that a decision takes.
+    fn decide_alone(&self) -> Option<Lock> {
+        let (path, begun) = (self.root.join("lock"), Instant::now());
+        loop {
+            match Lock::take(&path) {
+                Ok(lock) => return Some(lock),
+                Err(LockError::Held(_)) if begun.elapsed() < DECIDING => thread::sleep(RETRY),
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Returns the claims of all living runs but the one in this file. Deletes those of dead runs.
+    fn living_except(&self, own: Option<&Path>) -> Vec<Claim> {
+        let entries = fs::read_dir(&self.claims).into_iter().flatten().flatten();
+        let files = entries.map(|entry| entry.path()).filter(|path| Some(path.as_path()) != own);
+        files
+            .filter_map(|path| {
+                let record = lock::record(&path)?;
+                let claim = record.claim.clone().filter(|claim| is_alive(&record, claim));
+                if claim.is_none() {
+                    fs::remove_file(&path).ok();
+                }
+                claim
+            })
+            .collect()
+    }
+}
+
+fn is_alive(record: &Record, claim: &Claim) -> bool {
+    let has_process = |run: &RunDir| {
+        owners::keeper(run).is_some() || owners::parent_record(run).is_some() || owners::worker(run).is_some()
+    };
+    record.owner.is_alive() || RunDir::open(&claim.run_dir).is_ok_and(|run| has_process(&run))
+}
+
+impl Membership {
+    /// Reports whether the run has given its devices up.
+    #[must_use]
+    pub fn rests(&self) -> bool {
+        self.claim.stage == Stage::Rests
+    }
+
+    /// Claims the devices, or a place in their queue. `first` is the run that has to be over before. Returns what the
+    /// run waits for; none if it holds the devices now.
+    ///
+    /// # Errors
+    /// Returns an error when the claim cannot be stored; nothing has changed then.
+    pub fn claim(&mut self, request: &ClaimRequest, first: Option<String>) -> Result<Option<Waiting>, LockError> {
+        let _alone = self.registry.decide_alone();
+        let others = self.registry.living_except(Some(&self.path));
+        let before = self.claim.clone();
+        if self.claim.devices != request.devices {
+            (self.claim.devices, self.claim.stage) = (request.devices.clone(), Stage::Rests);
+        }
+        if self.claim.ticket == 0 {
+            self.claim.ticket = 1 + others.iter().map(|other| other.ticket).max().unwrap_or(0);
+        }
+        let waiting = match first {
+            Some(name) => Some(Waiting::Run(name)),
+            None => self.claim.obstacle(&others).filter(|_| !request.another),
+        };
+        self.claim.stage = match &waiting {
+            None => Stage::Holds,
+            Some(Waiting::Run(_)) => Stage::Later,
+            Some(Waiting::Devices { .. }) => Stage::Queued,
+        };
+        self.write().inspect_err(|_| self.claim = before)?;
+        Ok(waiting)
+    }
+
+    /// Gives the devices up, but stays in the registry.
+    ///
+    /// # Errors
+    /// Returns an error when this cannot be stored.
+    pub fn rest(&mut self) -> Result<(), LockError> {
+        let _alone = self.registry.decide_alone();
+        (self.claim.stage, self.claim.ticket) = (Stage::Rests, 0);
+        self.write()
+    }
+
+    /// Leaves the registry.
+    pub fn leave(self) {
+        let _alone = self.registry.decide_alone();
+        fs::remove_file(&self.path).ok();
+        // Fails while other runs have claims.
+        fs::remove_dir(&self.registry.claims).ok();
+    }
+
+    /// Stores the claim, in another file if somebody deleted the first.
+    fn write(&mut self) -> Result<(), LockError> {
+        let claim = Some(self.claim.clone());
+        if self.lock.record().claim != claim {
+            self.lock.update(|record| record.claim = claim).map_err(io::Error::from)?;
+        }
+        self.lock.restore().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Membership, Registry};
+    use crate::protocol::claim::{Card, ClaimRequest, Devices, Stage};
+    use crate::store::owners;
+    use crate::store::run_dir::RunDir;
+    use std::fs;
+    use std::path::Path;
+    use std::process::Command;
+    use tempfile::TempDir;
+
+    struct Place {
+        folder: TempDir,
+        registry: Registry,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let folder = TempDir::new().unwrap();
+            let registry = Registry::in_folder(&folder.path().join("claims"));
+            Self { folder, registry }
+        }
+
+        fn run(&self, name: &str) -> RunDir {
+            let path = self.folder.path().join(name);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("run.yaml"), "").unwrap();
+            RunDir::open(&path).unwrap()
+        }
+
+        fn join(&self, name: &str) -> Membership {
+            self.registry.join(&self.run(name)).unwrap()
+        }
+
+        fn living(&self) -> Vec<(String, Stage)> {
+            let mut all: Vec<_> =
+                self.registry.living().into_iter().map(|claim| (claim.run_name(), claim.stage)).collect();
+            all.sort_by(|one, other| one.0.cmp(&other.0));
+            all
+        }
+    }
+
+    fn wish(index: u32) -> ClaimRequest {
+        let devices = Devices::Cards(vec![Card { index: Some(index), uuid: None }]);
+        ClaimRequest { devices, another: false, after: None }
+    }
+
+    fn told(member: &mut Membership, request: &ClaimRequest) -> Option<String> {
+        member.claim(request, None).unwrap().map(|waiting| waiting.to_string())
+    }
+
+    #[test]
+    fn a_card_goes_from_run_to_run_in_the_order_they_came() {
+        let place = Place::new();
+        let (mut first, mut second, mut third) = (place.join("first"), place.join("second"), place.join("third"));
+        assert_eq!(told(&mut first, &wish(0)), None);
+        assert_eq!(told(&mut second, &wish(0)).unwrap(), "first holds cuda:0; next in the queue");
+        assert_eq!(told(&mut third, &wish(0)).unwrap(), "first holds cuda:0; number 2 in the queue, after second");
+        assert_eq!(told(&mut place.join("elsewhere"), &wish(1)), None);
+        first.rest().unwrap();
+        assert_eq!(
+            told(&mut third, &wish(0)).unwrap(),
+            "cuda:0 is about to be free; number 2 in the queue, after second"
+        );
+        assert_eq!(told(&mut second, &wish(0)), None);
+        // A run that comes back from a pause is last in the queue.
+        assert_eq!(told(&mut first, &wish(0)).unwrap(), "second holds cuda:0; number 2 in the queue, after third");
+        assert_eq!(told(&mut first, &ClaimRequest { another: true, ..wish(0) }), None);
+        second.leave();
+        assert_eq!(told(&mut third, &wish(0)).unwrap(), "first holds cuda:0; next in the queue");
+        first.leave();
+        assert_eq!(told(&mut third, &wish(0)), None);
+    }
+
+    #[test]
+    fn a_run_that_starts_after_another_is_in_nobodys_way_and_keeps_its_place() {
+        let place = Place::new();
+        let (mut first, mut patient, mut last) = (place.join("first"), place.join("patient"), place.join("last"));
+        assert_eq!(told(&mut first, &wish(0)), None);
+        let waiting = patient.claim(&wish(1), Some("first".to_owned())).unwrap().unwrap();
+        assert_eq!(waiting.to_string(), "starts after first");
+        assert_eq!(told(&mut last, &wish(1)), None, "its card is free meanwhile");
+        last.rest().unwrap();
+        let mut holder = place.join("holder");
+        assert_eq!(told(&mut holder, &wish(1)), None);
+        assert!(told(&mut last, &wish(1)).is_some());
+        assert_eq!(told(&mut patient, &wish(1)).unwrap(), "holder holds cuda:1; next in the queue");
+    }
+
+    #[test]
+    fn a_claim_outlives_its_keeper_while_the_run_has_a_process_and_no_longer() {
+        let place = Place::new();
+        let run = place.run("run");
+        let parent = owners::become_parent(&run).unwrap();
+        assert_eq!(told(&mut place.join("run"), &wish(0)), None);
+        // The record of another, dead process, as a killed keeper leaves it.
+        let dead = Command::new("true").spawn().and_then(|mut child| child.wait().map(|_| child.id())).unwrap();
+        let file = fs::read_dir(&place.registry.claims).unwrap().next().unwrap().unwrap().path();
+        let text = fs::read_to_string(&file).unwrap();
+        let forget =
+            || fs::write(&file, text.replace(&format!("\"pid\":{}", std::process::id()), &format!("\"pid\":{dead}")));
+        forget().unwrap();
+        let mut other = place.join("other");
+        assert!(told(&mut other, &wish(0)).is_some(), "its parent restarts the keeper");
+        assert_eq!(told(&mut place.join("run"), &wish(0)), None, "the next keeper still holds it");
+        forget().unwrap();
+        parent.release();
+        assert_eq!(told(&mut other, &wish(0)), None);
+        assert_eq!(place.living(), [("other".to_owned(), Stage::Holds)]);
+        other.leave();
+        assert!(!place.registry.claims.exists() && !Path::new(&file).exists());
+    }
+
+    #[test]
+    fn a_deleted_claim_is_written_again() {
+        let place = Place::new();
+        let mut run = place.join("run");
+        fs::remove_dir_all(&place.registry.claims).unwrap();
+        fs::create_dir(&place.registry.claims).unwrap();
+        assert_eq!(told(&mut run, &wish(0)), None);
+        assert_eq!(place.living(), [("run".to_owned(), Stage::Holds)]);
+    }
+
+    #[test]
+    fn two_runs_that_ask_at_once_never_both_get_the_card() {
+        let place = Place::new();
+        let members: Vec<Membership> = (0..8).map(|number| place.join(&format!("run-{number}"))).collect();
+        let got: usize = std::thread::scope(|scope| {
+            let asking = members.into_iter().map(|mut member| {
+                scope.spawn(move || {
+                    let granted = member.claim(&wish(0), None).unwrap().is_none();
+                    (member, granted)
+                })
+            });
+            let asked: Vec<_> = asking.collect();
+            let answers: Vec<_> = asked.into_iter().map(|thread| thread.join().unwrap()).collect();
+            answers.iter().filter(|(_, granted)| *granted).count()
+        });
+        assert_eq!(got, 1);
+    }
+}

@@ -1,0 +1,100 @@
+//! Commands, in front of the built-in trainer: a command brings its own code, so nothing about it is
+//! compiled, planned or evaluated here.
+
+use super::{Evals, Files, NoAnswer, Prospect, Refusal, Trainer, WorkerArgs};
+use crate::config::knobs::{Precision, Preset};
+use crate::config::problem::Problem;
+use crate::config::run::{OwnedSections, ResolvedSections, Run, TaskSections};
+use crate::protocol::device::{DeviceChoice, UnknownDevice};
+use crate::protocol::plan::{MemoryEstimate, Site};
+use std::path::PathBuf;
+
+/// A trainer that also knows commands.
+pub struct WithCommands<'a> {
+    /// The trainer for every other task.
+    pub trainer: &'a dyn Trainer,
+    /// Returns the name of the first GPU, if there is one.
+    pub find_gpu: fn() -> Option<String>,
+}
+
+impl WithCommands<'_> {
+    /// Returns the device that a command is started for.
+    fn choose_device(&self, device: &str) -> Result<Prospect, Refusal> {
+        let choice: DeviceChoice = device.parse().map_err(|error: UnknownDevice| Refusal::new(2, error.to_string()))?;
+        let device = if choice == DeviceChoice::Auto {
+            (self.find_gpu)().map_or_else(|| "cpu".to_owned(), |name| format!("cuda:0 {name}"))
+        } else {
+            choice.to_string()
+        };
+        Ok(Prospect { device, ..Prospect::default() })
+    }
+}
+
+impl TaskSections for WithCommands<'_> {
+    fn names(&self) -> Vec<String> {
+        self.trainer.names()
+    }
+
+    fn knows(&self, task: &str) -> bool {
+        self.trainer.knows(task)
+    }
+
+    fn resolve(&self, task: &str, sections: OwnedSections<'_>) -> ResolvedSections {
+        self.trainer.resolve(task, sections)
+    }
+
+    fn misfits(&self, task: &str, preset: &Preset) -> Vec<Problem> {
+        self.trainer.misfits(task, preset)
+    }
+}
+
+impl Trainer for WithCommands<'_> {
+    fn work(&self, args: &WorkerArgs) -> Result<u8, Refusal> {
+        self.trainer.work(args)
+    }
+
+    fn precision_misfit(&self, precision: Precision, device: &str) -> Option<Problem> {
+        self.trainer.precision_misfit(precision, device)
+    }
+
+    fn samples(&self, task: &str, preset: &Preset) -> Option<u64> {
+        self.trainer.samples(task, preset)
+    }
+
+    fn look_ahead(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
+        if run.command.is_some() { self.choose_device(device) } else { self.trainer.look_ahead(run, device) }
+    }
+
+    fn examine(&self, run: &Run) -> Result<(), Refusal> {
+        if run.command.is_some() { Ok(()) } else { self.trainer.examine(run) }
+    }
+
+    fn estimate_memory(&self, run: &Run, site: Site) -> Vec<Result<MemoryEstimate, NoAnswer>> {
+        if run.command.is_none() {
+            return self.trainer.estimate_memory(run, site);
+        }
+        run.rungs.iter().map(|_| Err(NoAnswer::Command)).collect()
+    }
+
+    fn consider(&self, run: &Run, device: &str) -> Result<Prospect, Refusal> {
+        if run.command.is_some() { self.choose_device(device) } else { self.trainer.consider(run, device) }
+    }
+
+    fn self_test(&self, device: &str) -> Result<String, Refusal> {
+        self.trainer.self_test(device)
+    }
+
+    fn measure(&self, run: &Run, rung: usize, checkpoints: &[PathBuf]) -> Result<Evals, Refusal> {
+        if run.command.is_some() {
+            return Err(Refusal::new(13, "only the command's own script can evaluate its checkpoints"));
+        }
+        self.trainer.measure(run, rung, checkpoints)
+    }
+
+    fn export(&self, run: &Run, rung: usize, weights: &[u8], format: &str) -> Result<Files, Refusal> {
+        if run.command.is_some() {
+            return Err(Refusal::new(13, "the checkpoints of a command are its script's own files; copy them"));
+        }
+        self.trainer.export(run, rung, weights, format)
+    }
+}

@@ -1,0 +1,99 @@
+//! Finds the program of a command before anything is started.
+
+use crate::config::command::template::{Template, escape};
+use crate::config::run::Run;
+use crate::untrusted::text;
+use rustix::fs::{Access, access};
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Why a command cannot be started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProgramError {
+    /// Its working directory does not exist.
+    #[error("the command's directory {0} does not exist; fix `directory`")]
+    NoDirectory(String),
+    /// The path names no file.
+    #[error("the program {0} does not exist; fix the path in `command`, it is relative to {1}")]
+    NoFile(String, String),
+    /// No folder of PATH has it.
+    #[error("no program called `{0}` is on the PATH; activate its environment first, or write its path in `command`")]
+    NotOnPath(String),
+    /// The file cannot be executed.
+    #[error("{0} is not executable; `chmod +x` it, or write the program that runs it first: [bash, {0}]")]
+    NotExecutable(String),
+}
+
+/// Looks up the program of a run's command and writes its absolute path into the run, so that a later resume,
+/// even after a reboot, starts the same one. A run without a command stays as it is.
+///
+/// # Errors
+/// Returns an error when the directory or the program does not exist.
+pub fn settle_program(mut run: Run) -> Result<Run, ProgramError> {
+    let Some(spec) = &mut run.command else { return Ok(run) };
+    if !spec.directory.is_dir() {
+        return Err(ProgramError::NoDirectory(text::path(&spec.directory)));
+    }
+    let Some(first) = spec.command.first_mut() else { return Ok(run) };
+    // A program named by a knob is looked up at each start.
+    let fixed = Template::parse(first).ok().filter(|template| template.placeholders().next().is_none());
+    let Some(program) = fixed.map(|template| template.render(|_| String::new())) else { return Ok(run) };
+    let path = match run.rungs[0].preset.environment.get("PATH") {
+        Some(path) => Some(OsString::from(path)),
+        None => env::var_os("PATH"),
+    };
+    let found = find_program(&program, &spec.directory, path.unwrap_or_default())?;
+    if let Some(found) = found.to_str() {
+        *first = escape(found);
+    }
+    Ok(run)
+}
+
+/// Returns the file that a program's name stands for.
+fn find_program(program: &str, directory: &Path, path: OsString) -> Result<PathBuf, ProgramError> {
+    if program.contains('/') {
+        let file: PathBuf = directory.join(program).components().collect();
+        return match (file.is_file(), is_executable(&file)) {
+            (false, _) => Err(ProgramError::NoFile(text::path(&file), text::path(directory))),
+            (true, false) => Err(ProgramError::NotExecutable(text::path(&file))),
+            (true, true) => Ok(file),
+        };
+    }
+    let found = env::split_paths(&path).map(|folder| directory.join(folder).join(program));
+    let found = found.filter(|file| file.is_file()).find(|file| is_executable(file));
+    found.ok_or_else(|| ProgramError::NotOnPath(text::escape_line(program).into_owned()))
+}
+
+fn is_executable(file: &Path) -> bool {
+    access(file, Access::EXEC_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ProgramError, find_program};
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_program_is_found_by_name_or_path_or_it_is_said_what_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str, mode: u32| {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        let (script, plain) = (place("bin/train", 0o755), place("train.py", 0o644));
+        let path = dir.path().join("bin").into_os_string();
+        let find = |program: &str| find_program(program, dir.path(), path.clone());
+        assert_eq!(find("train"), Ok(script.clone()));
+        assert_eq!(find("./bin/train"), Ok(script.clone()));
+        assert_eq!(find(&script.display().to_string()), Ok(script));
+        assert_eq!(find("trian"), Err(ProgramError::NotOnPath("trian".to_owned())));
+        assert_eq!(find("./train.py"), Err(ProgramError::NotExecutable(plain.display().to_string())));
+        assert!(matches!(find("./no.py"), Err(ProgramError::NoFile(..))));
+        assert!(matches!(find("./bin"), Err(ProgramError::NoFile(..))), "a folder is no program");
+    }
+}
